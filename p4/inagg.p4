@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// inagg: sums the gradients of a data-parallel training job inside the switch.
+//
+// docs/protocol.md is normative; section numbers in comments refer to it. Here: includes, the order in which
+// the controls run, and the package. One control a file in include/.
+//
+// Loops stand in actions only: p4c's BMv2 back end runs a `for` in an apply block once, without a word.
+
+#include <core.p4>
+#include <v1model.p4>
+
+#include "include/constants.p4"
+#include "include/headers.p4"
+#include "include/parser.p4"
+#include "include/loss.p4"
+#include "include/arp.p4"
+#include "include/l2.p4"
+#include "include/admission.p4"
+#include "include/slots.p4"
+#include "include/delivery.p4"
+#include "include/deparser.p4"
+
+control InaggIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    IngressLoss() ingress_loss;
+    Admission() admission;
+    Slots() slots;
+    ArpResponder() arp_responder;
+    L2() l2;
+
+    apply {
+        ingress_loss.apply(hdr, meta, standard_metadata);
+        if (!meta.dropped) {
+            if (meta.aggregation) {
+                admission.apply(hdr, meta, standard_metadata);
+                if (!meta.dropped) {
+                    slots.apply(hdr, meta, standard_metadata);
+                }
+            } else {
+                arp_responder.apply(hdr, meta, standard_metadata);
+                if (!meta.answered) {
+                    l2.apply(hdr, standard_metadata);
+                }
+            }
+        }
+    }
+}
+
+control InaggEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    EgressLoss() egress_loss;
+    Delivery() delivery;
+    FloodPrune() flood_prune;
+
+    apply {
+        egress_loss.apply(meta, standard_metadata);
+        if (!meta.dropped) {
+            if (meta.aggregation) {
+                delivery.apply(hdr, standard_metadata);
+            } else {
+                flood_prune.apply(standard_metadata);
+            }
+        }
+    }
+}
+
+V1Switch(InaggParser(), InaggVerifyChecksum(), InaggIngress(), InaggEgress(), InaggComputeChecksum(),
+         InaggDeparser()) main;

@@ -1,0 +1,37 @@
+// Addresses a result to its receiver (protocol.md, 5.3). Runs in egress, once for every copy.
+
+control Delivery(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
+    counter(512, CounterType.packets_and_bytes) result_sent;
+    counter(512, CounterType.packets_and_bytes) no_receiver;
+
+    action deliver(mac_address_t mac, ipv4_address_t ip, bit<16> udp_port) {
+        hdr.ethernet.dst = mac;
+        hdr.ipv4.dst = ip;
+        hdr.udp.dst_port = udp_port;
+        result_sent.count((bit<32>) standard_metadata.egress_port);
+    }
+
+    action discard() {
+        no_receiver.count((bit<32>) standard_metadata.egress_port);
+        mark_to_drop(standard_metadata);
+    }
+
+    table receiver {
+        key = {
+            hdr.inagg.job : exact @name("job");
+            hdr.inagg.rank : exact @name("rank");
+        }
+        actions = { deliver; @defaultonly discard; }
+        size = 4096;
+        const default_action = discard();
+    }
+
+    apply {
+        // Copies of a multicast carry rank + 1 as their replication id; a result sent again carries 0 and still
+        // has the rank of the worker that asked.
+        if (standard_metadata.egress_rid != 0) {
+            hdr.inagg.rank = (bit<8>) (standard_metadata.egress_rid - 1);
+        }
+        receiver.apply();
+    }
+}

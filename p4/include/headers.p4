@@ -1,0 +1,88 @@
+// Header layouts (protocol.md, 2) and per-packet metadata.
+
+typedef bit<9> port_t;
+typedef bit<48> mac_address_t;
+typedef bit<32> ipv4_address_t;
+typedef bit<32> epoch_t;
+typedef bit<32> chunk_t;
+typedef bit<16> exponent_t;
+typedef bit<64> worker_bitmap_t;
+typedef bit<2048> word_t;
+
+header ethernet_t {
+    mac_address_t dst;
+    mac_address_t src;
+    bit<16> ether_type;
+}
+
+header arp_t {
+    bit<16> hardware_type;
+    bit<16> protocol_type;
+    bit<8> hardware_length;
+    bit<8> protocol_length;
+    bit<16> operation;
+    mac_address_t sender_mac;
+    ipv4_address_t sender_ip;
+    mac_address_t target_mac;
+    ipv4_address_t target_ip;
+}
+
+header ipv4_t {
+    bit<4> version;
+    bit<4> ihl;
+    bit<8> tos;
+    bit<16> total_length;
+    bit<16> identification;
+    bit<3> flags;
+    bit<13> fragment_offset;
+    bit<8> ttl;
+    bit<8> protocol;
+    bit<16> header_checksum;
+    ipv4_address_t src;
+    ipv4_address_t dst;
+}
+
+header udp_t {
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+header inagg_t {
+    bit<8> version;
+    bit<8> kind;
+    bit<16> job;
+    bit<8> rank;
+    bit<8> flags;
+    exponent_t exponent;
+    epoch_t epoch;
+    chunk_t chunk;
+    bit<32> checksum;
+}
+
+// The switch does not know the lane width: it adds whole words, and guard bits keep carries inside lanes (3).
+header word_header_t {
+    word_t value;
+}
+
+struct headers_t {
+    ethernet_t ethernet;
+    arp_t arp;
+    ipv4_t ipv4;
+    udp_t udp;
+    inagg_t inagg;
+    word_header_t[WORDS] word;
+}
+
+struct metadata_t {
+    bool aggregation;          // a packet of the aggregation protocol, contribution or result
+    bool answered;             // an ARP request this switch answered itself
+    bool dropped;
+    worker_bitmap_t worker;    // the sender's bit
+    worker_bitmap_t all;       // the bits of all workers of the job
+    bit<32> slot_base;         // first slot version of the job's lease
+    bit<32> slot_mask;         // slot versions in the lease, less one; a power of two less one
+    epoch_t epoch;             // the job's current epoch
+    bit<16> result_group;      // multicast group of the job's workers
+}

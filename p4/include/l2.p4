@@ -1,0 +1,54 @@
+// Ordinary traffic (design D9): a learning Ethernet switch. Stations are learned in a register array, hashed
+// directly, without a round trip to the controller; a collision costs a flood, never a wrong delivery.
+
+// Stations remembered; a power of two.
+const bit<16> STATION_BUCKETS = 4096;
+
+control L2(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
+    counter(512, CounterType.packets_and_bytes) not_ethernet;
+
+    register<bit<64>>((bit<32>) STATION_BUCKETS) stations;    // port above the 48 bits of the MAC address
+
+    action bucket_of(in mac_address_t mac, out bit<32> bucket) {
+        bucket = (bit<32>) ((mac[15:0] ^ mac[31:16] ^ mac[47:32]) & (STATION_BUCKETS - 1));
+    }
+
+    action learn() {
+        bit<32> bucket;
+        bucket_of(hdr.ethernet.src, bucket);
+        stations.write(bucket, 7w0 ++ standard_metadata.ingress_port ++ hdr.ethernet.src);
+    }
+
+    action forward() {
+        bit<32> bucket;
+        bit<64> station;
+        bucket_of(hdr.ethernet.dst, bucket);
+        stations.read(station, bucket);
+        bool known = station[47:0] == hdr.ethernet.dst && hdr.ethernet.dst[40:40] == 0;
+        standard_metadata.egress_spec = known ? station[56:48] : 0;
+        standard_metadata.mcast_grp = known ? 16w0 : FLOOD_GROUP;
+    }
+
+    apply {
+        if (!hdr.ethernet.isValid()) {
+            not_ethernet.count((bit<32>) standard_metadata.ingress_port);
+            mark_to_drop(standard_metadata);
+        } else {
+            // The group bit of a source address is never set by a station (IEEE 802.3, 3.2.3).
+            if (hdr.ethernet.src[40:40] == 0) {
+                learn();
+            }
+            forward();
+        }
+    }
+}
+
+// A flooded frame does not go back where it came from.
+control FloodPrune(inout standard_metadata_t standard_metadata) {
+    apply {
+        if (standard_metadata.mcast_grp == FLOOD_GROUP
+            && standard_metadata.egress_port == standard_metadata.ingress_port) {
+            mark_to_drop(standard_metadata);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+// Parser, and the IPv4 header checksum on the way in and out.
+
+parser InaggParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                   inout standard_metadata_t standard_metadata) {
+    state start {
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ether_type) {
+            ETHERTYPE_IPV4: parse_ipv4;
+            ETHERTYPE_ARP: parse_arp;
+            default: accept;
+        }
+    }
+
+    state parse_arp {
+        packet.extract(hdr.arp);
+        transition accept;
+    }
+
+    state parse_ipv4 {
+        packet.extract(hdr.ipv4);
+        // Options and fragments are ordinary traffic: forwarded by MAC address, looked at no further.
+        transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.flags[0:0], hdr.ipv4.fragment_offset,
+                          hdr.ipv4.protocol) {
+            (4, 5, 0, 0, IP_PROTOCOL_UDP): parse_udp;
+            default: accept;
+        }
+    }
+
+    state parse_udp {
+        packet.extract(hdr.udp);
+        transition select(hdr.udp.dst_port) {
+            INAGG_PORT: parse_inagg;
+            default: accept;
+        }
+    }
+
+    state parse_inagg {
+        // Set before the extraction: a packet too short for its header is still ours to count.
+        meta.aggregation = true;
+        packet.extract(hdr.inagg);
+        transition select(hdr.inagg.kind) {
+            KIND_DATA: parse_words;
+            default: accept;
+        }
+    }
+
+    state parse_words {
+        packet.extract(hdr.word.next);
+        transition select(hdr.word.lastIndex) {
+            WORDS - 1: accept;
+            default: parse_words;
+        }
+    }
+}
+
+control InaggVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
+                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length,
+                          hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
+                          hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
+                        hdr.ipv4.header_checksum, HashAlgorithm.csum16);
+    }
+}
+
+// Only results have a header that this switch wrote; everything else leaves as it came.
+control InaggComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        update_checksum(meta.aggregation,
+                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length,
+                          hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
+                          hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },
+                        hdr.ipv4.header_checksum, HashAlgorithm.csum16);
+    }
+}

@@ -1,0 +1,152 @@
+// The aggregator: slot versions and the decision table of protocol.md, 5.2.
+
+control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    counter(512, CounterType.packets_and_bytes) started;
+    counter(512, CounterType.packets_and_bytes) added;
+    counter(512, CounterType.packets_and_bytes) completed;
+    counter(512, CounterType.packets_and_bytes) result_resent;
+    counter(512, CounterType.packets_and_bytes) duplicate_pending;
+    counter(512, CounterType.packets_and_bytes) stale;
+
+    // One entry a slot version. Nothing is ever cleared: an entry of another epoch or an older chunk is simply
+    // overwritten, so a crashed job leaves nothing behind that matters.
+    register<epoch_t>(POOL_SLOTS) slot_epoch;
+    register<chunk_t>(POOL_SLOTS) slot_chunk;
+    register<worker_bitmap_t>(POOL_SLOTS) slot_workers;
+    register<bit<8>>(POOL_SLOTS) slot_flags;
+    register<exponent_t>(POOL_SLOTS) slot_exponent;
+    register<bit<32>>(POOL_SLOTS) slot_checksum;
+    register<word_t>(POOL_SLOTS * WORDS) pool;
+
+    bit<32> slot;
+    worker_bitmap_t workers;
+
+    // Chunk c uses slot c mod S, version (c div S) mod 2. S is a power of two, so c mod 2S is both at once.
+    action load_slot(out epoch_t epoch, out chunk_t chunk) {
+        slot = meta.slot_base + (hdr.inagg.chunk & meta.slot_mask);
+        slot_epoch.read(epoch, slot);
+        slot_chunk.read(chunk, slot);
+        slot_workers.read(workers, slot);
+    }
+
+    action start_header() {
+        workers = meta.worker;
+        slot_epoch.write(slot, hdr.inagg.epoch);
+        slot_chunk.write(slot, hdr.inagg.chunk);
+        slot_workers.write(slot, workers);
+        slot_flags.write(slot, hdr.inagg.flags);
+        slot_exponent.write(slot, hdr.inagg.exponent);
+        slot_checksum.write(slot, hdr.inagg.checksum);
+    }
+
+    action start_words() {
+        for (bit<32> i = 0; i < WORDS; i = i + 1) {
+            pool.write(slot * WORDS + i, hdr.word[i].value);
+        }
+    }
+
+    action add_header() {
+        bit<8> flags;
+        exponent_t exponent;
+        bit<32> checksum;
+        workers = workers | meta.worker;
+        slot_workers.write(slot, workers);
+        slot_flags.read(flags, slot);
+        hdr.inagg.flags = hdr.inagg.flags | flags;
+        slot_flags.write(slot, hdr.inagg.flags);
+        slot_exponent.read(exponent, slot);
+        hdr.inagg.exponent = exponent > hdr.inagg.exponent ? exponent : hdr.inagg.exponent;
+        slot_exponent.write(slot, hdr.inagg.exponent);
+        slot_checksum.read(checksum, slot);
+        hdr.inagg.checksum = hdr.inagg.checksum + checksum;
+        slot_checksum.write(slot, hdr.inagg.checksum);
+    }
+
+    action add_words() {
+        for (bit<32> i = 0; i < WORDS; i = i + 1) {
+            word_t sum;
+            pool.read(sum, slot * WORDS + i);
+            hdr.word[i].value = hdr.word[i].value + sum;
+            pool.write(slot * WORDS + i, hdr.word[i].value);
+        }
+    }
+
+    action recall_header() {
+        slot_flags.read(hdr.inagg.flags, slot);
+        slot_exponent.read(hdr.inagg.exponent, slot);
+        slot_checksum.read(hdr.inagg.checksum, slot);
+    }
+
+    action recall_words() {
+        for (bit<32> i = 0; i < WORDS; i = i + 1) {
+            pool.read(hdr.word[i].value, slot * WORDS + i);
+        }
+    }
+
+    // The packet turns into the result: from the aggregator, of the RESULT kind. Egress writes the receiver.
+    action make_result() {
+        ipv4_address_t aggregator = hdr.ipv4.dst;
+        hdr.ethernet.src = hdr.ethernet.dst;
+        hdr.ipv4.dst = hdr.ipv4.src;
+        hdr.ipv4.src = aggregator;
+        hdr.ipv4.ttl = RESULT_TTL;
+        hdr.udp.src_port = INAGG_PORT;
+        hdr.udp.checksum = 0;
+        hdr.inagg.kind = hdr.inagg.kind | KIND_RESULT;
+    }
+
+    action multicast_result() {
+        make_result();
+        standard_metadata.mcast_grp = meta.result_group;
+    }
+
+    action resend_result() {
+        make_result();
+        standard_metadata.egress_spec = standard_metadata.ingress_port;
+    }
+
+    apply {
+        bit<32> port = (bit<32>) standard_metadata.ingress_port;
+        bool data = hdr.inagg.kind == KIND_DATA;
+        epoch_t epoch;
+        chunk_t chunk;
+        load_slot(epoch, chunk);
+        // Serial-number arithmetic (RFC 1982): positive when the packet's chunk is the newer one.
+        int<32> age = (int<32>) (hdr.inagg.chunk - chunk);
+
+        bool contributed = false;
+        if (epoch != hdr.inagg.epoch || age > 0) {
+            start_header();
+            if (data) {
+                start_words();
+            }
+            started.count(port);
+            contributed = true;
+        } else if (age < 0) {
+            stale.count(port);
+        } else if ((workers & meta.worker) == 0) {
+            add_header();
+            if (data) {
+                add_words();
+            }
+            added.count(port);
+            contributed = true;
+        } else if (workers == meta.all) {
+            recall_header();
+            if (data) {
+                recall_words();
+            }
+            resend_result();
+            result_resent.count(port);
+        } else {
+            duplicate_pending.count(port);
+        }
+
+        if (contributed && workers == meta.all) {
+            multicast_result();
+            completed.count(port);
+        } else if ((hdr.inagg.kind & KIND_RESULT) == 0) {
+            mark_to_drop(standard_metadata);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+"""What every test may need: capabilities of this machine, probed once, and skips that say what is missing."""
+
+import os
+import shutil
+
+import pytest
+
+MISSING: dict[str, str | None] = {
+    "netns": None if os.geteuid() == 0 else "needs root, for network namespaces",
+    "bmv2": next(
+        (f"{tool} is not on PATH" for tool in ("p4c-bm2-ss", "simple_switch_grpc") if shutil.which(tool) is None),
+        None,
+    ),
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker, reason in MISSING.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
