@@ -49,7 +49,7 @@ control InaggIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
 control InaggEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     EgressLoss() egress_loss;
     Delivery() delivery;
-    FloodPrune() flood_prune;
+    SplitHorizon() split_horizon;
 
     apply {
         egress_loss.apply(meta, standard_metadata);
@@ -57,7 +57,7 @@ control InaggEgress(inout headers_t hdr, inout metadata_t meta, inout standard_m
             if (meta.aggregation) {
                 delivery.apply(hdr, standard_metadata);
             } else {
-                flood_prune.apply(standard_metadata);
+                split_horizon.apply(meta, standard_metadata);
             }
         }
     }

@@ -1,6 +1,5 @@
 // Header layouts (protocol.md, 2) and per-packet metadata.
 
-typedef bit<9> port_t;
 typedef bit<48> mac_address_t;
 typedef bit<32> ipv4_address_t;
 typedef bit<32> epoch_t;
@@ -77,6 +76,7 @@ struct headers_t {
 
 struct metadata_t {
     bool aggregation;          // a packet of the aggregation protocol, contribution or result
+    bit<8> words;              // words extracted
     bool answered;             // an ARP request this switch answered itself
     bool dropped;
     worker_bitmap_t worker;    // the sender's bit

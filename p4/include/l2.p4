@@ -43,11 +43,11 @@ control L2(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
     }
 }
 
-// A flooded frame does not go back where it came from.
-control FloodPrune(inout standard_metadata_t standard_metadata) {
+// Split horizon: no frame leaves by the port it came in on, whether flooded or addressed to a station there. The
+// answer to an ARP request is new, not forwarded.
+control SplitHorizon(in metadata_t meta, inout standard_metadata_t standard_metadata) {
     apply {
-        if (standard_metadata.mcast_grp == FLOOD_GROUP
-            && standard_metadata.egress_port == standard_metadata.ingress_port) {
+        if (!meta.answered && standard_metadata.egress_port == standard_metadata.ingress_port) {
             mark_to_drop(standard_metadata);
         }
     }

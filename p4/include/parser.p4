@@ -45,9 +45,11 @@ parser InaggParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
 
     state parse_words {
+        // Counted by hand: p4c compiles a select on lastIndex, but BMv2 then refuses the program.
         packet.extract(hdr.word.next);
-        transition select(hdr.word.lastIndex) {
-            WORDS - 1: accept;
+        meta.words = meta.words + 1;
+        transition select(meta.words) {
+            WORDS: accept;
             default: parse_words;
         }
     }

@@ -77,9 +77,12 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         slot_checksum.read(hdr.inagg.checksum, slot);
     }
 
+    // Through a local: BMv2 dies of an assertion when a register is read into a stack element of variable index.
     action recall_words() {
         for (bit<32> i = 0; i < WORDS; i = i + 1) {
-            pool.read(hdr.word[i].value, slot * WORDS + i);
+            word_t sum;
+            pool.read(sum, slot * WORDS + i);
+            hdr.word[i].value = sum;
         }
     }
 
