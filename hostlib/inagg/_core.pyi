@@ -1,0 +1,268 @@
+"""The C++ core: wire format, numerics, the sans-IO engine, and the UDP transport (docs/protocol.md).
+
+Times are seconds. Bad arguments raise ValueError (of the wrong type: TypeError) and change nothing. What goes wrong
+later raises EngineError.
+"""
+
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, final, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+ErrorCode: TypeAlias = Literal["checksum", "kind_mismatch", "give_up", "failed", "closed"]
+LaneBits: TypeAlias = Literal[16, 32]
+
+class Array(Protocol):
+    """A contiguous, writable, one-dimensional float32 array in CPU memory: numpy, or a torch tensor (detached)."""
+
+    def __dlpack__(self, *, stream: Any = ...) -> Any: ...
+    def __dlpack_device__(self) -> tuple[Any, int]: ...
+
+# Every constant of p4/include/constants.p4 by its name there (INAGG_PORT, KIND_DATA, WORD_BYTES...), and this
+# core's FLAG_SPECIAL and EXPONENT_BIAS.
+CONSTANTS: Final[dict[str, int]]
+
+class EngineError(RuntimeError):
+    """The group is broken: every unfinished collective has failed, and so will later ones, with this error.
+
+    code        "checksum"       a result failed its checksum, or has an exponent or flags that cannot be
+                "kind_mismatch"  a result's kind is not our contribution's: the ranks disagree on the collective
+                "give_up"        nothing was received for the give-up time
+                "failed"         fail() was called, or the socket broke; the message has the reason
+                "closed"         close() was called
+    collective  ticket of the collective concerned; None when none was unfinished
+    chunk       chunk concerned (for "give_up", "failed", "closed": the oldest outstanding); None when there is none
+    """
+
+    code: ErrorCode
+    message: str
+    job: int
+    rank: int
+    collective: int | None
+    chunk: int | None
+
+class EngineStats(TypedDict):
+    """Counts since the start. Bytes are UDP payload: the inagg header and the words."""
+
+    packets_sent: int  # resends included
+    bytes_sent: int
+    packets_received: int  # results that were right and expected
+    bytes_received: int
+    retransmits: int
+    duplicates_received: int  # results of chunks that were not outstanding
+    discarded: int  # datagrams with a wrong header, length, job, rank or epoch
+    chunks_completed: int
+    collectives_completed: int
+    special_blocks: int  # blocks with a NaN or infinity at some rank
+    in_flight: int  # chunks outstanding now
+    rtt_samples: int
+    srtt_s: float  # 0.0 before the first sample
+    rttvar_s: float
+    rto_s: float
+
+class TransportStats(EngineStats):
+    send_calls: int
+    receive_calls: int
+    send_refusals: int  # sends that the kernel refused (buffer full) and that were tried again
+    network_errors: (
+        int  # ICMP errors and unreachable routes reported by the socket; timers cover what was lost
+    )
+    receive_buffer_bytes: int  # as granted by the kernel
+    receive_buffer_wanted_bytes: int  # what a whole window of results takes
+
+@final
+class Engine:
+    """One worker's protocol engine, for tests: no socket, no clock. Not thread-safe.
+
+    `first_chunk` is 0 in a real job (protocol 7); tests set it to cross the wrap of chunk numbers.
+    """
+
+    def __init__(
+        self,
+        *,
+        job: int,
+        rank: int,
+        workers: int,
+        epoch: int,
+        slots: int,
+        words: int,
+        rto_initial_s: float = 0.1,
+        rto_min_s: float = 0.01,
+        rto_max_s: float = 1.0,
+        give_up_s: float = 120.0,
+        first_chunk: int = 0,
+    ) -> None: ...
+    def submit(
+        self, array: NDArray[np.float32], *, lane_bits: LaneBits = 32, average: bool = False, now: float = 0.0
+    ) -> int:
+        """Queues an in-place all-reduce and returns its ticket: 1, 2, 3... Raises EngineError once failed."""
+
+    def receive(self, datagram: bytes, now: float) -> None: ...
+    def to_send(self, now: float) -> list[bytes]:
+        """Fires the timers that are due and returns every datagram to send now."""
+
+    def deadline(self) -> float | None:
+        """When to_send() is to be called at the latest; None while nothing is outstanding."""
+
+    def completed(self) -> list[int]:
+        """Tickets completed since the last call, in the order of their completion."""
+
+    def fail(self, reason: str) -> None:
+        """Breaks the group from outside. The first failure stays."""
+
+    @property
+    def failure(self) -> EngineError | None: ...
+    @property
+    def stats(self) -> EngineStats: ...
+
+@final
+class Transport:
+    """One worker's engine on a UDP socket, run by a thread of its own. All methods may be called from any thread.
+
+    The socket is either bound here to `local` (ip, port; port 0 picks one) or given as `socket_fd`, an already bound
+    UDP socket's descriptor that the transport takes over (so that a worker can register its port before it knows its
+    epoch): socket.detach() it. If the constructor raises, the descriptor is still the caller's.
+    Raises OSError when the socket cannot be made or connected.
+    """
+
+    def __init__(
+        self,
+        *,
+        job: int,
+        rank: int,
+        workers: int,
+        epoch: int,
+        slots: int,
+        words: int,
+        aggregator: tuple[str, int],
+        local: tuple[str, int] | None = None,
+        socket_fd: int | None = None,
+        rto_initial_s: float = 0.1,
+        rto_min_s: float = 0.01,
+        rto_max_s: float = 1.0,
+        give_up_s: float = 120.0,
+    ) -> None: ...
+    @property
+    def local_address(self) -> tuple[str, int]: ...
+    @overload
+    def submit(self, array: Array, *, lane_bits: LaneBits = 32, average: bool = False) -> int:
+        """Queues an in-place all-reduce; returns its ticket (1, 2, 3...). Does not wait.
+
+        All ranks submit the same collectives in the same order. The array is kept alive until the ticket is done, and
+        must not be touched or submitted again before. Raises EngineError once the group has failed or was closed.
+        """
+
+    @overload
+    def submit(self, address: int, elements: int, *, lane_bits: LaneBits = 32, average: bool = False) -> int:
+        """The same for `elements` float32 at `address` (4-byte aligned), which the caller keeps alive."""
+
+    def wait(self, ticket: int, timeout_s: float | None = None) -> bool:
+        """True when the collective is done; False after timeout_s; EngineError when it failed. None waits forever.
+
+        A ticket that wait() has returned is not reported by next_done().
+        """
+
+    def next_done(self, timeout_s: float | None = None) -> int | None:
+        """The next ticket that is done, in order of completion; None after timeout_s.
+
+        Tickets done before a failure are reported first; then EngineError is raised.
+        """
+
+    def fail(self, reason: str) -> None:
+        """Breaks the group: all unfinished collectives fail with code "failed" and a message with `reason`.
+
+        On return nothing touches the arrays any more. The first failure stays.
+        """
+
+    @property
+    def failure(self) -> EngineError | None: ...
+    def stats(self) -> TransportStats: ...
+    def close(self) -> None:
+        """Ends the thread and closes the socket; unfinished collectives fail with code "closed". Idempotent."""
+
+# The rest is for tests.
+
+@final
+class Header:
+    """The 20 bytes of protocol 2.1."""
+
+    kind: int
+    job: int
+    rank: int
+    flags: int
+    exponent: int
+    epoch: int
+    chunk: int
+    checksum: int
+    def __init__(
+        self,
+        *,
+        kind: int,
+        job: int,
+        rank: int,
+        flags: int,
+        exponent: int,
+        epoch: int,
+        chunk: int,
+        checksum: int,
+    ) -> None: ...
+    def encode(self) -> bytes: ...
+    @staticmethod
+    def decode(datagram: bytes) -> Header:
+        """Raises ValueError for a datagram shorter than a header, or of another version or kind."""
+
+def guard_bits(workers: int) -> int: ...
+def block_elements(words: int, lane_bits: LaneBits) -> int: ...
+def block_exponent(block: NDArray[np.float32], *, lane_bits: LaneBits, workers: int) -> tuple[int, bool]:
+    """The wire code of a block's exponent (0: no finite non-zero element), and whether it has a NaN or infinity."""
+
+def quantise(
+    block: NDArray[np.float32], *, exponent: int, lane_bits: LaneBits, workers: int, words: int
+) -> tuple[bytes, int]:
+    """A block's words and their checksum under the wire code `exponent`; NaN and infinities count as zero."""
+
+def dequantise(
+    words: bytes, *, elements: int, exponent: int, lane_bits: LaneBits, workers: int, average: bool = False
+) -> tuple[NDArray[np.float32], int]:
+    """The first `elements` sums of a result's words, and the checksum of all its lanes."""
+
+def class_lanes(
+    block: NDArray[np.float32], *, lane_bits: LaneBits, workers: int, words: int
+) -> tuple[bytes, int]:
+    """The words and checksum of a special block's class lanes (protocol 3.3)."""
+
+def apply_classes(block: NDArray[np.float32], words: bytes, *, lane_bits: LaneBits, workers: int) -> int:
+    """Puts NaN and infinities into a block of sums as the summed class lanes say; returns the lanes' checksum."""
+
+def pack_all(array: NDArray[np.float32], *, lane_bits: LaneBits, workers: int, words: int) -> None:
+    """Exponent and lanes of every block, into buffers that are thrown away: for benchmarks."""
+
+def unpack_all(array: NDArray[np.float32], *, lane_bits: LaneBits, workers: int, words: int) -> None:
+    """Fills an array from made-up results, block by block: for benchmarks."""
+
+def available_kernels() -> list[str]:
+    """Builds of the numerics that this machine can run, the best first: that is used."""
+
+def use_kernels(name: str) -> None:
+    """Uses another one, in the whole process."""
+
+@final
+class RttEstimator:
+    """RFC 6298 as in protocol 6.1."""
+
+    def __init__(
+        self, *, rto_initial_s: float = 0.1, rto_min_s: float = 0.01, rto_max_s: float = 1.0
+    ) -> None: ...
+    def measure(self, rtt_s: float) -> bool:
+        """An RTT; True if it completed a sample."""
+
+    def sample(self, rtt_s: float) -> None: ...
+    def timeout(self, resends: int) -> float:
+        """How long a chunk waits that was sent again `resends` times without a sign of life."""
+
+    @property
+    def rto_s(self) -> float: ...
+    @property
+    def srtt_s(self) -> float: ...
+    @property
+    def rttvar_s(self) -> float: ...

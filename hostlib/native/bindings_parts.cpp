@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parts of the core one by one, for tests: wire format, numerics, RTT estimator.
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "bindings.hpp"
+#include "numerics.hpp"
+#include "rtt.hpp"
+#include "wire.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace inagg {
+namespace {
+
+using NumpyFloats = nb::ndarray<nb::numpy, float, nb::ndim<1>>;
+
+void define_wire(nb::module_& m) {
+    nb::class_<Header>(m, "Header")
+        .def(
+            "__init__",
+            [](Header* self, std::uint8_t kind, std::uint16_t job, std::uint8_t rank, std::uint8_t flags,
+               std::uint16_t exponent, std::uint32_t epoch, std::uint32_t chunk, std::uint32_t checksum) {
+                new (self)
+                    Header{static_cast<Kind>(kind), job, rank, flags, exponent, epoch, chunk, checksum};
+            },
+            nb::kw_only(), "kind"_a, "job"_a, "rank"_a, "flags"_a, "exponent"_a, "epoch"_a, "chunk"_a,
+            "checksum"_a)
+        .def_prop_rw(
+            "kind", [](const Header& self) { return static_cast<std::uint8_t>(self.kind); },
+            [](Header& self, std::uint8_t kind) { self.kind = static_cast<Kind>(kind); })
+        .def_rw("job", &Header::job)
+        .def_rw("rank", &Header::rank)
+        .def_rw("flags", &Header::flags)
+        .def_rw("exponent", &Header::exponent)
+        .def_rw("epoch", &Header::epoch)
+        .def_rw("chunk", &Header::chunk)
+        .def_rw("checksum", &Header::checksum)
+        .def("encode",
+             [](const Header& self) {
+                 std::array<std::byte, HEADER_BYTES> out;
+                 encode(self, out);
+                 return to_bytes(out);
+             })
+        .def_static(
+            "decode",
+            [](const nb::bytes& datagram) {
+                const std::optional<Header> header = decode(as_span(datagram));
+                if (!header) {
+                    throw std::invalid_argument("not an inagg header");
+                }
+                return *header;
+            },
+            "datagram"_a);
+    nb::dict constants;
+    for (const p4::NamedConstant& constant : p4::ALL) {
+        constants[constant.name] = constant.value;
+    }
+    constants["FLAG_SPECIAL"] = FLAG_SPECIAL;
+    constants["EXPONENT_BIAS"] = EXPONENT_BIAS;
+    m.attr("CONSTANTS") = constants;
+}
+
+// Checks that a block fits `words` words, before they are filled.
+void require_fits(std::size_t elements, std::size_t room) {
+    if (elements > room) {
+        throw std::invalid_argument("the block has more elements than the words have lanes");
+    }
+}
+
+template <typename Fill>
+std::pair<nb::bytes, std::uint32_t> filled_words(const LaneFormat& format, std::size_t elements,
+                                                 unsigned words, Fill fill) {
+    require_fits(elements, format.block_elements(words));
+    std::vector<std::byte> out(words_bytes(words));
+    const std::uint32_t checksum = fill(std::span(out));
+    return {to_bytes(out), checksum};
+}
+
+std::pair<NumpyFloats, std::uint32_t> py_dequantise(const nb::bytes& words, std::size_t elements,
+                                                    std::uint16_t exponent, unsigned lane_bits,
+                                                    unsigned workers, bool average) {
+    const LaneFormat format(lane_bits, workers);
+    require_fits(elements, words.size() / format.lane_bytes());
+    if (!valid_exponent(exponent)) {
+        throw std::invalid_argument("no block has this exponent");
+    }
+    auto* block = new std::vector<float>(elements);
+    const nb::capsule owner(block,
+                            [](void* memory) noexcept { delete static_cast<std::vector<float>*>(memory); });
+    const std::uint32_t checksum = dequantise(format, exponent, as_span(words), average, *block);
+    return {NumpyFloats(block->data(), {elements}, owner), checksum};
+}
+
+// What an engine does to a whole array, block by block, with as many packet buffers as a window has; for
+// benchmarks.
+
+constexpr std::size_t WINDOW = 64;
+
+void pack_all(const ConstFloatArray& array, unsigned lane_bits, unsigned workers, unsigned words) {
+    const LaneFormat format(lane_bits, workers);
+    const std::size_t size = format.block_elements(words);
+    std::vector<std::byte> packets(words_bytes(words) * WINDOW);
+    std::span<const float> left = as_span(array);
+    for (std::size_t i = 0; !left.empty(); ++i) {
+        const auto block = left.first(std::min(size, left.size()));
+        const BlockExponent found = block_exponent(format, block);
+        const auto packet = std::span(packets).subspan(i % WINDOW * words_bytes(words), words_bytes(words));
+        quantise(format, found.code, block, found.special, packet);
+        left = left.subspan(block.size());
+    }
+}
+
+void unpack_all(const FloatArray& array, unsigned lane_bits, unsigned workers, unsigned words) {
+    const LaneFormat format(lane_bits, workers);
+    const std::size_t size = format.block_elements(words);
+    const std::vector<std::byte> packets(words_bytes(words) * WINDOW, std::byte{0x40});
+    std::span<float> left = as_span(array);
+    for (std::size_t i = 0; !left.empty(); ++i) {
+        const auto block = left.first(std::min(size, left.size()));
+        const auto packet = std::span(packets).subspan(i % WINDOW * words_bytes(words), words_bytes(words));
+        dequantise(format, EXPONENT_BIAS, packet, false, block);
+        left = left.subspan(block.size());
+    }
+}
+
+void define_numerics(nb::module_& m) {
+    m.def("guard_bits", [](unsigned workers) { return LaneFormat(32, workers).guard_bits(); }, "workers"_a);
+    m.def(
+        "block_elements",
+        [](unsigned words, unsigned lane_bits) { return LaneFormat(lane_bits, 1).block_elements(words); },
+        "words"_a, "lane_bits"_a);
+    m.def(
+        "block_exponent",
+        [](const ConstFloatArray& block, unsigned lane_bits, unsigned workers) {
+            const BlockExponent found = block_exponent(LaneFormat(lane_bits, workers), as_span(block));
+            return std::pair(found.code, found.special);
+        },
+        "block"_a.noconvert(), nb::kw_only(), "lane_bits"_a, "workers"_a);
+    m.def(
+        "quantise",
+        [](const ConstFloatArray& block, std::uint16_t exponent, unsigned lane_bits, unsigned workers,
+           unsigned words) {
+            const LaneFormat format(lane_bits, workers);
+            const BlockExponent own = block_exponent(format, as_span(block));
+            if (!valid_exponent(exponent) || exponent < own.code) {
+                throw std::invalid_argument("the exponent is not one for this block");
+            }
+            return filled_words(format, block.size(), words, [&](std::span<std::byte> out) {
+                return quantise(format, exponent, as_span(block), own.special, out);
+            });
+        },
+        "block"_a.noconvert(), nb::kw_only(), "exponent"_a, "lane_bits"_a, "workers"_a, "words"_a);
+    m.def("dequantise", &py_dequantise, "words"_a, nb::kw_only(), "elements"_a, "exponent"_a, "lane_bits"_a,
+          "workers"_a, "average"_a = false);
+    m.def(
+        "class_lanes",
+        [](const ConstFloatArray& block, unsigned lane_bits, unsigned workers, unsigned words) {
+            const LaneFormat format(lane_bits, workers);
+            std::vector<std::uint8_t> classes(block.size());
+            classify(as_span(block), classes);
+            return filled_words(format, block.size(), words,
+                                [&](std::span<std::byte> out) { return pack_classes(format, classes, out); });
+        },
+        "block"_a.noconvert(), nb::kw_only(), "lane_bits"_a, "workers"_a, "words"_a);
+    m.def(
+        "apply_classes",
+        [](const FloatArray& block, const nb::bytes& words, unsigned lane_bits, unsigned workers) {
+            const LaneFormat format(lane_bits, workers);
+            require_fits(block.size(), words.size() / format.lane_bytes());
+            return apply_classes(format, as_span(words), as_span(block));
+        },
+        "block"_a.noconvert(), "words"_a, nb::kw_only(), "lane_bits"_a, "workers"_a);
+    m.def("pack_all", &pack_all, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a, "workers"_a, "words"_a);
+    m.def("unpack_all", &unpack_all, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a, "workers"_a,
+          "words"_a);
+    m.def("available_kernels", &available_kernels);
+    m.def("use_kernels", &use_kernels, "name"_a);
+}
+
+void define_rtt(nb::module_& m) {
+    nb::class_<RttEstimator>(m, "RttEstimator")
+        .def(
+            "__init__",
+            [](RttEstimator* self, double rto_initial, double rto_min, double rto_max) {
+                const RetransmissionPolicy policy{
+                    .rto_initial = rto_initial, .rto_min = rto_min, .rto_max = rto_max};
+                policy.validate();
+                new (self) RttEstimator(policy);
+            },
+            nb::kw_only(), "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.01, "rto_max_s"_a = 1.0)
+        .def("measure", &RttEstimator::measure, "rtt_s"_a)
+        .def("sample", &RttEstimator::sample, "rtt_s"_a)
+        .def("timeout", &RttEstimator::timeout, "resends"_a)
+        .def_prop_ro("rto_s", &RttEstimator::rto)
+        .def_prop_ro("srtt_s", &RttEstimator::srtt)
+        .def_prop_ro("rttvar_s", &RttEstimator::rttvar);
+}
+
+}  // namespace
+
+void define_parts(nb::module_& m) {
+    define_wire(m);
+    define_numerics(m);
+    define_rtt(m);
+}
+
+}  // namespace inagg

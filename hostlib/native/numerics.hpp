@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Blocks of float32 to lanes and back (protocol.md, 3 and 4). Every function is exact or rounds once, to
+// nearest even, whatever the machine: ranks on different processors get the same bits. That takes the default
+// floating-point environment: no flushing of subnormals to zero.
+#ifndef INAGG_NUMERICS_HPP
+#define INAGG_NUMERICS_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace inagg {
+
+// How a job of `workers` packs lanes of `bits` (3.1). Throws std::invalid_argument.
+class LaneFormat {
+  public:
+    LaneFormat(unsigned bits, unsigned workers);
+
+    unsigned bits() const { return bits_; }
+    unsigned workers() const { return workers_; }
+    unsigned guard_bits() const { return guard_bits_; }
+    int fraction_bits() const { return static_cast<int>(bits_ - 1 - guard_bits_); }
+    std::uint32_t bias() const { return std::uint32_t{1} << fraction_bits(); }
+    // The lane sum that stands for zero, N B. At most 2^31.
+    std::uint32_t zero_sum() const { return workers_ * bias(); }
+    std::size_t lane_bytes() const { return bits_ / 8; }
+    // L: elements in a block of `words`.
+    std::size_t block_elements(std::size_t words) const;
+
+  private:
+    unsigned bits_;
+    unsigned workers_;
+    unsigned guard_bits_;
+};
+
+struct BlockExponent {
+    std::uint16_t code;  // on the wire: e + EXPONENT_BIAS, or 0 for a block without a finite non-zero element
+    bool special;        // a NaN or an infinity is in the block
+};
+
+// The least and the greatest code but 0 that a float32 block can have: of 2^-149, and of the greatest float
+// where it rounds up.
+inline constexpr int LEAST_EXPONENT = -148;
+inline constexpr int GREATEST_EXPONENT = 129;
+
+bool valid_exponent(std::uint16_t code);
+
+BlockExponent block_exponent(const LaneFormat& format, std::span<const float> block);
+
+// Fills all of `words` with the block's lanes under exponent `code`, padded; returns their checksum. A block
+// with a NaN or an infinity is `special`: those count as zero.
+std::uint32_t quantise(const LaneFormat& format, std::uint16_t code, std::span<const float> block,
+                       bool special, std::span<std::byte> words);
+
+// The sums that `words` hold, for as many elements as `block` has; with `average` divided by N. Returns the
+// checksum of all lanes: unless it is the header's, the block is worthless.
+std::uint32_t dequantise(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words,
+                         bool average, std::span<float> block);
+
+// What an element of a special block is (3.3), as counted into the two counters of a class lane.
+enum ElementClass : std::uint8_t { FINITE = 0, PLUS_INFINITY = 1, MINUS_INFINITY = 2, NOT_A_NUMBER = 3 };
+
+void classify(std::span<const float> block, std::span<std::uint8_t> classes);
+
+// Fills all of `words` with class lanes, FINITE where `classes` ends; returns their checksum.
+std::uint32_t pack_classes(const LaneFormat& format, std::span<const std::uint8_t> classes,
+                           std::span<std::byte> words);
+
+// Puts NaN and infinities into a block of sums; returns the checksum of all lanes.
+std::uint32_t apply_classes(const LaneFormat& format, std::span<const std::byte> words,
+                            std::span<float> block);
+
+// Builds of the inner loops that this machine can run, the best first; the best is used.
+std::vector<std::string> available_kernels();
+// For tests: uses another one, in the whole process. Throws std::invalid_argument.
+void use_kernels(const std::string& name);
+
+}  // namespace inagg
+
+#endif

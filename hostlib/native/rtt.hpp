@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How long to wait for a result: RFC 6298's estimator, held within a policy (protocol.md, 6.1). Seconds.
+#ifndef INAGG_RTT_HPP
+#define INAGG_RTT_HPP
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace inagg {
+
+struct RetransmissionPolicy {
+    double rto_initial = 0.1;
+    double rto_min = 0.01;  // the least margin of the RTO above the SRTT: RFC 6298's G
+    double rto_max = 1.0;
+    double give_up = 120.0;
+
+    // Throws std::invalid_argument.
+    void validate() const;
+};
+
+class RttEstimator {
+  public:
+    explicit RttEstimator(const RetransmissionPolicy& policy) : policy_(policy), rto_(policy.rto_initial) {}
+
+    // A measured RTT. The first is a sample, then the least of every WINDOW: a result also waits for ranks
+    // that recover from a loss, and sampling that would let the ranks' timeouts drive one another up. True
+    // for a sample.
+    bool measure(double rtt) {
+        least_ = measured_ == 0 ? rtt : std::min(least_, rtt);
+        if (samples_ > 0 && ++measured_ < WINDOW) {
+            return false;
+        }
+        measured_ = 0;
+        sample(least_);
+        return true;
+    }
+
+    void sample(double rtt) {
+        if (samples_++ == 0) {
+            srtt_ = rtt;
+            rttvar_ = rtt / 2;
+        } else {
+            rttvar_ = 0.75 * rttvar_ + 0.25 * std::abs(srtt_ - rtt);
+            srtt_ = 0.875 * srtt_ + 0.125 * rtt;
+        }
+        rto_ = std::min(srtt_ + std::max(4 * rttvar_, policy_.rto_min), policy_.rto_max);
+    }
+
+    // How long a chunk waits after `resends` resends without a sign of life.
+    double timeout(unsigned resends) const {
+        return std::min(std::ldexp(rto_, static_cast<int>(resends)), policy_.rto_max);
+    }
+
+    // The fewest resends whose timeout is `wait` or longer, or the maximum.
+    unsigned resends_for(double wait) const {
+        unsigned resends = 0;
+        while (timeout(resends) < std::min(wait, policy_.rto_max)) {
+            ++resends;
+        }
+        return resends;
+    }
+
+    double rto() const { return rto_; }
+    double srtt() const { return srtt_; }  // 0 before the first sample
+    double rttvar() const { return rttvar_; }
+    std::uint64_t samples() const { return samples_; }
+
+  private:
+    static constexpr unsigned WINDOW = 8;
+
+    RetransmissionPolicy policy_;
+    double rto_;
+    double srtt_ = 0;
+    double rttvar_ = 0;
+    double least_ = 0;
+    unsigned measured_ = 0;
+    std::uint64_t samples_ = 0;
+};
+
+}  // namespace inagg
+
+#endif

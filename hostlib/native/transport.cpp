@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport.hpp"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cfenv>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+namespace inagg {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long to leave a send that found no buffer or no route.
+constexpr double MOMENT = 0.001;
+// How long to let results gather before they are taken, as a share of the RTT and at most: see gather().
+constexpr double GATHER_SHARE = 1.0 / 16;
+constexpr double GATHER_LONGEST = 250e-6;
+constexpr double GATHER_SHORTEST = 50e-6;  // the kernel's timer slack; a shorter sleep is not one
+// What the kernel charges a received packet beyond its bytes: sk_buff, shared info, rounding of the data area
+// to a power of two.
+constexpr std::size_t PACKET_OVERHEAD = 1280;
+
+double seconds_now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+
+std::optional<Clock::time_point> end_of(std::optional<double> timeout) {
+    // Longer ones overflow the clock, and are as good as for ever.
+    constexpr double longest = 1e9;
+    if (!timeout || *timeout > longest) {
+        return std::nullopt;
+    }
+    return Clock::now() +
+           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*timeout));
+}
+
+int make_eventfd() {
+    const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (fd < 0) {
+        throw std::system_error(errno, std::generic_category(), "cannot make an eventfd");
+    }
+    return fd;
+}
+
+}  // namespace
+
+Transport::Transport(const EngineConfig& config, UdpSocket socket)
+    : config_(config),
+      local_address_(socket.local_address()),
+      wakeup_(make_eventfd()),
+      socket_(std::move(socket)),
+      engine_(config),
+      batch_(datagram_bytes(Kind::data, config.words)) {
+    const std::size_t packet = datagram_bytes(Kind::data, config.words) + PACKET_OVERHEAD;
+    stats_.receive_buffer_wanted = packet * config.slots;
+    stats_.receive_buffer = socket_.reserve_receive_buffer(stats_.receive_buffer_wanted);
+    stats_.engine = engine_.stats();
+    shared_.stats = stats_;
+    thread_ = std::thread(&Transport::run, this);
+}
+
+Transport::~Transport() { close(); }
+
+void Transport::wake() {
+    const std::uint64_t one = 1;
+    // It can only fail when a wakeup is pending already.
+    [[maybe_unused]] const ssize_t written = ::write(wakeup_.fd(), &one, sizeof one);
+}
+
+// With mutex_ held.
+void Transport::check_alive() const {
+    if (shared_.failure) {
+        throw GroupFailed(*shared_.failure);
+    }
+}
+
+Ticket Transport::submit(const Request& request) {
+    config_.validate(request);
+    const std::lock_guard lock(mutex_);
+    check_alive();
+    shared_.submitted.push_back(request);
+    const Ticket ticket = ++shared_.last_ticket;
+    shared_.unfinished.insert(ticket);
+    wake();
+    return ticket;
+}
+
+bool Transport::wait_until_changed(std::unique_lock<std::mutex>& lock,
+                                   const std::optional<Clock::time_point>& end) {
+    if (!end) {
+        changed_.wait(lock);
+        return true;
+    }
+    return changed_.wait_until(lock, *end) == std::cv_status::no_timeout;
+}
+
+bool Transport::wait(Ticket ticket, std::optional<double> timeout) {
+    const auto end = end_of(timeout);
+    std::unique_lock lock(mutex_);
+    if (ticket == 0 || ticket > shared_.last_ticket) {
+        throw std::invalid_argument("there is no ticket " + std::to_string(ticket));
+    }
+    for (bool in_time = true;; in_time = wait_until_changed(lock, end)) {
+        if (!shared_.unfinished.contains(ticket)) {
+            std::erase(shared_.done, ticket);
+            return true;
+        }
+        check_alive();
+        if (!in_time) {
+            return false;
+        }
+    }
+}
+
+std::optional<Ticket> Transport::next_done(std::optional<double> timeout) {
+    const auto end = end_of(timeout);
+    std::unique_lock lock(mutex_);
+    for (bool in_time = true;; in_time = wait_until_changed(lock, end)) {
+        if (!shared_.done.empty()) {
+            const Ticket ticket = shared_.done.front();
+            shared_.done.pop_front();
+            return ticket;
+        }
+        check_alive();
+        if (!in_time) {
+            return std::nullopt;
+        }
+    }
+}
+
+void Transport::fail(const std::string& reason) {
+    std::unique_lock lock(mutex_);
+    shared_.fail_reason = reason;
+    wake();
+    changed_.wait(lock, [this] { return shared_.failure.has_value(); });
+}
+
+std::optional<Failure> Transport::failure() const {
+    const std::lock_guard lock(mutex_);
+    return shared_.failure;
+}
+
+TransportStats Transport::stats() const {
+    const std::lock_guard lock(mutex_);
+    return shared_.stats;
+}
+
+void Transport::close() {
+    if (::getpid() != process_) {
+        // A forked child has a copy of everything but the thread.
+        if (thread_.joinable()) {
+            thread_.detach();
+        }
+        return;
+    }
+    const std::lock_guard closing(closing_mutex_);
+    if (!thread_.joinable()) {
+        return;
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        shared_.closing = true;
+    }
+    wake();
+    thread_.join();
+}
+
+void Transport::run() {
+    pthread_setname_np(pthread_self(), "inagg");
+    // Signals are the program's; and numerics need subnormals, which the thread that started this one may
+    // have switched off for itself (a thread inherits that).
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+    std::fesetenv(FE_DFL_ENV);
+    try {
+        loop();
+    } catch (const std::exception& error) {
+        engine_.fail(FailureCode::failed, error.what());
+    }
+    engine_.fail(FailureCode::closed, "the transport was closed");
+    publish();
+}
+
+void Transport::loop() {
+    bool more = false;
+    while (take_orders(seconds_now())) {
+        const double now = seconds_now();
+        engine_.advance(now);
+        const Blocked blocked = send(now);
+        publish();
+        if (!more) {
+            wait_for_events(blocked);
+        }
+        more = !engine_.failure() && receive();
+    }
+}
+
+// What other threads asked for since the last round; false to end.
+bool Transport::take_orders(double now) {
+    std::vector<Request> submitted;
+    std::optional<std::string> fail_reason;
+    {
+        const std::lock_guard lock(mutex_);
+        if (shared_.closing) {
+            return false;
+        }
+        submitted.swap(shared_.submitted);
+        fail_reason.swap(shared_.fail_reason);
+    }
+    for (const Request& request : submitted) {
+        if (!engine_.failure()) {
+            engine_.submit(request, now);
+        }
+    }
+    if (fail_reason) {
+        engine_.fail(FailureCode::failed, *fail_reason);
+    }
+    return true;
+}
+
+Transport::Blocked Transport::send(double now) {
+    std::array<std::span<const std::byte>, BATCH> datagrams;
+    while (engine_.anything_to_send()) {
+        const std::size_t count = engine_.to_send(datagrams);
+        ++stats_.send_calls;
+        const BatchResult result = send_batch(socket_, std::span(datagrams).first(count));
+        if (result.error != 0) {
+            return judge_send_error(result.error);
+        }
+        engine_.sent(result.count, now);
+    }
+    return Blocked::no;
+}
+
+// What could not be sent stays in the engine's queue.
+Transport::Blocked Transport::judge_send_error(int error) {
+    switch (error) {
+        case EINTR:
+            return Blocked::for_a_moment;
+        case EAGAIN:
+            ++stats_.send_refusals;
+            return Blocked::until_writable;
+        case ENOBUFS:
+        case ENOMEM:
+            ++stats_.send_refusals;
+            return Blocked::for_a_moment;
+        case ECONNREFUSED:
+        case EHOSTUNREACH:
+        case EHOSTDOWN:
+        case ENETUNREACH:
+        case ENETDOWN:
+        case EPERM:  // a packet filter
+        case EACCES:
+            ++stats_.network_errors;
+            return Blocked::for_a_moment;
+        case EMSGSIZE:
+            engine_.fail(
+                FailureCode::failed,
+                "a packet of " + std::to_string(config_.words) +
+                    " words does not fit the MTU of the way to the aggregator; raise the MTU, or build "
+                    "the switch program with fewer WORDS");
+            return Blocked::no;
+        default:
+            engine_.fail(FailureCode::failed,
+                         std::string("cannot send to the aggregator: ") + std::strerror(error));
+            return Blocked::no;
+    }
+}
+
+void Transport::wait_for_events(Blocked blocked) {
+    std::optional<double> end = engine_.deadline();
+    const double now = seconds_now();
+    if (blocked == Blocked::for_a_moment) {
+        end = std::min(end.value_or(now + MOMENT), now + MOMENT);
+    }
+    const double seconds = std::max(0.0, end.value_or(now) - now);
+    const timespec timeout{.tv_sec = static_cast<time_t>(seconds),
+                           .tv_nsec = static_cast<long>((seconds - std::floor(seconds)) * 1e9)};
+    const short events = blocked == Blocked::until_writable ? POLLIN | POLLOUT : POLLIN;
+    std::array<pollfd, 2> waited{pollfd{wakeup_.fd(), POLLIN, 0}, pollfd{socket_.fd(), events, 0}};
+    // Of a broken group only orders matter.
+    const nfds_t count = engine_.failure() ? 1 : 2;
+    if (ppoll(waited.data(), count, end ? &timeout : nullptr, nullptr) <= 0) {
+        return;
+    }
+    if (waited[0].revents != 0) {
+        std::uint64_t wakeups;
+        [[maybe_unused]] const ssize_t got = ::read(wakeup_.fd(), &wakeups, sizeof wakeups);
+    }
+    if ((waited[1].revents & POLLERR) != 0) {
+        stats_.network_errors += socket_.take_errors();
+    }
+    if (waited[1].revents == POLLIN) {
+        gather();
+    }
+}
+
+// On a slow link results come one by one, and waking up for each costs more than the work: with a window in
+// flight that takes an RTT to drain, a small share of it spent asleep makes batches and delays nothing. What
+// network cards do to interrupts.
+void Transport::gather() const {
+    const EngineStats stats = engine_.stats();
+    const double pause = std::min(stats.srtt * GATHER_SHARE, GATHER_LONGEST);
+    if (2 * stats.in_flight >= config_.slots && pause >= GATHER_SHORTEST) {
+        std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+    }
+}
+
+// One batch; true when there may be more.
+bool Transport::receive() {
+    ++stats_.receive_calls;
+    const BatchResult result = batch_.receive(socket_);
+    const double now = seconds_now();
+    for (std::size_t i = 0; i < result.count; ++i) {
+        engine_.receive(batch_.datagram(i), now);
+    }
+    switch (result.error) {
+        case 0:
+        case EAGAIN:
+        case EINTR:
+            break;
+        case ECONNREFUSED:
+        case EHOSTUNREACH:
+        case EHOSTDOWN:
+        case ENETUNREACH:
+        case ENETDOWN:
+            ++stats_.network_errors;
+            break;
+        default:
+            engine_.fail(FailureCode::failed,
+                         std::string("cannot receive from the aggregator: ") + std::strerror(result.error));
+    }
+    return result.count == BATCH;
+}
+
+void Transport::publish() {
+    const std::lock_guard lock(mutex_);
+    bool changed = false;
+    while (const std::optional<Ticket> ticket = engine_.next_completion()) {
+        shared_.unfinished.erase(*ticket);
+        shared_.done.push_back(*ticket);
+        changed = true;
+    }
+    if (engine_.failure() && !shared_.failure) {
+        shared_.failure = engine_.failure();
+        changed = true;
+    }
+    stats_.engine = engine_.stats();
+    shared_.stats = stats_;
+    if (changed) {
+        changed_.notify_all();
+    }
+}
+
+}  // namespace inagg

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "udp_socket.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <stdexcept>
+#include <system_error>
+
+namespace inagg {
+namespace {
+
+[[noreturn]] void throw_errno(const std::string& what) {
+    throw std::system_error(errno, std::generic_category(), what);
+}
+
+std::string text(const UdpAddress& address) { return address.ip + ":" + std::to_string(address.port); }
+
+sockaddr_in to_sockaddr(const UdpAddress& address) {
+    sockaddr_in out{};
+    out.sin_family = AF_INET;
+    out.sin_port = htons(address.port);
+    if (inet_pton(AF_INET, address.ip.c_str(), &out.sin_addr) != 1) {
+        throw std::invalid_argument("not an IPv4 address: " + address.ip);
+    }
+    return out;
+}
+
+void set_option(int fd, int level, int option, int value, const char* what) {
+    if (setsockopt(fd, level, option, &value, sizeof value) != 0) {
+        throw_errno(what);
+    }
+}
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+    if (fd_ >= 0) {
+        ::close(fd_);
+    }
+}
+
+UdpSocket UdpSocket::bound_to(const UdpAddress& local) {
+    const sockaddr_in address = to_sockaddr(local);
+    Descriptor descriptor(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (descriptor.fd() < 0) {
+        throw_errno("cannot open a UDP socket");
+    }
+    if (::bind(descriptor.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        throw_errno("cannot bind a UDP socket to " + text(local));
+    }
+    return UdpSocket(std::move(descriptor));
+}
+
+UdpSocket UdpSocket::duplicate_of(int fd) {
+    int type = 0;
+    socklen_t length = sizeof type;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0) {
+        throw_errno("socket_fd is not a socket");
+    }
+    sockaddr_storage address{};
+    length = sizeof address;
+    if (type != SOCK_DGRAM || getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+        address.ss_family != AF_INET) {
+        throw std::invalid_argument("socket_fd is not a UDP/IPv4 socket");
+    }
+    Descriptor descriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    const int flags = fcntl(descriptor.fd(), F_GETFL);
+    if (descriptor.fd() < 0 || flags < 0 || fcntl(descriptor.fd(), F_SETFL, flags | O_NONBLOCK) != 0) {
+        throw_errno("cannot take over socket_fd");
+    }
+    return UdpSocket(std::move(descriptor));
+}
+
+void UdpSocket::connect(const UdpAddress& peer) {
+    const sockaddr_in address = to_sockaddr(peer);
+    set_option(fd(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO, "cannot forbid fragmentation");
+    // Also makes the kernel say so when its queue drops a datagram (ENOBUFS); without it that looks like
+    // success.
+    set_option(fd(), IPPROTO_IP, IP_RECVERR, 1, "cannot ask for network errors");
+    if (::connect(fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        throw_errno("cannot connect a UDP socket to the aggregator at " + text(peer));
+    }
+}
+
+std::size_t UdpSocket::reserve_receive_buffer(std::size_t bytes) {
+    if (const std::size_t present = receive_buffer(); present >= bytes) {
+        return present;
+    }
+    // The kernel doubles what it is asked for.
+    const int half = static_cast<int>(std::min<std::size_t>(bytes / 2 + 1, INT_MAX / 2));
+    // Beyond net.core.rmem_max only with CAP_NET_ADMIN; otherwise as much as that allows.
+    if (setsockopt(fd(), SOL_SOCKET, SO_RCVBUFFORCE, &half, sizeof half) != 0) {
+        set_option(fd(), SOL_SOCKET, SO_RCVBUF, half, "cannot set the size of the receive buffer");
+    }
+    return receive_buffer();
+}
+
+std::size_t UdpSocket::receive_buffer() const {
+    int bytes = 0;
+    socklen_t length = sizeof bytes;
+    if (getsockopt(fd(), SOL_SOCKET, SO_RCVBUF, &bytes, &length) != 0) {
+        throw_errno("cannot read the size of the receive buffer");
+    }
+    return static_cast<std::size_t>(bytes);
+}
+
+UdpAddress UdpSocket::local_address() const {
+    sockaddr_in address{};
+    socklen_t length = sizeof address;
+    if (getsockname(fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+        throw_errno("cannot read the socket's address");
+    }
+    std::array<char, INET_ADDRSTRLEN> ip{};
+    inet_ntop(AF_INET, &address.sin_addr, ip.data(), ip.size());
+    return {ip.data(), ntohs(address.sin_port)};
+}
+
+std::size_t UdpSocket::take_errors() {
+    std::size_t count = 0;
+    msghdr message{};
+    while (recvmsg(fd(), &message, MSG_ERRQUEUE | MSG_DONTWAIT) >= 0) {
+        ++count;
+        message = msghdr{};
+    }
+    int pending = 0;
+    socklen_t length = sizeof pending;
+    if (getsockopt(fd(), SOL_SOCKET, SO_ERROR, &pending, &length) == 0 && pending != 0 && count == 0) {
+        ++count;
+    }
+    return count;
+}
+
+BatchResult send_batch(const UdpSocket& socket, std::span<const std::span<const std::byte>> datagrams) {
+    std::array<iovec, BATCH> buffers;
+    std::array<mmsghdr, BATCH> messages;
+    const std::size_t count = std::min(datagrams.size(), BATCH);
+    for (std::size_t i = 0; i < count; ++i) {
+        // sendmmsg only reads; iovec has no const form.
+        buffers[i] = {const_cast<std::byte*>(datagrams[i].data()), datagrams[i].size()};
+        messages[i] = mmsghdr{};
+        messages[i].msg_hdr.msg_iov = &buffers[i];
+        messages[i].msg_hdr.msg_iovlen = 1;
+    }
+    const int sent = sendmmsg(socket.fd(), messages.data(), static_cast<unsigned>(count), MSG_DONTWAIT);
+    return sent < 0 ? BatchResult{0, errno} : BatchResult{static_cast<std::size_t>(sent), 0};
+}
+
+namespace {
+
+constexpr std::size_t CACHE_LINE = 64;
+
+std::size_t round_up(std::size_t bytes) { return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE; }
+
+}  // namespace
+
+ReceiveBatch::ReceiveBatch(std::size_t bytes) : stride_(round_up(bytes + 1)), memory_(stride_ * BATCH) {
+    for (std::size_t i = 0; i < BATCH; ++i) {
+        buffers_[i] = {memory_.data() + i * stride_, bytes + 1};
+        messages_[i] = mmsghdr{};
+        messages_[i].msg_hdr.msg_iov = &buffers_[i];
+        messages_[i].msg_hdr.msg_iovlen = 1;
+    }
+}
+
+BatchResult ReceiveBatch::receive(const UdpSocket& socket) {
+    const int received = recvmmsg(socket.fd(), messages_.data(), BATCH, MSG_DONTWAIT, nullptr);
+    return received < 0 ? BatchResult{0, errno} : BatchResult{static_cast<std::size_t>(received), 0};
+}
+
+std::span<const std::byte> ReceiveBatch::datagram(std::size_t i) const {
+    return {memory_.data() + i * stride_, messages_[i].msg_len};
+}
+
+}  // namespace inagg

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference aggregator behind a UDP socket on 127.0.0.1, for tests of the transport."""
+
+import random
+import select
+import socket
+import threading
+from types import TracebackType
+from typing import Self
+
+from reference import decode
+from reference_switch import Aggregator
+
+
+class LoopbackSwitch:
+    """Serves in a thread from __enter__ to __exit__. A worker's address is learnt from its packets.
+
+    loss: probability with which each packet is lost, each way.
+    """
+
+    def __init__(self, aggregator: Aggregator, *, loss: float = 0.0, seed: int = 0) -> None:
+        self.aggregator = aggregator
+        self.loss = loss
+        self._draws = random.Random(seed)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        self._stop, self._stopped = socket.socketpair()
+        self._addresses: dict[tuple[int, int], tuple[str, int]] = {}
+        self._thread = threading.Thread(target=self._serve, name="loopback-switch")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        address: tuple[str, int] = self._socket.getsockname()
+        return address
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.close()
+        self._thread.join()
+        self._stopped.close()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        while True:
+            readable, _, _ = select.select([self._socket, self._stopped], [], [])
+            if self._stopped in readable:
+                return
+            self._handle(*self._socket.recvfrom(65536))
+
+    def _handle(self, datagram: bytes, source: tuple[str, int]) -> None:
+        if self._draws.random() < self.loss:
+            return
+        header = decode(datagram)
+        self._addresses[header.job, header.rank] = source
+        for rank, result in self.aggregator.process(header.rank, datagram):
+            if self._draws.random() >= self.loss:
+                self._socket.sendto(result, self._addresses[header.job, rank])

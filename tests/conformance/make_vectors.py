@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tests/vectors/*.json from the reference: python tests/conformance/make_vectors.py
+
+Everything in them follows from docs/protocol.md; hexadecimal is a datagram (UDP payload), a block's words, or the bits
+of a float32.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import reference
+from reference import DATA, EXPONENT, Header, Lanes
+from reference_switch import Aggregator, Dialogue, Job
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+JOB = 3
+EPOCH = 0x01020304
+
+
+def float_bits(x: float) -> str:
+    return "7fc00000" if math.isnan(x) else struct.pack(">f", x).hex()
+
+
+def floats(values: Sequence[float]) -> list[str]:
+    return [float_bits(x) for x in values]
+
+
+def blocks() -> dict[str, Any]:
+    """Single blocks: exponent, lanes, checksum, class lanes; and what a sum of the lanes gives back."""
+    tiny = 2.0**-149
+    cases: list[tuple[str, int, int, list[float]]] = [
+        ("zeros", 32, 2, [0.0, -0.0]),
+        ("ones of both signs, 32 bits", 32, 2, [1.0, -1.0, 0.5]),
+        ("ones of both signs, 16 bits", 16, 2, [1.0, -1.0, 0.5]),
+        ("one worker: no guard bits", 32, 1, [1.0, -1.0, 2.0**-30]),
+        ("64 workers: six guard bits", 16, 64, [1.0, -1.0, 2.0**-8]),
+        ("three workers need as many guard bits as four", 32, 3, [3.0, -2.0]),
+        ("ties go to even", 16, 1, [0.5 + k * 2.0**-16 for k in range(-4, 5)]),
+        ("rounding up to 2^F raises the exponent", 16, 4, [1 - 2.0**-14, 0.25]),
+        ("just below does not", 16, 4, [1 - 2.0**-13, 0.25]),
+        ("subnormals", 32, 2, [tiny, -3 * tiny, 2.0**-127]),
+        ("the greatest floats", 32, 2, [2.0**128 - 2.0**104, -(2.0**128 - 2.0**104)]),
+        ("the greatest floats, 16 bits", 16, 2, [2.0**128 - 2.0**104, -(2.0**128 - 2.0**104)]),
+        ("far apart: the small ones vanish", 16, 2, [1.0, 2.0**-20, -(2.0**-15)]),
+        ("specials", 32, 3, [1.0, math.inf, -math.inf, math.nan, -2.0]),
+        ("nothing but specials", 16, 3, [math.nan, math.inf]),
+    ]
+    out = []
+    for name, lane_bits, workers, values in cases:
+        lanes = Lanes(lane_bits, workers)
+        block = [struct.unpack("f", struct.pack("f", x))[0] for x in values]
+        code = reference.block_exponent(block, lanes)
+        quantised = reference.quantise(block, code, lanes, 1)
+        classes = reference.class_lanes(block, lanes, 1)
+        # As if all workers had contributed the same block.
+        sums = [workers * q for q in quantised]
+        result = reference.dequantise(sums[: len(block)], code, lanes)
+        class_sums = [workers * lane for lane in classes]
+        out.append(
+            {
+                "name": name,
+                "lane_bits": lane_bits,
+                "workers": workers,
+                "block": floats(block),
+                "exponent": code,
+                "special": reference.is_special(block),
+                "words": lanes.pack(quantised).hex(),
+                "checksum": reference.checksum(quantised),
+                "class_words": lanes.pack(classes).hex(),
+                "class_checksum": reference.checksum(classes),
+                "summed_words": lanes.pack(sums).hex(),
+                "summed_class_words": lanes.pack(class_sums).hex(),
+                "sum": floats(reference.apply_classes(result, class_sums, lanes)),
+                "average": floats(
+                    reference.apply_classes(
+                        reference.dequantise(sums[: len(block)], code, lanes, average=True), class_sums, lanes
+                    )
+                ),
+            }
+        )
+    return {"words": 1, "blocks": out}
+
+
+def exchange(
+    *, workers: int, slots: int, words: int, first_chunk: int, collectives: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Whole collectives of a job, every packet in step: chunk after chunk, rank after rank."""
+    dialogue = Dialogue(Aggregator(words, {JOB: Job(workers, slots, EPOCH)}), JOB, first_chunk)
+    out = []
+    for collective in collectives:
+        inputs, lane_bits, average = collective["inputs"], collective["lane_bits"], collective["average"]
+        steps = dialogue.all_reduce(inputs, lane_bits=lane_bits, average=average)
+        expected = reference.all_reduce(inputs, lane_bits=lane_bits, words=words, average=average)
+        out.append(
+            {
+                "lane_bits": lane_bits,
+                "average": average,
+                "inputs": [floats(own) for own in inputs],
+                "steps": [
+                    {
+                        "rank": step.rank,
+                        "datagram": step.datagram.hex(),
+                        "results": [
+                            {"rank": rank, "datagram": result.hex()} for rank, result in step.results
+                        ],
+                    }
+                    for step in steps
+                ],
+                "output": floats(expected),
+            }
+        )
+    return {
+        "job": JOB,
+        "epoch": EPOCH,
+        "workers": workers,
+        "slots": slots,
+        "words": words,
+        "first_chunk": first_chunk,
+        "collectives": out,
+    }
+
+
+def exchange_pair() -> dict[str, Any]:
+    """Two workers, 32-bit lanes, two blocks; then three elements more."""
+    ramp = [k / 8 for k in range(-150, 150)]
+    return exchange(
+        workers=2,
+        slots=2,
+        words=4,
+        first_chunk=0,
+        collectives=[
+            {"inputs": [ramp, [1.0] * 300], "lane_bits": 32, "average": False},
+            {"inputs": [[1.0, 2.0, 3.0], [0.25, -2.0, 1e-3]], "lane_bits": 32, "average": True},
+        ],
+    )
+
+
+def exchange_specials() -> dict[str, Any]:
+    """Three workers, 16-bit lanes, one slot, specials, across the wrap of chunk numbers."""
+    return exchange(
+        workers=3,
+        slots=1,
+        words=1,
+        first_chunk=2**32 - 2,
+        collectives=[
+            {
+                "inputs": [[1.0, math.nan, 0.5], [2.0, 1.0, math.inf], [3.0, 1.0, math.inf]],
+                "lane_bits": 16,
+                "average": False,
+            },
+            {"inputs": [[1.0], [1.0], [2.0]], "lane_bits": 16, "average": True},
+        ],
+    )
+
+
+def slots() -> dict[str, Any]:
+    """The decision tables of 5.1 and 5.2, row by row, on one job of two workers with two slots."""
+    words = 1
+    aggregator = Aggregator(words, {JOB: Job(2, 2, EPOCH)})
+    steps: list[dict[str, Any]] = []
+
+    def send(meaning: str, counter: str, sender: int, payload: bytes, **fields: int) -> None:
+        base = Header(1, DATA if payload else EXPONENT, JOB, sender, 0, 0, EPOCH, 0, 0)
+        datagram = base._replace(**fields).encode() + payload
+        before = aggregator.counters[counter]
+        results = aggregator.process(sender, datagram)
+        assert aggregator.counters[counter] == before + 1, meaning
+        steps.append(
+            {
+                "meaning": meaning,
+                "counter": counter,
+                "rank": sender,
+                "datagram": datagram.hex(),
+                "results": [{"rank": to, "datagram": result.hex()} for to, result in results],
+            }
+        )
+
+    def word(value: int) -> bytes:
+        return (value % 2**2048).to_bytes(256, "big")
+
+    send("an EXPONENT starts slot 0", "started", 0, b"", chunk=0, exponent=16400, flags=1, checksum=8)
+    send(
+        "the same again, incomplete: dropped",
+        "duplicate_pending",
+        0,
+        b"",
+        chunk=0,
+        exponent=16400,
+        checksum=8,
+    )
+    send("the other worker: maximum, OR, sum", "added", 1, b"", chunk=0, exponent=16390, checksum=8)
+    send("again, complete: the result, to the sender alone", "result_resent", 1, b"", chunk=0, checksum=8)
+    send("DATA in the other slot", "started", 1, word(5), chunk=1, checksum=2**32 - 1)
+    send("words and checksums add", "added", 0, word(7), chunk=1, checksum=3)
+    send("the second version of slot 0", "started", 0, word(-1), chunk=2, checksum=1)
+    send("a word wraps and carries nowhere", "added", 1, word(1), chunk=2, checksum=1)
+    send("the first version still answers", "result_resent", 0, b"", chunk=0)
+    send("chunk 4 overwrites chunk 0", "started", 0, word(1), chunk=4, checksum=1)
+    send("a late chunk 0 is stale", "stale", 1, b"", chunk=0)
+    send("a much older chunk too", "stale", 1, b"", chunk=2**32 - 4)
+    send("another epoch is refused", "wrong_epoch", 1, word(1), chunk=4, epoch=EPOCH + 1)
+    send("another job is refused", "not_admitted", 1, word(1), chunk=4, job=JOB + 1)
+    send("another rank than this port's is refused", "not_admitted", 1, word(1), chunk=4, rank=0)
+    send("version 2", "malformed", 1, word(1), chunk=4, version=2)
+    send("an unknown kind", "malformed", 1, word(1), chunk=4, kind=3)
+    send("a result", "malformed", 1, word(1), chunk=4, kind=0x82)
+    send("DATA without words", "malformed", 1, b"", chunk=4, kind=DATA)
+    send("an EXPONENT with words", "malformed", 1, word(1), chunk=4, kind=EXPONENT)
+    send("one byte too many", "malformed", 1, word(1) + b"\0", chunk=4)
+    send("and nothing of that was added", "added", 1, word(2), chunk=4, checksum=2)
+    send("a chunk just short of 2^31 newer starts", "started", 0, word(1), chunk=4 + 2**31 - 4)
+    send("chunks go on past the wrap", "started", 0, word(1), chunk=2**32 - 4)
+    send("chunk 0 is newer than 2^32 - 4", "started", 0, word(9), chunk=0, checksum=9)
+    send("and complete when both are there", "added", 1, word(9), chunk=0, checksum=9)
+    return {"job": JOB, "epoch": EPOCH, "workers": 2, "slots": 2, "words": words, "steps": steps}
+
+
+FILES: dict[str, Callable[[], dict[str, Any]]] = {
+    "blocks.json": blocks,
+    "exchange_pair.json": exchange_pair,
+    "exchange_specials.json": exchange_specials,
+    "slots.json": slots,
+}
+
+
+def text(make: Callable[[], dict[str, Any]]) -> str:
+    meaning = (make.__doc__ or "").strip()
+    return json.dumps({"meaning": meaning, **make()}, indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    for name, make in FILES.items():
+        (VECTORS / name).write_text(text(make))

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packets and numbers of docs/protocol.md (2 to 4) in plain Python: integers and fractions, no code shared with what it
+checks. The switch's side is in reference_switch.py.
+
+Everything follows the page's definitions rather than any clever formula; speed is no concern, except in
+all_reduce_array, which says why it is exact.
+"""
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+VERSION = 1
+EXPONENT = 0x01
+DATA = 0x02
+RESULT = 0x80
+SPECIAL = 0x01
+EXPONENT_BIAS = 16384
+WORD_BYTES = 256
+HEADER = struct.Struct(">BBHBBHIII")
+
+
+class Header(NamedTuple):
+    """Section 2.1, in order on the wire."""
+
+    version: int
+    kind: int
+    job: int
+    rank: int
+    flags: int
+    exponent: int
+    epoch: int
+    chunk: int
+    checksum: int
+
+    def encode(self) -> bytes:
+        return HEADER.pack(*self)
+
+
+def decode(datagram: bytes) -> Header:
+    return Header(*HEADER.unpack_from(datagram))
+
+
+# ---- section 3: numbers
+
+
+def two_to(exponent: int) -> Fraction:
+    return Fraction(2) ** exponent
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Section 3.1."""
+
+    bits: int  # W
+    workers: int  # N
+
+    @property
+    def guard_bits(self) -> int:  # g
+        return math.ceil(math.log2(self.workers))
+
+    @property
+    def fraction_bits(self) -> int:  # F
+        return self.bits - 1 - self.guard_bits
+
+    @property
+    def bias(self) -> int:  # B
+        return 1 << self.fraction_bits
+
+    def block_elements(self, words: int) -> int:  # L
+        return words * 8 * WORD_BYTES // self.bits
+
+    def pack(self, lanes: Sequence[int]) -> bytes:
+        return b"".join(lane.to_bytes(self.bits // 8, "big") for lane in lanes)
+
+    def unpack(self, words: bytes) -> list[int]:
+        size = self.bits // 8
+        return [int.from_bytes(words[i : i + size], "big") for i in range(0, len(words), size)]
+
+
+def checksum(lanes: Sequence[int]) -> int:
+    """Section 4."""
+    return sum(lanes) % 2**32
+
+
+def fingerprint(elements: int, lane_bits: int, average: bool) -> int:
+    """Section 3.2."""
+    return (4 * elements + 2 * (lane_bits == 16) + average) % 2**32
+
+
+def finite(block: Sequence[float]) -> list[float]:
+    """The block with zero for its NaNs and infinities (section 3.3)."""
+    return [x if math.isfinite(x) else 0.0 for x in block]
+
+
+def is_special(block: Sequence[float]) -> bool:
+    return not all(math.isfinite(x) for x in block)
+
+
+def block_exponent(block: Sequence[float], lanes: Lanes) -> int:
+    """The code on the wire, by the definition of section 3.2: the smallest e that keeps |q| <= B - 1."""
+    greatest = max((abs(x) for x in finite(block)), default=0.0)
+    if greatest == 0:
+        return 0
+    e = math.frexp(greatest)[1] + 2
+    while round(Fraction(greatest) * two_to(lanes.fraction_bits - (e - 1))) <= lanes.bias - 1:
+        e -= 1
+    return e + EXPONENT_BIAS
+
+
+def quantise(block: Sequence[float], code: int, lanes: Lanes, words: int) -> list[int]:
+    """The lanes of a whole block, padded. round() of a Fraction goes to nearest, ties to even."""
+    scale = two_to(lanes.fraction_bits - (code - EXPONENT_BIAS)) if code else Fraction(0)
+    out = [round(Fraction(x) * scale) + lanes.bias for x in finite(block)]
+    return out + [lanes.bias] * (lanes.block_elements(words) - len(out))
+
+
+def to_float32(x: Fraction) -> float:
+    """Rounded once, to nearest, ties to even; subnormals and overflow as IEEE 754 has them."""
+    if x == 0:
+        return 0.0
+    exponent = -149
+    while abs(x) >= two_to(exponent + 24):
+        exponent += 1
+    rounded = round(x / two_to(exponent)) * two_to(exponent)
+    if abs(rounded) >= two_to(128):
+        return math.copysign(math.inf, x)
+    return float(rounded)
+
+
+def dequantise(sums: Sequence[int], code: int, lanes: Lanes, average: bool = False) -> list[float]:
+    scale = two_to((code - EXPONENT_BIAS) - lanes.fraction_bits) if code else Fraction(0)
+    out = [to_float32((s - lanes.workers * lanes.bias) * scale) for s in sums]
+    if average:
+        out = [to_float32(Fraction(x) / lanes.workers) if math.isfinite(x) else x for x in out]
+    return out
+
+
+def class_lanes(block: Sequence[float], lanes: Lanes, words: int) -> list[int]:
+    """Section 3.3."""
+    minus: int = 2 ** (lanes.guard_bits + 1)
+
+    def lane(x: float) -> int:
+        if math.isnan(x):
+            return 1 + minus
+        return {math.inf: 1, -math.inf: minus}.get(x, 0)
+
+    return [lane(x) for x in block] + [0] * (lanes.block_elements(words) - len(block))
+
+
+def apply_classes(sums: Sequence[float], class_sums: Sequence[int], lanes: Lanes) -> list[float]:
+    counters = 2 ** (lanes.guard_bits + 1)
+
+    def element(x: float, lane: int) -> float:
+        minus, plus = divmod(lane, counters)
+        if plus and minus:
+            return math.nan
+        if plus or minus:
+            return math.inf if plus else -math.inf
+        return x
+
+    return [element(x, lane) for x, lane in zip(sums, class_sums, strict=False)]
+
+
+def all_reduce_block(
+    inputs: Sequence[Sequence[float]], lane_bits: int, words: int, average: bool
+) -> list[float]:
+    lanes = Lanes(lane_bits, len(inputs))
+    code = max(block_exponent(block, lanes) for block in inputs)
+    packed = [quantise(block, code, lanes, words) for block in inputs]
+    sums = [sum(column) for column in zip(*packed, strict=True)]
+    assert max(sums) < 2**lane_bits
+    out = dequantise(sums[: len(inputs[0])], code, lanes, average)
+    if any(is_special(block) for block in inputs):
+        classes = [class_lanes(block, lanes, words) for block in inputs]
+        out = apply_classes(out, [sum(column) for column in zip(*classes, strict=True)], lanes)
+    return out
+
+
+def all_reduce(
+    inputs: Sequence[Sequence[float]], *, lane_bits: int, words: int, average: bool = False
+) -> list[float]:
+    """What every rank must get, to the bit (a NaN for a NaN)."""
+    size = Lanes(lane_bits, len(inputs)).block_elements(words)
+    out: list[float] = []
+    for first in range(0, len(inputs[0]), size):
+        out += all_reduce_block([x[first : first + size] for x in inputs], lane_bits, words, average)
+    return out
+
+
+def all_reduce_array(
+    inputs: NDArray[np.float32], *, lane_bits: int, words: int, average: bool = False
+) -> NDArray[np.float32]:
+    """all_reduce of inputs[rank, element] for large arrays.
+
+    In float64, where every step but the roundings asked for is exact: a float32 times a power of two, and sums of at
+    most 64 integers below 2^31. Only the exponent rule is a formula: frexp, and one more where F bits round up.
+    """
+    workers, elements = inputs.shape
+    lanes = Lanes(lane_bits, workers)
+    size = lanes.block_elements(words)
+    blocks = -(-elements // size)
+    padded = np.zeros((workers, blocks * size))
+    padded[:, :elements] = np.where(np.isfinite(inputs), inputs, 0)
+    padded = padded.reshape(workers, blocks, size)
+    greatest = np.abs(padded).max(axis=(0, 2))
+    fraction, k = np.frexp(greatest)
+    k += np.rint(np.ldexp(fraction, lanes.fraction_bits)) >= lanes.bias
+    q = np.rint(np.ldexp(padded, (lanes.fraction_bits - k)[None, :, None])).sum(axis=0)
+    with np.errstate(over="ignore", under="ignore"):
+        out: NDArray[np.float32] = (
+            np.ldexp(q, (k - lanes.fraction_bits)[:, None]).astype(np.float32).reshape(-1)[:elements]
+        )
+    if average:
+        out /= np.float32(workers)
+    plus = (np.isnan(inputs) | np.isposinf(inputs)).any(axis=0)
+    minus = (np.isnan(inputs) | np.isneginf(inputs)).any(axis=0)
+    out[plus] = np.inf
+    out[minus] = -np.inf
+    out[plus & minus] = np.nan
+    return out
+
+
+def error_bound(exact: Fraction, code: int, lanes: Lanes) -> Fraction:
+    """Section 3.4."""
+    quantisation = (
+        lanes.workers * two_to((code - EXPONENT_BIAS) - lanes.fraction_bits - 1) if code else Fraction(0)
+    )
+    return quantisation + two_to(-24) * (abs(exact) + quantisation) + two_to(-150)

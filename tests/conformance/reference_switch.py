@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The switch of docs/protocol.md (5.1 and 5.2) in plain Python, and whole collectives through it, packet by packet."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from reference import (
+    DATA,
+    EXPONENT,
+    HEADER,
+    RESULT,
+    SPECIAL,
+    VERSION,
+    WORD_BYTES,
+    Header,
+    Lanes,
+    block_exponent,
+    checksum,
+    class_lanes,
+    decode,
+    fingerprint,
+    is_special,
+    quantise,
+)
+
+
+class Version(NamedTuple):
+    """What one slot version holds (section 5.2)."""
+
+    epoch: int = 0
+    chunk: int = 0
+    workers: int = 0
+    flags: int = 0
+    exponent: int = 0
+    checksum: int = 0
+    words: tuple[int, ...] = ()
+
+
+class Contribution(NamedTuple):
+    epoch: int
+    chunk: int
+    worker: int  # the sender's bit
+    flags: int = 0
+    exponent: int = 0
+    checksum: int = 0
+    words: tuple[int, ...] = ()
+
+
+def age(a: int, b: int) -> int:
+    """Serial-number arithmetic: positive when a is newer."""
+    difference = (a - b) % 2**32
+    return difference - 2**32 if difference >= 2**31 else difference
+
+
+def step(held: Version, packet: Contribution, all_workers: int) -> tuple[Version, str]:
+    """The decision table of section 5.2: what the version holds afterwards, and the counter's name.
+
+    A result leaves after "result_resent", and after "started" and "added" when all bits are set.
+    """
+    if held.epoch != packet.epoch or age(packet.chunk, held.chunk) > 0:
+        fresh = Version(packet.epoch, packet.chunk, packet.worker, *packet[3:])
+        # An EXPONENT packet has no words, and leaves those of the slot alone.
+        return fresh._replace(words=packet.words or held.words), "started"
+    if packet.chunk != held.chunk:
+        return held, "stale"
+    if held.workers & packet.worker:
+        return held, "result_resent" if held.workers == all_workers else "duplicate_pending"
+    words = held.words
+    if packet.words:
+        old = held.words or (0,) * len(packet.words)
+        words = tuple((a + b) % 2 ** (8 * WORD_BYTES) for a, b in zip(old, packet.words, strict=True))
+    added = Version(
+        epoch=held.epoch,
+        chunk=held.chunk,
+        workers=held.workers | packet.worker,
+        flags=held.flags | packet.flags,
+        exponent=max(held.exponent, packet.exponent),
+        checksum=(held.checksum + packet.checksum) % 2**32,
+        words=words,
+    )
+    return added, "added"
+
+
+@dataclass
+class Job:
+    workers: int
+    slots: int  # S
+    epoch: int
+    base: int = 0  # first slot version of the lease
+
+
+@dataclass
+class Aggregator:
+    """The switch as sections 5.1 and 5.2 have it, without ports and addresses: packets come by rank."""
+
+    words: int
+    jobs: dict[int, Job]
+    versions: dict[int, Version] = field(default_factory=dict)
+    counters: Counter[str] = field(default_factory=Counter)
+
+    def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]:
+        """(receiver's rank, datagram) of all that leaves."""
+        replies, counter = self._process(rank, datagram)
+        self.counters[counter] += 1
+        return replies
+
+    def _process(self, rank: int, datagram: bytes) -> tuple[list[tuple[int, bytes]], str]:
+        if len(datagram) < HEADER.size:
+            return [], "malformed"
+        header = decode(datagram)
+        length = {EXPONENT: HEADER.size, DATA: HEADER.size + self.words * WORD_BYTES}.get(header.kind)
+        if header.version != VERSION or len(datagram) != length:
+            return [], "malformed"
+        job = self.jobs.get(header.job)
+        if job is None or header.rank != rank or rank >= job.workers:
+            return [], "not_admitted"
+        if header.epoch != job.epoch:
+            return [], "wrong_epoch"
+        return self._add(job, header, datagram[HEADER.size :])
+
+    def _add(self, job: Job, header: Header, payload: bytes) -> tuple[list[tuple[int, bytes]], str]:
+        all_workers = 2**job.workers - 1
+        index = job.base + header.chunk % (2 * job.slots)
+        packet = Contribution(
+            header.epoch,
+            header.chunk,
+            1 << header.rank,
+            header.flags,
+            header.exponent,
+            header.checksum,
+            tuple(
+                int.from_bytes(payload[i : i + WORD_BYTES], "big") for i in range(0, len(payload), WORD_BYTES)
+            ),
+        )
+        held, action = step(self.versions.get(index, Version()), packet, all_workers)
+        self.versions[index] = held
+        words = b"".join(word.to_bytes(WORD_BYTES, "big") for word in held.words) if payload else b""
+        result = header._replace(
+            kind=header.kind | RESULT, flags=held.flags, exponent=held.exponent, checksum=held.checksum
+        )
+        if action == "result_resent":
+            return [(header.rank, result.encode() + words)], action
+        if action in ("started", "added") and held.workers == all_workers:
+            receivers = range(job.workers)
+            return [(rank, result._replace(rank=rank).encode() + words) for rank in receivers], action
+        return [], action
+
+
+class Exchange(NamedTuple):
+    """A contribution, and what the switch sends for it."""
+
+    rank: int
+    datagram: bytes
+    results: list[tuple[int, bytes]]
+
+
+@dataclass
+class Dialogue:
+    """All ranks of a job, in step: chunk after chunk, rank after rank, nothing lost."""
+
+    aggregator: Aggregator
+    job: int
+    chunk: int = 0  # the next
+
+    def all_reduce(
+        self, inputs: Sequence[Sequence[float]], *, lane_bits: int, average: bool = False
+    ) -> list[Exchange]:
+        job = self.aggregator.jobs[self.job]
+        words = self.aggregator.words
+        lanes = Lanes(lane_bits, job.workers)
+        size = lanes.block_elements(words)
+        blocks = [[x[first : first + size] for first in range(0, len(x), size)] for x in inputs]
+        count = len(blocks[0])  # K
+        lead = min(job.slots, count)  # P
+        learnt: list[Header] = []  # results, by position
+        out: list[Exchange] = []
+
+        def everybody(kind: int, position: int, packed: Sequence[Sequence[int]] | None) -> None:
+            for rank, own in enumerate(blocks):
+                announced = position < count
+                header = Header(
+                    version=VERSION,
+                    kind=kind,
+                    job=self.job,
+                    rank=rank,
+                    flags=int(announced and is_special(own[position])),
+                    exponent=block_exponent(own[position], lanes) if announced else 0,
+                    epoch=job.epoch,
+                    chunk=self.chunk,
+                    checksum=fingerprint(len(inputs[0]), lane_bits, average)
+                    if packed is None
+                    else checksum(packed[rank]),
+                )
+                datagram = header.encode() + (b"" if packed is None else lanes.pack(packed[rank]))
+                out.append(Exchange(rank, datagram, self.aggregator.process(rank, datagram)))
+            learnt.append(decode(out[-1].results[0][1]))
+            self.chunk = (self.chunk + 1) % 2**32
+
+        for position in range(lead):
+            everybody(EXPONENT, position, None)
+        for block in range(count):
+            code = learnt[block].exponent
+            everybody(DATA, lead + block, [quantise(own[block], code, lanes, words) for own in blocks])
+        for block in range(count):
+            if learnt[block].flags & SPECIAL:
+                everybody(DATA, len(learnt), [class_lanes(own[block], lanes, words) for own in blocks])
+        return out

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers and a switch in virtual time, on a network that loses, doubles, delays and reorders packets.
+
+Workers are real engines (inagg._core.Engine); the switch is anything with process(rank, datagram) -> [(rank,
+datagram)...]. Nothing sleeps: time jumps from event to event.
+"""
+
+import heapq
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from reference_switch import Aggregator, Job
+
+from inagg._core import Engine, EngineError, LaneBits
+
+JOB = 7
+EPOCH = 5
+
+
+class Switch(Protocol):
+    def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]: ...
+
+
+@dataclass(frozen=True)
+class Impairment:
+    """What the network does to each packet, in each direction. Probabilities, and seconds."""
+
+    loss: float = 0.0
+    duplication: float = 0.0
+    delay: float = 0.001
+    jitter: float = 0.0  # added uniformly: reorders
+    straggling: float = 0.0  # probability that another copy arrives much later
+    straggle: float = 1.0  # ... uniformly up to so much
+
+
+PERFECT = Impairment()
+
+
+@dataclass
+class Network:
+    engines: Sequence[Engine]
+    switch: Switch
+    impairment: Impairment = PERFECT
+    draws: random.Random = field(default_factory=lambda: random.Random(0))
+    now: float = 0.0
+    completed: dict[int, list[int]] = field(default_factory=dict)
+    packets: int = 0
+
+    def __post_init__(self) -> None:
+        self._order = itertools.count()
+        # (time, order, rank, datagram, towards the switch)
+        self._under_way: list[tuple[float, int, int, bytes, bool]] = []
+        self.completed = {rank: [] for rank in range(len(self.engines))}
+
+    def send(self, rank: int, datagram: bytes, *, up: bool) -> None:
+        """Puts a packet on the way, however many copies of it arrive."""
+        self.packets += 1
+        how = self.impairment
+        copies = [] if self.draws.random() < how.loss else [how.delay]
+        if self.draws.random() < how.duplication:
+            copies.append(how.delay)
+        delays = [delay + self.draws.uniform(0, how.jitter) for delay in copies]
+        if self.draws.random() < how.straggling:
+            delays.append(how.delay + self.draws.uniform(0, how.straggle))
+        for delay in delays:
+            heapq.heappush(self._under_way, (self.now + delay, next(self._order), rank, datagram, up))
+
+    def flush(self, rank: int) -> None:
+        """Everything a worker has to send now, onto the network."""
+        for datagram in self.engines[rank].to_send(self.now):
+            self.send(rank, datagram, up=True)
+        self.completed[rank] += self.engines[rank].completed()
+
+    def step(self) -> bool:
+        """The next event; False when there is none."""
+        deadlines = [(engine.deadline(), rank) for rank, engine in enumerate(self.engines)]
+        timers = [(deadline, rank) for deadline, rank in deadlines if deadline is not None]
+        timer = min(timers, default=None)
+        if self._under_way and (timer is None or self._under_way[0][0] <= timer[0]):
+            self.now, _, rank, datagram, up = heapq.heappop(self._under_way)
+            if up:
+                for receiver, result in self.switch.process(rank, datagram):
+                    self.send(receiver, result, up=False)
+            else:
+                self.engines[rank].receive(datagram, self.now)
+                self.flush(rank)
+            return True
+        if timer is None:
+            return False
+        self.now = max(self.now, timer[0])
+        self.flush(timer[1])
+        return True
+
+    def run(self, collectives: int, *, within: float) -> None:
+        """Until every rank has completed so many collectives; AssertionError after `within` virtual seconds."""
+        for rank in range(len(self.engines)):
+            self.flush(rank)
+        while any(len(done) < collectives for done in self.completed.values()):
+            for engine in self.engines:
+                if engine.failure is not None:
+                    raise engine.failure
+            assert self.step(), f"nothing left to happen at {self.now} s, completed: {self.completed}"
+            assert self.now <= within, f"not done after {within} s, completed: {self.completed}"
+
+    def drain(self) -> None:
+        """Delivers what is still under way."""
+        while self._under_way:
+            self.step()
+
+
+def make_workers(workers: int, *, slots: int, words: int, job: int = JOB, **settings: Any) -> list[Engine]:
+    """The engines of all ranks; settings are those of Engine."""
+    settings.setdefault("epoch", EPOCH)
+    return [
+        Engine(job=job, rank=rank, workers=workers, slots=slots, words=words, **settings)
+        for rank in range(workers)
+    ]
+
+
+def make_aggregator(
+    workers: int, *, slots: int, words: int, job: int = JOB, epoch: int = EPOCH
+) -> Aggregator:
+    return Aggregator(words, {job: Job(workers, slots, epoch)})
+
+
+def make_network(
+    workers: int, *, slots: int, words: int, impairment: Impairment = PERFECT, seed: int = 0, **settings: Any
+) -> Network:
+    """Workers around the reference aggregator."""
+    engines = make_workers(workers, slots=slots, words=words, **settings)
+    aggregator = make_aggregator(workers, slots=slots, words=words)
+    return Network(engines, aggregator, impairment, random.Random(seed))
+
+
+def all_reduce(
+    network: Network,
+    inputs: NDArray[np.float32],
+    *,
+    lane_bits: LaneBits = 32,
+    average: bool = False,
+    within: float = 60.0,
+) -> list[NDArray[np.float32]]:
+    """One collective of inputs[rank, element]; what each rank got."""
+    outputs = [row.copy() for row in inputs]
+    before = len(network.completed[0])
+    for engine, output in zip(network.engines, outputs, strict=True):
+        engine.submit(output, lane_bits=lane_bits, average=average, now=network.now)
+    network.run(before + 1, within=network.now + within)
+    return outputs
+
+
+def failure_of(engine: Engine) -> EngineError:
+    assert engine.failure is not None, "the engine has not failed"
+    return engine.failure

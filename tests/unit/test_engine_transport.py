@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The UDP transport on 127.0.0.1, against the reference aggregator behind a socket."""
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+from loopback_switch import LoopbackSwitch
+from virtual_network import EPOCH, JOB, make_aggregator
+
+from inagg._core import EngineError, Transport
+
+WORDS = 4
+SLOTS = 16
+# Far more than anything here takes.
+PATIENCE_S = 20.0
+
+
+def make_transport(
+    aggregator: tuple[str, int], rank: int = 0, workers: int = 1, **settings: Any
+) -> Transport:
+    settings.setdefault("local", ("127.0.0.1", 0))
+    return Transport(
+        job=JOB,
+        rank=rank,
+        workers=workers,
+        epoch=EPOCH,
+        slots=SLOTS,
+        words=WORDS,
+        aggregator=aggregator,
+        **settings,
+    )
+
+
+@contextmanager
+def group(workers: int, *, loss: float = 0.0) -> Iterator[list[Transport]]:
+    with ExitStack() as stack:
+        aggregator = make_aggregator(workers, slots=SLOTS, words=WORDS)
+        switch = stack.enter_context(LoopbackSwitch(aggregator, loss=loss))
+        transports = [make_transport(switch.address, rank, workers) for rank in range(workers)]
+        for transport in transports:
+            stack.callback(transport.close)
+        yield transports
+
+
+@contextmanager
+def silent_peer() -> Iterator[tuple[str, int]]:
+    """An address that takes packets and never answers."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+        yield peer.getsockname()
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_sums_are_exact_at_every_rank(loss: float) -> None:
+    draws = np.random.default_rng(1)
+    with group(3, loss=loss) as transports:
+        for elements in (1, 256, 257, 20_000):
+            inputs = draws.standard_normal((3, elements), dtype=np.float32)
+            outputs = inputs.copy()
+            tickets = [t.submit(row) for t, row in zip(transports, outputs, strict=True)]
+            assert all(t.wait(ticket, PATIENCE_S) for t, ticket in zip(transports, tickets, strict=True))
+            expected = reference.all_reduce_array(inputs, lane_bits=32, words=WORDS)
+            assert all(np.array_equal(row, expected) for row in outputs)
+
+
+def test_collectives_are_queued_and_reported_as_they_are_done() -> None:
+    with group(1) as (transport,):
+        arrays = [np.ones(1000, np.float32) for _ in range(20)]
+        tickets = [transport.submit(array, lane_bits=16, average=True) for array in arrays]
+        assert tickets == list(range(1, 21))
+        assert sorted(transport.next_done(PATIENCE_S) or 0 for _ in tickets) == tickets
+        assert transport.next_done(0.0) is None
+        assert all(array.tolist() == [1.0] * 1000 for array in arrays)
+
+
+def test_memory_may_be_given_by_address() -> None:
+    with group(2) as transports:
+        arrays = [np.full(300, rank + 1, np.float32) for rank in range(2)]
+        tickets = [t.submit(a.ctypes.data, a.size) for t, a in zip(transports, arrays, strict=True)]
+        assert all(t.wait(ticket, PATIENCE_S) for t, ticket in zip(transports, tickets, strict=True))
+        assert arrays[0].tolist() == arrays[1].tolist() == [3.0] * 300
+
+
+def test_an_array_lives_as_long_as_its_collective() -> None:
+    with group(1) as (transport,):
+        ticket = transport.submit(np.ones(100_000, np.float32))
+        assert transport.wait(ticket, PATIENCE_S)
+
+
+def test_a_ticket_that_was_waited_for_is_not_reported_again() -> None:
+    with group(1) as (transport,):
+        first = transport.submit(np.ones(10, np.float32))
+        assert transport.wait(first, PATIENCE_S)
+        assert transport.wait(first, 0.0)
+        second = transport.submit(np.ones(10, np.float32))
+        assert transport.next_done(PATIENCE_S) == second
+
+
+def test_empty_arrays_are_done_without_a_packet() -> None:
+    with silent_peer() as peer:
+        transport = make_transport(peer)
+        assert transport.wait(transport.submit(np.empty(0, np.float32)), PATIENCE_S)
+        assert transport.stats()["packets_sent"] == 0
+        transport.close()
+
+
+def test_waiting_ends_after_the_timeout() -> None:
+    with silent_peer() as peer:
+        transport = make_transport(peer)
+        ticket = transport.submit(np.ones(10, np.float32))
+        start = time.monotonic()
+        assert not transport.wait(ticket, 0.05)
+        assert transport.next_done(0.05) is None
+        assert time.monotonic() - start >= 0.1
+        transport.close()
+
+
+def test_waiting_for_a_ticket_that_never_was_is_an_error() -> None:
+    with silent_peer() as peer:
+        transport = make_transport(peer)
+        with pytest.raises(ValueError, match="there is no ticket 1"):
+            transport.wait(1, 0.0)
+        transport.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def wait_in_thread(wait: Callable[[], object]) -> tuple[threading.Thread, list[EngineError]]:
+    errors: list[EngineError] = []
+
+    def run() -> None:
+        try:
+            wait()
+        except EngineError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, errors
+
+
+@pytest.mark.parametrize("how", ["wait", "next_done"])
+def test_failing_wakes_who_waits_and_names_the_chunk(how: str) -> None:
+    with silent_peer() as peer:
+        transport = make_transport(peer)
+        ticket = transport.submit(np.ones(10, np.float32))
+        thread, errors = wait_in_thread(
+            lambda: transport.wait(ticket) if how == "wait" else transport.next_done()
+        )
+        transport.fail("rank 3 was lost")
+        thread.join(PATIENCE_S)
+        (error,) = errors
+        assert (error.code, error.collective, error.chunk) == ("failed", 1, 0)
+        assert (error.job, error.rank) == (JOB, 0)
+        assert str(error) == f"job {JOB}, rank 0, collective 1, chunk 0: rank 3 was lost"
+        with pytest.raises(EngineError, match="rank 3 was lost"):
+            transport.submit(np.ones(10, np.float32))
+        assert transport.failure is not None
+        transport.close()
+
+
+def test_closing_fails_what_is_unfinished_and_may_be_repeated() -> None:
+    with silent_peer() as peer:
+        transport = make_transport(peer)
+        ticket = transport.submit(np.ones(10, np.float32))
+        thread, errors = wait_in_thread(lambda: transport.wait(ticket))
+        transport.close()
+        transport.close()
+        thread.join(PATIENCE_S)
+        assert [error.code for error in errors] == ["closed"]
+        with pytest.raises(EngineError, match="was closed"):
+            transport.submit(np.ones(10, np.float32))
+        transport.fail("too late")
+        assert transport.failure is not None
+        assert transport.failure.code == "closed"
+
+
+def test_what_is_done_stays_done_after_closing() -> None:
+    with group(1) as (transport,):
+        ticket = transport.submit(np.ones(10, np.float32))
+        assert transport.wait(ticket, PATIENCE_S)
+        other = transport.submit(np.ones(10, np.float32))
+        until(lambda: transport.stats()["collectives_completed"] == 2)
+        transport.close()
+        assert transport.wait(ticket, 0.0)
+        assert transport.next_done(0.0) == other
+        with pytest.raises(EngineError):
+            transport.next_done(0.0)
+
+
+EXIT_WITH_A_THREAD_WAITING = """
+import threading
+import numpy as np
+from inagg._core import Transport
+
+class SlowToGo:
+    def __del__(self):
+        threading.Event().wait(0.3)
+
+transport = Transport(
+    job=1, rank=0, workers=1, epoch=1, slots=4, words=4, aggregator=("127.0.0.1", 9), local=("127.0.0.1", 0)
+)
+transport.submit(np.ones(1000, np.float32))
+threading.Thread(target=transport.next_done, daemon=True).start()
+slow = SlowToGo()
+"""
+
+
+def test_a_program_may_end_without_closing() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", EXIT_WITH_A_THREAD_WAITING],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "terminate" not in run.stderr
+
+
+def test_a_forked_child_may_drop_its_copy() -> None:
+    with silent_peer() as peer:
+        transport = make_transport(peer)
+        child = os.fork()
+        if child == 0:
+            transport.close()
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert status == 0
+        ticket = transport.submit(np.ones(10, np.float32))
+        assert not transport.wait(ticket, 0.01)
+        transport.close()
+
+
+def test_silence_is_given_up() -> None:
+    with silent_peer() as peer:
+        transport = make_transport(peer, give_up_s=0.2, rto_initial_s=0.02)
+        ticket = transport.submit(np.ones(10, np.float32))
+        with pytest.raises(EngineError) as caught:
+            transport.wait(ticket, PATIENCE_S)
+        assert caught.value.code == "give_up"
+        assert transport.stats()["retransmits"] > 0
+        transport.close()
+
+
+def test_an_unreachable_aggregator_is_counted_and_given_up() -> None:
+    with silent_peer() as peer:
+        pass  # nobody listens there any more: every packet brings an ICMP error
+    transport = make_transport(peer, give_up_s=0.2)
+    ticket = transport.submit(np.ones(10, np.float32))
+    with pytest.raises(EngineError) as caught:
+        transport.wait(ticket, PATIENCE_S)
+    assert caught.value.code == "give_up"
+    assert transport.stats()["network_errors"] > 0
+    transport.close()
+
+
+def test_strangers_are_not_heard() -> None:
+    with silent_peer() as peer, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        transport = make_transport(peer, give_up_s=0.3)
+        ticket = transport.submit(np.ones(10, np.float32))
+        forged = reference.Header(1, 0x81, JOB, 0, 0, 16385, EPOCH, 0, 40).encode()
+        stranger.sendto(forged, transport.local_address)
+        with pytest.raises(EngineError):
+            transport.wait(ticket, PATIENCE_S)
+        stats = transport.stats()
+        assert (stats["packets_received"], stats["discarded"]) == (0, 0)
+        transport.close()
+
+
+SUM_IN_PACKETS_OF_8_KIB = """
+import numpy as np
+from inagg._core import Transport
+from loopback_switch import LoopbackSwitch
+from virtual_network import EPOCH, JOB, make_aggregator
+
+with LoopbackSwitch(make_aggregator(1, slots=1, words=32)) as switch:
+    transport = Transport(
+        job=JOB, rank=0, workers=1, epoch=EPOCH, slots=1, words=32, aggregator=switch.address, local=("127.0.0.1", 0)
+    )
+    transport.wait(transport.submit(np.ones(2048, np.float32)), 10.0)
+"""
+
+
+@pytest.mark.netns
+def test_a_packet_beyond_the_mtu_is_an_error_that_says_so() -> None:
+    narrow = 'ip link set lo mtu 1500 up && exec "$0" "$@"'
+    run = subprocess.run(
+        ["unshare", "--net", "sh", "-c", narrow, sys.executable, "-c", SUM_IN_PACKETS_OF_8_KIB],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert (
+        "EngineError: job 7, rank 0, collective 1, chunk 1: a packet of 32 words does not fit the MTU"
+        in run.stderr
+    )
+
+
+def test_a_bound_socket_is_taken_over() -> None:
+    aggregator = make_aggregator(1, slots=SLOTS, words=WORDS)
+    with LoopbackSwitch(aggregator) as switch:
+        bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        bound.bind(("127.0.0.1", 0))
+        address, fd = bound.getsockname(), bound.detach()
+        transport = make_transport(switch.address, local=None, socket_fd=fd)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+        assert transport.local_address == address
+        assert transport.wait(transport.submit(np.ones(10, np.float32)), PATIENCE_S)
+        transport.close()
+
+
+def test_a_socket_stays_the_caller_s_when_the_transport_cannot_be_made() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as wrong:
+        with pytest.raises(ValueError, match="not a UDP/IPv4 socket"):
+            make_transport(("127.0.0.1", 9), local=None, socket_fd=wrong.fileno())
+        os.fstat(wrong.fileno())
+
+
+def test_an_address_of_another_host_is_an_os_error() -> None:
+    with pytest.raises(OSError, match=r"cannot bind a UDP socket to 192\.0\.2\.1:0") as caught:
+        make_transport(("127.0.0.1", 9), local=("192.0.2.1", 0))
+    assert caught.value.errno == errno.EADDRNOTAVAIL
+
+
+@pytest.mark.parametrize("settings", [{"local": None}, {"socket_fd": 0}])
+def test_either_an_address_or_a_socket_is_needed(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="either local or socket_fd"):
+        make_transport(("127.0.0.1", 9), **settings)
+
+
+def test_a_window_of_results_fits_the_receive_buffer_or_the_stats_say_so() -> None:
+    with silent_peer() as peer:
+        transport = make_transport(peer)
+        stats = transport.stats()
+        assert stats["receive_buffer_wanted_bytes"] >= SLOTS * (20 + WORDS * 256)
+        assert stats["receive_buffer_bytes"] >= stats["receive_buffer_wanted_bytes"]
+        transport.close()
+
+
+def test_subnormals_survive_a_caller_that_flushes_them() -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush subnormals")
+    try:
+        with group(2) as transports:
+            arrays = [np.full(10, 0x3, np.uint32).view(np.float32) for _ in range(2)]
+            tickets = [t.submit(a) for t, a in zip(transports, arrays, strict=True)]
+            assert all(t.wait(ticket, PATIENCE_S) for t, ticket in zip(transports, tickets, strict=True))
+            assert arrays[0].view(np.uint32).tolist() == [6] * 10
+    finally:
+        torch.set_flush_denormal(False)
