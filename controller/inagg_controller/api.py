@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP and JSON. Errors are problem documents (RFC 9457).
+
+Every handler is a coroutine in the service's own loop: that is what makes the job table safe without a lock.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated, Literal
+
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from .entries import Member
+from .errors import RequestError
+from .job import Job
+from .models import (
+    AggregatorDocument,
+    CountDocument,
+    Empty,
+    Health,
+    HeartbeatDocument,
+    JobDocument,
+    JobList,
+    Loss,
+    LossList,
+    LostDocument,
+    NewJob,
+    NewWorker,
+    PolicyDocument,
+    WorkerDocument,
+    format_ip,
+    format_mac,
+    parse_ip,
+    parse_mac,
+)
+from .service import Service
+from .switch import Count
+
+_LONGEST_WAIT_S = 60.0
+
+
+def create_app(service: Service) -> FastAPI:
+    """The API of a service."""
+    app = FastAPI(title="inagg controller", docs_url=None, redoc_url=None)
+    _add_jobs(app, service)
+    _add_switch(app, service)
+    app.add_exception_handler(RequestError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _failed)
+    return app
+
+
+def _add_jobs(app: FastAPI, service: Service) -> None:
+    @app.post("/jobs", status_code=201)
+    async def create(new: NewJob) -> JobDocument:
+        return _job(service, service.create(new.workers, new.slots, new.name))
+
+    @app.get("/jobs")
+    async def jobs() -> JobList:
+        return JobList(jobs=[_job(service, job) for job in service.jobs.jobs.values()])
+
+    @app.get("/jobs/{number}")
+    async def job(
+        number: int,
+        wait: Literal["running"] | None = None,
+        timeout_s: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_S)] = 10.0,
+    ) -> JobDocument:
+        if wait is not None:
+            return _job(service, await service.wait_joined(number, timeout_s))
+        found = service.jobs.job(number)
+        return _job(service, found, await service.job_counts(found))
+
+    @app.delete("/jobs/{number}")
+    async def end(number: int) -> JobDocument:
+        return _job(service, service.end(number))
+
+    @app.post("/jobs/{number}/workers")
+    async def register(number: int, new: NewWorker) -> WorkerDocument:
+        ip = parse_ip(new.ip)
+        member = Member(
+            rank=new.rank,
+            ip=ip,
+            mac=parse_mac(new.mac),
+            udp_port=new.udp_port,
+            port=service.port_of(ip, new.udp_port, new.port),
+        )
+        document = _job(service, service.register(number, member))
+        return WorkerDocument(**dict(document), rank=member.rank, bit=1 << member.rank, port=member.port)
+
+    @app.post("/jobs/{number}/workers/{rank}/heartbeat")
+    async def heartbeat(number: int, rank: int, body: Empty | None = None) -> HeartbeatDocument:
+        job = service.heartbeat(number, rank)
+        return HeartbeatDocument.model_construct(state=job.state, lost=_lost(job), reason=job.reason)
+
+    @app.delete("/jobs/{number}/workers/{rank}")
+    async def leave(
+        number: int, rank: int, error: Annotated[str | None, Query(max_length=2000)] = None
+    ) -> JobDocument:
+        return _job(service, service.leave(number, rank, error))
+
+
+def _add_switch(app: FastAPI, service: Service) -> None:
+    @app.get("/health")
+    async def health() -> Health:
+        table = service.jobs
+        return Health.model_construct(
+            switch=service.link,
+            switch_error=service.link_error,
+            words=service.network.words,
+            pool_slots=table.pool.size,
+            free_slots=table.pool.free,
+            aggregator=_aggregator(service),
+            jobs=sum(not job.ended for job in table.jobs.values()),
+        )
+
+    @app.get("/counters")
+    async def counters() -> dict[str, dict[int, CountDocument]]:
+        return {name: _counts(ports) for name, ports in (await service.counters()).items()}
+
+    @app.get("/loss")
+    async def losses() -> LossList:
+        return _losses(service)
+
+    @app.put("/loss")
+    async def set_loss(loss: Loss) -> LossList:
+        await service.set_loss(loss.port, loss.direction, loss.traffic, loss.probability)
+        return _losses(service)
+
+    @app.delete("/loss")
+    async def clear_loss() -> LossList:
+        await service.clear_loss()
+        return _losses(service)
+
+
+def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) -> JobDocument:
+    policy = service.jobs.policy
+    return JobDocument.model_construct(
+        id=job.id,
+        name=job.name,
+        workers=job.workers,
+        state=job.state,
+        epoch=job.epoch,
+        slots=job.slots,
+        words=service.network.words,
+        registered=sorted(job.members),
+        left=sorted(job.left),
+        lost=_lost(job),
+        reason=job.reason,
+        policy=PolicyDocument(**{name: getattr(policy, name) for name in PolicyDocument.model_fields}),
+        aggregator=_aggregator(service),
+        counters=None if counts is None else _counts(counts),
+    )
+
+
+def _lost(job: Job) -> list[LostDocument]:
+    return [LostDocument(rank=rank, reason=reason) for rank, reason in job.gone.items()]
+
+
+def _counts(counts: Mapping[int, Count]) -> dict[int, CountDocument]:
+    return {key: CountDocument(packets=count.packets, bytes=count.bytes) for key, count in counts.items()}
+
+
+def _aggregator(service: Service) -> AggregatorDocument:
+    network = service.network
+    return AggregatorDocument(
+        ip=format_ip(network.aggregator_ip),
+        mac=format_mac(network.aggregator_mac),
+        udp_port=network.aggregator_udp_port,
+    )
+
+
+def _losses(service: Service) -> LossList:
+    return LossList(
+        loss=[
+            Loss(
+                port=place.port,
+                direction="ingress" if place.direction == "ingress" else "egress",
+                probability=probability,
+                traffic="aggregation" if place.aggregation else "other",
+            )
+            for place, probability in service.losses
+        ]
+    )
+
+
+def _problem(status: int, kind: str, title: str, detail: str) -> JSONResponse:
+    return JSONResponse(
+        {"type": f"urn:inagg:{kind}", "title": title, "status": status, "detail": detail},
+        status_code=status,
+        media_type="application/problem+json",
+    )
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return _problem(error.status, error.kind, error.title, str(error))
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    places = ((".".join(str(part) for part in each["loc"]), each["msg"]) for each in error.errors())
+    detail = "; ".join(f"{place}: {message}" for place, message in places)
+    return _problem(422, "invalid-request", "Invalid request", detail)
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    title = HTTPStatus(error.status_code).phrase
+    return _problem(error.status_code, title.lower().replace(" ", "-"), title, str(error.detail))
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    # Starlette logs the traceback once this answer is sent.
+    detail = f"{type(error).__name__} in the controller; its log has the details"
+    return _problem(500, "internal-error", "Internal error", detail)

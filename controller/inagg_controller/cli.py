@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command inagg-controller.
+
+Logging is the standard library's: gRPC, uvicorn and p4runtime-shell, whose lines belong in the same log, use it.
+"""
+
+import asyncio
+import logging
+import math
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvicorn
+
+from .api import create_app
+from .errors import ConfigurationError, SwitchError
+from .job import Limits, Policy
+from .jobs import JobTable
+from .models import parse_ip, parse_mac
+from .program import Program, load_program
+from .service import Network, Service, port_list
+from .switch import P4RuntimeSwitch
+
+# INAGG_PORT in p4/include/constants.p4, which P4Info does not tell.
+AGGREGATOR_UDP_PORT = 0x4941
+
+_HIGHEST_PORT = 511
+_EPOCHS_BEGIN = 1735689600
+_SHUTDOWN_S = 2
+
+_log = logging.getLogger(__name__)
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Everything the command line says, checked."""
+
+    switch: str
+    device_id: int
+    switch_timeout_s: float
+    listen: tuple[str, int]
+    program: Program
+    network: Network
+    limits: Limits
+    policy: Policy
+
+
+@app.command()
+def run(
+    p4info: Annotated[Path, typer.Option(help="P4Info of inagg.p4, in text format.")],
+    device_config: Annotated[Path, typer.Option(help="What the switch loads: P4 source, or BMv2's JSON.")],
+    ports: Annotated[str, typer.Option(help="All switch ports, as 1,2,3.")],
+    aggregator_ip: Annotated[str, typer.Option(help="IPv4 address that workers send to.")],
+    aggregator_mac: Annotated[str, typer.Option(help="Its MAC address.")] = "02:49:41:00:00:01",
+    switch: Annotated[
+        str, typer.Option(help="The switch's P4Runtime server: HOST:PORT or unix:PATH.")
+    ] = "127.0.0.1:9559",
+    device_id: Annotated[int, typer.Option(help="Its P4Runtime device id.")] = 1,
+    listen: Annotated[str, typer.Option(help="Address and port of the HTTP API.")] = "127.0.0.1:9560",
+    host: Annotated[list[str] | None, typer.Option(help="Switch port of a host, as IP=PORT; repeat.")] = None,
+    max_slots: Annotated[int, typer.Option(min=2, help="Most slots that one job gets.")] = 1024,
+    rto_initial_s: Annotated[float, typer.Option(help="First retransmission timeout.")] = 0.1,
+    rto_min_s: Annotated[float, typer.Option(help="Shortest retransmission timeout.")] = 0.01,
+    rto_max_s: Annotated[float, typer.Option(help="Longest retransmission timeout.")] = 1.0,
+    give_up_s: Annotated[float, typer.Option(help="Silence after which a worker gives up.")] = 120.0,
+    heartbeat_interval_s: Annotated[float, typer.Option(help="Between two heartbeats.")] = 0.5,
+    heartbeat_timeout_s: Annotated[float, typer.Option(help="Silence after which a rank is lost.")] = 3.0,
+    join_timeout_s: Annotated[float, typer.Option(help="How long a job waits for its ranks.")] = 300.0,
+    switch_timeout_s: Annotated[float, typer.Option(help="How long to wait for the switch at start.")] = 10.0,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Serve training jobs on one switch. Prints "ready" when jobs can be created."""
+    try:
+        program = load_program(p4info, device_config)
+        options = Options(
+            switch=switch,
+            device_id=device_id,
+            switch_timeout_s=switch_timeout_s,
+            listen=_address(listen, "--listen"),
+            program=program,
+            network=_network(program, ports, host or [], aggregator_ip, aggregator_mac),
+            limits=Limits(
+                pool_slots=program.pool_slots,
+                max_workers=program.max_workers,
+                max_members=program.max_members,
+                max_slots=max_slots,
+            ),
+            policy=_policy(
+                Policy(
+                    rto_initial_s=rto_initial_s,
+                    rto_min_s=rto_min_s,
+                    rto_max_s=rto_max_s,
+                    give_up_s=give_up_s,
+                    heartbeat_interval_s=heartbeat_interval_s,
+                    heartbeat_timeout_s=heartbeat_timeout_s,
+                    join_timeout_s=join_timeout_s,
+                )
+            ),
+        )
+        if not switch.startswith("unix:"):
+            _address(switch, "--switch")
+        _log_to_stderr(log_level)
+        crashed = asyncio.run(_serve(options))
+    except (ConfigurationError, SwitchError) as error:
+        print(f"inagg-controller: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    if crashed:
+        print("inagg-controller: ended by an internal error; its log above has the details", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Entry point."""
+    app()
+
+
+async def _serve(options: Options) -> bool:
+    """Run until SIGINT or SIGTERM, or until something crashes; returns whether it did."""
+    crashed = asyncio.Event()
+    task = asyncio.current_task()
+    assert task is not None
+
+    def stop() -> None:
+        service.stop_waiting()
+        server.should_exit = True
+        if not server.started:
+            task.cancel()
+
+    def crash() -> None:
+        crashed.set()
+        stop()
+
+    listener = _listen(options.listen)
+    service = Service(
+        JobTable(options.limits, options.policy, first_epoch=_first_epoch(), now=time.monotonic()),
+        P4RuntimeSwitch(options.switch, options.device_id, options.program),
+        options.network,
+        on_crash=crash,
+    )
+    server = _Server(
+        uvicorn.Config(
+            create_app(service),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=_SHUTDOWN_S,
+        )
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    try:
+        await service.start(options.switch_timeout_s)
+        await server.serve(sockets=[listener])
+    except asyncio.CancelledError:
+        _log.info("stopped before it had started")
+    finally:
+        listener.close()
+        await service.stop()
+    return crashed.is_set()
+
+
+class _Server(uvicorn.Server):
+    """Says when it is up, and leaves signals to _serve: uvicorn would raise them again after a clean end."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Nothing to do."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start serving."""
+        await super().startup(sockets)
+        print("ready", flush=True)
+
+
+def _first_epoch() -> int:
+    """Quarters of a second since 2025, never 0.
+
+    A restarted controller knows nothing of its predecessor's jobs, and a worker of such a job may still be sending.
+    The slots do not matter, as the pipeline is pushed at every start and that clears them, but that worker's packets
+    must not be admitted into a new job of the same number. So the calendar makes every start begin above whatever
+    was given out before: it takes longer than a quarter of a second, and no controller creates more than four jobs
+    a second for as long as it runs. 32 bits last until 2059.
+    """
+    return max(1, int((time.time() - _EPOCHS_BEGIN) * 4) % 2**32)
+
+
+def _listen(address: tuple[str, int]) -> socket.socket:
+    host, port = address
+    try:
+        listener = socket.create_server((host, port))
+        # Inherited by every connection. asyncio sets it only where it has made the listener itself; without it
+        # each answer waits 40 ms for the delayed acknowledgement of its own header.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
+    except OSError as error:
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def _network(program: Program, ports: str, hosts: list[str], ip: str, mac: str) -> Network:
+    numbers = port_list(_number(port, "--ports", _HIGHEST_PORT) for port in ports.split(","))
+    known = {}
+    for host in hosts:
+        host_ip, separator, port = host.partition("=")
+        if not separator:
+            raise ConfigurationError(f"--host {host} is not of the form 10.0.0.1=1")
+        known[_parsed(parse_ip, host_ip, "--host")] = _number(port, "--host", _HIGHEST_PORT)
+    strangers = sorted(set(known.values()) - set(numbers))
+    if strangers:
+        raise ConfigurationError(f"--host names ports {strangers}, which --ports does not")
+    return Network(
+        ports=numbers,
+        hosts=known,
+        aggregator_ip=_parsed(parse_ip, ip, "--aggregator-ip"),
+        aggregator_mac=_parsed(parse_mac, mac, "--aggregator-mac"),
+        aggregator_udp_port=AGGREGATOR_UDP_PORT,
+        words=program.words,
+    )
+
+
+def _policy(policy: Policy) -> Policy:
+    for name in policy.__slots__:
+        if not 0 < getattr(policy, name) < math.inf:
+            raise ConfigurationError(f"--{name.replace('_', '-')} must be positive")
+    if not policy.rto_min_s <= policy.rto_initial_s <= policy.rto_max_s:
+        raise ConfigurationError("--rto-min-s, --rto-initial-s and --rto-max-s must be in this order")
+    if policy.heartbeat_timeout_s < 2 * policy.heartbeat_interval_s:
+        raise ConfigurationError("--heartbeat-timeout-s must be at least twice --heartbeat-interval-s")
+    return policy
+
+
+def _address(text: str, option: str) -> tuple[str, int]:
+    host, separator, port = text.rpartition(":")
+    if not separator or not host:
+        raise ConfigurationError(f"{option} {text} is not of the form 127.0.0.1:9560")
+    return host.strip("[]"), _number(port, option, 65535)
+
+
+def _number(text: str, option: str, highest: int) -> int:
+    if not text.strip().isdecimal() or int(text) > highest:
+        raise ConfigurationError(f"{option}: {text!r} is not a number from 0 to {highest}")
+    return int(text)
+
+
+def _parsed(parse: Callable[[str], int], text: str, option: str) -> int:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: {error}") from error
+
+
+def _log_to_stderr(level: str) -> None:
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ConfigurationError(f"--log-level {level}: must be debug, info, warning or error")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    # The shell logs failures that it also raises, and connections that we close, to the root logger as CRITICAL.
+    handler.addFilter(lambda record: "p4runtime_sh" not in record.pathname)
+    logging.basicConfig(level=number, handlers=[handler], force=True)
+    logging.getLogger("uvicorn").setLevel(max(number, logging.WARNING))

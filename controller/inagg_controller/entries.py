@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller writes into the switch, as plain values named as in the P4 sources.
+
+Integers stand for addresses too: what goes into a table is a number of so many bits.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+ADMISSION = "InaggIngress.admission.admission"
+RECEIVER = "InaggEgress.delivery.receiver"
+ARP_RESPONDER = "InaggIngress.arp_responder.arp_responder"
+LOSS_TABLES = {
+    "ingress": ("InaggIngress.ingress_loss.ingress_loss", "InaggIngress.ingress_loss.inject_ingress_loss"),
+    "egress": ("InaggEgress.egress_loss.egress_loss", "InaggEgress.egress_loss.inject_egress_loss"),
+}
+
+# FLOOD_GROUP in p4/include/constants.p4, which P4Info does not tell; jobs use the groups above it.
+FLOOD_GROUP = 1
+
+_HIGHEST_THRESHOLD = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """One entry of an exact-match table. match, params: (name, value) pairs in the P4 program's order."""
+
+    table: str
+    match: tuple[tuple[str, int], ...]
+    action: str
+    params: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MulticastGroup:
+    """replicas: (switch port, replication id) pairs, no two the same."""
+
+    group: int
+    replicas: tuple[tuple[int, int], ...]
+
+
+Entity = TableEntry | MulticastGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A worker's address. ip, mac: as integers. port: the switch port its host hangs on."""
+
+    rank: int
+    ip: int
+    mac: int
+    udp_port: int
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobEntries:
+    """Everything in the switch that belongs to one job, in the order in which it is installed.
+
+    Receivers and the group come before admission, so that the first packet admitted finds its result's way ready;
+    removal goes the other way round, so that no sum is completed that cannot be delivered.
+    """
+
+    job: int
+    receivers: tuple[TableEntry, ...]
+    group: MulticastGroup
+    admissions: tuple[TableEntry, ...]
+
+    @property
+    def stages(self) -> tuple[tuple[Entity, ...], ...]:
+        """Batches to install one after another; removal takes them in reverse."""
+        return self.receivers, (self.group,), self.admissions
+
+
+def job_entries(
+    *, job: int, epoch: int, slot_base: int, slots: int, group: int, members: Mapping[int, Member]
+) -> JobEntries:
+    """The entries of a complete job (docs/protocol.md, 5.1 and 5.3). members: by rank, all of them."""
+    ranks = sorted(members)
+    everyone = (1 << len(ranks)) - 1
+    return JobEntries(
+        job=job,
+        receivers=tuple(_receiver(job, members[rank]) for rank in ranks),
+        # The replication id tells egress the receiver's rank. Rank + 1, as 0 marks a packet that is not a copy.
+        group=MulticastGroup(group, tuple((members[rank].port, rank + 1) for rank in ranks)),
+        admissions=tuple(
+            TableEntry(
+                ADMISSION,
+                (("port", member.port), ("source", member.ip), ("job", job), ("rank", member.rank)),
+                "InaggIngress.admission.admit",
+                (
+                    ("worker", 1 << member.rank),
+                    ("all", everyone),
+                    ("slot_base", slot_base),
+                    ("slot_mask", 2 * slots - 1),
+                    ("epoch", epoch),
+                    ("result_group", group),
+                ),
+            )
+            for member in (members[rank] for rank in ranks)
+        ),
+    )
+
+
+def _receiver(job: int, member: Member) -> TableEntry:
+    return TableEntry(
+        RECEIVER,
+        (("job", job), ("rank", member.rank)),
+        "InaggEgress.delivery.deliver",
+        (("mac", member.mac), ("ip", member.ip), ("udp_port", member.udp_port)),
+    )
+
+
+def flood_group(ports: Iterable[int]) -> MulticastGroup:
+    """The group that ordinary traffic to unknown and group addresses is flooded to."""
+    return MulticastGroup(FLOOD_GROUP, tuple((port, 0) for port in ports))
+
+
+def arp_entry(ip: int, mac: int) -> TableEntry:
+    """Makes the switch answer ARP requests for the aggregator."""
+    return TableEntry(ARP_RESPONDER, (("ip", ip),), "InaggIngress.arp_responder.answer", (("mac", mac),))
+
+
+def loss_entry(port: int, direction: str, aggregation: bool, probability: float) -> TableEntry:
+    """Loss on a port for one class of traffic (docs/protocol.md, 8). direction: "ingress" or "egress"."""
+    table, action = LOSS_TABLES[direction]
+    threshold = min(math.floor(probability * 2**32), _HIGHEST_THRESHOLD)
+    return TableEntry(
+        table, (("port", port), ("aggregation", int(aggregation))), action, (("threshold", threshold),)
+    )

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of jobs: a state machine that decides, and does nothing.
+
+Every method takes the time, in seconds of any monotonic clock, and changes the table of jobs; what the switch then
+has to do is appended to `effects`, for a driver to carry out in order and to report back with `done`. A request
+that is refused raises a RequestError and changes nothing.
+
+    joining ──last rank registers, entries installed──> running ──last rank leaves──> finished
+       └────────────── a rank is lost, the job is ended, the switch goes away ──────> failed
+
+A job keeps its lease, number and multicast group until its entries are out of the switch; only then may another
+job have them. What the slots still hold then belongs to another epoch (docs/protocol.md, 5.2 and 7).
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from .entries import JobEntries, Member, job_entries
+from .errors import ConflictError, InvalidRequestError, UnavailableError, UnknownJobError
+from .job import LEFT, Effect, Install, Job, Limits, Policy, Remove
+from .leases import Lease, LeasePool, Numbers
+
+SWITCH_RESTARTED = "switch restarted: the sums in its slots are gone"
+
+_LAST_JOB = 2**16 - 1
+_LAST_EPOCH = 2**32 - 1
+_FIRST_GROUP, _LAST_GROUP = 2, 2**16 - 1
+_FEWEST_SLOTS = 2
+
+# Seconds after which a removal that the switch refused is tried again.
+_RETRY_S = 1.0
+
+# A tick that comes later than this after the one before means that the controller itself was not running: the
+# heartbeats of that time wait unread, so it is not held against the workers.
+_STALL_S = 0.75
+
+
+class JobTable:
+    """All jobs. Not safe for threads: one caller at a time.
+
+    first_epoch: greater than every epoch that any worker still alive may hold. `version` changes with every change
+    of a job's state, so that a waiter need look only then.
+    """
+
+    def __init__(self, limits: Limits, policy: Policy, *, first_epoch: int, now: float) -> None:
+        self.limits = limits
+        self.policy = policy
+        self.jobs: dict[int, Job] = {}
+        self.effects: deque[Effect] = deque()
+        self.version = 0
+        self.pool = LeasePool(limits.pool_slots)
+        self._numbers = Numbers(1, _LAST_JOB)
+        self._groups = Numbers(_FIRST_GROUP, _LAST_GROUP)
+        self._next_epoch = first_epoch
+        self._connected = False
+        # Counts the switch's lives: the outcome of an effect meant for an earlier one is void.
+        self._generation = 0
+        self._last_tick = now
+
+    def job(self, number: int) -> Job:
+        """The job; raises UnknownJobError."""
+        try:
+            return self.jobs[number]
+        except KeyError:
+            raise UnknownJobError(
+                f"there is no job {number}: it never was, or it ended a while ago, or the controller has restarted"
+            ) from None
+
+    def create(self, workers: int, slots: int, name: str, now: float) -> Job:
+        """Create a job and lease its slots: as many as asked, or the largest power of two below that is free."""
+        self._check_shape(workers, slots)
+        if not self._connected:
+            raise UnavailableError("the switch is not connected; try again in a moment")
+        members = sum(job.workers for job in self.jobs.values() if job.holds_resources)
+        if members + workers > self.limits.max_members:
+            raise UnavailableError(
+                f"the switch's tables hold {self.limits.max_members} workers and {members} are taken; "
+                "wait until a job ends"
+            )
+        if self._next_epoch > _LAST_EPOCH:
+            raise UnavailableError("every epoch has been used; restart the controller")
+        granted, lease = self._take_lease(slots)
+        number = self._numbers.take()
+        group = self._groups.take()
+        # Both are larger than what the tables can hold, so the checks above leave some of each.
+        assert number is not None
+        assert group is not None
+        job = Job(
+            id=number,
+            name=name,
+            workers=workers,
+            slots=granted,
+            epoch=self._next_epoch,
+            group=group,
+            lease=lease,
+            created_at=now,
+        )
+        self._next_epoch += 1
+        self.jobs[number] = job
+        self.version += 1
+        return job
+
+    def register(self, number: int, member: Member, now: float) -> Job:
+        """Add a worker; the last one starts the installation. The same worker again changes nothing."""
+        job = self.job(number)
+        self._check_rank(job, member.rank)
+        known = job.members.get(member.rank)
+        if job.ended:
+            raise ConflictError(f"job {number} has {_ending(job)}")
+        if member.rank in job.left:
+            raise ConflictError(f"rank {member.rank} has left job {number}")
+        if known == member:
+            return job
+        if known is not None:
+            raise ConflictError(
+                f"rank {member.rank} of job {number} is already taken by a worker at another address"
+            )
+        for other in job.members.values():
+            if (other.ip, other.udp_port) == (member.ip, member.udp_port):
+                raise ConflictError(
+                    f"rank {other.rank} of job {number} already has this address and UDP port"
+                )
+        job.members[member.rank] = member
+        job.last_seen[member.rank] = now
+        self.version += 1
+        self._install_if_complete(job)
+        return job
+
+    def heartbeat(self, number: int, rank: int, now: float) -> Job:
+        """A rank lives."""
+        job = self.job(number)
+        self._check_rank(job, rank)
+        if rank not in job.members:
+            raise ConflictError(f"rank {rank} is not registered in job {number}")
+        if rank in job.left:
+            raise ConflictError(f"rank {rank} has left job {number}")
+        job.last_seen[rank] = now
+        job.beating.add(rank)
+        return job
+
+    def leave(self, number: int, rank: int, now: float, error: str | None = None) -> Job:
+        """A rank leaves. While others still run its entries stay: they may need a result sent again.
+
+        error: why the rank cannot go on; the job has then failed.
+        """
+        job = self.job(number)
+        self._check_rank(job, rank)
+        if job.ended or rank in job.left or rank not in job.members:
+            return job
+        self.version += 1
+        if error is not None:
+            self._fail(job, {rank: error}, now)
+        elif job.state == "running":
+            job.left.add(rank)
+            if len(job.left) == job.workers:
+                self._end(job, "finished", None, now)
+        elif job.entries is not None:
+            self._fail(job, {rank: LEFT}, now)
+        else:
+            del job.members[rank], job.last_seen[rank]
+            job.beating.discard(rank)
+        return job
+
+    def end(self, number: int, now: float) -> Job:
+        """End a job now. An ended job stays as it is."""
+        job = self.job(number)
+        if not job.ended:
+            self._end(job, "failed", "ended on request", now)
+        return job
+
+    def tick(self, now: float) -> None:
+        """Let time pass: lost ranks, jobs that nobody joins, removals to repeat, jobs to forget."""
+        stall = now - self._last_tick
+        self._last_tick = now
+        for job in list(self.jobs.values()):
+            if stall > _STALL_S:
+                job.last_seen = {rank: seen + stall for rank, seen in job.last_seen.items()}
+            self._lose_silent(job, now)
+            if job.state == "joining" and now - job.created_at >= self.policy.join_timeout_s:
+                missing = sorted(set(range(job.workers)) - set(job.members))
+                self._end(job, "failed", f"ranks {missing} did not join in time", now)
+            if job.retry_at is not None and now >= job.retry_at:
+                job.retry_at = None
+                self._remove(job)
+        self._forget(now)
+
+    def done(self, effect: Effect, now: float, error: str | None = None) -> None:
+        """The driver has carried out an effect; error: what the switch said if it refused."""
+        job = self.jobs.get(effect.job)
+        if job is None or effect.generation != self._generation:
+            return
+        self.version += 1
+        if isinstance(effect, Remove):
+            if error is None:
+                self._release(job)
+            else:
+                job.retry_at = now + _RETRY_S
+        elif not job.removing:
+            if error is None:
+                job.state = "running"
+                job.last_seen = dict.fromkeys(job.members, now)
+            else:
+                self._end(job, "failed", f"the switch refused the job's entries: {error}", now)
+
+    def switch_connected(self) -> None:
+        """The switch has been given a fresh pipeline: jobs may run. Complete jobs that waited for it start."""
+        self._connected = True
+        self.version += 1
+        for job in self.jobs.values():
+            self._install_if_complete(job)
+
+    def switch_lost(self, now: float) -> None:
+        """The switch went away, and every entry and sum with it. A job that has not begun loses nothing."""
+        self._connected = False
+        self._generation += 1
+        self.effects.clear()
+        self.version += 1
+        for job in list(self.jobs.values()):
+            job.entries = None
+            job.removing = False
+            job.retry_at = None
+            if job.state == "running":
+                self._end(job, "failed", SWITCH_RESTARTED, now)
+            elif job.ended:
+                self._release(job)
+
+    def installed(self) -> Mapping[int, JobEntries]:
+        """Entries that are in the switch once every effect has been carried out, by job."""
+        return {
+            job.id: job.entries for job in self.jobs.values() if job.entries is not None and not job.removing
+        }
+
+    def _check_shape(self, workers: int, slots: int) -> None:
+        if not 1 <= workers <= self.limits.max_workers:
+            raise InvalidRequestError(f"workers is {workers}; a job has 1 to {self.limits.max_workers}")
+        if slots < _FEWEST_SLOTS or slots & (slots - 1):
+            raise InvalidRequestError(
+                f"slots is {slots}; it must be a power of two, at least {_FEWEST_SLOTS}"
+            )
+
+    @staticmethod
+    def _check_rank(job: Job, rank: int) -> None:
+        if not 0 <= rank < job.workers:
+            raise InvalidRequestError(f"rank is {rank}; the ranks of job {job.id} are 0 to {job.workers - 1}")
+
+    def _take_lease(self, asked: int) -> tuple[int, Lease]:
+        slots = min(asked, 1 << (self.limits.max_slots.bit_length() - 1))
+        while slots >= _FEWEST_SLOTS:
+            lease = self.pool.take(2 * slots)
+            if lease is not None:
+                return slots, lease
+            slots //= 2
+        raise UnavailableError(
+            f"the slot pool is full: {self.pool.free} of {self.pool.size} slot versions are free; "
+            "wait until a job ends"
+        )
+
+    def _install_if_complete(self, job: Job) -> None:
+        complete = len(job.members) == job.workers
+        if self._connected and job.state == "joining" and complete and job.entries is None:
+            job.entries = job_entries(
+                job=job.id,
+                epoch=job.epoch,
+                slot_base=job.lease.base,
+                slots=job.slots,
+                group=job.group,
+                members=job.members,
+            )
+            self.effects.append(Install(job.id, job.entries, self._generation))
+
+    def _lose_silent(self, job: Job, now: float) -> None:
+        """Beats are due from every rank of a running job; before that, from those that have begun to beat."""
+        if job.ended:
+            return
+        due = set(job.members) - job.left if job.state == "running" else job.beating
+        limit = self.policy.heartbeat_timeout_s
+        silent = [rank for rank in due if now - job.last_seen[rank] >= limit]
+        if silent:
+            self._fail(job, dict.fromkeys(sorted(silent), f"no heartbeat for {limit:g} s"), now)
+
+    def _fail(self, job: Job, lost: Mapping[int, str], now: float) -> None:
+        job.lost.update(lost)
+        self._end(job, "failed", "; ".join(f"rank {rank}: {why}" for rank, why in lost.items()), now)
+
+    def _end(self, job: Job, state: str, reason: str | None, now: float) -> None:
+        job.state = state
+        job.reason = reason
+        job.ended_at = now
+        self.version += 1
+        if job.entries is None:
+            self._release(job)
+        else:
+            self._remove(job)
+
+    def _remove(self, job: Job) -> None:
+        assert job.entries is not None
+        job.removing = True
+        self.effects.append(Remove(job.id, job.entries, self._generation))
+
+    def _release(self, job: Job) -> None:
+        """Nothing of the job is in the switch: its lease and group may be another's."""
+        job.entries = None
+        job.removing = False
+        if job.holds_resources:
+            job.holds_resources = False
+            self.pool.give_back(job.lease)
+            self._groups.give_back(job.group)
+
+    def _forget(self, now: float) -> None:
+        over = sorted(_forgettable(self.jobs.values()))
+        surplus = len(over) - self.limits.max_ended
+        for index, (ended_at, number) in enumerate(over):
+            if index < surplus or now - ended_at >= self.policy.keep_s:
+                del self.jobs[number]
+                self._numbers.give_back(number)
+                self.version += 1
+
+
+def _forgettable(jobs: Iterable[Job]) -> Iterable[tuple[float, int]]:
+    for job in jobs:
+        if job.ended_at is not None and not job.holds_resources:
+            yield job.ended_at, job.id
+
+
+def _ending(job: Job) -> str:
+    return "finished" if job.state == "finished" else f"failed ({job.reason})"

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who owns which slot versions, and numbers that are not used again soon.
+
+A lease is 2S consecutive slot versions, S a power of two, so leases are powers of two as well. Each is aligned to
+its size and taken from the smallest hole that fits: freed neighbours then join up to the sizes that are asked for,
+as in a buddy allocator, without its tree.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Slot versions base to base + size - 1."""
+
+    base: int
+    size: int
+
+
+class LeasePool:
+    """Leases of a pool of slot versions; no two overlap."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._leases: dict[int, Lease] = {}
+
+    @property
+    def leases(self) -> tuple[Lease, ...]:
+        """Every lease, lowest first."""
+        return tuple(self._leases[base] for base in sorted(self._leases))
+
+    @property
+    def free(self) -> int:
+        """Slot versions that nobody leases."""
+        return self.size - sum(lease.size for lease in self._leases.values())
+
+    def take(self, size: int) -> Lease | None:
+        """Lease `size` slot versions, a power of two; None when no aligned hole is large enough."""
+        fitting = []
+        for start, end in self._holes():
+            base = -(-start // size) * size
+            if base + size <= end:
+                fitting.append((end - start, base))
+        if not fitting:
+            return None
+        lease = Lease(min(fitting)[1], size)
+        self._leases[lease.base] = lease
+        return lease
+
+    def give_back(self, lease: Lease) -> None:
+        """End a lease that take() returned."""
+        if self._leases.get(lease.base) != lease:
+            raise ValueError(f"{lease} is not leased")
+        del self._leases[lease.base]
+
+    def _holes(self) -> list[tuple[int, int]]:
+        holes = []
+        start = 0
+        for lease in self.leases:
+            if lease.base > start:
+                holes.append((start, lease.base))
+            start = lease.base + lease.size
+        if start < self.size:
+            holes.append((start, self.size))
+        return holes
+
+
+class Numbers:
+    """Hands out numbers from first to last in turn, so that a number comes back as late as possible.
+
+    Why late: a packet or a worker of the number's former owner may still be about.
+    """
+
+    def __init__(self, first: int, last: int) -> None:
+        self._first = first
+        self._last = last
+        self._next = first
+        self._used: set[int] = set()
+
+    def take(self) -> int | None:
+        """The next number not in use; None when all are."""
+        if len(self._used) > self._last - self._first:
+            return None
+        while self._next in self._used:
+            self._next = self._after(self._next)
+        number = self._next
+        self._used.add(number)
+        self._next = self._after(number)
+        return number
+
+    def give_back(self, number: int) -> None:
+        """The number is no longer in use."""
+        self._used.remove(number)
+
+    def _after(self, number: int) -> int:
+        return self._first if number == self._last else number + 1

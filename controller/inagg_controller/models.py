@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents of the HTTP API. Strict: no value is converted to fit, and unknown fields are errors."""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+_MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
+_BROADCAST = ipaddress.IPv4Address("255.255.255.255")
+
+
+def parse_ip(text: str) -> int:
+    """An IPv4 address that a host can have. Raises ValueError."""
+    ip = ipaddress.IPv4Address(text)
+    if ip.is_multicast or ip.is_unspecified or ip == _BROADCAST:
+        raise ValueError(f"{text} is not a host's address")
+    return int(ip)
+
+
+def parse_mac(text: str) -> int:
+    """A station's MAC address, as six hexadecimal bytes with colons. Raises ValueError."""
+    if not _MAC.fullmatch(text):
+        raise ValueError(f"{text!r} is not a MAC address such as 02:00:00:00:00:01")
+    mac = int(text.replace(":", ""), 16)
+    if mac == 0 or mac >> 40 & 1:
+        raise ValueError(f"{text} is not a station's address")
+    return mac
+
+
+def format_ip(ip: int) -> str:
+    """The inverse of parse_ip."""
+    return str(ipaddress.IPv4Address(ip))
+
+
+def format_mac(mac: int) -> str:
+    """The inverse of parse_mac."""
+    return mac.to_bytes(6, "big").hex(":")
+
+
+def _checked_ip(text: str) -> str:
+    parse_ip(text)
+    return text
+
+
+def _checked_mac(text: str) -> str:
+    parse_mac(text)
+    return text
+
+
+Ip = Annotated[str, AfterValidator(_checked_ip)]
+Mac = Annotated[str, AfterValidator(_checked_mac)]
+Port = Annotated[int, Field(ge=0, le=511)]
+State = Literal["joining", "running", "failed", "finished"]
+
+
+class Document(BaseModel):
+    """Base of all documents."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class NewJob(Document):
+    """POST /jobs. The bounds of workers and slots are the switch's, so they are checked behind this."""
+
+    workers: int
+    slots: int
+    name: Annotated[str, Field(max_length=200)] = ""
+
+
+class NewWorker(Document):
+    """POST /jobs/{id}/workers."""
+
+    rank: int
+    ip: Ip
+    mac: Mac
+    udp_port: Annotated[int, Field(ge=1, le=65535)]
+    port: Port | None = None
+
+
+class Empty(Document):
+    """{}"""
+
+
+class Loss(Document):
+    """One injected loss: PUT /loss, and an element of the answer."""
+
+    port: Port
+    direction: Literal["ingress", "egress"]
+    probability: Annotated[float, Field(ge=0, le=1)]
+    traffic: Literal["aggregation", "other", "all"] = "all"
+
+
+class LossList(Document):
+    """GET /loss."""
+
+    loss: list[Loss]
+
+
+class CountDocument(Document):
+    """One cell of a counter."""
+
+    packets: int
+    bytes: int
+
+
+class LostDocument(Document):
+    """A rank that is gone, and why."""
+
+    rank: int
+    reason: str
+
+
+class PolicyDocument(Document):
+    """Timers of a job's workers, in seconds."""
+
+    rto_initial_s: float
+    rto_min_s: float
+    rto_max_s: float
+    give_up_s: float
+    heartbeat_interval_s: float
+    heartbeat_timeout_s: float
+
+
+class AggregatorDocument(Document):
+    """Where contributions go."""
+
+    ip: str
+    mac: str
+    udp_port: int
+
+
+class HeartbeatDocument(Document):
+    """The answer to a heartbeat."""
+
+    state: State
+    lost: list[LostDocument]
+    reason: str | None
+
+
+class JobDocument(Document):
+    """A job. counters: rank -> what the switch has admitted; null where it was not read."""
+
+    id: int
+    name: str
+    workers: int
+    state: State
+    epoch: int
+    slots: int
+    words: int
+    registered: list[int]
+    left: list[int]
+    lost: list[LostDocument]
+    reason: str | None
+    policy: PolicyDocument
+    aggregator: AggregatorDocument
+    counters: Mapping[int, CountDocument] | None
+
+
+class WorkerDocument(JobDocument):
+    """The answer to a registration: the job, and the worker's place in it."""
+
+    rank: int
+    bit: int
+    port: int
+
+
+class JobList(Document):
+    """GET /jobs."""
+
+    jobs: list[JobDocument]
+
+
+class Health(Document):
+    """GET /health. jobs: those not ended. free_slots: slot versions not leased."""
+
+    switch: Literal["connecting", "connected", "lost"]
+    switch_error: str | None
+    words: int
+    pool_slots: int
+    free_slots: int
+    aggregator: AggregatorDocument
+    jobs: int

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the P4 program provides, read from its P4Info: sizes, and the tables the controller writes.
+
+Everything the controller needs is checked here, once, so that a wrong file is reported by name before the first
+packet and not by a failed write in the middle of a job.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+
+from .entries import ADMISSION, RECEIVER, Member, TableEntry, arp_entry, job_entries, loss_entry
+from .errors import ConfigurationError
+
+_POOL = "InaggIngress.slots.pool"
+_SLOT_EPOCH = "InaggIngress.slots.slot_epoch"
+ADMITTED = "InaggIngress.admission.admitted"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The P4 program's properties that the controller depends on.
+
+    words: 256-byte words in a DATA packet. pool_slots: slot versions. max_workers: bits of a worker bitmap.
+    max_members: workers that fit into the tables, over all jobs. counters: names of the indexed counters.
+    """
+
+    p4info_path: Path
+    device_config_path: Path
+    words: int
+    pool_slots: int
+    max_workers: int
+    max_members: int
+    counters: tuple[str, ...]
+
+
+def load_program(p4info_path: Path, device_config_path: Path) -> Program:
+    """Read and check a P4Info file (text format) and see that the device config can be read.
+
+    Raises ConfigurationError, naming the file and what is wrong with it.
+    """
+    p4info = p4info_pb2.P4Info()
+    try:
+        # p4c may be newer than the P4Info schema here and say more than it knows.
+        text_format.Parse(p4info_path.read_text(), p4info, allow_unknown_field=True)
+        device_config_path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {error.filename}: {error.strerror}") from error
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{p4info_path} is not P4Info in text format: {error}") from error
+    try:
+        return _examine(p4info, p4info_path, device_config_path)
+    except LookupError as error:
+        raise ConfigurationError(
+            f"{p4info_path} is not the P4Info of inagg.p4: {error.args[0]}. Compile p4/inagg.p4 of this version."
+        ) from error
+
+
+def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Program:
+    tables = {table.preamble.name: table for table in p4info.tables}
+    actions = {action.preamble.name: action for action in p4info.actions}
+    registers = {register.preamble.name: register for register in p4info.registers}
+    for entry in _one_of_each():
+        _check_entry(tables, actions, entry)
+    if ADMITTED not in {counter.preamble.name for counter in p4info.direct_counters}:
+        raise LookupError(f"it has no direct counter {ADMITTED}")
+    for name in (_POOL, _SLOT_EPOCH):
+        if name not in registers or registers[name].size <= 0:
+            raise LookupError(f"it has no register {name} with a size")
+    pool_slots = registers[_SLOT_EPOCH].size
+    words, rest = divmod(registers[_POOL].size, pool_slots)
+    if rest or not words:
+        raise LookupError(f"the size of {_POOL} is not a multiple of that of {_SLOT_EPOCH}")
+    worker = next(param for param in actions["InaggIngress.admission.admit"].params if param.name == "worker")
+    return Program(
+        p4info_path=p4info_path,
+        device_config_path=device_config_path,
+        words=words,
+        pool_slots=pool_slots,
+        max_workers=worker.bitwidth,
+        max_members=min(tables[ADMISSION].size, tables[RECEIVER].size),
+        counters=_short_names([counter.preamble.name for counter in p4info.counters]),
+    )
+
+
+def _short_names(names: list[str]) -> tuple[str, ...]:
+    """Each name's last part, as in docs/protocol.md, where that is enough to tell it from the others."""
+    last_parts = [name.rpartition(".")[2] for name in names]
+    return tuple(
+        last if last_parts.count(last) == 1 else name for name, last in zip(names, last_parts, strict=True)
+    )
+
+
+def _one_of_each() -> tuple[TableEntry, ...]:
+    """An example of every table entry that the controller writes."""
+    member = Member(rank=0, ip=1, mac=1, udp_port=1, port=1)
+    job = job_entries(job=1, epoch=1, slot_base=0, slots=2, group=2, members={0: member})
+    return (
+        *job.receivers,
+        *job.admissions,
+        arp_entry(1, 1),
+        loss_entry(1, "ingress", True, 0.5),
+        loss_entry(1, "egress", True, 0.5),
+    )
+
+
+def _check_entry(tables: dict[str, Any], actions: dict[str, Any], entry: TableEntry) -> None:
+    table = tables.get(entry.table)
+    if table is None:
+        raise LookupError(f"it has no table {entry.table}")
+    fields = {field.name for field in table.match_fields}
+    if fields != {name for name, _ in entry.match}:
+        raise LookupError(f"table {entry.table} matches on {sorted(fields)}")
+    action = actions.get(entry.action)
+    if action is None or action.preamble.id not in {ref.id for ref in table.action_refs}:
+        raise LookupError(f"table {entry.table} has no action {entry.action}")
+    params = {param.name for param in action.params}
+    if params != {name for name, _ in entry.params}:
+        raise LookupError(f"action {entry.action} takes {sorted(params)}")

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's side of the controller's HTTP API.
+
+Requests that may be repeated are, with backoff, until the client's timeout has passed; creating a job is
+repeated only when it never reached the controller.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from ._heartbeat import HeartbeatThread
+from .errors import ControllerError, ControllerRefusedError, ControllerUnreachableError, JobError
+
+_T = TypeVar("_T")
+
+# Long-polls are cut into pieces of this length, so that a dead connection is noticed within one.
+_LONG_POLL_S = 10.0
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+
+# A lost SYN is repeated by Linux only after 1 s, then 3 s; a fresh attempt is quicker.
+_CONNECT_TIMEOUT_S = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Timers that the controller hands to every worker, in seconds (docs/protocol.md, 6.1)."""
+
+    rto_initial_s: float
+    rto_min_s: float
+    rto_max_s: float
+    give_up_s: float
+    heartbeat_interval_s: float
+    heartbeat_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregator:
+    """Where contributions go."""
+
+    ip: str
+    mac: str
+    udp_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A rank that is gone and why; the reason "left" means that it left on purpose before the others."""
+
+    rank: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The controller's answer to one heartbeat.
+
+    state: "joining", "running", "failed" or "finished". reason: why the job failed, else None.
+    """
+
+    state: str
+    lost: tuple[Lost, ...]
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job as the controller sees it.
+
+    slots: the slots granted (S of docs/protocol.md), perhaps fewer than asked. words: 256-byte words in a
+    DATA packet. registered, left: ranks. counters: rank -> (packets, bytes) that the switch has admitted, None
+    when not asked for or when the switch is away.
+    """
+
+    id: int
+    name: str
+    workers: int
+    state: str
+    epoch: int
+    slots: int
+    words: int
+    registered: tuple[int, ...]
+    left: tuple[int, ...]
+    lost: tuple[Lost, ...]
+    reason: str | None
+    policy: Policy
+    aggregator: Aggregator
+    counters: Mapping[int, tuple[int, int]] | None
+
+
+def _lost(document: Any) -> tuple[Lost, ...]:
+    return tuple(Lost(int(entry["rank"]), str(entry["reason"])) for entry in document)
+
+
+def _counts(document: Any) -> dict[int, tuple[int, int]]:
+    return {int(key): (int(count["packets"]), int(count["bytes"])) for key, count in document.items()}
+
+
+def _job_status(document: Any) -> JobStatus:
+    counters = document["counters"]
+    return JobStatus(
+        id=int(document["id"]),
+        name=str(document["name"]),
+        workers=int(document["workers"]),
+        state=str(document["state"]),
+        epoch=int(document["epoch"]),
+        slots=int(document["slots"]),
+        words=int(document["words"]),
+        registered=tuple(int(rank) for rank in document["registered"]),
+        left=tuple(int(rank) for rank in document["left"]),
+        lost=_lost(document["lost"]),
+        reason=document["reason"],
+        policy=Policy(**{name: float(document["policy"][name]) for name in Policy.__slots__}),
+        aggregator=Aggregator(
+            ip=str(document["aggregator"]["ip"]),
+            mac=str(document["aggregator"]["mac"]),
+            udp_port=int(document["aggregator"]["udp_port"]),
+        ),
+        counters=None if counters is None else _counts(counters),
+    )
+
+
+class ControlClient:
+    """The controller's HTTP API. May be shared between threads; connections are reused.
+
+    base_url: such as "http://10.0.0.254:9560". timeout_s: time allowed for one request, repeats included.
+    transport: replaces the network in tests.
+
+    Every method raises ControllerUnreachableError when no answer came in time, and ControllerRefusedError when
+    the controller answered with an error.
+    """
+
+    def __init__(
+        self, base_url: str, timeout_s: float = 5.0, *, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.timeout_s = timeout_s
+        # trust_env=False: a proxy from the environment does not lead to a controller on the training network.
+        self._http = httpx.Client(base_url=self.base_url, transport=transport, trust_env=False)
+
+    def close(self) -> None:
+        """Close the connections. The client cannot be used afterwards."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def health(self) -> dict[str, Any]:
+        """The controller's and the switch's state: {switch, words, pool_slots, aggregator, jobs}."""
+        return self._mapping("GET", "/health")
+
+    def create_job(self, workers: int, slots: int, *, name: str = "") -> JobStatus:
+        """Create a job of `workers` ranks (1 to 64); ask for `slots` slots (a power of two, at least 2)."""
+        body = {"workers": workers, "slots": slots, "name": name}
+        return self._job("POST", "/jobs", body=body, repeatable=False)
+
+    def register(
+        self, job: int, rank: int, *, ip: str, mac: str, udp_port: int, port: int | None = None
+    ) -> JobStatus:
+        """Register this worker's address. Registering the same address again changes nothing.
+
+        port: the switch port this host hangs on; None when the controller knows it from its --host options.
+        """
+        body: dict[str, Any] = {"rank": rank, "ip": ip, "mac": mac, "udp_port": udp_port}
+        if port is not None:
+            body["port"] = port
+        return self._job("POST", f"/jobs/{job}/workers", body=body)
+
+    def status(self, job: int) -> JobStatus:
+        """The job now, with its counters while the switch is connected."""
+        return self._job("GET", f"/jobs/{job}")
+
+    def wait_running(self, job: int, *, timeout_s: float = 300.0) -> JobStatus:
+        """Wait until every rank has registered and the switch sums for the job.
+
+        Raises JobError when the job fails or ends instead, or when ranks are still missing after timeout_s.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            wait_s = max(0.0, min(_LONG_POLL_S, deadline - time.monotonic()))
+            status = self._job(
+                "GET",
+                f"/jobs/{job}",
+                params={"wait": "running", "timeout_s": wait_s},
+                timeout_s=wait_s + self.timeout_s,
+            )
+            if status.state == "running":
+                return status
+            if status.state != "joining":
+                raise JobError(f"{status.state}: {status.reason or 'every rank has left'}", job=job)
+            if time.monotonic() >= deadline:
+                missing = sorted(set(range(status.workers)) - set(status.registered))
+                raise JobError(
+                    f"ranks {missing} have not registered within {timeout_s:g} s. Look at their logs, and at "
+                    "whether they were given the same job.",
+                    job=job,
+                )
+
+    def heartbeat(self, job: int, rank: int, *, timeout_s: float | None = None) -> Heartbeat:
+        """Tell the controller that this rank lives, and learn how the job is."""
+        answer = self._mapping("POST", f"/jobs/{job}/workers/{rank}/heartbeat", body={}, timeout_s=timeout_s)
+        return self._read(
+            lambda: Heartbeat(str(answer["state"]), _lost(answer["lost"]), answer["reason"]), "a heartbeat"
+        )
+
+    def leave(self, job: int, rank: int, *, error: str | None = None) -> JobStatus:
+        """Leave the job; it finishes when the last rank has left. Leaving twice changes nothing.
+
+        error: why this rank can go no further. The job then fails at once, and the other ranks are told.
+        """
+        params = None if error is None else {"error": error}
+        return self._job("DELETE", f"/jobs/{job}/workers/{rank}", params=params)
+
+    def end_job(self, job: int) -> JobStatus:
+        """End a job now, whatever its workers do."""
+        return self._job("DELETE", f"/jobs/{job}")
+
+    def set_loss(self, port: int, direction: str, probability: float, traffic: str = "all") -> None:
+        """Drop packets of a switch port at random (docs/protocol.md, 8).
+
+        direction: "ingress" or "egress", seen from the switch. traffic: "aggregation", "other" or "all".
+        """
+        body = {"port": port, "direction": direction, "probability": probability, "traffic": traffic}
+        self._request("PUT", "/loss", body=body)
+
+    def clear_loss(self) -> None:
+        """Stop dropping packets on purpose, on every port."""
+        self._request("DELETE", "/loss")
+
+    def counters(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """The switch's indexed counters that are not zero: name -> port -> (packets, bytes)."""
+        answer = self._mapping("GET", "/counters")
+        return self._read(
+            lambda: {name: _counts(ports) for name, ports in answer.items()},
+            "the counters",
+        )
+
+    def _job(self, method: str, path: str, **options: Any) -> JobStatus:
+        document = self._request(method, path, **options)
+        return self._read(lambda: _job_status(document), "a job")
+
+    def _mapping(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        answer = self._request(method, path, **options)
+        return self._read(lambda: dict(answer), "an object")
+
+    def _read(self, parse: Callable[[], _T], what: str) -> _T:
+        try:
+            return parse()
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ControllerError(
+                f"{self.base_url} answered with something that is not {what} ({error!r}). Is it an "
+                "inagg-controller of the same version?",
+                url=self.base_url,
+            ) from error
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: dict[str, Any] | None = None,
+        params: dict[str, Any] | None = None,
+        timeout_s: float | None = None,
+        repeatable: bool = True,
+    ) -> Any:
+        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+        pause = _FIRST_PAUSE_S
+        while True:
+            remaining = max(deadline - time.monotonic(), 0.001)
+            timeout = httpx.Timeout(remaining, connect=min(remaining, _CONNECT_TIMEOUT_S))
+            try:
+                answer = self._http.request(method, path, json=body, params=params, timeout=timeout)
+            except httpx.TransportError as error:
+                never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+                if not (repeatable or never_sent) or time.monotonic() + pause >= deadline:
+                    cause = str(error) or type(error).__name__
+                    raise ControllerUnreachableError(
+                        url=self.base_url, request=f"{method} {path}", cause=cause
+                    ) from error
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+            else:
+                return self._content(answer, f"{method} {path}")
+
+    def _content(self, answer: httpx.Response, request: str) -> Any:
+        try:
+            document = answer.json() if answer.content else None
+        except ValueError:
+            document = None
+        if answer.is_success:
+            return document
+        problem = document if isinstance(document, dict) else {}
+        raise ControllerRefusedError(
+            url=self.base_url,
+            request=request,
+            status=answer.status_code,
+            title=str(problem.get("title", answer.reason_phrase)),
+            detail=str(problem.get("detail", answer.text[:200])),
+        )
+
+
+__all__ = ["Aggregator", "ControlClient", "Heartbeat", "HeartbeatThread", "JobStatus", "Lost", "Policy"]

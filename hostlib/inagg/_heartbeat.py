@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps a rank alive in the controller's eyes, and notices when it cannot go on.
+
+`HeartbeatMonitor` decides what the answers to heartbeats mean, and knows no clock and no thread;
+`HeartbeatThread` only supplies both.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .errors import ControllerError, ControllerRefusedError
+
+if TYPE_CHECKING:
+    from ._control import ControlClient, Heartbeat
+
+_log = logging.getLogger(__name__)
+
+# Beats that may be under way at once.
+_LANES = 3
+
+# How long stopping waits for a heartbeat under way.
+_STOP_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a rank cannot go on. lost_ranks: the other ranks that are gone; empty if that is not the cause."""
+
+    reason: str
+    lost_ranks: tuple[int, ...]
+
+
+class HeartbeatMonitor:
+    """Decides from heartbeats and their answers whether a rank can go on. Time, in seconds, is an argument.
+
+    A failed job is a failure at once, silence of the controller after timeout_s. Another rank that has left on
+    purpose is one only after timeout_s: at the end of training the ranks leave one after another, and this one
+    may still be fetching its last result, which the switch keeps until the last rank has left.
+    """
+
+    def __init__(self, *, timeout_s: float, now: float) -> None:
+        self._timeout_s = timeout_s
+        self._last_answer = now
+        self._first_left: float | None = None
+
+    def answered(self, beat: "Heartbeat", now: float) -> Failure | None:
+        """The controller answered at `now`."""
+        self._last_answer = now
+        lost_ranks = tuple(lost.rank for lost in beat.lost)
+        if beat.state == "failed":
+            return Failure(beat.reason or "the job has failed", lost_ranks)
+        if beat.state == "finished":
+            return Failure("the job has ended", ())
+        if not beat.lost:
+            self._first_left = None
+            return None
+        if self._first_left is None:
+            self._first_left = now
+        if now - self._first_left < self._timeout_s:
+            return None
+        return Failure("; ".join(f"rank {lost.rank}: {lost.reason}" for lost in beat.lost), lost_ranks)
+
+    def refused(self, error: ControllerRefusedError, now: float) -> Failure | None:
+        """The controller answered with an error; 404 and 409 mean that this rank is not in the job."""
+        if error.status in (404, 409):
+            return Failure(error.detail, ())
+        return self.silent(error, now)
+
+    def silent(self, error: ControllerError, now: float) -> Failure | None:
+        """A heartbeat has failed by `now`."""
+        silence = now - self._last_answer
+        if silence < self._timeout_s:
+            return None
+        return Failure(f"no answer to heartbeats for {silence:.1f} s: {error}", ())
+
+
+class HeartbeatThread(threading.Thread):
+    """Beats for one rank until stopped, or until on_failure has been called, which happens at most once.
+
+    interval_s, timeout_s: heartbeat_interval_s and heartbeat_timeout_s of the job's policy.
+    on_failure(reason, lost_ranks): called on one of its threads; lost_ranks is empty when no other rank is to
+    blame (the controller is gone, the switch restarted).
+
+    The beats take turns on a few threads and so on a few connections: where packets are lost, TCP's repeats of one
+    beat may take seconds, and the next ones must not wait for them.
+    """
+
+    def __init__(
+        self,
+        client: "ControlClient",
+        job: int,
+        rank: int,
+        interval_s: float,
+        timeout_s: float,
+        on_failure: Callable[[str, tuple[int, ...]], None],
+    ) -> None:
+        super().__init__(name=f"inagg-heartbeat-{job}-{rank}", daemon=True)
+        self._client = client
+        self._job = job
+        self._rank = rank
+        self._interval_s = interval_s
+        self._timeout_s = timeout_s
+        self._on_failure = on_failure
+        self._stopping = threading.Event()
+        # Guards the monitor, and decides which comes first of stopping and failing; on_failure runs under it.
+        self._lock = threading.RLock()
+        self._monitor = HeartbeatMonitor(timeout_s=timeout_s, now=time.monotonic())
+        self._lanes = [
+            threading.Thread(target=self._beat_on, args=(lane,), name=f"{self.name}-{lane}", daemon=True)
+            for lane in range(1, _LANES)
+        ]
+
+    def stop(self) -> None:
+        """Stop beating; on_failure is not called after this has returned. Any thread may, any number of times.
+
+        A beat that is still waiting for its answer is left behind after a short while.
+        """
+        with self._lock:
+            self._stopping.set()
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        for thread in (self, *self._lanes):
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def run(self) -> None:
+        """The thread's body."""
+        self._monitor = HeartbeatMonitor(timeout_s=self._timeout_s, now=time.monotonic())
+        for lane in self._lanes:
+            lane.start()
+        self._beat_on(0)
+
+    def _beat_on(self, lane: int) -> None:
+        next_beat = time.monotonic() + lane * self._interval_s
+        while not self._stopping.wait(max(0.0, next_beat - time.monotonic())):
+            next_beat = max(next_beat + _LANES * self._interval_s, time.monotonic())
+            judge = self._beat()
+            with self._lock:
+                if self._stopping.is_set():
+                    return
+                failure = judge(time.monotonic())
+                if failure is not None:
+                    self._stopping.set()
+                    _log.error("job %d, rank %d cannot go on: %s", self._job, self._rank, failure.reason)
+                    others = tuple(rank for rank in failure.lost_ranks if rank != self._rank)
+                    self._on_failure(failure.reason, others)
+
+    def _beat(self) -> Callable[[float], Failure | None]:
+        """One beat; returns what the monitor makes of its outcome."""
+        try:
+            beat = self._client.heartbeat(self._job, self._rank, timeout_s=self._timeout_s)
+        except ControllerRefusedError as error:
+            return partial(self._monitor.refused, error)
+        except ControllerError as error:
+            return partial(self._monitor.silent, error)
+        except RuntimeError as error:  # httpx's, once the client has been closed
+            closed = Failure(f"heartbeats ended: {error}", ())
+            return lambda _: closed
+        return partial(self._monitor.answered, beat)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong, one class for each party at fault.
+
+    InaggError
+    ├── ConfigurationError        the caller's settings or arguments (also a ValueError)
+    ├── ControllerError           the controller
+    │   ├── ControllerUnreachableError    no answer from it (also a ConnectionError)
+    │   └── ControllerRefusedError        it answered, with an error status
+    ├── JobError                  the job has ended or failed as a whole
+    │   └── PeerLostError         ... because of another rank
+    ├── NetworkTimeoutError       the network or the switch: nothing came back (also a TimeoutError)
+    ├── IntegrityError            a result whose checksum does not fit its lanes
+    └── MismatchError             ranks that disagree about a collective
+
+Messages are composed here, from the facts: what happened, to what (job, rank, chunk), what to do. The facts
+stay readable as attributes; None means that the raiser did not know. Every error survives pickling with its
+attributes, so it can cross a process boundary.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def _rebuild(kind: "type[InaggError]", message: str, facts: dict[str, Any]) -> "InaggError":
+    error = kind.__new__(kind, message)
+    Exception.__init__(error, message)
+    error.__dict__.update(facts)
+    return error
+
+
+def _subject(job: int | None, rank: int | None, chunk: int | None) -> str:
+    """ "job 3, rank 1, chunk 77: ", of what is known."""
+    facts = [("job", job), ("rank", rank), ("chunk", chunk)]
+    known = ", ".join(f"{name} {value}" for name, value in facts if value is not None)
+    return f"{known}: " if known else ""
+
+
+class InaggError(Exception):
+    """Base of every error that inagg raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), str(self), self.__dict__)
+
+
+class ConfigurationError(InaggError, ValueError):
+    """A setting or an argument that cannot work. Nothing has been changed or sent."""
+
+
+class ControllerError(InaggError):
+    """The controller could not do, or would not do, what was asked.
+
+    url: the controller's base URL.
+    """
+
+    def __init__(self, message: str, *, url: str | None = None) -> None:
+        super().__init__(message)
+        self.url = url
+
+
+class ControllerUnreachableError(ControllerError, ConnectionError):
+    """No answer from the controller within the time allowed."""
+
+    def __init__(self, *, url: str, request: str, cause: str) -> None:
+        super().__init__(
+            f"no answer from the controller at {url} to {request}: {cause}. Is inagg-controller running "
+            "there, and can this host reach it?",
+            url=url,
+        )
+        self.request = request
+
+
+class ControllerRefusedError(ControllerError):
+    """The controller answered with an error.
+
+    status: the HTTP status; 404 unknown job, 409 conflict, 422 bad input, 503 switch away or pool full.
+    title, detail: from its problem document (RFC 9457).
+    """
+
+    def __init__(self, *, url: str, request: str, status: int, title: str, detail: str) -> None:
+        super().__init__(f"the controller at {url} refused {request}: {title} ({status}): {detail}", url=url)
+        self.request = request
+        self.status = status
+        self.title = title
+        self.detail = detail
+
+
+class JobError(InaggError):
+    """The job has failed or ended; no collective of it can complete any more."""
+
+    def __init__(
+        self, reason: str, *, job: int | None = None, rank: int | None = None, chunk: int | None = None
+    ) -> None:
+        super().__init__(f"{_subject(job, rank, chunk)}{reason}")
+        self.reason = reason
+        self.job = job
+        self.rank = rank
+        self.chunk = chunk
+
+
+class PeerLostError(JobError):
+    """Other ranks are gone, so sums can no longer be completed.
+
+    lost_ranks: the ranks that are gone.
+    chunk: this rank's oldest chunk without a result, None when nothing was outstanding.
+    """
+
+    def __init__(
+        self,
+        lost_ranks: Sequence[int],
+        *,
+        reason: str,
+        job: int | None = None,
+        rank: int | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        names = ", ".join(str(lost) for lost in lost_ranks)
+        who = f"rank{'s' if len(lost_ranks) > 1 else ''} {names}"
+        pending = "nothing was outstanding"
+        if chunk is not None:
+            pending = f"the oldest chunk without a result is {chunk}"
+        super().__init__(
+            f"lost {who} ({reason}); {pending}. Restart the job, from its last checkpoint.",
+            job=job,
+            rank=rank,
+        )
+        self.reason = reason
+        self.lost_ranks = tuple(lost_ranks)
+        self.chunk = chunk
+
+
+class NetworkTimeoutError(InaggError, TimeoutError):
+    """Nothing at all was received for the give-up time while a chunk was outstanding.
+
+    chunk: the oldest chunk without a result. waited_s: the give-up time, in seconds.
+    """
+
+    def __init__(
+        self, chunk: int, *, waited_s: float, job: int | None = None, rank: int | None = None
+    ) -> None:
+        super().__init__(
+            f"{_subject(job, rank, chunk)}no packet from the switch for {waited_s:g} s. "
+            "Check the links, the switch, and whether every rank is still training."
+        )
+        self.chunk = chunk
+        self.waited_s = waited_s
+        self.job = job
+        self.rank = rank
+
+
+class IntegrityError(InaggError):
+    """The linear checksum of a result does not fit its lanes. The sum was not returned.
+
+    See docs/protocol.md, section 4: a lane overflowed, a contribution was added twice or not at all, or the
+    payload was damaged on the way.
+    """
+
+    def __init__(self, chunk: int, *, job: int | None = None, rank: int | None = None) -> None:
+        super().__init__(
+            f"{_subject(job, rank, chunk)}the checksum of the result does not fit its lanes, so the sum was "
+            "discarded. Every rank must use the same lane width; if they do, the network or the switch "
+            "damaged a packet."
+        )
+        self.chunk = chunk
+        self.job = job
+        self.rank = rank
+
+
+class MismatchError(InaggError):
+    """The ranks disagree about the collective that a chunk belongs to."""
+
+    def __init__(
+        self, chunk: int, *, job: int | None = None, rank: int | None = None, detail: str = ""
+    ) -> None:
+        what = f"this collective ({detail})" if detail else "this collective"
+        super().__init__(
+            f"{_subject(job, rank, chunk)}the ranks disagree about {what}. "
+            "Every rank must call the same collectives, in the same order, on tensors of the same size."
+        )
+        self.chunk = chunk
+        self.job = job
+        self.rank = rank
+        self.detail = detail
+
+
+__all__ = [
+    "ConfigurationError",
+    "ControllerError",
+    "ControllerRefusedError",
+    "ControllerUnreachableError",
+    "InaggError",
+    "IntegrityError",
+    "JobError",
+    "MismatchError",
+    "NetworkTimeoutError",
+    "PeerLostError",
+]

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command itself, as a process, against a P4Runtime server in memory."""
+
+import signal
+import socket
+import subprocess
+import sys
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from inagg_controller.cli import app
+
+
+@pytest.fixture
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@pytest.fixture
+def command_line(program_files, fake_server, free_port):
+    """Good options: command_line(**options that replace some of them) -> words."""
+
+    def words(**changes):
+        options = {
+            "switch": fake_server.address,
+            "p4info": program_files[0],
+            "device-config": program_files[1],
+            "listen": f"127.0.0.1:{free_port}",
+            "ports": "1,2,255",
+            "aggregator-ip": "10.0.0.253",
+            "host": "10.0.0.1=1",
+            "switch-timeout-s": 1,
+        } | {name.replace("_", "-"): value for name, value in changes.items()}
+        return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+
+    return words
+
+
+@pytest.fixture
+def launch(command_line):
+    """Starts inagg-controller: launch(**options that replace the good ones) -> process."""
+    processes = []
+
+    def start(**changes):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "inagg_controller", *command_line(**changes)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_ready_when_jobs_can_be_created_and_ends_cleanly(launch, fake_server, free_port, number):
+    process = launch()
+    assert process.stdout.readline() == "ready\n"
+    assert fake_server.servicer.pushes == 1
+    answer = httpx.post(
+        f"http://127.0.0.1:{free_port}/jobs", json={"workers": 2, "slots": 4}, trust_env=False
+    )
+    assert answer.status_code == 201
+    process.send_signal(number)
+    rest, log = process.communicate(timeout=10)
+    assert (process.returncode, rest) == (0, "")
+    assert "Traceback" not in log
+    assert fake_server.servicer.primary is None
+
+
+def test_a_waiting_client_does_not_hold_up_the_end(launch, free_port):
+    process = launch()
+    process.stdout.readline()
+    url = f"http://127.0.0.1:{free_port}/jobs"
+    httpx.post(url, json={"workers": 2, "slots": 4}, trust_env=False)
+    with socket.create_connection(("127.0.0.1", free_port)) as client:
+        client.sendall(b"GET /jobs/1?wait=running&timeout_s=60 HTTP/1.1\r\nHost: controller\r\n\r\n")
+        # Answered after the request above has arrived.
+        httpx.get(url, trust_env=False)
+        process.terminate()
+        assert process.wait(10) == 0
+
+
+def test_epochs_of_a_restarted_controller_are_higher_than_before(launch, free_port):
+    epochs = []
+    for _ in range(2):
+        process = launch()
+        process.stdout.readline()
+        answer = httpx.post(
+            f"http://127.0.0.1:{free_port}/jobs", json={"workers": 2, "slots": 4}, trust_env=False
+        )
+        epochs.append(answer.json()["epoch"])
+        process.terminate()
+        assert process.wait(10) == 0
+    assert epochs[0] < epochs[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"switch": "nowhere"}, "--switch nowhere is not of the form"),
+        ({"p4info": "/nonexistent"}, "cannot read /nonexistent: No such file or directory"),
+        ({"p4info": __file__}, "is not P4Info in text format"),
+        ({"device_config": "/nonexistent"}, "cannot read /nonexistent"),
+        ({"ports": "1,two"}, "--ports: 'two' is not a number from 0 to 511"),
+        ({"host": "10.0.0.1"}, "--host 10.0.0.1 is not of the form"),
+        ({"host": "10.0.0.1=9"}, "--host names ports [9], which --ports does not"),
+        ({"aggregator_ip": "239.0.0.1"}, "--aggregator-ip: 239.0.0.1 is not a host's address"),
+        ({"aggregator_mac": "zz"}, "--aggregator-mac: 'zz' is not a MAC address"),
+        ({"rto_min_s": "2"}, "--rto-min-s, --rto-initial-s and --rto-max-s must be in this order"),
+        ({"give_up_s": "0"}, "--give-up-s must be positive"),
+        ({"give_up_s": "nan"}, "--give-up-s must be positive"),
+        ({"heartbeat_timeout_s": "0.6"}, "--heartbeat-timeout-s must be at least twice"),
+        ({"log_level": "loud"}, "--log-level loud"),
+        ({"max_slots": "1"}, "Invalid value for '--max-slots'"),
+    ],
+)
+def test_what_cannot_work_is_told_before_anything_starts(command_line, changes, message):
+    result = CliRunner().invoke(app, command_line(**changes), env={"COLUMNS": "200", "NO_COLOR": "1"})
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_switch_that_is_not_there_is_one_clear_line_and_status_2(launch):
+    out, log = (process := launch(switch="127.0.0.1:1")).communicate(timeout=20)
+    assert process.returncode == 2
+    assert log.splitlines()[-1] == "inagg-controller: no switch at 127.0.0.1:1: Connection refused"
+    assert "Traceback" not in log
+    assert out == ""
+
+
+def test_an_address_in_use_is_named(launch, free_port):
+    with socket.create_server(("127.0.0.1", free_port)):
+        _, log = launch().communicate(timeout=20)
+    assert f"cannot listen on 127.0.0.1:{free_port}: Address already in use" in log
+
+
+def test_p4info_of_another_program_is_refused_by_name(command_line, tmp_path):
+    other = tmp_path / "other.txtpb"
+    other.write_text("")
+    result = CliRunner().invoke(app, command_line(p4info=other))
+    assert result.exit_code == 2
+    assert "is not the P4Info of inagg.p4: it has no table InaggEgress.delivery.receiver" in result.stderr
+
+
+def test_it_can_be_stopped_while_it_waits_for_the_switch(launch, fake_server):
+    fake_server.stop()
+    process = launch(switch_timeout_s=60)
+    assert "waiting for the switch: no switch at" in process.stderr.readline()
+    process.terminate()
+    assert process.wait(15) == 0

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workers' client and heartbeats: against a transport in memory, and against the real API."""
+
+import asyncio
+import pickle
+import threading
+
+import httpx
+import pytest
+
+from inagg._control import ControlClient, Heartbeat, HeartbeatThread, Lost
+from inagg._heartbeat import Failure, HeartbeatMonitor
+from inagg.errors import (
+    ConfigurationError,
+    ControllerError,
+    ControllerRefusedError,
+    ControllerUnreachableError,
+    InaggError,
+    IntegrityError,
+    JobError,
+    MismatchError,
+    NetworkTimeoutError,
+    PeerLostError,
+)
+
+URL = "http://10.0.0.254:9560"
+RUNNING = Heartbeat("running", (), None)
+
+
+def answering(*answers):
+    """A client whose transport gives these answers in turn: exceptions, or (status, document)."""
+    waiting = list(answers)
+    requests = []
+
+    def handle(request):
+        requests.append(request)
+        answer = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return httpx.Response(answer[0], json=answer[1])
+
+    client = ControlClient(URL, timeout_s=0.3, transport=httpx.MockTransport(handle))
+    return client, requests
+
+
+BEAT = (200, {"state": "running", "lost": [], "reason": None})
+
+
+@pytest.fixture
+def api(serving):
+    """The real API on a thread of its own, behind a client; api.table is its job table."""
+
+    class Api:
+        def __init__(self):
+            self.loop = asyncio.new_event_loop()
+            self.ready = threading.Event()
+            self.thread = threading.Thread(target=lambda: self.loop.run_until_complete(self.main()))
+            self.thread.start()
+            assert self.ready.wait(10)
+            self.client = ControlClient(URL, transport=httpx.MockTransport(self.forward))
+
+        async def main(self):
+            self.end = asyncio.Event()
+            async with serving() as (self.http, self.service, self.clock):
+                self.ready.set()
+                await self.end.wait()
+
+        def forward(self, request):
+            sent = self.http.request(
+                request.method, str(request.url), content=request.content, headers=request.headers
+            )
+            answer = asyncio.run_coroutine_threadsafe(sent, self.loop).result(10)
+            return httpx.Response(answer.status_code, content=answer.content)
+
+        def close(self):
+            self.client.close()
+            self.loop.call_soon_threadsafe(self.end.set)
+            self.thread.join(10)
+            self.loop.close()
+
+    api = Api()
+    yield api
+    api.close()
+
+
+def register_both(client, job):
+    for rank in range(2):
+        client.register(job, rank, ip=f"10.0.0.{rank + 1}", mac=f"02:00:00:00:00:0{rank + 1}", udp_port=4000)
+
+
+def test_the_client_speaks_the_real_api_from_creation_to_the_end(api):
+    client = api.client
+    assert client.health()["switch"] == "connected"
+    job = client.create_job(2, 8, name="digits")
+    assert (job.state, job.slots, job.words, job.name) == ("joining", 8, 4, "digits")
+    assert (job.aggregator.ip, job.aggregator.udp_port) == ("10.0.0.253", 18753)
+    register_both(client, job.id)
+    running = client.wait_running(job.id, timeout_s=5)
+    assert (running.registered, running.policy.heartbeat_timeout_s) == ((0, 1), 3.0)
+    assert client.heartbeat(job.id, 0) == RUNNING
+    client.set_loss(1, "egress", 0.5, "aggregation")
+    client.clear_loss()
+    assert client.counters()["started"] == {1: (1, 100), 2: (2, 200)}
+    assert client.leave(job.id, 1).left == (1,)
+    assert client.heartbeat(job.id, 0).lost == (Lost(1, "left"),)
+    assert client.leave(job.id, 0).state == "finished"
+    assert client.end_job(job.id).state == "finished"
+
+
+def test_waiting_for_a_job_whose_ranks_do_not_come_names_them(api):
+    job = api.client.create_job(2, 8)
+    api.client.register(job.id, 1, ip="10.0.0.2", mac="02:00:00:00:00:02", udp_port=1)
+    with pytest.raises(JobError, match=r"job 1: ranks \[0\] have not registered within 0.02 s"):
+        api.client.wait_running(job.id, timeout_s=0.02)
+
+
+def test_waiting_for_a_job_that_fails_says_why(api):
+    job = api.client.create_job(2, 8)
+    api.client.end_job(job.id)
+    with pytest.raises(JobError, match="job 1: failed: ended on request"):
+        api.client.wait_running(job.id, timeout_s=5)
+
+
+def test_a_refusal_carries_status_and_detail(api):
+    with pytest.raises(
+        ControllerRefusedError, match=r"GET /jobs/9: Unknown job \(404\): there is no job 9"
+    ) as e:
+        api.client.status(9)
+    assert (e.value.status, e.value.url) == (404, URL)
+
+
+def test_a_request_that_may_be_repeated_is(wait_until):
+    client, requests = answering(httpx.ConnectError("refused"), httpx.ReadTimeout("slow"), BEAT)
+    assert client.heartbeat(1, 0) == RUNNING
+    assert len(requests) == 3
+
+
+def test_no_answer_in_time_is_an_error_that_names_the_controller():
+    client, _ = answering(httpx.ConnectError("Connection refused"))
+    with pytest.raises(ControllerUnreachableError, match=f"no answer from the controller at {URL}") as e:
+        client.heartbeat(1, 0)
+    assert isinstance(e.value, ConnectionError)
+
+
+def test_a_job_is_not_created_twice_when_the_answer_is_lost():
+    client, requests = answering(httpx.ReadTimeout("slow"))
+    with pytest.raises(ControllerUnreachableError):
+        client.create_job(2, 8)
+    assert len(requests) == 1
+
+
+def test_a_job_is_created_again_when_the_request_never_arrived(api):
+    client, requests = answering(
+        httpx.ConnectError("refused"), (503, {"title": "Unavailable", "detail": "full"})
+    )
+    with pytest.raises(ControllerRefusedError, match="full"):
+        client.create_job(2, 8)
+    assert len(requests) == 2
+
+
+@pytest.mark.parametrize(
+    "document", [{}, [], None, {"state": "running"}, {"state": 1, "lost": 3, "reason": None}]
+)
+def test_an_answer_of_another_kind_is_an_error_of_the_controller(document):
+    client, _ = answering((200, document))
+    with pytest.raises(ControllerError, match="Is it an inagg-controller of the same version"):
+        client.heartbeat(1, 0)
+
+
+def test_a_refusal_that_is_not_json_is_told_as_it_is():
+    transport = httpx.MockTransport(lambda request: httpx.Response(502, text="<html>bad gateway"))
+    with pytest.raises(ControllerRefusedError, match=r"Bad Gateway \(502\): <html>bad gateway"):
+        ControlClient(URL, transport=transport).health()
+
+
+def monitor(now=0.0):
+    return HeartbeatMonitor(timeout_s=3.0, now=now)
+
+
+def test_answers_keep_a_rank_going():
+    watch = monitor()
+    assert [watch.answered(RUNNING, now) for now in (1.0, 9.0)] == [None, None]
+
+
+def test_a_failed_job_is_a_failure_at_once_and_names_the_lost():
+    beat = Heartbeat("failed", (Lost(2, "no heartbeat for 3 s"),), "rank 2: no heartbeat for 3 s")
+    assert monitor().answered(beat, 0.1) == Failure("rank 2: no heartbeat for 3 s", (2,))
+
+
+def test_a_restarted_switch_is_nobodys_fault():
+    assert monitor().answered(Heartbeat("failed", (), "switch restarted"), 0.1) == Failure(
+        "switch restarted", ()
+    )
+
+
+def test_silence_is_a_failure_only_after_the_timeout_since_the_last_answer():
+    watch = monitor()
+    error = ControllerUnreachableError(url=URL, request="POST", cause="refused")
+    watch.answered(RUNNING, 5.0)
+    assert watch.silent(error, 7.9) is None
+    failure = watch.silent(error, 8.0)
+    assert failure.reason.startswith("no answer to heartbeats for 3.0 s: no answer from the controller at")
+    assert failure.lost_ranks == ()
+
+
+def test_a_rank_that_leaves_last_is_not_disturbed_and_one_left_behind_is_told_in_the_end():
+    watch = monitor()
+    left = Heartbeat("running", (Lost(1, "left"),), None)
+    assert watch.answered(left, 1.0) is None
+    assert watch.answered(left, 3.9) is None
+    assert watch.answered(left, 4.0) == Failure("rank 1: left", (1,))
+
+
+@pytest.mark.parametrize(("status", "fails"), [(404, True), (409, True), (500, False), (503, False)])
+def test_a_controller_that_does_not_know_the_rank_is_a_failure_at_once(status, fails):
+    error = ControllerRefusedError(url=URL, request="POST", status=status, title="", detail="no job 1")
+    assert (monitor().refused(error, 0.1) is not None) == fails
+
+
+def beating(client, failed, rank=0, timeout_s=0.2):
+    thread = HeartbeatThread(client, 1, rank, 0.01, timeout_s, lambda *failure: failed.append(failure))
+    thread.start()
+    return thread
+
+
+def test_the_thread_beats_until_stopped_and_stops_at_once(wait_until):
+    client, requests = answering(BEAT)
+    failed = []
+    thread = beating(client, failed)
+    wait_until(lambda: len(requests) >= 3)
+    thread.stop()
+    assert not thread.is_alive()
+    assert failed == []
+    thread.stop()
+
+
+def test_a_beat_that_gets_no_answer_does_not_hold_up_the_next_ones(wait_until):
+    stuck, answered = threading.Event(), []
+
+    def handle(request):
+        if not answered:
+            answered.append("the first beat hangs")
+            stuck.wait(30)
+        answered.append(request)
+        return httpx.Response(200, json=BEAT[1])
+
+    failed = []
+    client = ControlClient(URL, transport=httpx.MockTransport(handle))
+    thread = beating(client, failed)
+    wait_until(lambda: len(answered) > 50)
+    stuck.set()
+    thread.stop()
+    assert failed == []
+
+
+def test_the_thread_reports_a_failure_once_and_ends(wait_until):
+    lost = [{"rank": 1, "reason": "no heartbeat for 3 s"}]
+    client, _ = answering(
+        BEAT, (200, {"state": "failed", "lost": lost, "reason": "rank 1: no heartbeat for 3 s"})
+    )
+    failed = []
+    thread = beating(client, failed)
+    wait_until(lambda: failed)
+    thread.join(10)
+    thread.stop()
+    assert failed == [("rank 1: no heartbeat for 3 s", (1,))]
+
+
+def test_a_rank_does_not_count_itself_among_the_lost(wait_until):
+    lost = [{"rank": 0, "reason": "no heartbeat for 3 s"}]
+    client, _ = answering((200, {"state": "failed", "lost": lost, "reason": "rank 0: no heartbeat for 3 s"}))
+    failed = []
+    beating(client, failed)
+    wait_until(lambda: failed)
+    assert failed == [("rank 0: no heartbeat for 3 s", ())]
+
+
+def test_the_thread_reports_a_controller_that_is_gone(wait_until):
+    client, _ = answering(httpx.ConnectError("refused"))
+    failed = []
+    beating(client, failed)
+    wait_until(lambda: failed)
+    ((reason, lost_ranks),) = failed
+    assert reason.startswith("no answer to heartbeats for")
+    assert lost_ranks == ()
+
+
+def test_stopping_from_the_failure_callback_does_not_wait_for_itself():
+    client, _ = answering((404, {"title": "Unknown job", "detail": "there is no job 1"}))
+    stopped = threading.Event()
+
+    def on_failure(reason, lost_ranks):
+        thread.stop()
+        stopped.set()
+
+    thread = HeartbeatThread(client, 1, 0, 0.01, 1.0, on_failure)
+    thread.start()
+    assert stopped.wait(10)
+    thread.join(10)
+
+
+def test_stopping_a_thread_that_was_never_started_is_harmless():
+    client, _ = answering(BEAT)
+    HeartbeatThread(client, 1, 0, 0.01, 1.0, lambda *failure: None).stop()
+
+
+ERRORS = [
+    ConfigurationError("lane_bits is 7; it must be 16 or 32"),
+    ControllerUnreachableError(url=URL, request="GET /health", cause="refused"),
+    ControllerRefusedError(url=URL, request="POST /jobs", status=503, title="Unavailable", detail="full"),
+    JobError("ended on request", job=1, rank=0),
+    PeerLostError([2, 3], reason="no heartbeat for 3 s", job=1, rank=0, chunk=77),
+    NetworkTimeoutError(77, waited_s=120.0, job=1, rank=0),
+    IntegrityError(77, job=1, rank=0),
+    MismatchError(77, job=1, rank=0, detail="sizes 300 and 400"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_errors_cross_a_process_boundary_whole(error):
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert (str(copy), copy.__dict__) == (str(error), error.__dict__)
+    assert isinstance(copy, InaggError)
+
+
+def test_a_lost_peer_is_told_with_ranks_chunk_and_what_to_do():
+    assert str(PeerLostError([2, 3], reason="no heartbeat for 3 s", job=1, rank=0, chunk=77)) == (
+        "job 1, rank 0: lost ranks 2, 3 (no heartbeat for 3 s); the oldest chunk without a result is 77. "
+        "Restart the job, from its last checkpoint."
+    )

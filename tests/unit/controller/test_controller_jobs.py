@@ -1,0 +1,452 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of jobs, in virtual time: literal cases, and any sequence of events against what must always hold."""
+
+import math
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from inagg_controller.entries import FLOOD_GROUP, Member
+from inagg_controller.errors import ConflictError, RequestError, UnavailableError, UnknownJobError
+from inagg_controller.job import Install, Limits, Policy, Remove
+from inagg_controller.jobs import JobTable
+
+POLICY = Policy(heartbeat_timeout_s=3.0, join_timeout_s=20.0, keep_s=30.0)
+
+
+def member(rank, host=None):
+    host = rank + 1 if host is None else host
+    return Member(rank=rank, ip=0x0A000000 + host, mac=0x020000000000 + host, udp_port=4000, port=host)
+
+
+def new_table(pool_slots=64, **limits):
+    table = JobTable(Limits(pool_slots=pool_slots, **limits), POLICY, first_epoch=100, now=0.0)
+    table.switch_connected()
+    return table
+
+
+def carry_out(table, now):
+    while table.effects:
+        table.done(table.effects.popleft(), now)
+
+
+def running(table, workers=2, now=0.0, slots=4):
+    job = table.create(workers, slots, "", now)
+    for rank in range(workers):
+        table.register(job.id, member(rank), now)
+    carry_out(table, now)
+    assert job.state == "running"
+    return job
+
+
+def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol():
+    table = new_table()
+    table.create(1, 4, "", 0.0)
+    job = table.create(2, 4, "", 0.0)
+    table.register(job.id, member(1), 0.0)
+    assert not table.effects
+    table.register(job.id, member(0), 0.0)
+    (effect,) = table.effects
+    receivers, (group,), admissions = effect.entries.stages
+    assert [dict(entry.match) for entry in receivers] == [{"job": 2, "rank": 0}, {"job": 2, "rank": 1}]
+    assert (group.group, group.replicas) == (3, ((1, 1), (2, 2)))
+    assert dict(admissions[1].match) == {"port": 2, "source": 0x0A000002, "job": 2, "rank": 1}
+    assert dict(admissions[1].params) == {
+        "worker": 0b10,
+        "all": 0b11,
+        "slot_base": 8,
+        "slot_mask": 7,
+        "epoch": 101,
+        "result_group": 3,
+    }
+
+
+def test_sixty_four_workers_use_every_bit():
+    job = running(new_table(), workers=64)
+    *_, last = job.entries.admissions
+    assert dict(last.params)["worker"] == 1 << 63
+    assert dict(last.params)["all"] == 2**64 - 1
+
+
+def test_a_job_runs_only_when_its_entries_are_in():
+    table = new_table()
+    job = table.create(1, 4, "", 0.0)
+    table.register(job.id, member(0), 0.0)
+    assert job.state == "joining"
+    carry_out(table, 0.0)
+    assert job.state == "running"
+
+
+@pytest.mark.parametrize(
+    ("asked", "max_slots", "granted"), [(2, 8, 2), (8, 8, 8), (16, 8, 8), (16, 15, 8), (1024, 1024, 32)]
+)
+def test_slots_are_capped_by_the_limit_and_by_what_is_free(asked, max_slots, granted):
+    assert new_table(max_slots=max_slots).create(2, asked, "", 0.0).slots == granted
+
+
+def test_a_smaller_window_is_granted_before_a_job_is_refused():
+    table = new_table()
+    assert [table.create(1, 16, "", 0.0).slots for _ in range(2)] == [16, 16]
+    with pytest.raises(UnavailableError, match="slot pool is full"):
+        table.create(1, 16, "", 0.0)
+    table = new_table()
+    table.create(1, 16, "", 0.0)
+    table.create(1, 8, "", 0.0)
+    assert table.create(1, 16, "", 0.0).slots == 8
+
+
+def test_the_tables_bound_the_number_of_workers():
+    table = new_table(max_members=3)
+    table.create(2, 2, "", 0.0)
+    with pytest.raises(UnavailableError, match="hold 3 workers and 2 are taken"):
+        table.create(2, 2, "", 0.0)
+    table.create(1, 2, "", 0.0)
+
+
+def test_no_job_is_created_without_a_switch():
+    table = JobTable(Limits(pool_slots=64), POLICY, first_epoch=1, now=0.0)
+    with pytest.raises(UnavailableError, match="not connected"):
+        table.create(1, 2, "", 0.0)
+
+
+def test_epochs_end_with_an_error_and_never_wrap():
+    table = JobTable(Limits(pool_slots=64), POLICY, first_epoch=2**32 - 1, now=0.0)
+    table.switch_connected()
+    assert table.create(1, 2, "", 0.0).epoch == 2**32 - 1
+    with pytest.raises(UnavailableError, match="every epoch has been used"):
+        table.create(1, 2, "", 0.0)
+
+
+def test_a_heartbeat_just_in_time_keeps_a_job_and_one_too_late_does_not():
+    table = new_table()
+    job = running(table, now=10.0)
+    for now in (10.5, 11.0, 11.5, 12.0, 12.5):
+        table.tick(now)
+    table.heartbeat(job.id, 0, 12.9)
+    table.heartbeat(job.id, 1, 12.9)
+    for now in (13.1, 13.6, 14.1, 14.6, 15.1, 15.6, 15.8):
+        table.tick(now)
+    table.heartbeat(job.id, 0, 15.85)
+    assert job.state == "running"
+    table.tick(15.9)
+    assert (job.state, job.lost) == ("failed", {1: "no heartbeat for 3 s"})
+
+
+def test_heartbeats_are_not_asked_of_ranks_that_wait_for_others():
+    table = new_table()
+    job = table.create(2, 2, "", 0.0)
+    table.register(job.id, member(0), 0.0)
+    for tenth in range(100):
+        table.tick(tenth / 10)
+    table.register(job.id, member(1), 10.0)
+    carry_out(table, 10.0)
+    table.tick(10.1)
+    assert job.state == "running"
+
+
+def test_a_rank_that_began_to_beat_and_stops_fails_a_job_that_still_waits_for_others():
+    table = new_table()
+    job = table.create(2, 2, "", 0.0)
+    table.register(job.id, member(0), 0.0)
+    table.heartbeat(job.id, 0, 0.5)
+    for tenth in range(36):
+        table.tick(tenth / 10)
+    assert (job.state, job.lost) == ("failed", {0: "no heartbeat for 3 s"})
+    assert table.pool.free == 64
+
+
+def test_time_in_which_the_controller_itself_stood_still_is_not_held_against_ranks():
+    table = new_table()
+    job = running(table)
+    table.tick(0.1)
+    table.tick(60.0)
+    assert job.state == "running"
+    for tenth in range(1, 40):
+        table.tick(60.0 + tenth / 10)
+    assert job.state == "failed"
+
+
+def test_a_rank_that_leaves_a_joining_job_makes_room():
+    table = new_table()
+    job = table.create(2, 2, "", 0.0)
+    table.register(job.id, member(0), 0.0)
+    table.leave(job.id, 0, 0.0)
+    table.register(job.id, member(0, host=9), 0.0)
+    assert job.members[0].port == 9
+
+
+def test_a_rank_that_leaves_while_entries_are_being_installed_fails_the_job():
+    table = new_table()
+    job = table.create(1, 2, "", 0.0)
+    table.register(job.id, member(0), 0.0)
+    table.leave(job.id, 0, 0.0)
+    assert job.state == "failed"
+    install, remove = table.effects
+    assert isinstance(install, Install)
+    assert isinstance(remove, Remove)
+    carry_out(table, 0.0)
+    assert job.state == "failed"
+    assert table.pool.free == 64
+
+
+def test_a_rank_that_has_left_is_not_lost_when_it_stops_beating():
+    table = new_table()
+    job = running(table)
+    table.leave(job.id, 0, 0.1)
+    for tenth in range(1, 60):
+        table.heartbeat(job.id, 1, tenth / 10)
+        table.tick(tenth / 10)
+    assert (job.state, job.gone) == ("running", {0: "left"})
+    with pytest.raises(ConflictError, match="rank 0 has left"):
+        table.heartbeat(job.id, 0, 6.0)
+
+
+def test_a_lost_rank_is_told_beside_those_that_left():
+    table = new_table()
+    job = running(table, workers=3)
+    table.leave(job.id, 0, 0.1)
+    table.leave(job.id, 2, 0.2, "chunk 8: bad checksum")
+    assert job.gone == {0: "left", 2: "chunk 8: bad checksum"}
+    assert job.reason == "rank 2: chunk 8: bad checksum"
+
+
+def test_a_joining_job_survives_a_switch_restart_and_a_half_installed_one_is_installed_again():
+    table = new_table()
+    waiting = table.create(2, 2, "", 0.0)
+    table.register(waiting.id, member(0), 0.0)
+    complete = table.create(1, 2, "", 0.0)
+    table.register(complete.id, member(0), 0.0)
+    stale = table.effects.popleft()
+    table.switch_lost(1.0)
+    table.done(stale, 1.0)
+    assert (waiting.state, complete.state) == ("joining", "joining")
+    table.switch_connected()
+    carry_out(table, 2.0)
+    assert (waiting.state, complete.state) == ("joining", "running")
+
+
+def test_a_lost_switch_frees_what_waited_for_removal():
+    table = new_table()
+    job = running(table, slots=32)
+    table.end(job.id, 1.0)
+    assert table.pool.free == 0
+    table.switch_lost(1.0)
+    assert table.pool.free == 64
+    assert not table.effects
+
+
+def test_ended_jobs_are_forgotten_after_a_while_and_above_a_number():
+    table = new_table(max_ended=2)
+    numbers = [table.create(1, 2, "", now).id for now in (0.0, 1.0, 2.0)]
+    for now, number in enumerate(numbers):
+        table.end(number, float(now))
+    table.tick(3.0)
+    assert list(table.jobs) == numbers[1:]
+    with pytest.raises(UnknownJobError, match="there is no job 1"):
+        table.job(numbers[0])
+    table.tick(31.5)
+    assert list(table.jobs) == numbers[2:]
+
+
+def test_job_numbers_are_not_used_again_soon():
+    table = new_table()
+    numbers = []
+    for now in range(5):
+        numbers.append(table.create(1, 2, "", 100.0 * now).id)
+        table.end(numbers[-1], 100.0 * now)
+        table.tick(100.0 * now + 50)
+    assert numbers == [1, 2, 3, 4, 5]
+
+
+INDEX = st.integers(0, 3)
+
+
+class Life(RuleBasedStateMachine):
+    """Any order of requests, time, effects and failures, with a switch that does what effects say."""
+
+    @initialize()
+    def start(self):
+        self.now = 0.0
+        self.table = new_table(max_members=10, max_ended=3)
+        self.entries = set()
+        self.epochs = []
+        self.endings = {}
+
+    @rule(workers=st.integers(1, 4), slots=st.sampled_from([2, 4, 8, 16, 32, 64]))
+    def create(self, workers, slots):
+        before = self.picture()
+        try:
+            job = self.table.create(workers, slots, "", self.now)
+        except UnavailableError:
+            assert self.picture() == before
+        else:
+            self.epochs.append(job.epoch)
+            assert job.slots <= slots
+            assert job.slots == 1 << int(math.log2(job.slots))
+
+    @rule(workers=st.integers(1, 3))
+    def create_complete(self, workers):
+        self.create(workers, 2)
+        self.register_all(0)
+
+    def act(self, method, *arguments):
+        """A request; one that is refused must leave everything as it was."""
+        before = self.picture()
+        try:
+            method(*arguments)
+        except RequestError:
+            assert self.picture() == before
+
+    def pick(self, index):
+        """One of the jobs there are, the newest for 0; sometimes one that is not there."""
+        numbers = [*self.table.jobs][::-1]
+        return numbers[index] if index < len(numbers) else 9999
+
+    @rule(index=INDEX, rank=st.integers(-1, 4), host=st.integers(1, 4))
+    def register(self, index, rank, host):
+        self.act(self.table.register, self.pick(index), member(rank, host), self.now)
+
+    @rule(index=INDEX)
+    def register_all(self, index):
+        number = self.pick(index)
+        for rank in range(4):
+            self.act(self.table.register, number, member(rank), self.now)
+
+    @rule(index=INDEX, rank=st.integers(0, 4))
+    def beat(self, index, rank):
+        self.act(self.table.heartbeat, self.pick(index), rank, self.now)
+
+    @rule(index=INDEX, rank=st.integers(0, 4), error=st.sampled_from([None, None, "broken"]))
+    def leave(self, index, rank, error):
+        self.act(self.table.leave, self.pick(index), rank, self.now, error)
+
+    @rule(index=INDEX)
+    def leave_all(self, index):
+        number = self.pick(index)
+        for rank in range(4):
+            self.act(self.table.leave, number, rank, self.now)
+
+    @rule(index=INDEX)
+    def end(self, index):
+        self.act(self.table.end, self.pick(index), self.now)
+
+    @rule(seconds=st.sampled_from([0.0, 0.1, 0.5, 0.7, 5.0, 31.0]))
+    def wait(self, seconds):
+        self.now += seconds
+        self.table.tick(self.now)
+
+    @precondition(lambda self: self.table.effects)
+    @rule()
+    def carry_out(self):
+        effect = self.table.effects.popleft()
+        entities = {entity for stage in effect.entries.stages for entity in stage}
+        if isinstance(effect, Install):
+            assert not entities & self.entries
+            self.entries |= entities
+        else:
+            self.entries -= entities
+        self.table.done(effect, self.now)
+
+    @precondition(lambda self: self.table.effects)
+    @rule(data=st.data())
+    def refuse(self, data):
+        effect = self.table.effects.popleft()
+        entities = [entity for stage in effect.entries.stages for entity in stage]
+        done = data.draw(st.integers(0, len(entities)))
+        if isinstance(effect, Install):
+            self.entries |= set(entities[:done])
+        else:
+            self.entries -= set(entities[done:])
+        self.table.done(effect, self.now, "refused")
+
+    @rule(in_flight=st.booleans())
+    def restart_switch(self, in_flight):
+        effect = self.table.effects.popleft() if in_flight and self.table.effects else None
+        self.table.switch_lost(self.now)
+        if effect is not None:
+            self.table.done(effect, self.now)
+        self.entries.clear()
+        assert not any(job.state == "running" for job in self.table.jobs.values())
+        self.table.switch_connected()
+
+    def picture(self):
+        table = self.table
+        jobs = {
+            number: (job.state, dict(job.members), set(job.left), dict(job.lost), job.entries, job.removing)
+            for number, job in table.jobs.items()
+        }
+        return jobs, table.pool.leases, list(table.effects), table.version
+
+    @invariant()
+    def epochs_grow(self):
+        assert self.epochs == sorted(set(self.epochs))
+
+    @invariant()
+    def an_ended_job_stays_as_it_ended(self):
+        for number, job in self.table.jobs.items():
+            if number in self.endings or job.ended:
+                ending = (job.state, job.reason, dict(job.lost))
+                assert self.endings.setdefault(number, ending) == ending
+
+    @invariant()
+    def a_job_that_everybody_has_left_does_not_run(self):
+        assert not any(
+            job.state == "running" and len(job.left) == job.workers for job in self.table.jobs.values()
+        )
+
+    @invariant()
+    def leases_belong_to_jobs_that_hold_them_and_to_nobody_else(self):
+        held = sorted(
+            (job.lease for job in self.table.jobs.values() if job.holds_resources),
+            key=lambda lease: lease.base,
+        )
+        assert self.table.pool.leases == tuple(held)
+        for job in self.table.jobs.values():
+            assert job.holds_resources or job.ended
+            assert job.lease.size == 2 * job.slots
+
+    @invariant()
+    def what_is_in_the_switch_belongs_to_a_job_that_still_holds_its_lease(self):
+        mine = {
+            entity
+            for job in self.table.jobs.values()
+            if job.holds_resources and job.entries is not None
+            for stage in job.entries.stages
+            for entity in stage
+        }
+        assert self.entries <= mine
+        assert FLOOD_GROUP not in {job.group for job in self.table.jobs.values()}
+
+    @invariant()
+    def a_running_job_is_complete_and_installed(self):
+        for job in self.table.jobs.values():
+            if job.state == "running":
+                assert len(job.members) == job.workers
+                assert {entity for stage in job.entries.stages for entity in stage} <= self.entries
+
+    @invariant()
+    def the_number_of_remembered_jobs_is_bounded_after_a_tick(self):
+        self.table.tick(self.now)
+        assert sum(not job.holds_resources for job in self.table.jobs.values()) <= 3
+
+    def teardown(self):
+        """Whatever happened: once every job has ended and the switch has done its part, nothing is left."""
+        for number in list(self.table.jobs):
+            self.table.end(number, self.now)
+        for _ in range(3):
+            while self.table.effects:
+                self.carry_out()
+            self.now += 1.0
+            self.table.tick(self.now)
+        assert self.entries == set()
+        assert self.table.pool.free == 64
+        assert self.table.installed() == {}
+        self.now += POLICY.keep_s
+        self.table.tick(self.now)
+        assert self.table.jobs == {}
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The switch through p4runtime-shell, against a P4Runtime server in memory."""
+
+import threading
+
+import pytest
+from p4.v1 import p4runtime_pb2
+
+from inagg_controller.entries import Member, arp_entry, flood_group, job_entries, loss_entry
+from inagg_controller.errors import SwitchRefusedError, SwitchUnreachableError
+from inagg_controller.switch import ELECTION_ID, Count, P4RuntimeSwitch
+
+MEMBERS = {
+    0: Member(rank=0, ip=0x0A000001, mac=0x020000000001, udp_port=4000, port=1),
+    1: Member(rank=1, ip=0x0A000002, mac=0x020000000002, udp_port=4001, port=2),
+}
+JOB = job_entries(job=7, epoch=9, slot_base=16, slots=4, group=2, members=MEMBERS)
+
+
+@pytest.fixture
+def switch(fake_server, program):
+    switch = P4RuntimeSwitch(fake_server.address, 1, program)
+    yield switch
+    switch.close()
+
+
+def nothing():
+    pass
+
+
+def test_connecting_pushes_the_pipeline_as_the_files_have_it(switch, fake_server, p4info, program):
+    switch.connect(nothing)
+    assert fake_server.servicer.primary == ELECTION_ID
+    assert fake_server.servicer.config.p4info == p4info
+    assert fake_server.servicer.config.p4_device_config == program.device_config_path.read_bytes()
+
+
+def test_a_jobs_entries_reach_the_switch_with_their_values(switch, fake_server):
+    switch.connect(nothing)
+    for stage in JOB.stages:
+        switch.insert(stage)
+    servicer = fake_server.servicer
+    assert servicer.table("InaggEgress.delivery.receiver") == {
+        (7, 0): ("InaggEgress.delivery.deliver", {"mac": 0x020000000001, "ip": 0x0A000001, "udp_port": 4000}),
+        (7, 1): ("InaggEgress.delivery.deliver", {"mac": 0x020000000002, "ip": 0x0A000002, "udp_port": 4001}),
+    }
+    common = {"all": 0b11, "slot_base": 16, "slot_mask": 7, "epoch": 9, "result_group": 2}
+    assert servicer.table("InaggIngress.admission.admission") == {
+        (1, 0x0A000001, 7, 0): ("InaggIngress.admission.admit", {"worker": 0b01, **common}),
+        (2, 0x0A000002, 7, 1): ("InaggIngress.admission.admit", {"worker": 0b10, **common}),
+    }
+    assert servicer.groups == {2: [(1, 1), (2, 2)]}
+
+
+def test_removing_takes_out_exactly_what_was_inserted(switch, fake_server):
+    switch.connect(nothing)
+    switch.insert([arp_entry(1, 2)])
+    for stage in JOB.stages:
+        switch.insert(stage)
+    for stage in reversed(JOB.stages):
+        switch.remove(stage)
+    assert fake_server.servicer.groups == {}
+    assert len(fake_server.servicer.entries) == 1
+
+
+def test_removing_what_was_never_inserted_writes_nothing(switch, fake_server):
+    switch.connect(nothing)
+    switch.remove([*JOB.receivers, JOB.group])
+    assert fake_server.servicer.writes == []
+
+
+def test_a_half_refused_batch_says_so_and_can_be_taken_back(switch, fake_server):
+    switch.connect(nothing)
+    fake_server.servicer.refused_tables = {"InaggEgress.egress_loss.egress_loss"}
+    batch = [arp_entry(1, 2), loss_entry(1, "egress", True, 0.5)]
+    with pytest.raises(SwitchRefusedError, match="1 of 2 writes refused, the first with RESOURCE_EXHAUSTED"):
+        switch.insert(batch)
+    switch.remove(batch)
+    assert fake_server.servicer.entries == {}
+
+
+def test_a_batch_refused_as_a_whole_can_be_taken_back_whatever_came_of_it(switch, fake_server):
+    switch.connect(nothing)
+    fake_server.servicer.write_error = "out of memory"
+    with pytest.raises(SwitchRefusedError, match="INTERNAL: out of memory"):
+        switch.insert([arp_entry(1, 2), arp_entry(2, 2)])
+    fake_server.servicer.write_error = None
+    assert len(fake_server.servicer.entries) == 1
+    switch.remove([arp_entry(1, 2), arp_entry(2, 2)])
+    assert fake_server.servicer.entries == {}
+
+
+def test_modifying_replaces_an_entrys_parameters(switch, fake_server):
+    switch.connect(nothing)
+    switch.insert([loss_entry(1, "ingress", True, 0.5)])
+    switch.modify([loss_entry(1, "ingress", True, 0.25)])
+    table = fake_server.servicer.table("InaggIngress.ingress_loss.ingress_loss")
+    assert table == {(1, 1): ("InaggIngress.ingress_loss.inject_ingress_loss", {"threshold": 1 << 30})}
+
+
+def test_counters_are_read_for_the_ports_asked_and_zeroes_left_out(switch, fake_server):
+    switch.connect(nothing)
+    fake_server.servicer.counts = {(0x12000001, 2): (3, 300), (0x12000002, 9): (4, 400)}
+    assert switch.read_counters([1, 2]) == {
+        "started": {2: Count(3, 300)},
+        "result_sent": {},
+    }
+
+
+def test_admitted_packets_are_told_by_job_and_rank(switch):
+    switch.connect(nothing)
+    switch.insert(JOB.admissions)
+    assert switch.read_admitted() == {(7, 0): Count(7, 700), (7, 1): Count(7, 700)}
+
+
+def test_nothing_listening_is_an_error_that_names_the_address(program):
+    with pytest.raises(SwitchUnreachableError, match=r"no switch at 127\.0\.0\.1:1: "):
+        P4RuntimeSwitch("127.0.0.1:1", 1, program).connect(nothing)
+
+
+def test_a_second_controller_is_refused(switch, fake_server, program, monkeypatch):
+    switch.connect(nothing)
+    second = P4RuntimeSwitch(fake_server.address, 1, program)
+    monkeypatch.setattr("inagg_controller.switch.ELECTION_ID", (1, 0))
+    with pytest.raises(SwitchUnreachableError, match="another controller is in charge"):
+        second.connect(nothing)
+    switch.insert([arp_entry(1, 2)])
+
+
+def test_a_call_without_a_connection_is_an_error(switch):
+    with pytest.raises(SwitchUnreachableError, match="not connected"):
+        switch.insert([flood_group([1])])
+
+
+def test_the_end_of_the_connection_is_told_once_it_happens(switch, fake_server):
+    lost = threading.Event()
+    switch.connect(lost.set)
+    fake_server.stop()
+    assert lost.wait(10)
+    with pytest.raises(SwitchUnreachableError):
+        switch.insert([arp_entry(1, 2)])
+
+
+def test_closing_is_not_reported_as_a_loss(switch):
+    lost = threading.Event()
+    switch.connect(lost.set)
+    before = {thread for thread in threading.enumerate() if thread.name == "inagg-stream"}
+    switch.close()
+    for thread in before:
+        thread.join(10)
+    assert not lost.is_set()
+
+
+def test_a_restarted_switch_can_be_connected_to_and_starts_empty(switch, fake_server):
+    lost = threading.Event()
+    switch.connect(lost.set)
+    switch.insert([arp_entry(1, 2)])
+    fake_server.stop()
+    assert lost.wait(10)
+    fake_server.start()
+    switch.connect(nothing)
+    assert fake_server.servicer.pushes == 1
+    switch.insert([arp_entry(1, 2)])
+    assert len(fake_server.servicer.entries) == 1
+
+
+def test_a_switch_may_be_behind_a_unix_socket(fake_server, program):
+    switch = P4RuntimeSwitch(f"unix:{fake_server.path}", 1, program)
+    switch.connect(nothing)
+    switch.insert([arp_entry(1, 2)])
+    switch.close()
+    assert len(fake_server.servicer.entries) == 1
+    with pytest.raises(SwitchUnreachableError, match="no switch at unix:/nowhere: No such file"):
+        P4RuntimeSwitch("unix:/nowhere", 1, program).connect(nothing)
+
+
+def test_two_switches_in_one_process_do_not_mix(switch, fake_server, program, tmp_path):
+    other_server = type(fake_server)(tmp_path / "other")
+    other_server.start()
+    other = P4RuntimeSwitch(other_server.address, 1, program)
+    try:
+        switch.connect(nothing)
+        other.connect(nothing)
+        switch.insert([flood_group([1, 2])])
+        other.insert([flood_group([3])])
+        assert fake_server.servicer.groups == {1: [(1, 0), (2, 0)]}
+        assert other_server.servicer.groups == {1: [(3, 0)]}
+    finally:
+        other.close()
+        other_server.stop()
+
+
+def test_a_refused_pipeline_is_the_switchs_word_and_leaves_no_connection(switch, fake_server):
+    fake_server.servicer.pipeline_error = "line 3: no such table"
+    with pytest.raises(SwitchRefusedError, match="INVALID_ARGUMENT: line 3: no such table"):
+        switch.connect(nothing)
+    with pytest.raises(SwitchUnreachableError):
+        switch.insert([arp_entry(1, 2)])
+
+
+def test_deleting_a_group_does_not_name_its_replicas(switch, fake_server):
+    switch.connect(nothing)
+    switch.insert([JOB.group])
+    switch.remove([JOB.group])
+    assert fake_server.servicer.writes == [
+        (p4runtime_pb2.Update.INSERT, 2),
+        (p4runtime_pb2.Update.DELETE, 2),
+    ]
