@@ -1,0 +1,17 @@
+"""A programmable-switch model: compiles v1model P4_16 to native code and runs it, bit for bit as BMv2 would."""
+
+from inagg_switch.errors import CompileError, EntryError, Position, SwitchError, ToolchainError, UnknownName
+from inagg_switch.program import Counter, Program, Register, TableEntry
+
+__all__ = [
+    "CompileError",
+    "Counter",
+    "EntryError",
+    "Position",
+    "Program",
+    "Register",
+    "SwitchError",
+    "TableEntry",
+    "ToolchainError",
+    "UnknownName",
+]

@@ -1,0 +1,64 @@
+"""Native packet ports and control plane calls (native/ports*.cpp). OSError carries the errno of what was refused."""
+
+from collections.abc import Sequence
+
+# (value, mask or high, prefix length), big-endian, (width + 7) // 8 bytes; value None: don't care.
+MatchTuple = tuple[bytes | None, bytes | None, int]
+# match, priority, action id, parameters end to end, packets, bytes, is const
+EntryTuple = tuple[list[MatchTuple], int, int, bytes, int, int, bool]
+
+class PacketLoop:
+    """One thread that moves frames between interfaces and a program. Opens every port at once."""
+
+    def __init__(
+        self,
+        ports: Sequence[tuple[int, str]],
+        *,
+        receive_buffer_bytes: int,
+        send_buffer_bytes: int,
+        queue_frames: int,
+        queue_bytes: int,
+    ) -> None: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def set_program(self, api_address: int, handle: int) -> None:
+        """On return the previous program is no longer in use. (0, 0): no program, all frames are dropped."""
+
+    def statistics(self) -> list[tuple[int, str, bool, tuple[int, int, int, int], dict[str, int]]]:
+        """id, interface, is up, (rx packets, rx bytes, tx packets, tx bytes), drops by reason; of every port."""
+
+    def unknown_port_drops(self) -> int: ...
+    def next_event(self) -> tuple[bool, int, str] | None:
+        """(is a warning, port id, text); blocks. None once the loop has been stopped."""
+
+class ProgramControl:
+    """The control functions of a program (native/program.h), by P4Info id. Refusals are OSError with its errno."""
+
+    def __init__(self, api_address: int, handle: int) -> None: ...
+    def table_insert(
+        self, table: int, match: Sequence[MatchTuple], priority: int, action: int, params: bytes, /
+    ) -> None: ...
+    def table_modify(
+        self, table: int, match: Sequence[MatchTuple], priority: int, action: int, params: bytes, /
+    ) -> None: ...
+    def table_delete(self, table: int, match: Sequence[MatchTuple], priority: int, /) -> None: ...
+    def table_set_default(self, table: int, action: int, params: bytes, /) -> None:
+        """Action 0 puts back the default action that the program declares."""
+
+    def table_entries(self, table: int, field_bytes: Sequence[int], /) -> list[EntryTuple]: ...
+    def table_default(self, table: int, /) -> list[EntryTuple]: ...
+    def multicast_set(self, group: int, replicas: Sequence[tuple[int, int]], /) -> None:
+        """(port, rid) of each replica; none of them deletes the group."""
+
+    def counter_read(self, counter: int, first: int, count: int, /) -> list[tuple[int, int]]: ...
+    def counter_write(
+        self, counter: int, first: int, count: int, packets: int, byte_count: int, /
+    ) -> None: ...
+    def direct_counter_read(
+        self, table: int, match: Sequence[MatchTuple], priority: int, /
+    ) -> tuple[int, int]: ...
+    def direct_counter_write(
+        self, table: int, match: Sequence[MatchTuple], priority: int, packets: int, byte_count: int, /
+    ) -> None: ...
+    def register_read(self, register: int, first: int, count: int, value_bytes: int, /) -> list[bytes]: ...
+    def register_write(self, register: int, first: int, count: int, value: bytes, /) -> None: ...

@@ -1,0 +1,171 @@
+"""The command `inagg-switch`: compile a P4 program, or run one on network interfaces.
+
+Logs go to stderr through the standard library's logging: it is what grpcio and the other libraries here log to.
+"""
+
+import dataclasses
+import json
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from google.protobuf import text_format
+
+from inagg_switch.errors import CompileError, SwitchError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="A programmable switch: runs v1model P4_16 programs on network interfaces, and serves P4Runtime.",
+)
+
+Defines = Annotated[
+    list[str] | None,
+    typer.Option("--define", "-D", metavar="NAME[=VALUE]", help="Preprocessor macro; may be repeated."),
+]
+P4File = Annotated[Path, typer.Argument(metavar="PROGRAM.p4", help="P4_16 source for v1model.")]
+
+
+class UsageError(SwitchError):
+    """What was typed makes no sense."""
+
+
+def _parse_defines(texts: list[str] | None) -> dict[str, str]:
+    defines: dict[str, str] = {}
+    for text in texts or []:
+        name, separator, value = text.partition("=")
+        if not name.isidentifier():
+            raise UsageError(f"-D {text}: expected NAME or NAME=VALUE")
+        defines[name] = value if separator else "1"
+    return defines
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+
+
+@app.command("compile")
+def compile_command(
+    program: P4File,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for what is written.")
+    ],
+    define: Defines = None,
+) -> None:
+    """Compiles a program and writes its P4Info (p4info.txtpb) and its device config (PROGRAM.p4, preprocessed)."""
+    # Imported late: `--help` should not wait for the compiler.
+    from inagg_switch.program import Program
+
+    _check_readable(program)
+    compiled = Program.from_p4(program, _parse_defines(define))
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / "p4info.txtpb").write_text(text_format.MessageToString(compiled.p4info))
+        (output / program.name).write_text(compiled.source)
+    except OSError as error:
+        raise UsageError(f"{output}: {error.strerror}") from None
+
+
+@app.command()
+def run(
+    port: Annotated[
+        list[str],
+        typer.Option(
+            "--port", "-p", metavar="ID@INTERFACE", help="A port and its interface; repeat for each."
+        ),
+    ],
+    program: Annotated[
+        Path | None, typer.Argument(metavar="[PROGRAM.p4]", help="Runs at once; else a controller sets one.")
+    ] = None,
+    define: Defines = None,
+    grpc: Annotated[
+        str, typer.Option("--grpc", metavar="ADDRESS", help="P4Runtime at HOST:PORT or unix:PATH.")
+    ] = "127.0.0.1:9559",
+    device_id: Annotated[
+        int, typer.Option("--device-id", min=1, help="P4Runtime's number of this switch.")
+    ] = 1,
+    stats: Annotated[
+        Path | None,
+        typer.Option("--stats", metavar="FILE.json", help="Write the ports' figures here at the end."),
+    ] = None,
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Runs a switch until SIGINT or SIGTERM; prints "ready" when it serves. Needs CAP_NET_RAW."""
+    from inagg_switch.ports import Ports, PortSpec
+    from inagg_switch.program import Program
+    from inagg_switch.server import SwitchServer
+
+    _configure_logging(log_level)
+    specs = [PortSpec.parse(text) for text in port]
+    defines = _parse_defines(define)
+    loaded = None
+    if program is not None:
+        _check_readable(program)
+        loaded = Program.from_p4(program, defines)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    ports = Ports(specs)
+    try:
+        server = SwitchServer(ports, device_id=device_id, address=grpc)
+        try:
+            if loaded is not None:
+                server.load(loaded)
+            server.start()
+            print("ready", flush=True)
+            stop.wait()
+        finally:
+            server.stop()
+    finally:
+        ports.stop()
+        if stats is not None:
+            _write_statistics(ports, stats)
+
+
+def _configure_logging(level: str) -> None:
+    numbers = {
+        "debug": logging.DEBUG,
+        "info": logging.INFO,
+        "warning": logging.WARNING,
+        "error": logging.ERROR,
+    }
+    if level not in numbers:
+        raise UsageError(f"--log-level {level}: expected one of {', '.join(numbers)}")
+    logging.basicConfig(
+        level=numbers[level], stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+
+
+def _write_statistics(ports: "Ports", path: Path) -> None:  # type: ignore[name-defined]  # noqa: F821
+    figures = {
+        "ports": [dataclasses.asdict(one) for one in ports.statistics()],
+        "unknown_port_drops": ports.unknown_port_drops(),
+    }
+    try:
+        path.write_text(json.dumps(figures, indent=2) + "\n")
+    except OSError as error:
+        raise UsageError(f"--stats {path}: {error.strerror}") from None
+
+
+def main() -> None:
+    """Entry point. Errors that a user can act on end with exit code 2 and one message."""
+    try:
+        app()
+    except CompileError as error:
+        print(error, file=sys.stderr)  # starts with file:line:column, as editors expect
+        sys.exit(2)
+    except SwitchError as error:
+        print(f"inagg-switch: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

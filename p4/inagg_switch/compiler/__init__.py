@@ -1,0 +1,79 @@
+"""The P4_16 compiler, one stage a module: preprocess, lexer, parser, check, lower, p4info, emit, build.
+
+compile_file() and compile_source() run them all.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from p4.config.v1.p4info_pb2 import P4Info
+
+from inagg_switch.compiler import build as _build
+from inagg_switch.compiler.check import CheckedProgram, check
+from inagg_switch.compiler.emit import emit
+from inagg_switch.compiler.lexer import line_at, tokenize
+from inagg_switch.compiler.lower import lower
+from inagg_switch.compiler.p4info import assign_ids, p4info
+from inagg_switch.compiler.parser import parse
+from inagg_switch.compiler.preprocess import preprocess
+from inagg_switch.errors import CompileError, Position
+
+__all__ = ["Compiled", "compile_file", "compile_source", "front_end", "generate"]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program ready to load. `source` is its preprocessed, self-contained text, which compiles to the same."""
+
+    source: str
+    artifact: _build.Artifact
+
+
+def compile_file(
+    path: Path | str, defines: Mapping[str, str] | None = None, include_paths: Sequence[Path] = ()
+) -> Compiled:
+    """Compiles a P4 file, or takes it from the cache. Raises CompileError or ToolchainError."""
+    files: Mapping[str, Sequence[str]] = {}
+    try:
+        preprocessed = preprocess(path, defines, include_paths)
+        files = preprocessed.files
+        return compile_source(preprocessed.text, str(path))
+    except CompileError as error:
+        _show_source(error, files)
+        raise
+
+
+def compile_source(source: str, name: str = "<source>") -> Compiled:
+    """The same for preprocessed text."""
+    key = _build.cache_key(source)
+    artifact = _build.cached(key)
+    if artifact is None:
+        cpp, info, constants = generate(source, name)
+        artifact = _build.build(key, cpp, info, constants)
+    return Compiled(source, artifact)
+
+
+def front_end(source: str, name: str = "<source>") -> CheckedProgram:
+    """Stages 2 to 4 on preprocessed text."""
+    return check(parse(tokenize(source, name)))
+
+
+def generate(source: str, name: str = "<source>") -> tuple[str, P4Info, dict[str, int | bool | str]]:
+    """Stages 2 to 6 on preprocessed text: the C++, the P4Info and the constants."""
+    try:
+        checked = front_end(source, name)
+        lowered = lower(checked)
+        ids = assign_ids(lowered)
+        return emit(lowered, ids), p4info(lowered, ids), checked.constants()
+    except CompileError as error:
+        error.source_line = line_at(source, name, error.position)
+        raise
+    except RecursionError:
+        raise CompileError("the program is nested too deeply", Position(name, 1, 1)) from None
+
+
+def _show_source(error: CompileError, files: Mapping[str, Sequence[str]]) -> None:
+    lines = files.get(error.path)
+    if lines is not None and 1 <= error.line <= len(lines):
+        error.source_line = lines[error.line - 1]

@@ -1,0 +1,192 @@
+"""What the language and the architecture do, as C++: one method a primitive of _lower_calls."""
+
+from inagg_switch.compiler import ir
+from inagg_switch.compiler import types as t
+from inagg_switch.compiler._emit_expressions import ExpressionEmitter, width_of
+from inagg_switch.compiler._names import spell_field
+
+
+class PrimitiveEmitter(ExpressionEmitter):
+    """Needs the line writer of the statement emitter."""
+
+    def line(self, text: str = "") -> None:
+        raise NotImplementedError
+
+    def open(self, text: str) -> None:
+        raise NotImplementedError
+
+    def close(self, text: str = "}") -> None:
+        raise NotImplementedError
+
+    def primitive(self, p: ir.Primitive) -> None:
+        getattr(self, f"_do_{p.name}")(p)
+
+    # --- parser
+
+    def _do_extract(self, p: ir.Primitive) -> None:
+        packet, header = p.operands
+        if isinstance(header, ir.StackNext):
+            self.line(f"if (!{self.expr(packet)}.extract_next({self.expr(header.base)})) return false;")
+            return
+        self.line(f"if (!{self.expr(packet)}.extract({self.expr(header)})) return false;")
+        self._only_member(header)
+
+    def _do_advance(self, p: ir.Primitive) -> None:
+        packet, bits = p.operands
+        self.line(f"if (!{self.expr(packet)}.skip({self.expr(bits)})) return false;")
+
+    def _do_require(self, p: ir.Primitive) -> None:
+        self.line(f"if (!{self.expr(p.operands[0])}.has({p.detail})) return false;")
+
+    def _do_verify(self, p: ir.Primitive) -> None:
+        condition, error = (self.expr(o) for o in p.operands)
+        self.line(f"if (!({condition})) return program.packet_in.fail({error});")
+
+    def _do_parse(self, p: ir.Primitive) -> None:
+        before, call, after = self.call_parts(p.detail)
+        self.open("{")
+        for text in before:
+            self.line(text)
+        self.line(f"const bool accepted = {call};")
+        for text in after:
+            self.line(text)
+        self.line("if (!accepted) return false;")
+        self.close()
+
+    # --- headers
+
+    def _only_member(self, header: ir.Expr) -> None:
+        """A valid header in a union makes its siblings invalid."""
+        if isinstance(header, ir.Field) and t.is_union(header.base.type):
+            self.invalidate_siblings(header)
+
+    def invalidate_siblings(self, member: ir.Field) -> None:
+        union = member.base.type
+        assert isinstance(union, t.StructType)
+        for name in union.fields:
+            if name != member.name:
+                self.line(f"{self.expr(member.base)}.{spell_field(name)}.valid = false;")
+
+    def _do_set_valid(self, p: ir.Primitive) -> None:
+        self.line(f"program.set_valid({self.expr(p.operands[0])});")
+        self._only_member(p.operands[0])
+
+    def _do_set_invalid(self, p: ir.Primitive) -> None:
+        self.line(f"program.set_invalid({self.expr(p.operands[0])});")
+
+    def _do_push_front(self, p: ir.Primitive) -> None:
+        self.line(f"{self.expr(p.operands[0])}.{p.name}({p.detail}u);")
+
+    _do_pop_front = _do_push_front
+
+    # --- deparser
+
+    def _do_emit(self, p: ir.Primitive) -> None:
+        packet, header = p.operands
+        self._emit(self.expr(packet), self.expr(header), header.type)
+
+    def _emit(self, packet: str, text: str, type_: t.Type) -> None:
+        if isinstance(type_, t.StackType):
+            self.open(f"for (const auto& element : {text}.items) {{")
+            self._emit(packet, "element", type_.element)
+            self.close()
+        elif t.is_header(type_):
+            self.line(f"{packet}.emit({text});")
+        else:
+            assert isinstance(type_, t.StructType)
+            for name, field in type_.fields.items():
+                self._emit(packet, f"{text}.{spell_field(name)}", field)
+
+    # --- state
+
+    def _index(self, e: ir.Expr) -> str:
+        return self.expr(e) if width_of(e) <= 64 else f"distance<{width_of(e)}>({self.expr(e)})"
+
+    def _do_register_read(self, p: ir.Primitive) -> None:
+        result, index = p.operands
+        register: ir.Register = p.object
+        read = f"program.{register.member}.read"
+        if isinstance(result, ir.Slice):
+            self.open("{")
+            self.line(f"{self.type(result.type)} cell = {self.expr(result)};")
+            self.line(f"{read}(cell, {self._index(index)});")
+            self.line(self.assign(result, "cell") + ";")
+            self.close()
+            return
+        self.line(f"{read}({self.expr(result)}, {self._index(index)});")
+
+    def _do_register_write(self, p: ir.Primitive) -> None:
+        index, value = p.operands
+        register: ir.Register = p.object
+        self.line(f"program.{register.member}.write({self._index(index)}, {self.item(value)});")
+
+    def _do_count(self, p: ir.Primitive) -> None:
+        counter: ir.Counter = p.object
+        self.line(f"program.{counter.member}.count({self._index(p.operands[0])}, program.packet_bytes);")
+
+    # --- architecture
+
+    def _do_mark_to_drop(self, p: ir.Primitive) -> None:
+        standard = self.expr(p.operands[0])
+        self.line(f"{standard}.egress_spec = kDropPort;")
+        self.line(f"{standard}.mcast_grp = 0;")
+
+    def _do_random(self, p: ir.Primitive) -> None:
+        result, low, high = p.operands
+        # BMv2 leaves the destination alone when low > high.
+        self.open("{")
+        self.line(f"const std::uint64_t low = {self._index(low)};")
+        self.line(f"const std::uint64_t high = {self._index(high)};")
+        drawn = f"resize<64, {width_of(result)}>(program.random.between(low, high))"
+        self.line(f"if (low <= high) {self.assign(result, drawn)};")
+        self.close()
+
+    def _do_verify_checksum(self, p: ir.Primitive) -> None:
+        condition, data, checksum = p.operands
+        test = self.expr(condition)
+        header = _header_of(checksum)
+        if header is not None:
+            # BMv2 does not verify a checksum that stands in an invalid header.
+            test = f"{self.expr(header)}.valid && {test}"
+        self.open(f"if ({test}) {{")
+        self._sum(data, p.detail)
+        self.line(f"if (sum != {self.expr(checksum)}) program.checksum_error = true;")
+        self.close()
+
+    def _do_update_checksum(self, p: ir.Primitive) -> None:
+        condition, data, checksum = p.operands
+        self.open(f"if ({self.expr(condition)}) {{")
+        self._sum(data, p.detail)
+        self.line(self.assign(checksum, "sum") + ";")
+        self.close()
+
+    def _sum(self, data: ir.Expr, with_payload: bool) -> None:
+        """Declares `sum`, over the fields; those of invalid headers are left out, as in BMv2's calculations."""
+        assert isinstance(data, ir.Construct)
+        total = sum(width_of(i) for i in data.items)
+        headers = {h: None for i in data.items if (h := _header_of(i)) is not None}
+        self.line(f"FieldList<{total}> fields;")
+        if len(headers) == 1 and all(_header_of(i) is not None for i in data.items):
+            self.open(f"if ({self.expr(next(iter(headers)))}.valid) {{")
+            offset = 0
+            for item in data.items:
+                self.line(f"fields.put<{offset}, {width_of(item)}>({self.expr(item)});")
+                offset += width_of(item)
+            self.line(f"fields.length = {(total + 7) // 8};")
+            self.close()
+        else:
+            for item in data.items:
+                header = _header_of(item)
+                test = "" if header is None else f"if ({self.expr(header)}.valid) "
+                self.line(f"{test}fields.append<{width_of(item)}>({self.expr(item)});")
+        payload = ", program.packet_in.rest(), program.packet_in.rest_length()" if with_payload else ""
+        self.line(f"const std::uint16_t sum = csum16(fields.bytes, fields.length{payload});")
+
+
+def _header_of(e: ir.Expr) -> ir.Expr | None:
+    """The header that a field belongs to."""
+    if isinstance(e, ir.Slice):
+        return _header_of(e.base)
+    if isinstance(e, ir.Field):
+        return e.base if t.is_header(e.base.type) else _header_of(e.base)
+    return None

@@ -1,0 +1,217 @@
+"""Calls: actions, functions, tables, blocks, built-in methods and externs."""
+
+from inagg_switch.compiler import ir, syntax, targets
+from inagg_switch.compiler import types as t
+from inagg_switch.compiler._lower_expressions import ExpressionLowerer
+from inagg_switch.errors import CompileError
+
+_HANDLED_BY_CHECKER = frozenset(("static_assert",))
+_NO_EFFECT = frozenset(("log_msg",))
+
+
+class CallLowerer(ExpressionLowerer):
+    """Lowers calls. A call of an extern is a statement: it becomes a Primitive."""
+
+    def action_of(self, declaration: syntax.Action) -> ir.Action:
+        raise NotImplementedError
+
+    def function_of(self, declaration: syntax.Function) -> ir.Function:
+        raise NotImplementedError
+
+    def table_of(self, declaration: syntax.Table) -> ir.Table:
+        raise NotImplementedError
+
+    def block_of(self, target: targets.BlockTarget) -> ir.Block:
+        raise NotImplementedError
+
+    def note_extern_function(self) -> None:
+        """An extern function is called."""
+
+    # --- in expressions
+
+    def call(self, e: syntax.Call) -> ir.Expr:
+        target = e.target
+        if isinstance(target, targets.ActionTarget):
+            action = self.action_of(target.action)
+            arguments = self.arguments(target.action.parameters, e.bound, private=False)
+            return ir.Call(t.VOID, action.name, arguments, action.exits)
+        if isinstance(target, targets.FunctionTarget):
+            function = self.function_of(target.function)
+            arguments = self.arguments(target.function.parameters, e.bound, private=True)
+            return ir.Call(e.type, f"{function.name}", arguments)
+        if isinstance(target, targets.TableTarget):
+            table = self.table_of(target.table)
+            return ir.TableApply(e.type, table, any(u.exits for u in table.actions))
+        if isinstance(target, targets.BlockTarget):
+            block = self.block_of(target)
+            arguments = self.arguments(target.block.declaration.parameters, e.bound, private=True)
+            return ir.Call(t.VOID, block.name, arguments, block.exits)
+        if isinstance(target, targets.BuiltinTarget) and target.name == "isValid":
+            return ir.Operation(t.BOOL, "valid", (self.expression(target.object),))
+        if isinstance(target, targets.MethodTarget) and target.extern.name == "packet_in":
+            return self._packet_in_value(e, target)
+        if isinstance(target, targets.ExternTarget) and target.function.name == "static_assert":
+            return ir.Const(t.BOOL, True)
+        raise CompileError("this call is not supported in an expression", e.start)
+
+    def _packet_in_value(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Expr:
+        packet = self.expression(target.object)
+        if target.method.name == "length":
+            return ir.Operation(e.type, "length", (packet,))
+        if target.method.name == "lookahead":
+            try:
+                width = t.bit_width(e.type)
+            except TypeError:
+                raise CompileError(f"lookahead cannot read {e.type}", e.start) from None
+            self.use_type(e.type, e.start)
+            self.pending.append(ir.Primitive("require", (packet,), detail=width))
+            return ir.Operation(e.type, "lookahead", (packet,))
+        raise CompileError(f"{target.method.name} gives no value", e.start)
+
+    # --- as statements
+
+    def call_statement(self, s: syntax.CallStatement) -> ir.Stmt:
+        e = s.call
+        if not isinstance(e, syntax.Call):
+            raise CompileError("this expression has no effect", s.at)
+        target = e.target
+        if isinstance(target, targets.BuiltinTarget):
+            return self._builtin(e, target)
+        if isinstance(target, targets.MethodTarget):
+            return self._method(e, target)
+        if isinstance(target, targets.ExternTarget):
+            return self._extern(e, target)
+        if isinstance(target, targets.BlockTarget) and isinstance(target.block.declaration, syntax.Parser):
+            return ir.Primitive("parse", (), detail=self.expression(e))
+        return ir.Evaluate(self.expression(e))
+
+    def _builtin(self, e: syntax.Call, target: targets.BuiltinTarget) -> ir.Stmt:
+        header = self.expression(target.object)
+        if target.name in ("push_front", "pop_front"):
+            count = e.bound["count"]
+            assert count is not None
+            return ir.Primitive(target.name, (header,), detail=count.value)
+        names = {"setValid": "set_valid", "setInvalid": "set_invalid"}
+        if target.name not in names:
+            raise CompileError(f"{target.name}() alone has no effect", e.start)
+        return ir.Primitive(names[target.name], (header,))
+
+    def _method(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
+        name = f"{target.extern.name}.{target.method.name}"
+        handler = {
+            "packet_in.extract": self._extract,
+            "packet_in.advance": self._advance,
+            "packet_out.emit": self._emit,
+            "register.read": self._register_read,
+            "register.write": self._register_write,
+            "counter.count": self._count,
+            "direct_counter.count": self._direct_count,
+        }.get(name)
+        if handler is None:
+            raise CompileError(f"{name} is not supported", e.start)
+        return handler(e, target)
+
+    def _bound(self, e: syntax.Call, name: str) -> ir.Expr:
+        value = e.bound[name]
+        if value is None:
+            raise CompileError(f"`_` cannot stand for `{name}` here", e.start)
+        return self.expression(value)
+
+    def _extract(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
+        packet = self.expression(target.object)
+        name = target.method.parameters[0].name
+        if len(target.method.parameters) == 2:
+            raise CompileError("varbit headers are not supported", e.start)
+        if e.bound[name] is None:
+            raise CompileError("extract needs a header; use advance() to skip bits", e.start)
+        header = self._bound(e, name)
+        if not t.is_header(header.type):
+            raise CompileError(f"extract needs a header, found {header.type}", e.start)
+        return ir.Primitive("extract", (packet, header))
+
+    def _advance(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
+        return ir.Primitive("advance", (self.expression(target.object), self._bound(e, "sizeInBits")))
+
+    def _emit(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
+        header = self._bound(e, "hdr")
+        if not _emittable(header.type):
+            raise CompileError(f"emit needs headers, found {header.type}", e.start)
+        return ir.Primitive("emit", (self.expression(target.object), header))
+
+    def _object(self, target: targets.MethodTarget) -> ir.Object:
+        name = target.object
+        found = self.values.get(id(name.declaration)) if isinstance(name, syntax.Name) else None
+        if not isinstance(found, ir.Object):
+            raise CompileError("the extern instance is not known here", name.at)
+        return found
+
+    def _register_read(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
+        return ir.Primitive(
+            "register_read", (self._bound(e, "result"), self._bound(e, "index")), self._object(target)
+        )
+
+    def _register_write(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
+        return ir.Primitive(
+            "register_write", (self._bound(e, "index"), self._bound(e, "value")), self._object(target)
+        )
+
+    def _count(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
+        return ir.Primitive("count", (self._bound(e, "index"),), self._object(target))
+
+    def _direct_count(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
+        self._object(target)
+        return ir.Group(())  # its table counts every hit (v1model: the call is unnecessary)
+
+    # --- extern functions
+
+    def _extern(self, e: syntax.Call, target: targets.ExternTarget) -> ir.Stmt:
+        name = target.function.name
+        self.note_extern_function()
+        if name in _NO_EFFECT or name in _HANDLED_BY_CHECKER:
+            return ir.Group(())
+        if name == "mark_to_drop" and e.bound:
+            return ir.Primitive("mark_to_drop", (self._bound(e, "standard_metadata"),))
+        if name == "random":
+            return ir.Primitive("random", tuple(self._bound(e, p) for p in ("result", "lo", "hi")))
+        if name == "verify":
+            return ir.Primitive("verify", (self._bound(e, "check"), self._bound(e, "toSignal")))
+        if name in (
+            "verify_checksum",
+            "update_checksum",
+            "verify_checksum_with_payload",
+            "update_checksum_with_payload",
+        ):
+            return self._checksum(e, name)
+        raise CompileError(f"{name} is not supported", e.start)
+
+    def _checksum(self, e: syntax.Call, name: str) -> ir.Stmt:
+        algorithm = e.bound["algo"]
+        assert algorithm is not None
+        members = algorithm.type.members if isinstance(algorithm.type, t.EnumType) else {}
+        if algorithm.value != members.get("csum16"):
+            raise CompileError("only HashAlgorithm.csum16 is supported", algorithm.start)
+        self.in_field_list = True
+        data, checksum = self._bound(e, "data"), self._bound(e, "checksum")
+        self.in_field_list = False
+        if not isinstance(data, ir.Construct):
+            data = ir.Construct(t.TupleType((data.type,)), (data,))
+        for item in data.items:
+            self._checksum_item(item, e)
+        if checksum.type != t.BitType(16):
+            raise CompileError(f"a csum16 checksum is bit<16>, not {checksum.type}", e.start)
+        kind = "verify_checksum" if name.startswith("verify") else "update_checksum"
+        return ir.Primitive(
+            kind, (self._bound(e, "condition"), data, checksum), detail=name.endswith("payload")
+        )
+
+    def _checksum_item(self, item: ir.Expr, e: syntax.Call) -> None:
+        if not isinstance(t.strip(item.type), t.BitType) and item.type != t.BOOL:
+            raise CompileError(f"checksums are taken over bits, not {item.type}", e.start)
+
+
+def _emittable(type_: t.Type) -> bool:
+    if isinstance(type_, t.StackType):
+        return True
+    if isinstance(type_, t.StructType):
+        return type_.kind != "struct" or all(_emittable(f) for f in type_.fields.values())
+    return False

@@ -1,0 +1,243 @@
+"""Expressions: checked syntax to IR."""
+
+from collections.abc import Callable
+from typing import Any
+
+from inagg_switch.compiler import fold, ir, syntax
+from inagg_switch.compiler import types as t
+from inagg_switch.compiler._names import Namespace
+from inagg_switch.errors import CompileError, Position
+
+Value = ir.Expr | ir.Object | ir.Block | Any
+
+
+class ExpressionLowerer:
+    """Lowers the expressions of one block. `values` says what each declaration stands for in this instance."""
+
+    def __init__(self, use_type: Callable[[t.Type, Position], None]) -> None:
+        self.use_type = use_type
+        self.values: dict[int, Value] = {}
+        self.namespace = Namespace()
+        self.locals: set[str] = set()  # variables that no other body of the block can see
+        self.in_field_list = False  # of a checksum: tuples may occur
+        self.pending: list[ir.Stmt] = []  # what must run before the statement that is being lowered
+        self._lowerers: dict[type, Callable[[Any], ir.Expr]] = {
+            syntax.Name: self._name,
+            syntax.Member: self._member,
+            syntax.Index: self._index,
+            syntax.Slice: self._slice,
+            syntax.Unary: self._unary,
+            syntax.Binary: self._binary,
+            syntax.Conditional: self._conditional,
+            syntax.Cast: self._cast,
+            syntax.Call: self.call,
+            syntax.ListExpression: self._list,
+            syntax.StructExpression: self._record,
+            syntax.DefaultValue: lambda e: zero(e.type),
+            syntax.InvalidHeader: lambda e: zero(e.type),
+        }
+
+    def call(self, e: syntax.Call) -> ir.Expr:
+        raise NotImplementedError
+
+    def expression(self, e: syntax.Expression) -> ir.Expr:
+        if e.value is not None and not isinstance(e, syntax.Call):
+            return constant(e.value, e.type)
+        if isinstance(e, syntax.Call) and e.value is not None and e.type == t.INTEGER:
+            return constant(e.value, e.type)
+        return self._lowerers[type(e)](e)
+
+    def _name(self, e: syntax.Name) -> ir.Expr:
+        value = self.values.get(id(e.declaration))
+        if not isinstance(value, ir.Expr):
+            raise CompileError(f"`{e.name}` cannot be used as a value here", e.at)
+        return value
+
+    def _member(self, e: syntax.Member) -> ir.Expr:
+        base = e.base.type
+        if isinstance(base, t.ApplyResultType):
+            apply = self.expression(e.base)
+            assert isinstance(apply, ir.TableApply)
+            if e.name == "action_run":
+                return ir.Operation(t.BitType(32), "action_run", (apply,))
+            return ir.TableHit(t.BOOL, apply, e.name == "miss")
+        lowered = self.expression(e.base)
+        if isinstance(base, t.StackType):
+            if e.name == "next":
+                return ir.StackNext(e.type, lowered)
+            if e.name == "last":
+                return ir.StackLast(e.type, lowered)
+            return ir.Operation(e.type, "last_index", (lowered,))
+        return ir.Field(e.type, lowered, e.name)
+
+    def _index(self, e: syntax.Index) -> ir.Expr:
+        base = self.expression(e.base)
+        if isinstance(e.base.type, t.TupleType):
+            return ir.Field(e.type, base, f"part_{e.index.value}")
+        index = e.index
+        if index.type == t.INTEGER:
+            return ir.Element(e.type, base, ir.Const(t.BitType(32), index.value))
+        return ir.Element(e.type, base, self.expression(index))
+
+    def _slice(self, e: syntax.Slice) -> ir.Expr:
+        return ir.Slice(e.type, self.expression(e.base), e.high.value, e.low.value)
+
+    def _unary(self, e: syntax.Unary) -> ir.Expr:
+        operand = self.expression(e.operand)
+        if e.operator == "+":
+            return operand
+        return ir.Operation(e.type, "neg" if e.operator == "-" else e.operator, (operand,))
+
+    def _binary(self, e: syntax.Binary) -> ir.Expr:
+        if e.operator in ("/", "%") and t.bit_width(e.type) > 64:
+            raise CompileError(f"`{e.operator}` of more than 64 bits is not supported", e.at)
+        return ir.Operation(e.type, e.operator, (self.expression(e.left), self._shift_distance(e)))
+
+    def _shift_distance(self, e: syntax.Binary) -> ir.Expr:
+        if e.operator in ("<<", ">>") and e.right.type == t.INTEGER:
+            return ir.Const(t.BitType(32), min(e.right.value, fold.MAX_SHIFT))
+        return self.expression(e.right)
+
+    def _conditional(self, e: syntax.Conditional) -> ir.Expr:
+        if e.condition.value is not None:
+            return self.expression(e.then if e.condition.value else e.otherwise)
+        return ir.Operation(
+            e.type, "conditional", tuple(self.expression(x) for x in (e.condition, e.then, e.otherwise))
+        )
+
+    def _cast(self, e: syntax.Cast) -> ir.Expr:
+        operand = self.expression(e.operand)
+        if t.strip(e.type) == t.strip(e.operand.type):
+            return operand
+        return ir.Operation(e.type, "cast", (operand,))
+
+    def _list(self, e: syntax.ListExpression) -> ir.Expr:
+        if isinstance(e.type, t.StackType):
+            raise CompileError("a list cannot become a header stack here", e.at)
+        if isinstance(e.type, t.StructType):
+            self.use_type(e.type, e.at)
+        elif not self.in_field_list:
+            raise CompileError("tuple values are not supported here", e.at)
+        return ir.Construct(e.type, tuple(self.expression(i) for i in e.items))
+
+    def _record(self, e: syntax.StructExpression) -> ir.Expr:
+        self.use_type(e.type, e.at)
+        return ir.Construct(e.type, tuple(self.expression(v) for _, v in e.fields))
+
+    # --- numbers that the program's structure depends on
+
+    def number(self, e: syntax.Expression, what: str) -> int:
+        """The value of an expression of constants and constructor parameters."""
+        value = self._evaluate(e)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise CompileError(f"{what} must be a number known at compile time", e.at)
+        return value
+
+    def _evaluate(self, e: syntax.Expression) -> Any:
+        if e.value is not None:
+            return e.value
+        if isinstance(e, syntax.Name):
+            known = self.values.get(id(e.declaration))
+            return known.value if isinstance(known, ir.Const) else None
+        if isinstance(e, syntax.Cast):
+            inner = self._evaluate(e.operand)
+            return None if inner is None else fold.cast_value(inner, e.type)
+        if isinstance(e, syntax.Binary):
+            left, right = self._evaluate(e.left), self._evaluate(e.right)
+            if left is None or right is None:
+                return None
+            try:
+                return fold.fold_binary(e.operator, left, right, e.left.type, e.right.type)
+            except fold.FoldError as error:
+                raise CompileError(str(error), e.at) from None
+        return None
+
+    # --- arguments
+
+    def variable(self, declaration: syntax.Declaration, type_: t.Type) -> str:
+        """A new name for a variable or parameter of this block."""
+        self.use_type(type_, declaration.at)
+        name = self.namespace.unique(declaration.name)
+        self.values[id(declaration)] = ir.Var(type_, name)
+        return name
+
+    def arguments(
+        self, parameters: list[syntax.Parameter], bound: dict[str, syntax.Expression | None], private: bool
+    ) -> tuple[ir.CallArgument, ...]:
+        """Copy-in and copy-out, or references where nobody can tell the difference.
+
+        `private`: the callee sees nothing of this block but its parameters. Otherwise only the caller's own
+        variables may be referred to, because the callee might see the rest under another name.
+        """
+        lowered = [
+            (p, None if bound.get(p.name) is None else self.expression(bound[p.name]))  # type: ignore[arg-type]
+            for p in parameters
+        ]
+        result: list[ir.CallArgument] = []
+        for parameter, expr in lowered:
+            how = "value"
+            direction = parameter.direction or "in"
+            whole = isinstance(parameter.type, t.StructType | t.StackType | t.TupleType | t.ExternType)
+            if direction != "in" or whole:
+                others = [e for p, e in lowered if p is not parameter and e is not None]
+                alone = expr is not None and self._can_refer(expr, others, private)
+                how = "reference" if alone or isinstance(parameter.type, t.ExternType) else "copy"
+            if how == "copy" and direction == "in":
+                how = "value"
+            result.append(ir.CallArgument(how, direction, parameter.type, expr))
+        return tuple(result)
+
+    def _can_refer(self, e: ir.Expr, others: list[ir.Expr], private: bool) -> bool:
+        path = path_of(e)
+        if path is None:
+            return False
+        if not private and path[0] not in self.locals:
+            return False
+        return not any(_overlap(path, other) for e2 in others for other in paths_in(e2))
+
+
+def path_of(e: ir.Expr) -> tuple[str, ...] | None:
+    """Variable and fields of an l-value that a reference can stand for."""
+    if isinstance(e, ir.Var):
+        return (e.name,)
+    if isinstance(e, ir.Field):
+        base = path_of(e.base)
+        # A member of a header union is not independent of its siblings.
+        return None if base is None or t.is_union(e.base.type) else (*base, e.name)
+    return None
+
+
+def paths_in(e: ir.Expr) -> list[tuple[str, ...]]:
+    """Every variable that an expression looks at."""
+    own = path_of(e)
+    if own is not None:
+        return [own]
+    parts: list[ir.Expr] = []
+    for value in vars(e).values():
+        if isinstance(value, ir.Expr):
+            parts.append(value)
+        elif isinstance(value, tuple):
+            parts.extend(v for v in value if isinstance(v, ir.Expr))
+            parts.extend(v.expr for v in value if isinstance(v, ir.CallArgument) and v.expr is not None)
+    return [path for part in parts for path in paths_in(part)]
+
+
+def _overlap(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    shorter = min(len(one), len(other))
+    return one[:shorter] == other[:shorter]
+
+
+def constant(value: Any, type_: t.Type) -> ir.Expr:
+    """A known value as IR."""
+    if isinstance(type_, t.StructType) and isinstance(value, tuple):
+        return ir.Construct(
+            type_, tuple(constant(v, f) for v, f in zip(value, type_.fields.values(), strict=True))
+        )
+    if isinstance(type_, t.TupleType) and isinstance(value, tuple):
+        return ir.Construct(type_, tuple(constant(v, f) for v, f in zip(value, type_.elements, strict=True)))
+    return ir.Const(type_, value)
+
+
+def zero(type_: t.Type) -> ir.Expr:
+    """The default value of a type: zero, false, the first member, an invalid header."""
+    return ir.Const(type_, None)

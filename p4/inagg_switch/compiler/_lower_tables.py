@@ -1,0 +1,170 @@
+"""Tables: keys, actions, entries and properties."""
+
+from typing import Any
+
+from inagg_switch.compiler import ir, syntax
+from inagg_switch.compiler import types as t
+from inagg_switch.compiler._lower_statements import StatementLowerer
+from inagg_switch.errors import CompileError
+
+_DEFAULT_SIZE = 1024
+
+
+class TableLowerer(StatementLowerer):
+    """Lowers tables of the block that the subclass lowers."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._inside_apply = False
+
+    def new_table_member(self, full_name: str) -> str:
+        raise NotImplementedError
+
+    def table_name(self, declaration: syntax.Table) -> str:
+        raise NotImplementedError
+
+    def add_table(self, table: ir.Table) -> None:
+        raise NotImplementedError
+
+    def table(self, d: syntax.Table) -> ir.Table:
+        full_name = self.table_name(d)
+        keys = [self._key(k) for k in d.keys]
+        uses = [self._use(a) for a in d.actions]
+        default, arguments, const_default = self._default(d, uses)
+        size = d.properties.get("size")
+        table = ir.Table(
+            self.new_table_member(full_name),
+            full_name,
+            d,
+            keys,
+            uses,
+            _DEFAULT_SIZE if size is None else self.number(size.value, "the size of a table"),
+            default,
+            arguments,
+            const_default,
+            d.const_entries,
+            self._entries(d, keys),
+            self._direct_counter(d),
+        )
+        if table.direct_counter is not None:
+            if table.direct_counter.table is not None:
+                raise CompileError("the direct counter already belongs to another table", d.at)
+            table.direct_counter.table = table
+        self.add_table(table)
+        return table
+
+    def _key(self, key: syntax.Key) -> ir.KeyField:
+        expr = self.expression(key.expression)
+        named = next((a for a in key.annotations if a.name == "name"), None)
+        name = str(named.arguments[0]) if named is not None and named.arguments else _source(key.expression)
+        return ir.KeyField(
+            name, key.match_kind, key.expression.type, t.bit_width(key.expression.type), expr, key.annotations
+        )
+
+    # --- actions
+
+    def _use(self, ref: syntax.ActionRef) -> ir.ActionUse:
+        assert ref.declaration is not None
+        action = self.action_of(ref.declaration)
+        action.in_p4info = True
+        directional = [p for p in ref.declaration.parameters if p.direction]
+        bound = self.arguments(directional, ref.bound, private=False)
+        names = {a.name for a in ref.annotations}
+        return ir.ActionUse(
+            action, bound, "defaultonly" not in names, "tableonly" not in names, ref.annotations, action.exits
+        )
+
+    def _default(self, d: syntax.Table, uses: list[ir.ActionUse]) -> tuple[int, list[int], bool]:
+        ref = d.default_action
+        if ref is not None:
+            number = next(i for i, u in enumerate(uses) if u.action.declaration is ref.declaration)
+            return number, self._arguments(ref), d.const_default
+        for number, use in enumerate(uses):
+            if use.action.full_name == "NoAction":
+                return number, [], False
+        # Without a default action it is NoAction, which the table then has for misses only.
+        mention = syntax.ActionRef(d.at, "NoAction", [], [syntax.Annotation(d.at, "defaultonly", [], "")])
+        mention.declaration = self._no_action(d)
+        uses.append(self._use(mention))
+        return len(uses) - 1, [], False
+
+    def _no_action(self, d: syntax.Table) -> syntax.Action:
+        raise NotImplementedError
+
+    def _arguments(self, ref: syntax.ActionRef) -> list[int]:
+        """Values of the parameters that entries give, in order."""
+        assert ref.declaration is not None
+        values: list[int] = []
+        for parameter in ref.declaration.parameters:
+            if parameter.direction:
+                continue
+            given = ref.bound[parameter.name]
+            assert given is not None
+            values.append(int(given.value) & ((1 << t.bit_width(parameter.type)) - 1))
+        return values
+
+    # --- entries and properties
+
+    def _entries(self, d: syntax.Table, keys: list[ir.KeyField]) -> list[ir.Entry]:
+        ordered = any(k.kind in ("ternary", "range", "optional") for k in keys)
+        entries: list[ir.Entry] = []
+        for number, row in enumerate(d.entries):
+            action = next(i for i, a in enumerate(d.actions) if a.declaration is row.action.declaration)
+            values = [_entry_key(k, field) for k, field in zip(row.keys, keys, strict=True)]
+            priority = 0
+            if ordered:
+                # Entries match in the order in which they are written, unless they say otherwise.
+                priority = len(d.entries) - number if row.priority is None else row.priority.value
+            entries.append(ir.Entry(values, priority, action, self._arguments(row.action)))
+        return entries
+
+    def _direct_counter(self, d: syntax.Table) -> ir.DirectCounter | None:
+        entry = d.properties.get("counters")
+        if entry is None:
+            return None
+        value = entry.value
+        found = self.values.get(id(value.declaration)) if isinstance(value, syntax.Name) else None
+        if not isinstance(found, ir.DirectCounter):
+            raise CompileError("the direct counter is not known here", entry.at)
+        return found
+
+
+def _entry_key(key: syntax.Expression, field: ir.KeyField) -> tuple[int | None, int, int]:
+    """(value or None, mask or high, prefix length), as the ABI takes them."""
+    ones = (1 << field.width) - 1
+    if isinstance(key, syntax.Anything | syntax.DefaultValue):
+        return None, 0, 0
+    if isinstance(key, syntax.Range):
+        return int(key.low.value) & ones, int(key.high.value) & ones, 0
+    if isinstance(key, syntax.Mask):
+        mask = int(key.mask.value) & ones
+        value = int(key.left.value) & mask
+        prefix = mask.bit_count()
+        if field.kind == "lpm" and mask != ones ^ (ones >> prefix):
+            raise CompileError("the mask of an lpm key must be a prefix", key.at)
+        if mask == 0:
+            return None, 0, 0
+        return value, mask, prefix
+    value = int(key.value) & ones
+    return value, value if field.kind == "range" else ones, field.width
+
+
+def _source(e: syntax.Expression) -> str:
+    """A key's name when it has no @name: the expression as written, as p4c has it."""
+    if isinstance(e, syntax.Name):
+        return e.name
+    if isinstance(e, syntax.Member):
+        return f"{_source(e.base)}.{e.name}"
+    if isinstance(e, syntax.Index):
+        return f"{_source(e.base)}[{e.index.value}]"
+    if isinstance(e, syntax.Slice):
+        return f"{_source(e.base)}[{e.high.value}:{e.low.value}]"
+    if isinstance(e, syntax.Cast):
+        return _source(e.operand)
+    if isinstance(e, syntax.Call) and isinstance(e.callee, syntax.Member) and e.callee.name == "isValid":
+        return f"{_source(e.callee.base)}.isValid()"
+    if isinstance(e, syntax.Binary) and e.operator == "&":
+        return f"{_source(e.left)} & {_source(e.right)}"
+    if isinstance(e, syntax.Integer):
+        return str(e.number)
+    raise CompileError('a key that is not a field needs a name: @name("...")', e.start)

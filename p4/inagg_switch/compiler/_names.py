@@ -1,0 +1,81 @@
+"""Names: what the control plane sees, and C++ spellings that collide with nothing."""
+
+import re
+from collections.abc import Callable
+
+from inagg_switch.compiler import syntax
+
+_CPLUSPLUS = frozenset(
+    """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl
+    concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default
+    delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long
+    mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+    reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template this
+    thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor
+    xor_eq NULL assert errno main linux unix
+    """.split()  # noqa: SIM905 - a list of words reads better
+)
+# What generated structs have besides their fields.
+_MEMBERS = frozenset(("bytes", "valid", "load", "store", "p", "other"))
+# What generated code says besides the program's own names.
+_GENERATED = frozenset(
+    """
+    p4 isw std program Program apply Packet packet_in packet_out
+    value_t Stack Wide Entry Table Register Counter FieldList ApplyResult PacketIn PacketOut MatchKind FieldInfo
+    ActionInfo TableInfo V1Pipeline isw_match kDropPort kMaxParserSteps kParserTimeout
+    add sub mul divide modulo neg bit_not bit_and bit_or bit_xor less less_signed distance shl shr shr_signed
+    add_saturating sub_saturating add_saturating_signed sub_saturating_signed resize resize_signed concat slice
+    with_slice load_bits peek from_limbs to_limbs csum16 api_of isw_program_v1
+    found entry key result value condition subject next_value last_value more sum fields low high cell accepted steps
+    element items next
+    """.split()  # noqa: SIM905
+)
+_NUMBERED = re.compile(r"(operand|subject|copy|in)_\d+|apply_.*")
+
+
+def _clean(name: str, reserved: frozenset[str]) -> str:
+    cleaned = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    if cleaned in reserved or cleaned in _CPLUSPLUS or cleaned.startswith("_") or "__" in cleaned:
+        return re.sub("_+", "_", cleaned).strip("_") + "_x"
+    return cleaned
+
+
+def spell(name: str) -> str:
+    """A P4 name as the name of a C++ variable or function."""
+    cleaned = _clean(name, _GENERATED)
+    return f"{cleaned}_x" if _NUMBERED.fullmatch(cleaned) else cleaned
+
+
+def spell_field(name: str) -> str:
+    """A field's or type's name in C++."""
+    return _clean(name, _MEMBERS)
+
+
+class Namespace:
+    """Gives out names that are unique within it."""
+
+    def __init__(self, speller: Callable[[str], str] = spell) -> None:
+        self._used: set[str] = set()
+        self._speller = speller
+
+    def unique(self, name: str) -> str:
+        wanted = self._speller(name)
+        chosen = wanted
+        number = 2
+        while chosen in self._used:
+            chosen = f"{wanted}_{number}"
+            number += 1
+        self._used.add(chosen)
+        return chosen
+
+
+def control_plane_name(declaration: syntax.Declaration, path: str) -> str:
+    """Full name in P4Info: the path of the instance and the @name, if any; `@name(".x")` is absolute."""
+    annotation = declaration.annotation("name")
+    name = declaration.name
+    if annotation is not None and annotation.arguments:
+        name = str(annotation.arguments[0])
+        if name.startswith("."):
+            return name[1:]
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,161 @@
+"""Stage 7: C++ to a shared library, kept in a cache.
+
+The cache key covers everything that decides the machine code: the preprocessed program, the compiler and runtime
+sources, the C++ compiler, its flags and the CPU's features. Entries are directories that appear by rename, so
+compilations of one program at the same time do no harm.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from p4.config.v1 import p4info_pb2
+
+from inagg_switch.errors import ToolchainError
+
+_log = logging.getLogger(__name__)
+_PACKAGE = Path(__file__).resolve().parent.parent
+NATIVE = _PACKAGE / "native"
+_FLAGS = ("-std=c++20", "-O2", "-march=native", "-shared", "-fPIC", "-fno-plt", "-w")
+_RUNTIME = (
+    "abi.hpp",
+    "bits.hpp",
+    "checksum.hpp",
+    "packet.hpp",
+    "program.h",
+    "state.hpp",
+    "table.hpp",
+    "table_impl.hpp",
+    "v1model.hpp",
+    "wide.hpp",
+    "wide_x86.hpp",
+)
+_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled program in the cache. `cpp` is the generated source, kept for the reader."""
+
+    library: Path
+    cpp: Path
+    p4info: p4info_pb2.P4Info
+    constants: Mapping[str, int | bool | str]
+
+
+def cache_folder() -> Path:
+    """$XDG_CACHE_HOME/inagg/switch, or ~/.cache/inagg/switch."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
+    return root / "inagg" / "switch"
+
+
+def cache_key(source: str) -> str:
+    """Names a compiled program: see the module's opening."""
+    digest = hashlib.sha256()
+    for part in (source, _sources_digest(), _compiler_identity(), " ".join(_FLAGS), _cpu()):
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:32]
+
+
+def cached(key: str) -> Artifact | None:
+    """The artifact of an earlier compilation; None if there is none, or not a whole one."""
+    folder = cache_folder() / key
+    try:
+        info = p4info_pb2.P4Info.FromString((folder / "p4info.bin").read_bytes())
+        constants = json.loads((folder / "constants.json").read_text())
+    except (OSError, ValueError):
+        return None
+    library = folder / "program.so"
+    return Artifact(library, folder / "program.cpp", info, constants) if library.is_file() else None
+
+
+def build(key: str, cpp: str, info: p4info_pb2.P4Info, constants: Mapping[str, int | bool | str]) -> Artifact:
+    """Compiles and stores. Raises ToolchainError when there is no compiler or it fails."""
+    root = cache_folder()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=root))
+    except OSError as error:
+        raise ToolchainError(
+            f"cannot write to the cache folder {root}: {error.strerror}; set XDG_CACHE_HOME to a "
+            "folder that can be written"
+        ) from error
+    try:
+        (folder / "program.cpp").write_text(cpp)
+        compile_cpp(folder / "program.cpp", folder / "program.so")
+        (folder / "p4info.bin").write_bytes(info.SerializeToString(deterministic=True))
+        (folder / "constants.json").write_text(json.dumps(dict(constants)))
+        folder.chmod(0o755)
+        _publish(folder, root / key)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    made = cached(key)
+    if made is None:
+        raise ToolchainError(f"the compiled program vanished from {root / key}")
+    return made
+
+
+def _publish(folder: Path, final: Path) -> None:
+    try:
+        folder.rename(final)
+    except OSError:
+        if cached(final.name) is not None:
+            return  # somebody else was faster; both made the same
+        shutil.rmtree(final, ignore_errors=True)  # the remains of a broken entry
+        folder.rename(final)
+
+
+def compile_cpp(source: Path, library: Path, extra_flags: tuple[str, ...] = ()) -> None:
+    """Runs the C++ compiler on generated code."""
+    command = [str(_compiler()), *_FLAGS, *extra_flags, f"-I{NATIVE}", str(source), "-o", str(library)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolchainError(f"cannot run {command[0]}: {error}") from error
+    if done.returncode != 0:
+        first = next(
+            (line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[-500:]
+        )
+        raise ToolchainError(f"{command[0]} failed on {source}: {first}\nThis is a bug in inagg_switch.")
+    _log.debug("compiled %s", library)
+
+
+def _compiler() -> Path:
+    wanted = os.environ.get("CXX") or "g++"
+    found = shutil.which(wanted)
+    if found is None:
+        raise ToolchainError(f"no C++ compiler: {wanted} is not on PATH (Debian: apt install g++)")
+    return Path(found).resolve()
+
+
+def _compiler_identity() -> str:
+    path = _compiler()
+    status = path.stat()
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
+
+
+@cache
+def _sources_digest() -> str:
+    digest = hashlib.sha256()
+    for path in (*sorted((_PACKAGE / "compiler").glob("*.py")), *(NATIVE / name for name in _RUNTIME)):
+        digest.update(path.read_bytes())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+@cache
+def _cpu() -> str:
+    """-march=native means these."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    wanted = ("model name", "flags", "cpu family", "model\t", "Features", "CPU part")
+    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))

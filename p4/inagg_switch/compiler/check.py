@@ -1,0 +1,370 @@
+"""Stage 4: resolves names, checks types and directions, evaluates constants.
+
+Works on the syntax tree in place: after it every expression has its `type`, its `value` where it is known at compile
+time, every name its declaration and every call its target and bound arguments; implicit conversions are Cast nodes.
+
+One class in five files: _check_types (scopes and type references), _check_expressions, _check_calls,
+_check_statements, and this one (declarations).
+"""
+
+from dataclasses import dataclass
+
+from inagg_switch.compiler import syntax
+from inagg_switch.compiler import types as t
+from inagg_switch.compiler._check_expressions import describe
+from inagg_switch.compiler._check_statements import StatementChecker
+from inagg_switch.errors import CompileError, Position
+
+_TABLE_PROPERTIES = frozenset(["size", "counters", "meters", "implementation", "support_timeout"])
+_MATCH_KINDS = frozenset(["exact", "lpm", "ternary", "range", "optional", "selector"])
+
+
+@dataclass(frozen=True)
+class CheckedProgram:
+    """What later stages need: the tree, the errors by number, and the `main` package."""
+
+    declarations: list[syntax.Declaration]
+    errors: dict[str, int]
+    main: syntax.Instantiation
+
+    def constants(self) -> dict[str, int | bool | str]:
+        """Top-level constants with a scalar value, by name."""
+        return {
+            d.name: d.value.value
+            for d in self.declarations
+            if isinstance(d, syntax.Constant) and isinstance(d.value.value, int | bool | str)
+        }
+
+
+def check(program: syntax.Program) -> CheckedProgram:
+    """Checks the whole program. Raises CompileError at the first mistake."""
+    return _DeclarationChecker().program(program)
+
+
+class _DeclarationChecker(StatementChecker):
+    def program(self, program: syntax.Program) -> CheckedProgram:
+        for declaration in program.declarations:
+            self._declaration(declaration)
+        main = self.scope.find("main")
+        if not isinstance(main, syntax.Instantiation):
+            at = program.declarations[-1].at if program.declarations else Position("<source>", 1, 1)
+            raise CompileError("the program has no `main` package", at)
+        return CheckedProgram(program.declarations, self.errors, main)
+
+    def _declaration(self, d: syntax.Declaration) -> None:
+        if isinstance(d, syntax.MembersDeclaration):
+            self.declare_members(d)
+        elif isinstance(d, syntax.ExternDeclaration):
+            self._extern(d)
+        elif isinstance(d, syntax.BlockTypeDeclaration):
+            self._block_type(d)
+        elif isinstance(d, syntax.Control):
+            self._control(d)
+        elif isinstance(d, syntax.Parser):
+            self._parser(d)
+        elif isinstance(d, syntax.TypeDeclaration):
+            self.declare_type(d)
+        elif isinstance(d, syntax.Function):
+            self._function(d)
+        elif isinstance(d, syntax.Action):
+            self._action(d)
+        else:
+            self.statement(d)
+
+    # --- functions and externs
+
+    def _parameters(self, parameters: list[syntax.Parameter]) -> None:
+        """Resolves the types; declares the names in the scope that is open."""
+        optional = False
+        for parameter in parameters:
+            parameter.type = self.type_of(parameter.ref)
+            if parameter.default is not None:
+                if parameter.direction in ("out", "inout"):
+                    raise CompileError(
+                        f"an `{parameter.direction}` parameter cannot have a default", parameter.at
+                    )
+                parameter.default = self.rvalue(parameter.default, parameter.type)
+                optional = True
+            elif optional:
+                raise CompileError("a parameter without a default follows one that has one", parameter.at)
+            self.declare(parameter)
+
+    def _prototype(self, d: syntax.Function) -> None:
+        """Types of a function; leaves its scope to the caller."""
+        self._parameters(d.parameters)
+        d.result_type = t.VOID if d.result is None else self.type_of(d.result)
+
+    def _function(self, d: syntax.Function) -> None:
+        with self.type_parameters(d.type_parameters) as variables:
+            self.variables[id(d)] = list(variables.values())
+            self._prototype(d)
+            if d.body is not None:
+                if d.type_parameters:
+                    raise CompileError("generic functions with a body are not supported", d.at)
+                self.inside, self.result = "function", d.result_type
+                self.block(d.body)
+                if d.result_type != t.VOID and not _always_returns(d.body):
+                    raise CompileError(f"function {d.name} does not always return a value", d.at)
+                self.inside, self.result = "top", None
+        self.declare(d)
+
+    def _extern(self, d: syntax.ExternDeclaration) -> None:
+        self.declare(d)
+        with self.type_parameters(d.type_parameters) as variables:
+            self.variables[id(d)] = list(variables.values())
+            for method in (*d.methods, *d.constructors):
+                with self.type_parameters(method.type_parameters) as own:
+                    self.variables[id(method)] = list(own.values())
+                    self._prototype(method)
+
+    def _block_type(self, d: syntax.BlockTypeDeclaration) -> None:
+        with self.type_parameters(d.type_parameters) as variables:
+            self.variables[id(d)] = list(variables.values())
+            self._parameters(d.parameters)
+        self.declare(d)
+
+    # --- controls
+
+    def _control(self, d: syntax.Control) -> None:
+        self._no_type_parameters(d)
+        with self.inner_scope():
+            self._parameters(d.constructor_parameters)
+            self._parameters(d.parameters)
+            self.inside = "control"
+            for local in d.locals:
+                self._control_local(local)
+            self.block(d.body)
+            self.inside = "top"
+        self.declare(d)
+
+    def _no_type_parameters(self, d: syntax.Control | syntax.Parser) -> None:
+        if d.type_parameters:
+            raise CompileError(f"{type(d).__name__.lower()} {d.name} has a body and cannot be generic", d.at)
+        self.variables[id(d)] = []
+
+    def _control_local(self, local: syntax.Declaration) -> None:
+        if isinstance(local, syntax.Action):
+            self._action(local)
+        elif isinstance(local, syntax.Table):
+            self._table(local)
+        else:
+            self.statement(local)
+
+    def _action(self, d: syntax.Action) -> None:
+        outside = self.inside
+        self.inside = "action"
+        with self.inner_scope():
+            self._parameters(d.parameters)
+            directions = [p.direction for p in d.parameters]
+            if "" in directions and any(directions[directions.index("") :]):
+                raise CompileError(f"directionless parameters of action {d.name} must come last", d.at)
+            self.block(d.body)
+        self.inside = outside
+        self.declare(d)
+
+    # --- tables
+
+    def _table(self, d: syntax.Table) -> None:
+        for key in d.keys:
+            if key.match_kind not in self.match_kinds or key.match_kind not in _MATCH_KINDS:
+                raise CompileError(
+                    f"`{key.match_kind}` is not a match kind of this architecture", key.kind_at
+                )
+            if key.match_kind == "selector":
+                raise CompileError("selector keys are not supported", key.kind_at)
+            key.expression = self.rvalue(key.expression)
+            self._key_type(d, key)
+        for ref in d.actions:
+            self._action_ref(d, ref)
+        self._default_action(d)
+        for name, entry in d.properties.items():
+            self._property(d, name, entry)
+        for row in d.entries:
+            self._entry(d, row)
+        self.declare(d)
+
+    def _key_type(self, d: syntax.Table, key: syntax.Key) -> None:
+        bits = t.strip(key.expression.type)
+        if key.expression.type == t.INTEGER or not (
+            isinstance(bits, t.BitType | t.EnumType) or bits in (t.BOOL, t.ERROR)
+        ):
+            raise CompileError(
+                f"a key of table {d.name} must be bits, bool, an enum or an error, found "
+                f"{describe(key.expression)}",
+                key.at,
+            )
+        if key.match_kind != "exact" and key.match_kind != "optional" and not isinstance(bits, t.BitType):
+            raise CompileError(
+                f"a key of kind {key.match_kind} must be bits, found {describe(key.expression)}", key.at
+            )
+        if sum(k.match_kind == "lpm" for k in d.keys) > 1:
+            raise CompileError(f"table {d.name} has more than one lpm key", key.kind_at)
+
+    def _action_ref(self, d: syntax.Table, ref: syntax.ActionRef) -> None:
+        found = self.scope.find(ref.name)
+        if not isinstance(found, syntax.Action):
+            raise CompileError(f"`{ref.name}` is not an action", ref.at)
+        if any(a is not ref and a.declaration is found for a in d.actions):
+            raise CompileError(f"table {d.name} lists action `{ref.name}` twice", ref.at)
+        ref.declaration = found
+        directional = [p for p in found.parameters if p.direction]
+        ref.bound = self.bind(f"action {ref.name}", directional, ref.arguments, {}, ref.at)
+
+    def _default_action(self, d: syntax.Table) -> None:
+        ref = d.default_action
+        if not d.actions and ref is None:
+            raise CompileError(f"table {d.name} has no actions", d.at)
+        if ref is None:
+            return
+        listed = self._listed(d, ref)
+        if any(a.name == "tableonly" for a in listed.annotations):
+            raise CompileError(f"action `{ref.name}` is @tableonly and cannot be the default", ref.at)
+        self._constant_arguments(ref)
+
+    def _listed(self, d: syntax.Table, ref: syntax.ActionRef) -> syntax.ActionRef:
+        """The table's own mention of an action that an entry or the default names."""
+        found = self.scope.find(ref.name)
+        for listed in d.actions:
+            if listed.declaration is found:
+                ref.declaration = listed.declaration
+                return listed
+        raise CompileError(f"`{ref.name}` is not among the actions of table {d.name}", ref.at)
+
+    def _constant_arguments(self, ref: syntax.ActionRef) -> None:
+        """Arguments of a default action or entry: the directionless parameters, or all of them."""
+        assert ref.declaration is not None
+        parameters = ref.declaration.parameters
+        plain = [p for p in parameters if not p.direction]
+        given = parameters if len(ref.arguments) == len(parameters) else plain
+        ref.bound = self.bind(f"action {ref.name}", given, ref.arguments, {}, ref.at)
+        for parameter in plain:
+            value = ref.bound[parameter.name]
+            if value is None or value.value is None:
+                raise CompileError(
+                    f"argument `{parameter.name}` of {ref.name} must be known at compile time",
+                    value.at if value is not None else ref.at,
+                )
+
+    def _property(self, d: syntax.Table, name: str, entry: syntax.Property) -> None:
+        if name not in _TABLE_PROPERTIES:
+            raise CompileError(f"table property `{name}` is not supported", entry.at)
+        entry.value = self.rvalue(entry.value)
+        if name == "size":
+            if not isinstance(entry.value.value, int) or entry.value.value < 0:
+                raise CompileError(
+                    "the size of a table must be a number known at compile time", entry.value.start
+                )
+        elif name == "counters":
+            type_ = entry.value.type
+            if not (isinstance(type_, t.ExternType) and type_.name == "direct_counter"):
+                raise CompileError(
+                    f"expected a direct_counter, found {describe(entry.value)}", entry.value.start
+                )
+        elif name != "support_timeout" or entry.value.value is not False:
+            raise CompileError(f"table property `{name}` is not supported", entry.at)
+
+    def _entry(self, d: syntax.Table, row: syntax.Entry) -> None:
+        if len(row.keys) == 1 and isinstance(row.keys[0], syntax.Anything) and len(d.keys) > 1:
+            row.keys = [syntax.Anything(row.at) for _ in d.keys]
+        if len(row.keys) != len(d.keys):
+            raise CompileError(f"table {d.name} has {len(d.keys)} keys, the entry {len(row.keys)}", row.at)
+        row.keys = [self.set_of(k, key.expression.type) for k, key in zip(row.keys, d.keys, strict=True)]
+        for value, key in zip(row.keys, d.keys, strict=True):
+            _check_entry_key(value, key)
+        listed = self._listed(d, row.action)
+        if any(a.name == "defaultonly" for a in listed.annotations):
+            raise CompileError(
+                f"action `{row.action.name}` is @defaultonly and cannot be in an entry", row.action.at
+            )
+        self._constant_arguments(row.action)
+        if row.priority is not None:
+            row.priority.value = self.constant(row.priority, "a priority")
+
+    # --- parsers
+
+    def _parser(self, d: syntax.Parser) -> None:
+        self._no_type_parameters(d)
+        names = {"accept", "reject"}
+        for state in d.states:
+            if state.name in names:
+                raise CompileError(f"state `{state.name}` is already declared", state.at)
+            names.add(state.name)
+        if "start" not in names:
+            raise CompileError(f"parser {d.name} has no `start` state", d.at)
+        with self.inner_scope():
+            self._parameters(d.constructor_parameters)
+            self._parameters(d.parameters)
+            self.inside = "parser"
+            for local in d.locals:
+                if isinstance(local, syntax.ValueSet):
+                    raise CompileError("value sets are not supported", local.at)
+                self.statement(local)
+            for state in d.states:
+                self._state(state, names)
+            self.inside = "top"
+        self.declare(d)
+
+    def _state(self, state: syntax.State, names: set[str]) -> None:
+        with self.inner_scope():
+            for statement in state.body:
+                self.statement(statement)
+            if isinstance(state.transition, str):
+                if state.transition not in names:
+                    raise CompileError(f"state `{state.transition}` is not declared", state.transition_at)
+            elif state.transition is not None:
+                self._select(state.transition, names)
+
+    def _select(self, select: syntax.Select, names: set[str]) -> None:
+        select.subjects = [self.rvalue(s) for s in select.subjects]
+        for subject in select.subjects:
+            bits = t.strip(subject.type)
+            if subject.type == t.INTEGER or not (
+                isinstance(bits, t.BitType | t.EnumType) or bits in (t.BOOL, t.ERROR)
+            ):
+                raise CompileError(f"`select` needs bits, found {describe(subject)}", subject.start)
+        for case in select.cases:
+            if case.state not in names:
+                raise CompileError(f"state `{case.state}` is not declared", case.at)
+            if len(case.keys) == 1 and isinstance(case.keys[0], syntax.Anything):
+                case.keys = [syntax.Anything(case.at) for _ in select.subjects]
+            if len(case.keys) != len(select.subjects):
+                raise CompileError(
+                    f"`select` has {len(select.subjects)} values, the case {len(case.keys)}", case.at
+                )
+            case.keys = [self.set_of(k, s.type) for k, s in zip(case.keys, select.subjects, strict=True)]
+
+
+def _check_entry_key(value: syntax.Expression, key: syntax.Key) -> None:
+    if any(p.value is None for p in _set_parts(value)):
+        raise CompileError("the keys of an entry must be known at compile time", value.start)
+    allowed = {
+        syntax.Mask: ("ternary", "lpm"),
+        syntax.Range: ("range",),
+        syntax.Anything: ("ternary", "lpm", "range", "optional"),
+        syntax.DefaultValue: ("ternary", "lpm", "range", "optional"),
+    }.get(type(value))
+    if allowed is not None and key.match_kind not in allowed:
+        what = {syntax.Mask: "a mask", syntax.Range: "a range"}.get(type(value), "`_`")
+        raise CompileError(f"{what} does not fit a key of kind {key.match_kind}", value.start)
+
+
+def _set_parts(value: syntax.Expression) -> tuple[syntax.Expression, ...]:
+    if isinstance(value, syntax.Mask):
+        return value.left, value.mask
+    if isinstance(value, syntax.Range):
+        return value.low, value.high
+    return () if isinstance(value, syntax.Anything | syntax.DefaultValue) else (value,)
+
+
+def _always_returns(s: syntax.Statement) -> bool:
+    if isinstance(s, syntax.Return):
+        return True
+    if isinstance(s, syntax.Block):
+        return any(_always_returns(x) for x in s.statements)
+    if isinstance(s, syntax.If):
+        return s.otherwise is not None and _always_returns(s.then) and _always_returns(s.otherwise)
+    if isinstance(s, syntax.Switch):
+        return any(c.label is None for c in s.cases) and all(
+            c.body is None or _always_returns(c.body) for c in s.cases
+        )
+    return False

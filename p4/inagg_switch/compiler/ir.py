@@ -1,0 +1,384 @@
+"""The program after lowering: one block an instance of a control or parser, every name unique in its block, calls and
+conversions explicit. What is left to the emitter is C++ spelling.
+
+Types are the checker's (types.py); TypeVariable, TupleType of a list, and INTEGER do not occur.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from inagg_switch.compiler import syntax
+from inagg_switch.compiler.types import StructType, Type
+
+# --- expressions
+
+
+@dataclass(frozen=True)
+class Expr:
+    type: Type
+
+
+@dataclass(frozen=True)
+class Const(Expr):
+    value: Any
+
+
+@dataclass(frozen=True)
+class Var(Expr):
+    """A variable, parameter or block member, by its name in C++."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Field(Expr):
+    base: Expr
+    name: str
+
+
+@dataclass(frozen=True)
+class Element(Expr):
+    """An element of a header stack."""
+
+    base: Expr
+    index: Expr
+
+
+@dataclass(frozen=True)
+class StackNext(Expr):
+    """`stack.next`: where extract puts a header."""
+
+    base: Expr
+
+
+@dataclass(frozen=True)
+class StackLast(Expr):
+    base: Expr
+
+
+@dataclass(frozen=True)
+class Slice(Expr):
+    base: Expr
+    high: int
+    low: int
+
+
+@dataclass(frozen=True)
+class Operation(Expr):
+    """`name` is a P4 operator, or one of: cast, neg, last_index, valid, conditional, lookahead, length."""
+
+    name: str
+    operands: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Construct(Expr):
+    """A struct or header from its parts; `valid` tells the validity of a header."""
+
+    items: tuple[Expr, ...]
+    valid: bool = True
+
+
+@dataclass(frozen=True)
+class CallArgument:
+    """`how`: value (in), reference (out, inout), or copy (out, inout: through a temporary; `expr` None throws the
+    result away)."""
+
+    how: str
+    direction: str
+    type: Type
+    expr: Expr | None
+
+
+@dataclass(frozen=True)
+class Call(Expr):
+    """A call of an action, function or block by its name in C++."""
+
+    callee: str
+    arguments: tuple[CallArgument, ...]
+    exits: bool = False
+
+
+@dataclass(frozen=True)
+class TableApply(Expr):
+    table: "Table"
+    exits: bool = False
+
+
+@dataclass(frozen=True)
+class TableHit(Expr):
+    """`hit` or `miss` of an apply."""
+
+    apply: TableApply
+    miss: bool
+
+
+# --- statements
+
+
+@dataclass(frozen=True)
+class Stmt:
+    pass
+
+
+@dataclass(frozen=True)
+class Declare(Stmt):
+    """A variable, zero (or an invalid header) unless it has a value."""
+
+    name: str
+    type: Type
+    value: Expr | None
+
+
+@dataclass(frozen=True)
+class Assign(Stmt):
+    target: Expr
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Evaluate(Stmt):
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class Group(Stmt):
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True)
+class If(Stmt):
+    condition: Expr
+    then: Stmt
+    otherwise: Stmt | None
+
+
+@dataclass(frozen=True)
+class SwitchCase:
+    """`values` empty is the default."""
+
+    values: tuple[int, ...]
+    body: Stmt
+
+
+@dataclass(frozen=True)
+class Switch(Stmt):
+    subject: Expr
+    cases: tuple[SwitchCase, ...]
+
+
+@dataclass(frozen=True)
+class Loop(Stmt):
+    start: tuple[Stmt, ...]
+    condition: Expr
+    update: tuple[Stmt, ...]
+    body: Stmt
+
+
+@dataclass(frozen=True)
+class CountLoop(Stmt):
+    """`for (T x in low .. high)`: both ends included."""
+
+    name: str
+    type: Type
+    low: Expr
+    high: Expr
+    body: Stmt
+
+
+@dataclass(frozen=True)
+class Jump(Stmt):
+    """`what`: break, continue, return or exit."""
+
+    what: str
+    value: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Primitive(Stmt):
+    """What the architecture or the language does: extract, emit, count, set_valid... Operands by its definition in
+    the emitter; `object` is the extern instance, `detail` whatever else is known at compile time."""
+
+    name: str
+    operands: tuple[Expr, ...]
+    object: Any = None
+    detail: Any = None
+
+
+# --- parsers
+
+
+@dataclass(frozen=True)
+class Match:
+    """One value of a select case: `kind` is value, mask or range, with its operands."""
+
+    kind: str
+    operands: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """`matches` has one entry a subject, None for anything."""
+
+    matches: tuple[Match | None, ...]
+    state: str
+
+
+@dataclass(frozen=True)
+class State:
+    """`subjects` empty: the only case is taken."""
+
+    name: str
+    body: tuple[Stmt, ...]
+    subjects: tuple[Expr, ...]
+    cases: tuple[Case, ...]
+
+
+# --- state of the program
+
+
+@dataclass
+class Object:
+    """An extern instance: `member` is its name in the C++ program, `full_name` its name in P4Info."""
+
+    member: str
+    full_name: str
+    declaration: syntax.Declaration
+
+
+@dataclass
+class Register(Object):
+    type: Type
+    size: int
+
+
+@dataclass
+class Counter(Object):
+    size: int
+    unit: str  # packets, bytes or packets_and_bytes
+
+
+@dataclass
+class DirectCounter(Object):
+    unit: str
+    table: "Table | None" = None
+
+
+@dataclass
+class KeyField:
+    name: str
+    kind: str
+    type: Type
+    width: int
+    expr: Expr
+    annotations: list[syntax.Annotation]
+
+
+@dataclass
+class ActionUse:
+    """An action as one table uses it. `bound` are the arguments of its directional parameters."""
+
+    action: "Action"
+    bound: tuple[CallArgument, ...]
+    in_entries: bool
+    as_default: bool
+    annotations: list[syntax.Annotation]
+    exits: bool
+
+
+@dataclass
+class Entry:
+    """`keys` as the ABI has them: (value or None, mask or high, prefix)."""
+
+    keys: list[tuple[int | None, int, int]]
+    priority: int
+    action: int
+    arguments: list[int]
+
+
+@dataclass
+class Table(Object):
+    keys: list[KeyField]
+    actions: list[ActionUse]
+    size: int
+    default_action: int
+    default_arguments: list[int]
+    const_default: bool
+    const_entries: bool
+    entries: list[Entry]
+    direct_counter: DirectCounter | None
+
+
+# --- code
+
+
+@dataclass
+class Parameter:
+    name: str
+    type: Type
+    direction: str
+
+
+@dataclass
+class Action:
+    name: str
+    full_name: str
+    declaration: syntax.Action
+    parameters: list[Parameter]
+    body: Stmt
+    exits: bool
+    in_p4info: bool = False
+
+
+@dataclass
+class Function:
+    name: str
+    parameters: list[Parameter]
+    result: Type
+    body: Stmt
+
+
+@dataclass
+class Block:
+    """An instance of a control or parser. A control's `body` is its apply block; a parser has `states`."""
+
+    name: str
+    full_name: str
+    declaration: syntax.Control | syntax.Parser
+    parameters: list[Parameter]
+    members: list[Declare] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
+    body: Stmt = field(default_factory=lambda: Group(()))
+    exits: bool = False
+
+
+@dataclass
+class Program:
+    """`pipeline` maps the architecture's block names (parser, verify, ingress...) to blocks, which are also in
+    `blocks`, callees first."""
+
+    structs: list[StructType]
+    functions: list[Function]
+    blocks: list[Block]
+    objects: list[Object]
+    pipeline: dict[str, Block]
+    headers: StructType
+    metadata: Type
+    standard: StructType
+    errors: dict[str, int]
+    calls_extern_functions: bool  # in a control
+
+
+def exits(node: object) -> bool:
+    """True if running the node may execute `exit`."""
+    if isinstance(node, Jump) and node.what == "exit":
+        return True
+    if isinstance(node, Call | TableApply):
+        return node.exits or (isinstance(node, Call) and any(exits(a.expr) for a in node.arguments))
+    if isinstance(node, tuple):
+        return any(exits(n) for n in node)
+    if isinstance(node, Stmt | Expr | SwitchCase):
+        return any(exits(v) for v in vars(node).values() if isinstance(v, Stmt | Expr | tuple | SwitchCase))
+    return False

@@ -1,0 +1,346 @@
+"""Stage 5: the checked program to IR (ir.py).
+
+Starts at `main` and makes one block of every instance of a control or parser, with its constructor arguments put in
+and its variables named apart. Knows what the architecture is made of; what the architecture does is in
+native/v1model.hpp.
+"""
+
+from collections.abc import Mapping
+
+from inagg_switch.compiler import ir, syntax, targets
+from inagg_switch.compiler import types as t
+from inagg_switch.compiler._lower_statements import StatementLowerer
+from inagg_switch.compiler._lower_tables import TableLowerer
+from inagg_switch.compiler._names import Namespace, control_plane_name, spell
+from inagg_switch.compiler.check import CheckedProgram
+from inagg_switch.errors import CompileError, Position
+
+# Parameters of the V1Switch package, and what the C++ pipeline calls them.
+_V1SWITCH = {
+    "p": "parser",
+    "vr": "verify",
+    "ig": "ingress",
+    "eg": "egress",
+    "ck": "update",
+    "dep": "deparser",
+}
+
+
+def lower(program: CheckedProgram) -> ir.Program:
+    """IR of the whole program. Raises CompileError for what the compiler does not support."""
+    return ProgramLowerer(program).run()
+
+
+class ProgramLowerer:
+    """What the blocks share: structs, functions, extern instances and the list of blocks."""
+
+    def __init__(self, program: CheckedProgram) -> None:
+        self.program = program
+        self.members = Namespace()
+        self.code_names = Namespace()
+        self.objects: list[ir.Object] = []
+        self.blocks: list[ir.Block] = []
+        self.structs: list[t.StructType] = []
+        self.calls_extern_functions = False
+        self._known_structs: set[int] = set()
+        self._functions: dict[int, ir.Function] = {}
+
+    def run(self) -> ir.Program:
+        main = self.program.main
+        assert isinstance(main.type, t.BlockType)
+        if main.type.name != "V1Switch":
+            raise CompileError(f"package {main.type.name} is not supported; only V1Switch is", main.at)
+        pipeline: dict[str, ir.Block] = {}
+        for name, argument in main.bound.items():
+            assert argument is not None
+            pipeline[_V1SWITCH[name]] = self._top_block(argument)
+        parser = pipeline["parser"].parameters
+        headers, metadata, standard = (p.type for p in parser[1:])
+        assert isinstance(headers, t.StructType)
+        assert isinstance(standard, t.StructType)
+        return ir.Program(
+            self.structs,
+            list(self._functions.values()),
+            self.blocks,
+            self.objects,
+            pipeline,
+            headers,
+            metadata,
+            standard,
+            self.program.errors,
+            self.calls_extern_functions,
+        )
+
+    def _top_block(self, argument: syntax.Expression) -> ir.Block:
+        declaration = argument.type.declaration  # type: ignore[attr-defined]
+        bound: Mapping[str, syntax.Expression | None] = {}
+        path = declaration.name
+        if isinstance(argument, syntax.Call):
+            bound = argument.bound
+        elif isinstance(argument, syntax.Name) and isinstance(argument.declaration, syntax.Instantiation):
+            bound, path = argument.declaration.bound, argument.declaration.name
+        values = {}
+        scratch = BlockLowerer(self, declaration, path, {})
+        for parameter in declaration.constructor_parameters:
+            value = bound[parameter.name]
+            assert value is not None
+            values[id(parameter)] = scratch.expression(value)
+        return self.block(declaration, path, values)
+
+    def block(
+        self, declaration: syntax.Control | syntax.Parser, path: str, values: Mapping[int, object]
+    ) -> ir.Block:
+        block = BlockLowerer(self, declaration, path, values).run()
+        self.blocks.append(block)
+        return block
+
+    def use_type(self, type_: t.Type, at: Position) -> None:
+        """Notes the structs that a type needs, inner ones first."""
+        type_ = t.strip(type_)
+        if isinstance(type_, t.VarbitType):
+            raise CompileError("varbit is not supported", at)
+        if isinstance(type_, t.StackType):
+            self.use_type(type_.element, at)
+        elif isinstance(type_, t.TupleType):
+            raise CompileError("variables of tuple type are not supported", at)
+        elif isinstance(type_, t.StructType) and id(type_) not in self._known_structs:
+            for name, field in type_.fields.items():
+                where = next((f.at for f in type_.declaration.fields if f.name == name), at)
+                self.use_type(field, where)
+            self._known_structs.add(id(type_))
+            self.structs.append(type_)
+
+    def function(self, declaration: syntax.Function) -> ir.Function:
+        known = self._functions.get(id(declaration))
+        if known is None:
+            lowerer = FunctionLowerer(self)
+            known = lowerer.lower(declaration)
+            self._functions[id(declaration)] = known
+        return known
+
+
+class FunctionLowerer(StatementLowerer):
+    """A function written in P4; the checker has seen that it calls no action and applies no table."""
+
+    def __init__(self, program: ProgramLowerer) -> None:
+        super().__init__(program.use_type)
+        self._program = program
+
+    def function_of(self, declaration: syntax.Function) -> ir.Function:
+        return self._program.function(declaration)
+
+    def lower(self, declaration: syntax.Function) -> ir.Function:
+        assert declaration.body is not None
+        parameters = [
+            ir.Parameter(self.variable(p, p.type), p.type, p.direction or "in")
+            for p in declaration.parameters
+        ]
+        self.locals.update(p.name for p in parameters)
+        name = self._program.code_names.unique(declaration.name)
+        return ir.Function(name, parameters, declaration.result_type, self.block(declaration.body))
+
+
+class BlockLowerer(TableLowerer):
+    """One instance of a control or parser."""
+
+    def __init__(
+        self,
+        program: ProgramLowerer,
+        declaration: syntax.Control | syntax.Parser,
+        path: str,
+        values: Mapping[int, object],
+    ) -> None:
+        super().__init__(program.use_type)
+        self._program = program
+        self._declaration = declaration
+        self._path = path
+        self.values.update(values)
+        self._result = ir.Block("", path, declaration, [])
+        self._instances: dict[int, ir.Block] = {}
+        self._tables: dict[int, ir.Table] = {}
+        self._actions: dict[int, ir.Action] = {}
+        self._calls_exit = False
+
+    def run(self) -> ir.Block:
+        block = self._result
+        block.name = self._program.code_names.unique(self._path)
+        self.namespace.unique(block.name)  # a member may not be named like its class
+        for parameter in self._declaration.parameters:
+            direction = parameter.direction or ("ref" if isinstance(parameter.type, t.ExternType) else "in")
+            block.parameters.append(
+                ir.Parameter(self.variable(parameter, parameter.type), parameter.type, direction)
+            )
+        for local in self._declaration.locals:
+            self._local(local)
+        if isinstance(self._declaration, syntax.Parser):
+            block.states = [self._state(s) for s in self._declaration.states]
+        else:
+            self._inside_apply = True
+            body = self.block(self._declaration.body)
+            block.body = ir.Group((*self._starts(), body))
+        block.actions = list(self._actions.values())
+        block.tables = list(self._tables.values())
+        block.exits = ir.exits(block.body)
+        return block
+
+    # --- local declarations
+
+    def _local(self, local: syntax.Declaration) -> None:
+        if isinstance(local, syntax.Instantiation):
+            self._instance(local)
+        elif isinstance(local, syntax.Variable):
+            initial = self.initial(local)
+            name = self.variable(local, local.type)
+            self._result.members.append(ir.Declare(name, local.type, initial))
+        elif isinstance(local, syntax.Table):
+            self._tables[id(local)] = self.table(local)
+
+    def _starts(self) -> list[ir.Stmt]:
+        """Initial values of the block's variables, which every run gives them anew."""
+        return [
+            ir.Assign(ir.Var(m.type, m.name), m.value)
+            for m in self._result.members
+            if m.value is not None and not (isinstance(m.value, ir.Const) and m.value.value is None)
+        ]
+
+    def _instance(self, local: syntax.Instantiation) -> None:
+        full_name = control_plane_name(local, self._path)
+        if isinstance(local.type, t.BlockType):
+            values = {}
+            for parameter in local.type.declaration.constructor_parameters:
+                values[id(parameter)] = self._constructor_argument(local.bound[parameter.name])
+            self._instances[id(local)] = self._program.block(local.type.declaration, full_name, values)
+            return
+        assert isinstance(local.type, t.ExternType)
+        made = self._extern_instance(local, local.type, full_name)
+        self._program.objects.append(made)
+        self.values[id(local)] = made
+
+    def _constructor_argument(self, value: syntax.Expression | None) -> object:
+        assert value is not None
+        if isinstance(value, syntax.Name) and isinstance(value.type, t.ExternType | t.BlockType):
+            return self.values.get(id(value.declaration))
+        return self.expression(value)
+
+    def _extern_instance(self, local: syntax.Instantiation, type_: t.ExternType, full_name: str) -> ir.Object:
+        member = self._program.members.unique(full_name)
+        if type_.name == "register":
+            element = type_.arguments[0]
+            if not isinstance(t.strip(element), t.BitType):
+                raise CompileError(f"a register holds bits, not {element}", local.at)
+            return ir.Register(member, full_name, local, element, self._size(local))
+        if type_.name == "counter":
+            return ir.Counter(member, full_name, local, self._size(local), self._unit(local))
+        if type_.name == "direct_counter":
+            return ir.DirectCounter(member, full_name, local, self._unit(local))
+        raise CompileError(f"extern {type_.name} is not supported", local.ref.at)
+
+    def _size(self, local: syntax.Instantiation) -> int:
+        value = local.bound["size"]
+        assert value is not None
+        size = self.number(value, "the size")
+        if size > 1 << 31:
+            raise CompileError(f"size {size} is too large", value.at)
+        return size
+
+    def _unit(self, local: syntax.Instantiation) -> str:
+        value = local.bound["type"]
+        assert value is not None
+        assert isinstance(value.type, t.EnumType)
+        assert isinstance(value.value, int)
+        return list(value.type.members)[value.value]
+
+    # --- what calls refer to
+
+    def action_of(self, declaration: syntax.Action) -> ir.Action:
+        action = self._actions.get(id(declaration))
+        if action is None:
+            inside, self._inside_apply = self._inside_apply, False
+            action = self._action(declaration)
+            self._inside_apply = inside
+            self._actions[id(declaration)] = action
+        if self._inside_apply:
+            action.in_p4info = True
+        return action
+
+    def _action(self, declaration: syntax.Action) -> ir.Action:
+        outer = self.locals
+        parameters = [
+            ir.Parameter(self.variable(p, p.type), p.type, p.direction or "in")
+            for p in declaration.parameters
+        ]
+        self.locals = {p.name for p in parameters}
+        body = self.block(declaration.body)
+        self.locals = outer
+        own = any(local is declaration for local in self._declaration.locals)
+        full_name = control_plane_name(declaration, self._path if own else "")
+        return ir.Action(
+            self.namespace.unique(declaration.name), full_name, declaration, parameters, body, ir.exits(body)
+        )
+
+    def function_of(self, declaration: syntax.Function) -> ir.Function:
+        return self._program.function(declaration)
+
+    def table_of(self, declaration: syntax.Table) -> ir.Table:
+        return self._tables[id(declaration)]
+
+    def block_of(self, target: targets.BlockTarget) -> ir.Block:
+        if target.instance is None:
+            # `C.apply(...)`: an instance of its own, named like its type.
+            declaration = target.block.declaration
+            return self._program.block(declaration, f"{self._path}.{declaration.name}", {})
+        assert isinstance(target.instance, syntax.Name)
+        declared = id(target.instance.declaration)
+        block = self._instances.get(declared, self.values.get(declared))
+        if not isinstance(block, ir.Block):
+            raise CompileError(f"instance `{target.instance.name}` is not known here", target.instance.at)
+        return block
+
+    def note_extern_function(self) -> None:
+        if isinstance(self._declaration, syntax.Control):
+            self._program.calls_extern_functions = True
+
+    def new_table_member(self, full_name: str) -> str:
+        return self._program.members.unique(full_name)
+
+    def table_name(self, declaration: syntax.Table) -> str:
+        return control_plane_name(declaration, self._path)
+
+    def add_table(self, table: ir.Table) -> None:
+        self._program.objects.append(table)
+
+    def _no_action(self, d: syntax.Table) -> syntax.Action:
+        for declaration in self._program.program.declarations:
+            if isinstance(declaration, syntax.Action) and declaration.name == "NoAction":
+                return declaration
+        raise CompileError(f"table {d.name} has no default action, and there is no NoAction", d.at)
+
+    # --- parser states
+
+    def _state(self, state: syntax.State) -> ir.State:
+        body = list(self.statements(state.body))
+        name = f"state_{spell(state.name)}"
+        if state.transition is None:
+            return ir.State(name, tuple(body), (), (ir.Case((), "reject"),))
+        if isinstance(state.transition, str):
+            return ir.State(name, tuple(body), (), (ir.Case((), _label(state.transition)),))
+        subjects = tuple(self.expression(s) for s in state.transition.subjects)
+        cases = tuple(
+            ir.Case(tuple(self._match(k) for k in c.keys), _label(c.state)) for c in state.transition.cases
+        )
+        body.extend(self.pending)
+        self.pending = []
+        return ir.State(name, tuple(body), subjects, cases)
+
+    def _match(self, key: syntax.Expression) -> ir.Match | None:
+        if isinstance(key, syntax.Anything | syntax.DefaultValue):
+            return None
+        if isinstance(key, syntax.Mask):
+            return ir.Match("mask", (self.expression(key.left), self.expression(key.mask)))
+        if isinstance(key, syntax.Range):
+            return ir.Match("range", (self.expression(key.low), self.expression(key.high)))
+        return ir.Match("value", (self.expression(key),))
+
+
+def _label(state: str) -> str:
+    return state if state in ("accept", "reject") else f"state_{spell(state)}"

@@ -1,0 +1,267 @@
+"""P4Info of a lowered program, with the ids and aliases that p4c gives.
+
+Id: the resource's type in the high byte, below it 24 bits of Jenkins' one-at-a-time hash of the full name, counted up
+past ids that are taken, names in alphabetical order (P4Runtime specification, section 6.3; the hash is p4c's choice:
+control-plane/p4RuntimeSymbolTable.cpp). Alias: the shortest suffix of the full name that no other name has.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from p4.config.v1 import p4info_pb2 as pb
+from p4.config.v1 import p4types_pb2
+
+from inagg_switch.compiler import ir, syntax
+from inagg_switch.compiler import types as t
+from inagg_switch.errors import CompileError
+
+PREFIXES = {"action": 0x01, "table": 0x02, "counter": 0x12, "direct_counter": 0x13, "register": 0x16}
+_UNITS = {
+    "packets": pb.CounterSpec.PACKETS,
+    "bytes": pb.CounterSpec.BYTES,
+    "packets_and_bytes": pb.CounterSpec.BOTH,
+}
+_MATCH_TYPES = {
+    "exact": pb.MatchField.EXACT,
+    "lpm": pb.MatchField.LPM,
+    "ternary": pb.MatchField.TERNARY,
+    "range": pb.MatchField.RANGE,
+    "optional": pb.MatchField.OPTIONAL,
+}
+# Annotations that P4Info shows in fields of its own, or that mean nothing to the control plane.
+_HIDDEN = frozenset(["name", "id", "brief", "description", "hidden"])
+
+Ids = dict[tuple[str, str], int]
+
+
+def assign_ids(program: ir.Program) -> Ids:
+    """(kind, full name) to id, of everything that P4Info lists."""
+    taken: set[int] = set()
+    ids: Ids = {}
+    symbols = _symbols(program)
+    for key, declaration in symbols.items():
+        fixed = _fixed_id(declaration, key[0])
+        if fixed is None:
+            continue
+        if fixed in taken:
+            raise CompileError(f"@id of {key[1]} is taken", declaration.at)
+        taken.add(fixed)
+        ids[key] = fixed
+    for kind, name in sorted(symbols, key=lambda k: (PREFIXES[k[0]], k[1].encode())):
+        if (kind, name) in ids:
+            continue
+        number = one_at_a_time(name.encode())
+        while (identity := PREFIXES[kind] << 24 | number & 0xFFFFFF) in taken:
+            number += 1
+        taken.add(identity)
+        ids[kind, name] = identity
+    return ids
+
+
+def one_at_a_time(data: bytes) -> int:
+    """Bob Jenkins' hash, 32 bits."""
+    value = 0
+    for byte in data:
+        value = (value + byte) & 0xFFFFFFFF
+        value = (value + (value << 10)) & 0xFFFFFFFF
+        value ^= value >> 6
+    value = (value + (value << 3)) & 0xFFFFFFFF
+    value ^= value >> 11
+    return (value + (value << 15)) & 0xFFFFFFFF
+
+
+def p4info(program: ir.Program, ids: Mapping[tuple[str, str], int]) -> pb.P4Info:
+    """The P4Info message."""
+    return _Writer(program, ids).run()
+
+
+def _actions(program: ir.Program) -> Iterable[ir.Action]:
+    seen: set[str] = set()
+    for block in program.blocks:
+        for action in block.actions:
+            if action.in_p4info and action.full_name not in seen:
+                seen.add(action.full_name)
+                yield action
+
+
+def _symbols(program: ir.Program) -> dict[tuple[str, str], syntax.Declaration]:
+    kinds: dict[type, str] = {
+        ir.Table: "table",
+        ir.Counter: "counter",
+        ir.DirectCounter: "direct_counter",
+        ir.Register: "register",
+    }
+    symbols: dict[tuple[str, str], syntax.Declaration] = {
+        (kinds[type(o)], o.full_name): o.declaration for o in program.objects
+    }
+    symbols.update({("action", a.full_name): a.declaration for a in _actions(program)})
+    return symbols
+
+
+def _fixed_id(declaration: syntax.Declaration, kind: str) -> int | None:
+    annotation = declaration.annotation("id")
+    if annotation is None or not annotation.arguments:
+        return None
+    value = annotation.arguments[0]
+    if not isinstance(value, int) or value >> 24 not in (0, PREFIXES[kind]):
+        raise CompileError(f"@id of {declaration.name} is not an id of a {kind}", annotation.at)
+    return value | PREFIXES[kind] << 24
+
+
+class _Writer:
+    def __init__(self, program: ir.Program, ids: Mapping[tuple[str, str], int]) -> None:
+        self._program = program
+        self._ids = ids
+        self._info = pb.P4Info()
+        self._suffixes: dict[str, int] = {}
+        for name in {name for _, name in ids}:
+            for suffix in _suffixes(name):
+                self._suffixes[suffix] = self._suffixes.get(suffix, 0) + 1
+
+    def run(self) -> pb.P4Info:
+        self._info.pkg_info.arch = "v1model"
+        for made in self._program.objects:
+            if isinstance(made, ir.Table):
+                self._table(made)
+            elif isinstance(made, ir.Counter):
+                self._counter(made)
+            elif isinstance(made, ir.DirectCounter):
+                self._direct_counter(made)
+            elif isinstance(made, ir.Register):
+                self._register(made)
+        for action in _actions(self._program):
+            self._action(action)
+        if (
+            self._program.calls_extern_functions
+            or self._info.tables
+            or self._info.registers
+            or any(a.params for a in self._info.actions)
+        ):
+            self._info.type_info.SetInParent()  # p4c writes it, even empty, once it has looked at a type
+        return self._info
+
+    def _preamble(self, preamble: pb.Preamble, kind: str, name: str, declaration: syntax.Declaration) -> None:
+        preamble.id = self._ids[kind, name]
+        preamble.name = name
+        preamble.alias = next(s for s in _suffixes(name) if self._suffixes[s] == 1 or s == name)
+        preamble.annotations.extend(_annotations(declaration.annotations))
+        for annotation in declaration.annotations:
+            if annotation.structured:
+                _structured(preamble.structured_annotations.add(), annotation)
+
+    def _table(self, table: ir.Table) -> None:
+        message = self._info.tables.add()
+        self._preamble(message.preamble, "table", table.full_name, table.declaration)
+        for number, key in enumerate(table.keys, 1):
+            field = message.match_fields.add()
+            field.id, field.name, field.bitwidth = number, key.name, key.width
+            field.match_type = _MATCH_TYPES[key.kind]
+            field.annotations.extend(_annotations(key.annotations))
+            if isinstance(key.type, t.NewType):
+                field.type_name.name = key.type.name
+        for use in table.actions:
+            ref = message.action_refs.add()
+            ref.id = self._ids["action", use.action.full_name]
+            ref.annotations.extend(_annotations(use.annotations))
+            if not use.in_entries:
+                ref.scope = pb.ActionRef.DEFAULT_ONLY
+            elif not use.as_default:
+                ref.scope = pb.ActionRef.TABLE_ONLY
+        self._default(message, table)
+        if table.direct_counter is not None:
+            message.direct_resource_ids.append(self._ids["direct_counter", table.direct_counter.full_name])
+        message.size = table.size
+        message.is_const_table = table.const_entries
+        message.has_initial_entries = bool(table.entries)
+
+    def _default(self, message: pb.Table, table: ir.Table) -> None:
+        use = table.actions[table.default_action]
+        identity = self._ids["action", use.action.full_name]
+        if table.const_default:
+            message.const_default_action_id = identity
+        message.initial_default_action.action_id = identity
+        plain = [p for p in use.action.declaration.parameters if not p.direction]
+        for number, (parameter, value) in enumerate(zip(plain, table.default_arguments, strict=True), 1):
+            argument = message.initial_default_action.arguments.add()
+            argument.param_id = number
+            width = t.bit_width(parameter.type)
+            argument.value = value.to_bytes((width + 7) // 8, "big")
+
+    def _action(self, action: ir.Action) -> None:
+        message = self._info.actions.add()
+        self._preamble(message.preamble, "action", action.full_name, action.declaration)
+        plain = [p for p in action.declaration.parameters if not p.direction]
+        for number, parameter in enumerate(plain, 1):
+            param = message.params.add()
+            param.id, param.name, param.bitwidth = number, _own_name(parameter), t.bit_width(parameter.type)
+            param.annotations.extend(_annotations(parameter.annotations))
+            if isinstance(parameter.type, t.NewType):
+                param.type_name.name = parameter.type.name
+
+    def _counter(self, counter: ir.Counter) -> None:
+        message = self._info.counters.add()
+        self._preamble(message.preamble, "counter", counter.full_name, counter.declaration)
+        message.spec.unit = _UNITS[counter.unit]
+        message.size = counter.size
+
+    def _direct_counter(self, counter: ir.DirectCounter) -> None:
+        if counter.table is None:
+            raise CompileError(
+                f"direct counter `{counter.declaration.name}` belongs to no table", counter.declaration.at
+            )
+        message = self._info.direct_counters.add()
+        self._preamble(message.preamble, "direct_counter", counter.full_name, counter.declaration)
+        message.spec.unit = _UNITS[counter.unit]
+        message.direct_table_id = self._ids["table", counter.table.full_name]
+
+    def _register(self, register: ir.Register) -> None:
+        message = self._info.registers.add()
+        self._preamble(message.preamble, "register", register.full_name, register.declaration)
+        bits = t.strip(register.type)
+        assert isinstance(bits, t.BitType)
+        if bits.signed:
+            message.type_spec.bitstring.int.bitwidth = bits.width
+        else:
+            message.type_spec.bitstring.bit.bitwidth = bits.width
+        message.size = register.size
+
+
+def _suffixes(name: str) -> list[str]:
+    """Shortest first."""
+    parts = name.split(".")
+    return [".".join(parts[i:]) for i in range(len(parts) - 1, -1, -1)]
+
+
+def _own_name(parameter: syntax.Parameter) -> str:
+    annotation = parameter.annotation("name")
+    return str(annotation.arguments[0]) if annotation is not None and annotation.arguments else parameter.name
+
+
+def _annotations(annotations: Iterable[syntax.Annotation]) -> list[str]:
+    shown = []
+    for a in annotations:
+        if a.name not in _HIDDEN and not a.structured:
+            shown.append(f"@{a.name}({a.raw})" if a.raw else f"@{a.name}")
+    return shown
+
+
+def _structured(message: p4types_pb2.StructuredAnnotation, annotation: syntax.Annotation) -> None:
+    """`@name[key=value, ...]` or `@name[value, ...]` of numbers, strings and booleans."""
+    message.name = annotation.name
+    rest = list(annotation.arguments)
+    while rest:
+        key = None
+        if rest[1:2] == ["="]:
+            key, _, *rest = rest
+        value = rest.pop(0)
+        if key is not None:
+            pair = message.kv_pair_list.kv_pairs.add()
+            pair.key = key
+            target = pair.value
+        else:
+            target = message.expression_list.expressions.add()
+        if value in ("true", "false"):
+            target.bool_value = value == "true"
+        elif isinstance(value, int):
+            target.int64_value = value
+        else:
+            target.string_value = value

@@ -1,0 +1,227 @@
+"""Types of P4 expressions. Structural types compare by value, declared ones (struct, enum...) by identity."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class Type:
+    """Base of all types; str() is how a message names it."""
+
+
+@dataclass(frozen=True)
+class BitType(Type):
+    """bit<width> or int<width>."""
+
+    width: int
+    signed: bool = False
+
+    def __str__(self) -> str:
+        return f"{'int' if self.signed else 'bit'}<{self.width}>"
+
+
+@dataclass(frozen=True)
+class VarbitType(Type):
+    width: int
+
+    def __str__(self) -> str:
+        return f"varbit<{self.width}>"
+
+
+@dataclass(frozen=True)
+class SimpleType(Type):
+    """bool, int (of any size, compile time only), string, error, void, match_kind, and `_` (still unknown)."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+BOOL = SimpleType("bool")
+INTEGER = SimpleType("int")
+STRING = SimpleType("string")
+ERROR = SimpleType("error")
+VOID = SimpleType("void")
+MATCH_KIND = SimpleType("match_kind")
+ANYTHING = SimpleType("_")
+
+
+@dataclass(eq=False)
+class EnumType(Type):
+    """`base` is None for an enum without values; members map to their value, or their place in the list."""
+
+    name: str
+    base: BitType | None
+    members: Mapping[str, int]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(eq=False)
+class StructType(Type):
+    """struct, header or header_union (`kind`); fields in order. `owner` is that of its type variables."""
+
+    kind: str
+    name: str
+    fields: dict[str, Type]
+    declaration: Any = None
+    owner: int = 0
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class StackType(Type):
+    element: Type
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.element}[{self.size}]"
+
+
+@dataclass(frozen=True)
+class TupleType(Type):
+    """A tuple, or the type of a list expression (`exact` False: it may become a struct)."""
+
+    elements: tuple[Type, ...]
+    exact: bool = True
+
+    def __str__(self) -> str:
+        return f"tuple<{', '.join(map(str, self.elements))}>"
+
+
+@dataclass(frozen=True)
+class RecordType(Type):
+    """The type of `{ a = 1, b = 2 }` before it becomes a struct."""
+
+    fields: tuple[tuple[str, Type], ...]
+
+    def __str__(self) -> str:
+        return "{ " + ", ".join(f"{name} = {type_}" for name, type_ in self.fields) + " }"
+
+
+@dataclass(frozen=True)
+class SetType(Type):
+    element: Type
+
+    def __str__(self) -> str:
+        return f"set<{self.element}>"
+
+
+@dataclass(eq=False)
+class NewType(Type):
+    """`type base name;`"""
+
+    name: str
+    base: Type
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class TypeVariable(Type):
+    name: str
+    owner: int = field(default=0)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class ExternType(Type):
+    """An extern object's type; `declaration` is its ExternDeclaration."""
+
+    name: str
+    declaration: Any
+    arguments: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name + (f"<{', '.join(map(str, self.arguments))}>" if self.arguments else "")
+
+
+@dataclass(frozen=True)
+class BlockType(Type):
+    """A parser, control or package type, or the type of an instance of one."""
+
+    name: str
+    declaration: Any
+    arguments: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name + (f"<{', '.join(map(str, self.arguments))}>" if self.arguments else "")
+
+
+@dataclass(frozen=True)
+class CallableType(Type):
+    """What a function, action, method or table name stands for: it can be called or applied, not stored."""
+
+    what: str
+
+    def __str__(self) -> str:
+        return self.what
+
+
+@dataclass(frozen=True)
+class ApplyResultType(Type):
+    """What `t.apply()` gives: hit, miss and action_run."""
+
+    table: Any
+
+    def __str__(self) -> str:
+        return f"apply result of table {self.table.name}"
+
+
+@dataclass(frozen=True)
+class ActionListType(Type):
+    """The type of `t.apply().action_run`."""
+
+    table: Any
+
+    def __str__(self) -> str:
+        return f"action list of table {self.table.name}"
+
+
+def strip(type_: Type) -> Type:
+    """The type that holds the bits: looks through `type` declarations and serialisable enums."""
+    while True:
+        base = type_.base if isinstance(type_, NewType | EnumType) else None
+        if base is None:
+            return type_
+        type_ = base
+
+
+def is_header(type_: Type) -> bool:
+    """True of a header (not of a union)."""
+    return isinstance(type_, StructType) and type_.kind == "header"
+
+
+def is_union(type_: Type) -> bool:
+    """True of a header union."""
+    return isinstance(type_, StructType) and type_.kind == "header_union"
+
+
+def bit_width(type_: Type) -> int:
+    """Bits in a value of a fixed-size type; varbit counts 0, an enum without values and an error 32 (as in BMv2).
+
+    Raises TypeError for a type that has no width.
+    """
+    type_ = strip(type_)
+    if isinstance(type_, BitType):
+        return type_.width
+    if type_ == BOOL:
+        return 1
+    if type_ == ERROR or isinstance(type_, EnumType):
+        return 32
+    if isinstance(type_, VarbitType):
+        return 0
+    if isinstance(type_, StructType):
+        return sum(bit_width(f) for f in type_.fields.values())
+    if isinstance(type_, TupleType):
+        return sum(bit_width(f) for f in type_.elements)
+    if isinstance(type_, StackType):
+        return type_.size * bit_width(type_.element)
+    raise TypeError(f"{type_} has no width")

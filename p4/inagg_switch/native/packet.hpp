@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A packet on its way in (packet_in) and out (packet_out), and header stacks.
+#ifndef INAGG_SWITCH_PACKET_HPP
+#define INAGG_SWITCH_PACKET_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "program.h"
+
+namespace isw {
+
+// Values of `error`, in the order of core.p4: these come first in every program.
+enum CoreError : std::uint32_t {
+    kNoError,
+    kPacketTooShort,
+    kNoMatch,
+    kStackOutOfBounds,
+    kHeaderTooShort,
+    kParserTimeout,
+    kParserInvalidArgument,
+};
+
+template <class T, unsigned N>
+struct Stack {
+    T items[N];
+    std::uint32_t next;  // elements extracted so far
+
+    // An index outside the stack reads, and writes, a header that belongs to nobody.
+    T& at(std::uint64_t index) { return index < N ? items[index] : nobodys(); }
+    const T& at(std::uint64_t index) const { return index < N ? items[index] : nobodys(); }
+    const T& last() const { return at(std::uint64_t{next} - 1); }
+    T& last() { return at(std::uint64_t{next} - 1); }
+    std::uint32_t last_index() const { return next - 1; }
+
+    void push_front(unsigned count) {
+        for (unsigned i = N; i-- > 0;) items[i] = i >= count ? items[i - count] : T{};
+        next = next + count < N ? next + count : N;
+    }
+    void pop_front(unsigned count) {
+        for (unsigned i = 0; i < N; ++i) items[i] = i + count < N ? items[i + count] : T{};
+        next = next > count ? next - count : 0;
+    }
+    bool operator==(const Stack& other) const {
+        for (unsigned i = 0; i < N; ++i) {
+            if (!(items[i] == other.items[i])) return false;
+        }
+        return true;
+    }
+
+    static T& nobodys() {
+        static thread_local T spare;
+        spare = T{};
+        return spare;
+    }
+};
+
+class PacketIn {
+  public:
+    std::uint32_t error = kNoError;
+
+    void start(const std::uint8_t* frame, std::size_t length) {
+        data_ = frame;
+        length_ = length;
+        cursor_ = 0;
+        error = kNoError;
+    }
+    const std::uint8_t* rest() const { return data_ + cursor_; }
+    std::size_t rest_length() const { return length_ - cursor_; }
+    std::uint32_t length() const { return static_cast<std::uint32_t>(length_); }
+
+    bool fail(std::uint32_t why) {
+        error = why;
+        return false;
+    }
+    // The header stays as it was, and the cursor too, when the packet is too short.
+    template <class T>
+    bool extract(T& header) {
+        if (rest_length() < T::bytes) return fail(kPacketTooShort);
+        header.load(rest());
+        header.valid = true;
+        cursor_ += T::bytes;
+        return true;
+    }
+    template <class T, unsigned N>
+    bool extract_next(Stack<T, N>& stack) {
+        if (stack.next >= N) return fail(kStackOutOfBounds);
+        if (!extract(stack.items[stack.next])) return false;
+        ++stack.next;
+        return true;
+    }
+    bool skip(std::uint64_t bits) {
+        if (bits % 8 != 0) return fail(kParserInvalidArgument);
+        if (rest_length() < bits / 8) return fail(kPacketTooShort);
+        cursor_ += static_cast<std::size_t>(bits / 8);
+        return true;
+    }
+    bool has(std::size_t bits) { return rest_length() * 8 >= bits || fail(kPacketTooShort); }
+
+  private:
+    const std::uint8_t* data_ = nullptr;
+    std::size_t length_ = 0;
+    std::size_t cursor_ = 0;
+};
+
+class PacketOut {
+  public:
+    void start() { length_ = 0; }
+    template <class T>
+    void emit(const T& header) {
+        if (!header.valid || length_ + T::bytes > sizeof buffer_) return;
+        header.store(buffer_ + length_);
+        length_ += T::bytes;
+    }
+    // What the parser did not read follows the headers.
+    void append(const std::uint8_t* p, std::size_t n) {
+        if (n > sizeof buffer_ - length_) n = sizeof buffer_ - length_;
+        std::memcpy(buffer_ + length_, p, n);
+        length_ += n;
+    }
+    const std::uint8_t* data() const { return buffer_; }
+    std::size_t length() const { return length_; }
+
+  private:
+    std::size_t length_ = 0;
+    std::uint8_t buffer_[2 * ISW_MAX_FRAME];
+};
+
+}  // namespace isw
+
+#endif  // INAGG_SWITCH_PACKET_HPP

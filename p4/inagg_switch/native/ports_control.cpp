@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ports_control.hpp"
+
+namespace inagg::ports {
+namespace {
+
+const uint8_t* data_of(const std::string& bytes) { return reinterpret_cast<const uint8_t*>(bytes.data()); }
+
+const uint8_t* data_of(const std::optional<std::string>& bytes) { return bytes ? data_of(*bytes) : nullptr; }
+
+std::vector<isw_match> key_of(const std::vector<Match>& match) {
+    std::vector<isw_match> key;
+    key.reserve(match.size());
+    for (const Match& field : match) {
+        key.push_back({data_of(field.value), data_of(field.mask_or_high), field.prefix_length});
+    }
+    return key;
+}
+
+std::optional<std::string> copy(const uint8_t* bytes, size_t length) {
+    if (bytes == nullptr) return std::nullopt;
+    return std::string(reinterpret_cast<const char*>(bytes), length);
+}
+
+struct Collector {
+    const std::vector<size_t>* field_bytes;
+    std::vector<Entry>* entries;
+
+    static void visit(void* self, const isw_entry* entry) {
+        const auto& collector = *static_cast<Collector*>(self);
+        Entry& out = collector.entries->emplace_back();
+        for (size_t i = 0; entry->match != nullptr && i < collector.field_bytes->size(); ++i) {
+            const isw_match& field = entry->match[i];
+            const size_t length = (*collector.field_bytes)[i];
+            out.match.push_back(
+                {copy(field.value, length), copy(field.mask_or_high, length), field.prefix_length});
+        }
+        out.priority = entry->priority;
+        out.action = entry->action;
+        if (entry->params_length > 0) out.params = *copy(entry->params, entry->params_length);
+        out.packets = entry->packets;
+        out.bytes = entry->bytes;
+        out.is_const = entry->is_const != 0;
+    }
+};
+
+}  // namespace
+
+int Control::table_insert(uint32_t table, const std::vector<Match>& match, int32_t priority, uint32_t action,
+                          const std::string& params) {
+    const auto key = key_of(match);
+    const std::lock_guard guard(*this);
+    return api_->table_insert(handle_, table, key.data(), priority, action, data_of(params), params.size());
+}
+
+int Control::table_modify(uint32_t table, const std::vector<Match>& match, int32_t priority, uint32_t action,
+                          const std::string& params) {
+    const auto key = key_of(match);
+    const std::lock_guard guard(*this);
+    return api_->table_modify(handle_, table, key.data(), priority, action, data_of(params), params.size());
+}
+
+int Control::table_delete(uint32_t table, const std::vector<Match>& match, int32_t priority) {
+    const auto key = key_of(match);
+    const std::lock_guard guard(*this);
+    return api_->table_delete(handle_, table, key.data(), priority);
+}
+
+int Control::table_set_default(uint32_t table, uint32_t action, const std::string& params) {
+    const std::lock_guard guard(*this);
+    return api_->table_set_default(handle_, table, action, data_of(params), params.size());
+}
+
+int Control::table_entries(uint32_t table, const std::vector<size_t>& field_bytes,
+                           std::vector<Entry>& entries) {
+    Collector collector{&field_bytes, &entries};
+    const std::lock_guard guard(*this);
+    return api_->table_entries(handle_, table, &Collector::visit, &collector);
+}
+
+int Control::table_default(uint32_t table, std::vector<Entry>& entries) {
+    const std::vector<size_t> no_fields;
+    Collector collector{&no_fields, &entries};
+    const std::lock_guard guard(*this);
+    return api_->table_default(handle_, table, &Collector::visit, &collector);
+}
+
+int Control::multicast_set(uint32_t group, const std::vector<std::pair<uint32_t, uint32_t>>& replicas) {
+    std::vector<isw_replica> list;
+    for (const auto& [port, rid] : replicas) list.push_back({port, rid});
+    const std::lock_guard guard(*this);
+    return api_->multicast_set(handle_, group, list.data(), list.size());
+}
+
+int Control::counter_read(uint32_t counter, uint64_t first, uint64_t count, std::vector<Count>& values) {
+    values.resize(count);
+    const std::lock_guard guard(*this);
+    for (uint64_t i = 0; i < count; ++i) {
+        const int result =
+            api_->counter_read(handle_, counter, first + i, &values[i].packets, &values[i].bytes);
+        if (result != 0) return result;
+    }
+    return 0;
+}
+
+int Control::counter_write(uint32_t counter, uint64_t first, uint64_t count, Count value) {
+    const std::lock_guard guard(*this);
+    for (uint64_t i = 0; i < count; ++i) {
+        const int result = api_->counter_write(handle_, counter, first + i, value.packets, value.bytes);
+        if (result != 0) return result;
+    }
+    return 0;
+}
+
+int Control::direct_counter_read(uint32_t table, const std::vector<Match>& match, int32_t priority,
+                                 Count& value) {
+    const auto key = key_of(match);
+    const std::lock_guard guard(*this);
+    return api_->direct_counter_read(handle_, table, key.data(), priority, &value.packets, &value.bytes);
+}
+
+int Control::direct_counter_write(uint32_t table, const std::vector<Match>& match, int32_t priority,
+                                  Count value) {
+    const auto key = key_of(match);
+    const std::lock_guard guard(*this);
+    return api_->direct_counter_write(handle_, table, key.data(), priority, value.packets, value.bytes);
+}
+
+int Control::register_read(uint32_t reg, uint64_t first, uint64_t count, size_t value_bytes,
+                           std::vector<std::string>& values) {
+    values.assign(count, std::string(value_bytes, '\0'));
+    const std::lock_guard guard(*this);
+    for (uint64_t i = 0; i < count; ++i) {
+        const int result =
+            api_->register_read(handle_, reg, first + i, reinterpret_cast<uint8_t*>(values[i].data()));
+        if (result != 0) return result;
+    }
+    return 0;
+}
+
+int Control::register_write(uint32_t reg, uint64_t first, uint64_t count, const std::string& value) {
+    const std::lock_guard guard(*this);
+    for (uint64_t i = 0; i < count; ++i) {
+        const int result = api_->register_write(handle_, reg, first + i, data_of(value));
+        if (result != 0) return result;
+    }
+    return 0;
+}
+
+}  // namespace inagg::ports

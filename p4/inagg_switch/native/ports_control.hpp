@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The control side of a program, for Python: each call takes the program's lock for as long as the program
+// itself works and not a moment longer, because the ports' thread waits meanwhile. Python code never runs
+// under the lock.
+#ifndef INAGG_SWITCH_PORTS_CONTROL_HPP
+#define INAGG_SWITCH_PORTS_CONTROL_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "program.h"
+
+namespace inagg::ports {
+
+struct Match {
+    std::optional<std::string> value;         // big-endian; nothing: don't care
+    std::optional<std::string> mask_or_high;  // ternary and range
+    uint32_t prefix_length = 0;               // lpm
+};
+
+struct Entry {
+    std::vector<Match> match;
+    int32_t priority;
+    uint32_t action;
+    std::string params;
+    uint64_t packets;
+    uint64_t bytes;
+    bool is_const;
+};
+
+struct Count {
+    uint64_t packets = 0;
+    uint64_t bytes = 0;
+};
+
+// Results are those of program.h: 0 or -errno.
+class Control {
+  public:
+    Control(const isw_api* api, void* handle) : api_(api), handle_(handle) {}
+
+    int table_insert(uint32_t table, const std::vector<Match>& match, int32_t priority, uint32_t action,
+                     const std::string& params);
+    int table_modify(uint32_t table, const std::vector<Match>& match, int32_t priority, uint32_t action,
+                     const std::string& params);
+    int table_delete(uint32_t table, const std::vector<Match>& match, int32_t priority);
+    int table_set_default(uint32_t table, uint32_t action, const std::string& params);
+
+    // `field_bytes`: bytes of each match field's value.
+    int table_entries(uint32_t table, const std::vector<size_t>& field_bytes, std::vector<Entry>& entries);
+    int table_default(uint32_t table, std::vector<Entry>& entries);
+
+    int multicast_set(uint32_t group, const std::vector<std::pair<uint32_t, uint32_t>>& replicas);
+
+    // Indices first to first + count - 1.
+    int counter_read(uint32_t counter, uint64_t first, uint64_t count, std::vector<Count>& values);
+    int counter_write(uint32_t counter, uint64_t first, uint64_t count, Count value);
+    int direct_counter_read(uint32_t table, const std::vector<Match>& match, int32_t priority, Count& value);
+    int direct_counter_write(uint32_t table, const std::vector<Match>& match, int32_t priority, Count value);
+    int register_read(uint32_t reg, uint64_t first, uint64_t count, size_t value_bytes,
+                      std::vector<std::string>& values);
+    int register_write(uint32_t reg, uint64_t first, uint64_t count, const std::string& value);
+
+  private:
+    // What std::lock_guard needs of a mutex.
+    void lock() { api_->lock(handle_); }
+    void unlock() { api_->unlock(handle_); }
+    friend class std::lock_guard<Control>;
+
+    const isw_api* api_;
+    void* handle_;
+};
+
+}  // namespace inagg::ports
+
+#endif  // INAGG_SWITCH_PORTS_CONTROL_HPP

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Life cycle, the loop, and the way of a frame. Interfaces that come and go: ports_links.cpp.
+#include "ports_switch.hpp"
+
+#include <net/ethernet.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+
+#include "ports_links.hpp"
+
+namespace inagg::ports {
+namespace {
+
+// epoll tokens: a port's index, or one of these.
+constexpr uint64_t kWakeToken = ~uint64_t{0};
+constexpr uint64_t kLinksToken = ~uint64_t{1};
+constexpr size_t kEpollEvents = 64;
+constexpr size_t kSendBatch = 128;
+// A VLAN tag is not part of what an MTU limits; two of them are the most that is seen in practice.
+constexpr size_t kFrameOverhead = ETH_HLEN + 8;
+
+void watch_fd(int epoll, int fd, uint64_t token) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = token;
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
+        throw std::system_error(errno, std::generic_category(), "epoll_ctl");
+    }
+}
+
+}  // namespace
+
+Switch::Switch(const std::vector<std::pair<uint32_t, std::string>>& ports, const Options& options)
+    : options_(options) {
+    for (const auto& [id, interface] : ports) {
+        const std::string name = std::to_string(id) + "@" + interface;
+        if (id == 0 || id > kMaxPort) throw std::invalid_argument("port " + name + ": ids are 1 to 510");
+        if (by_id_[id] != nullptr) throw std::invalid_argument("port " + name + ": the id is given twice");
+        for (const auto& other : ports_) {
+            if (other->interface == interface) {
+                throw std::invalid_argument("port " + name + ": the interface is port " +
+                                            std::to_string(other->id) + " already");
+            }
+        }
+        ports_.push_back(std::make_unique<Port>(id, interface, ports_.size(), options_));
+        by_id_[id] = ports_.back().get();
+    }
+    epoll_ = epoll_create1(EPOLL_CLOEXEC);
+    wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    links_ = open_link_monitor();
+    try {
+        if (epoll_ < 0 || wake_ < 0) throw std::system_error(errno, std::generic_category(), "epoll");
+        watch_fd(epoll_, wake_, kWakeToken);
+        watch_fd(epoll_, links_, kLinksToken);
+        for (auto& port : ports_) {
+            try {
+                attach(*port);
+            } catch (const std::system_error& error) {
+                throw std::system_error(error.code(),
+                                        "port " + std::to_string(port->id) + "@" + port->interface);
+            }
+        }
+    } catch (...) {
+        stop();
+        throw;
+    }
+}
+
+Switch::~Switch() { stop(); }
+
+void Switch::start() {
+    if (thread_.joinable()) return;
+    thread_ = std::thread([this] { run(); });
+    pthread_setname_np(thread_.native_handle(), "inagg-ports");
+}
+
+void Switch::stop() {
+    stopping_ = true;
+    if (thread_.joinable()) {
+        const uint64_t one = 1;
+        [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+        thread_.join();
+    }
+    {
+        const std::lock_guard guard(sockets_mutex_);
+        for (auto& port : ports_) {
+            take_overflows(*port);
+            port->socket.close();
+        }
+    }
+    for (int* fd : {&epoll_, &wake_, &links_}) {
+        if (*fd >= 0) ::close(*fd);
+        *fd = -1;
+    }
+    events_.close();
+}
+
+void Switch::set_program(Program program) {
+    const std::lock_guard guard(program_mutex_);
+    program_ = program;
+}
+
+uint64_t Switch::now_us() const {
+    const auto elapsed = std::chrono::steady_clock::now() - started_;
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count());
+}
+
+void Switch::run() {
+    std::array<epoll_event, kEpollEvents> events;
+    while (!stopping_) {
+        const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), -1);
+        for (int i = 0; i < count && !stopping_; ++i) handle(events[i].data.u64, events[i].events);
+        // After the bursts of all ports, so that what they have for one port leaves in one call.
+        flush_dirty();
+    }
+}
+
+void Switch::handle(uint64_t token, uint32_t what) {
+    if (token == kWakeToken) return;
+    if (token == kLinksToken) {
+        drain_link_monitor(links_);
+        refresh_links();
+        return;
+    }
+    Port& port = *ports_[token];
+    if (!port.socket.is_open()) return;
+    if (what & EPOLLOUT) flush(port);
+    if (what & ~static_cast<uint32_t>(EPOLLOUT)) receive_burst(port);
+}
+
+void Switch::receive_burst(Port& port) {
+    const int count = port.socket.receive(batch_);
+    if (count > 0) process_burst(port, static_cast<size_t>(count));
+    // An error is how the kernel tells, once, that the interface went down or away; netlink tells as well,
+    // and refresh_link() decides.
+    if (count < 0) refresh_link(port);
+}
+
+void Switch::process_burst(Port& port, size_t count) {
+    const std::lock_guard guard(program_mutex_);
+    const bool loaded = program_.api != nullptr;
+    const uint64_t now = now_us();
+    if (loaded) program_.api->lock(program_.handle);
+    for (size_t i = 0; i < count; ++i) {
+        const ReceivedFrame frame = batch_.frame(i);
+        port.counters.rx_packets.add(1);
+        port.counters.rx_bytes.add(frame.wire_length);
+        if (!accept_frame(port, frame)) continue;
+        if (loaded) {
+            program_.api->process(program_.handle, port.id, frame.data, frame.length, now, &Switch::emit,
+                                  this);
+        } else {
+            port.counters.drop(Drop::kRxNoProgram).add(1);
+        }
+    }
+    if (loaded) program_.api->unlock(program_.handle);
+}
+
+bool Switch::accept_frame(Port& port, const ReceivedFrame& frame) {
+    const bool cut = frame.wire_length > ISW_MAX_FRAME;
+    const bool too_long = cut || frame.wire_length > port.link.mtu + kFrameOverhead;
+    if (!too_long && !frame.partial_checksum) return true;
+    port.counters.drop(too_long ? Drop::kRxLongerThanMtu : Drop::kRxPartialChecksum).add(1);
+    if (!port.offload_reported) {
+        port.offload_reported = true;
+        const std::string found = too_long
+                                      ? "a frame of " + std::to_string(frame.wire_length) +
+                                            " bytes, longer than the MTU of " + std::to_string(port.link.mtu)
+                                      : "a frame whose checksum is left to hardware";
+        report(port, true,
+               found +
+                   ": dropped, like all that follow. Switch offloads off at both ends of this link: "
+                   "ethtool -K INTERFACE tx off tso off gso off gro off");
+    }
+    return false;
+}
+
+void Switch::emit(void* self, uint32_t port, const uint8_t* frame, size_t length) {
+    static_cast<Switch*>(self)->enqueue(port, frame, length);
+}
+
+void Switch::enqueue(uint32_t id, const uint8_t* frame, size_t length) {
+    Port* port = id <= kMaxPort ? by_id_[id] : nullptr;
+    if (port == nullptr) {
+        unknown_port_.add(1);
+        return;
+    }
+    if (length < ETH_HLEN) {
+        port->counters.drop(Drop::kTxTooShort).add(1);
+        return;
+    }
+    if (!port->up.load(std::memory_order_relaxed)) {
+        port->counters.drop(Drop::kTxPortDown).add(1);
+        return;
+    }
+    if (!port->queue.push(frame, length)) {
+        // One burst can hold more for a port than its queue: only a port that the kernel refuses is really
+        // full.
+        if (!port->blocked) flush(*port);
+        if (!port->queue.push(frame, length)) {
+            port->counters.drop(Drop::kTxQueueFull).add(1);
+            return;
+        }
+    }
+    if (!port->dirty) {
+        port->dirty = true;
+        dirty_.push_back(port);
+    }
+}
+
+void Switch::flush_dirty() {
+    for (Port* port : dirty_) {
+        port->dirty = false;
+        if (!port->blocked) flush(*port);
+    }
+    dirty_.clear();
+}
+
+void Switch::flush(Port& port) {
+    std::array<iovec, kSendBatch> frames;
+    while (!port.queue.empty()) {
+        const size_t count = port.queue.peek(frames.data(), frames.size());
+        const int sent = port.socket.send(frames.data(), count);
+        if (sent > 0) {
+            uint64_t bytes = 0;
+            for (int i = 0; i < sent; ++i) bytes += frames[i].iov_len;
+            port.counters.tx_packets.add(static_cast<uint64_t>(sent));
+            port.counters.tx_bytes.add(bytes);
+            port.queue.pop(static_cast<size_t>(sent));
+        } else if (sent == -EAGAIN) {
+            watch(port, true);
+            return;
+        } else if (sent != -EINTR && !drop_refused(port, -sent)) {
+            return;
+        }
+    }
+    watch(port, false);
+}
+
+// The kernel refused the queue's first frame for good. False when the whole queue had to go.
+bool Switch::drop_refused(Port& port, int error) {
+    switch (error) {
+        case ENETDOWN:
+        case ENXIO:
+        case ENODEV:
+            abandon_queue(port, Drop::kTxPortDown);
+            return false;
+        case ENOBUFS:  // the qdisc, or the other end's backlog, has dropped it
+            port.counters.drop(Drop::kTxQdiscFull).add(1);
+            break;
+        case EMSGSIZE:
+            port.counters.drop(Drop::kTxLongerThanMtu).add(1);
+            break;
+        default:
+            port.counters.drop(Drop::kTxError).add(1);
+            if (!port.error_reported) {
+                port.error_reported = true;
+                report(port, true, std::string("a frame could not be sent: ") + std::strerror(error));
+            }
+    }
+    port.queue.pop(1);
+    return true;
+}
+
+void Switch::abandon_queue(Port& port, Drop reason) {
+    port.counters.drop(reason).add(port.queue.size());
+    port.queue.clear();
+    watch(port, false);
+}
+
+void Switch::watch(Port& port, bool for_output) {
+    if (port.blocked == for_output) return;
+    port.blocked = for_output;
+    if (!port.socket.is_open()) return;
+    epoll_event event{};
+    event.events = EPOLLIN | (for_output ? static_cast<uint32_t>(EPOLLOUT) : 0u);
+    event.data.u64 = port.token;
+    epoll_ctl(epoll_, EPOLL_CTL_MOD, port.socket.fd(), &event);
+}
+
+}  // namespace inagg::ports

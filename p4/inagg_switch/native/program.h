@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The C ABI of a compiled P4 program. The compiler emits one shared library a program; ports (C++) and
+// inagg_switch.program (ctypes) drive it through the function table that isw_program_v1() returns.
+//
+// Names are P4Info ids (0x02...... a table, 0x01...... an action, and so on): whoever holds the program's
+// P4Info can drive it, and nothing else has to be agreed on.
+//
+// Values are big-endian, (width + 7) / 8 bytes, bits above the width zero. A key is one isw_match a match
+// field, in P4Info order. Action parameters are the values in P4Info order, one after the other, nothing
+// between them.
+//
+// Results: 0, or -errno:
+//   -ENOENT  no such table, action, entry, group, counter, register or index
+//   -EEXIST  an equal entry is there
+//   -ENOSPC  the table is full (its `size`)
+//   -EINVAL  a value does not fit its width, a length is wrong, a priority is missing (> 0 is needed when the
+//   table
+//            has a ternary, range or optional field) or given where none belongs, or a match does not fit its
+//            kind
+//   -EPERM   the table has const entries, the default action is const, or the action may not be used there
+// A call that fails leaves the program's state as it was.
+//
+// Threads: one mutex a program. Hold it (lock/unlock) around every call below it, process() included;
+// process() does not take it, so that a port thread takes it once a batch. emit is called with it held.
+#ifndef INAGG_SWITCH_PROGRAM_H
+#define INAGG_SWITCH_PROGRAM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ISW_ABI_VERSION 1u
+
+// A packet leaves through `port`. `frame` is valid during the call only.
+typedef void (*isw_emit_fn)(void* ctx, uint32_t port, const uint8_t* frame, size_t length);
+
+// One field of a key, by its match kind; value NULL means "don't care" (lpm, ternary, range and optional
+// only):
+//   exact, optional  value
+//   lpm              value, prefix_length (bits below the prefix must be zero)
+//   ternary          value, mask_or_high = mask (value bits outside the mask must be zero)
+//   range            value = low, mask_or_high = high, both inclusive
+typedef struct isw_match {
+    const uint8_t* value;
+    const uint8_t* mask_or_high;
+    uint32_t prefix_length;
+} isw_match;
+
+typedef struct isw_replica {
+    uint32_t port;
+    uint32_t rid;
+} isw_replica;
+
+// One table entry, as table_entries() shows it. Pointers are valid during the call only.
+typedef struct isw_entry {
+    const isw_match* match;  // match_count fields; NULL for the default entry
+    size_t match_count;
+    int32_t priority;
+    uint32_t action;
+    const uint8_t* params;
+    size_t params_length;
+    uint64_t packets, bytes;  // direct counter; 0 where the table has none
+    int is_const;             // written in the program: cannot be changed
+} isw_entry;
+
+typedef void (*isw_entry_fn)(void* ctx, const isw_entry* entry);
+
+typedef struct isw_api {
+    uint32_t abi_version;  // ISW_ABI_VERSION
+
+    // A program with fresh state. `seed` starts its random number generator: equal seeds, equal runs.
+    // NULL when memory runs out.
+    void* (*create)(uint64_t seed);
+    void (*destroy)(void* program);
+
+    void (*lock)(void* program);
+    void (*unlock)(void* program);
+
+    // Runs one received frame through the pipeline; emit is called once for every frame that leaves.
+    // `now_us` is a monotonic time in microseconds; timestamps count from the first packet's.
+    // A port above 510 or a frame over ISW_MAX_FRAME bytes is dropped.
+    void (*process)(void* program, uint32_t port, const uint8_t* frame, size_t length, uint64_t now_us,
+                    isw_emit_fn emit, void* ctx);
+
+    int (*table_insert)(void* program, uint32_t table, const isw_match* match, int32_t priority,
+                        uint32_t action, const uint8_t* params, size_t params_length);
+    int (*table_modify)(void* program, uint32_t table, const isw_match* match, int32_t priority,
+                        uint32_t action, const uint8_t* params, size_t params_length);
+    int (*table_delete)(void* program, uint32_t table, const isw_match* match, int32_t priority);
+    // action 0 puts back the default action that the program declares; params are then ignored.
+    int (*table_set_default)(void* program, uint32_t table, uint32_t action, const uint8_t* params,
+                             size_t params_length);
+    // Every entry, in no particular order; the default entry is not among them.
+    int (*table_entries)(void* program, uint32_t table, isw_entry_fn visit, void* ctx);
+    int (*table_default)(void* program, uint32_t table, isw_entry_fn visit, void* ctx);
+
+    // Sets a group's replicas, in order; count 0 deletes the group (-ENOENT if it is not there). Group 0 does
+    // not exist (-EINVAL); a packet sent to a group that is not set is dropped.
+    int (*multicast_set)(void* program, uint32_t group, const isw_replica* replicas, size_t count);
+
+    // A counter that does not count packets (or bytes) reads 0 there.
+    int (*counter_read)(void* program, uint32_t counter, uint64_t index, uint64_t* packets, uint64_t* bytes);
+    int (*counter_write)(void* program, uint32_t counter, uint64_t index, uint64_t packets, uint64_t bytes);
+
+    int (*direct_counter_read)(void* program, uint32_t table, const isw_match* match, int32_t priority,
+                               uint64_t* packets, uint64_t* bytes);
+    int (*direct_counter_write)(void* program, uint32_t table, const isw_match* match, int32_t priority,
+                                uint64_t packets, uint64_t bytes);
+
+    int (*register_read)(void* program, uint32_t reg, uint64_t index, uint8_t* value);
+    int (*register_write)(void* program, uint32_t reg, uint64_t index, const uint8_t* value);
+} isw_api;
+
+// Longest frame accepted, bytes: a GSO frame's segment is never longer than the largest IP packet and its
+// header.
+#define ISW_MAX_FRAME 65600u
+
+// The one symbol that a compiled program exports.
+const isw_api* isw_program_v1(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // INAGG_SWITCH_PROGRAM_H

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Match-action tables. Keys are arrays of 64-bit limbs: every field takes (width + 63) / 64 of them, least
+// significant first. Tables with exact keys, and at most one lpm key, are looked up by hash; a table with a
+// ternary, range or optional key is scanned from the highest priority down.
+#ifndef INAGG_SWITCH_TABLE_HPP
+#define INAGG_SWITCH_TABLE_HPP
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "bits.hpp"
+#include "program.h"
+
+namespace isw {
+
+enum class MatchKind : std::uint8_t { exact, lpm, ternary, range, optional };
+
+struct FieldInfo {
+    std::uint32_t width;
+    MatchKind kind;
+};
+
+struct ActionInfo {
+    std::uint32_t id;
+    bool in_entries;  // not @defaultonly
+    bool as_default;  // not @tableonly
+    const std::uint32_t* widths;
+    std::uint32_t width_count;
+};
+
+struct TableInfo {
+    std::uint32_t id;
+    std::uint32_t size;
+    const FieldInfo* fields;
+    std::uint32_t field_count;
+    const ActionInfo* actions;
+    std::uint32_t action_count;
+    bool const_entries;
+    bool const_default;
+};
+
+constexpr std::uint32_t limbs_of(std::uint32_t width) { return (width + 63) / 64; }
+
+// A field or parameter from its (width + 7) / 8 bytes to limbs; false if it does not fit the width.
+inline bool decode_value(const std::uint8_t* bytes, std::uint32_t width, std::uint64_t* limbs) {
+    const std::uint32_t n = (width + 7) / 8;
+    if (width % 8 != 0 && (bytes[0] >> (width % 8)) != 0) return false;
+    std::memset(limbs, 0, limbs_of(width) * 8);
+    for (std::uint32_t i = 0; i < n; ++i) limbs[i / 8] |= std::uint64_t{bytes[n - 1 - i]} << (8 * (i % 8));
+    return true;
+}
+
+inline void encode_value(const std::uint64_t* limbs, std::uint32_t width, std::uint8_t* bytes) {
+    const std::uint32_t n = (width + 7) / 8;
+    for (std::uint32_t i = 0; i < n; ++i)
+        bytes[n - 1 - i] = static_cast<std::uint8_t>(limbs[i / 8] >> (8 * (i % 8)));
+}
+
+// A value of W bits from the limbs of an entry's parameters.
+template <unsigned W>
+inline value_t<W> from_limbs(const std::uint64_t* limbs) {
+    if constexpr (W <= 64) {
+        return static_cast<value_t<W>>(*limbs);
+    } else {
+        value_t<W> v;
+        std::memcpy(v.limb, limbs, sizeof v.limb);
+        return v;
+    }
+}
+
+template <unsigned W>
+inline void to_limbs(const value_t<W>& v, std::uint64_t* limbs) {
+    if constexpr (W <= 64) {
+        *limbs = v;
+    } else {
+        std::memcpy(limbs, v.limb, sizeof v.limb);
+    }
+}
+
+struct Entry {
+    std::uint32_t action = 0;  // index in the table's actions
+    std::int32_t priority = 0;
+    std::uint32_t prefix = 0;  // of the lpm key
+    bool is_const = false;
+    std::uint64_t hash = 0;
+    std::uint64_t packets = 0;
+    std::uint64_t bytes = 0;
+    std::vector<std::uint64_t> value;  // as matched: zero where the mask is; a range's lower end
+    std::vector<std::uint64_t> mask;   // a range's upper end
+    std::vector<std::uint64_t> params;
+
+    bool same_key(const Entry& other) const {
+        return priority == other.priority && prefix == other.prefix && value == other.value &&
+               mask == other.mask;
+    }
+};
+
+class Table {
+  public:
+    explicit Table(const TableInfo& info);
+
+    const TableInfo& info() const { return info_; }
+    const Entry& default_entry() const { return default_; }
+
+    // The entry that matches, or NULL.
+    template <unsigned K>
+    Entry* lookup(const std::uint64_t (&key)[K]) const {
+        if (entries_.empty()) return nullptr;
+        if (scanned_) return scan(key);
+        if (lpm_limb_ >= 0) return longest_prefix(key, K);
+        return find(hash_of(key, K, 0), [&](const Entry& e) {
+            std::uint64_t difference = 0;
+            for (unsigned i = 0; i < K; ++i) difference |= e.value[i] ^ key[i];
+            return difference == 0;
+        });
+    }
+
+    int insert(const isw_match* match, std::int32_t priority, std::uint32_t action,
+               const std::uint8_t* params, std::size_t length, bool is_const = false);
+    int modify(const isw_match* match, std::int32_t priority, std::uint32_t action,
+               const std::uint8_t* params, std::size_t length);
+    int remove(const isw_match* match, std::int32_t priority);
+    int set_default(std::uint32_t action, const std::uint8_t* params, std::size_t length);
+    // The default action that the program declares; set_default(0) puts it back.
+    void declare_default(std::uint32_t action, const std::uint8_t* params, std::size_t length);
+    void visit_entries(isw_entry_fn visit, void* ctx) const;
+    void visit_default(isw_entry_fn visit, void* ctx) const;
+    // NULL where there is none, with the reason in `error`.
+    Entry* find_entry(const isw_match* match, std::int32_t priority, int& error);
+
+  private:
+    struct Bucket {
+        std::uint64_t hash;
+        Entry* entry;
+    };
+
+    static std::uint64_t hash_of(const std::uint64_t* key, std::size_t n, std::uint64_t seed) {
+        std::uint64_t h = seed + 0x9E3779B97F4A7C15u;
+        for (std::size_t i = 0; i < n; ++i) {
+            const uint128 m = static_cast<uint128>(h ^ key[i]) * 0xD6E8FEB86659FD93u;
+            h = static_cast<std::uint64_t>(m) ^ static_cast<std::uint64_t>(m >> 64);
+        }
+        return h;
+    }
+    template <class Same>
+    Entry* find(std::uint64_t hash, Same same) const {
+        const std::size_t mask = buckets_.size() - 1;
+        for (std::size_t i = hash & mask; buckets_[i].entry != nullptr; i = (i + 1) & mask) {
+            if (buckets_[i].hash == hash && same(*buckets_[i].entry)) return buckets_[i].entry;
+        }
+        return nullptr;
+    }
+    Entry* scan(const std::uint64_t* key) const;
+    Entry* longest_prefix(const std::uint64_t* key, std::size_t limbs) const;
+    bool in_ranges(const Entry& e, const std::uint64_t* key) const;
+
+    std::uint64_t entry_hash(const Entry& e) const;
+    int decode_key(const isw_match* match, std::int32_t priority, Entry& out) const;
+    int decode_field(const FieldInfo& field, const isw_match& match, Entry& out, std::uint64_t* value,
+                     std::uint64_t* mask) const;
+    int decode_action(std::uint32_t action, const std::uint8_t* params, std::size_t length, Entry& out) const;
+    Entry* find_same(const Entry& e) const;
+    void add_to_index(Entry* e);
+    void remove_from_index(const Entry* e);
+    void show(const Entry& e, isw_entry_fn visit, void* ctx, bool is_default) const;
+
+    const TableInfo& info_;
+    std::size_t limbs_ = 0;
+    bool scanned_ = false;
+    std::int32_t lpm_limb_ = -1;
+    std::uint32_t lpm_width_ = 0;
+    std::vector<std::uint32_t> prefix_counts_;  // entries by prefix length
+    std::vector<std::unique_ptr<Entry>> entries_;
+    std::vector<Entry*> by_priority_;  // of a scanned table: highest first, then in order of insertion
+    std::vector<Bucket> buckets_;
+    std::size_t indexed_ = 0;
+    Entry default_;
+    Entry declared_default_;
+};
+
+}  // namespace isw
+
+#include "table_impl.hpp"
+
+#endif  // INAGG_SWITCH_TABLE_HPP

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parts of Table that no packet waits for: entries from and to the control plane.
+#ifndef INAGG_SWITCH_TABLE_IMPL_HPP
+#define INAGG_SWITCH_TABLE_IMPL_HPP
+
+#include <algorithm>
+
+#include "table.hpp"
+
+namespace isw {
+
+inline Table::Table(const TableInfo& info) : info_(info), buckets_(8, Bucket{0, nullptr}) {
+    for (std::uint32_t i = 0; i < info.field_count; ++i) {
+        const FieldInfo& field = info.fields[i];
+        if (field.kind == MatchKind::lpm) {
+            lpm_limb_ = static_cast<std::int32_t>(limbs_);
+            lpm_width_ = field.width;
+            prefix_counts_.assign(field.width + 1, 0);
+        } else if (field.kind != MatchKind::exact) {
+            scanned_ = true;
+        }
+        limbs_ += limbs_of(field.width);
+    }
+}
+
+// The mask of a prefix over n limbs of a field.
+inline void prefix_mask(std::uint32_t width, std::uint32_t prefix, std::uint64_t* mask) {
+    std::memset(mask, 0, limbs_of(width) * 8);
+    for (std::uint32_t bit = width - prefix; bit < width;) {
+        const std::uint32_t low = bit % 64;
+        const std::uint32_t count = std::min(64 - low, width - bit);
+        mask[bit / 64] |= (count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << low;
+        bit += count;
+    }
+}
+
+inline Entry* Table::scan(const std::uint64_t* key) const {
+    for (Entry* e : by_priority_) {
+        std::uint64_t difference = 0;
+        std::size_t at = 0;
+        for (std::uint32_t f = 0; f < info_.field_count; ++f) {
+            const std::uint32_t n = limbs_of(info_.fields[f].width);
+            if (info_.fields[f].kind != MatchKind::range) {
+                for (std::uint32_t i = 0; i < n; ++i)
+                    difference |= (key[at + i] & e->mask[at + i]) ^ e->value[at + i];
+            }
+            at += n;
+        }
+        if (difference == 0 && in_ranges(*e, key)) return e;
+    }
+    return nullptr;
+}
+
+inline bool not_above(const std::uint64_t* a, const std::uint64_t* b, std::uint32_t n) {
+    for (std::uint32_t i = n; i-- > 0;) {
+        if (a[i] != b[i]) return a[i] < b[i];
+    }
+    return true;
+}
+
+inline bool Table::in_ranges(const Entry& e, const std::uint64_t* key) const {
+    std::size_t at = 0;
+    for (std::uint32_t f = 0; f < info_.field_count; ++f) {
+        const std::uint32_t n = limbs_of(info_.fields[f].width);
+        if (info_.fields[f].kind == MatchKind::range &&
+            !(not_above(&e.value[at], key + at, n) && not_above(key + at, &e.mask[at], n))) {
+            return false;
+        }
+        at += n;
+    }
+    return true;
+}
+
+inline Entry* Table::longest_prefix(const std::uint64_t* key, std::size_t limbs) const {
+    std::uint64_t masked[64];
+    std::vector<std::uint64_t> large;
+    std::uint64_t* copy = masked;
+    if (limbs > 64) {
+        large.resize(limbs);
+        copy = large.data();
+    }
+    std::memcpy(copy, key, limbs * 8);
+    const std::size_t at = static_cast<std::size_t>(lpm_limb_);
+    std::uint64_t mask[1024];
+    for (std::uint32_t prefix = lpm_width_ + 1; prefix-- > 0;) {
+        if (prefix_counts_[prefix] == 0) continue;
+        prefix_mask(lpm_width_, prefix, mask);
+        for (std::uint32_t i = 0; i < limbs_of(lpm_width_); ++i) copy[at + i] = key[at + i] & mask[i];
+        Entry* found = find(hash_of(copy, limbs, prefix), [&](const Entry& e) {
+            return e.prefix == prefix && std::memcmp(e.value.data(), copy, limbs * 8) == 0;
+        });
+        if (found != nullptr) return found;
+    }
+    return nullptr;
+}
+
+inline std::uint64_t Table::entry_hash(const Entry& e) const {
+    if (!scanned_) return hash_of(e.value.data(), limbs_, lpm_limb_ >= 0 ? e.prefix : 0);
+    const std::uint64_t seed = hash_of(e.mask.data(), limbs_, static_cast<std::uint64_t>(e.priority));
+    return hash_of(e.value.data(), limbs_, seed);
+}
+
+// --- decoding
+
+inline int Table::decode_field(const FieldInfo& field, const isw_match& match, Entry& out,
+                               std::uint64_t* value, std::uint64_t* mask) const {
+    const std::uint32_t n = limbs_of(field.width);
+    if (match.value == nullptr) {
+        if (field.kind == MatchKind::exact) return -EINVAL;
+        if (field.kind == MatchKind::range) prefix_mask(field.width, field.width, mask);
+        return 0;
+    }
+    if (!decode_value(match.value, field.width, value)) return -EINVAL;
+    if (field.kind == MatchKind::ternary || field.kind == MatchKind::range) {
+        if (match.mask_or_high == nullptr || !decode_value(match.mask_or_high, field.width, mask))
+            return -EINVAL;
+    } else if (field.kind == MatchKind::lpm) {
+        if (match.prefix_length > field.width) return -EINVAL;
+        prefix_mask(field.width, match.prefix_length, mask);
+        out.prefix = match.prefix_length;
+    } else {
+        prefix_mask(field.width, field.width, mask);
+    }
+    if (field.kind == MatchKind::range) return not_above(value, mask, n) ? 0 : -EINVAL;
+    for (std::uint32_t i = 0; i < n; ++i) {
+        if ((value[i] & ~mask[i]) != 0) return -EINVAL;
+    }
+    return 0;
+}
+
+inline int Table::decode_key(const isw_match* match, std::int32_t priority, Entry& out) const {
+    if (scanned_ ? priority <= 0 : priority != 0) return -EINVAL;
+    out.priority = priority;
+    out.value.assign(limbs_, 0);
+    out.mask.assign(limbs_, 0);
+    std::size_t at = 0;
+    for (std::uint32_t f = 0; f < info_.field_count; ++f) {
+        const int error = decode_field(info_.fields[f], match[f], out, &out.value[at], &out.mask[at]);
+        if (error != 0) return error;
+        at += limbs_of(info_.fields[f].width);
+    }
+    out.hash = entry_hash(out);
+    return 0;
+}
+
+inline int Table::decode_action(std::uint32_t action, const std::uint8_t* params, std::size_t length,
+                                Entry& out) const {
+    for (std::uint32_t i = 0; i < info_.action_count; ++i) {
+        const ActionInfo& known = info_.actions[i];
+        if (known.id != action) continue;
+        std::size_t bytes = 0;
+        std::size_t limbs = 0;
+        for (std::uint32_t p = 0; p < known.width_count; ++p) {
+            bytes += (known.widths[p] + 7) / 8;
+            limbs += limbs_of(known.widths[p]);
+        }
+        if (bytes != length) return -EINVAL;
+        out.params.assign(limbs, 0);
+        std::uint64_t* to = out.params.data();
+        for (std::uint32_t p = 0; p < known.width_count; ++p) {
+            if (!decode_value(params, known.widths[p], to)) return -EINVAL;
+            params += (known.widths[p] + 7) / 8;
+            to += limbs_of(known.widths[p]);
+        }
+        out.action = i;
+        return 0;
+    }
+    return -ENOENT;
+}
+
+// --- the index by hash: linear probing, at most half full
+
+inline Entry* Table::find_same(const Entry& e) const {
+    return find(e.hash, [&](const Entry& other) { return other.same_key(e); });
+}
+
+inline void Table::add_to_index(Entry* e) {
+    if (2 * (indexed_ + 1) > buckets_.size()) {
+        std::vector<Bucket> old(2 * buckets_.size(), Bucket{0, nullptr});
+        old.swap(buckets_);
+        indexed_ = 0;
+        for (const Bucket& b : old) {
+            if (b.entry != nullptr) add_to_index(b.entry);
+        }
+    }
+    const std::size_t mask = buckets_.size() - 1;
+    std::size_t i = e->hash & mask;
+    while (buckets_[i].entry != nullptr) i = (i + 1) & mask;
+    buckets_[i] = Bucket{e->hash, e};
+    ++indexed_;
+}
+
+inline void Table::remove_from_index(const Entry* e) {
+    const std::size_t mask = buckets_.size() - 1;
+    std::size_t hole = e->hash & mask;
+    while (buckets_[hole].entry != e) hole = (hole + 1) & mask;
+    // Entries after the hole move into it, unless that would put them before the place that their hash asks
+    // for.
+    for (std::size_t i = (hole + 1) & mask; buckets_[i].entry != nullptr; i = (i + 1) & mask) {
+        if (((i - buckets_[i].hash) & mask) >= ((i - hole) & mask)) {
+            buckets_[hole] = buckets_[i];
+            hole = i;
+        }
+    }
+    buckets_[hole].entry = nullptr;
+    --indexed_;
+}
+
+// --- operations
+
+inline int Table::insert(const isw_match* match, std::int32_t priority, std::uint32_t action,
+                         const std::uint8_t* params, std::size_t length, bool is_const) {
+    if (info_.const_entries && !is_const) return -EPERM;
+    auto e = std::make_unique<Entry>();
+    int error = info_.field_count == 0 ? -EINVAL : decode_key(match, priority, *e);
+    if (error == 0) error = decode_action(action, params, length, *e);
+    if (error != 0) return error;
+    if (!info_.actions[e->action].in_entries) return -EPERM;
+    if (find_same(*e) != nullptr) return -EEXIST;
+    if (entries_.size() >= info_.size && !is_const) return -ENOSPC;
+    e->is_const = is_const;
+    entries_.reserve(entries_.size() + 1);
+    if (scanned_) {
+        const auto place =
+            std::upper_bound(by_priority_.begin(), by_priority_.end(), priority,
+                             [](std::int32_t p, const Entry* other) { return p > other->priority; });
+        by_priority_.insert(place, e.get());
+    } else if (lpm_limb_ >= 0) {
+        ++prefix_counts_[e->prefix];
+    }
+    add_to_index(e.get());
+    entries_.push_back(std::move(e));
+    return 0;
+}
+
+inline Entry* Table::find_entry(const isw_match* match, std::int32_t priority, int& error) {
+    Entry key;
+    error = info_.field_count == 0 ? -EINVAL : decode_key(match, priority, key);
+    if (error != 0) return nullptr;
+    Entry* found = find_same(key);
+    error = found == nullptr ? -ENOENT : 0;
+    return found;
+}
+
+inline int Table::modify(const isw_match* match, std::int32_t priority, std::uint32_t action,
+                         const std::uint8_t* params, std::size_t length) {
+    int error = 0;
+    Entry* found = find_entry(match, priority, error);
+    if (found == nullptr) return error;
+    if (found->is_const) return -EPERM;
+    Entry changed;
+    error = decode_action(action, params, length, changed);
+    if (error != 0) return error;
+    if (!info_.actions[changed.action].in_entries) return -EPERM;
+    found->action = changed.action;
+    found->params = std::move(changed.params);
+    return 0;
+}
+
+inline int Table::remove(const isw_match* match, std::int32_t priority) {
+    int error = 0;
+    Entry* found = find_entry(match, priority, error);
+    if (found == nullptr) return error;
+    if (found->is_const) return -EPERM;
+    remove_from_index(found);
+    if (scanned_) {
+        by_priority_.erase(std::find(by_priority_.begin(), by_priority_.end(), found));
+    } else if (lpm_limb_ >= 0) {
+        --prefix_counts_[found->prefix];
+    }
+    const auto owner =
+        std::find_if(entries_.begin(), entries_.end(), [&](const auto& e) { return e.get() == found; });
+    std::swap(*owner, entries_.back());
+    entries_.pop_back();
+    return 0;
+}
+
+inline void Table::declare_default(std::uint32_t action, const std::uint8_t* params, std::size_t length) {
+    decode_action(action, params, length, declared_default_);
+    declared_default_.is_const = info_.const_default;
+    default_ = declared_default_;
+}
+
+inline int Table::set_default(std::uint32_t action, const std::uint8_t* params, std::size_t length) {
+    if (info_.const_default) return -EPERM;
+    if (action == 0) {
+        default_ = declared_default_;
+        return 0;
+    }
+    Entry changed;
+    const int error = decode_action(action, params, length, changed);
+    if (error != 0) return error;
+    if (!info_.actions[changed.action].as_default) return -EPERM;
+    default_ = std::move(changed);
+    return 0;
+}
+
+// --- reading back
+
+inline void Table::show(const Entry& e, isw_entry_fn visit, void* ctx, bool is_default) const {
+    std::size_t key_bytes = 0;
+    for (std::uint32_t f = 0; f < info_.field_count; ++f) key_bytes += (info_.fields[f].width + 7) / 8;
+    std::vector<std::uint8_t> values(key_bytes);
+    std::vector<std::uint8_t> masks(key_bytes);
+    std::vector<isw_match> match(is_default ? 0 : info_.field_count);
+    std::size_t limb = 0;
+    std::size_t byte = 0;
+    for (std::uint32_t f = 0; f < match.size(); ++f) {
+        const FieldInfo& field = info_.fields[f];
+        encode_value(&e.value[limb], field.width, &values[byte]);
+        encode_value(&e.mask[limb], field.width, &masks[byte]);
+        bool any = field.kind != MatchKind::exact;
+        for (std::uint32_t i = 0; i < limbs_of(field.width) && any; ++i) any = e.mask[limb + i] == 0;
+        if (field.kind == MatchKind::range) {
+            std::vector<std::uint64_t> all(limbs_of(field.width));
+            prefix_mask(field.width, field.width, all.data());
+            any = true;
+            for (std::uint32_t i = 0; i < all.size(); ++i) {
+                any = any && e.value[limb + i] == 0 && e.mask[limb + i] == all[i];
+            }
+        }
+        const bool second = field.kind == MatchKind::ternary || field.kind == MatchKind::range;
+        match[f] = isw_match{any ? nullptr : &values[byte], !any && second ? &masks[byte] : nullptr,
+                             field.kind == MatchKind::lpm ? e.prefix : 0};
+        limb += limbs_of(field.width);
+        byte += (field.width + 7) / 8;
+    }
+    const ActionInfo& action = info_.actions[e.action];
+    std::vector<std::uint8_t> params;
+    const std::uint64_t* from = e.params.data();
+    for (std::uint32_t p = 0; p < action.width_count; ++p) {
+        const std::size_t start = params.size();
+        params.resize(start + (action.widths[p] + 7) / 8);
+        encode_value(from, action.widths[p], &params[start]);
+        from += limbs_of(action.widths[p]);
+    }
+    const isw_entry shown{is_default ? nullptr : match.data(),
+                          match.size(),
+                          e.priority,
+                          action.id,
+                          params.data(),
+                          params.size(),
+                          e.packets,
+                          e.bytes,
+                          e.is_const};
+    visit(ctx, &shown);
+}
+
+inline void Table::visit_entries(isw_entry_fn visit, void* ctx) const {
+    for (const auto& e : entries_) show(*e, visit, ctx, false);
+}
+
+inline void Table::visit_default(isw_entry_fn visit, void* ctx) const { show(default_, visit, ctx, true); }
+
+}  // namespace isw
+
+#endif  // INAGG_SWITCH_TABLE_IMPL_HPP

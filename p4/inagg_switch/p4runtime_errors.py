@@ -1,0 +1,82 @@
+"""Errors of P4Runtime requests, as status codes on the wire (P4Runtime specification, "Error Reporting Messages")."""
+
+import errno
+from collections.abc import Sequence
+from enum import IntEnum
+
+from google.rpc import status_pb2
+from p4.v1 import p4runtime_pb2
+
+from inagg_switch.errors import SwitchError
+
+# What a client's gRPC library accepts as trailing metadata is 8 KiB by default, for all errors of a batch.
+MAX_ERROR_TEXT = 300
+
+
+class Code(IntEnum):
+    """The google.rpc.Code values that this server uses."""
+
+    OK = 0
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class RequestError(SwitchError):
+    """A request, or one element of its batch, is refused; nothing was changed by it."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def invalid(message: str) -> RequestError:
+    """A request that is malformed whatever the state of the switch."""
+    return RequestError(Code.INVALID_ARGUMENT, message)
+
+
+_CODE_OF_ERRNO = {
+    errno.ENOENT: (Code.NOT_FOUND, "there is no such entry"),
+    errno.EEXIST: (Code.ALREADY_EXISTS, "an entry with this match and priority exists"),
+    errno.ENOSPC: (Code.RESOURCE_EXHAUSTED, "the table is full"),
+    errno.EINVAL: (Code.INVALID_ARGUMENT, "the program refused the value"),
+    errno.EPERM: (Code.PERMISSION_DENIED, "the program declares this constant"),
+}
+
+
+def from_errno(error: OSError, subject: str) -> RequestError:
+    """The RequestError for a refusal by the program (native/program.h) about `subject`."""
+    code, text = _CODE_OF_ERRNO.get(error.errno or 0, (Code.INTERNAL, str(error)))
+    return RequestError(code, f"{subject}: {text}")
+
+
+class BatchError(SwitchError):
+    """Some elements of a batch were refused; `errors` has one item an element, None for those that succeeded."""
+
+    def __init__(self, what: str, errors: Sequence[RequestError | None]) -> None:
+        failed = [error for error in errors if error is not None]
+        super().__init__(
+            f"{len(failed)} of {len(errors)} {what} failed; first: {failed[0].message}"[:MAX_ERROR_TEXT]
+        )
+        self.errors = list(errors)
+
+    def status(self) -> status_pb2.Status:
+        """The google.rpc.Status with one p4.v1.Error an element, in the order of the request."""
+        status = status_pb2.Status(code=Code.UNKNOWN, message=str(self))
+        for error in self.errors:
+            detail = p4runtime_pb2.Error(canonical_code=Code.OK)
+            if error is not None:
+                detail.canonical_code = error.code
+                detail.message = error.message[:MAX_ERROR_TEXT]
+                detail.space = "inagg-switch"
+            status.details.add().Pack(detail)
+        return status

@@ -1,0 +1,155 @@
+"""SetForwardingPipelineConfig: which program runs, which one is saved, and how one becomes the other.
+
+A saved program is a loaded one that no packet reaches yet. Writes after VERIFY_AND_SAVE go straight into it, so that
+COMMIT, which the specification describes as a replay of those writes, only has to swap.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TypeAlias
+
+from google.protobuf.message import Message
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
+
+from inagg_switch.errors import SwitchError
+from inagg_switch.p4runtime_errors import Code, RequestError, invalid
+from inagg_switch.p4runtime_target import Program, Target
+from inagg_switch.p4runtime_write import parse_replicas
+
+logger = logging.getLogger(__name__)
+
+Request: TypeAlias = p4runtime_pb2.SetForwardingPipelineConfigRequest
+
+# Parts of a P4Info that describe the source and not the pipeline; another compiler may word them otherwise. So may
+# it know fields that are newer than the messages here: p4c's initial_default_action.
+_DESCRIPTIVE = ("annotations", "annotation_locations", "structured_annotations", "doc")
+
+
+def pipeline_of(p4info: p4info_pb2.P4Info) -> dict[int, bytes]:
+    """What each object of a P4Info means to the pipeline, by id; equal for equal pipelines."""
+    objects: dict[int, bytes] = {}
+    for descriptor, items in p4info.ListFields():
+        if descriptor.label != descriptor.LABEL_REPEATED:
+            continue
+        for item in items:
+            plain = type(item)()
+            plain.CopyFrom(item)
+            plain.DiscardUnknownFields()
+            _strip(plain)
+            objects[plain.preamble.id] = plain.SerializeToString(deterministic=True)
+    return objects
+
+
+def _strip(message: Message) -> None:
+    for descriptor, value in message.ListFields():
+        if descriptor.name in _DESCRIPTIVE:
+            message.ClearField(descriptor.name)
+        elif descriptor.message_type is not None and not descriptor.message_type.GetOptions().map_entry:
+            for one in value if descriptor.label == descriptor.LABEL_REPEATED else [value]:
+                _strip(one)
+
+
+def check_same_pipeline(given: p4info_pb2.P4Info, compiled: p4info_pb2.P4Info) -> None:
+    """Refuses a P4Info that is not the program's."""
+    ours, theirs = pipeline_of(compiled), pipeline_of(given)
+    for object_id in sorted(ours.keys() | theirs.keys()):
+        if ours.get(object_id) != theirs.get(object_id):
+            where = "differs" if object_id in ours and object_id in theirs else "is in only one of them"
+            raise invalid(
+                f"the P4Info does not belong to the device config: the object with the id 0x{object_id:08x} {where}"
+            )
+
+
+class Pipeline:
+    """The running and the saved target of a device. The server's lock guards it, except for prepare()."""
+
+    def __init__(self, compile_program: Callable[[str], Program], install: Callable[[Program], None]) -> None:
+        """`compile_program` loads preprocessed P4 source; `install` makes the ports run a program."""
+        self._compile = compile_program
+        self._install = install
+        self.running: Target | None = None
+        self.saved: Target | None = None
+
+    @property
+    def current(self) -> Target | None:
+        """What reads and writes refer to: the saved target as long as there is one."""
+        return self.saved or self.running
+
+    def start_with(self, program: Program, source: str) -> None:
+        """Runs a program that did not come through P4Runtime."""
+        config = p4runtime_pb2.ForwardingPipelineConfig(
+            p4info=program.p4info, p4_device_config=source.encode()
+        )
+        self._run(Target(program, config))
+
+    def prepare(self, request: Request) -> Target | None:
+        """Compiles what a request brings, which takes seconds; changes nothing, needs no lock."""
+        if request.action == Request.COMMIT:
+            if request.HasField("config"):
+                raise invalid("COMMIT takes no config: it runs the saved one")
+            return None
+        if request.action not in Request.Action.values() or request.action == Request.UNSPECIFIED:
+            raise invalid("the request has no action")
+        if not request.HasField("config"):
+            raise invalid("the request has no config")
+        try:
+            source = request.config.p4_device_config.decode()
+        except UnicodeDecodeError:
+            raise invalid("the device config is not UTF-8 text: expected preprocessed P4 source") from None
+        if not source.strip():
+            raise invalid("the device config is empty: expected preprocessed P4 source")
+        try:
+            program = self._compile(source)
+        except SwitchError as error:
+            raise invalid(f"the device config does not compile: {error}") from error
+        check_same_pipeline(request.config.p4info, program.p4info)
+        config = p4runtime_pb2.ForwardingPipelineConfig()
+        config.CopyFrom(request.config)
+        return Target(program, config)
+
+    def apply(self, request: Request, target: Target | None) -> None:
+        """Carries out a request that prepare() has accepted."""
+        if request.action == Request.VERIFY:
+            return
+        if request.action == Request.COMMIT:
+            if self.saved is None:
+                raise RequestError(Code.NOT_FOUND, "no config is saved: VERIFY_AND_SAVE one first")
+            target = self.saved
+        assert target is not None
+        if request.action == Request.VERIFY_AND_SAVE:
+            self.saved = target
+            return
+        if request.action == Request.RECONCILE_AND_COMMIT and self.running is not None:
+            _carry_over(self.running, target)
+        self._run(target)
+
+    def _run(self, target: Target) -> None:
+        self._install(target.program)
+        self.running, self.saved = target, None
+
+
+def _carry_over(old: Target, new: Target) -> None:
+    """Gives a fresh target the entries, default actions and groups of another one.
+
+    Counters and registers start afresh. INVALID_ARGUMENT when the new pipeline's tables or actions are others.
+    """
+    ours, theirs = pipeline_of(old.names.p4info), pipeline_of(new.names.p4info)
+    if any(ours[item] != theirs.get(item) for item in (*old.names.tables, *old.names.actions)):
+        raise invalid("the state cannot be kept under the new config: its tables or actions differ")
+    try:
+        for table in old.names.tables.values():
+            entries = old.control.table_entries(table.id, table.field_bytes)
+            for match, priority, action, params, _, _, is_const in entries:
+                if not is_const:
+                    new.control.table_insert(table.id, match, priority, action, params)
+            if not table.has_const_default:
+                for entry in old.control.table_default(table.id):
+                    new.control.table_set_default(table.id, entry[2], entry[3])
+        for group, message in old.groups.items():
+            if message.replicas:
+                new.control.multicast_set(group, parse_replicas(message))
+    except OSError as error:
+        raise invalid(f"the state cannot be kept under the new config: {error}") from None
+    new.groups.update(old.groups)
+    new.opaque.update(old.opaque)

@@ -1,0 +1,194 @@
+"""Read: finds the entities that one element of a ReadRequest asks for (P4Runtime specification, "Wildcard Reads")."""
+
+from collections.abc import Iterator
+
+from p4.v1 import p4runtime_pb2
+
+from inagg_switch.p4runtime_entries import (
+    EntryTuple,
+    entry_key,
+    parse_key,
+    parse_match,
+    write_action,
+    write_key,
+)
+from inagg_switch.p4runtime_errors import Code, RequestError, from_errno, invalid
+from inagg_switch.p4runtime_names import Array, Table
+from inagg_switch.p4runtime_target import Opaque, Target
+from inagg_switch.p4runtime_values import byte_width, canonical
+from inagg_switch.p4runtime_write import index_range
+
+Entities = Iterator[p4runtime_pb2.Entity]
+
+
+def read_entities(target: Target, request: p4runtime_pb2.Entity) -> Entities:
+    """The entities that `request` selects. Raises RequestError, possibly at the first item."""
+    kind = request.WhichOneof("entity")
+    if kind is None:
+        raise invalid("the request has no entity")
+    reader = _READERS.get(kind)
+    if reader is None:
+        raise RequestError(Code.UNIMPLEMENTED, f"{kind} cannot be read: this switch does not support it")
+    try:
+        yield from reader(target, getattr(request, kind))
+    except OSError as error:
+        raise from_errno(error, kind) from None
+
+
+def _read_table_entries(target: Target, request: p4runtime_pb2.TableEntry) -> Entities:
+    tables = (
+        [target.names.table(request.table_id)] if request.table_id else list(target.names.tables.values())
+    )
+    if not request.table_id and (request.match or request.priority or request.HasField("action")):
+        raise invalid("a read of all tables takes no match, priority or action")
+    for table in tables:
+        for entry in _select(target, table, request):
+            yield _table_entity(target, table, request, entry)
+
+
+def _select(target: Target, table: Table, request: p4runtime_pb2.TableEntry) -> Iterator[EntryTuple]:
+    if request.is_default_action:
+        if request.match or request.priority:
+            raise invalid(f"table {table.name}: the default entry has no match and no priority")
+        entries = target.control.table_default(table.id)
+    else:
+        entries = target.control.table_entries(table.id, table.field_bytes)
+    match = parse_match(table, request.match) if request.match else None
+    for entry in entries:
+        opaque = _opaque(target, table, request, entry)
+        if (
+            (match is None or tuple(entry[0]) == match)
+            and request.priority in (0, entry[1])
+            and request.action.action.action_id in (0, entry[2])
+            and request.metadata in (b"", opaque.metadata)
+            and request.controller_metadata in (0, opaque.controller_metadata)
+        ):
+            yield entry
+
+
+def _opaque(target: Target, table: Table, request: p4runtime_pb2.TableEntry, entry: EntryTuple) -> Opaque:
+    key = None if request.is_default_action else entry_key(entry)
+    return target.opaque.get((table.id, key), Opaque())
+
+
+def _table_entity(
+    target: Target, table: Table, request: p4runtime_pb2.TableEntry, entry: EntryTuple
+) -> p4runtime_pb2.Entity:
+    entity = p4runtime_pb2.Entity()
+    out = entity.table_entry
+    _, _, action, params, packets, byte_count, is_const = entry
+    if request.is_default_action:
+        out.table_id = table.id
+        out.is_default_action = True
+        out.is_const = table.has_const_default
+    else:
+        write_key(out, table, entry_key(entry))
+        out.is_const = is_const
+    write_action(out, target.names, action, params)
+    opaque = _opaque(target, table, request, entry)
+    out.metadata = opaque.metadata
+    out.controller_metadata = opaque.controller_metadata
+    if request.HasField("counter_data") and table.has_direct_counter:
+        out.counter_data.packet_count = packets
+        out.counter_data.byte_count = byte_count
+    return entity
+
+
+def _read_direct_counters(target: Target, request: p4runtime_pb2.DirectCounterEntry) -> Entities:
+    wanted = request.table_entry
+    if not wanted.table_id:
+        tables = [table for table in target.names.tables.values() if table.has_direct_counter]
+    else:
+        tables = [target.names.table(wanted.table_id)]
+        if not tables[0].has_direct_counter:
+            raise invalid(f"table {tables[0].name} has no direct counter")
+        if wanted.match:
+            yield _one_direct_counter(target, tables[0], wanted)
+            return
+    for table in tables:
+        for entry in _select(target, table, wanted):
+            entity = p4runtime_pb2.Entity()
+            out = entity.direct_counter_entry
+            if wanted.is_default_action:
+                out.table_entry.table_id = table.id
+                out.table_entry.is_default_action = True
+            else:
+                write_key(out.table_entry, table, entry_key(entry))
+            out.data.packet_count, out.data.byte_count = entry[4], entry[5]
+            yield entity
+
+
+def _one_direct_counter(
+    target: Target, table: Table, wanted: p4runtime_pb2.TableEntry
+) -> p4runtime_pb2.Entity:
+    key = parse_key(table, wanted)
+    packets, byte_count = target.control.direct_counter_read(table.id, key.match, key.priority)
+    entity = p4runtime_pb2.Entity()
+    write_key(entity.direct_counter_entry.table_entry, table, key)
+    entity.direct_counter_entry.data.packet_count = packets
+    entity.direct_counter_entry.data.byte_count = byte_count
+    return entity
+
+
+def _read_counters(target: Target, request: p4runtime_pb2.CounterEntry) -> Entities:
+    counters: list[Array] = list(target.names.counters.values())
+    if request.counter_id:
+        counters = [target.names.counter(request.counter_id)]
+    elif request.HasField("index"):
+        raise invalid("a read of all counters takes no index")
+    for counter in counters:
+        first, count = index_range(counter, request, "counter")
+        for index, (packets, byte_count) in enumerate(
+            target.control.counter_read(counter.id, first, count), first
+        ):
+            entity = p4runtime_pb2.Entity()
+            out = entity.counter_entry
+            out.counter_id = counter.id
+            out.index.index = index
+            out.data.packet_count = packets
+            out.data.byte_count = byte_count
+            yield entity
+
+
+def _read_groups(target: Target, request: p4runtime_pb2.PacketReplicationEngineEntry) -> Entities:
+    if request.WhichOneof("type") != "multicast_group_entry":
+        raise RequestError(Code.UNIMPLEMENTED, "clone sessions are not supported by this switch")
+    wanted = request.multicast_group_entry.multicast_group_id
+    for group, entry in target.groups.items():
+        if wanted in (0, group):
+            entity = p4runtime_pb2.Entity()
+            entity.packet_replication_engine_entry.multicast_group_entry.CopyFrom(entry)
+            yield entity
+
+
+def _read_registers(target: Target, request: p4runtime_pb2.RegisterEntry) -> Entities:
+    registers: list[Array] = list(target.names.registers.values())
+    if request.register_id:
+        registers = [target.names.register(request.register_id)]
+    for register in registers:
+        if register.bit_width == 0:
+            raise RequestError(Code.UNIMPLEMENTED, f"register {register.name}: only bit<W> can be read")
+        first, count = index_range(register, request, "register")
+        width = byte_width(register.bit_width)
+        # A few cells at a time: a read of a large register must not stop the packets for long.
+        for start in range(first, first + count, _REGISTER_BATCH):
+            size = min(_REGISTER_BATCH, first + count - start)
+            values = target.control.register_read(register.id, start, size, width)
+            for index, value in enumerate(values, start):
+                entity = p4runtime_pb2.Entity()
+                out = entity.register_entry
+                out.register_id = register.id
+                out.index.index = index
+                out.data.bitstring = canonical(value)
+                yield entity
+
+
+_REGISTER_BATCH = 1024
+
+_READERS = {
+    "table_entry": _read_table_entries,
+    "direct_counter_entry": _read_direct_counters,
+    "counter_entry": _read_counters,
+    "packet_replication_engine_entry": _read_groups,
+    "register_entry": _read_registers,
+}

@@ -1,0 +1,241 @@
+"""The P4Runtime service of one device, as grpcio calls it: who may do what, in which order, with which status.
+
+What a request does is elsewhere (p4runtime_write.py, _read.py, _pipeline.py, _arbitration.py). One lock serialises
+everything but compiling, so that each Write and Read sees the whole of any other Write or none of it.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+import grpc
+from p4.v1 import p4runtime_pb2
+
+from inagg_switch.p4runtime_arbitration import Arbitration, Notification, Session, election_id_of
+from inagg_switch.p4runtime_errors import BatchError, Code, RequestError
+from inagg_switch.p4runtime_pipeline import Pipeline
+from inagg_switch.p4runtime_read import read_entities
+from inagg_switch.p4runtime_target import Target
+from inagg_switch.p4runtime_write import apply_update
+
+logger = logging.getLogger(__name__)
+
+API_VERSION = "1.4.1"  # of the p4runtime package whose messages these are
+ENTITIES_PER_RESPONSE = 1000  # keeps a message far below gRPC's default limit of 4 MiB
+
+_STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
+_Stream = queue.SimpleQueue[p4runtime_pb2.StreamMessageResponse | RequestError | None]
+
+
+def _abort(context: grpc.ServicerContext, error: RequestError) -> NoReturn:
+    context.abort(_STATUS_CODES[error.code], error.message)
+    raise AssertionError("abort() raises")
+
+
+def _abort_batch(context: grpc.ServicerContext, error: BatchError) -> NoReturn:
+    status = error.status()
+    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    context.abort(grpc.StatusCode.UNKNOWN, status.message)
+    raise AssertionError("abort() raises")
+
+
+class P4RuntimeService:
+    """Implements p4.v1.P4Runtime; method names and signatures are grpcio's."""
+
+    def __init__(self, device_id: int, pipeline: Pipeline) -> None:
+        self._device_id = device_id
+        self._pipeline = pipeline
+        self._arbitration = Arbitration(device_id)
+        self._streams: dict[Session, _Stream] = {}
+        self._lock = threading.Lock()  # guards all of the above; never held while compiling or sending
+
+    def close_streams(self) -> None:
+        """Ends every StreamChannel, so that the gRPC server can stop."""
+        with self._lock:
+            for stream in self._streams.values():
+                stream.put(RequestError(Code.UNAVAILABLE, "the switch is stopping"))
+
+    # Unary calls
+
+    def Capabilities(  # noqa: N802
+        self, request: p4runtime_pb2.CapabilitiesRequest, context: grpc.ServicerContext
+    ) -> p4runtime_pb2.CapabilitiesResponse:
+        return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
+
+    def SetForwardingPipelineConfig(  # noqa: N802
+        self, request: p4runtime_pb2.SetForwardingPipelineConfigRequest, context: grpc.ServicerContext
+    ) -> p4runtime_pb2.SetForwardingPipelineConfigResponse:
+        try:
+            with self._lock:
+                self._check_writer(request)
+            target = self._pipeline.prepare(request)
+            with self._lock:
+                # Compiling takes seconds: the sender may have been replaced meanwhile.
+                self._check_writer(request)
+                self._pipeline.apply(request, target)
+        except RequestError as error:
+            logger.warning("pipeline config refused: %s", error)
+            _abort(context, error)
+        action = p4runtime_pb2.SetForwardingPipelineConfigRequest.Action.Name(request.action)
+        logger.info("pipeline config: %s", action)
+        return p4runtime_pb2.SetForwardingPipelineConfigResponse()
+
+    def GetForwardingPipelineConfig(  # noqa: N802
+        self, request: p4runtime_pb2.GetForwardingPipelineConfigRequest, context: grpc.ServicerContext
+    ) -> p4runtime_pb2.GetForwardingPipelineConfigResponse:
+        response = p4runtime_pb2.GetForwardingPipelineConfigResponse()
+        try:
+            self._check_device(request.device_id)
+            with self._lock:
+                target = self._pipeline.current
+        except RequestError as error:
+            _abort(context, error)
+        if target is None:
+            return response
+        kind, config = request.response_type, target.config
+        response.config.SetInParent()
+        if config.HasField("cookie"):
+            response.config.cookie.CopyFrom(config.cookie)
+        if kind in (_GetRequest.ALL, _GetRequest.P4INFO_AND_COOKIE):
+            response.config.p4info.CopyFrom(config.p4info)
+        if kind in (_GetRequest.ALL, _GetRequest.DEVICE_CONFIG_AND_COOKIE):
+            response.config.p4_device_config = config.p4_device_config
+        return response
+
+    def Write(  # noqa: N802
+        self, request: p4runtime_pb2.WriteRequest, context: grpc.ServicerContext
+    ) -> p4runtime_pb2.WriteResponse:
+        try:
+            with self._lock:
+                self._check_writer(request)
+                target = self._target()
+                if request.atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
+                    raise RequestError(Code.UNIMPLEMENTED, "only CONTINUE_ON_ERROR batches are supported")
+                errors = [self._attempt(target, update) for update in request.updates]
+            if any(errors):
+                raise BatchError("updates", errors)
+        except RequestError as error:
+            _abort(context, error)
+        except BatchError as error:
+            logger.warning("write: %s", error)
+            _abort_batch(context, error)
+        return p4runtime_pb2.WriteResponse()
+
+    @staticmethod
+    def _attempt(target: Target, update: p4runtime_pb2.Update) -> RequestError | None:
+        try:
+            apply_update(target, update)
+        except RequestError as error:
+            return error
+        except Exception:  # our own fault: the rest of the batch still deserves its answers
+            logger.exception("update failed: %s", update)
+            return RequestError(Code.INTERNAL, "the switch failed on this update: see its log")
+        return None
+
+    def Read(  # noqa: N802
+        self, request: p4runtime_pb2.ReadRequest, context: grpc.ServicerContext
+    ) -> Iterator[p4runtime_pb2.ReadResponse]:
+        entities: list[p4runtime_pb2.Entity] = []
+        errors: list[RequestError | None] = []
+        try:
+            self._check_device(request.device_id)
+            with self._lock:
+                target = self._target()
+                for wanted in request.entities:
+                    try:
+                        entities.extend(read_entities(target, wanted))
+                        errors.append(None)
+                    except RequestError as error:
+                        errors.append(error)
+        except RequestError as error:
+            _abort(context, error)
+        for start in range(0, len(entities), ENTITIES_PER_RESPONSE):
+            yield p4runtime_pb2.ReadResponse(entities=entities[start : start + ENTITIES_PER_RESPONSE])
+        if any(errors):
+            _abort_batch(context, BatchError("reads", errors))
+
+    def _check_device(self, device_id: int) -> None:
+        if device_id != self._device_id:
+            raise RequestError(Code.NOT_FOUND, f"the device is {self._device_id}, not {device_id}")
+
+    def _check_writer(
+        self, request: p4runtime_pb2.WriteRequest | p4runtime_pb2.SetForwardingPipelineConfigRequest
+    ) -> None:
+        self._check_device(request.device_id)
+        election_id = election_id_of(request.election_id) if request.HasField("election_id") else None
+        self._arbitration.check_primary(request.role, election_id)
+
+    def _target(self) -> Target:
+        target = self._pipeline.current
+        if target is None:
+            raise RequestError(Code.FAILED_PRECONDITION, "no program is loaded: set a pipeline config first")
+        return target
+
+    # The stream
+
+    def StreamChannel(  # noqa: N802
+        self,
+        requests: Iterator[p4runtime_pb2.StreamMessageRequest],
+        context: grpc.ServicerContext,
+    ) -> Iterator[p4runtime_pb2.StreamMessageResponse]:
+        session, stream = Session(), _Stream()
+        with self._lock:
+            self._streams[session] = stream
+        reader = threading.Thread(
+            target=self._read_stream, args=(session, stream, requests), name="p4runtime-stream", daemon=True
+        )
+        try:
+            if not context.add_callback(lambda: stream.put(None)):
+                return
+            reader.start()
+            while (item := stream.get()) is not None:
+                if isinstance(item, RequestError):
+                    logger.warning("stream ended: %s", item)
+                    _abort(context, item)
+                yield item
+        finally:
+            with self._lock:
+                self._deliver(self._arbitration.disconnect(session))
+                del self._streams[session]
+
+    def _read_stream(
+        self, session: Session, stream: _Stream, requests: Iterator[p4runtime_pb2.StreamMessageRequest]
+    ) -> None:
+        try:
+            for request in requests:
+                answer = self._handle_stream_message(session, request)
+                if answer is not None:
+                    stream.put(answer)
+        except RequestError as error:
+            stream.put(error)
+        except Exception:  # grpcio raises a bare Exception when the call is over
+            logger.debug("stream broken", exc_info=True)
+        stream.put(None)
+
+    def _handle_stream_message(
+        self, session: Session, request: p4runtime_pb2.StreamMessageRequest
+    ) -> p4runtime_pb2.StreamMessageResponse | None:
+        kind = request.WhichOneof("update")
+        if kind == "arbitration":
+            with self._lock:
+                self._deliver(self._arbitration.update(session, request.arbitration))
+            return None
+        response = p4runtime_pb2.StreamMessageResponse()
+        response.error.canonical_code = Code.UNIMPLEMENTED
+        response.error.message = f"{kind or 'an empty message'}: not supported by this switch"
+        detail: Callable[[], None] | None = {
+            "packet": response.error.packet_out.SetInParent,
+            "digest_ack": response.error.digest_list_ack.SetInParent,
+        }.get(kind or "", response.error.other.SetInParent)
+        assert detail is not None
+        detail()
+        return response
+
+    def _deliver(self, notifications: list[Notification]) -> None:
+        for notification in notifications:
+            stream = self._streams.get(notification.session)
+            if stream is not None:
+                stream.put(notification.message)

@@ -1,0 +1,147 @@
+"""Packet ports: network interfaces as the ports of a P4 program.
+
+A port is an AF_PACKET socket on an interface (veth, tap, NIC) in the network namespace of this process. One native
+thread serves all of them (native/ports_switch.hpp); this module checks what the user gave and words the errors.
+"""
+
+import errno
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from inagg_switch._ports import PacketLoop
+from inagg_switch.errors import SwitchError
+
+logger = logging.getLogger(__name__)
+
+MAX_PORT = 510  # 511 is BMv2's drop port
+
+
+class PortError(SwitchError):
+    """A port cannot be used: it is named wrongly, its interface is missing, or the permission is."""
+
+
+class LoadedProgram(Protocol):
+    """What a port needs of inagg_switch.program.Program."""
+
+    @property
+    def api_address(self) -> int: ...
+
+    @property
+    def handle(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class PortSpec:
+    """A port number of the P4 program and the interface behind it."""
+
+    id: int
+    interface: str
+
+    @classmethod
+    def parse(cls, text: str) -> "PortSpec":
+        """Reads "ID@INTERFACE", as in "1@veth1"."""
+        number, separator, interface = text.partition("@")
+        if not separator or not interface or not number.isascii() or not number.isdigit():
+            raise PortError(f"port {text!r}: expected ID@INTERFACE, for example 1@veth1")
+        if not 1 <= int(number) <= MAX_PORT:
+            raise PortError(f"port {text!r}: the id must be between 1 and {MAX_PORT}")
+        return cls(int(number), interface)
+
+
+@dataclass(frozen=True)
+class PortStatistics:
+    """What a port has carried since the start, and what it dropped, by reason."""
+
+    id: int
+    interface: str
+    up: bool
+    rx_packets: int
+    rx_bytes: int
+    tx_packets: int
+    tx_bytes: int
+    drops: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortOptions:
+    """Buffers of each port, in bytes and frames."""
+
+    receive_buffer_bytes: int = 32 << 20
+    # Above any sensible tbf limit, so that a shaped port's queue is its qdisc and the qdisc decides what to drop.
+    send_buffer_bytes: int = 32 << 20
+    queue_frames: int = 1024
+    queue_bytes: int = 4 << 20
+
+
+def _open(specs: Sequence[PortSpec], options: PortOptions) -> PacketLoop:
+    try:
+        return PacketLoop(
+            [(spec.id, spec.interface) for spec in specs],
+            receive_buffer_bytes=options.receive_buffer_bytes,
+            send_buffer_bytes=options.send_buffer_bytes,
+            queue_frames=options.queue_frames,
+            queue_bytes=options.queue_bytes,
+        )
+    except OSError as error:
+        what = (error.strerror or str(error)).partition(":")[0]
+        if error.errno == errno.ENODEV:
+            reason = "there is no such interface in this network namespace (ip link lists them)"
+        elif error.errno in (errno.EPERM, errno.EACCES):
+            reason = "no permission to open a packet socket: run as root, or with CAP_NET_RAW"
+        else:
+            reason = os.strerror(error.errno or 0)
+        raise PortError(f"{what}: {reason}") from None
+    except ValueError as error:
+        raise PortError(str(error)) from None
+
+
+class Ports:
+    """The ports of one switch. Frames are dropped (and counted) until a program is set."""
+
+    def __init__(self, specs: Sequence[PortSpec], options: PortOptions | None = None) -> None:
+        """Opens all ports; raises PortError, with none open, when one cannot be."""
+        self._loop = _open(specs, options or PortOptions())
+        self._program: LoadedProgram | None = None
+        self._events = threading.Thread(target=self._log_events, name="inagg-port-events", daemon=True)
+        self._stopped = False
+
+    def start(self) -> None:
+        """Starts to move packets."""
+        self._loop.start()
+        self._events.start()
+
+    def stop(self) -> None:
+        """Stops and closes the ports; statistics() stays readable. Safe to call again."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._loop.stop()
+        if self._events.is_alive():
+            self._events.join()
+        self._program = None
+
+    def set_program(self, program: LoadedProgram) -> None:
+        """Runs packets through `program` from now on; the previous one is out of use on return."""
+        self._loop.set_program(program.api_address, program.handle)
+        # Kept only now: the previous program may be freed as soon as nothing runs it.
+        self._program = program
+
+    def statistics(self) -> list[PortStatistics]:
+        """The figures of every port, in the order they were given."""
+        return [
+            PortStatistics(port, interface, up, *totals, drops)
+            for port, interface, up, totals, drops in self._loop.statistics()
+        ]
+
+    def unknown_port_drops(self) -> int:
+        """Frames that the program sent to a port number that no port has."""
+        return self._loop.unknown_port_drops()
+
+    def _log_events(self) -> None:
+        while (event := self._loop.next_event()) is not None:
+            is_warning, _, text = event
+            logger.log(logging.WARNING if is_warning else logging.INFO, "%s", text)

@@ -1,0 +1,88 @@
+"""The P4Runtime server: one device, one gRPC address, one set of ports."""
+
+import logging
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+from p4.v1 import p4runtime_pb2_grpc
+
+from inagg_switch.errors import SwitchError
+from inagg_switch.p4runtime_arbitration import MAX_SESSIONS
+from inagg_switch.p4runtime_pipeline import Pipeline
+from inagg_switch.p4runtime_service import P4RuntimeService
+from inagg_switch.ports import Ports
+from inagg_switch.program import Program
+
+logger = logging.getLogger(__name__)
+
+# Every open stream holds a thread; some must be left for requests.
+_THREADS = MAX_SESSIONS + 16
+_MAX_MESSAGE_BYTES = 64 << 20
+_STOP_GRACE_S = 0.5
+
+
+class ServerError(SwitchError):
+    """The gRPC server cannot serve at the address it was given."""
+
+
+def _check_unix_socket(address: str) -> None:
+    # gRPC would silently take the place of a server that still listens there.
+    path = address.removeprefix("unix:").removeprefix("//")
+    if not Path(path).is_socket():
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return
+    raise ServerError(f"cannot serve at {address}: another server listens there")
+
+
+class SwitchServer:
+    """Serves P4Runtime for the program that runs on `ports`. Takes the ports over: stop() stops them as well."""
+
+    def __init__(self, ports: Ports, *, device_id: int, address: str) -> None:
+        """Claims the address ("HOST:PORT" or "unix:PATH"); raises ServerError if it cannot be had."""
+        self._ports = ports
+        self._address = address
+        self._pipeline = Pipeline(Program.from_source, ports.set_program)
+        self._service = P4RuntimeService(device_id, self._pipeline)
+        self._server = grpc.server(
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="p4runtime"),
+            options=[
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+            ],
+        )
+        p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self._service, self._server)
+        if address.startswith("unix:"):
+            _check_unix_socket(address)
+        try:
+            bound = self._server.add_insecure_port(address)
+        except RuntimeError:
+            bound = 0
+        if bound == 0 and not address.startswith("unix:"):
+            raise ServerError(
+                f"cannot serve at {address}: the address is in use, or none of this machine's (expected HOST:PORT"
+                " or unix:PATH)"
+            )
+        self.port = bound
+
+    def load(self, program: Program) -> None:
+        """Runs a program that did not come through P4Runtime; clients see it as the pipeline config."""
+        self._pipeline.start_with(program, program.source)
+
+    def start(self) -> None:
+        """Starts to move packets and to serve."""
+        self._ports.start()
+        self._server.start()
+
+    def stop(self) -> None:
+        """Ends streams and requests, then stops the ports; their statistics stay readable."""
+        self._service.close_streams()
+        self._server.stop(_STOP_GRACE_S).wait()
+        self._ports.stop()
+        if self._address.startswith("unix:"):
+            Path(self._address.removeprefix("unix:").removeprefix("//")).unlink(missing_ok=True)

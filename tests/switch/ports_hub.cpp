@@ -1,0 +1,48 @@
+// A hand-written program behind the ABI of native/program.h: a hub. A frame leaves through every replica of
+// multicast group 1 but not through the port it came in on. It lets the ports be tested without the P4
+// compiler.
+#include <atomic>
+#include <cerrno>
+#include <mutex>
+#include <vector>
+
+#include "program.h"
+
+namespace {
+
+struct Hub {
+    std::mutex mutex;
+    std::vector<isw_replica> group;
+};
+
+Hub* hub(void* program) { return static_cast<Hub*>(program); }
+
+void process(void* program, uint32_t port, const uint8_t* frame, size_t length, uint64_t, isw_emit_fn emit,
+             void* ctx) {
+    for (const isw_replica& replica : hub(program)->group) {
+        if (replica.port != port) emit(ctx, replica.port, frame, length);
+    }
+}
+
+int multicast_set(void* program, uint32_t group, const isw_replica* replicas, size_t count) {
+    if (group != 1) return -EINVAL;
+    hub(program)->group.assign(replicas, replicas + count);
+    return 0;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const isw_api* isw_program_v1(void) {
+    static const isw_api api = [] {
+        isw_api functions{};
+        functions.abi_version = ISW_ABI_VERSION;
+        functions.create = [](uint64_t) -> void* { return new Hub; };
+        functions.destroy = [](void* program) { delete hub(program); };
+        functions.lock = [](void* program) { hub(program)->mutex.lock(); };
+        functions.unlock = [](void* program) { hub(program)->mutex.unlock(); };
+        functions.process = process;
+        functions.multicast_set = multicast_set;
+        return functions;
+    }();
+    return &api;
+}

@@ -1,0 +1,132 @@
+"""Network namespaces joined to a switch by veth pairs. Needs root."""
+
+import ctypes
+import os
+import shlex
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _setns(fd: int) -> None:
+    if _libc.setns(fd, 0x40000000) != 0:  # CLONE_NEWNET
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+@dataclass
+class Network:
+    """A switch's namespace and hosts 1 to N, each with one link to it: 10.0.0.i, MAC 02:00:00:00:00:0i."""
+
+    prefix: str
+    hosts: int
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def switch(self) -> str:
+        return f"{self.prefix}s"
+
+    def host(self, number: int) -> str:
+        return f"{self.prefix}h{number}"
+
+    @staticmethod
+    def ip(number: int) -> str:
+        return f"10.0.0.{number}"
+
+    @staticmethod
+    def mac(number: int) -> str:
+        return f"02:00:00:00:00:{number:02x}"
+
+    @staticmethod
+    def port_interface(number: int) -> str:
+        return f"port{number}"
+
+    @property
+    def port_arguments(self) -> list[str]:
+        return [a for n in range(1, self.hosts + 1) for a in ("--port", f"{n}@{self.port_interface(n)}")]
+
+    def run(self, namespace: str, command: str) -> str:
+        """Runs a command in a namespace to its end; its output. Fails the test when it fails."""
+        done = subprocess.run(
+            ["ip", "netns", "exec", namespace, *shlex.split(command)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def start(self, namespace: str, *command: str) -> subprocess.Popen[str]:
+        """Starts a command in a namespace; it is ended with the network."""
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", namespace, *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    @contextmanager
+    def inside(self, namespace: str) -> Iterator[None]:
+        """This thread's new sockets and threads belong to the namespace."""
+        own = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        other = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
+        try:
+            _setns(other)
+            try:
+                yield
+            finally:
+                _setns(own)
+        finally:
+            os.close(own)
+            os.close(other)
+
+    def packet_socket(self, number: int) -> socket.socket:
+        """A raw socket on a host's interface that sees what the host receives."""
+        with self.inside(self.host(number)):
+            raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            raw.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
+            raw.setsockopt(
+                socket.SOL_SOCKET, 33, 64 << 20
+            )  # SO_RCVBUFFORCE: a test may send first and read later
+            raw.bind(("eth0", 3))  # ETH_P_ALL
+        raw.settimeout(5)
+        return raw
+
+    def add_link(self, number: int) -> None:
+        port, host = self.port_interface(number), self.host(number)
+        _ip("link", "add", port, "netns", self.switch, "type", "veth", "peer", "name", "eth0", "netns", host)
+        self.run(self.switch, f"ip link set {port} up")
+        for command in (
+            f"ip link set eth0 address {self.mac(number)} up",
+            f"ip address add {self.ip(number)}/24 dev eth0",
+            "ethtool -K eth0 tx off tso off gso off gro off",
+        ):
+            self.run(host, command)
+
+    def _add_namespace(self, name: str) -> None:
+        _ip("netns", "add", name)
+        # The kernels here would otherwise send router solicitations between the test's own frames.
+        self.run(name, "sysctl -qw net.ipv6.conf.default.disable_ipv6=1")
+        self.run(name, "ip link set lo up")
+
+    def create(self) -> None:
+        self._add_namespace(self.switch)
+        for number in range(1, self.hosts + 1):
+            self._add_namespace(self.host(number))
+            self.add_link(number)
+
+    def remove(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+        for name in (self.switch, *(self.host(number) for number in range(1, self.hosts + 1))):
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=60)

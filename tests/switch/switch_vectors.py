@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packet vectors in plain text, and what runs them: the model in this process, or BMv2 with its packets in files.
+
+A line is a command; `#` starts a comment. Numbers are decimal or 0x...; frames are hexadecimal, blanks allowed.
+
+    insert TABLE KEY=VALUE ... ACTION(PARAM=VALUE, ...) [priority=N]
+    default TABLE ACTION(PARAM=VALUE, ...)
+    group NUMBER PORT:RID ...
+    packet PORT FRAME        a frame comes in
+    expect PORT FRAME        it leads to this one; no `expect` after a `packet`: it is dropped
+    counter NAME INDEX PACKETS BYTES
+    register NAME INDEX VALUE
+
+VALUE of a key by kind: `v` (exact, optional), `v/length` (lpm), `v&mask` (ternary), `low..high` (range).
+Entries and groups come before the first packet, so that BMv2 can be set up first. All packets of a file come in on one
+port: BMv2's reader of capture files does not keep the order between ports.
+"""
+
+import re
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from inagg_switch import Program
+
+Key = int | tuple[int, int]
+_CALL = re.compile(r"([\w.]+)\((.*)\)")
+
+
+@dataclass
+class Insert:
+    table: str
+    match: dict[str, Key]
+    kinds: dict[str, str]
+    action: str
+    params: dict[str, int]
+    priority: int = 0
+
+
+@dataclass
+class Default:
+    table: str
+    action: str
+    params: dict[str, int]
+
+
+@dataclass
+class Packet:
+    line: int
+    port: int
+    frame: bytes
+    expected: list[tuple[int, bytes]] = field(default_factory=list)
+
+
+@dataclass
+class Vectors:
+    """A file of vectors."""
+
+    inserts: list[Insert] = field(default_factory=list)
+    defaults: list[Default] = field(default_factory=list)
+    groups: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    packets: list[Packet] = field(default_factory=list)
+    counters: list[tuple[str, int, int, int]] = field(default_factory=list)
+    registers: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+def read_vectors(path: Path) -> Vectors:
+    """Reads a file. A line that makes no sense is a ValueError that names it."""
+    vectors = Vectors()
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        words = line.split("#")[0].split()
+        if words:
+            try:
+                _read_line(vectors, number, words)
+            except (ValueError, IndexError, AttributeError) as error:
+                raise ValueError(f"{path}:{number}: {error}") from error
+    return vectors
+
+
+def _read_line(vectors: Vectors, number: int, words: list[str]) -> None:
+    command, *rest = words
+    if command == "insert":
+        vectors.inserts.append(_insert(rest))
+    elif command == "default":
+        action, params = _call(" ".join(rest[1:]))
+        vectors.defaults.append(Default(rest[0], action, params))
+    elif command == "group":
+        pairs = [word.split(":") for word in rest[1:]]
+        vectors.groups[int(rest[0])] = [(int(port), int(rid)) for port, rid in pairs]
+    elif command == "packet":
+        vectors.packets.append(Packet(number, int(rest[0]), bytes.fromhex("".join(rest[1:]))))
+    elif command == "expect":
+        vectors.packets[-1].expected.append((int(rest[0]), bytes.fromhex("".join(rest[1:]))))
+    elif command == "counter":
+        vectors.counters.append((rest[0], int(rest[1]), int(rest[2]), int(rest[3])))
+    elif command == "register":
+        vectors.registers.append((rest[0], int(rest[1]), int(rest[2], 0)))
+    else:
+        raise ValueError(f"unknown command {command}")
+
+
+def _insert(words: list[str]) -> Insert:
+    text = " ".join(words[1:])
+    found = _CALL.search(text)
+    assert found is not None
+    keys, rest = text[: found.start()].split(), text[found.end() :].split()
+    action, params = _call(found.group())
+    made = Insert(words[0], {}, {}, action, params)
+    for key in keys:
+        name, value = key.split("=", 1)
+        for separator, kind in (("..", "range"), ("&", "ternary"), ("/", "lpm")):
+            if separator in value:
+                first, second = value.split(separator)
+                made.match[name], made.kinds[name] = (int(first, 0), int(second, 0)), kind
+                break
+        else:
+            made.match[name], made.kinds[name] = int(value, 0), "exact"
+    if rest:
+        made.priority = int(rest[0].removeprefix("priority="))
+    return made
+
+
+def _call(text: str) -> tuple[str, dict[str, int]]:
+    found = _CALL.fullmatch(text.strip())
+    assert found is not None
+    pairs = [pair.split("=") for pair in found.group(2).split(",") if pair.strip()]
+    return found.group(1), {name.strip(): int(value, 0) for name, value in pairs}
+
+
+# --- the model
+
+
+def set_up(program: Program, vectors: Vectors) -> None:
+    for default in vectors.defaults:
+        program.set_default(default.table, default.action, default.params)
+    for entry in vectors.inserts:
+        program.insert(entry.table, entry.match, entry.action, entry.params, entry.priority)
+    for group, replicas in vectors.groups.items():
+        program.multicast_group(group, replicas)
+
+
+def run_model(program_file: Path, vectors: Vectors) -> list[list[tuple[int, bytes]]]:
+    """What leaves for each packet."""
+    with Program.from_p4(program_file) as program:
+        set_up(program, vectors)
+        out = [program.process(packet.port, packet.frame) for packet in vectors.packets]
+        for name, index, packets, count in vectors.counters:
+            assert program.counter(name)[index] == (packets, count), f"counter {name}[{index}]"
+        for name, index, value in vectors.registers:
+            assert program.register(name)[index] == value, f"register {name}[{index}]"
+    return out
+
+
+# --- BMv2
+
+
+def run_bmv2(
+    program_file: Path, vectors: Vectors, ports: range = range(1, 9), wait: int = 3
+) -> dict[int, list[bytes]]:
+    """What leaves each port of simple_switch, in order. `wait`: seconds that it has to load the program."""
+    with tempfile.TemporaryDirectory(prefix="inagg-bmv2-") as name:
+        folder = Path(name)
+        config, info = folder / "program.json", folder / "p4info.txtpb"
+        subprocess.run(
+            ["p4c-bm2-ss", "-o", str(config), "--p4runtime-files", str(info), str(program_file)],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        for port in ports:
+            mine = [(i, p.frame) for i, p in enumerate(vectors.packets) if p.port == port]
+            (folder / f"p{port}_in.pcap").write_bytes(b"".join(_pcap(mine)))
+        while not _run_switch(folder, config, program_file, vectors, ports, wait):
+            wait *= 2  # a busy machine: it must be set up before it starts to read its files
+            if wait > 30:
+                raise RuntimeError("simple_switch cannot be set up in 30 s")
+        return {port: _read_pcap(folder / f"p{port}_out.pcap") for port in ports}
+
+
+def _run_switch(
+    folder: Path, config: Path, program_file: Path, vectors: Vectors, ports: range, wait: int
+) -> bool:
+    """False if it may have started to read its files before it was set up."""
+    started = time.monotonic()
+    thrift = 20000 + hash(str(folder)) % 20000
+    interfaces = [word for port in ports for word in ("-i", f"{port}@{folder}/p{port}")]
+    command = [
+        "simple_switch",
+        "--use-files",
+        str(wait),
+        *interfaces,
+        "--thrift-port",
+        str(thrift),
+        str(config),
+    ]
+    with (folder / "log").open("w") as log:
+        switch = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    try:
+        in_time = _configure(thrift, program_file, vectors, started + wait - 0.5)
+        if in_time:
+            _wait_until_quiet(folder, ports, wait)
+        return in_time
+    finally:
+        switch.terminate()
+        switch.wait(10)
+
+
+def _configure(thrift: int, program_file: Path, vectors: Vectors, deadline: float) -> bool:
+    commands = "\n".join(_cli_commands(program_file, vectors)) + "\n"
+    while time.monotonic() < deadline:
+        done = subprocess.run(
+            ["simple_switch_CLI", "--thrift-port", str(thrift)], input=commands, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        if done.returncode != 0 or "Could not connect" in done.stdout + done.stderr:
+            continue  # it is still loading the program
+        refused = [line for line in done.stdout.splitlines() if "Invalid" in line or "Error" in line]
+        if refused:
+            raise RuntimeError(f"BMv2 refused: {refused}")
+        return time.monotonic() < deadline
+    return False
+
+
+def _cli_commands(program_file: Path, vectors: Vectors) -> Iterator[str]:
+    yield "set_queue_depth 65536"  # packets from files come all at once
+    with Program.from_p4(program_file) as program:
+        info = program.p4info
+    tables = {t.preamble.name: t for t in info.tables}
+    for entry in vectors.inserts:
+        name = next(n for n in tables if n == entry.table or n.endswith("." + entry.table))
+        keys = [
+            _cli_key(entry.match.get(f.name), f.bitwidth, f.match_type) for f in tables[name].match_fields
+        ]
+        action = next(
+            a for a in info.actions if a.preamble.name.split(".")[-1] == entry.action.split(".")[-1]
+        )
+        params = [hex(entry.params[p.name]) for p in action.params]
+        priority = [str(1_000_000 - entry.priority)] if entry.priority else []
+        yield " ".join(["table_add", name, action.preamble.name, *keys, "=>", *params, *priority])
+    for default in vectors.defaults:
+        name = next(n for n in tables if n == default.table or n.endswith("." + default.table))
+        action = next(
+            a for a in info.actions if a.preamble.name.split(".")[-1] == default.action.split(".")[-1]
+        )
+        params = [hex(default.params[p.name]) for p in action.params]
+        yield " ".join(["table_set_default", name, action.preamble.name, *params])
+    handle = 0
+    for group, replicas in vectors.groups.items():
+        yield f"mc_mgrp_create {group}"
+        for port, rid in replicas:
+            yield f"mc_node_create {rid} {port}"
+            yield f"mc_node_associate {group} {handle}"
+            handle += 1
+
+
+def _cli_key(value: Key | None, width: int, kind: int) -> str:
+    exact, lpm, ternary, in_range, optional = 2, 3, 4, 5, 6  # p4.config.v1.MatchField.MatchType
+    ones = (1 << width) - 1
+    if kind == exact:
+        return hex(value)  # type: ignore[arg-type]
+    if kind == lpm:
+        first, second = value if isinstance(value, tuple) else (0, 0)
+        return f"{first:#x}/{second}"
+    if kind in (ternary, optional):
+        first, second = value if isinstance(value, tuple) else (0, 0) if value is None else (value, ones)
+        return f"{first:#x}&&&{second:#x}"
+    assert kind == in_range
+    first, second = value if isinstance(value, tuple) else (0, ones)
+    return f"{first:#x}->{second:#x}"
+
+
+def _wait_until_quiet(folder: Path, ports: range, least: float) -> None:
+    """BMv2 says nothing when it is done: wait until no file has grown for a while."""
+    start = time.monotonic()
+    sizes: list[int] = []
+    last_change = start
+    while time.monotonic() < start + least + 10:
+        now = [(folder / f"p{port}_out.pcap").stat().st_size for port in ports
+               if (folder / f"p{port}_out.pcap").exists()]  # fmt: skip
+        if now != sizes:
+            sizes, last_change = now, time.monotonic()
+        if time.monotonic() > max(start + least, last_change) + 0.7:
+            return
+        time.sleep(0.05)
+
+
+def _pcap(frames: list[tuple[int, bytes]]) -> Iterator[bytes]:
+    """Frames with times in their order among all, so that BMv2 reads its ports in the order of the vectors."""
+    yield struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    for place, frame in frames:
+        microseconds = 2000 * place
+        yield struct.pack(
+            "<IIII", 1 + microseconds // 1_000_000, microseconds % 1_000_000, len(frame), len(frame)
+        )
+        yield frame
+
+
+def _read_pcap(path: Path) -> list[bytes]:
+    data = path.read_bytes() if path.exists() else b""
+    frames: list[bytes] = []
+    place = 24
+    while place + 16 <= len(data):
+        length = struct.unpack_from("<I", data, place + 8)[0]
+        frames.append(data[place + 16 : place + 16 + length])
+        place += 16 + length
+    return frames

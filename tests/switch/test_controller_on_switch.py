@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's command on a running switch, with workers' sockets in their own namespaces.
+
+Every test runs on the switch model and, where it is installed, on BMv2.
+"""
+
+import contextlib
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import grpc
+import pytest
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+
+from inagg._control import ControlClient, HeartbeatThread
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "p4" / "inagg.p4"
+
+pytestmark = pytest.mark.netns
+
+GRPC = "127.0.0.1:9559"
+HTTP = "127.0.0.1:9560"
+AGGREGATOR = ("10.0.0.253", 18753)
+HEADER = struct.Struct(">BBHBBHIII")  # docs/protocol.md, 2.1
+EXPONENT = 0x01
+
+
+@pytest.fixture(scope="session")
+def compiled_by_model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    command = [sys.executable, "-m", "inagg_switch.cli", "compile", str(PROGRAM), "-o", str(folder)]
+    subprocess.run(command, check=True, timeout=300)
+    return folder / "p4info.txtpb", folder / "inagg.p4"
+
+
+@pytest.fixture(scope="session")
+def compiled_by_p4c(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("p4c")
+    p4info, config = folder / "p4info.txtpb", folder / "inagg.json"
+    command = [
+        "p4c-bm2-ss",
+        "--std",
+        "p4-16",
+        "--p4runtime-files",
+        str(p4info),
+        "-o",
+        str(config),
+        str(PROGRAM),
+    ]
+    subprocess.run(command, check=True, timeout=300)
+    return p4info, config
+
+
+class Testbed:
+    """A switch, a controller and the hosts' sockets, in one network."""
+
+    __test__ = False
+
+    def __init__(self, network, switch_command, files):
+        self.network = network
+        self.switch_command = switch_command
+        self.files = files
+        self.switch = None
+        self.controller = None
+
+    def start_switch(self):
+        self.switch = self.network.start(self.network.switch, *self.switch_command)
+
+    def start_controller(self, **options):
+        p4info, config = self.files
+        ports = range(1, self.network.hosts + 1)
+        options = {
+            "switch": GRPC,
+            "p4info": p4info,
+            "device-config": config,
+            "listen": HTTP,
+            "ports": ",".join(map(str, ports)),
+            "aggregator-ip": AGGREGATOR[0],
+            "switch-timeout-s": 60,
+            "heartbeat-interval-s": 0.2,
+            "heartbeat-timeout-s": 2,
+        } | options
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        hosts = [word for port in ports for word in ("--host", f"{self.network.ip(port)}={port}")]
+        command = [sys.executable, "-m", "inagg_controller", *words, *hosts]
+        self.controller = self.network.start(self.network.switch, *command)
+        line = self.controller.stdout.readline()
+        assert line == "ready\n", self.controller.communicate()[1]
+
+    def client(self):
+        return ControlClient(f"http://{HTTP}", timeout_s=5.0)
+
+    def entries(self):
+        """Every table entry the switch has, counted by table, and its multicast groups, as any P4Runtime client."""
+        with grpc.insecure_channel(GRPC) as channel:
+            stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+            config = stub.GetForwardingPipelineConfig(
+                p4runtime_pb2.GetForwardingPipelineConfigRequest(device_id=1), timeout=10
+            ).config
+            found = {}
+            for table in config.p4info.tables:
+                request = p4runtime_pb2.ReadRequest(device_id=1)
+                request.entities.add().table_entry.table_id = table.preamble.id
+                count = sum(len(answer.entities) for answer in stub.Read(request, timeout=10))
+                if count:
+                    found[table.preamble.name.rpartition(".")[2]] = count
+            return found
+
+    @contextlib.contextmanager
+    def worker_socket(self, host):
+        with self.network.inside(self.network.host(host)):
+            endpoint = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with endpoint:
+            endpoint.bind((self.network.ip(host), 0))
+            endpoint.settimeout(10)
+            yield endpoint
+
+    def register_all(self, client, job, sockets):
+        for rank, endpoint in enumerate(sockets):
+            ip, udp_port = endpoint.getsockname()
+            host = int(ip.rpartition(".")[2])
+            client.register(job.id, rank, ip=ip, mac=self.network.mac(host), udp_port=udp_port)
+        return client.wait_running(job.id, timeout_s=10)
+
+
+@pytest.fixture(params=["model", pytest.param("bmv2", marks=pytest.mark.bmv2)])
+def testbed(request, network, switch_command):
+    """A testbed of 2 hosts, with switch and controller running; this thread is in the switch's namespace."""
+    if request.param == "model":
+        made = network(2)
+        command = [*switch_command, "run", *made.port_arguments, "--grpc", GRPC]
+        files = request.getfixturevalue("compiled_by_model")
+    else:
+        files = request.getfixturevalue("compiled_by_p4c")
+        made = network(2)
+        ports = [f"{port}@{made.port_interface(port)}" for port in (1, 2)]
+        interfaces = [word for port in ports for word in ("-i", port)]
+        command = ["simple_switch_grpc", "--no-p4", "--device-id", "1", *interfaces, "--"]
+        command += ["--grpc-server-addr", GRPC]
+    testbed = Testbed(made, command, files)
+    testbed.start_switch()
+    with made.inside(made.switch):
+        testbed.start_controller()
+        yield testbed
+
+
+def exponent_packet(job, rank, chunk, exponent):
+    return HEADER.pack(1, EXPONENT, job.id, rank, 0, exponent, job.epoch, chunk, 10 + rank)
+
+
+def test_what_workers_send_comes_back_summed_to_the_addresses_they_registered(testbed):
+    with testbed.client() as client, testbed.worker_socket(1) as first, testbed.worker_socket(2) as second:
+        sockets = [first, second]
+        job = testbed.register_all(client, client.create_job(2, 4), sockets)
+        for rank, endpoint in enumerate(sockets):
+            endpoint.sendto(exponent_packet(job, rank, 0, 100 + rank), AGGREGATOR)
+        for rank, endpoint in enumerate(sockets):
+            result, sender = endpoint.recvfrom(2048)
+            assert sender == AGGREGATOR
+            assert HEADER.unpack(result) == (1, EXPONENT | 0x80, job.id, rank, 0, 101, job.epoch, 0, 21)
+        assert client.status(job.id).counters == {0: (1, 62), 1: (1, 62)}
+        assert {
+            name: ports for name, ports in client.counters().items() if ports and name != "not_ethernet"
+        } == {
+            "started": {1: (1, 62)},
+            "added": {2: (1, 62)},
+            "completed": {2: (1, 62)},
+            "result_sent": {1: (1, 62), 2: (1, 62)},
+        }
+
+
+def test_every_entry_of_a_job_is_in_the_switch_while_it_runs_and_gone_when_all_have_left(testbed, wait_until):
+    with testbed.client() as client, testbed.worker_socket(1) as first, testbed.worker_socket(2) as second:
+        assert testbed.entries() == {"arp_responder": 1}
+        job = testbed.register_all(
+            client, client.create_job(4, 64), [first, second, *other_ports(first, second)]
+        )
+        assert testbed.entries() == {"arp_responder": 1, "admission": 4, "receiver": 4}
+        for rank in range(4):
+            client.leave(job.id, rank)
+        assert client.status(job.id).state == "finished"
+        wait_until(lambda: testbed.entries() == {"arp_responder": 1}, "the job's entries are gone")
+        assert client.health()["free_slots"] == client.health()["pool_slots"]
+
+
+def other_ports(*sockets):
+    """Two more workers on the same hosts; only their addresses matter."""
+
+    class Address:
+        def __init__(self, ip, udp_port):
+            self._name = ip, udp_port
+
+        def getsockname(self):
+            return self._name
+
+    return [Address(endpoint.getsockname()[0], 1000 + number) for number, endpoint in enumerate(sockets)]
+
+
+def test_a_contribution_to_an_ended_job_is_refused_by_the_switch(testbed, wait_until):
+    with testbed.client() as client, testbed.worker_socket(1) as first, testbed.worker_socket(2) as second:
+        job = testbed.register_all(client, client.create_job(2, 4), [first, second])
+        client.end_job(job.id)
+        wait_until(lambda: "admission" not in testbed.entries(), "the job's entries are gone")
+        first.sendto(exponent_packet(job, 0, 0, 1), AGGREGATOR)
+        wait_until(lambda: client.counters()["not_admitted"] == {1: (1, 62)}, "the packet is counted")
+
+
+def test_a_new_job_in_the_same_slots_starts_afresh(testbed):
+    with testbed.client() as client, testbed.worker_socket(1) as first, testbed.worker_socket(2) as second:
+        old = testbed.register_all(client, client.create_job(2, 4), [first, second])
+        first.sendto(exponent_packet(old, 0, 0, 500), AGGREGATOR)
+        client.end_job(old.id)
+        new = testbed.register_all(client, client.create_job(2, 4), [first, second])
+        assert new.epoch > old.epoch
+        for rank, endpoint in enumerate([first, second]):
+            endpoint.sendto(exponent_packet(new, rank, 0, 7), AGGREGATOR)
+        result = HEADER.unpack(second.recv(2048))
+        assert (result[5], result[8]) == (7, 21)
+
+
+def test_injected_loss_drops_and_counts_and_its_end_ends_it(testbed, wait_until):
+    with testbed.client() as client, testbed.worker_socket(1) as first, testbed.worker_socket(2) as second:
+        job = testbed.register_all(client, client.create_job(2, 4), [first, second])
+        client.set_loss(1, "ingress", 1.0, "aggregation")
+        first.sendto(exponent_packet(job, 0, 0, 7), AGGREGATOR)
+        wait_until(
+            lambda: client.counters()["ingress_loss_injected"] == {1: (1, 62)}, "the packet is dropped"
+        )
+        client.clear_loss()
+        for rank, endpoint in enumerate([first, second]):
+            endpoint.sendto(exponent_packet(job, rank, 0, 7), AGGREGATOR)
+        assert HEADER.unpack(first.recv(2048))[5] == 7
+
+
+def test_a_rank_that_stops_beating_is_lost_and_the_other_learns_its_name(testbed, wait_until):
+    with testbed.client() as client, testbed.worker_socket(1) as first, testbed.worker_socket(2) as second:
+        job = testbed.register_all(client, client.create_job(2, 4), [first, second])
+        failures, failed = [], threading.Event()
+
+        def on_failure(reason, lost_ranks):
+            failures.append((reason, lost_ranks))
+            failed.set()
+
+        policy = job.policy
+        beats = [
+            HeartbeatThread(
+                client, job.id, rank, policy.heartbeat_interval_s, policy.heartbeat_timeout_s, on_failure
+            )
+            for rank in range(2)
+        ]
+        for beat in beats:
+            beat.start()
+        assert not failed.wait(1.5 * policy.heartbeat_timeout_s)
+        beats[1].stop()
+        assert failed.wait(10)
+        assert failures == [("rank 1: no heartbeat for 2 s", (1,))]
+        wait_until(lambda: testbed.entries() == {"arp_responder": 1}, "the job's entries are gone")
+        beats[0].stop()
+
+
+def test_a_switch_that_is_killed_fails_its_jobs_and_serves_again_once_restarted(testbed, wait_until):
+    with testbed.client() as client, testbed.worker_socket(1) as first, testbed.worker_socket(2) as second:
+        job = testbed.register_all(client, client.create_job(2, 4), [first, second])
+        client.set_loss(2, "egress", 0.0)
+        client.set_loss(2, "egress", 1.0, "other")
+        testbed.switch.kill()
+        testbed.switch.wait()
+        wait_until(lambda: client.health()["switch"] == "lost", "the controller notices")
+        status = client.status(job.id)
+        assert (status.state, status.lost) == ("failed", ())
+        assert status.reason.startswith("switch restarted")
+        testbed.start_switch()
+        wait_until(lambda: client.health()["switch"] == "connected", "the controller is back", 60)
+        assert testbed.entries() == {"arp_responder": 1, "egress_loss": 1}
+        client.clear_loss()
+        job = testbed.register_all(client, client.create_job(2, 4), [first, second])
+        for rank, endpoint in enumerate([first, second]):
+            endpoint.sendto(exponent_packet(job, rank, 0, 7), AGGREGATOR)
+        assert HEADER.unpack(first.recv(2048))[5] == 7
+
+
+def test_a_controller_that_is_killed_can_be_started_again_on_the_same_switch(testbed):
+    with testbed.client() as client, testbed.worker_socket(1) as first, testbed.worker_socket(2) as second:
+        old = testbed.register_all(client, client.create_job(2, 4), [first, second])
+        testbed.controller.kill()
+        testbed.controller.wait()
+        testbed.start_controller()
+        assert testbed.entries() == {"arp_responder": 1}
+        new = testbed.register_all(client, client.create_job(2, 4), [first, second])
+        assert new.epoch > old.epoch

@@ -1,0 +1,182 @@
+"""Client arbitration: who becomes primary, who hears of it, and which streams end."""
+
+import pytest
+from p4.v1 import p4runtime_pb2
+
+from inagg_switch.p4runtime_arbitration import MAX_SESSIONS, Arbitration, Session
+from inagg_switch.p4runtime_errors import Code, RequestError
+
+DEVICE = 1
+
+
+def request(election_id=None, device_id=DEVICE, role=""):
+    message = p4runtime_pb2.MasterArbitrationUpdate(device_id=device_id)
+    if election_id is not None:
+        message.election_id.high, message.election_id.low = election_id
+    if role:
+        message.role.name = role
+    return message
+
+
+def codes(notifications):
+    """(session, status code) of each notification, in order."""
+    return [(one.session, one.message.arbitration.status.code) for one in notifications]
+
+
+def test_the_first_controller_becomes_primary():
+    arbitration, first = Arbitration(DEVICE), Session()
+    (notification,) = arbitration.update(first, request((0, 1)))
+    assert notification.session is first
+    assert notification.message.arbitration.status.code == Code.OK
+    assert notification.message.arbitration.election_id.low == 1
+    arbitration.check_primary("", (0, 1))
+
+
+def test_a_lower_election_id_is_a_backup_and_only_it_is_told():
+    arbitration, first, second = Arbitration(DEVICE), Session(), Session()
+    arbitration.update(first, request((0, 5)))
+    notifications = arbitration.update(second, request((0, 4)))
+    assert codes(notifications) == [(second, Code.ALREADY_EXISTS)]
+    assert notifications[0].message.arbitration.election_id.low == 5
+    with pytest.raises(RequestError) as caught:
+        arbitration.check_primary("", (0, 4))
+    assert caught.value.code == Code.PERMISSION_DENIED
+
+
+def test_a_higher_election_id_takes_over_and_the_new_primary_is_told_last():
+    arbitration, first, second = Arbitration(DEVICE), Session(), Session()
+    arbitration.update(first, request((0, 5)))
+    notifications = arbitration.update(second, request((1, 0)))
+    assert codes(notifications) == [(first, Code.ALREADY_EXISTS), (second, Code.OK)]
+    arbitration.check_primary("", (1, 0))
+    with pytest.raises(RequestError):
+        arbitration.check_primary("", (0, 5))
+
+
+def test_when_the_primary_leaves_the_backups_are_told_that_there_is_none():
+    arbitration, first, second = Arbitration(DEVICE), Session(), Session()
+    arbitration.update(first, request((0, 5)))
+    arbitration.update(second, request((0, 4)))
+    assert codes(arbitration.disconnect(first)) == [(second, Code.NOT_FOUND)]
+    with pytest.raises(RequestError):
+        arbitration.check_primary("", (0, 4))
+
+
+def test_a_backup_that_leaves_is_nobodys_concern():
+    arbitration, first, second = Arbitration(DEVICE), Session(), Session()
+    arbitration.update(first, request((0, 5)))
+    arbitration.update(second, request((0, 4)))
+    assert arbitration.disconnect(second) == []
+
+
+def test_after_the_primary_left_a_lower_id_does_not_become_primary_and_the_same_id_does():
+    arbitration, first, second, third = Arbitration(DEVICE), Session(), Session(), Session()
+    arbitration.update(first, request((0, 5)))
+    arbitration.disconnect(first)
+    assert codes(arbitration.update(second, request((0, 4)))) == [(second, Code.NOT_FOUND)]
+    assert codes(arbitration.update(third, request((0, 5)))) == [
+        (second, Code.ALREADY_EXISTS),
+        (third, Code.OK),
+    ]
+
+
+def test_a_primary_that_lowers_its_id_leaves_no_primary():
+    arbitration, first, second = Arbitration(DEVICE), Session(), Session()
+    arbitration.update(first, request((0, 5)))
+    arbitration.update(second, request((0, 4)))
+    notifications = arbitration.update(first, request((0, 1)))
+    assert sorted(code for _, code in codes(notifications)) == [Code.NOT_FOUND, Code.NOT_FOUND]
+    with pytest.raises(RequestError):
+        arbitration.check_primary("", (0, 1))
+
+
+def test_a_backup_can_raise_its_id_and_take_over():
+    arbitration, first, second = Arbitration(DEVICE), Session(), Session()
+    arbitration.update(first, request((0, 5)))
+    arbitration.update(second, request((0, 4)))
+    assert codes(arbitration.update(second, request((0, 6)))) == [
+        (first, Code.ALREADY_EXISTS),
+        (second, Code.OK),
+    ]
+
+
+def test_without_an_election_id_a_controller_is_never_primary():
+    arbitration, first = Arbitration(DEVICE), Session()
+    (notification,) = arbitration.update(first, request(None))
+    assert notification.message.arbitration.status.code == Code.NOT_FOUND
+    assert not notification.message.arbitration.HasField("election_id")
+    with pytest.raises(RequestError):
+        arbitration.check_primary("", None)
+
+
+def test_an_election_id_of_zero_is_one():
+    arbitration, first = Arbitration(DEVICE), Session()
+    assert codes(arbitration.update(first, request((0, 0)))) == [(first, Code.OK)]
+    arbitration.check_primary("", (0, 0))
+
+
+def test_roles_have_primaries_of_their_own():
+    arbitration, first, second = Arbitration(DEVICE), Session(), Session()
+    arbitration.update(first, request((0, 5)))
+    (notification,) = arbitration.update(second, request((0, 1), role="metrics"))
+    assert notification.message.arbitration.status.code == Code.OK
+    assert notification.message.arbitration.role.name == "metrics"
+    arbitration.check_primary("", (0, 5))
+    arbitration.check_primary("metrics", (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (request((0, 1), device_id=2), Code.NOT_FOUND),
+        (request((0, 5)), Code.INVALID_ARGUMENT),  # taken by the live controller
+    ],
+)
+def test_a_new_stream_ends_with_an_error_and_changes_nothing(message, code):
+    arbitration, first, second = Arbitration(DEVICE), Session(), Session()
+    arbitration.update(first, request((0, 5)))
+    with pytest.raises(RequestError) as caught:
+        arbitration.update(second, message)
+    assert caught.value.code == code
+    assert arbitration.disconnect(second) == []
+    arbitration.check_primary("", (0, 5))
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (request((0, 1), device_id=2), Code.FAILED_PRECONDITION),
+        (request((0, 1), role="other"), Code.FAILED_PRECONDITION),
+        (request((0, 5)), Code.INVALID_ARGUMENT),
+    ],
+)
+def test_a_live_stream_ends_with_an_error(message, code):
+    arbitration, first, second = Arbitration(DEVICE), Session(), Session()
+    arbitration.update(first, request((0, 5)))
+    arbitration.update(second, request((0, 1)))
+    with pytest.raises(RequestError) as caught:
+        arbitration.update(second, message)
+    assert caught.value.code == code
+
+
+def test_a_role_config_is_refused():
+    message = request((0, 1), role="r")
+    message.role.config.type_url = "anything"
+    with pytest.raises(RequestError) as caught:
+        Arbitration(DEVICE).update(Session(), message)
+    assert caught.value.code == Code.INVALID_ARGUMENT
+
+
+def test_a_write_for_a_role_that_nobody_has_is_not_found():
+    with pytest.raises(RequestError) as caught:
+        Arbitration(DEVICE).check_primary("nobody", (0, 1))
+    assert caught.value.code == Code.NOT_FOUND
+
+
+def test_the_number_of_streams_is_limited():
+    arbitration = Arbitration(DEVICE)
+    for number in range(MAX_SESSIONS):
+        arbitration.update(Session(), request((0, number)))
+    with pytest.raises(RequestError) as caught:
+        arbitration.update(Session(), request((1, 0)))
+    assert caught.value.code == Code.RESOURCE_EXHAUSTED

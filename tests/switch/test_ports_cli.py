@@ -1,0 +1,136 @@
+"""The command `inagg-switch`: errors a user can act on, and a real switch between network namespaces."""
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+INAGG_P4 = Path(__file__).parents[2] / "p4" / "inagg.p4"
+
+
+def run(command: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120)
+
+
+def assert_user_error(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+@pytest.mark.parametrize("text", ["veth1", "1@", "@veth1", "x@veth1", "0@veth1", "511@veth1", "-1@veth1"])
+def test_a_bad_port_is_explained(switch_command, text):
+    assert_user_error(run(switch_command, "run", f"--port={text}"), f"port {text!r}")
+
+
+def test_a_port_is_required(switch_command):
+    assert_user_error(run(switch_command, "run"), "--port")
+
+
+def test_a_bad_macro_is_explained(switch_command):
+    assert_user_error(run(switch_command, "run", "--port", "1@x", "-D", "=1"), "NAME=VALUE")
+
+
+def test_a_missing_program_is_explained(switch_command):
+    done = run(switch_command, "run", "nothere.p4", "--port", "1@x")
+    assert_user_error(done, "nothere.p4: No such file or directory")
+
+
+def test_a_program_that_does_not_compile_is_explained(switch_command, tmp_path):
+    bad = tmp_path / "bad.p4"
+    bad.write_text("header h {\n    bit<8> a\n}\n")
+    for arguments in (["run", str(bad), "--port", "1@x"], ["compile", str(bad), "-o", str(tmp_path / "out")]):
+        done = run(switch_command, *arguments)
+        assert_user_error(done)
+        assert done.stderr.startswith(f"{bad}:3:1: error:")
+    assert not (tmp_path / "out").exists()
+
+
+def test_compile_writes_p4info_and_a_device_config_that_compiles_to_the_same(switch_command, tmp_path):
+    done = run(switch_command, "compile", str(INAGG_P4), "-o", str(tmp_path / "a"), "-D", "WORDS=2")
+    assert done.returncode == 0, done.stderr
+    device_config = tmp_path / "a" / "inagg.p4"
+    assert run(switch_command, "compile", str(device_config), "-o", str(tmp_path / "b")).returncode == 0
+    for name in ("p4info.txtpb", "inagg.p4"):
+        assert (tmp_path / "a" / name).read_text() == (tmp_path / "b" / name).read_text()
+
+
+@pytest.mark.netns
+def test_a_missing_interface_is_explained(switch_command):
+    done = run(switch_command, "run", "--port", "1@isw-nothere")
+    assert_user_error(done, "port 1@isw-nothere: there is no such interface")
+
+
+@pytest.mark.netns
+def test_a_missing_permission_is_explained(network, switch_command):
+    net = network(1)
+    # Root without CAP_NET_RAW and CAP_NET_ADMIN.
+    command = [
+        "ip",
+        "netns",
+        "exec",
+        net.switch,
+        "setpriv",
+        "--bounding-set=-net_raw,-net_admin",
+        *switch_command,
+    ]
+    assert_user_error(run(command, "run", *net.port_arguments), "port 1@port1: no permission", "CAP_NET_RAW")
+
+
+@pytest.mark.netns
+def test_an_address_in_use_is_explained(network, switch_command):
+    net = network(1)
+    with net.inside(net.switch), socket.create_server(("127.0.0.1", 9559)):
+        command = ["ip", "netns", "exec", net.switch, *switch_command]
+        assert_user_error(run(command, "run", *net.port_arguments), "127.0.0.1:9559", "in use")
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_switch_says_ready_serves_and_stops_cleanly(network, switch_command, tmp_path, number):
+    net = network(2)
+    path, figures = tmp_path / "s.sock", tmp_path / "stats.json"
+    arguments = ["run", *net.port_arguments, "--grpc", f"unix:{path}", "--stats", str(figures)]
+    process = net.start(net.switch, *switch_command, *arguments)
+    assert process.stdout.readline() == "ready\n"
+    assert path.is_socket()
+    with net.packet_socket(1) as raw:
+        raw.send(b"\xff" * 12 + struct.pack("!H", 0x88B5) + b"dropped: there is no program")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    assert out == ""
+    assert "Traceback" not in err
+    assert not path.exists()
+    ports = json.loads(figures.read_text())["ports"]
+    assert [port["interface"] for port in ports] == ["port1", "port2"]
+    assert all(port["up"] for port in ports)
+
+
+@pytest.mark.netns
+def test_a_program_given_on_the_command_line_runs_at_once(network, switch_command, tmp_path):
+    net = network(2)
+    arguments = ["run", str(INAGG_P4), *net.port_arguments, "--grpc", f"unix:{tmp_path}/s.sock"]
+    process = net.start(net.switch, *switch_command, *arguments)
+    assert process.stdout.readline() == "ready\n"
+    # Without a controller there is no flood group: unicast to a learned address is what works.
+    with net.packet_socket(1) as first, net.packet_socket(2) as second:
+        first.send(frame(dst=2, src=1, payload=b"learn 1"))
+        second.send(frame(dst=1, src=2, payload=b"to 1"))
+        while (data := first.recv(2000))[14:] != b"to 1":
+            pass
+        assert data == frame(dst=1, src=2, payload=b"to 1")
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(20) == 0
+
+
+def frame(dst: int, src: int, payload: bytes) -> bytes:
+    return (
+        b"\x02\0\0\0\0" + bytes([dst]) + b"\x02\0\0\0\0" + bytes([src]) + struct.pack("!H", 0x88B5) + payload
+    )

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the compiler says about programs that are wrong or use what it does not support, and where.
+
+A `§` marks the place that the message must point at; it is taken out before the program is compiled.
+"""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from switch_packets import INAGG_P4
+from switch_programs import compile_to_cpp, v1program
+
+from inagg_switch import CompileError
+from inagg_switch.compiler import compile_file, compile_source, generate
+from inagg_switch.compiler.preprocess import preprocess
+
+# In the apply block of the ingress.
+STATEMENTS = {
+    "§nothing = 1;": "`nothing` is not declared",
+    "hdr.h§..a = 1;": "expected `=` or a call, found `..`",
+    "hdr.h§.nope = 1;": "header h_t has no field `nope`",
+    "hdr§.a.b = 1;": "struct headers_t has no field `a`",
+    "meta.x = §true;": "expected bit<8> for the value of an assignment, found a value of type bool",
+    "meta.x = §meta.y;": "expected bit<8> for the value of an assignment, found a value of type bit<16>",
+    "meta.y = hdr.h.a  §+ hdr.h.c;":
+        "`+` needs two operands of the same bit type, found bit<8> and bit<16>",
+    "meta.x = 8w1 §+ 16w1;": "`+` needs two operands of the same bit type, found bit<8> and bit<16>",
+    "if (§meta.x) { }": "expected bool for the condition of `if`, found a value of type bit<8>",
+    "if (§1 == true) { }": "expected bool for operand of a comparison, found a value of type int",
+    "§1 = 2;": "a value of type int cannot be assigned to",
+    "meta.x = 1 §}": "expected `;` after a statement, found `}`",
+    "meta.x = (1 + 2§;": "expected `)`, found `;`",
+    "meta.x §1;": "expected `=` or a call, found `1`",
+    "meta.x = §;": "expected an expression, found `;`",
+    "meta.x = §hdr.h.d[8:0];":
+        "expected bit<8> for the value of an assignment, found a value of type bit<9>",
+    "meta.x = hdr.h.d§[32:25];": "[32:25] is not a slice of bit<32>",
+    "meta.x = hdr.h.d§[0:7];": "[0:7] is not a slice of bit<32>",
+    "meta.flag = hdr.h.d[§meta.x:0] == 0;": "a slice bound must be a number known at compile time",
+    "hdr.s[§3].a = 1;": "index 3 is outside h_t[3]",
+    "hdr.h§[1].a = 1;": "a value of type h_t has no elements",
+    "hdr.s§.next.a = 1;": "`next` of a header stack exists in parsers only",
+    "bit<8> x = 1; bit<8> §x = 2;": "`x` is already declared at test.p4:18",
+    "bit<§0> x;": "width 0 is not between 1 and 65536",
+    "bit<8> x = §256w1;": "expected bit<8> for variable `x`, found a value of type bit<256>",
+    "int §x = 1;": "a variable cannot be of type int",
+    "const bit<8> k = §meta.x;": "the value of constant `k` must be known at compile time",
+    "§foo();": "`foo` is not declared",
+    "meta§.x();": "`meta` (metadata_t) has no method `x`",
+    "§mark_to_drop(sm, sm);": "`mark_to_drop` takes 0 or 1 arguments, 2 given",
+    "mark_to_drop(§meta);":
+        "parameter `standard_metadata` of function mark_to_drop needs exactly standard_metadata_t, "
+        "found `meta` (metadata_t)",
+    "random(§8w3, 0, 1);": "a value of type bit<8> cannot be assigned to",
+    "sm.egress_spec§.x = 1;": "a value of type bit<9> has no member `x`",
+    "hdr.h§.frobnicate();": "a value of type h_t has no method `frobnicate`",
+    "§hdr.h.setValid(1);": "setValid takes no arguments",
+    "hdr.s.push_front(§meta.x);": "the argument of push_front must be a number known at compile time",
+    "return §1;": "`return` has a value, and nothing takes it",
+    "§break;": "`break` outside a loop",
+    "meta.x = §P;": "type P is not a value",
+    "meta.x = error§.Nope;": "error has no member `Nope`",
+    "meta.x = §error.NoError;":
+        "expected bit<8> for the value of an assignment, found a value of type error",
+    "meta.flag = CounterType§.nope == CounterType.bytes;": "CounterType has no member `nope`",
+    "meta.x = §(bit<8>) true;": "cannot cast a value of type bool to bit<8>",
+    "meta.x = §(bit<8>) meta.y == 1;":
+        "expected bit<8> for the value of an assignment, found a value of type bool",
+    "meta.x = §(bit<8>) meta.flag;": "cannot cast a value of type bool to bit<8>",
+    "meta.x = 1 §/ 0;": "division by zero",
+    "meta.x = meta.x << §-1;": "shift by a negative number",
+    "meta.x = !§meta.x;": "expected bool for operand of `!`, found a value of type bit<8>",
+    "meta.flag = !§meta.x;": "expected bool for operand of `!`, found a value of type bit<8>",
+    "meta.x = hdr.h.isValid() ? true : §8w1;":
+        "expected bool for second value of `?:`, found a value of type bit<8>",
+    "meta.x = true ? 8w1 : §16w1;":
+        "expected bit<8> for second value of `?:`, found a value of type bit<16>",
+    "switch (§hdr.h) { }": "`switch` needs bits, an enum or action_run, found a value of type h_t",
+    "switch (meta.x) { 1: { } §1: { } }": "this label is there already",
+    "switch (meta.x) { §meta.y: { } }":
+        "expected bit<8> for a switch label, found a value of type bit<16>",
+    "switch (meta.x) { §default: { } 1: { } }": "`default` must be the last label",
+    "for (bool §i in 0 .. 3) { }": "a range of bool cannot be counted",
+    "for (bit<8> i = 0; §i; i = i + 1) { }":
+        "expected bool for the condition of `for`, found `i` (bit<8>)",
+    "log_msg(§1);": "expected string for parameter `msg` of function log_msg, found a value of type int",
+    "§P.apply(hdr);": "parser P can only be applied in a parser",
+    '§static_assert(1 == 2, "no way");': "no way",
+    "§clone(CloneType.I2E, 1);": "clone is not supported",
+    "random(§nope = meta.x, lo = 0, hi = 1);": "function random has no parameter `nope`",
+    "random(meta.x, §result = meta.x, hi = 1);": "parameter `result` of function random is given twice",
+    "mark_to_drop(§_);": "`_` can only stand for an `out` parameter of function mark_to_drop",
+    "§truncate(10);": "truncate is not supported",
+    "hdr.h.d = 32w1 / (hdr.h.d ++ hdr.h.d)[31:0] §+ 1w1;":
+        "`+` needs two operands of the same bit type, found bit<32> and bit<1>",
+    "meta.x = §{1, 2};": "expected bit<8> for the value of an assignment, found a list",
+    "hdr.h = §{1, 2};": "h_t has 4 parts, the list 2",
+    "hdr.h = {a = 1, b = 2, c = 3, e = §4};": "h_t has no field `e`",
+    "meta.x = §8w0b12;": "`8w0b12` is not a number",
+    "meta.x = §8x1;": "`8x1` is not a number",
+    "meta.x = 1w2 + §$;": "unexpected character '$'",
+    'meta.x = §"': "string is not closed",
+}  # fmt: skip
+
+# Before the apply block of the ingress.
+LOCALS = {
+    "table t { key = { hdr.h.a : §fuzzy; } actions = { NoAction; } }":
+        "`fuzzy` is not a match kind of this architecture",
+    "table t { key = { hdr.h.a : exact; } actions = { §nope; } }": "`nope` is not an action",
+    "action a(bit<8> x) { } table t { actions = { a; } default_action = §a; }":
+        "action a takes 1 arguments, 0 given: `x` is missing",
+    "action a() { } table t { actions = { NoAction; } default_action = §a(); }":
+        "`a` is not among the actions of table t",
+    "table t { key = { §hdr.h : exact; } actions = { NoAction; } }":
+        "a key of table t must be bits, bool, an enum or an error, found a value of type h_t",
+    "table t { key = { §meta.flag : lpm; } actions = { NoAction; } }":
+        "a key of kind lpm must be bits, found a value of type bool",
+    "table t { actions = { NoAction; } §colour = 3; }": "table property `colour` is not supported",
+    "table t { actions = { NoAction; } size = §meta.x; }":
+        "the size of a table must be a number known at compile time",
+    "table t { actions = { NoAction; } size = 1; §size = 2; }": "table t has two `size` properties",
+    "action a() { } table t { actions = { a; §a; } }": "table t lists action `a` twice",
+    "table t { key = { hdr.h.a : exact; } actions = { NoAction; } const entries = { §(1, 2) : NoAction(); } }":
+        "table t has 1 keys, the entry 2",
+    "table t { key = { hdr.h.a : exact; } actions = { NoAction; } const entries = { §1 &&& 2 : NoAction(); } }":
+        "a mask does not fit a key of kind exact",
+    "table t { key = { §hdr.h.a + 1 : exact; } actions = { NoAction; } }":
+        'a key that is not a field needs a name: @name("...")',
+    "action §a(bit<8> x, in bit<8> y) { }": "directionless parameters of action a must come last",
+    "action a(in bit<8> x) { §x = 1; }": "`x` is an `in` parameter and cannot be assigned to",
+    "action a(bit<8> x) { §x = 1; }": "`x` is a directionless parameter and cannot be assigned to",
+    "action a() { §t.apply(); }": "`t` is not declared",
+    "register<bit<8>>(§meta.x) r;":
+        "expected bit<32> for parameter `size` of the constructor of register, found a value of type bit<8>",
+    "register<§nope>(3) r;": "type `nope` is not declared",
+    "register(3) §r;": "register needs type arguments: register<...>",
+    "register<bool>(3) §r;": "a register holds bits, not bool",
+    "counter(§CounterType.bytes, 5) c;":
+        "expected bit<32> for parameter `size` of the constructor of counter, found a value of type CounterType",
+    "counter(5) §c;": "counter has no constructor with 1 arguments",
+    "§undeclared_t x;": "`undeclared_t` is not a type",
+    "§meter(5, MeterType.bytes) m;": "extern meter is not supported",
+}  # fmt: skip
+
+# In the parser.
+PARSERS = {
+    "state start { packet.extract(hdr.h); transition §nowhere; }": "state `nowhere` is not declared",
+    "state start { §packet.extract(meta); transition accept; }":
+        "extract needs a header, found metadata_t",
+    "state start { transition select(hdr.h.a) { 300000000000 &&& §true: accept; } }":
+        "expected bit<8>, found a value of type bool",
+    "state start { transition select(hdr.h.a, hdr.h.b) { §1: accept; } }":
+        "`select` has 2 values, the case 1",
+    "state start { transition select(§hdr.h) { default: accept; } }":
+        "`select` needs bits, found a value of type h_t",
+    "state start { §exit; }": "`exit` is not allowed in a parser",
+    "state start { transition accept; } state §start { transition accept; }":
+        "state `start` is already declared",
+    "state start { packet§.nope(); transition accept; }": "extern packet_in has no method `nope`",
+    "value_set<bit<8>>(4) §vs; state start { transition accept; }": "value sets are not supported",
+}  # fmt: skip
+
+
+def marked(text: str) -> tuple[str, tuple[int, int] | None]:
+    place = text.find("§")
+    if place < 0:
+        return text, None
+    line = text.count("\n", 0, place) + 1
+    column = place - text.rfind("\n", 0, place)
+    return text.replace("§", ""), (line, column)
+
+
+def compile_error(text: str) -> CompileError:
+    with pytest.raises(CompileError) as caught:
+        compile_to_cpp(text)
+    return caught.value
+
+
+def check_place(fragment: str, text: str, message: str) -> None:
+    program, place = marked(text)
+    error = compile_error(program)
+    assert error.message == message
+    assert (error.path, error.line, error.column) == ("test.p4", *(place or ()))
+    source = program.splitlines()[error.line - 1]
+    assert str(error).splitlines() == [
+        f"test.p4:{error.line}:{error.column}: error: {message}", source, " " * (error.column - 1) + "^"]  # fmt: skip
+
+
+@pytest.mark.parametrize("fragment", STATEMENTS)
+def test_in_statements(fragment: str) -> None:
+    check_place(fragment, v1program(fragment), STATEMENTS[fragment])
+
+
+@pytest.mark.parametrize("fragment", LOCALS)
+def test_in_declarations(fragment: str) -> None:
+    check_place(fragment, v1program(locals=fragment), LOCALS[fragment])
+
+
+@pytest.mark.parametrize("fragment", PARSERS)
+def test_in_parsers(fragment: str) -> None:
+    check_place(fragment, v1program(parser=fragment), PARSERS[fragment])
+
+
+# Whole programs without the frame of the others.
+PROGRAMS = {
+    "": "the program has no `main` package",
+    "§x": "expected a declaration, found `x`",
+    "struct s { bit<8> a; bit<8> §a; }": "struct s has two fields `a`",
+    "header §h { bit<7> a; }": "header h is 7 bits wide, which is not a whole number of bytes",
+    "header h { error §a; }": "a header cannot have a field of type error",
+    "header_union u { bit<8> §a; }": "a header_union cannot have a field of type bit<8>",
+    "enum e { a, §a }": "enum e has two members `a`",
+    "enum bit<8> e { §a }": "member `a` needs a value",
+    "enum e { §a = 1 }": "member `a` has a value, and the enum has no base type",
+    "const bit<8> a = §b;": "`b` is not declared",
+    "typedef §nope t;": "type `nope` is not declared",
+    "struct s { §nope a; }": "type `nope` is not declared",
+    "bit<8> f() { }": "function f does not always return a value",
+    "bit<8> f(in bool b) { if (b) { return 1; } }": "function f does not always return a value",
+    "void f() { return §1; }": "`return` has a value, and nothing takes it",
+    "control c() { bit<8> x; apply { }§": "expected `}` after the control's apply block, found the end of the file",
+    "control c() { apply §{ ": "`{` is not closed",
+    "struct s { bit<8> a": "expected `;` after a field, found the end of the file",
+    "§bit<8> x;": "variables are not allowed at the top level; use `const`",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PROGRAMS)
+def test_whole_programs(text: str) -> None:
+    program, place = marked(text)
+    error = compile_error(program)
+    assert error.message == PROGRAMS[text]
+    if place is not None:
+        assert (error.line, error.column) == place
+
+
+def test_an_error_in_an_include_names_the_included_file(tmp_path: Path) -> None:
+    (tmp_path / "inner.p4").write_text("const bit<8> a = 1;\n\nconst bool b = a;\n")
+    (tmp_path / "main.p4").write_text('#include <core.p4>\n#include "inner.p4"\n')
+    with pytest.raises(CompileError) as caught:
+        compile_file(tmp_path / "main.p4")
+    assert str(caught.value).splitlines() == [
+        f"{tmp_path / 'inner.p4'}:3:16: error: expected bool for constant `b`, found `a` (bit<8>)",
+        "const bool b = a;",
+        "               ^",
+    ]
+
+
+def test_an_error_in_preprocessed_text_still_names_the_original_place(tmp_path: Path) -> None:
+    (tmp_path / "main.p4").write_text("#define LONG_NAME 1\n\nconst bool b = LONG_NAME + c;\n")
+    text = preprocess(tmp_path / "main.p4").text
+    (tmp_path / "main.p4").unlink()
+    with pytest.raises(CompileError) as caught:
+        compile_source(text)
+    error = caught.value
+    assert (error.path, error.line, error.column) == (str(tmp_path / "main.p4"), 3, 28)
+    assert error.message == "`c` is not declared"
+
+
+@pytest.mark.parametrize("text", [
+    "const bit<8> a = " + "(" * 5000 + "1" + ")" * 5000 + ";",
+    "const bit<8> a = " + "-" * 5000 + "1;",
+    "const bit<8> a = 1" + " + 1" * 5000 + ";",
+    "control c() { apply " + "{" * 5000,
+    "struct s { " + "tuple<" * 5000,
+])  # fmt: skip
+def test_deep_nesting_is_refused(text: str) -> None:
+    with pytest.raises(CompileError, match="nested"):
+        compile_to_cpp(text)
+
+
+def test_broken_programs_give_a_diagnostic_and_never_a_traceback() -> None:
+    """Mutations of our own program: tokens dropped, doubled, swapped or replaced, and the text cut short."""
+    whole = preprocess(INAGG_P4).text
+    core_end = whole.index('p4/include/constants.p4"')
+    start = whole.rindex("#", 0, core_end)
+    generator = random.Random(1)
+    tokens = re.findall(r"\s+|\w+|[^\w\s]", whole[start:])
+    places: list[tuple[int, int]] = []
+    for _ in range(150):
+        changed = list(tokens)
+        for _ in range(generator.randint(1, 3)):
+            place = generator.randrange(len(changed))
+            other = generator.choice(tokens)
+            changed[place : place + 1] = generator.choice(
+                [[], [changed[place]] * 2, [other], [other, changed[place]]]
+            )
+        if generator.random() < 0.2:
+            changed = changed[: generator.randrange(len(changed))]
+        try:
+            generate(whole[:start] + "".join(changed))
+        except CompileError as error:
+            places.append((error.line, error.column))
+    assert len(places) > 75
+    assert min(places) >= (1, 1)

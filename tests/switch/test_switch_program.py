@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Program: the in-process switch, its cache, and the text that stands for it."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from switch_packets import INAGG_P4, Job, read_result
+from switch_programs import v1program
+
+from inagg_switch import EntryError, Program, SwitchError, ToolchainError
+from inagg_switch.compiler import build, compile_file
+
+STATE_P4 = Path(__file__).parent / "programs" / "state.p4"
+SMALL = v1program("hdr.h.b = hdr.h.a + 1; sm.egress_spec = 2;")
+
+
+@pytest.fixture
+def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "inagg" / "switch"
+
+
+@pytest.fixture
+def state_program() -> Iterator[Program]:
+    with Program.from_p4(STATE_P4) as program:
+        yield program
+
+
+# --- the source that stands for a program
+
+
+def test_the_preprocessed_source_compiles_to_the_same_program() -> None:
+    with Program.from_p4(INAGG_P4) as program, Program.from_source(program.source) as again:
+        assert again.p4info == program.p4info
+        assert again.source == program.source
+        assert again.generated == program.generated  # the same entry of the cache
+        job = Job(workers=1)
+        job.install(again)
+        ((_, frame),) = again.process(1, job.data(0, 0, [1, 2, 3, 4]))
+        assert read_result(frame).words == [1, 2, 3, 4]
+
+
+def test_the_preprocessed_source_needs_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "part.p4").write_text("const bit<8> ONE = STEP;\n")
+    (tmp_path / "main.p4").write_text(SMALL.replace("header h_t", '#include "part.p4"\nheader h_t', 1).replace(
+        "hdr.h.a + 1", "hdr.h.a + ONE"))  # fmt: skip
+    with Program.from_p4(tmp_path / "main.p4", {"STEP": "5"}) as program:
+        source = program.source
+    for path in tmp_path.iterdir():
+        path.unlink()
+    with Program.from_source(source) as program:
+        assert program.process(1, bytes(8)) == [(2, bytes([0, 5]) + bytes(6))]
+
+
+def test_constants_have_their_values() -> None:
+    with Program.from_p4(INAGG_P4) as program:
+        assert program.constants["INAGG_PORT"] == 0x4941
+        assert program.constants["KIND_RESULT"] == 0x80
+
+
+# --- state
+
+
+def test_registers_read_and_write(state_program: Program) -> None:
+    cells = state_program.register("cells")
+    assert len(cells) == 8
+    cells[3] = 0x112233445566
+    assert cells[3] == 0x112233445566
+    ((_, out),) = state_program.process(1, bytes((1, 3)) + bytes(6))
+    assert out[2:] == bytes.fromhex("112233445566")
+    state_program.process(1, bytes((0, 7)) + b"\xff" * 6)
+    assert cells[7] == 2**48 - 1
+
+
+@pytest.mark.parametrize(("index", "value"), [(8, 0), (-1, 0), (0, 1 << 48), (0, -1)])
+def test_a_register_write_that_does_not_fit_changes_nothing(
+    state_program: Program, index: int, value: int
+) -> None:
+    cells = state_program.register("cells")
+    cells[0] = 5
+    with pytest.raises(EntryError):
+        cells[index] = value
+    assert [cells[i] for i in range(8)] == [5] + [0] * 7
+
+
+def test_out_of_bounds_accesses_of_the_program_touch_nothing(state_program: Program) -> None:
+    # What BMv2 does with a debugging build: the destination of a read keeps its value, writes and counts are ignored.
+    frame = bytes((1, 8)) + bytes.fromhex("0000000000aa")
+    assert state_program.process(1, frame) == [(1, frame)]
+    state_program.process(1, bytes((0, 8)) + b"\xff" * 6)
+    state_program.process(1, bytes((0, 255)) + b"\xff" * 6)
+    assert [state_program.register("cells")[i] for i in range(8)] == [0] * 8
+    assert [state_program.counter("seen")[i] for i in range(4)] == [(0, 0)] * 4
+
+
+def test_counters_count_what_they_are_declared_to(state_program: Program) -> None:
+    state_program.process(1, bytes((9, 2)) + bytes(6) + b"payload")
+    assert state_program.counter("I.seen")[2] == (1, 15)
+    assert state_program.counter("seen_packets")[2] == (1, 0)
+    state_program.counter("seen")[2] = (10, 20)
+    assert state_program.counter("seen")[2] == (10, 20)
+    with pytest.raises(EntryError, match="outside"):
+        state_program.counter("seen")[4]
+
+
+@pytest.mark.parametrize(
+    ("group", "replicas"), [(0, [(1, 1)]), (70000, [(1, 1)]), (1, [(600, 1)]), (1, [(1, 70000)])]
+)
+def test_impossible_multicast_groups(
+    state_program: Program, group: int, replicas: list[tuple[int, int]]
+) -> None:
+    with pytest.raises(EntryError):
+        state_program.multicast_group(group, replicas)
+
+
+def test_deleting_a_group_that_is_not_there(state_program: Program) -> None:
+    with pytest.raises(EntryError, match="not there"):
+        state_program.multicast_group(5, [])
+    state_program.multicast_group(5, [(1, 1)])
+    state_program.multicast_group(5, [])
+
+
+def test_two_programs_share_nothing() -> None:
+    with Program.from_p4(STATE_P4) as one, Program.from_p4(STATE_P4) as other:
+        one.register("cells")[0] = 5
+        assert other.register("cells")[0] == 0
+
+
+def test_a_closed_program_says_so(state_program: Program) -> None:
+    state_program.close()
+    state_program.close()
+    with pytest.raises(SwitchError, match="closed"):
+        state_program.process(1, b"")
+    with pytest.raises(SwitchError, match="closed"):
+        state_program.register("cells")[0]
+
+
+@pytest.mark.parametrize(("port", "length"), [(511, 8), (512, 8), (1, 65601)])
+def test_packets_that_no_port_could_bring_are_dropped(state_program: Program, port: int, length: int) -> None:
+    assert state_program.process(port, bytes(length)) == []
+
+
+def test_timestamps_count_microseconds_from_the_first_packet(tmp_path: Path) -> None:
+    text = v1program("hdr.h.d = sm.ingress_global_timestamp[31:0]; sm.egress_spec = 1;",
+                     egress="hdr.h.c = sm.egress_global_timestamp[15:0];")  # fmt: skip
+    path = tmp_path / "time.p4"
+    path.write_text(text)
+    with Program.from_p4(path) as program:
+        seen = [program.process(1, bytes(8), now)[0][1] for now in (1000.0, 1000.5, 1000.25)]
+    assert [int.from_bytes(f[4:], "big") for f in seen] == [0, 500_000, 250_000]
+    assert [int.from_bytes(f[2:4], "big") for f in seen] == [0, 500_000 & 0xFFFF, 250_000 & 0xFFFF]
+
+
+def test_threads_may_share_a_program() -> None:
+    with Program.from_p4(STATE_P4) as program:
+
+        def work() -> None:
+            for _ in range(300):
+                assert len(program.process(1, bytes((2, 1)) + (1).to_bytes(6, "big"))) == 1
+                program.counter("seen")[1]
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert program.register("cells")[1] == 1200
+
+
+# --- the cache
+
+
+def test_a_program_is_compiled_once(private_cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.p4").write_text(SMALL)
+    first = compile_file(tmp_path / "p.p4")
+    stamp = first.artifact.library.stat().st_mtime_ns
+    again = compile_file(tmp_path / "p.p4")
+    assert again.artifact.library == first.artifact.library
+    assert again.artifact.library.stat().st_mtime_ns == stamp
+    assert first.artifact.library.is_relative_to(private_cache)
+    assert len(list(private_cache.iterdir())) == 1
+
+
+def test_another_define_is_another_program(private_cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.p4").write_text(SMALL.replace("+ 1", "+ STEP"))
+    keys = {build.cache_key(compile_file(tmp_path / "p.p4", {"STEP": s}).source) for s in ("1", "2")}
+    assert {p.name for p in private_cache.iterdir()} == keys
+
+
+@pytest.mark.parametrize("missing", ["program.so", "p4info.bin", "constants.json"])
+def test_a_broken_cache_entry_is_made_anew(private_cache: Path, tmp_path: Path, missing: str) -> None:
+    (tmp_path / "p.p4").write_text(SMALL)
+    artifact = compile_file(tmp_path / "p.p4").artifact
+    (artifact.library.parent / missing).unlink()
+    with Program.from_p4(tmp_path / "p.p4") as program:
+        assert program.process(1, bytes(8)) == [(2, b"\0\x01" + bytes(6))]
+    assert (artifact.library.parent / missing).exists()
+
+
+def test_processes_that_compile_the_same_program_at_once_all_succeed(
+    private_cache: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "p.p4").write_text(SMALL)
+    code = f"from inagg_switch import Program; print(Program.from_p4({str(tmp_path / 'p.p4')!r}).process(1, bytes(8)))"
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    outputs = {process.communicate()[0].strip() for process in running}
+    assert [process.returncode for process in running] == [0, 0, 0]
+    assert outputs == {str([(2, b"\0\x01" + bytes(6))])}
+    assert len(list(private_cache.iterdir())) == 1
+
+
+@pytest.mark.usefixtures("private_cache")
+def test_without_a_compiler_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p.p4").write_text(SMALL)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolchainError, match="apt install"):
+        Program.from_p4(tmp_path / "p.p4")
+
+
+@pytest.mark.usefixtures("private_cache")
+def test_a_compiler_that_fails_is_not_the_programs_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p.p4").write_text(SMALL)
+    (tmp_path / "broken-g++").write_text("#!/bin/sh\necho 'error: no' >&2\nexit 1\n")
+    (tmp_path / "broken-g++").chmod(0o755)
+    monkeypatch.setenv("CXX", str(tmp_path / "broken-g++"))
+    with pytest.raises(ToolchainError, match="bug in inagg_switch"):
+        Program.from_p4(tmp_path / "p.p4")
+    assert list((tmp_path / "cache" / "inagg" / "switch").iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "p.p4").write_text(SMALL)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(ToolchainError, match="XDG_CACHE_HOME"):
+        Program.from_p4(tmp_path / "p.p4")

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Generated code and the native runtime: no warnings, and the same results whatever instructions the CPU has."""
+
+import random
+from pathlib import Path
+
+import pytest
+from switch_packets import INAGG_P4, Job, read_result
+
+from inagg_switch import Program
+from inagg_switch.compiler import Compiled, generate
+from inagg_switch.compiler.build import Artifact, compile_cpp
+from inagg_switch.compiler.preprocess import preprocess
+
+PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.p4"))
+CPU_FLAGS = set(Path("/proc/cpuinfo").read_text().split())
+# Plain loops, AVX2, AVX-512.
+INSTRUCTION_SETS = {"x86-64": set(), "x86-64-v3": {"avx2", "bmi2"}, "x86-64-v4": {"avx512bw", "avx512vl"}}
+STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", "-march=x86-64-v3", "-fsyntax-only")
+
+
+@pytest.mark.parametrize("program", [INAGG_P4, *PROGRAMS], ids=lambda p: p.stem)
+def test_generated_code_compiles_without_a_warning(program: Path, tmp_path: Path) -> None:
+    source = tmp_path / "program.cpp"
+    source.write_text(generate(preprocess(program).text)[0])
+    compile_cpp(source, tmp_path / "unused.so", STRICT)
+
+
+@pytest.mark.parametrize("march", INSTRUCTION_SETS)
+def test_wide_sums_are_right_with_every_instruction_set(march: str, tmp_path: Path) -> None:
+    if not INSTRUCTION_SETS[march] <= CPU_FLAGS:
+        pytest.skip(f"this CPU has no {march}")
+    text = preprocess(INAGG_P4, {"WORDS": "4"}).text
+    cpp, p4info, constants = generate(text)
+    (tmp_path / "program.cpp").write_text(cpp)
+    compile_cpp(tmp_path / "program.cpp", tmp_path / "program.so", (f"-march={march}",))
+    artifact = Artifact(tmp_path / "program.so", tmp_path / "program.cpp", p4info, constants)
+    ones = (1 << 2048) - 1
+    generator = random.Random(7)
+    with Program(Compiled(text, artifact)) as program:
+        job = Job(workers=2)
+        job.install(program)
+        for chunk in range(200):
+            # Long runs of ones make carries travel; single bits make them start anywhere.
+            one = [ones >> generator.randrange(2048) << generator.randrange(64) & ones for _ in range(4)]
+            other = [1 << generator.randrange(2048) | generator.getrandbits(2048) & 3 for _ in range(4)]
+            program.process(1, job.data(0, chunk, one))
+            (_, frame), _ = program.process(2, job.data(1, chunk, other))
+            assert read_result(frame).words == [(a + b) & ones for a, b in zip(one, other, strict=True)]
