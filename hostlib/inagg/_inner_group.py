@@ -1,0 +1,75 @@
+"""A process group that hands every collective to an inner gloo backend; `ProcessGroup` takes all-reduce out of it.
+
+torch's base class would dispatch by itself what a subclass does not override. But it looks for the override with the
+GIL held and, finding none, runs the collective without letting go of it; gloo's own threads need the GIL to drop
+tensors while they hold gloo's queue lock, and both wait for ever. The methods of the backend let go of the GIL.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store, Work
+
+
+def _forward(name: str) -> Callable[..., Work]:
+    def method(self: "InnerGroup", *arguments: Any, **settings: Any) -> Work:
+        work: Work = getattr(self.inner, name)(*arguments, **settings)
+        return work
+
+    method.__name__ = name
+    return method
+
+
+def _gloo(store: Store, rank: int, size: int, timeout: timedelta, address: str | None) -> Any:
+    gloo: Any = dist.ProcessGroupGloo  # torch's stub has neither its options nor its devices
+    if address is None:
+        return gloo(store, rank, size, timeout=timeout)
+    settings = gloo._Options()
+    settings._timeout = timeout
+    settings._devices = [gloo.create_device(hostname=address)]
+    return gloo(store, rank, size, settings)
+
+
+class InnerGroup(dist.ProcessGroup):
+    """Collectives over gloo.
+
+    Args:
+        store: keys that the group's ranks share, for the rendezvous of gloo alone.
+        rank, size: this process in the group.
+        timeout: of each collective.
+        address: this host's address for gloo; None leaves the choice to gloo, which asks the name service what address
+            the host's name has, often a loopback one.
+    """
+
+    def __init__(
+        self, store: Store, rank: int, size: int, timeout: timedelta, address: str | None = None
+    ) -> None:
+        super().__init__(rank, size)  # type: ignore[call-arg]  # torch's stub lacks this overload
+        self.inner = _gloo(store, rank, size, timeout, address)
+        # For what torch asks the group's backend itself, such as its sequence number.
+        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self.inner)
+        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+
+    allgather = _forward("allgather")
+    _allgather_base = _forward("_allgather_base")
+    allgather_coalesced = _forward("allgather_coalesced")
+    allgather_into_tensor_coalesced = _forward("allgather_into_tensor_coalesced")
+    allreduce = _forward("allreduce")
+    allreduce_coalesced = _forward("allreduce_coalesced")
+    alltoall = _forward("alltoall")
+    alltoall_base = _forward("alltoall_base")
+    barrier = _forward("barrier")
+    broadcast = _forward("broadcast")
+    gather = _forward("gather")
+    monitored_barrier = _forward("monitored_barrier")
+    recv = _forward("recv")
+    recv_anysource = _forward("recv_anysource")
+    reduce = _forward("reduce")
+    reduce_scatter = _forward("reduce_scatter")
+    _reduce_scatter_base = _forward("_reduce_scatter_base")
+    reduce_scatter_tensor_coalesced = _forward("reduce_scatter_tensor_coalesced")
+    scatter = _forward("scatter")
+    send = _forward("send")

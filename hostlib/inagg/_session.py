@@ -1,0 +1,304 @@
+"""A rank's membership of one job: joining it, the transport that sums, the heartbeat, leaving.
+
+Two threads of Python serve it: the heartbeat, and the completer, which waits (without the GIL) for the core to finish
+all-reduces and tells whoever asked. The packets are handled by a thread of the core.
+"""
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from inagg import _core
+from inagg._control import ControlClient, HeartbeatThread, JobStatus
+from inagg._interface import mac_address, source_address
+from inagg.errors import (
+    ConfigurationError,
+    InaggError,
+    IntegrityError,
+    JobError,
+    MismatchError,
+    NetworkTimeoutError,
+    PeerLostError,
+)
+from inagg.options import LaneBits, Options
+
+_log = logging.getLogger(__name__)
+
+OnDone = Callable[[InaggError | None], None]
+
+
+class Store(Protocol):
+    """The part of ``torch.distributed.Store`` that joining needs: keys that all ranks see."""
+
+    def set(self, key: str, value: str) -> None: ...
+
+    def get(self, key: str) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """An all-reduce under way: `flat` is being summed, `tensor` is whose it is (the same memory, if contiguous)."""
+
+    tensor: torch.Tensor
+    flat: torch.Tensor
+    memory: range
+    on_done: OnDone
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """Why the job cannot go on, as the heartbeat learnt it."""
+
+    reason: str
+    ranks: tuple[int, ...]
+
+
+class Session:
+    """One rank in one running job.
+
+    `submit` may be called from any thread; all ranks must submit the same all-reduces in the same order.
+    """
+
+    def __init__(
+        self, client: ControlClient, status: JobStatus, rank: int, transport: _core.Transport
+    ) -> None:
+        self.job = status.id
+        self.rank = rank
+        self._client = client
+        self._policy = status.policy
+        self._transport = transport
+        self._loss: _Loss | None = None
+        self._closed = False
+        # Guards _pending and _closed; notified when _pending shrinks. Never held while calling on_done.
+        self._changed = threading.Condition()
+        self._pending: dict[int, _Pending] = {}
+        self._heartbeat = HeartbeatThread(
+            client,
+            self.job,
+            rank,
+            self._policy.heartbeat_interval_s,
+            self._policy.heartbeat_timeout_s,
+            self._on_job_failure,
+        )
+        self._completer = threading.Thread(target=self._complete, name=f"inagg-done-{self.job}", daemon=True)
+        self._heartbeat.start()
+        self._completer.start()
+
+    def submit(self, tensor: torch.Tensor, *, lane_bits: LaneBits, average: bool, on_done: OnDone) -> None:
+        """Queue the all-reduce of `tensor` (float32, CPU, any shape and strides), in place.
+
+        While another all-reduce of the same memory is under way this waits for it: the core works on several at once,
+        and a program that issues two in a row means one after the other.
+
+        on_done: called once with None or the error, on another thread. On an error the values of `tensor` are
+        unspecified.
+
+        Raises:
+            ConfigurationError: elements of `tensor` share memory, so there is no sum in place.
+            InaggError: the job has failed already. In both cases `tensor` is untouched and on_done is not called.
+        """
+        tensor = tensor.detach()
+        memory = _memory(tensor)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not any(_overlap(memory, p.memory) for p in self._pending.values())
+            )
+            flat = tensor.contiguous().view(-1)
+            try:
+                ticket = self._transport.submit(flat, lane_bits=lane_bits, average=average)
+            except _core.EngineError as error:
+                raise self._translate(error) from error
+            self._pending[ticket] = _Pending(tensor, flat, memory, on_done)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of the transport (packets, bytes, retransmits, RTT...), with the job and rank they belong to."""
+        return {"job": self.job, "rank": self.rank, **self._transport.stats()}
+
+    def close(self) -> None:
+        """Leave the job. What is still outstanding fails. Closing twice changes nothing."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+        self._heartbeat.stop()
+        try:
+            if self._loss is None:
+                self._client.leave(self.job, self.rank)
+        except InaggError as error:
+            _log.warning("job %d, rank %d could not say goodbye: %s", self.job, self.rank, error)
+        finally:
+            self._transport.close()
+            if threading.current_thread() is not self._completer:
+                self._completer.join()
+            self._client.close()
+
+    def _on_job_failure(self, reason: str, lost_ranks: tuple[int, ...]) -> None:
+        self._loss = _Loss(reason, lost_ranks)
+        self._transport.fail(reason)
+
+    def _complete(self) -> None:
+        """Tell who waits, in order of completion; after a failure, everybody who still does."""
+        try:
+            while True:
+                ticket = self._transport.next_done(None)
+                if ticket is not None:
+                    self._finish(ticket)
+        except _core.EngineError as error:
+            problem = self._translate(error)
+        with self._changed:
+            orphans = list(self._pending.values())
+            self._pending.clear()
+            self._changed.notify_all()
+        for orphan in orphans:
+            orphan.on_done(problem)
+
+    def _finish(self, ticket: int) -> None:
+        with self._changed:
+            done = self._pending[ticket]
+            if done.flat.data_ptr() != done.tensor.data_ptr():
+                done.tensor.copy_(done.flat.view(done.tensor.shape))
+            del self._pending[ticket]
+            self._changed.notify_all()
+        done.on_done(None)
+
+    def _translate(self, error: _core.EngineError) -> InaggError:
+        """What the core reports, as the error class that says whose fault it is."""
+        job, rank, chunk = self.job, self.rank, error.chunk
+        if self._loss is not None and error.code == "failed":
+            if self._loss.ranks:
+                return PeerLostError(
+                    self._loss.ranks, reason=self._loss.reason, job=job, rank=rank, chunk=chunk
+                )
+            return JobError(self._loss.reason, job=job, rank=rank, chunk=chunk)
+        if chunk is not None:
+            if error.code == "checksum":
+                return IntegrityError(chunk, job=job, rank=rank)
+            if error.code == "kind_mismatch":
+                return MismatchError(chunk, job=job, rank=rank)
+            if error.code == "give_up":
+                return NetworkTimeoutError(chunk, waited_s=self._policy.give_up_s, job=job, rank=rank)
+        return JobError(error.message, job=job, rank=rank, chunk=chunk)
+
+
+def _memory(tensor: torch.Tensor) -> range:
+    """The addresses from a tensor's first element to its last."""
+    extents = list(zip(tensor.shape, tensor.stride(), strict=True))
+    if any(stride == 0 and size > 1 for size, stride in extents):
+        raise ConfigurationError(
+            "cannot all-reduce an expanded tensor in place: its elements share memory; clone() it"
+        )
+    if tensor.numel() == 0:
+        return range(0)
+    last = sum((size - 1) * stride for size, stride in extents)
+    return range(tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size())
+
+
+def _overlap(first: range, second: range) -> bool:
+    return max(first.start, second.start) < min(first.stop, second.stop)
+
+
+def join(store: Store, rank: int, size: int, options: Options) -> Session:
+    """Join, with all ranks of a process group, a job of their own.
+
+    Rank 0 creates the job and tells its number through `store`. Every rank then says through `store` whether it is in,
+    so that either all of them return or all of them raise.
+
+    Raises:
+        InaggError: this rank's own problem, or a JobError that names the rank that had one.
+    """
+    client = ControlClient(options.controller)
+    session: Session | None = None
+    problem: InaggError | None = None
+    job: int | None = None
+    try:
+        job = _agree_on_job(client, store, rank, size, options)
+        session = _enter(client, job, rank, options)
+    except InaggError as error:
+        problem = error
+        if job is not None:
+            _give_up_on(client, job, rank, error)
+    store.set(f"outcome/{rank}", "" if problem is None else str(problem))
+    outcomes = [store.get(f"outcome/{other}").decode() for other in range(size)]
+    if problem is None:
+        failed = next((other for other, outcome in enumerate(outcomes) if outcome), None)
+        if failed is not None:
+            problem = JobError(f"rank {failed} could not join: {outcomes[failed]}", job=job, rank=rank)
+    if problem is not None or session is None:
+        if session is not None:
+            session.close()
+        client.close()
+        raise problem if problem is not None else JobError("not joined", job=job, rank=rank)
+    return session
+
+
+def _agree_on_job(client: ControlClient, store: Store, rank: int, size: int, options: Options) -> int:
+    if rank == 0:
+        try:
+            job = client.create_job(size, options.slots).id
+        except InaggError as error:
+            store.set("job", json.dumps({"error": str(error)}))
+            raise
+        store.set("job", json.dumps({"id": job}))
+        return job
+    told = json.loads(store.get("job"))
+    if "error" in told:
+        raise JobError(f"rank 0 could not create the job: {told['error']}", rank=rank)
+    return int(told["id"])
+
+
+def _enter(client: ControlClient, job: int, rank: int, options: Options) -> Session:
+    """Register, start the transport and the heartbeat, and wait for the other ranks."""
+    aggregator = client.status(job).aggregator
+    address = str(options.address) if options.address else source_address(aggregator.ip)
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        udp.bind((address, 0))
+    except OSError as error:
+        udp.close()
+        raise ConfigurationError(f"{address} is not an address of this host: {error.strerror}") from error
+    with udp:
+        status = client.register(
+            job,
+            rank,
+            ip=address,
+            mac=mac_address(address),
+            udp_port=udp.getsockname()[1],
+            port=options.switch_port,
+        )
+        policy = status.policy
+        transport = _core.Transport(
+            socket_fd=udp.fileno(),
+            job=job,
+            rank=rank,
+            workers=status.workers,
+            epoch=status.epoch,
+            slots=status.slots,
+            words=status.words,
+            aggregator=(aggregator.ip, aggregator.udp_port),
+            rto_initial_s=policy.rto_initial_s,
+            rto_min_s=policy.rto_min_s,
+            rto_max_s=policy.rto_max_s,
+            give_up_s=policy.give_up_s,
+        )
+        udp.detach()  # the transport's now
+    session = Session(client, status, rank, transport)
+    try:
+        client.wait_running(job, timeout_s=options.setup_timeout_s)
+    except InaggError:
+        session.close()
+        raise
+    return session
+
+
+def _give_up_on(client: ControlClient, job: int, rank: int, error: InaggError) -> None:
+    """Tell the controller, so that the other ranks do not wait for this one."""
+    try:
+        client.leave(job, rank, error=str(error))
+    except InaggError as complaint:
+        _log.warning("job %d, rank %d could not say goodbye: %s", job, rank, complaint)

@@ -1,0 +1,20 @@
+"""One rank of test_fallback.py: a sum on a network that has no controller. Prints what came of it as JSON."""
+
+import json
+import logging
+
+import torch
+import torch.distributed as dist
+
+import inagg
+
+logging.basicConfig(level=logging.WARNING)
+try:
+    dist.init_process_group("inagg")
+except inagg.InaggError as error:
+    print(json.dumps({"error": type(error).__name__, "message": str(error)}))
+else:
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    print(json.dumps({"sum": tensor.tolist(), "stats": inagg.stats()}))
+    dist.destroy_process_group()

@@ -1,0 +1,63 @@
+"""A job that cannot be set up on the switch: all ranks agree, on an error or on gloo, as the user chose."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+WORKER = Path(__file__).with_name("fallback_worker.py")
+RANKS = 2
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def run_ranks(**environment: str) -> list[tuple[dict[str, Any], str]]:
+    """What each rank printed, and its log, when nobody listens at the controller's address."""
+    shared = {
+        **os.environ,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(RANKS),
+        "INAGG_CONTROLLER": f"http://127.0.0.1:{free_port()}",
+        **environment,
+    }
+    processes = [
+        subprocess.Popen(
+            [sys.executable, WORKER],
+            env={**shared, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(RANKS)
+    ]
+    try:
+        outputs = [process.communicate(timeout=60) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [(json.loads(output), log) for output, log in outputs]
+
+
+def test_every_rank_raises_and_the_message_says_whose_problem_it_was() -> None:
+    (first, _), (second, _) = run_ranks()
+    assert first["error"] == "ControllerUnreachableError"
+    assert "Is inagg-controller running there" in first["message"]
+    assert second["error"] == "JobError"
+    assert "rank 0 could not create the job: no answer from the controller" in second["message"]
+
+
+def test_gloo_sums_instead_if_the_user_allows_it_and_the_log_says_so() -> None:
+    for result, log in run_ranks(INAGG_FALLBACK="inner"):
+        assert result["sum"] == [RANKS] * 3
+        assert result["stats"]["path"] == "inner"
+        assert result["stats"]["inner_all_reduces"] == 1
+        assert log.count("gloo does the sums of this group instead") == 1
