@@ -1,0 +1,5 @@
+"""python -m inagg_testbed: the `inagg` command."""
+
+from inagg_testbed.cli import main
+
+main()

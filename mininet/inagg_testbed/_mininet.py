@@ -1,0 +1,35 @@
+"""Mininet's classes, imported with care.
+
+Debian's mininet 2.3.0 belongs to the system interpreter: the virtual environment has to be one of
+/usr/bin/python3 with --system-site-packages. Importing it warns about distutils, which is not ours to fix.
+"""
+
+import warnings
+from typing import Any
+
+from inagg_testbed.errors import MissingRequirementError
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    try:
+        from mininet.link import Intf, Link
+        from mininet.net import Mininet
+        from mininet.node import Host, Node, Switch
+        from mininet.topo import Topo
+    except ImportError as error:
+        raise MissingRequirementError(
+            f"Mininet cannot be imported ({error}): apt-get install mininet, and make the virtual environment with"
+            " /usr/bin/python3 -m venv --system-site-packages"
+        ) from error
+
+__all__ = ["Host", "Intf", "Link", "Node", "Switch", "Topo", "make_net"]
+
+
+def make_net(**options: Any) -> Any:
+    """Mininet(**options) without Mininet.init(), which would raise sysctl limits of the whole machine for good."""
+    initialised = getattr(Mininet, "inited", False)
+    Mininet.inited = True
+    try:
+        return Mininet(**options)
+    finally:
+        Mininet.inited = initialised

@@ -1,0 +1,83 @@
+"""Links: their rate, and how tc is told to keep it.
+
+Both ends of a link are shaped where they send: the host's interface and the switch's port each carry a token
+bucket (tbf), so a link is full duplex and has the rate in each direction. Two numbers need a choice:
+
+burst   What a bucket may send at once after a pause. A bucket that has been idle lends that much, so a burst of b
+        bytes flatters a transfer of S bytes by up to b/S. A bucket that is too small loses rate instead whenever
+        the kernel's timer is late, which on two busy cores is often. Measured with four hosts sending TCP around
+        a ring over 100 Mbit/s links: a burst of 0.2 ms kept 76 to 96% of the rate, 1 ms 93 to 96%, 2 ms 97 to 98%,
+        5 ms 98 to 99%. BURST_SECONDS is one timer tick of a 250 Hz kernel; at 100 Mbit/s the 50 kB it lends are
+        1.2% of a 4 MB tensor, and a ring all-reduce, which pauses after each of its 2(N-1) steps, borrows more often.
+limit   What may wait in a bucket's queue. A worker has up to one window of contributions in its own queue, and
+        the switch up to one window of results in that of a port: 256 slots of 1066-byte frames are 273 kB.
+        Less would cause the very losses that the window then repairs. With 256 KiB the TCP connections of a host
+        all-reduce lost packets too (up to 880 segments in eight all-reduces), with QUEUE_BYTES next to none. At
+        100 Mbit/s it holds 42 ms, still short beside TCP's minimum RTO of 200 ms.
+"""
+
+import re
+from dataclasses import dataclass
+
+from inagg_testbed.errors import ConfigurationError
+
+BURST_SECONDS = 4e-3
+QUEUE_BYTES = 512 * 1024
+ETHERNET_OVERHEAD = 14
+
+_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
+_OFFLOADS = ("tx", "rx", "sg", "tso", "gso", "gro")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkSpec:
+    """A full-duplex link. `rate_bps` is in bits a second of Ethernet frames without preamble, FCS and gap;
+    None is as fast as the machine goes."""
+
+    rate_bps: int | None
+    mtu: int = 1500
+    offloads: bool = False
+
+    @classmethod
+    def parse(cls, text: str, *, mtu: int = 1500, offloads: bool = False) -> "LinkSpec":
+        """`100mbit`, `1gbit`, `2.5gbit`, `500kbit` or `unshaped`."""
+        if text == "unshaped":
+            return cls(rate_bps=None, mtu=mtu, offloads=offloads)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg])bit", text)
+        if match is None or float(match[1]) <= 0:
+            raise ConfigurationError(f"link {text!r}: want unshaped, or a rate such as 100mbit or 2.5gbit")
+        return cls(rate_bps=round(float(match[1]) * _UNITS[match[2]]), mtu=mtu, offloads=offloads)
+
+    def __post_init__(self) -> None:
+        if not 576 <= self.mtu <= 9000:
+            raise ConfigurationError(f"MTU {self.mtu} is outside 576 to 9000")
+
+    @property
+    def burst_bytes(self) -> int:
+        """Bytes a bucket may send at once; see the module's text."""
+        assert self.rate_bps is not None
+        return max(2 * (self.mtu + ETHERNET_OVERHEAD), round(self.rate_bps / 8 * BURST_SECONDS))
+
+    @property
+    def frame_bytes(self) -> int:
+        """A full-sized frame as tc counts it."""
+        return self.mtu + ETHERNET_OVERHEAD
+
+    @property
+    def description(self) -> str:
+        """For reports."""
+        rate = "unshaped" if self.rate_bps is None else f"{self.rate_bps / 1e6:g} Mbit/s each way"
+        bucket = "" if self.rate_bps is None else f", token buckets of {self.burst_bytes} bytes at both ends"
+        return f"{rate}{bucket}, MTU {self.mtu}, offloads {'on' if self.offloads else 'off'}"
+
+    def commands(self, interface: str) -> list[str]:
+        """Shell commands that make an end of this link of `interface`, which is down and unconfigured."""
+        lines = [f"ip link set dev {interface} mtu {self.mtu}"]
+        if not self.offloads:
+            lines.append(f"ethtool -K {interface} {' '.join(f'{name} off' for name in _OFFLOADS)} >/dev/null")
+        if self.rate_bps is not None:
+            lines.append(
+                f"tc qdisc add dev {interface} root tbf rate {self.rate_bps}bit"
+                f" burst {self.burst_bytes} limit {QUEUE_BYTES}"
+            )
+        return lines

@@ -1,0 +1,67 @@
+"""What people see: progress bars on a terminal, plain lines elsewhere, tables in both."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+
+class ProgressView:
+    """Stages and counted tasks. Live on a terminal; in a log a line a stage, and one every quarter of a task."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._live = console.is_terminal
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._quarters: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._progress.stop()
+
+    def stage(self, text: str) -> None:
+        """Say what happens now."""
+        self.console.print(f"[dim]·[/dim] {text}", highlight=False)
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None:
+        """A task is at `done` of `total`."""
+        if self._live:
+            if task not in self._tasks:
+                self._tasks[task] = self._progress.add_task(task, total=total, note="")
+            self._progress.update(self._tasks[task], completed=done, note=note)
+            return
+        quarter = 4 * done // max(total, 1)
+        if quarter > self._quarters.get(task, -1):
+            self._quarters[task] = quarter
+            self.console.print(f"  {task}: {done} of {total} {note}".rstrip(), highlight=False, markup=False)
+
+
+def print_table(console: Console, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table; the first column is text, the others are numbers under headings of one word a line."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for number, name in enumerate(header):
+        heading = name.replace(" ", "\n")
+        table.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True, vertical="bottom")
+    for row in rows:
+        table.add_row(*row)
+    console.print(title, highlight=False, soft_wrap=True)
+    console.print(table)

@@ -1,0 +1,214 @@
+"""A testbed that is up: network, switch, controller, and the workers one launches on it.
+
+Example::
+
+    with open_testbed(hosts=4, link=LinkSpec.parse("100mbit"), results_root=Path("results")) as testbed:
+        group = testbed.launch([sys.executable, "train.py"], name="train")
+        group.follow(print, timeout_s=300)
+"""
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from inagg_testbed.control import CONTROLLER_PORT, CONTROLLER_URL, ControllerClient, Traffic
+from inagg_testbed.errors import ConfigurationError, LauncherError
+from inagg_testbed.files import handing_over, make_folder
+from inagg_testbed.lifecycle import STATE_DIR, Run, open_run
+from inagg_testbed.links import LinkSpec
+from inagg_testbed.processes import NodeProcess
+from inagg_testbed.requirements import SwitchKind, check_requirements
+from inagg_testbed.switches import start_controller, switch_target
+from inagg_testbed.topology import Network, host_name
+from inagg_testbed.workers import EventFile, Worker, WorkerGroup, worker_environment
+
+log = logging.getLogger(__name__)
+
+# With 4 workers and 100 Mbit/s, 64, 128 and 256 slots made inagg:32 1.56, 1.54 and 1.48 times as fast as gloo, and
+# inagg:16 3.2, 2.7 and 2.6 times: a window beyond what the links hold only queues. At 1 Gbit/s the difference
+# drowns in noise.
+DEFAULT_SLOTS = 64
+GlooPath = Literal["switch", "bridge"]
+_FIRST_MASTER_PORT = 29500
+
+
+@dataclass
+class Testbed:
+    """Made by `open_testbed`. Host n runs rank n - 1."""
+
+    __test__ = False  # not a test, whatever pytest makes of the name
+
+    run: Run
+    network: Network
+    results: Path
+    switch: SwitchKind
+    max_slots: int | None
+    services: list[NodeProcess] = field(default_factory=list)
+    controller: ControllerClient | None = None
+    groups: list[WorkerGroup] = field(default_factory=list)
+    _lossy: bool = False
+
+    def slots(self, asked: int = DEFAULT_SLOTS) -> int:
+        """The window to ask the controller for: what was asked, within what the switch's queues can take."""
+        return asked if self.max_slots is None else min(asked, self.max_slots)
+
+    def launch(
+        self,
+        command: Sequence[str],
+        *,
+        name: str,
+        workers: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        slots: int = DEFAULT_SLOTS,
+    ) -> WorkerGroup:
+        """Start `command` on hosts 1 to `workers` (by default all).
+
+        `{events}` in the command becomes the path of the worker's event file. Logs and events are
+        NAME-rankR.log and NAME-rankR.jsonl in the results folder; NAME has to be new for each launch.
+        """
+        world = self.network.size if workers is None else workers
+        if not 1 <= world <= self.network.size:
+            raise ConfigurationError(f"{world} workers on {self.network.size} hosts")
+        port = _FIRST_MASTER_PORT + len(self.groups)
+        group = WorkerGroup(workers=[])
+        self.groups.append(group)
+        try:
+            for rank in range(world):
+                own = worker_environment(
+                    rank=rank, world=world, interface=self.network.gloo_interface(rank + 1), master_port=port
+                )
+                inagg = {"INAGG_CONTROLLER": CONTROLLER_URL, "INAGG_SLOTS": str(self.slots(slots))}
+                group.workers.append(
+                    self._start_worker(command, name, rank, {**own, **inagg, **(environment or {})})
+                )
+        except BaseException:
+            group.stop()
+            raise
+        return group
+
+    def _start_worker(
+        self, command: Sequence[str], name: str, rank: int, environment: Mapping[str, str]
+    ) -> Worker:
+        events = self.results / f"{name}-rank{rank}.jsonl"
+        process = NodeProcess.start(
+            self.run,
+            self.network.host(rank + 1),
+            f"{name} rank {rank}",
+            [str(events) if part == "{events}" else part for part in command],
+            log_path=self.results / f"{name}-rank{rank}.log",
+            environment=environment,
+        )
+        return Worker(rank, process, EventFile(events))
+
+    def inject_loss(self, probability: float, traffic: Traffic = "all") -> None:
+        """Drop packets on the port of every host, in each direction, with this probability.
+
+        Beyond a few per cent use traffic="aggregation": TCP, and with it gloo and the heartbeats, stalls for
+        seconds when it loses more.
+        """
+        if probability == 0:
+            return
+        if self.controller is None:
+            raise ConfigurationError(f"a {self.switch} switch cannot inject loss")
+        self._lossy = True
+        for number in range(1, self.network.size + 1):
+            self.controller.set_loss(number, "ingress", probability, traffic)
+            self.controller.set_loss(number, "egress", probability, traffic)
+
+    def clear_loss(self) -> None:
+        """End of the injected loss, if there is any.
+
+        Where a service has ended there is nobody to ask and nothing to run on: whoever follows the workers says so.
+        """
+        if self._lossy and self.controller is not None:
+            if all(process.poll() is None for process in self.services):
+                self.controller.clear_loss()
+            self._lossy = False
+
+    @contextlib.contextmanager
+    def loss(self, probability: float, traffic: Traffic = "all") -> Iterator[None]:
+        """`inject_loss` for the length of a block. An error of the block is never hidden by one in clearing."""
+        try:
+            self.inject_loss(probability, traffic)
+            yield
+        except BaseException:
+            try:
+                self.clear_loss()
+            except LauncherError as error:
+                log.warning("injected loss remains: %s", error)
+            raise
+        self.clear_loss()
+
+    def save_counters(self) -> None:
+        """What the switch counted, into counters.json beside the logs."""
+        if self.controller is not None:
+            (self.results / "counters.json").write_text(
+                json.dumps(self.controller.counters(), indent=1) + "\n"
+            )
+
+    def stop_processes(self) -> None:
+        """End workers that are left, then the services."""
+        for group in self.groups:
+            group.stop()
+        for process in reversed(self.services):
+            process.stop()
+
+
+def node_environments(network: Network, *, aggregates: bool) -> dict[str, dict[str, str]]:
+    """What `inagg exec` adds to the environment in each host, for a training script of the user's own."""
+    controller = {"INAGG_CONTROLLER": CONTROLLER_URL} if aggregates else {}
+    return {
+        host_name(number): {"GLOO_SOCKET_IFNAME": network.gloo_interface(number), **controller}
+        for number in range(1, network.size + 1)
+    }
+
+
+@contextlib.contextmanager
+def open_testbed(
+    *,
+    hosts: int,
+    link: LinkSpec,
+    results_root: Path,
+    switch: SwitchKind = "model",
+    program: Path | None = None,
+    gloo_over: GlooPath = "switch",
+    state_dir: Path = STATE_DIR,
+    on_stage: Callable[[str], Any] = lambda _stage: None,
+) -> Iterator[Testbed]:
+    """Bring a testbed up, hand it out, take it down whatever happens.
+
+    Logs go to a new folder RESULTS_ROOT/DATE-TIME-RUN and stay there. `on_stage` hears what is going on, for people.
+    gloo_over="bridge" gives gloo links and a Linux bridge of its own.
+    Raises MissingRequirementError, ConfigurationError, NetworkError, ProcessFailedError.
+    """
+    check_requirements(switch)
+    target = switch_target(switch, program)
+    with open_run(state_dir) as run, contextlib.ExitStack() as stack:
+        results = results_root.resolve() / f"{time.strftime('%Y%m%d-%H%M%S')}-{run.id}"
+        make_folder(results.parent)
+        stack.enter_context(handing_over(results))
+        make_folder(results)
+        run.manifest.settings.update(switch=switch, hosts=hosts, results=str(results))
+        on_stage(f"run {run.id}: network of {hosts} hosts")
+        network = Network(run, hosts=hosts, spec=link, bridge=gloo_over == "bridge")
+        stack.callback(network.stop)
+        run.manifest.settings["environment"] = node_environments(network, aggregates=switch != "bridge")
+        run.save()
+        testbed = Testbed(run, network, results, switch, target.max_slots)
+        stack.callback(testbed.stop_processes)
+        on_stage(f"switch ({switch})")
+        processes, pipeline = target.start(network, results)
+        testbed.services.extend(processes)
+        if pipeline is not None:
+            on_stage("controller")
+            testbed.services.append(start_controller(network, pipeline, results, listen_port=CONTROLLER_PORT))
+            testbed.controller = ControllerClient(network.switch.pid)
+            testbed.controller.health()
+        on_stage("ready")
+        yield testbed
+        testbed.save_counters()

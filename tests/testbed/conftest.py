@@ -1,0 +1,43 @@
+"""Testbeds for tests. Each knows its own run: other testbeds on the machine do not matter."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inagg_testbed.links import LinkSpec
+from inagg_testbed.testbed import Testbed, open_testbed
+
+OpenTestbed = Callable[..., AbstractContextManager[Testbed]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For manifests (state) and results of the module's testbeds."""
+    return tmp_path_factory.mktemp("testbed")
+
+
+@pytest.fixture(scope="module")
+def open_bridge(folder: Path) -> OpenTestbed:
+    """open_bridge(hosts=4, link="unshaped"): a testbed with a Linux bridge in the middle."""
+
+    def opener(*, hosts: int = 4, link: str = "unshaped", **options: Any) -> AbstractContextManager[Testbed]:
+        return open_testbed(
+            hosts=hosts,
+            link=LinkSpec.parse(link),
+            results_root=folder / "results",
+            state_dir=folder / "state",
+            switch="bridge",
+            **options,
+        )
+
+    return opener
+
+
+@pytest.fixture(scope="module")
+def bridge(open_bridge: OpenTestbed) -> Iterator[Testbed]:
+    """Four hosts, unshaped links."""
+    with open_bridge() as testbed:
+        yield testbed

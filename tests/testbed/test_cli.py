@@ -1,0 +1,174 @@
+"""The `inagg` command, as typed."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from inagg_testbed.cli import app
+from inagg_testbed.lifecycle import manifests, tagged_processes
+
+BENCH = ("--workers", "2", "--elements", "10")
+
+
+def inagg(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "inagg_testbed", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "COLUMNS": "100", **environment},
+    )
+
+
+def test_help_names_the_commands() -> None:
+    done = inagg("--help")
+    assert done.returncode == 0
+    for command in ("demo", "bench", "up", "down", "exec", "doctor"):
+        assert command in done.stdout
+
+
+def test_doctor_says_what_is_there_and_what_to_do_about_the_rest(tmp_path: Path) -> None:
+    done = inagg("doctor", PATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "✓ Linux" in done.stdout
+    assert "✗ tc: apt-get install iproute2" in done.stdout
+    assert "- simple_switch_grpc: only for --switch bmv2" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--link", "fast", "want unshaped, or a rate such as 100mbit"),
+        ("--backend", "nccl", "none of gloo, inagg:32"),
+        ("--slots", "0", "0 slots: want a power of two"),
+        ("--slots", "3", "3 slots: want a power of two"),
+        ("--json", "/proc/rows.json", "cannot write /proc/rows.json"),
+        ("--json", "/etc/hostname/rows.json", "cannot make the folder /etc/hostname"),
+        ("--json", "/etc", "cannot write /etc: Is a directory"),
+    ],
+)
+def test_a_wrong_option_is_explained_before_anything_starts(
+    tmp_path: Path, option: str, value: str, message: str
+) -> None:
+    options = {
+        "--workers": "2",
+        "--elements": "10",
+        "--backend": "gloo",
+        "--results": str(tmp_path / "results"),
+    }
+    options[option] = value
+    done = inagg("bench", "allreduce", *(text for pair in options.items() for text in pair))
+    assert done.returncode == 1
+    assert message in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_backend_given_twice_is_refused() -> None:
+    done = inagg("bench", "allreduce", *BENCH, "--backend", "inagg", "--backend", "inagg:32")
+    assert done.returncode == 1
+    assert "inagg:32, inagg:32: each value only once" in done.stdout
+
+
+def test_aggregation_is_not_to_be_had_from_a_bridge() -> None:
+    done = inagg("bench", "allreduce", *BENCH, "--backend", "inagg", "--switch", "bridge")
+    assert done.returncode == 1
+    assert "a bridge neither aggregates" in done.stdout
+
+
+def test_loss_beyond_half_is_refused() -> None:
+    done = inagg("bench", "allreduce", *BENCH, "--backend", "gloo", "--loss", "1")
+    assert done.returncode == 2
+    assert "--loss" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("down",), ("exec", "h1", "--", "true")])
+def test_only_root_takes_down_and_runs_in_nodes(
+    monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 1
+    assert f"inagg {command[0]} needs root: run it with sudo -E" in done.output
+
+
+@pytest.mark.netns
+def test_a_program_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    done = inagg("up", "--p4", str(tmp_path / "nosuch.p4"), "--results", str(tmp_path / "results"))
+    assert done.returncode == 1
+    assert "no P4 program" in done.stdout
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.netns
+def test_results_below_a_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "afile").touch()
+    done = inagg("up", "--switch", "bridge", "--results", str(tmp_path / "afile" / "r"))
+    assert done.returncode == 1
+    assert "cannot make the folder" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def lingering(run: str) -> "subprocess.Popen[str]":
+    """A command that `inagg exec` started in h1, and that does not end by itself."""
+    command = ["exec", "--run", run, "h1", "--", "sh", "-c", "echo started; exec sleep 1000"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "inagg_testbed", *command], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    return process
+
+
+@pytest.mark.netns
+def test_a_testbed_stays_up_until_it_is_taken_down(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "inagg_testbed", "up", "--switch", "bridge", "--workers", "2"]
+    keeper = subprocess.Popen([*command, "--results", str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert keeper.stdout is not None
+    lines = iter(keeper.stdout.readline, "")
+    run = next(line.split()[1] for line in lines if "is up" in line)
+    try:
+        assert (
+            inagg("exec", "--run", run, "h1", "--", "ping", "-c", "1", "-W", "2", "10.0.0.2").returncode == 0
+        )
+        assert inagg("exec", "--run", run, "h1", "--", "sh", "-c", "exit 5").returncode == 5
+        assert "no node h3" in inagg("exec", "--run", run, "h3", "--", "true").stdout
+        assert f"GLOO_SOCKET_IFNAME=ia-{run}-h1\n" in inagg("exec", "--run", run, "h1", "--", "env").stdout
+        own = inagg("exec", "--run", run, "h1", "--", "env", GLOO_SOCKET_IFNAME="lo")
+        assert "GLOO_SOCKET_IFNAME=lo\n" in own.stdout
+        ended, survivor = lingering(run), lingering(run)
+        ended.terminate()
+        assert ended.communicate(timeout=10) == ("", None)
+        assert ended.returncode == -signal.SIGTERM
+        assert inagg("down", "--run", run).returncode == 0
+        survivor.communicate(timeout=10)
+        assert survivor.returncode == -signal.SIGTERM
+    finally:
+        keeper.send_signal(signal.SIGTERM)
+        keeper.communicate(timeout=30)
+    assert keeper.returncode == 128 + signal.SIGTERM
+    assert tagged_processes(run, besides=0) == []
+    assert run not in manifests()
+    assert "is not one of them" in inagg("down", "--run", run).stdout
+
+
+@pytest.mark.netns
+def test_ctrl_c_takes_everything_down(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "inagg_testbed", "demo", "--switch", "bridge", "--steps", "100000"]
+    demo = subprocess.Popen([*command, "--results", str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert demo.stdout is not None
+    run = demo.stdout.readline().split()[2].rstrip(":")
+    while "starting" not in demo.stdout.readline():
+        pass
+    demo.send_signal(signal.SIGINT)
+    output, _ = demo.communicate(timeout=30)
+    assert demo.returncode == 128 + signal.SIGINT
+    assert "stopped by SIGINT" in output
+    assert tagged_processes(run, besides=0) == []
+    assert run not in manifests()

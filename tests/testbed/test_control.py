@@ -1,0 +1,82 @@
+"""The launcher's line to the controller: injected loss ends with its block, and a controller may be gone."""
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inagg_testbed.control import _request
+from inagg_testbed.errors import ControllerUnreachableError
+from inagg_testbed.testbed import Testbed
+
+
+class Controller:
+    """Takes losses; fails to clear them, if told to."""
+
+    def __init__(self, *, stuck: bool = False) -> None:
+        self.stuck = stuck
+        self.calls: list[str] = []
+
+    def set_loss(self, port: int, direction: str, probability: float, traffic: str) -> None:
+        self.calls.append(f"{port} {direction} {probability:g} {traffic}")
+
+    def clear_loss(self) -> None:
+        if self.stuck:
+            raise ControllerUnreachableError("stuck")
+        self.calls.append("clear")
+
+
+class OneHost:
+    """As much of a network as loss needs."""
+
+    size = 1
+
+
+def controlled_by(controller: Controller) -> Testbed:
+    stand_ins: Any = (None, OneHost(), Path(), "model", None)
+    testbed = Testbed(*stand_ins)
+    testbed.controller = controller  # type: ignore[assignment]
+    return testbed
+
+
+def fail_under(testbed: Testbed, loss: float) -> None:
+    with testbed.loss(loss):
+        raise ZeroDivisionError
+
+
+def test_loss_lasts_for_its_block() -> None:
+    controller = Controller()
+    with controlled_by(controller).loss(0.25, "aggregation"):
+        assert controller.calls == ["1 ingress 0.25 aggregation", "1 egress 0.25 aggregation"]
+    assert controller.calls[2:] == ["clear"]
+
+
+def test_loss_is_cleared_after_an_error() -> None:
+    controller = Controller()
+    with pytest.raises(ZeroDivisionError):
+        fail_under(controlled_by(controller), 0.25)
+    assert controller.calls[2:] == ["clear"]
+
+
+def test_an_error_in_clearing_does_not_hide_another(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ZeroDivisionError):
+        fail_under(controlled_by(Controller(stuck=True)), 0.25)
+    assert "injected loss remains: stuck" in caplog.text
+
+
+def test_without_loss_the_controller_is_not_asked() -> None:
+    controller = Controller()
+    testbed = controlled_by(controller)
+    with testbed.loss(0.0):
+        pass
+    testbed.clear_loss()
+    assert controller.calls == []
+
+
+def test_a_controller_that_is_gone_is_an_error_of_ours() -> None:
+    with socket.socket() as bound:  # and not listening
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}/loss"
+        with pytest.raises(ControllerUnreachableError, match=rf"DELETE {url}: .*refused.*controller\.log"):
+            _request("DELETE", url, None)

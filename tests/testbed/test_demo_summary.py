@@ -1,0 +1,147 @@
+"""From what the workers of a training report to summary.json, the plots and the report."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inagg_testbed.demo import (
+    GLOO,
+    INAGG_16,
+    INAGG_32,
+    INAGG_32_LOSS,
+    Demo,
+    DemoResult,
+    RunResult,
+    RunSpec,
+    summarise_run,
+    summary,
+)
+from inagg_testbed.errors import WrongResultError
+from inagg_testbed.report import TABLE_HEADER, table_rows, verdicts, write_report
+
+RUN_FIELDS = [
+    *("backend", "lane_bits", "loss", "accuracy", "step_ms_p50", "comm_ms_p50", "bytes_sent_per_worker"),
+    *("retransmits", "weights_sha256", "speedup_comm"),
+]
+
+
+def reported(rank: int, *, weights: str = "aa") -> list[tuple[int, dict[str, Any]]]:
+    """Three steps of a rank; rank 1 is 10 ms slower and has twice the loss."""
+    late = 0.01 * rank
+    steps = [
+        {
+            "event": "step",
+            "step": step,
+            "seconds": seconds + late,
+            "update_seconds": 0.002,
+            "loss": loss * (1 + rank),
+        }
+        for step, seconds, loss in ((0, 0.9, 2.0), (1, 0.5, 1.0), (2, 0.6, 0.5))
+    ]
+    end = {
+        "event": "end",
+        "accuracy": 0.98,
+        "weights_sha256": weights,
+        "bytes_sent": 100 + rank,
+        "retransmits": 3,
+    }
+    events = [
+        {"event": "start", "elements": 1234},
+        {"event": "compute", "step": 0, "seconds": 0.05 + late},
+        *steps,
+        end,
+    ]
+    return [(rank, event) for event in events]
+
+
+def result_of(spec: RunSpec, *, comm_ms: float, accuracy: float = 0.98, weights: str = "aa") -> RunResult:
+    return RunResult(
+        spec=spec,
+        accuracy=accuracy,
+        weights_sha256=weights * 32,
+        step_ms=[20.0 + comm_ms] * 4,
+        compute_ms=20.0,
+        losses=[2.0, 1.0, 0.5, 0.25],
+        bytes_sent_per_worker=4_000_000,
+        retransmits=7,
+        elements=1234,
+    )
+
+
+def demo_result(tmp_path: Path, *, lossy_weights: str = "aa", accuracy_16: float = 0.975) -> DemoResult:
+    runs = [
+        result_of(GLOO, comm_ms=500.0),
+        result_of(INAGG_32, comm_ms=250.0),
+        result_of(INAGG_16, comm_ms=125.0, accuracy=accuracy_16, weights="bb"),
+        result_of(INAGG_32_LOSS, comm_ms=400.0, weights=lossy_weights),
+    ]
+    settings = {"link": "100 Mbit/s each way", "slots": 128, "words": 4}
+    return DemoResult(Demo(), runs, tmp_path / "logs", "abcdef", 12.0, settings)
+
+
+def test_times_are_those_of_the_slowest_rank() -> None:
+    run = summarise_run(GLOO, [*reported(0), *reported(1)])
+    assert run.step_ms == pytest.approx([910.0, 510.0, 610.0])
+    assert run.step_ms_p50 == pytest.approx(610.0)
+    assert run.compute_ms == pytest.approx(62.0)  # the slower rank's 60, and 2 for the update
+    assert run.comm_ms_p50 == pytest.approx(548.0)
+
+
+def test_losses_and_bytes_are_means_and_retransmits_a_sum() -> None:
+    run = summarise_run(GLOO, [*reported(0), *reported(1)])
+    assert run.losses == pytest.approx([3.0, 1.5, 0.75])
+    assert run.bytes_sent_per_worker == 100  # of 100 and 101, rounded to even
+    assert run.retransmits == 6
+    assert run.elements == 1234
+
+
+def test_ranks_with_different_weights_are_an_error() -> None:
+    with pytest.raises(WrongResultError, match="2 different sets of weights"):
+        summarise_run(GLOO, [*reported(0), *reported(1, weights="bb")])
+
+
+def test_the_summary_has_exactly_the_agreed_fields(tmp_path: Path) -> None:
+    figures = summary(demo_result(tmp_path))
+    assert list(figures) == ["switch", "workers", "link", "elements", "runs", "weights_identical_under_loss"]
+    assert [list(run) for run in figures["runs"]] == [RUN_FIELDS] * 4
+    assert [run["speedup_comm"] for run in figures["runs"]] == [1.0, 2.0, 4.0, 1.25]
+
+
+@pytest.mark.parametrize(("gloo", "own"), [(0.0, 1.0), (1.0, 0.0), (-1.0, 2.0), (1.0, -2.0)])
+def test_there_is_no_speedup_of_a_communication_that_takes_no_time(
+    tmp_path: Path, gloo: float, own: float
+) -> None:
+    runs = [result_of(GLOO, comm_ms=gloo), result_of(INAGG_32, comm_ms=own)]
+    result = DemoResult(Demo(workers=1), runs, tmp_path, "abcdef", 12.0)
+    figures = json.loads(json.dumps(summary(result)))
+    assert figures["runs"][1]["speedup_comm"] is None
+    assert table_rows(result)[1][TABLE_HEADER.index("comm gain")] == "-"
+
+
+def test_weights_under_loss_are_compared_with_the_lossless_run(tmp_path: Path) -> None:
+    assert summary(demo_result(tmp_path))["weights_identical_under_loss"] is True
+    assert summary(demo_result(tmp_path, lossy_weights="cc"))["weights_identical_under_loss"] is False
+
+
+def test_verdicts_tell_right_from_wrong(tmp_path: Path) -> None:
+    assert [good for good, _ in verdicts(summary(demo_result(tmp_path)))] == [True, True]
+    bad = demo_result(tmp_path, lossy_weights="cc", accuracy_16=0.96)
+    assert [good for good, _ in verdicts(summary(bad))] == [False, False]
+
+
+def test_the_report_stands_alone(tmp_path: Path) -> None:
+    result = demo_result(tmp_path)
+    files = write_report(result, tmp_path / "demo")
+    page = files.report.read_text()
+    assert json.loads(files.summary.read_text()) == summary(result)
+    for path in files.plots:
+        assert path.read_bytes().startswith(b"\x89PNG")
+    sources = re.findall(r'(?:src|href)="([^"]{0,30})', page)
+    assert len(sources) == 2
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    for row in table_rows(result):
+        for cell in row:
+            assert f"<td>{cell}</td>" in page

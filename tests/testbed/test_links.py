@@ -1,0 +1,52 @@
+"""Link descriptions: what they mean in bits and bytes, and what tc is told."""
+
+import pytest
+
+from inagg_testbed.errors import ConfigurationError
+from inagg_testbed.links import LinkSpec
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("100mbit", 100_000_000),
+        ("1gbit", 10**9),
+        ("2.5gbit", 2_500_000_000),
+        ("64kbit", 64_000),
+        ("unshaped", None),
+    ],
+)
+def test_a_name_gives_the_rate(text: str, rate: int | None) -> None:
+    assert LinkSpec.parse(text).rate_bps == rate
+
+
+@pytest.mark.parametrize("text", ["", "fast", "0mbit", "100", "100Mb/s", "-1gbit", "1gbit; reboot"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="100mbit"):
+        LinkSpec.parse(text)
+
+
+@pytest.mark.parametrize("mtu", [0, 575, 9001])
+def test_an_mtu_out_of_range_is_refused(mtu: int) -> None:
+    with pytest.raises(ConfigurationError, match="MTU"):
+        LinkSpec.parse("unshaped", mtu=mtu)
+
+
+def test_the_bucket_holds_four_milliseconds_of_the_rate() -> None:
+    assert LinkSpec.parse("100mbit").burst_bytes == 50_000
+
+
+def test_the_bucket_of_a_slow_link_still_holds_two_full_frames() -> None:
+    assert LinkSpec.parse("64kbit").burst_bytes == 2 * 1514
+
+
+def test_a_shaped_link_sets_mtu_offloads_and_a_token_bucket() -> None:
+    assert LinkSpec.parse("100mbit").commands("eth9") == [
+        "ip link set dev eth9 mtu 1500",
+        "ethtool -K eth9 tx off rx off sg off tso off gso off gro off >/dev/null",
+        "tc qdisc add dev eth9 root tbf rate 100000000bit burst 50000 limit 524288",
+    ]
+
+
+def test_an_unshaped_link_with_offloads_is_left_as_the_kernel_makes_it() -> None:
+    assert LinkSpec.parse("unshaped", offloads=True).commands("eth9") == ["ip link set dev eth9 mtu 1500"]

@@ -1,0 +1,218 @@
+"""Whole jobs: hosts, switch, controller and workers as processes of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inagg_testbed.bench_plan import Plan
+from inagg_testbed.demo import INAGG_32_LOSS, train
+from inagg_testbed.errors import ProcessFailedError, WorkerFailedError
+from inagg_testbed.lifecycle import manifests, tagged_processes
+from inagg_testbed.links import LinkSpec
+from inagg_testbed.testbed import Testbed, open_testbed
+from inagg_testbed.topology import run_in_namespace
+from inagg_testbed.workers import WorkerGroup
+
+pytestmark = pytest.mark.netns
+
+WORKERS = 3
+ELEMENTS = 20_003
+SLOWEST_S = 10.0  # one all-reduce, on a busy machine, with every fifth packet lost each way
+
+
+@pytest.fixture(scope="module")
+def testbed(folder: Path) -> Iterator[Testbed]:
+    """Three hosts on the switch model."""
+    with open_testbed(
+        hosts=WORKERS,
+        link=LinkSpec.parse("unshaped"),
+        results_root=folder / "results",
+        state_dir=folder / "state",
+    ) as opened:
+        yield opened
+
+
+def test_ordinary_traffic_crosses_the_same_switch(testbed: Testbed) -> None:
+    for number in range(1, WORKERS + 1):
+        others = [f"10.0.0.{other}" for other in range(1, WORKERS + 1) if other != number]
+        script = " && ".join(f"ping -c 2 -i 0.2 -W 5 {address}" for address in [*others, "10.0.0.254"])
+        run_in_namespace(testbed.network.host(number).pid, script)
+
+
+def start_sums(testbed: Testbed, name: str, *, iterations: int = 3) -> WorkerGroup:
+    """All-reduces through the switch, in 32-bit and 16-bit lanes."""
+    plan = Plan(
+        backends=("inagg:32", "inagg:16"),
+        elements=(ELEMENTS,),
+        iterations=iterations,
+        warmup=0,
+        seed=3,
+        words=4,
+    )
+    return testbed.launch(
+        [sys.executable, "-m", "inagg_testbed.bench_worker", plan.to_json(), "{events}"], name=name
+    )
+
+
+def collect_sums(testbed: Testbed, group: WorkerGroup) -> dict[tuple[str, int], str]:
+    """Digest of each result by backend and iteration; checks that every one is right and the same at all ranks."""
+    digests: dict[tuple[str, int], set[str]] = {}
+
+    def check(_rank: int, event: dict[str, Any]) -> None:
+        assert event["wrong_index"] is None, event
+        assert event["seconds"] < SLOWEST_S, event
+        digests.setdefault((event["backend"], event["index"]), set()).add(event["digest"])
+
+    group.follow(check, timeout_s=120, watch=testbed.services)
+    assert all(len(found) == 1 for found in digests.values())
+    return {key: found.pop() for key, found in digests.items()}
+
+
+@pytest.fixture(scope="module")
+def lossless(testbed: Testbed) -> dict[tuple[str, int], str]:
+    """The sums without injected loss."""
+    return collect_sums(testbed, start_sums(testbed, "lossless"))
+
+
+def test_every_sum_is_right_at_every_rank(lossless: dict[tuple[str, int], str]) -> None:
+    assert len(lossless) == 6
+    assert len(set(lossless.values())) == 6
+
+
+@pytest.mark.parametrize("loss", [0.01, 0.05, 0.2])
+def test_sums_are_bit_identical_under_loss(
+    testbed: Testbed, lossless: dict[tuple[str, int], str], loss: float
+) -> None:
+    with testbed.loss(loss, "aggregation"):
+        assert collect_sums(testbed, start_sums(testbed, f"loss-{loss}")) == lossless
+    assert testbed.controller is not None
+    assert any(
+        port["packets"] > 0 for port in testbed.controller.counters()["ingress_loss_injected"].values()
+    )
+
+
+def test_a_killed_worker_is_reported_by_the_others_and_the_next_job_is_right(
+    testbed: Testbed, lossless: dict[tuple[str, int], str]
+) -> None:
+    command = [sys.executable, "-m", "inagg_testbed.train_digits", "--backend", "inagg", "--steps", "100000"]
+    group = testbed.launch([*command, "--events", "{events}"], name="killed")
+    killed_at = 0.0
+
+    def kill_in_mid_training(rank: int, event: dict[str, Any]) -> None:
+        nonlocal killed_at
+        if rank == 0 and event["event"] == "step" and event["step"] >= 5 and not killed_at:
+            killed_at = time.monotonic()
+            group.workers[1].process.signal(signal.SIGKILL)
+
+    with pytest.raises(WorkerFailedError) as caught:
+        group.follow(kill_in_mid_training, timeout_s=120, watch=testbed.services)
+    assert time.monotonic() - killed_at < 10
+    assert "signal SIGKILL" in caught.value.failures.pop(1)
+    assert set(caught.value.failures) == {0, 2}
+    shown = str(caught.value)
+    for rank in (0, 2):
+        assert f"rank {rank}: lost rank 1" in shown
+        assert str(group.workers[rank].process.log_path) in shown
+    assert shown.count("PeerLostError: ") == 2
+    assert shown.count("the oldest chunk without a result is ") == 2
+    assert collect_sums(testbed, start_sums(testbed, "after-the-kill")) == lossless
+
+
+@pytest.mark.parametrize("name", ["switch", "controller"])
+def test_a_killed_service_is_named_in_mid_training_and_nothing_is_left(tmp_path: Path, name: str) -> None:
+    runs = []
+
+    def train_until_killed() -> None:
+        with open_testbed(
+            hosts=2, link=LinkSpec.parse("unshaped"), results_root=tmp_path, state_dir=tmp_path / "state"
+        ) as testbed:
+            runs.append(testbed.run.id)
+            (service,) = (process for process in testbed.services if process.name == name)
+
+            def on_progress(_run: str, done: int, _total: int, _note: str) -> None:
+                if done >= 5:
+                    service.signal(signal.SIGKILL)
+
+            train(testbed, INAGG_32_LOSS, 100_000, on_progress)
+
+    with pytest.raises(ProcessFailedError, match=rf"^{name} ended with signal SIGKILL") as caught:
+        train_until_killed()
+    assert type(caught.value) is ProcessFailedError  # not the workers, which suffer from it
+    assert tagged_processes(runs[0], besides=0) == []
+    assert manifests(tmp_path / "state") == {}
+
+
+def inagg(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run the command; what it leaves behind is a failure of the test."""
+    done = subprocess.run(
+        [sys.executable, "-m", "inagg_testbed", *arguments, "--results", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "100"},
+    )
+    for run in [path.name.rpartition("-")[2] for path in folder.glob("2*-*")]:
+        assert tagged_processes(run, besides=0) == []
+        assert run not in manifests()
+    return done
+
+
+def test_the_bench_command_writes_its_rows(tmp_path: Path) -> None:
+    backends = ("--backend", "gloo", "--backend", "inagg:32", "--backend", "inagg:16")
+    size = ("--workers", "2", "--elements", "10000", "--link", "unshaped", "--iters", "2", "--warmup", "1")
+    done = inagg(
+        "bench", "allreduce", *size, *backends, "--json", str(tmp_path / "rows.json"), folder=tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    assert [(row["backend"], row["lane_bits"]) for row in rows] == [
+        ("gloo", None),
+        ("inagg", 32),
+        ("inagg", 16),
+    ]
+    assert all(row["checked"] and row["workers"] == 2 and row["elements"] == 10000 for row in rows)
+    assert "inagg:16" in done.stdout
+    (logs,) = tmp_path.glob("2*-*")
+    assert {"switch.log", "controller.log", "bench-2-rank0.log"} <= {path.name for path in logs.iterdir()}
+
+
+def test_the_demo_command_writes_summary_plots_and_report(tmp_path: Path) -> None:
+    options = ("--quick", "--workers", "2", "--link", "unshaped")
+    done = inagg("demo", *options, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads((tmp_path / "demo" / "summary.json").read_text())
+    assert [(run["backend"], run["lane_bits"], run["loss"]) for run in summary["runs"]] == [
+        ("gloo", None, 0.0),
+        ("inagg", 32, 0.0),
+        ("inagg", 16, 0.0),
+        ("inagg", 32, 0.01),
+    ]
+    assert summary["weights_identical_under_loss"] is True
+    assert 900_000 < summary["elements"] < 1_100_000
+    assert {path.name for path in (tmp_path / "demo").iterdir()} == {
+        "summary.json",
+        "report.html",
+        "loss.png",
+        "steps.png",
+    }
+    assert "bit-identical" in done.stdout
+
+
+@pytest.mark.bmv2
+def test_sums_are_right_on_the_reference_switch(folder: Path, lossless: dict[tuple[str, int], str]) -> None:
+    with open_testbed(
+        hosts=WORKERS,
+        link=LinkSpec.parse("100mbit"),
+        results_root=folder / "results",
+        state_dir=folder / "state",
+        switch="bmv2",
+    ) as reference:
+        assert collect_sums(reference, start_sums(reference, "bmv2")) == lossless
