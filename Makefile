@@ -1,7 +1,8 @@
 # make demo    train a model through the switch, beside gloo; SWITCH=bmv2 uses BMv2 instead of the switch model
-# make test    everything that can be tested on this machine
+# make test    everything that can be tested on this machine; without root or sudo, what needs neither
 # make check   style, types, formatting
 # make bench   all-reduce beside gloo: results/bench/
+# make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make setup   only what the others do first: install what is missing
 
 SWITCH ?= model
@@ -10,14 +11,19 @@ PYTHON_SOURCES := hostlib/inagg p4/inagg_switch controller/inagg_controller mini
 CXX_SOURCES = $(shell git ls-files -co --exclude-standard '*.cpp' '*.hpp' '*.h')
 
 # Network namespaces need root. The environment is kept: proxies, PATH to p4c and BMv2.
-ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo -E env PATH="$$PATH")
+ROOT := $(shell [ "$$(id -u)" -eq 0 ] || ! command -v sudo >/dev/null || echo sudo -E env PATH="$$PATH")
+CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || echo yes)
+NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
+    "no sudo here, so log in as root, or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test check bench format
+.PHONY: setup demo test check bench format sanitize
 
 setup:
 	@scripts/setup
 
-demo: setup
+demo:
+	$(NEEDS_ROOT)
+	@scripts/setup
 	@$(ROOT) $(BIN)/inagg demo --switch $(SWITCH)
 
 test: setup
@@ -34,9 +40,19 @@ format: setup
 	$(BIN)/ruff format $(PYTHON_SOURCES)
 	$(BIN)/clang-format -i $(CXX_SOURCES)
 
-bench: setup
+bench:
+	$(NEEDS_ROOT)
+	@scripts/setup
 	@mkdir -p results/bench
 	@$(ROOT) $(BIN)/inagg bench allreduce --workers 4 --elements 1000000 --link 100mbit \
 	    --backend gloo --backend inagg:32 --backend inagg:16 --iters 10 --json results/bench/allreduce-4.json
 	@$(ROOT) $(BIN)/inagg bench allreduce --workers 8 --elements 1000000 --link 100mbit \
 	    --backend gloo --backend inagg:32 --backend inagg:16 --iters 10 --json results/bench/allreduce-8.json
+
+# Builds into .venv, so the stamp goes: the next setup puts the ordinary modules back.
+sanitize: setup
+	rm $(BIN)/../.native
+	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable . \
+	    --config-settings=build-dir=build/sanitize --config-settings=cmake.define.INAGG_SANITIZE=address,undefined
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	    $(BIN)/python -m pytest tests/unit tests/conformance -k "engine or numerics or wire or conformance"

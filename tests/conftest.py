@@ -8,7 +8,11 @@ import pytest
 MISSING: dict[str, str | None] = {
     "netns": None if os.geteuid() == 0 else "needs root, for network namespaces",
     "bmv2": next(
-        (f"{tool} is not on PATH" for tool in ("p4c-bm2-ss", "simple_switch_grpc") if shutil.which(tool) is None),
+        (
+            f"{tool} is not on PATH"
+            for tool in ("p4c-bm2-ss", "simple_switch_grpc")
+            if shutil.which(tool) is None
+        ),
         None,
     ),
 }
