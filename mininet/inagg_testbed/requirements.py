@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ def requirements() -> Iterator[Requirement]:
     yield Requirement("root", os.geteuid() == 0, "run it with sudo -E, from the same virtual environment")
     for command, remedy in _COMMANDS.items():
         yield Requirement(command, shutil.which(command) is not None, remedy)
+    yield _namespaces()
     yield Requirement(
         "Mininet for this Python",
         importlib.util.find_spec("mininet.net") is not None,
@@ -49,6 +51,19 @@ def requirements() -> Iterator[Requirement]:
     for command in _BMV2_COMMANDS:
         remedy = "only for --switch bmv2: build p4c and behavioral-model and put them on PATH"
         yield Requirement(command, shutil.which(command) is not None, remedy, "bmv2")
+
+
+def _namespaces() -> Requirement:
+    """Whether a network namespace can be made as Mininet makes one; containers and chroots often cannot."""
+    try:
+        probe = subprocess.run(["mnexec", "-n", "true"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        return Requirement("network namespaces", False, f"mnexec cannot be run: {error.strerror}")
+    remedy = (
+        f"`mnexec -n true` says: {probe.stderr.strip()}; a container has to be privileged; a chroot will not"
+        " do, as joining a namespace leaves it (systemd-nspawn or pivot_root will)"
+    )
+    return Requirement("network namespaces", probe.returncode == 0, remedy)
 
 
 def check_requirements(switch: SwitchKind) -> None:

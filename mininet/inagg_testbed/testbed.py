@@ -57,6 +57,17 @@ class Testbed:
         """The window to ask the controller for: what was asked, within what the switch's queues can take."""
         return asked if self.max_slots is None else min(asked, self.max_slots)
 
+    def _inagg_environment(self, slots: int) -> dict[str, str]:
+        return {"INAGG_CONTROLLER": CONTROLLER_URL, "INAGG_SLOTS": str(self.slots(slots))}
+
+    def node_environments(self) -> dict[str, dict[str, str]]:
+        """What `inagg exec` adds to the environment in each host, for a training script of the user's own."""
+        inagg = {} if self.switch == "bridge" else self._inagg_environment(DEFAULT_SLOTS)
+        return {
+            host_name(number): {"GLOO_SOCKET_IFNAME": self.network.gloo_interface(number), **inagg}
+            for number in range(1, self.network.size + 1)
+        }
+
     def launch(
         self,
         command: Sequence[str],
@@ -82,7 +93,7 @@ class Testbed:
                 own = worker_environment(
                     rank=rank, world=world, interface=self.network.gloo_interface(rank + 1), master_port=port
                 )
-                inagg = {"INAGG_CONTROLLER": CONTROLLER_URL, "INAGG_SLOTS": str(self.slots(slots))}
+                inagg = self._inagg_environment(slots)
                 group.workers.append(
                     self._start_worker(command, name, rank, {**own, **inagg, **(environment or {})})
                 )
@@ -159,15 +170,6 @@ class Testbed:
             process.stop()
 
 
-def node_environments(network: Network, *, aggregates: bool) -> dict[str, dict[str, str]]:
-    """What `inagg exec` adds to the environment in each host, for a training script of the user's own."""
-    controller = {"INAGG_CONTROLLER": CONTROLLER_URL} if aggregates else {}
-    return {
-        host_name(number): {"GLOO_SOCKET_IFNAME": network.gloo_interface(number), **controller}
-        for number in range(1, network.size + 1)
-    }
-
-
 @contextlib.contextmanager
 def open_testbed(
     *,
@@ -197,9 +199,9 @@ def open_testbed(
         on_stage(f"run {run.id}: network of {hosts} hosts")
         network = Network(run, hosts=hosts, spec=link, bridge=gloo_over == "bridge")
         stack.callback(network.stop)
-        run.manifest.settings["environment"] = node_environments(network, aggregates=switch != "bridge")
-        run.save()
         testbed = Testbed(run, network, results, switch, target.max_slots)
+        run.manifest.settings["environment"] = testbed.node_environments()
+        run.save()
         stack.callback(testbed.stop_processes)
         on_stage(f"switch ({switch})")
         processes, pipeline = target.start(network, results)

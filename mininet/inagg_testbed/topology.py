@@ -183,7 +183,10 @@ class Network:
             raise ConfigurationError(f"{hosts} hosts: want 1 to {MAX_HOSTS}")
         self.run, self.spec, self.size, self.bridge = run, spec, hosts, bridge
         topology = Star(run=run, hosts=hosts, spec=spec, bridge=bridge)
-        self._net = make_net(topo=topology, link=Link, intf=ShapedInterface, controller=None, build=True)
+        try:
+            self._net = make_net(topo=topology, link=Link, intf=ShapedInterface, controller=None, build=True)
+        except OSError as error:
+            raise NetworkError(f"a network of {hosts} hosts cannot be made: {error}") from error
         self.switch = self._net[SWITCH_NODE]
         self._make_control_port()
         if bridge:

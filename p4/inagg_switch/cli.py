@@ -10,12 +10,15 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from google.protobuf import text_format
 
 from inagg_switch.errors import CompileError, SwitchError
+
+if TYPE_CHECKING:
+    from inagg_switch.ports import Ports
 
 app = typer.Typer(
     add_completion=False,
@@ -144,7 +147,7 @@ def _configure_logging(level: str) -> None:
     )
 
 
-def _write_statistics(ports: "Ports", path: Path) -> None:  # type: ignore[name-defined]  # noqa: F821
+def _write_statistics(ports: "Ports", path: Path) -> None:
     figures = {
         "ports": [dataclasses.asdict(one) for one in ports.statistics()],
         "unknown_port_drops": ports.unknown_port_drops(),
