@@ -18,6 +18,7 @@ class PacketLoop:
         send_buffer_bytes: int,
         queue_frames: int,
         queue_bytes: int,
+        offloads: bool,
     ) -> None: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -26,6 +27,9 @@ class PacketLoop:
 
     def statistics(self) -> list[tuple[int, str, bool, tuple[int, int, int, int], dict[str, int]]]:
         """id, interface, is up, (rx packets, rx bytes, tx packets, tx bytes), drops by reason; of every port."""
+
+    def has_offloads(self) -> bool:
+        """Frames with offloads are taken: they were wanted, and the kernel can."""
 
     def unknown_port_drops(self) -> int: ...
     def next_event(self) -> tuple[bool, int, str] | None:
@@ -62,3 +66,15 @@ class ProgramControl:
     ) -> None: ...
     def register_read(self, register: int, first: int, count: int, value_bytes: int, /) -> list[bytes]: ...
     def register_write(self, register: int, first: int, count: int, value: bytes, /) -> None: ...
+
+def run_bench(
+    api_address: int,
+    handle: int,
+    packets: Sequence[tuple[int, bytes]],
+    first_round: int,
+    rounds: int,
+    counter_offset: int | None,
+    /,
+) -> tuple[float, int]:
+    """Runs (port, frame) pairs in order, `rounds` times; seconds, and the number of packets that left. Before each
+    round the 4 bytes at `counter_offset` of every frame are set to the round's number; the first is `first_round`."""

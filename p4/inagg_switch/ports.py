@@ -75,6 +75,8 @@ class PortOptions:
     send_buffer_bytes: int = 32 << 20
     queue_frames: int = 1024
     queue_bytes: int = 4 << 20
+    # Take and send frames with segmentation and checksum offloads, where the kernel can (Linux 6.2).
+    offloads: bool = True
 
 
 def _open(specs: Sequence[PortSpec], options: PortOptions) -> PacketLoop:
@@ -85,6 +87,7 @@ def _open(specs: Sequence[PortSpec], options: PortOptions) -> PacketLoop:
             send_buffer_bytes=options.send_buffer_bytes,
             queue_frames=options.queue_frames,
             queue_bytes=options.queue_bytes,
+            offloads=options.offloads,
         )
     except OSError as error:
         what = (error.strerror or str(error)).partition(":")[0]
@@ -136,6 +139,10 @@ class Ports:
             PortStatistics(port, interface, up, *totals, drops)
             for port, interface, up, totals, drops in self._loop.statistics()
         ]
+
+    def has_offloads(self) -> bool:
+        """Frames with offloads are taken: they were wanted, and the kernel can."""
+        return self._loop.has_offloads()
 
     def unknown_port_drops(self) -> int:
         """Frames that the program sent to a port number that no port has."""

@@ -92,6 +92,8 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.ethernet.src = hdr.ethernet.dst;
         hdr.ipv4.dst = hdr.ipv4.src;
         hdr.ipv4.src = aggregator;
+        // Results of consecutive chunks are then the segments of one large datagram (protocol.md, 2).
+        hdr.ipv4.identification = hdr.inagg.chunk[15:0];
         hdr.ipv4.ttl = RESULT_TTL;
         hdr.udp.src_port = INAGG_PORT;
         hdr.udp.checksum = 0;

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from reference import decode
 from scapy_layer import IP, PORT, UDP, Ether
 
 from inagg_switch.program import Program
@@ -59,11 +60,11 @@ def contribution_headers(rank: int, length: int) -> bytes:
 
 
 @cache
-def result_headers(rank: int, length: int) -> bytes:
+def result_headers(rank: int, length: int, chunk: int) -> bytes:
     """The same in front of a result, as protocol 2 has it."""
     return bytes(
         Ether(src=AGGREGATOR_MAC, dst=worker_mac(rank))
-        / IP(src=AGGREGATOR_IP, dst=worker_ip(rank), len=28 + length, ttl=64)
+        / IP(src=AGGREGATOR_IP, dst=worker_ip(rank), len=28 + length, id=chunk & 0xFFFF, ttl=64)
         / UDP(sport=PORT, dport=worker_udp_port(rank), len=8 + length, chksum=0)
     )
 
@@ -116,7 +117,7 @@ class P4Switch:
         out = []
         for port, frame in frames:
             result = frame[HEADERS_BYTES:]
-            assert frame[:HEADERS_BYTES] == result_headers(port - 1, len(result))
+            assert frame[:HEADERS_BYTES] == result_headers(port - 1, len(result), decode(result).chunk)
             out.append((port - 1, result))
         return out
 

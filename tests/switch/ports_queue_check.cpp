@@ -1,5 +1,5 @@
-// Compares ports::OutputQueue with a queue too simple to be wrong, over random pushes and pops; exits 0 if
-// they agree.
+// Compares ports::OutputQueue with a queue too simple to be wrong, over random pushes and pops of packets
+// that can and that cannot be coalesced; exits 0 if they agree.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -8,54 +8,104 @@
 #include <string>
 #include <vector>
 
+#include "ports_checksum.hpp"
+#include "ports_cut.hpp"
 #include "ports_queue.hpp"
 
 namespace {
 
+using namespace inagg::ports;
+
 constexpr size_t kFrames = 8;
 constexpr size_t kBytes = 1000;
+constexpr size_t kLongest = 400;
 
 [[noreturn]] void fail(const char* what, int step) {
     std::fprintf(stderr, "step %d: %s\n", step, what);
     std::exit(1);
 }
 
-void check_contents(const inagg::ports::OutputQueue& queue, const std::deque<std::string>& expected,
-                    int step) {
+// A datagram whose checksums are right.
+std::string datagram(unsigned id, size_t payload_bytes, char fill) {
+    std::string frame(42 + payload_bytes, fill);
+    auto* bytes = reinterpret_cast<uint8_t*>(frame.data());
+    std::fill(bytes, bytes + 42, uint8_t{0});
+    store16(bytes + 12, 0x0800);
+    bytes[14] = 0x45;
+    bytes[23] = 17;
+    store16(bytes + 18, id);
+    const Headers headers = *find_headers(bytes, frame.size());
+    set_network_length(bytes, headers, frame.size());
+    store16(bytes + 38, 8 + payload_bytes);
+    const uint64_t pseudo =
+        pseudo_header_sum(bytes, headers) + htons(static_cast<uint16_t>(8 + payload_bytes));
+    const uint16_t sum = checksum_of(pseudo + ones_sum(bytes + 34, 8 + payload_bytes));
+    store_sum(bytes + 40, sum == 0 ? 0xFFFF : sum);
+    return frame;
+}
+
+std::vector<std::string> packets_of(OutputQueue& queue) {
     std::vector<iovec> shown(kFrames + 1);
-    if (queue.peek(shown.data(), shown.size()) != expected.size()) fail("another number of frames", step);
-    for (size_t i = 0; i < expected.size(); ++i) {
-        const std::string frame(static_cast<const char*>(shown[i].iov_base), shown[i].iov_len);
-        if (frame != expected[i]) fail("another frame", step);
+    shown.resize(queue.peek(shown.data(), shown.size()));
+    std::vector<std::string> packets;
+    for (const iovec& one : shown) {
+        const auto* record = static_cast<const uint8_t*>(one.iov_base);
+        Offload offload;
+        std::memcpy(&offload, record, sizeof offload);
+        std::vector<uint8_t> frame(record + sizeof offload, record + one.iov_len);
+        Cutter cutter;
+        if (cutter.start(offload, frame.data(), frame.size()) != Cutter::Result::kOk) return {};
+        for (auto packet = cutter.next(); !packet.empty(); packet = cutter.next()) {
+            packets.emplace_back(packet.begin(), packet.end());
+        }
     }
+    return packets;
 }
 
 }  // namespace
 
 int main() {
     std::mt19937 draw(1);
-    inagg::ports::OutputQueue queue(kFrames, kBytes);
+    OutputQueue queue(kFrames, kBytes, true);
     std::deque<std::string> expected;
     int refused = 0;
+    int joined = 0;
+    unsigned id = 0;
     for (int step = 0; step < 200000; ++step) {
         if (draw() % 2 == 0) {
-            const std::string frame(1 + draw() % 400, static_cast<char>(draw()));
-            size_t waiting = frame.size();
-            for (const auto& other : expected) waiting += other.size();
-            if (queue.push(reinterpret_cast<const uint8_t*>(frame.data()), frame.size())) {
-                expected.push_back(frame);
+            const auto fill = static_cast<char>(draw());
+            if (draw() % 8 == 0) ++id;
+            const std::string packet = draw() % 4 == 0 ? std::string(1 + draw() % kLongest, fill)
+                                                       : datagram(id++, 20 + 20 * (draw() % 4 == 0), fill);
+            size_t waiting = packet.size();
+            for (const auto& other : expected) waiting += sizeof(Offload) + other.size();
+            std::vector<iovec> before(kFrames);
+            const size_t frames = queue.peek(before.data(), kFrames);
+            if (queue.push(reinterpret_cast<const uint8_t*>(packet.data()), packet.size(), kLongest)) {
+                expected.push_back(packet);
+                if (queue.peek(before.data(), kFrames) == frames) ++joined;
             } else {
                 ++refused;
                 // A gap at the end of the block may be lost to a frame that does not fit there, never more.
-                if (expected.size() < kFrames && waiting + 2 * 400 <= kBytes) fail("refused with room", step);
+                if (frames < kFrames && waiting + 2 * kLongest <= kBytes) fail("refused with room", step);
             }
         } else if (!expected.empty()) {
-            const size_t count = 1 + draw() % expected.size();
-            queue.pop(count);
-            expected.erase(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(count));
+            std::vector<iovec> shown(kFrames);
+            const size_t count = 1 + draw() % queue.peek(shown.data(), kFrames);
+            const OutputQueue::Amount popped = queue.pop(count);
+            size_t bytes = 0;
+            if (popped.packets < count || popped.packets > expected.size())
+                fail("another number popped", step);
+            for (size_t i = 0; i < popped.packets; ++i) {
+                bytes += expected.front().size();
+                expected.pop_front();
+            }
+            if (bytes != popped.bytes) fail("another number of bytes popped", step);
         }
-        check_contents(queue, expected, step);
+        if (packets_of(queue) != std::vector<std::string>(expected.begin(), expected.end())) {
+            fail("other packets", step);
+        }
     }
-    if (refused == 0) fail("never full: the test is too kind", 0);
+    if (refused == 0 || joined == 0) fail("never full or never joined: the test is too kind", 0);
     return 0;
 }

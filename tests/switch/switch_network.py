@@ -108,6 +108,13 @@ class Network:
         ):
             self.run(host, command)
 
+    def set_offloads(self, number: int, on: bool) -> None:
+        """Segmentation, checksums and GRO on a host's interface: on or off."""
+        state = "on" if on else "off"
+        names = ("tx", "tso", "gso", "gro", "tx-udp-segmentation")
+        settings = " ".join(f"{name} {state}" for name in names)
+        self.run(self.host(number), f"ethtool -K eth0 {settings}")
+
     def _add_namespace(self, name: str) -> None:
         _ip("netns", "add", name)
         # The kernels here would otherwise send router solicitations between the test's own frames.

@@ -17,6 +17,7 @@ AGGREGATOR, AGGREGATOR_MAC, INAGG_PORT = "10.0.0.253", "02:49:41:00:00:01", 0x49
 DATA, RESULT = 2, 0x80
 JOB, EPOCH, SLOTS, LANES = 7, 99, 8, 256
 HEADER = struct.Struct("!BBHBBHIII")  # version, kind, job, rank, flags, exponent, epoch, chunk, checksum
+RESULT_BYTES = HEADER.size + 4 * LANES
 
 
 def contribution(rank: int, chunk: int, lanes: list[int], epoch: int = EPOCH) -> bytes:
@@ -73,11 +74,11 @@ class Running:
         assert self.process.stdout.readline() == "ready\n"
         sh.setup(device_id=1, grpc_addr=self.address, election_id=(0, 1), config=config, verbose=False)
 
-    def workers(self, count: int) -> list[Worker]:
+    def workers(self, count: int, slots: int = SLOTS) -> list[Worker]:
         """The first hosts' workers, admitted as one job."""
         made = [Worker(self.net, rank) for rank in range(count)]
         self._sockets += [worker.socket for worker in made]
-        self._add_job(made)
+        self._add_job(made, slots)
         return made
 
     def stop(self) -> None:
@@ -94,7 +95,7 @@ class Running:
             group.add(port, 0)
         group.insert()
 
-    def _add_job(self, workers: list[Worker]) -> None:
+    def _add_job(self, workers: list[Worker], slots: int) -> None:
         entry = sh.TableEntry(table("arp_responder"))(action=action("answer"))
         entry.match["ip"] = AGGREGATOR
         entry.action["mac"] = AGGREGATOR_MAC
@@ -103,7 +104,7 @@ class Running:
         for worker in workers:
             group.add(worker.rank + 1, worker.rank + 1)
             self._receiver(worker)
-            self._admission(worker, len(workers))
+            self._admission(worker, len(workers), slots)
         group.insert()
 
     def _receiver(self, worker: Worker) -> None:
@@ -113,7 +114,7 @@ class Running:
         entry.action.set(mac=self.net.mac(number), ip=self.net.ip(number), udp_port=str(worker.udp_port))
         entry.insert()
 
-    def _admission(self, worker: Worker, workers: int) -> None:
+    def _admission(self, worker: Worker, workers: int, slots: int) -> None:
         entry = sh.TableEntry(table("admission"))(action=action("admit"))
         number = worker.rank + 1
         entry.match.set(port=str(number), source=self.net.ip(number), job=str(JOB), rank=str(worker.rank))
@@ -121,7 +122,7 @@ class Running:
             worker=str(1 << worker.rank),
             all=str((1 << workers) - 1),
             slot_base="0",
-            slot_mask=str(2 * SLOTS - 1),
+            slot_mask=str(2 * slots - 1),
             epoch=str(EPOCH),
             result_group="2",
         )
@@ -172,6 +173,33 @@ def test_results_are_the_sums_at_every_worker(running, count):
     assert sum(counter("completed").values()) == chunks
     assert sum(counter("started").values()) == chunks
     assert counter("result_sent") == {rank + 1: chunks for rank in range(count)}
+
+
+@pytest.mark.parametrize("offloads", [True, False])
+def test_a_burst_of_contributions_comes_back_as_a_burst_of_results(running, offloads):
+    """One system call sends 60 contributions (UDP_SEGMENT); one takes their results (UDP_GRO)."""
+    switch = running(2)
+    workers = switch.workers(2, slots=64)
+    burst = 60
+    for worker in workers:
+        switch.net.set_offloads(worker.rank + 1, offloads)
+        worker.socket.setsockopt(socket.SOL_UDP, 103, len(contribution(0, 0, [0] * LANES)))  # UDP_SEGMENT
+        worker.socket.setsockopt(socket.SOL_UDP, 104, 1)  # UDP_GRO
+    parts = [[[rank + 1 + chunk] * LANES for chunk in range(burst)] for rank in range(2)]
+    for worker in workers:
+        lanes = parts[worker.rank]
+        worker.socket.send(b"".join(contribution(worker.rank, chunk, lanes[chunk]) for chunk in range(burst)))
+    for worker in workers:
+        results = []
+        while len(results) < burst:
+            data = worker.socket.recv(70000)
+            if offloads:
+                assert len(data) == burst * RESULT_BYTES
+            results += [data[i : i + RESULT_BYTES] for i in range(0, len(data), RESULT_BYTES)]
+        for chunk, result in enumerate(results):
+            header = HEADER.unpack_from(result)
+            assert (header[3], header[7]) == (worker.rank, chunk)
+            assert struct.unpack_from(f"!{LANES}I", result, HEADER.size) == (2 * chunk + 3,) * LANES
 
 
 def test_a_repeated_contribution_is_added_once_and_a_lost_result_is_sent_again(running):

@@ -117,9 +117,12 @@ def test_a_vlan_tag_is_kept(open_ports):
         assert length == len(tagged) - 4
 
 
-def test_offloaded_frames_are_dropped_counted_and_reported_once(open_ports, wait_until, caplog):
+def test_without_offloads_a_partial_checksum_is_dropped_counted_and_reported_once(
+    open_ports, wait_until, caplog
+):
     caplog.set_level(logging.WARNING, logger="inagg_switch.ports")
-    net, ports = open_ports(2)
+    net, ports = open_ports(2, PortOptions(offloads=False))
+    assert not ports.has_offloads()
     net.run(net.host(1), "ethtool -K eth0 tx on")
     net.run(net.host(1), f"ip neigh add {net.ip(2)} lladdr {net.mac(2)} dev eth0")
     with net.inside(net.host(1)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
@@ -130,9 +133,9 @@ def test_offloaded_frames_are_dropped_counted_and_reported_once(open_ports, wait
     assert caplog.text.count("ethtool -K") == 1
 
 
-def test_a_segmentation_offload_is_dropped_counted_and_reported(open_ports, wait_until, caplog):
+def test_without_offloads_a_large_frame_is_dropped_counted_and_reported(open_ports, wait_until, caplog):
     caplog.set_level(logging.WARNING, logger="inagg_switch.ports")
-    net, ports = open_ports(2)
+    net, ports = open_ports(2, PortOptions(offloads=False))
     net.run(net.host(1), "ethtool -K eth0 tx on gso on tx-udp-segmentation on")
     net.run(net.host(1), f"ip neigh add {net.ip(2)} lladdr {net.mac(2)} dev eth0")
     with net.inside(net.host(1)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:

@@ -3,13 +3,15 @@
 import subprocess
 from pathlib import Path
 
+from segments import SOURCES
+
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "p4" / "inagg_switch" / "native"
 
 
 def test_the_output_queue_agrees_with_a_simple_one(tmp_path):
     binary = tmp_path / "check"
-    sources = [str(HERE / "ports_queue_check.cpp"), str(NATIVE / "ports_queue.cpp")]
+    sources = [str(HERE / "ports_queue_check.cpp"), *(str(NATIVE / f"{name}.cpp") for name in SOURCES)]
     options = [
         "-std=c++20",
         "-O1",

@@ -158,6 +158,16 @@ def test_the_last_add_completes(program: Program) -> None:
         "started": {1: 1}, "added": {2: 1}, "completed": {2: 1}, "result_sent": {1: 1, 2: 1}}  # fmt: skip
 
 
+@pytest.mark.parametrize("chunk", [0, 1, 0x1234FFFF, 0xFFFFFFFF])
+def test_a_result_is_identified_by_its_chunk(program: Program, chunk: int) -> None:
+    """So that results of consecutive chunks are the segments of one large datagram (2)."""
+    job = Job(workers=1, epoch=8)
+    job.install(program)
+    [(_, frame)] = program.process(1, job.data(0, chunk, [1, 2, 3, 4], epoch=8))
+    assert read_result(frame).inagg.chunk == chunk
+    assert frame[18:20] == (chunk & 0xFFFF).to_bytes(2, "big")
+
+
 def test_a_duplicate_after_completion_gets_the_result_alone(program: Program) -> None:
     job = Job(workers=2)
     job.install(program)

@@ -165,14 +165,14 @@ class PrimitiveEmitter(ExpressionEmitter):
         assert isinstance(data, ir.Construct)
         total = sum(width_of(i) for i in data.items)
         headers = {h: None for i in data.items if (h := _header_of(i)) is not None}
-        self.line(f"FieldList<{total}> fields;")
+        self.line("FieldSum fields;")
         if len(headers) == 1 and all(_header_of(i) is not None for i in data.items):
             self.open(f"if ({self.expr(next(iter(headers)))}.valid) {{")
             offset = 0
             for item in data.items:
                 self.line(f"fields.put<{offset}, {width_of(item)}>({self.expr(item)});")
                 offset += width_of(item)
-            self.line(f"fields.length = {(total + 7) // 8};")
+            self.line(f"fields.bits = {total};")
             self.close()
         else:
             for item in data.items:
@@ -180,7 +180,7 @@ class PrimitiveEmitter(ExpressionEmitter):
                 test = "" if header is None else f"if ({self.expr(header)}.valid) "
                 self.line(f"{test}fields.append<{width_of(item)}>({self.expr(item)});")
         payload = ", program.packet_in.rest(), program.packet_in.rest_length()" if with_payload else ""
-        self.line(f"const std::uint16_t sum = csum16(fields.bytes, fields.length{payload});")
+        self.line(f"const std::uint16_t sum = csum16(fields{payload});")
 
 
 def _header_of(e: ir.Expr) -> ir.Expr | None:

@@ -22,7 +22,7 @@ _MEMBERS = frozenset(("bytes", "valid", "load", "store", "p", "other"))
 _GENERATED = frozenset(
     """
     p4 isw std program Program apply Packet packet_in packet_out
-    value_t Stack Wide Entry Table Register Counter FieldList ApplyResult PacketIn PacketOut MatchKind FieldInfo
+    value_t Stack Wide Entry Table Register Counter FieldSum ApplyResult PacketIn PacketOut MatchKind FieldInfo
     ActionInfo TableInfo V1Pipeline isw_match kDropPort kMaxParserSteps kParserTimeout
     add sub mul divide modulo neg bit_not bit_and bit_or bit_xor less less_signed distance shl shr shr_signed
     add_saturating sub_saturating add_saturating_signed sub_saturating_signed resize resize_signed concat slice

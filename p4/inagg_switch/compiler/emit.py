@@ -140,7 +140,7 @@ class _ProgramEmitter(StatementEmitter):
     def _state(self) -> None:
         program = self._program
         self.open("struct Program final : V1Pipeline<Program> {")
-        self.open("struct Packet {")
+        self.open("struct alignas(64) Packet {")
         self.line(f"{self.type(program.headers)} headers;")
         self.line(f"{self.type(program.metadata)} metadata;")
         self.line(f"{self.type(program.standard)} standard;")
@@ -214,11 +214,12 @@ class _ProgramEmitter(StatementEmitter):
     def _parameters(self, parameters: list[ir.Parameter]) -> str:
         return ", ".join(f"{self._passed(p)} {p.name}" for p in parameters)
 
-    def _passed(self, p: ir.Parameter) -> str:
+    def _passed(self, p: ir.Parameter, alone: bool = False) -> str:
+        """`alone`: no other argument names the same object."""
         if p.direction in ("out", "inout", "ref"):
             return f"{self.type(p.type)}&"
         # P4 lets nobody assign to an `in` parameter; by value, because the argument may change meanwhile.
-        return self.type(p.type)
+        return f"const {self.type(p.type)}&" if alone else self.type(p.type)
 
     def _function(self, function: ir.Function) -> None:
         parameters = self._parameters(function.parameters)
@@ -236,8 +237,9 @@ class _ProgramEmitter(StatementEmitter):
         self.line(f"// {block.full_name}")
         self.open(f"struct {block.name} {{")
         self.line("Program& program;")
+        alone = any(block is one for one in self._program.pipeline.values())
         for parameter in block.parameters:
-            self.line(f"{self._passed(parameter)} {parameter.name};")
+            self.line(f"{self._passed(parameter, alone)} {parameter.name};")
         for member in block.members:
             self.line(f"{self.type(member.type)} {member.name}{{}};")
         self.line()

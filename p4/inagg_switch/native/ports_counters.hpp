@@ -12,9 +12,12 @@
 namespace inagg::ports {
 
 enum class Drop : size_t {
-    kRxSocketFull,       // the receive buffer was full: the switch is too slow for its input
-    kRxLongerThanMtu,    // a segmentation offload is on at the sender
-    kRxPartialChecksum,  // a checksum offload is on at the sender
+    kRxSocketFull,  // the receive buffer was full: the switch is too slow for its input. Frames, not packets
+    kRxLongerThanMtu,    // without offloads on this port: a segmentation offload is on at the sender
+    kRxPartialChecksum,  // without offloads on this port: a checksum offload is on at the sender
+    kRxOffloadUnknown,   // a frame that still has to be cut, in a way that neither the kernel's interface nor
+                         // we know
+    kRxOffloadBad,       // what the kernel says of an offload does not fit the frame
     kRxNoProgram,        // no P4 program is loaded
     kTxQueueFull,        // this switch's queue of the port was full
     kTxQdiscFull,        // the interface's own queue (tbf, backlog) was full
@@ -26,8 +29,9 @@ enum class Drop : size_t {
 };
 
 constexpr std::array<const char*, static_cast<size_t>(Drop::kCount)> kDropNames = {
-    "rx_socket_full", "rx_longer_than_mtu", "rx_partial_checksum", "rx_no_program", "tx_queue_full",
-    "tx_qdisc_full",  "tx_longer_than_mtu", "tx_too_short",        "tx_port_down",  "tx_error",
+    "rx_socket_full",     "rx_longer_than_mtu", "rx_partial_checksum", "rx_offload_unknown",
+    "rx_offload_bad",     "rx_no_program",      "tx_queue_full",       "tx_qdisc_full",
+    "tx_longer_than_mtu", "tx_too_short",       "tx_port_down",        "tx_error",
 };
 
 class Counter {

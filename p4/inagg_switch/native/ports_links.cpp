@@ -41,7 +41,8 @@ void drain_link_monitor(int fd) {
 void Switch::attach(Port& port) {
     {
         const std::lock_guard guard(sockets_mutex_);
-        port.socket.open(port.interface, options_.receive_buffer_bytes, options_.send_buffer_bytes);
+        port.socket.open(port.interface, options_.receive_buffer_bytes, options_.send_buffer_bytes,
+                         offloads_);
     }
     port.link = read_link(port.interface);
     port.up = port.link.up;

@@ -15,6 +15,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "ports_bench.hpp"
 #include "ports_control.hpp"
 #include "ports_switch.hpp"
 
@@ -127,13 +128,13 @@ void bind_packet_loop(nb::module_& module) {
         .def(
             "__init__",
             [](ports::Switch* self, const std::vector<std::pair<uint32_t, std::string>>& names,
-               size_t receive_buffer_bytes, size_t send_buffer_bytes, size_t queue_frames,
-               size_t queue_bytes) {
+               size_t receive_buffer_bytes, size_t send_buffer_bytes, size_t queue_frames, size_t queue_bytes,
+               bool offloads) {
                 new (self) ports::Switch(
-                    names, {receive_buffer_bytes, send_buffer_bytes, queue_frames, queue_bytes});
+                    names, {receive_buffer_bytes, send_buffer_bytes, queue_frames, queue_bytes, offloads});
             },
             nb::arg("ports"), nb::kw_only(), nb::arg("receive_buffer_bytes"), nb::arg("send_buffer_bytes"),
-            nb::arg("queue_frames"), nb::arg("queue_bytes"))
+            nb::arg("queue_frames"), nb::arg("queue_bytes"), nb::arg("offloads"))
         .def("start", &ports::Switch::start)
         .def("stop", &ports::Switch::stop, nb::call_guard<nb::gil_scoped_release>())
         .def(
@@ -145,6 +146,7 @@ void bind_packet_loop(nb::module_& module) {
             },
             nb::arg("api_address"), nb::arg("handle"))
         .def("statistics", &statistics)
+        .def("has_offloads", &ports::Switch::has_offloads)
         .def("unknown_port_drops", &ports::Switch::unknown_port_drops)
         .def("next_event", &next_event);
 }
@@ -248,10 +250,30 @@ void bind_control(nb::module_& module) {
              });
 }
 
+std::pair<double, uint64_t> run_bench(uintptr_t api, uintptr_t handle,
+                                      const std::vector<std::pair<uint32_t, nb::bytes>>& packets,
+                                      uint64_t first_round, uint64_t rounds,
+                                      std::optional<size_t> counter_offset) {
+    std::vector<std::pair<uint32_t, std::string>> frames;
+    for (const auto& [port, frame] : packets) {
+        if (counter_offset && frame.size() < *counter_offset + sizeof(uint32_t)) {
+            throw nb::value_error("a frame is too short for its counter");
+        }
+        frames.emplace_back(port, from_bytes(frame));
+    }
+    const isw_api* functions = functions_at(api);
+    if (functions == nullptr || handle == 0) throw nb::value_error("no program");
+    const nb::gil_scoped_release release;
+    const auto result = ports::run_bench(functions, handle_at(handle), std::move(frames), first_round, rounds,
+                                         counter_offset);
+    return {result.seconds, result.sent};
+}
+
 }  // namespace
 
 NB_MODULE(_ports, module) {
     nb::register_exception_translator(&translate_system_error);
+    module.def("run_bench", &run_bench);
     bind_packet_loop(module);
     bind_control(module);
 }

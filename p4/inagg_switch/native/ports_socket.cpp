@@ -6,12 +6,15 @@
 #include <net/ethernet.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "program.h"
 
@@ -20,8 +23,10 @@ namespace {
 
 constexpr size_t kMacBytes = 2 * ETH_ALEN;
 constexpr size_t kVlanBytes = 4;
-// In front of each frame: room to move the MAC addresses when a VLAN tag goes back in.
+// In front of each frame: its virtio_net_hdr, and room to move the MAC addresses when a VLAN tag goes back
+// in.
 constexpr size_t kHeadroom = 16;
+static_assert(kHeadroom >= sizeof(Offload) && kHeadroom >= kVlanBytes);
 // Not a power of two, so that the starts of a burst's frames fall into different cache sets.
 constexpr size_t kStride = kHeadroom + ISW_MAX_FRAME + 64;
 constexpr size_t kSendBatch = 128;
@@ -64,6 +69,8 @@ void put_vlan_tag_back(ReceivedFrame& frame, const tpacket_auxdata& aux) {
     const uint16_t tag[2] = {htons(type), htons(aux.tp_vlan_tci)};
     std::memcpy(frame.data + kMacBytes, tag, sizeof tag);
     frame.length += kVlanBytes;
+    frame.wire_length += kVlanBytes;
+    frame.offload.checksum_start = static_cast<uint16_t>(frame.offload.checksum_start + kVlanBytes);
 }
 
 }  // namespace
@@ -84,9 +91,21 @@ Link read_link(const std::string& interface) {
     return link;
 }
 
-ReceiveBatch::ReceiveBatch() : bytes_(std::make_unique_for_overwrite<uint8_t[]>(kFrames * kStride)) {
+bool kernel_has_offloads() {
+    // VIRTIO_NET_HDR_GSO_UDP_L4 came with 6.2. A probe would have to send a frame, and without it a large
+    // datagram is lost while it is being read, so the version is asked.
+    utsname kernel{};
+    std::pair<int, int> version{0, 0};
+    if (uname(&kernel) < 0) return false;
+    if (std::sscanf(kernel.release, "%d.%d", &version.first, &version.second) != 2) return false;
+    return version >= std::pair{6, 2};
+}
+
+ReceiveBatch::ReceiveBatch(bool offloads)
+    : prefix_bytes_(offloads ? sizeof(Offload) : 0),
+      bytes_(std::make_unique_for_overwrite<uint8_t[]>(kFrames * kStride)) {
     for (size_t i = 0; i < kFrames; ++i) {
-        vectors_[i] = {bytes_.get() + i * kStride + kHeadroom, ISW_MAX_FRAME};
+        vectors_[i] = {bytes_.get() + i * kStride + kHeadroom - prefix_bytes_, prefix_bytes_ + ISW_MAX_FRAME};
         messages_[i].msg_hdr.msg_iov = &vectors_[i];
         messages_[i].msg_hdr.msg_iovlen = 1;
         messages_[i].msg_hdr.msg_control = controls_[i].bytes.data();
@@ -100,7 +119,10 @@ mmsghdr* ReceiveBatch::prepare() {
 
 ReceivedFrame ReceiveBatch::frame(size_t i) {
     mmsghdr& message = messages_[i];
-    ReceivedFrame frame{static_cast<uint8_t*>(vectors_[i].iov_base), message.msg_len, message.msg_len, false};
+    const auto* prefix = static_cast<uint8_t*>(vectors_[i].iov_base);
+    const size_t length = message.msg_len - prefix_bytes_;
+    ReceivedFrame frame{bytes_.get() + i * kStride + kHeadroom, length, length, false, {}};
+    std::memcpy(&frame.offload, prefix, prefix_bytes_);
     for (cmsghdr* c = CMSG_FIRSTHDR(&message.msg_hdr); c != nullptr; c = CMSG_NXTHDR(&message.msg_hdr, c)) {
         if (c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA) continue;
         tpacket_auxdata aux;
@@ -113,7 +135,8 @@ ReceivedFrame ReceiveBatch::frame(size_t i) {
     return frame;
 }
 
-void PacketSocket::open(const std::string& interface, size_t receive_buffer_bytes, size_t send_buffer_bytes) {
+void PacketSocket::open(const std::string& interface, size_t receive_buffer_bytes, size_t send_buffer_bytes,
+                        bool offloads) {
     close();
     index_ = if_nametoindex(interface.c_str());
     if (index_ == 0) fail(ENODEV, "no such interface");
@@ -121,15 +144,16 @@ void PacketSocket::open(const std::string& interface, size_t receive_buffer_byte
     fd_ = ::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd_ < 0) fail(errno, "AF_PACKET socket");
     try {
-        configure(receive_buffer_bytes, send_buffer_bytes);
+        configure(receive_buffer_bytes, send_buffer_bytes, offloads);
     } catch (...) {
         close();
         throw;
     }
 }
 
-void PacketSocket::configure(size_t receive_buffer_bytes, size_t send_buffer_bytes) {
+void PacketSocket::configure(size_t receive_buffer_bytes, size_t send_buffer_bytes, bool offloads) {
     const int one = 1;
+    if (offloads) set_option(fd_, SOL_PACKET, PACKET_VNET_HDR, "PACKET_VNET_HDR", &one, sizeof one);
     set_option(fd_, SOL_PACKET, PACKET_IGNORE_OUTGOING, "PACKET_IGNORE_OUTGOING", &one, sizeof one);
     set_option(fd_, SOL_PACKET, PACKET_AUXDATA, "PACKET_AUXDATA", &one, sizeof one);
     set_buffer(fd_, SO_RCVBUFFORCE, SO_RCVBUF, receive_buffer_bytes);

@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
@@ -39,7 +40,7 @@ void watch_fd(int epoll, int fd, uint64_t token) {
 }  // namespace
 
 Switch::Switch(const std::vector<std::pair<uint32_t, std::string>>& ports, const Options& options)
-    : options_(options) {
+    : options_(options), offloads_(options.offloads && kernel_has_offloads()), batch_(offloads_) {
     for (const auto& [id, interface] : ports) {
         const std::string name = std::to_string(id) + "@" + interface;
         if (id == 0 || id > kMaxPort) throw std::invalid_argument("port " + name + ": ids are 1 to 510");
@@ -50,7 +51,7 @@ Switch::Switch(const std::vector<std::pair<uint32_t, std::string>>& ports, const
                                             std::to_string(other->id) + " already");
             }
         }
-        ports_.push_back(std::make_unique<Port>(id, interface, ports_.size(), options_));
+        ports_.push_back(std::make_unique<Port>(id, interface, ports_.size(), options_, offloads_));
         by_id_[id] = ports_.back().get();
     }
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
@@ -139,6 +140,10 @@ void Switch::handle(uint64_t token, uint32_t what) {
 void Switch::receive_burst(Port& port) {
     const int count = port.socket.receive(batch_);
     if (count > 0) process_burst(port, static_cast<size_t>(count));
+    if (count == -EINVAL && offloads_) {
+        drop_received(port, Drop::kRxOffloadUnknown, "a frame with an offload that cannot be read");
+        return;
+    }
     // An error is how the kernel tells, once, that the interface went down or away; netlink tells as well,
     // and refresh_link() decides.
     if (count < 0) refresh_link(port);
@@ -151,36 +156,66 @@ void Switch::process_burst(Port& port, size_t count) {
     if (loaded) program_.api->lock(program_.handle);
     for (size_t i = 0; i < count; ++i) {
         const ReceivedFrame frame = batch_.frame(i);
-        port.counters.rx_packets.add(1);
-        port.counters.rx_bytes.add(frame.wire_length);
-        if (!accept_frame(port, frame)) continue;
-        if (loaded) {
-            program_.api->process(program_.handle, port.id, frame.data, frame.length, now, &Switch::emit,
-                                  this);
-        } else {
-            port.counters.drop(Drop::kRxNoProgram).add(1);
+        if (!start_frame(port, frame)) continue;
+        for (auto packet = cutter_.next(); !packet.empty(); packet = cutter_.next()) {
+            port.counters.rx_packets.add(1);
+            port.counters.rx_bytes.add(packet.size());
+            if (packet.size() > port.link.mtu + kFrameOverhead) {
+                drop_too_long(port, packet.size());
+            } else if (loaded) {
+                program_.api->process(program_.handle, port.id, packet.data(), packet.size(), now,
+                                      &Switch::emit, this);
+            } else {
+                port.counters.drop(Drop::kRxNoProgram).add(1);
+            }
         }
     }
     if (loaded) program_.api->unlock(program_.handle);
 }
 
-bool Switch::accept_frame(Port& port, const ReceivedFrame& frame) {
-    const bool cut = frame.wire_length > ISW_MAX_FRAME;
-    const bool too_long = cut || frame.wire_length > port.link.mtu + kFrameOverhead;
-    if (!too_long && !frame.partial_checksum) return true;
-    port.counters.drop(too_long ? Drop::kRxLongerThanMtu : Drop::kRxPartialChecksum).add(1);
-    if (!port.offload_reported) {
-        port.offload_reported = true;
-        const std::string found = too_long
-                                      ? "a frame of " + std::to_string(frame.wire_length) +
-                                            " bytes, longer than the MTU of " + std::to_string(port.link.mtu)
-                                      : "a frame whose checksum is left to hardware";
-        report(port, true,
-               found +
-                   ": dropped, like all that follow. Switch offloads off at both ends of this link: "
-                   "ethtool -K INTERFACE tx off tso off gso off gro off");
+// True: cutter_ has the frame's packets.
+bool Switch::start_frame(Port& port, const ReceivedFrame& frame) {
+    // With offloads it is the packets in the frame that the MTU limits.
+    const size_t limit = offloads_ ? frame.length : port.link.mtu + kFrameOverhead;
+    const bool too_long = frame.wire_length > std::min(limit, frame.length);
+    const bool half_made = frame.partial_checksum && !offloads_;
+    auto result = Cutter::Result::kOk;
+    if (!too_long && !half_made) {
+        result = cutter_.start(frame.offload, frame.data, frame.length);
+        if (result == Cutter::Result::kOk) return true;
+    }
+    port.counters.rx_packets.add(1);
+    port.counters.rx_bytes.add(frame.wire_length);
+    if (too_long) {
+        drop_too_long(port, frame.wire_length);
+    } else if (half_made) {
+        drop_received(port, Drop::kRxPartialChecksum, "a frame whose checksum is left to hardware");
+    } else {
+        const bool unknown = result == Cutter::Result::kUnknown;
+        drop_received(port, unknown ? Drop::kRxOffloadUnknown : Drop::kRxOffloadBad,
+                      "a frame with an offload that " +
+                          std::string(unknown ? "is not known" : "does not fit it") + " (gso_type " +
+                          std::to_string(frame.offload.gso_type) + ")");
     }
     return false;
+}
+
+void Switch::drop_too_long(Port& port, size_t length) {
+    drop_received(port, Drop::kRxLongerThanMtu,
+                  "a frame of " + std::to_string(length) + " bytes, longer than the MTU of " +
+                      std::to_string(port.link.mtu));
+}
+
+// `found` is for the first of them alone: a port reports once.
+void Switch::drop_received(Port& port, Drop reason, const std::string& found) {
+    port.counters.drop(reason).add(1);
+    if (port.offload_reported) return;
+    port.offload_reported = true;
+    report(port, true,
+           found + ": dropped, like all that follow." +
+               (offloads_ ? ""
+                          : " Switch offloads off at both ends of this link: "
+                            "ethtool -K INTERFACE tx off tso off gso off gro off"));
 }
 
 void Switch::emit(void* self, uint32_t port, const uint8_t* frame, size_t length) {
@@ -201,11 +236,12 @@ void Switch::enqueue(uint32_t id, const uint8_t* frame, size_t length) {
         port->counters.drop(Drop::kTxPortDown).add(1);
         return;
     }
-    if (!port->queue.push(frame, length)) {
+    const size_t limit = port->link.mtu + ETH_HLEN;
+    if (!port->queue.push(frame, length, limit)) {
         // One burst can hold more for a port than its queue: only a port that the kernel refuses is really
         // full.
         if (!port->blocked) flush(*port);
-        if (!port->queue.push(frame, length)) {
+        if (!port->queue.push(frame, length, limit)) {
             port->counters.drop(Drop::kTxQueueFull).add(1);
             return;
         }
@@ -230,11 +266,9 @@ void Switch::flush(Port& port) {
         const size_t count = port.queue.peek(frames.data(), frames.size());
         const int sent = port.socket.send(frames.data(), count);
         if (sent > 0) {
-            uint64_t bytes = 0;
-            for (int i = 0; i < sent; ++i) bytes += frames[i].iov_len;
-            port.counters.tx_packets.add(static_cast<uint64_t>(sent));
-            port.counters.tx_bytes.add(bytes);
-            port.queue.pop(static_cast<size_t>(sent));
+            const OutputQueue::Amount amount = port.queue.pop(static_cast<size_t>(sent));
+            port.counters.tx_packets.add(amount.packets);
+            port.counters.tx_bytes.add(amount.bytes);
         } else if (sent == -EAGAIN) {
             watch(port, true);
             return;
@@ -247,6 +281,7 @@ void Switch::flush(Port& port) {
 
 // The kernel refused the queue's first frame for good. False when the whole queue had to go.
 bool Switch::drop_refused(Port& port, int error) {
+    Drop reason = Drop::kTxError;
     switch (error) {
         case ENETDOWN:
         case ENXIO:
@@ -254,25 +289,23 @@ bool Switch::drop_refused(Port& port, int error) {
             abandon_queue(port, Drop::kTxPortDown);
             return false;
         case ENOBUFS:  // the qdisc, or the other end's backlog, has dropped it
-            port.counters.drop(Drop::kTxQdiscFull).add(1);
+            reason = Drop::kTxQdiscFull;
             break;
         case EMSGSIZE:
-            port.counters.drop(Drop::kTxLongerThanMtu).add(1);
+            reason = Drop::kTxLongerThanMtu;
             break;
         default:
-            port.counters.drop(Drop::kTxError).add(1);
             if (!port.error_reported) {
                 port.error_reported = true;
                 report(port, true, std::string("a frame could not be sent: ") + std::strerror(error));
             }
     }
-    port.queue.pop(1);
+    port.counters.drop(reason).add(port.queue.pop(1).packets);
     return true;
 }
 
 void Switch::abandon_queue(Port& port, Drop reason) {
-    port.counters.drop(reason).add(port.queue.size());
-    port.queue.clear();
+    port.counters.drop(reason).add(port.queue.clear().packets);
     watch(port, false);
 }
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "ports_counters.hpp"
+#include "ports_cut.hpp"
 #include "ports_events.hpp"
 #include "ports_queue.hpp"
 #include "ports_socket.hpp"
@@ -37,6 +38,8 @@ struct Options {
     size_t send_buffer_bytes = size_t{32} << 20;
     size_t queue_frames = 1024;
     size_t queue_bytes = size_t{4} << 20;
+    // Frames with segmentation and checksum offloads are taken and sent, where the kernel can.
+    bool offloads = true;
 };
 
 struct Program {
@@ -70,15 +73,18 @@ class Switch {
     // Frames that the program sent to a port number without a port.
     uint64_t unknown_port_drops() const { return unknown_port_.read(); }
 
+    // Whether frames with offloads are taken: they were wanted, and the kernel can.
+    bool has_offloads() const { return offloads_; }
+
     EventQueue& events() { return events_; }
 
   private:
     struct Port {
-        Port(uint32_t id_, std::string interface_, uint64_t token_, const Options& options)
+        Port(uint32_t id_, std::string interface_, uint64_t token_, const Options& options, bool offloads)
             : id(id_),
               interface(std::move(interface_)),
               token(token_),
-              queue(options.queue_frames, options.queue_bytes) {}
+              queue(options.queue_frames, options.queue_bytes, offloads) {}
 
         const uint32_t id;
         const std::string interface;
@@ -99,7 +105,9 @@ class Switch {
     void handle(uint64_t token, uint32_t what);
     void receive_burst(Port& port);
     void process_burst(Port& port, size_t count);
-    bool accept_frame(Port& port, const ReceivedFrame& frame);
+    bool start_frame(Port& port, const ReceivedFrame& frame);
+    void drop_too_long(Port& port, size_t length);
+    void drop_received(Port& port, Drop reason, const std::string& found);
     static void emit(void* self, uint32_t port, const uint8_t* frame, size_t length);
     void enqueue(uint32_t id, const uint8_t* frame, size_t length);
     void flush_dirty();
@@ -117,10 +125,12 @@ class Switch {
     uint64_t now_us() const;
 
     const Options options_;
+    const bool offloads_;
     std::vector<std::unique_ptr<Port>> ports_;
     std::array<Port*, kMaxPort + 1> by_id_{};
     std::vector<Port*> dirty_;
     ReceiveBatch batch_;
+    Cutter cutter_;
     Counter unknown_port_;
     EventQueue events_;
 

@@ -107,7 +107,7 @@ class V1Pipeline : public V1Program {
         if (port >= kDropPort || length > ISW_MAX_FRAME) return;
         auto& self = static_cast<Derived&>(*this);
         auto& packet = self.packet;
-        packet = {};
+        clear_object(packet);
         packet.standard.ingress_port = wrap<9>(port);
         packet.standard.packet_length = current_length = packet_bytes = static_cast<std::uint32_t>(length);
         packet.standard.ingress_global_timestamp = wrap<48>(elapsed(now_us));
@@ -140,7 +140,7 @@ class V1Pipeline : public V1Program {
             if (i + 1 == replicas.size()) {
                 send(self, packet, replicas[i].port, now_us, emit, ctx);
             } else {
-                self.copy = packet;
+                copy_object(self.copy, packet);
                 send(self, self.copy, replicas[i].port, now_us, emit, ctx);
             }
         }

@@ -27,8 +27,9 @@ inline constexpr bool wide_in_blocks =
     false;
 #endif
 
+// Numbers in blocks do not cross cache lines.
 template <unsigned W>
-struct Wide {
+struct alignas(wide_in_blocks<W> ? 64 : alignof(std::uint64_t)) Wide {
     static constexpr unsigned limbs = (W + 63) / 64;
     static constexpr std::uint64_t top_mask =
         W % 64 == 0 ? ~std::uint64_t{0} : (std::uint64_t{1} << (W % 64)) - 1;

@@ -1,0 +1,178 @@
+"""Packets a second of a P4 program, in this process and on one core: what the ports and the kernel cost is not in it.
+
+load = aggregation(program, workers=4)
+measure(program, load, packets=1_000_000)
+"""
+
+import json
+import statistics
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from inagg_switch._ports import run_bench
+from inagg_switch.errors import SwitchError
+from inagg_switch.ports import MAX_PORT
+from inagg_switch.program import Program
+
+_SLOTS, _EPOCH, _JOB, _GROUP, _FIRST_UDP_PORT = 64, 7, 1, 2, 5000
+_AGGREGATOR_IP = 0x0A0000FD
+_INAGG_OFFSET = 14 + 20 + 8
+_CHUNK_OFFSET = _INAGG_OFFSET + 12
+
+
+class BenchError(SwitchError):
+    """The load that was asked for cannot be made."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Packets that go in, over and over: (port, frame). Before each round the 4 bytes at `counter_offset` of every
+    frame become the round's number."""
+
+    packets: Sequence[tuple[int, bytes]]
+    counter_offset: int | None = None
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Median, slowest and fastest of several runs. `sent_per_packet`: packets out for each one in."""
+
+    packets: int
+    runs: int
+    sent_per_packet: float
+    ns_per_packet: float
+    ns_slowest: float
+    ns_fastest: float
+
+    @property
+    def packets_per_second(self) -> float:
+        """Packets put in a second, by the median."""
+        return 1e9 / self.ns_per_packet
+
+
+def measure(program: Program, load: Load, *, packets: int = 200_000, runs: int = 9) -> Rate:
+    """Puts so many packets in, in each of so many runs; one more, before them, warms up."""
+    rounds = max(1, packets // len(load.packets))
+    count = rounds * len(load.packets)
+    nanoseconds, sent = [], 0
+    for run in range(runs + 1):
+        seconds, sent = run_bench(
+            program.api_address, program.handle, load.packets, run * rounds, rounds, load.counter_offset
+        )
+        nanoseconds.append(1e9 * seconds / count)
+    del nanoseconds[0]
+    median = statistics.median(nanoseconds)
+    return Rate(count, runs, sent / count, median, max(nanoseconds), min(nanoseconds))
+
+
+def minimum_frame() -> Load:
+    """One Ethernet frame of 60 bytes (IEEE 802.3's least, without its check sequence), of a local experimental type."""
+    return Load([(1, b"\x02\0\0\0\0\x02" + b"\x02\0\0\0\0\x01" + b"\x88\xb5" + bytes(46))])
+
+
+def parse_frame(text: str) -> tuple[int, bytes]:
+    """Reads "PORT:HEX"."""
+    number, _, digits = text.partition(":")
+    if not (number.isascii() and number.isdigit() and 1 <= int(number) <= MAX_PORT):
+        raise BenchError(f"frame {text[:40]!r}: expected PORT:HEX, the port between 1 and {MAX_PORT}")
+    try:
+        frame = bytes.fromhex(digits)
+    except ValueError as error:
+        raise BenchError(f"frame {text[:40]!r}: {error}") from None
+    if not frame:
+        raise BenchError(f"frame {text[:40]!r}: it is empty")
+    return int(number), frame
+
+
+def read_pcap(path: Path, port: int) -> list[tuple[int, bytes]]:
+    """Every frame of a capture file (libpcap's format, not pcapng), as if it came in by `port`."""
+    data = path.read_bytes()
+    magic = data[:4]
+    order = {
+        b"\xd4\xc3\xb2\xa1": "<",
+        b"\x4d\x3c\xb2\xa1": "<",
+        b"\xa1\xb2\xc3\xd4": ">",
+        b"\xa1\xb2\x3c\x4d": ">",
+    }
+    if magic not in order:
+        raise BenchError(f"{path}: not a pcap file")
+    frames, at = [], 24
+    while at + 16 <= len(data):
+        length = struct.unpack_from(order[magic] + "I", data, at + 8)[0]
+        frames.append((port, data[at + 16 : at + 16 + length]))
+        at += 16 + length
+    if not frames or at != len(data):
+        raise BenchError(f"{path}: it is cut short, or has no packet")
+    return frames
+
+
+def install(program: Program, path: Path) -> None:
+    """Table entries and multicast groups from a JSON file:
+
+        {"entries": [{"table": ..., "match": {...}, "action": ..., "params": {...}, "priority": 0}],
+         "multicast": {"1": [[port, replication id], ...]}}
+
+    Match values are those of Program.insert(); pairs are lists.
+    """
+    try:
+        wanted = json.loads(path.read_text())
+        for group, replicas in wanted.get("multicast", {}).items():
+            program.multicast_group(int(group), [(port, rid) for port, rid in replicas])
+        for entry in wanted.get("entries", []):
+            match = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.get("match", {}).items()}
+            program.insert(
+                entry["table"], match, entry["action"], entry.get("params"), entry.get("priority", 0)
+            )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BenchError(f"{path}: not a list of entries: {error!r}") from None
+
+
+def aggregation(program: Program, workers: int) -> Load:
+    """One job in p4/inagg.p4: DATA contributions of each worker in turn, the last of which completes a chunk. Installs
+    the job's entries. Raises BenchError for another program."""
+    if not 1 <= workers <= 64:
+        raise BenchError(f"a job has 1 to 64 workers, not {workers}")
+    try:
+        words = len(program.register("pool")) // len(program.register("slot_epoch"))
+        constants = {
+            name: int(program.constants[name])
+            for name in ("INAGG_VERSION", "INAGG_PORT", "KIND_DATA", "WORD_BYTES")
+        }
+        program.multicast_group(_GROUP, [(rank + 1, rank + 1) for rank in range(workers)])
+        for rank in range(workers):
+            _admit(program, rank, workers)
+    except (SwitchError, KeyError) as error:
+        raise BenchError(f"--aggregate is for p4/inagg.p4: {error}") from None
+    frames = [(rank + 1, _contribution(rank, words, constants)) for rank in range(workers)]
+    return Load(frames, _CHUNK_OFFSET)
+
+
+def _ip(rank: int) -> int:
+    return 0x0A000001 + rank
+
+
+def _admit(program: Program, rank: int, workers: int) -> None:
+    program.insert("admission", {"port": rank + 1, "source": _ip(rank), "job": _JOB, "rank": rank}, "admit", {
+        "worker": 1 << rank, "all": (1 << workers) - 1, "slot_base": 0, "slot_mask": 2 * _SLOTS - 1, "epoch": _EPOCH,
+        "result_group": _GROUP,
+    })  # fmt: skip
+    program.insert("receiver", {"job": _JOB, "rank": rank}, "deliver", {
+        "mac": 0x020000000001 + rank, "ip": _ip(rank), "udp_port": _FIRST_UDP_PORT,
+    })  # fmt: skip
+
+
+def _contribution(rank: int, words: int, constants: dict[str, int]) -> bytes:
+    """docs/protocol.md, 2; every lane of 32 bits holds the rank plus one."""
+    payload = (rank + 1).to_bytes(4, "big") * (words * constants["WORD_BYTES"] // 4)
+    header = struct.pack("!BBHBBHIII", constants["INAGG_VERSION"], constants["KIND_DATA"], _JOB, rank, 0, 0, _EPOCH, 0,
+                         sum(payload[3::4]))  # fmt: skip
+    length = 8 + len(header) + len(payload)
+    ip = struct.pack("!BBHHHBBHII", 0x45, 0, 20 + length, 0, 0x4000, 64, 17, 0, _ip(rank), _AGGREGATOR_IP)
+    total = sum(struct.unpack("!10H", ip))
+    total = (total & 0xFFFF) + (total >> 16)
+    ip = ip[:10] + struct.pack("!H", ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF) + ip[12:]
+    udp = struct.pack("!HHHH", _FIRST_UDP_PORT, constants["INAGG_PORT"], length, 0)
+    ethernet = b"\x02\x49\x41\0\0\x01" + (0x020000000001 + rank).to_bytes(6, "big") + b"\x08\x00"
+    return ethernet + ip + udp + header + payload
