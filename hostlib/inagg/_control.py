@@ -169,13 +169,24 @@ class ControlClient:
         return self._job("POST", "/jobs", body=body, repeatable=False)
 
     def register(
-        self, job: int, rank: int, *, ip: str, mac: str, udp_port: int, port: int | None = None
+        self,
+        job: int,
+        rank: int,
+        *,
+        ip: str,
+        mac: str,
+        udp_port: int,
+        mtu: int | None = None,
+        port: int | None = None,
     ) -> JobStatus:
         """Register this worker's address. Registering the same address again changes nothing.
 
+        mtu: the largest IP packet on the way to the aggregator, in bytes; too small a one is refused.
         port: the switch port this host hangs on; None when the controller knows it from its --host options.
         """
         body: dict[str, Any] = {"rank": rank, "ip": ip, "mac": mac, "udp_port": udp_port}
+        if mtu is not None:
+            body["mtu"] = mtu
         if port is not None:
             body["port"] = port
         return self._job("POST", f"/jobs/{job}/workers", body=body)

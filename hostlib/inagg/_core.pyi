@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ErrorCode: TypeAlias = Literal["checksum", "kind_mismatch", "give_up", "failed", "closed"]
-LaneBits: TypeAlias = Literal[16, 32]
+LaneBits: TypeAlias = Literal[8, 16, 32]
 
 class Array(Protocol):
     """A contiguous, writable, one-dimensional float32 array in CPU memory: numpy, or a torch tensor (detached)."""
@@ -54,7 +54,10 @@ class EngineStats(TypedDict):
     chunks_completed: int
     collectives_completed: int
     special_blocks: int  # blocks with a NaN or infinity at some rank
+    probes: int  # of these, so many after a silence
     in_flight: int  # chunks outstanding now
+    window: int  # chunks that may be
+    least_rtt_s: float  # 0 before the first
     rtt_samples: int
     srtt_s: float  # 0.0 before the first sample
     rttvar_s: float
@@ -67,6 +70,7 @@ class TransportStats(EngineStats):
     network_errors: (
         int  # ICMP errors and unreachable routes reported by the socket; timers cover what was lost
     )
+    segmentation: bool  # several datagrams go to the kernel in one piece (UDP_SEGMENT)
     receive_buffer_bytes: int  # as granted by the kernel
     receive_buffer_wanted_bytes: int  # what a whole window of results takes
 
@@ -93,9 +97,18 @@ class Engine:
         first_chunk: int = 0,
     ) -> None: ...
     def submit(
-        self, array: NDArray[np.float32], *, lane_bits: LaneBits = 32, average: bool = False, now: float = 0.0
+        self,
+        array: NDArray[np.float32],
+        *,
+        lane_bits: LaneBits = 32,
+        average: bool = False,
+        stochastic: int | None = None,
+        now: float = 0.0,
     ) -> int:
-        """Queues an in-place all-reduce and returns its ticket: 1, 2, 3... Raises EngineError once failed."""
+        """Queues an in-place all-reduce and returns its ticket: 1, 2, 3... Raises EngineError once failed.
+
+        With `stochastic`, a seed of its own for each rank and collective, rounding is stochastic (protocol 3.1).
+        """
 
     def receive(self, datagram: bytes, now: float) -> None: ...
     def to_send(self, now: float) -> list[bytes]:
@@ -141,11 +154,21 @@ class Transport:
         rto_min_s: float = 0.01,
         rto_max_s: float = 1.0,
         give_up_s: float = 120.0,
-    ) -> None: ...
+        spin_s: float = 0.0,
+    ) -> None:
+        """spin_s: how long to poll for packets before sleeping, in seconds; see Options.spin_us."""
+
     @property
     def local_address(self) -> tuple[str, int]: ...
     @overload
-    def submit(self, array: Array, *, lane_bits: LaneBits = 32, average: bool = False) -> int:
+    def submit(
+        self,
+        array: Array,
+        *,
+        lane_bits: LaneBits = 32,
+        average: bool = False,
+        stochastic: int | None = None,
+    ) -> int:
         """Queues an in-place all-reduce; returns its ticket (1, 2, 3...). Does not wait.
 
         All ranks submit the same collectives in the same order. The array is kept alive until the ticket is done, and
@@ -153,19 +176,27 @@ class Transport:
         """
 
     @overload
-    def submit(self, address: int, elements: int, *, lane_bits: LaneBits = 32, average: bool = False) -> int:
+    def submit(
+        self,
+        address: int,
+        elements: int,
+        *,
+        lane_bits: LaneBits = 32,
+        average: bool = False,
+        stochastic: int | None = None,
+    ) -> int:
         """The same for `elements` float32 at `address` (4-byte aligned), which the caller keeps alive."""
 
     def wait(self, ticket: int, timeout_s: float | None = None) -> bool:
-        """True when the collective is done; False after timeout_s; EngineError when it failed. None waits forever.
+        """True when the collective is done; False after timeout_s; EngineError when it failed. None waits forever."""
 
-        A ticket that wait() has returned is not reported by next_done().
-        """
+    def watch(self, ticket: int) -> None:
+        """Has next_done() tell of this ticket, once, also if it is done already."""
 
     def next_done(self, timeout_s: float | None = None) -> int | None:
-        """The next ticket that is done, in order of completion; None after timeout_s.
+        """The next watched ticket that is done, in order of completion; None after timeout_s.
 
-        Tickets done before a failure are reported first; then EngineError is raised.
+        Tickets done before a failure are told first; then EngineError is raised.
         """
 
     def fail(self, reason: str) -> None:
@@ -213,13 +244,25 @@ class Header:
 
 def guard_bits(workers: int) -> int: ...
 def block_elements(words: int, lane_bits: LaneBits) -> int: ...
-def block_exponent(block: NDArray[np.float32], *, lane_bits: LaneBits, workers: int) -> tuple[int, bool]:
+def block_exponent(
+    block: NDArray[np.float32], *, lane_bits: LaneBits, workers: int, stochastic: bool = False
+) -> tuple[int, bool]:
     """The wire code of a block's exponent (0: no finite non-zero element), and whether it has a NaN or infinity."""
 
 def quantise(
-    block: NDArray[np.float32], *, exponent: int, lane_bits: LaneBits, workers: int, words: int
+    block: NDArray[np.float32],
+    *,
+    exponent: int,
+    lane_bits: LaneBits,
+    workers: int,
+    words: int,
+    seed: int | None = None,
+    first_element: int = 0,
 ) -> tuple[bytes, int]:
-    """A block's words and their checksum under the wire code `exponent`; NaN and infinities count as zero."""
+    """A block's words and their checksum under the wire code `exponent`; NaN and infinities count as zero.
+
+    With a seed it is rounded stochastically, as elements first_element, first_element + 1... of a tensor.
+    """
 
 def dequantise(
     words: bytes, *, elements: int, exponent: int, lane_bits: LaneBits, workers: int, average: bool = False
@@ -229,16 +272,27 @@ def dequantise(
 def class_lanes(
     block: NDArray[np.float32], *, lane_bits: LaneBits, workers: int, words: int
 ) -> tuple[bytes, int]:
-    """The words and checksum of a special block's class lanes (protocol 3.3)."""
+    """The words and checksum of the class lanes of a special block, or of a part of it (protocol 3.3)."""
 
 def apply_classes(block: NDArray[np.float32], words: bytes, *, lane_bits: LaneBits, workers: int) -> int:
     """Puts NaN and infinities into a block of sums as the summed class lanes say; returns the lanes' checksum."""
 
-def pack_all(array: NDArray[np.float32], *, lane_bits: LaneBits, workers: int, words: int) -> None:
-    """Exponent and lanes of every block, into buffers that are thrown away: for benchmarks."""
+def run_blocks(
+    array: NDArray[np.float32],
+    step: Literal["exponent", "quantise", "stochastic", "dequantise", "average"],
+    *,
+    exponent: int,
+    lane_bits: LaneBits,
+    workers: int,
+    words: int,
+    passes: int,
+) -> None:
+    """Does one thing to every block of an array, in passes, with packet buffers for a window: for benchmarks.
 
-def unpack_all(array: NDArray[np.float32], *, lane_bits: LaneBits, workers: int, words: int) -> None:
-    """Fills an array from made-up results, block by block: for benchmarks."""
+    `exponent` is a wire code for all blocks, no less than that of any.
+
+    Lanes are thrown away; sums ("dequantise", or "average" of them) are made up, and fill the array.
+    """
 
 def available_kernels() -> list[str]:
     """Builds of the numerics that this machine can run, the best first: that is used."""

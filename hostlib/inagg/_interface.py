@@ -1,13 +1,15 @@
-"""Which of this host's interfaces leads to the aggregator, and what is its address."""
+"""Which of this host's interfaces leads to the aggregator, and what is known of it."""
 
 import fcntl
 import socket
 import struct
+from dataclasses import dataclass
 
 from inagg.errors import ConfigurationError
 
 # linux/sockios.h. Not /sys/class/net: that shows the network namespace of whoever mounted /sys.
 _SIOCGIFADDR = 0x8915
+_SIOCGIFMTU = 0x8921
 _SIOCGIFHWADDR = 0x8927
 
 
@@ -29,11 +31,19 @@ def source_address(destination: str) -> str:
         return address
 
 
-def mac_address(address: str) -> str:
-    """The MAC address, as ``aa:bb:cc:dd:ee:ff``, of the interface that has the IPv4 ``address``.
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """mac is written ``aa:bb:cc:dd:ee:ff``; mtu is in bytes of an IP packet."""
+
+    mac: str
+    mtu: int
+
+
+def interface_of(address: str) -> Interface:
+    """The interface that has the IPv4 ``address``.
 
     Raises:
-        ConfigurationError: no interface has it.
+        ConfigurationError: none has.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
         for _, name in socket.if_nameindex():
@@ -44,5 +54,6 @@ def mac_address(address: str) -> str:
                 continue  # an interface without an IPv4 address
             if socket.inet_ntoa(reply[20:24]) == address:
                 hardware = fcntl.ioctl(query.fileno(), _SIOCGIFHWADDR, request)
-                return hardware[18:24].hex(":")
+                (mtu,) = struct.unpack_from("i", fcntl.ioctl(query.fileno(), _SIOCGIFMTU, request), 16)
+                return Interface(hardware[18:24].hex(":"), mtu)
     raise ConfigurationError(f"no interface of this host has the address {address}")

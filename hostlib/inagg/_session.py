@@ -1,7 +1,7 @@
 """A rank's membership of one job: joining it, the transport that sums, the heartbeat, leaving.
 
-Two threads of Python serve it: the heartbeat, and the completer, which waits (without the GIL) for the core to finish
-all-reduces and tells whoever asked. The packets are handled by a thread of the core.
+The packets are handled by a thread of the core, and whoever waits for a sum waits for that thread, without the GIL. Two
+threads of Python serve a session: the heartbeat, and the completer, which calls back those who asked for it.
 """
 
 import json
@@ -16,7 +16,7 @@ import torch
 
 from inagg import _core
 from inagg._control import ControlClient, HeartbeatThread, JobStatus
-from inagg._interface import mac_address, source_address
+from inagg._interface import interface_of, source_address
 from inagg.errors import (
     ConfigurationError,
     InaggError,
@@ -26,11 +26,12 @@ from inagg.errors import (
     NetworkTimeoutError,
     PeerLostError,
 )
-from inagg.options import LaneBits, Options
+from inagg.options import Options
 
 _log = logging.getLogger(__name__)
 
-OnDone = Callable[[InaggError | None], None]
+Callback = Callable[[], None]
+_MASK_64 = (1 << 64) - 1
 
 
 class Store(Protocol):
@@ -41,14 +42,31 @@ class Store(Protocol):
     def get(self, key: str) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """An all-reduce under way: `flat` is being summed, `tensor` is whose it is (the same memory, if contiguous)."""
+class Reduction:
+    """An all-reduce of one tensor, under way or finished. Made by `Session.submit`."""
 
-    tensor: torch.Tensor
-    flat: torch.Tensor
-    memory: range
-    on_done: OnDone
+    def __init__(self, session: "Session", tensor: torch.Tensor, memory: range) -> None:
+        self.error: InaggError | None = None
+        self.finished = False
+        self.memory = memory
+        self.ticket = 0
+        self.callbacks: list[Callback] = []
+        self._session = session
+        self._tensor = tensor
+        self.flat = tensor.contiguous().view(-1)  # what is being summed; the same memory, if contiguous
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """True when finished, with or without an error; False after timeout_s (None: never)."""
+        return self._session.wait(self, timeout_s)
+
+    def on_finished(self, callback: Callback) -> None:
+        """Call it once when finished, on another thread, or at once if it is already."""
+        self._session.watch(self, callback)
+
+    def copy_back(self) -> None:
+        """The sums to where they are wanted."""
+        if self.flat.data_ptr() != self._tensor.data_ptr():
+            self._tensor.copy_(self.flat.view(self._tensor.shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +93,10 @@ class Session:
         self._transport = transport
         self._loss: _Loss | None = None
         self._closed = False
-        # Guards _pending and _closed; notified when _pending shrinks. Never held while calling on_done.
-        self._changed = threading.Condition()
-        self._pending: dict[int, _Pending] = {}
+        self._submitting = threading.Lock()  # held over a submission: the core's order is the callers'
+        self._lock = threading.Lock()  # guards _pending, _closed, and what a Reduction is told
+        self._pending: dict[int, Reduction] = {}
+        self._submitted = 0
         self._heartbeat = HeartbeatThread(
             client,
             self.job,
@@ -90,31 +109,66 @@ class Session:
         self._heartbeat.start()
         self._completer.start()
 
-    def submit(self, tensor: torch.Tensor, *, lane_bits: LaneBits, average: bool, on_done: OnDone) -> None:
+    def submit(self, tensor: torch.Tensor, *, options: Options, average: bool) -> Reduction:
         """Queue the all-reduce of `tensor` (float32, CPU, any shape and strides), in place.
 
         While another all-reduce of the same memory is under way this waits for it: the core works on several at once,
-        and a program that issues two in a row means one after the other.
-
-        on_done: called once with None or the error, on another thread. On an error the values of `tensor` are
+        and a program that issues two in a row means one after the other. After an error the values of `tensor` are
         unspecified.
 
         Raises:
             ConfigurationError: elements of `tensor` share memory, so there is no sum in place.
-            InaggError: the job has failed already. In both cases `tensor` is untouched and on_done is not called.
+            InaggError: the job has failed already. In both cases `tensor` is untouched.
         """
         tensor = tensor.detach()
         memory = _memory(tensor)
-        with self._changed:
-            self._changed.wait_for(
-                lambda: not any(_overlap(memory, p.memory) for p in self._pending.values())
-            )
-            flat = tensor.contiguous().view(-1)
+        with self._submitting:
+            for other in list(self._pending.values()):
+                self.wait(other, None if _overlap(memory, other.memory) else 0.0)
+            reduction = Reduction(self, tensor, memory)
             try:
-                ticket = self._transport.submit(flat, lane_bits=lane_bits, average=average)
+                reduction.ticket = self._transport.submit(
+                    reduction.flat,
+                    lane_bits=options.lane_bits,
+                    average=average,
+                    stochastic=self._rounding_seed(options),
+                )
             except _core.EngineError as error:
                 raise self._translate(error) from error
-            self._pending[ticket] = _Pending(tensor, flat, memory, on_done)
+            with self._lock:
+                self._pending[reduction.ticket] = reduction
+                self._submitted += 1
+        return reduction
+
+    def _rounding_seed(self, options: Options) -> int | None:
+        """One of its own for each rank and all-reduce: steps of a Weyl sequence (the constants are odd)."""
+        if options.rounding == "nearest":
+            return None
+        step = self.rank * 0x9E3779B97F4A7C15 + self._submitted * 0xBF58476D1CE4E5B9
+        return (options.seed + step) & _MASK_64
+
+    def wait(self, reduction: Reduction, timeout_s: float | None) -> bool:
+        """See `Reduction.wait`."""
+        if reduction.finished:
+            return True
+        problem = None
+        try:
+            if not self._transport.wait(reduction.ticket, timeout_s):
+                return False
+        except _core.EngineError as error:
+            problem = self._translate(error)
+        self._finish(reduction, problem)
+        return True
+
+    def watch(self, reduction: Reduction, callback: Callback) -> None:
+        """See `Reduction.on_finished`."""
+        with self._lock:
+            late = reduction.finished
+            if not late:
+                reduction.callbacks.append(callback)
+                self._transport.watch(reduction.ticket)
+        if late:
+            callback()
 
     def stats(self) -> dict[str, Any]:
         """Counters of the transport (packets, bytes, retransmits, RTT...), with the job and rank they belong to."""
@@ -122,7 +176,7 @@ class Session:
 
     def close(self) -> None:
         """Leave the job. What is still outstanding fails. Closing twice changes nothing."""
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return
             self._closed = True
@@ -143,29 +197,29 @@ class Session:
         self._transport.fail(reason)
 
     def _complete(self) -> None:
-        """Tell who waits, in order of completion; after a failure, everybody who still does."""
+        """Finish what is watched, in order of completion; after a failure, everything."""
         try:
             while True:
                 ticket = self._transport.next_done(None)
-                if ticket is not None:
-                    self._finish(ticket)
+                done = self._pending.get(ticket) if ticket is not None else None
+                if done is not None:
+                    self._finish(done, None)
         except _core.EngineError as error:
             problem = self._translate(error)
-        with self._changed:
-            orphans = list(self._pending.values())
-            self._pending.clear()
-            self._changed.notify_all()
-        for orphan in orphans:
-            orphan.on_done(problem)
+        for orphan in list(self._pending.values()):
+            self._finish(orphan, problem)
 
-    def _finish(self, ticket: int) -> None:
-        with self._changed:
-            done = self._pending[ticket]
-            if done.flat.data_ptr() != done.tensor.data_ptr():
-                done.tensor.copy_(done.flat.view(done.tensor.shape))
-            del self._pending[ticket]
-            self._changed.notify_all()
-        done.on_done(None)
+    def _finish(self, reduction: Reduction, problem: InaggError | None) -> None:
+        with self._lock:
+            if reduction.finished:
+                return
+            if problem is None:
+                reduction.copy_back()
+            reduction.error = problem
+            reduction.finished = True
+            del self._pending[reduction.ticket]
+        for callback in reduction.callbacks:
+            callback()
 
     def _translate(self, error: _core.EngineError) -> InaggError:
         """What the core reports, as the error class that says whose fault it is."""
@@ -256,6 +310,7 @@ def _enter(client: ControlClient, job: int, rank: int, options: Options) -> Sess
     """Register, start the transport and the heartbeat, and wait for the other ranks."""
     aggregator = client.status(job).aggregator
     address = str(options.address) if options.address else source_address(aggregator.ip)
+    interface = interface_of(address)
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         udp.bind((address, 0))
@@ -267,7 +322,8 @@ def _enter(client: ControlClient, job: int, rank: int, options: Options) -> Sess
             job,
             rank,
             ip=address,
-            mac=mac_address(address),
+            mac=interface.mac,
+            mtu=interface.mtu,
             udp_port=udp.getsockname()[1],
             port=options.switch_port,
         )
@@ -285,6 +341,7 @@ def _enter(client: ControlClient, job: int, rank: int, options: Options) -> Sess
             rto_min_s=policy.rto_min_s,
             rto_max_s=policy.rto_max_s,
             give_up_s=policy.give_up_s,
+            spin_s=options.spin_us * 1e-6,
         )
         udp.detach()  # the transport's now
     session = Session(client, status, rank, transport)

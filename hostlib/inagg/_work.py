@@ -1,8 +1,10 @@
 """What an asynchronous all-reduce gives back: a ``torch.distributed.Work``."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from threading import Event, Lock
+from threading import Lock
+from typing import Protocol
 
 import torch
 from torch.distributed.distributed_c10d import Work
@@ -13,34 +15,37 @@ from inagg.errors import InaggError
 _NO_TIMEOUT = timedelta(0)
 
 
+class Part(Protocol):
+    """An all-reduce of one tensor: `inagg._session.Reduction`."""
+
+    error: InaggError | None
+    finished: bool
+
+    def wait(self, timeout_s: float | None) -> bool: ...
+
+    def on_finished(self, callback: Callable[[], None]) -> None: ...
+
+
 class AllReduceWork(Work):
-    """An all-reduce of some tensors, finished when each of its `parts` has reported.
+    """An all-reduce of some tensors, finished when each of its `parts` is.
 
     The future carries the tensors, as DDP's reducer expects. A failure reaches a Python caller of `wait` as the
     InaggError it is, and the C++ of the reducer, through the future, as a RuntimeError with its message.
+
+    Args:
+        problem: why a tensor could not be submitted at all.
     """
 
-    def __init__(self, tensors: Sequence[torch.Tensor], parts: int) -> None:
+    def __init__(
+        self, tensors: Sequence[torch.Tensor], parts: Sequence[Part], problem: InaggError | None = None
+    ) -> None:
         super().__init__()
         self._tensors = list(tensors)
-        self._lock = Lock()  # guards _left and _error
-        self._left = parts
-        self._error: InaggError | None = None
-        self._done = Event()
-        self._trigger: torch.futures.Future[None] = torch.futures.Future()
-        # torch's Future.set_exception is seen by Python alone; an exception raised inside then() is seen by C++ too.
-        self._future = self._trigger.then(self._result)
-        if parts == 0:
-            self._finish()
-
-    def part_done(self, error: InaggError | None) -> None:
-        """One part has finished. The last one, successful or not, finishes the work."""
-        with self._lock:
-            self._left -= 1
-            self._error = self._error or error
-            last = self._left == 0
-        if last:
-            self._finish()
+        self._parts = list(parts)
+        self._problem = problem
+        self._lock = Lock()  # guards _future and _left
+        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+        self._left = len(self._parts)
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         """Block until done.
@@ -50,35 +55,56 @@ class AllReduceWork(Work):
             TimeoutError: not done within `timeout`; the all-reduce goes on.
         """
         seconds = None if timeout == _NO_TIMEOUT else timeout.total_seconds()
-        if not self._done.wait(seconds):
-            raise TimeoutError(f"all-reduce not done after {seconds:g} s; it goes on")
-        if self._error is not None:
-            raise self._error
+        end = None if seconds is None else time.monotonic() + seconds
+        for part in self._parts:
+            if not part.wait(None if end is None else max(0.0, end - time.monotonic())):
+                raise TimeoutError(f"all-reduce not done after {seconds:g} s; it goes on")
+        error = self.exception()
+        if error is not None:
+            raise error
         return True
 
     def synchronize(self) -> None:
         self.wait()
 
     def is_completed(self) -> bool:
-        return self._done.is_set()
+        return all(part.wait(0.0) for part in self._parts)
 
     def is_success(self) -> bool:
-        return self._done.is_set() and self._error is None
+        return self.is_completed() and self.exception() is None
 
     def exception(self) -> InaggError | None:
-        return self._error
+        """The first error of those parts that are done."""
+        if self._problem is not None:
+            return self._problem
+        return next((part.error for part in self._parts if part.error is not None), None)
 
     def result(self) -> list[torch.Tensor]:
         return self._tensors
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        with self._lock:
+            if self._future is not None:
+                return self._future
+            trigger: torch.futures.Future[None] = torch.futures.Future()
+            # torch's Future.set_exception is seen by Python alone; an exception raised inside then() by C++ too.
+            self._future = trigger.then(self._result)
+
+        def part_finished() -> None:
+            with self._lock:
+                self._left -= 1
+                last = self._left == 0
+            if last:
+                trigger.set_result(None)
+
+        for part in self._parts:
+            part.on_finished(part_finished)
+        if not self._parts:
+            trigger.set_result(None)
         return self._future
 
-    def _finish(self) -> None:
-        self._done.set()
-        self._trigger.set_result(None)
-
     def _result(self, _trigger: torch.futures.Future[None]) -> list[torch.Tensor]:
-        if self._error is not None:
-            raise self._error
+        error = self.exception()
+        if error is not None:
+            raise error
         return self._tensors

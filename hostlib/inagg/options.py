@@ -20,10 +20,13 @@ ENVIRONMENT: Mapping[str, str] = {
     "address": "INAGG_ADDRESS",
     "switch_port": "INAGG_SWITCH_PORT",
     "fallback": "INAGG_FALLBACK",
+    "rounding": "INAGG_ROUNDING",
+    "seed": "INAGG_SEED",
+    "spin_us": "INAGG_SPIN_US",
 }
 
 
-LaneBits = Literal[16, 32]
+LaneBits = Literal[8, 16, 32]
 
 
 def _power_of_two(value: int) -> int:
@@ -37,12 +40,18 @@ class Options(BaseModel):
 
     Attributes:
         controller: base URL of the controller, such as ``http://10.0.0.254:9560``.
-        lane_bits: bits a gradient element has on the wire, 32 or 16; all ranks use the same.
-        slots: packets in flight a worker asks the switch for (a power of two); it may be granted fewer.
+        lane_bits: bits a gradient element has on the wire, 32, 16 or 8; all ranks use the same.
+        slots: packets in flight a worker asks the switch for (a power of two); it may be granted fewer. It uses as
+            many of them as it takes to keep the links busy.
         address: this worker's IPv4 address towards the switch; by default, that of the route to the aggregator.
         switch_port: the switch port this host is on; may be left out when the controller knows the host.
         fallback: what to do when the job cannot be set up on the switch: ``"error"`` raises on all ranks,
             ``"inner"`` lets gloo do the sums, on all ranks and for the life of the group, with a warning.
+        rounding: of elements to lanes: ``"nearest"`` (ties to even), or ``"stochastic"``, up or down with the
+            probabilities that make the mean exact; reproducible from `seed`.
+        seed: of stochastic rounding, 0 to 2^63 - 1; each rank draws from a sequence of its own.
+        spin_us: microseconds to poll for packets before sleeping. Worth a try where each worker has a core to spare;
+            on a busy machine it takes time from those that have work.
         setup_timeout_s: seconds that all ranks have to join the job.
 
     Raises:
@@ -53,10 +62,13 @@ class Options(BaseModel):
 
     controller: Annotated[str, Field(pattern=r"^https?://\S+$")]
     lane_bits: LaneBits = 32
-    slots: Annotated[int, Field(ge=2, le=1 << 16), AfterValidator(_power_of_two)] = 64
+    slots: Annotated[int, Field(ge=2, le=1 << 16), AfterValidator(_power_of_two)] = 256
     address: IPv4Address | None = None
     switch_port: Annotated[int, Field(ge=1, le=510)] | None = None
     fallback: Literal["error", "inner"] = "error"
+    rounding: Literal["nearest", "stochastic"] = "nearest"
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
+    spin_us: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     setup_timeout_s: Annotated[float, Field(gt=0)] = 60.0
 
     def __init__(self, **settings: object) -> None:

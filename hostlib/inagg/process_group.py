@@ -73,15 +73,13 @@ class ProcessGroup(InnerGroup):
             self._inner_all_reduces += 1
             return super().allreduce(tensors, opts)
         self._all_reduces += 1
-        work = AllReduceWork(tensors, len(tensors))
+        parts = []
         for tensor in tensors:
             try:
-                self._session.submit(
-                    tensor, lane_bits=self.options.lane_bits, average=average, on_done=work.part_done
-                )
+                parts.append(self._session.submit(tensor, options=self.options, average=average))
             except InaggError as error:
-                work.part_done(error)
-        return work
+                return AllReduceWork(tensors, parts, error)
+        return AllReduceWork(tensors, parts)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Work:
         """As `allreduce`: each tensor is summed on its own."""

@@ -97,13 +97,16 @@ nb::dict to_dict(const EngineStats& stats) {
     out["packets_received"] = stats.packets_received;
     out["bytes_received"] = stats.bytes_received;
     out["retransmits"] = stats.retransmits;
+    out["probes"] = stats.probes;
     out["duplicates_received"] = stats.duplicates_received;
     out["discarded"] = stats.discarded;
     out["chunks_completed"] = stats.chunks_completed;
     out["collectives_completed"] = stats.collectives_completed;
     out["special_blocks"] = stats.special_blocks;
     out["in_flight"] = stats.in_flight;
+    out["window"] = stats.window;
     out["rtt_samples"] = stats.rtt_samples;
+    out["least_rtt_s"] = stats.least_rtt;
     out["srtt_s"] = stats.srtt;
     out["rttvar_s"] = stats.rttvar;
     out["rto_s"] = stats.rto;
@@ -116,6 +119,7 @@ nb::dict to_dict(const TransportStats& stats) {
     out["receive_calls"] = stats.receive_calls;
     out["send_refusals"] = stats.send_refusals;
     out["network_errors"] = stats.network_errors;
+    out["segmentation"] = stats.segmentation;
     out["receive_buffer_bytes"] = stats.receive_buffer;
     out["receive_buffer_wanted_bytes"] = stats.receive_buffer_wanted;
     return out;
@@ -123,13 +127,18 @@ nb::dict to_dict(const TransportStats& stats) {
 
 // ---- Engine
 
+Rounding rounding(std::optional<std::uint64_t> stochastic) {
+    return {.stochastic = stochastic.has_value(), .seed = stochastic.value_or(0)};
+}
+
 // An engine that keeps the arrays given to it alive.
 class PyEngine {
   public:
     explicit PyEngine(const EngineConfig& config) : config_(config), engine_(config) {}
 
-    Ticket submit(const FloatArray& array, unsigned lane_bits, bool average, double now) {
-        const Request request{as_span(array), lane_bits, average};
+    Ticket submit(const FloatArray& array, unsigned lane_bits, bool average,
+                  std::optional<std::uint64_t> stochastic, double now) {
+        const Request request{as_span(array), lane_bits, average, rounding(stochastic)};
         config_.validate(request);
         if (engine_.failure()) {
             raise_engine_error(*engine_.failure(), config_);
@@ -145,8 +154,9 @@ class PyEngine {
         engine_.advance(now);
         std::vector<nb::bytes> out;
         std::array<std::span<const std::byte>, BATCH> datagrams;
+        std::vector<std::byte> memory(MAX_DATAGRAM);
         while (engine_.anything_to_send()) {
-            const std::size_t count = engine_.to_send(datagrams);
+            const std::size_t count = engine_.to_send(memory, datagrams);
             std::transform(datagrams.begin(), datagrams.begin() + count, std::back_inserter(out), to_bytes);
             engine_.sent(count, now);
         }
@@ -187,7 +197,7 @@ void define_engine(nb::module_& m) {
             "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.01, "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0,
             "first_chunk"_a = 0)
         .def("submit", &PyEngine::submit, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
-             "average"_a = false, "now"_a = 0.0)
+             "average"_a = false, "stochastic"_a = nb::none(), "now"_a = 0.0)
         .def("receive", &PyEngine::receive, "datagram"_a, "now"_a)
         .def("to_send", &PyEngine::to_send, "now"_a)
         .def("deadline", &PyEngine::deadline)
@@ -202,8 +212,8 @@ void define_engine(nb::module_& m) {
 // A transport that keeps the arrays given to it alive. Its members are touched with the GIL held only.
 class PyTransport {
   public:
-    PyTransport(const EngineConfig& config, UdpSocket socket)
-        : config_(config), transport_(config, std::move(socket)) {
+    PyTransport(const EngineConfig& config, UdpSocket socket, double spin)
+        : config_(config), transport_(config, std::move(socket), spin) {
         living().insert(this);
     }
 
@@ -235,14 +245,17 @@ class PyTransport {
         return {address.ip, address.port};
     }
 
-    Ticket submit_array(const FloatArray& array, unsigned lane_bits, bool average) {
-        const Ticket ticket = submit({as_span(array), lane_bits, average});
+    Ticket submit_array(const FloatArray& array, unsigned lane_bits, bool average,
+                        std::optional<std::uint64_t> stochastic) {
+        const Ticket ticket = submit({as_span(array), lane_bits, average, rounding(stochastic)});
         alive_.emplace(ticket, array);
         return ticket;
     }
 
-    Ticket submit_address(std::uintptr_t address, std::size_t elements, unsigned lane_bits, bool average) {
-        return submit({{reinterpret_cast<float*>(address), elements}, lane_bits, average});
+    Ticket submit_address(std::uintptr_t address, std::size_t elements, unsigned lane_bits, bool average,
+                          std::optional<std::uint64_t> stochastic) {
+        return submit(
+            {{reinterpret_cast<float*>(address), elements}, lane_bits, average, rounding(stochastic)});
     }
 
     bool wait(Ticket ticket, std::optional<double> timeout) {
@@ -252,6 +265,8 @@ class PyTransport {
         }
         return done;
     }
+
+    void watch(Ticket ticket) { transport_.watch(ticket); }
 
     std::optional<Ticket> next_done(std::optional<double> timeout) {
         const auto ticket = in_slices(timeout, [&](double slice) { return transport_.next_done(slice); });
@@ -354,23 +369,24 @@ void define_transport(nb::module_& m) {
             [](PyTransport* self, unsigned job, unsigned rank, unsigned workers, std::uint64_t epoch,
                std::uint64_t slots, unsigned words, const IpPort& aggregator,
                const std::optional<IpPort>& local, std::optional<int> socket_fd, double rto_initial,
-               double rto_min, double rto_max, double give_up) {
+               double rto_min, double rto_max, double give_up, double spin) {
                 const EngineConfig config = make_config(job, rank, workers, epoch, slots, words, rto_initial,
                                                         rto_min, rto_max, give_up, 0);
-                new (self) PyTransport(config, open_socket(aggregator, local, socket_fd));
+                new (self) PyTransport(config, open_socket(aggregator, local, socket_fd), spin);
                 if (socket_fd) {
                     const Descriptor taken_over(*socket_fd);  // the duplicate stays
                 }
             },
             nb::kw_only(), "job"_a, "rank"_a, "workers"_a, "epoch"_a, "slots"_a, "words"_a, "aggregator"_a,
             "local"_a = nb::none(), "socket_fd"_a = nb::none(), "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.01,
-            "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0)
+            "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0, "spin_s"_a = 0.0)
         .def_prop_ro("local_address", &PyTransport::local_address)
         .def("submit", &PyTransport::submit_array, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
-             "average"_a = false)
+             "average"_a = false, "stochastic"_a = nb::none())
         .def("submit", &PyTransport::submit_address, "address"_a.noconvert(), "elements"_a, nb::kw_only(),
-             "lane_bits"_a = 32, "average"_a = false)
+             "lane_bits"_a = 32, "average"_a = false, "stochastic"_a = nb::none())
         .def("wait", &PyTransport::wait, "ticket"_a, "timeout_s"_a = nb::none())
+        .def("watch", &PyTransport::watch, "ticket"_a)
         .def("next_done", &PyTransport::next_done, "timeout_s"_a = nb::none())
         .def("fail", &PyTransport::fail, "reason"_a)
         .def_prop_ro("failure", &PyTransport::failure)
@@ -384,7 +400,7 @@ void define_transport(nb::module_& m) {
 
 NB_MODULE(_core, m) {
     const nb::object literal = nb::module_::import_("typing").attr("Literal");
-    m.attr("LaneBits") = literal[nb::make_tuple(16, 32)];
+    m.attr("LaneBits") = literal[nb::make_tuple(8, 16, 32)];
     m.attr("ErrorCode") = literal[nb::make_tuple("checksum", "kind_mismatch", "give_up", "failed", "closed")];
     inagg::define_errors(m);
     inagg::define_engine(m);

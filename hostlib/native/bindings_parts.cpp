@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parts of the core one by one, for tests: wire format, numerics, RTT estimator.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -101,37 +103,59 @@ std::pair<NumpyFloats, std::uint32_t> py_dequantise(const nb::bytes& words, std:
     return {NumpyFloats(block->data(), {elements}, owner), checksum};
 }
 
-// What an engine does to a whole array, block by block, with as many packet buffers as a window has; for
-// benchmarks.
+// Stochastic if there is a seed.
+Rounding as_rounding(std::optional<std::uint64_t> seed) { return {seed.has_value(), seed.value_or(0)}; }
 
-constexpr std::size_t WINDOW = 64;
+// Does what an engine does to a whole array, block by block, with as many packet buffers as a window has.
+class BlockRunner {
+  public:
+    BlockRunner(const FloatArray& array, std::uint16_t exponent, unsigned lane_bits, unsigned workers,
+                unsigned words)
+        : array_(as_span(array)),
+          exponent_(exponent),
+          format_(lane_bits, workers),
+          packet_bytes_(words_bytes(words)),
+          packets_(packet_bytes_ * WINDOW, std::byte{0x40}) {}
 
-void pack_all(const ConstFloatArray& array, unsigned lane_bits, unsigned workers, unsigned words) {
-    const LaneFormat format(lane_bits, workers);
-    const std::size_t size = format.block_elements(words);
-    std::vector<std::byte> packets(words_bytes(words) * WINDOW);
-    std::span<const float> left = as_span(array);
-    for (std::size_t i = 0; !left.empty(); ++i) {
-        const auto block = left.first(std::min(size, left.size()));
-        const BlockExponent found = block_exponent(format, block);
-        const auto packet = std::span(packets).subspan(i % WINDOW * words_bytes(words), words_bytes(words));
-        quantise(format, found.code, block, found.special, packet);
-        left = left.subspan(block.size());
+    void run(const std::string& step) {
+        const bool average = step == "average";
+        if (step == "exponent") {
+            each([&](std::span<float> block, auto) { block_exponent(format_, block); });
+        } else if (step == "quantise" || step == "stochastic") {
+            const Rounding rounding{step == "stochastic", 1};
+            each([&](std::span<float> block, std::span<std::byte> packet) {
+                const auto first = static_cast<std::uint64_t>(block.data() - array_.data());
+                quantise(format_, exponent_, block, false, packet, rounding, first);
+            });
+        } else if (step == "dequantise" || average) {
+            each([&](std::span<float> block, std::span<std::byte> packet) {
+                dequantise(format_, exponent_, packet, average, block);
+            });
+        } else {
+            throw std::invalid_argument("there is no step " + step);
+        }
     }
-}
 
-void unpack_all(const FloatArray& array, unsigned lane_bits, unsigned workers, unsigned words) {
-    const LaneFormat format(lane_bits, workers);
-    const std::size_t size = format.block_elements(words);
-    const std::vector<std::byte> packets(words_bytes(words) * WINDOW, std::byte{0x40});
-    std::span<float> left = as_span(array);
-    for (std::size_t i = 0; !left.empty(); ++i) {
-        const auto block = left.first(std::min(size, left.size()));
-        const auto packet = std::span(packets).subspan(i % WINDOW * words_bytes(words), words_bytes(words));
-        dequantise(format, EXPONENT_BIAS, packet, false, block);
-        left = left.subspan(block.size());
+  private:
+    static constexpr std::size_t WINDOW = 64;
+
+    template <typename Step>
+    void each(Step step) {
+        const std::size_t size = packet_bytes_ / format_.lane_bytes();
+        std::span<float> left = array_;
+        for (std::size_t i = 0; !left.empty(); ++i) {
+            const auto block = left.first(std::min(size, left.size()));
+            step(block, std::span(packets_).subspan(i % WINDOW * packet_bytes_, packet_bytes_));
+            left = left.subspan(block.size());
+        }
     }
-}
+
+    std::span<float> array_;
+    std::uint16_t exponent_;
+    LaneFormat format_;
+    std::size_t packet_bytes_;
+    std::vector<std::byte> packets_;
+};
 
 void define_numerics(nb::module_& m) {
     m.def("guard_bits", [](unsigned workers) { return LaneFormat(32, workers).guard_bits(); }, "workers"_a);
@@ -141,25 +165,28 @@ void define_numerics(nb::module_& m) {
         "words"_a, "lane_bits"_a);
     m.def(
         "block_exponent",
-        [](const ConstFloatArray& block, unsigned lane_bits, unsigned workers) {
-            const BlockExponent found = block_exponent(LaneFormat(lane_bits, workers), as_span(block));
+        [](const ConstFloatArray& block, unsigned lane_bits, unsigned workers, bool stochastic) {
+            const BlockExponent found =
+                block_exponent(LaneFormat(lane_bits, workers), as_span(block), {.stochastic = stochastic});
             return std::pair(found.code, found.special);
         },
-        "block"_a.noconvert(), nb::kw_only(), "lane_bits"_a, "workers"_a);
+        "block"_a.noconvert(), nb::kw_only(), "lane_bits"_a, "workers"_a, "stochastic"_a = false);
     m.def(
         "quantise",
         [](const ConstFloatArray& block, std::uint16_t exponent, unsigned lane_bits, unsigned workers,
-           unsigned words) {
+           unsigned words, std::optional<std::uint64_t> seed, std::uint64_t first_element) {
             const LaneFormat format(lane_bits, workers);
-            const BlockExponent own = block_exponent(format, as_span(block));
+            const Rounding rounding = as_rounding(seed);
+            const BlockExponent own = block_exponent(format, as_span(block), rounding);
             if (!valid_exponent(exponent) || exponent < own.code) {
                 throw std::invalid_argument("the exponent is not one for this block");
             }
             return filled_words(format, block.size(), words, [&](std::span<std::byte> out) {
-                return quantise(format, exponent, as_span(block), own.special, out);
+                return quantise(format, exponent, as_span(block), own.special, out, rounding, first_element);
             });
         },
-        "block"_a.noconvert(), nb::kw_only(), "exponent"_a, "lane_bits"_a, "workers"_a, "words"_a);
+        "block"_a.noconvert(), nb::kw_only(), "exponent"_a, "lane_bits"_a, "workers"_a, "words"_a,
+        "seed"_a = nb::none(), "first_element"_a = 0);
     m.def("dequantise", &py_dequantise, "words"_a, nb::kw_only(), "elements"_a, "exponent"_a, "lane_bits"_a,
           "workers"_a, "average"_a = false);
     m.def(
@@ -168,7 +195,7 @@ void define_numerics(nb::module_& m) {
             const LaneFormat format(lane_bits, workers);
             std::vector<std::uint8_t> classes(block.size());
             classify(as_span(block), classes);
-            return filled_words(format, block.size(), words,
+            return filled_words(format.class_format(), block.size(), words,
                                 [&](std::span<std::byte> out) { return pack_classes(format, classes, out); });
         },
         "block"_a.noconvert(), nb::kw_only(), "lane_bits"_a, "workers"_a, "words"_a);
@@ -176,13 +203,21 @@ void define_numerics(nb::module_& m) {
         "apply_classes",
         [](const FloatArray& block, const nb::bytes& words, unsigned lane_bits, unsigned workers) {
             const LaneFormat format(lane_bits, workers);
-            require_fits(block.size(), words.size() / format.lane_bytes());
+            require_fits(block.size(), words.size() / format.class_format().lane_bytes());
             return apply_classes(format, as_span(words), as_span(block));
         },
         "block"_a.noconvert(), "words"_a, nb::kw_only(), "lane_bits"_a, "workers"_a);
-    m.def("pack_all", &pack_all, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a, "workers"_a, "words"_a);
-    m.def("unpack_all", &unpack_all, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a, "workers"_a,
-          "words"_a);
+    m.def(
+        "run_blocks",
+        [](const FloatArray& array, const std::string& step, std::uint16_t exponent, unsigned lane_bits,
+           unsigned workers, unsigned words, unsigned passes) {
+            BlockRunner runner(array, exponent, lane_bits, workers, words);
+            for (unsigned pass = 0; pass < passes; ++pass) {
+                runner.run(step);
+            }
+        },
+        "array"_a.noconvert(), "step"_a, nb::kw_only(), "exponent"_a, "lane_bits"_a, "workers"_a, "words"_a,
+        "passes"_a);
     m.def("available_kernels", &available_kernels);
     m.def("use_kernels", &use_kernels, "name"_a);
 }

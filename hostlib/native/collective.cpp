@@ -6,6 +6,12 @@
 #include "wire.hpp"
 
 namespace inagg {
+namespace {
+
+constexpr std::size_t CACHE_LINE = 64;
+constexpr std::size_t BLOCKS_AHEAD = 4;
+
+}  // namespace
 
 Collective::Collective(Ticket ticket, const Request& request, unsigned workers, std::size_t slots,
                        std::size_t words)
@@ -17,11 +23,12 @@ Collective::Collective(Ticket ticket, const Request& request, unsigned workers, 
     lead_ = std::min(slots, blocks);
     exponents_.resize(blocks);
     state_.resize(blocks);
+    count_chunks();
 }
 
 std::uint32_t Collective::fingerprint() const {
-    return static_cast<std::uint32_t>(4 * request_.data.size()) + (request_.lane_bits == 16 ? 2 : 0) +
-           (request_.average ? 1 : 0);
+    const std::uint32_t width = request_.lane_bits == 32 ? 0 : request_.lane_bits == 16 ? 1 : 2;
+    return static_cast<std::uint32_t>(8 * request_.data.size()) + 2 * width + (request_.average ? 1 : 0);
 }
 
 std::span<float> Collective::block(std::size_t index) const {
@@ -29,33 +36,47 @@ std::span<float> Collective::block(std::size_t index) const {
     return request_.data.subspan(first, std::min(block_elements_, request_.data.size() - first));
 }
 
-std::uint32_t Collective::chunks() const {
-    return static_cast<std::uint32_t>(lead_ + blocks() + specials_.size());
+void Collective::count_chunks() {
+    chunks_ = static_cast<std::uint32_t>(lead_ - announced_ + blocks() + special_chunks());
 }
 
 Assignment Collective::assignment(std::uint32_t chunk) const {
     const std::size_t position = chunk - base_;
-    if (position < lead_) {
-        return {Role::exponent, position};
+    const std::size_t exponents = lead_ - announced_;
+    if (position < exponents) {
+        return {Role::exponent, 0, static_cast<std::uint32_t>(announced_ + position)};
     }
-    if (position < lead_ + blocks()) {
-        return {Role::data, position - lead_};
+    if (position < exponents + blocks()) {
+        return {Role::data, 0, static_cast<std::uint32_t>(position - exponents)};
     }
-    return {Role::special, specials_[position - lead_ - blocks()]};
+    const std::size_t place = position - exponents - blocks();
+    return {Role::special, static_cast<std::uint8_t>(place % class_chunks()),
+            static_cast<std::uint32_t>(specials_[place / class_chunks()])};
 }
 
 std::uint32_t Collective::data_chunk(std::size_t block) const {
-    return base_ + static_cast<std::uint32_t>(lead_ + block);
+    return base_ + static_cast<std::uint32_t>(lead_ - announced_ + block);
 }
 
 std::uint32_t Collective::special_chunk(std::size_t block) const {
     const auto place = std::lower_bound(specials_.begin(), specials_.end(), block) - specials_.begin();
-    return base_ + static_cast<std::uint32_t>(lead_ + blocks() + static_cast<std::size_t>(place));
+    return data_chunk(blocks() + static_cast<std::size_t>(place) * class_chunks());
+}
+
+// A block that is scanned for its exponent is touched for the first time, and the scan would wait for memory.
+void Collective::prefetch(std::size_t index) const {
+    if (index < blocks()) {
+        const std::span<const float> elements = block(index);
+        for (std::size_t i = 0; i < elements.size(); i += CACHE_LINE / sizeof(float)) {
+            __builtin_prefetch(&elements[i], 1);
+        }
+    }
 }
 
 BlockExponent Collective::announce(std::size_t index) {
+    prefetch(index + BLOCKS_AHEAD);
     const std::span<const float> elements = block(index);
-    const BlockExponent found = block_exponent(format_, elements);
+    const BlockExponent found = block_exponent(format_, elements, request_.rounding);
     if (found.special) {
         state_[index] |= SPECIAL_HERE;
         std::vector<std::uint8_t>& classes = classes_[index];
@@ -66,8 +87,8 @@ BlockExponent Collective::announce(std::size_t index) {
 }
 
 void Collective::learn_exponent(std::size_t block, std::uint16_t code, bool special) {
-    exponents_[block] = code;
-    state_[block] |= special ? EXPONENT_KNOWN | SPECIAL : EXPONENT_KNOWN;
+    hear(block, code, special);
+    state_[block] |= EXPONENT_KNOWN;
     ++known_;
     if (!closed()) {
         return;
@@ -77,17 +98,54 @@ void Collective::learn_exponent(std::size_t block, std::uint16_t code, bool spec
             specials_.push_back(i);
         }
     }
+    count_chunks();
 }
 
-std::uint32_t Collective::fill_data(std::size_t index, std::span<std::byte> words) const {
-    const bool special_here = (state_[index] & SPECIAL_HERE) != 0;
-    return quantise(format_, exponents_[index], block(index), special_here, words);
+void Collective::hear(std::size_t block, std::uint16_t code, bool special) {
+    exponents_[block] = code;
+    state_[block] =
+        static_cast<std::uint8_t>((state_[block] & ~SPECIAL) | (special ? HEARD | SPECIAL : HEARD));
 }
 
-std::uint32_t Collective::fill_classes(std::size_t index, std::span<std::byte> words) const {
-    const auto found = classes_.find(index);
-    return pack_classes(format_, found == classes_.end() ? std::span<const std::uint8_t>{} : found->second,
-                        words);
+void Collective::believe(std::size_t announced) {
+    announced_ = announced;
+    count_chunks();
+    for (std::size_t i = 0; i < announced_; ++i) {
+        if ((state_[i] & HEARD) != 0) {
+            learn_exponent(i, exponents_[i], special(i));
+        }
+    }
+}
+
+std::span<float> Collective::part(const Assignment& assignment) const {
+    const std::span<float> whole = block(assignment.block);
+    const std::size_t size = block_elements_ / class_chunks();
+    const std::size_t first = std::min(assignment.part * size, whole.size());
+    return whole.subspan(first, std::min(size, whole.size() - first));
+}
+
+std::uint32_t Collective::fill(const Assignment& assignment, std::span<std::byte> words) const {
+    const std::size_t index = assignment.block;
+    if (assignment.role == Role::data) {
+        const bool special_here = (state_[index] & SPECIAL_HERE) != 0;
+        return quantise(format_, exponents_[index], block(index), special_here, words, request_.rounding,
+                        index * block_elements_);
+    }
+    std::span<const std::uint8_t> classes;
+    if (const auto found = classes_.find(index); found != classes_.end()) {
+        const std::span<float> elements = part(assignment);
+        const auto first = static_cast<std::size_t>(elements.data() - block(index).data());
+        classes = std::span(found->second).subspan(first, elements.size());
+    }
+    return pack_classes(format_, classes, words);
+}
+
+std::uint32_t Collective::take(const Assignment& assignment, std::span<const std::byte> words) const {
+    if (assignment.role == Role::data) {
+        return dequantise(format_, exponents_[assignment.block], words, request_.average,
+                          block(assignment.block));
+    }
+    return apply_classes(format_, words, part(assignment));
 }
 
 }  // namespace inagg

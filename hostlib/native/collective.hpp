@@ -17,18 +17,30 @@ namespace inagg {
 using Ticket = std::uint64_t;  // 1, 2, 3... in the order of submission
 
 // What a caller asks for. The data is read and written in place, and must live until the collective is done.
+// Requests that are under way together must not share memory.
 struct Request {
     std::span<float> data;
     unsigned lane_bits = 32;
     bool average = false;
+    Rounding rounding = {};
 };
 
 enum class Role : std::uint8_t { exponent, data, special };
 
-// A chunk's part in its collective: for role `special` the block's class lanes.
+// A chunk's part in its collective: for role `special` the class lanes of a part of the block.
 struct Assignment {
     Role role;
-    std::size_t block;
+    std::uint8_t part = 0;
+    std::uint32_t block = 0;
+};
+
+// Whether the exponents of the next collective's first blocks travel with the last blocks of this one
+// (protocol.md, 3.2).
+enum class Invitation : std::uint8_t {
+    open,      // none of those last blocks has been sent
+    pending,   // this rank has a next collective and announces its blocks; do all?
+    agreed,    // all do
+    declined,  // some rank does not, this one perhaps
 };
 
 class Collective {
@@ -37,56 +49,80 @@ class Collective {
 
     Ticket ticket() const { return ticket_; }
     const LaneFormat& format() const { return format_; }
-    bool average() const { return request_.average; }
     std::uint32_t fingerprint() const;
 
     std::size_t blocks() const { return exponents_.size(); }  // K
     std::size_t lead() const { return lead_; }                // P, how far exponents travel ahead
     std::span<float> block(std::size_t index) const;
 
-    void place(std::uint32_t base) { base_ = base; }
+    void place(std::uint32_t base) {
+        base_ = base;
+        placed_ = true;
+    }
+    bool placed() const { return placed_; }
     std::uint32_t base() const { return base_; }  // c0, once placed
+    // A: the exponents of so many first blocks travel with the collective before it.
+    std::size_t announced() const { return announced_; }
 
     // All exponents are known, so R is, and where the next collective starts.
     bool closed() const { return known_ == blocks(); }
-    // Chunks known to belong to it: P + K, and R once closed.
-    std::uint32_t chunks() const;
-    bool contains(std::uint32_t chunk) const { return chunk - base_ < chunks(); }
+    // Chunks known to belong to it: X + K, and R once closed.
+    std::uint32_t chunks() const { return chunks_; }
+    // Once placed.
+    bool contains(std::uint32_t chunk) const { return chunk - base_ < chunks_; }
     Assignment assignment(std::uint32_t chunk) const;
-    // The chunk that carries the block's lanes, and its class lanes (closed, and special, only).
+    // The chunk that carries the block's lanes, and the first with its class lanes (closed, and special,
+    // only).
     std::uint32_t data_chunk(std::size_t block) const;
     std::uint32_t special_chunk(std::size_t block) const;
+    unsigned class_chunks() const { return format_.class_chunks(); }
 
     // This rank's exponent of a block, for the packet that announces it. Remembers the classes of a special
     // block, which its result will overwrite.
     BlockExponent announce(std::size_t block);
 
-    // The exponent of the sum. Once for every block.
+    // The exponent of the sum, once for every block. `hear` is for one that counts only if it turns out that
+    // all ranks announced theirs, of the first `announced` blocks: then `believe` learns those heard.
     void learn_exponent(std::size_t block, std::uint16_t code, bool special);
+    void hear(std::size_t block, std::uint16_t code, bool special);
+    void believe(std::size_t announced);
     bool exponent_known(std::size_t block) const { return (state_[block] & EXPONENT_KNOWN) != 0; }
     std::uint16_t exponent(std::size_t block) const { return exponents_[block]; }
     bool special(std::size_t block) const { return (state_[block] & SPECIAL) != 0; }
-    std::size_t special_blocks() const { return specials_.size(); }  // R, once closed
+    std::size_t special_chunks() const { return specials_.size() * class_chunks(); }  // R, once closed
+    std::size_t special_blocks() const { return specials_.size(); }
 
     void mark_summed(std::size_t block) { state_[block] |= SUMMED; }
     bool summed(std::size_t block) const { return (state_[block] & SUMMED) != 0; }
 
-    std::uint32_t fill_data(std::size_t block, std::span<std::byte> words) const;
-    std::uint32_t fill_classes(std::size_t block, std::span<std::byte> words) const;
+    // The words of a chunk filled, and of its result taken; both return the sum of the lanes.
+    std::uint32_t fill(const Assignment& assignment, std::span<std::byte> words) const;
+    std::uint32_t take(const Assignment& assignment, std::span<const std::byte> words) const;
 
     // One more of its chunks has its result.
     void chunk_done() { ++done_; }
-    bool done() const { return closed() && done_ == chunks(); }
+    bool begun() const { return done_ > 0; }
+    bool done() const { return done_ == chunks_ && closed(); }
+
+    Invitation invitation = Invitation::open;
+    Collective* successor = nullptr;  // whose blocks it announces, unless `open` or `declined`
 
   private:
-    enum State : std::uint8_t { EXPONENT_KNOWN = 1, SPECIAL = 2, SPECIAL_HERE = 4, SUMMED = 8 };
+    enum State : std::uint8_t { EXPONENT_KNOWN = 1, SPECIAL = 2, SPECIAL_HERE = 4, SUMMED = 8, HEARD = 16 };
+
+    void count_chunks();
+    void prefetch(std::size_t block) const;
+    std::span<float> part(const Assignment& assignment) const;
 
     Ticket ticket_;
     Request request_;
     LaneFormat format_;
     std::size_t block_elements_;
     std::size_t lead_;
+    std::size_t announced_ = 0;
+    bool placed_ = false;
     std::uint32_t base_ = 0;
+    std::uint32_t chunks_ = 0;
     std::uint32_t done_ = 0;
     std::size_t known_ = 0;
     std::vector<std::uint16_t> exponents_;

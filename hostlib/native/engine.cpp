@@ -4,14 +4,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
-#include <new>
 #include <stdexcept>
 
 namespace inagg {
 namespace {
 
-constexpr std::size_t CACHE_LINE = 64;
 // Chunk numbers of what is queued must stay comparable (RFC 1982): well below 2^31.
 constexpr std::size_t MAX_BLOCKS = std::size_t{1} << 28;
 constexpr std::uint32_t MAX_SLOTS = std::uint32_t{1} << 20;
@@ -64,6 +61,10 @@ void EngineConfig::validate() const {
     policy.validate();
 }
 
+std::uint32_t EngineConfig::window_bound() const {
+    return window_limit == 0 ? slots : std::min(slots, window_limit);
+}
+
 void EngineConfig::validate(const Request& request) const {
     const LaneFormat format(request.lane_bits, workers);
     require(request.data.size() / format.block_elements(words) < MAX_BLOCKS,
@@ -72,19 +73,13 @@ void EngineConfig::validate(const Request& request) const {
             "the array is not aligned for float32");
 }
 
-void Engine::AlignedDelete::operator()(std::byte* memory) const {
-    ::operator delete[](memory, std::align_val_t{CACHE_LINE});
-}
-
-// A datagram starts where its words, behind the header, are aligned.
-constexpr std::size_t HEADER_OFFSET = CACHE_LINE - HEADER_BYTES;
-
 Engine::Engine(const EngineConfig& config)
-    : config_(config), next_base_(config.first_chunk), rtt_(config.policy) {
+    : config_(config),
+      next_base_(config.first_chunk),
+      oldest_unfinished_(config.first_chunk),
+      rtt_(config.policy),
+      window_(config.window_bound()) {
     config.validate();
-    const std::size_t bytes = CACHE_LINE + words_bytes(config.words);
-    datagram_stride_ = (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-    datagrams_.reset(new (std::align_val_t{CACHE_LINE}) std::byte[datagram_stride_ * config.slots]());
     slots_.resize(config.slots);
     for (std::uint32_t i = 0; i < config.slots; ++i) {
         const std::uint32_t chunk = config.first_chunk + i;
@@ -94,20 +89,10 @@ Engine::Engine(const EngineConfig& config)
 
 Engine::~Engine() = default;
 
-std::span<std::byte> Engine::header_of(const Slot& slot) {
-    return {datagrams_.get() + index_of(slot.chunk) * datagram_stride_ + HEADER_OFFSET, HEADER_BYTES};
-}
-
-std::span<std::byte> Engine::words_of(const Slot& slot) {
-    return {datagrams_.get() + index_of(slot.chunk) * datagram_stride_ + CACHE_LINE,
-            words_bytes(config_.words)};
-}
-
 Ticket Engine::submit(const Request& request, double now) {
     config_.validate(request);
-    if (stats_.in_flight == 0) {
+    if (waiting_ == 0) {
         quiet_since_ = now;
-        unmeasured_since_ = now;
     }
     const Ticket ticket = ++last_ticket_;
     if (request.data.empty()) {
@@ -119,19 +104,27 @@ Ticket Engine::submit(const Request& request, double now) {
     return ticket;
 }
 
-// Gives the next collectives their first chunk, as far as that is known.
+// Gives the next collectives their first chunk, as far as that is known: where the one before ends, and
+// whether its last blocks announce the first of this one.
 void Engine::place_collectives() {
     while (next_base_known_ && placed_ < collectives_.size()) {
+        if (placed_ > 0 && (collectives_[placed_ - 1].invitation == Invitation::open ||
+                            collectives_[placed_ - 1].invitation == Invitation::pending)) {
+            return;
+        }
         Collective& collective = collectives_[placed_++];
         collective.place(next_base_);
         next_base_known_ = false;
-        start_chunks(collective.base(), static_cast<std::uint32_t>(collective.lead()));
+        if (collective.closed()) {
+            close(collective);
+        }
+        start_chunks(collective, collective.base(), collective.chunks());
     }
 }
 
-void Engine::start_chunks(std::uint32_t first, std::uint32_t count) {
+void Engine::start_chunks(Collective& collective, std::uint32_t first, std::uint32_t count) {
     for (std::uint32_t i = 0; i < std::min(count, config_.slots); ++i) {
-        try_start(first + i);
+        try_start(first + i, collective);
     }
 }
 
@@ -150,13 +143,14 @@ Collective* Engine::find(std::uint32_t chunk) {
     return collective.contains(chunk) ? &collective : nullptr;
 }
 
-// Queues a chunk if it is its slot's next one and all it needs is known.
-void Engine::try_start(std::uint32_t chunk) {
+// Makes a chunk ready if it is its slot's next one and all it needs is known. It is probably a chunk of
+// `guess`, which has been placed.
+void Engine::try_start(std::uint32_t chunk, Collective& guess) {
     Slot& slot = slot_of(chunk);
     if (slot.state != Slot::State::idle || slot.chunk != chunk) {
         return;
     }
-    Collective* collective = find(chunk);
+    Collective* collective = guess.contains(chunk) ? &guess : find(chunk);
     if (collective == nullptr) {
         return;
     }
@@ -165,139 +159,159 @@ void Engine::try_start(std::uint32_t chunk) {
         (assignment.role == Role::special && !collective->summed(assignment.block))) {
         return;
     }
-    build(slot, *collective, assignment);
-    enqueue(slot);
-}
-
-void Engine::build(Slot& slot, Collective& collective, Assignment assignment) {
-    slot.role = assignment.role;
-    slot.block = assignment.block;
-    slot.collective = &collective;
-    Header header{.kind = Kind::data,
-                  .job = config_.job,
-                  .rank = static_cast<std::uint8_t>(config_.rank),
-                  .flags = 0,
-                  .exponent = 0,
-                  .epoch = config_.epoch,
-                  .chunk = slot.chunk,
-                  .checksum = 0};
-    switch (slot.role) {
-        case Role::exponent:
-            header.kind = Kind::exponent;
-            header.checksum = collective.fingerprint();
-            break;
-        case Role::data:
-            header.checksum = collective.fill_data(slot.block, words_of(slot));
-            break;
-        case Role::special:
-            header.checksum = collective.fill_classes(slot.block, words_of(slot));
-            break;
-    }
-    const std::size_t position = slot.chunk - collective.base();
-    if (position < collective.blocks()) {
-        const BlockExponent announced = collective.announce(position);
-        header.exponent = announced.code;
-        header.flags = announced.special ? FLAG_SPECIAL : 0;
-    }
-    slot.bytes = static_cast<std::uint32_t>(datagram_bytes(header.kind, config_.words));
-    encode(header, header_of(slot).first<HEADER_BYTES>());
-}
-
-void Engine::enqueue(Slot& slot) {
-    slot.state = Slot::State::queued;
-    slot.sent = false;
+    slot.assignment = assignment;
+    slot.collective = collective;
+    slot.announced = false;
     slot.resent = false;
-    slot.backoff = 0;
-    send_queue_.push_back(slots_, index_of(slot.chunk));
-    ++stats_.in_flight;
+    ++waiting_;
+    move(slot, Slot::State::ready);
 }
 
-void Engine::start_timer(Slot& slot, std::size_t backoff) {
-    slot.state = Slot::State::waiting;
-    slot.backoff = static_cast<std::uint8_t>(std::min(backoff, MAX_BACKOFF));
-    waiting_[slot.backoff].insert_by_time(slots_, index_of(slot.chunk));
-    backoffs_ |= std::uint64_t{1} << slot.backoff;
+SlotList& Engine::list_of(const Slot& slot) {
+    switch (slot.state) {
+        case Slot::State::ready:
+            return ready_;
+        case Slot::State::lost:
+            return lost_;
+        default:
+            return in_flight_;
+    }
 }
 
-// Takes a slot out of whichever list it is in.
-void Engine::unlist(Slot& slot) {
+void Engine::move(Slot& slot, Slot::State state) {
     const std::uint32_t index = index_of(slot.chunk);
-    if (slot.state == Slot::State::queued) {
-        send_queue_.remove(slots_, index);
-        return;
+    if (slot.state != Slot::State::idle) {
+        list_of(slot).remove(slots_, index);
+        fresh_ -= slot.state == Slot::State::in_flight && !slot.resent ? 1 : 0;
     }
-    SlotList& list = waiting_[slot.backoff];
-    list.remove(slots_, index);
-    if (list.empty()) {
-        backoffs_ &= ~(std::uint64_t{1} << slot.backoff);
+    slot.state = state;
+    if (state == Slot::State::ready) {
+        ready_.insert_by_chunk(slots_, index);
+    } else if (state != Slot::State::idle) {
+        list_of(slot).push_back(slots_, index);
+        fresh_ += state == Slot::State::in_flight && !slot.resent ? 1 : 0;
     }
 }
 
-void Engine::queue_again(Slot& slot) {
-    unlist(slot);
-    slot.state = Slot::State::queued;
-    send_queue_.push_back(slots_, index_of(slot.chunk));
+// Whether the window lets a ready slot's packet out, behind so many others. The oldest chunk that is not done
+// always: without that rank's contribution, others whose windows are full may be waiting for it.
+bool Engine::may_leave(std::uint32_t index, unsigned before) const {
+    return fresh_ + before < window_.chunks() || slots_[index].chunk == oldest_unfinished_;
 }
 
-std::size_t Engine::to_send(std::span<std::span<const std::byte>> out) const {
+Kind Engine::kind_of(const Slot& slot) const {
+    return slot.assignment.role == Role::exponent ? Kind::exponent : Kind::data;
+}
+
+// Makes a slot's packet. That is done as late as possible, since lanes just written are still in the cache
+// when the kernel copies them; and again for each sending: what a packet is made of stays until its result
+// is in.
+void Engine::build(Slot& slot, std::span<std::byte> datagram) {
+    if (!slot.announced) {
+        announce(slot);
+    }
+    std::uint32_t checksum = slot.collective->fingerprint();
+    if (slot.assignment.role != Role::exponent) {
+        checksum += slot.collective->fill(slot.assignment, datagram.subspan(HEADER_BYTES));
+    }
+    encode({.kind = kind_of(slot),
+            .job = config_.job,
+            .rank = static_cast<std::uint8_t>(config_.rank),
+            .flags = slot.flags,
+            .exponent = slot.exponent,
+            .epoch = config_.epoch,
+            .chunk = slot.chunk,
+            .checksum = checksum},
+           datagram.first<HEADER_BYTES>());
+}
+
+// Finds the exponent and the flags that a slot's packet carries.
+void Engine::announce(Slot& slot) {
+    Collective& collective = *slot.collective;
+    const std::size_t block = slot.assignment.block;
+    slot.announced = true;
+    slot.exponent = 0;
+    slot.flags = 0;
+    if (slot.assignment.role == Role::exponent) {
+        announce_block(slot, collective, block);
+    } else if (slot.assignment.role == Role::data) {
+        const std::size_t ahead = block + collective.lead();
+        if (ahead < collective.blocks()) {
+            announce_block(slot, collective, ahead);
+        } else {
+            announce_next(slot, ahead - collective.blocks());
+        }
+    }
+}
+
+void Engine::announce_block(Slot& slot, Collective& collective, std::size_t block) {
+    const BlockExponent announced = collective.announce(block);
+    slot.exponent = announced.code;
+    slot.flags = announced.special ? FLAG_SPECIAL : 0;
+}
+
+// In a packet of one of the last P blocks: the same for a block of the next collective, if this rank had one
+// when it built the first of those packets.
+void Engine::announce_next(Slot& slot, std::size_t block) {
+    Collective& collective = *slot.collective;
+    if (collective.invitation == Invitation::open) {
+        const bool ready = placed_ < collectives_.size();
+        collective.successor = ready ? &collectives_[placed_] : nullptr;
+        collective.invitation = ready ? Invitation::pending : Invitation::declined;
+    }
+    if (collective.successor == nullptr) {
+        slot.flags = FLAG_NOT_READY;
+    } else if (collective.invitation != Invitation::declined && block < collective.successor->lead()) {
+        announce_block(slot, *collective.successor, block);
+    }
+}
+
+// What is to be sent again goes first, and whatever the window says: it is in the window already.
+std::size_t Engine::to_send(std::span<std::byte> memory, std::span<std::span<const std::byte>> out) {
     std::size_t count = 0;
-    for (std::uint32_t i = send_queue_.front(); i != Slot::NONE && count < out.size(); i = slots_[i].next) {
-        out[count++] = {datagrams_.get() + i * datagram_stride_ + HEADER_OFFSET, slots_[i].bytes};
+    const auto write = [&](Slot& slot) {
+        const std::size_t bytes = bytes_of(slot);
+        if (count == out.size() || memory.size() < bytes) {
+            return false;
+        }
+        build(slot, memory.first(bytes));
+        out[count++] = memory.first(bytes);
+        memory = memory.subspan(bytes);
+        return true;
+    };
+    std::uint32_t i = lost_.front();
+    while (i != Slot::NONE && write(slots_[i])) {
+        i = slots_[i].next;
+    }
+    unsigned fresh = 0;
+    i = ready_.front();
+    while (i != Slot::NONE && may_leave(i, fresh) && write(slots_[i])) {
+        ++fresh;
+        i = slots_[i].next;
     }
     return count;
 }
 
 void Engine::sent(std::size_t count, double now) {
+    if (count > 0 && outstanding_ == 0) {
+        probed_at_ = now;
+    }
     for (; count > 0; --count) {
-        const std::uint32_t index = send_queue_.front();
-        Slot& slot = slots_[index];
-        send_queue_.remove(slots_, index);
-        ++stats_.packets_sent;
-        stats_.bytes_sent += slot.bytes;
-        // Back-off answers silence, not a single loss.
-        const bool silence = quiet_since_ <= slot.sent_at;
-        slot.sent_at = now;
-        if (!slot.sent) {
-            slot.sent = true;
-            start_timer(slot, rtt_.resends_for(now - unmeasured_since_));
-        } else {
+        Slot& slot = slots_[(lost_.empty() ? ready_ : lost_).front()];
+        if (slot.state == Slot::State::lost) {
             slot.resent = true;
             ++stats_.retransmits;
-            start_timer(slot, silence ? slot.backoff + 1U : 1U);
+        } else {
+            slot.clocked = slot.collective->begun() || slot.collective->announced() > 0;
+            ++outstanding_;
         }
+        ++stats_.packets_sent;
+        stats_.bytes_sent += bytes_of(slot);
+        slot.sent_at = now;
+        slot.order = ++sendings_;
+        move(slot, Slot::State::in_flight);
     }
-}
-
-void Engine::advance(double now) {
-    if (stats_.in_flight == 0) {
-        return;
-    }
-    if (now >= quiet_since_ + config_.policy.give_up) {
-        fail(FailureCode::give_up, "nothing was received for " + std::to_string(now - quiet_since_) +
-                                       " s; is the switch up, and do all ranks take part?");
-        return;
-    }
-    for (std::uint64_t left = backoffs_; left != 0; left &= left - 1) {
-        const SlotList& list = waiting_[static_cast<std::size_t>(std::countr_zero(left))];
-        while (!list.empty() && expiry(slots_[list.front()]) <= now) {
-            queue_again(slots_[list.front()]);
-        }
-    }
-}
-
-// When a slot's timer runs out.
-double Engine::expiry(const Slot& slot) const { return slot.sent_at + rtt_.timeout(slot.backoff); }
-
-std::optional<double> Engine::deadline() const {
-    if (stats_.in_flight == 0) {
-        return std::nullopt;
-    }
-    double earliest = quiet_since_ + config_.policy.give_up;
-    for (std::uint64_t left = backoffs_; left != 0; left &= left - 1) {
-        const SlotList& list = waiting_[static_cast<std::size_t>(std::countr_zero(left))];
-        earliest = std::min(earliest, expiry(slots_[list.front()]));
-    }
-    return earliest;
+    round_.limited |= !ready_.empty() && !may_leave(ready_.front(), 0);
 }
 
 std::optional<Ticket> Engine::next_completion() {
@@ -311,6 +325,8 @@ std::optional<Ticket> Engine::next_completion() {
 
 EngineStats Engine::stats() const {
     EngineStats stats = stats_;
+    stats.in_flight = outstanding_;
+    stats.window = window_.chunks();
     stats.rtt_samples = rtt_.samples();
     stats.srtt = rtt_.srtt();
     stats.rttvar = rtt_.rttvar();

@@ -6,17 +6,16 @@
 //
 // How it works. Chunk c uses slot c mod S; a slot sends its chunks one after another, each when the last
 // one's result is in and, for lanes, their exponent is known. So all that ever happens is: a result arrives,
-// its slot moves on by S chunks, and those chunks that waited for what it told are tried (try_start). A slot
-// is idle, in the send queue, or in a timer list; each list is in order of time, so that only heads have to
-// be looked at.
+// its slot moves on by S chunks, and those chunks that waited for what it told are tried (try_start). A chunk
+// that can be sent is ready; the window lets so many of those out; a packet is built when it leaves. What was
+// sent is in flight, in the order of sending, until its result arrives or it is taken for lost: because
+// something sent later has arrived (detect_losses), or after a silence (probe).
 #ifndef INAGG_ENGINE_HPP
 #define INAGG_ENGINE_HPP
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +24,7 @@
 #include "collective.hpp"
 #include "rtt.hpp"
 #include "slot.hpp"
+#include "window.hpp"
 #include "wire.hpp"
 
 namespace inagg {
@@ -39,6 +39,10 @@ struct EngineConfig {
     RetransmissionPolicy policy;
     // Of a job: 0 (protocol.md, 7). Tests start elsewhere to cross the wrap of chunk numbers.
     std::uint32_t first_chunk = 0;
+    // Most chunks in flight, beyond what S says; 0: S is all.
+    std::uint32_t window_limit = 0;
+
+    std::uint32_t window_bound() const;
 
     // Throws std::invalid_argument.
     void validate() const;
@@ -64,14 +68,17 @@ struct EngineStats {
     std::uint64_t bytes_sent = 0;
     std::uint64_t packets_received = 0;
     std::uint64_t bytes_received = 0;
-    std::uint64_t retransmits = 0;
+    std::uint64_t retransmits = 0;  // of these, so many after a silence:
+    std::uint64_t probes = 0;
     std::uint64_t duplicates_received = 0;
     std::uint64_t discarded = 0;
     std::uint64_t chunks_completed = 0;
     std::uint64_t collectives_completed = 0;
     std::uint64_t special_blocks = 0;
     std::uint64_t in_flight = 0;
+    std::uint64_t window = 0;  // chunks
     std::uint64_t rtt_samples = 0;
+    double least_rtt = 0;  // 0 before the first
     double srtt = 0;
     double rttvar = 0;
     double rto = 0;
@@ -94,12 +101,14 @@ class Engine {
     // Fires the timers that are due.
     void advance(double now);
 
-    // The first datagrams of the send queue, as many as fit `out`; returns how many. They stay valid until
-    // the next call of anything but to_send() and sent().
-    std::size_t to_send(std::span<std::span<const std::byte>> out) const;
+    // Writes the datagrams to send next into `memory`, one behind the other, as many as fit there and into
+    // `out`; returns how many. Room for one is needed.
+    std::size_t to_send(std::span<std::byte> memory, std::span<std::span<const std::byte>> out);
     // The first `count` of those have left.
     void sent(std::size_t count, double now);
-    bool anything_to_send() const { return !send_queue_.empty(); }
+    bool anything_to_send() const {
+        return !lost_.empty() || (!ready_.empty() && may_leave(ready_.front(), 0));
+    }
 
     // When advance() has something to do; nothing while nothing is outstanding.
     std::optional<double> deadline() const;
@@ -114,45 +123,42 @@ class Engine {
     EngineStats stats() const;
 
   private:
-    struct AlignedDelete {
-        void operator()(std::byte* memory) const;
-    };
-    static constexpr std::size_t MAX_BACKOFF = 30;
-
     std::uint32_t index_of(std::uint32_t chunk) const { return chunk & (config_.slots - 1); }
     Slot& slot_of(std::uint32_t chunk) { return slots_[index_of(chunk)]; }
-    std::span<std::byte> header_of(const Slot& slot);
-    std::span<std::byte> words_of(const Slot& slot);
 
     void place_collectives();
-    void start_chunks(std::uint32_t first, std::uint32_t count);
+    void start_chunks(Collective& collective, std::uint32_t first, std::uint32_t count);
     Collective* find(std::uint32_t chunk);
-    void try_start(std::uint32_t chunk);
-    void build(Slot& slot, Collective& collective, Assignment assignment);
-    void enqueue(Slot& slot);
-    void start_timer(Slot& slot, std::size_t backoff);
-    void unlist(Slot& slot);
-    void queue_again(Slot& slot);
+    void try_start(std::uint32_t chunk, Collective& guess);
+    Kind kind_of(const Slot& slot) const;
+    std::size_t bytes_of(const Slot& slot) const { return datagram_bytes(kind_of(slot), config_.words); }
+    void build(Slot& slot, std::span<std::byte> datagram);
+    void announce(Slot& slot);
+    static void announce_block(Slot& slot, Collective& collective, std::size_t block);
+    void announce_next(Slot& slot, std::size_t block);
+    bool may_leave(std::uint32_t index, unsigned before) const;
+    SlotList& list_of(const Slot& slot);
+    void move(Slot& slot, Slot::State state);
 
     bool for_us(const Header& header, std::size_t bytes) const;
     bool check_header(const Slot& slot, const Header& header);
     bool take_words(const Slot& slot, const Header& header, std::span<const std::byte> words);
-    void end_longer_waits();
-    void measure_rtt(const Slot& slot, double now);
+    void measure(const Slot& slot, double now);
     void move_on(Slot& slot, const Header& header);
     void learn_exponent(Collective& collective, std::size_t block, const Header& header);
+    void learn_next(Collective& collective, std::size_t block, const Header& header);
+    void close(Collective& collective);
     void complete(Ticket ticket);
     void drop_finished();
 
+    std::optional<double> loss_deadline() const;
+    std::optional<double> probe_deadline() const;
+    Slot* oldest(std::optional<Slot::State> state);
+
     void fail_chunk(FailureCode code, const Slot& slot, const std::string& reason);
-    const Slot* oldest_outstanding() const;
-    double expiry(const Slot& slot) const;
     std::string who() const;
 
     EngineConfig config_;
-    std::size_t datagram_stride_;
-    std::unique_ptr<std::byte, AlignedDelete> datagrams_;  // one a slot
-
     std::deque<Collective> collectives_;  // unfinished ones, in order; finished ones behind an unfinished one
     std::size_t placed_ = 0;              // the first so many of them know their base
     std::uint32_t next_base_;
@@ -161,12 +167,38 @@ class Engine {
     std::deque<Ticket> completions_;
 
     std::vector<Slot> slots_;
-    SlotList send_queue_;
-    std::array<SlotList, MAX_BACKOFF + 1> waiting_;  // by back-off, each in the order of sending
-    std::uint64_t backoffs_ = 0;                     // bit k: waiting_[k] is not empty
+    SlotList ready_;                   // the oldest chunk first
+    SlotList lost_;                    // in the order in which that was noticed
+    SlotList in_flight_;               // in the order of sending
+    unsigned waiting_ = 0;             // slots in any of the three
+    unsigned outstanding_ = 0;         // slots that are in flight or lost
+    unsigned fresh_ = 0;               // slots that are in flight and were sent once: what the window counts
+    std::uint32_t oldest_unfinished_;  // chunk
+
     RttEstimator rtt_;
-    double unmeasured_since_ = 0;  // the last time that an RTT was measured, or something became outstanding
+    CongestionWindow window_;
+    std::uint64_t sendings_ = 0;
+    // What was sent before the last sending that is known to have been answered, and is not itself answered
+    // soon, is lost.
+    struct Overtaken {
+        std::uint64_t by = 0;  // sending
+        double rtt = 0;        // of that one
+    } overtaken_;
+    // The same of an answer that may be to an earlier sending of the same chunk.
+    struct OvertakenMaybe {
+        std::uint64_t by = 0;
+        double since = 0;  // certainly, by then
+    } overtaken_maybe_;
+    // A round ends with the answer to something that was sent after it began.
+    struct Round {
+        std::uint64_t ends_behind = 0;  // sending
+        double least_rtt = 0;           // 0: none measured
+        bool limited = false;
+        bool lost = false;
+    } round_;
     double quiet_since_ = 0;  // the last time that anything was received, or something became outstanding
+    double probed_at_ = 0;    // the same, or the last probe
+    unsigned probes_ = 0;     // since a chunk was answered that was sent once
 
     std::optional<Failure> failure_;
     EngineStats stats_;

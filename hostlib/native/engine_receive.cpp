@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The engine's receiving half: from a datagram to the chunks that it lets start; and failures.
+// The engine's receiving half: from a datagram to the chunks that it lets start.
 #include <algorithm>
 
 #include "engine.hpp"
@@ -17,8 +17,10 @@ void Engine::receive(std::span<const std::byte> datagram, double now) {
         return;
     }
     quiet_since_ = now;
+    probed_at_ = now;
     Slot& slot = slot_of(header->chunk);
-    if (slot.chunk != header->chunk || slot.state == Slot::State::idle || !slot.sent) {
+    if (slot.chunk != header->chunk ||
+        (slot.state != Slot::State::in_flight && slot.state != Slot::State::lost)) {
         ++stats_.duplicates_received;
         return;
     }
@@ -27,7 +29,7 @@ void Engine::receive(std::span<const std::byte> datagram, double now) {
     }
     ++stats_.packets_received;
     stats_.bytes_received += datagram.size();
-    measure_rtt(slot, now);
+    measure(slot, now);
     move_on(slot, *header);
 }
 
@@ -39,20 +41,20 @@ bool Engine::for_us(const Header& header, std::size_t bytes) const {
 
 // What must hold between our contribution and a result of the same collective (protocol.md, 3.2 and 6).
 bool Engine::check_header(const Slot& slot, const Header& header) {
-    const Header own = *decode(header_of(slot));
-    if (header.kind != result_of(own.kind)) {
+    const Kind own = kind_of(slot);
+    if (header.kind != result_of(own)) {
         fail_chunk(FailureCode::kind_mismatch, slot,
                    "the result is of another kind than this rank's contribution; the ranks disagree on the "
                    "collective (do all submit the same sizes in the same order?)");
         return false;
     }
-    if (own.kind == Kind::exponent && header.checksum != config_.workers * own.checksum) {
+    if (own == Kind::exponent && header.checksum != config_.workers * slot.collective->fingerprint()) {
         fail_chunk(FailureCode::kind_mismatch, slot,
                    "the ranks disagree on the size, lane width or operation of the collective");
         return false;
     }
-    if (!valid_exponent(header.exponent) || header.exponent < own.exponent ||
-        (own.flags & ~header.flags) != 0) {
+    if (!valid_exponent(header.exponent) || header.exponent < slot.exponent ||
+        (slot.flags & ~header.flags) != 0) {
         fail_chunk(
             FailureCode::checksum, slot,
             "the result's exponent or flags are not a maximum that includes this rank's; it was corrupted");
@@ -62,73 +64,53 @@ bool Engine::check_header(const Slot& slot, const Header& header) {
 }
 
 bool Engine::take_words(const Slot& slot, const Header& header, std::span<const std::byte> words) {
+    if (slot.assignment.role == Role::exponent) {
+        return true;
+    }
     const Collective& collective = *slot.collective;
-    std::uint32_t checksum = header.checksum;
-    if (slot.role == Role::data) {
-        checksum = dequantise(collective.format(), collective.exponent(slot.block), words,
-                              collective.average(), collective.block(slot.block));
-    } else if (slot.role == Role::special) {
-        checksum = apply_classes(collective.format(), words, collective.block(slot.block));
+    const std::uint32_t checksum =
+        collective.take(slot.assignment, words) + config_.workers * collective.fingerprint();
+    if (checksum == header.checksum) {
+        return true;
     }
-    if (checksum != header.checksum) {
-        fail_chunk(FailureCode::checksum, slot,
-                   "the checksum of the result is " + std::to_string(header.checksum) +
-                       ", that of its lanes " + std::to_string(checksum) +
-                       "; a contribution is missing, doubled or damaged");
-        return false;
-    }
-    return true;
-}
-
-void Engine::measure_rtt(const Slot& slot, double now) {
-    // Of a chunk sent again it is not known which sending was answered (Karn).
-    if (slot.resent) {
-        return;
-    }
-    unmeasured_since_ = now;
-    if (rtt_.measure(now - slot.sent_at)) {
-        end_longer_waits();
-    }
-}
-
-// First sendings that were to wait longer than RTO, for want of a sample, no longer do.
-void Engine::end_longer_waits() {
-    for (std::uint64_t left = backoffs_ & ~std::uint64_t{1}; left != 0; left &= left - 1) {
-        std::uint32_t next = Slot::NONE;
-        for (std::uint32_t i = waiting_[static_cast<std::size_t>(std::countr_zero(left))].front();
-             i != Slot::NONE; i = next) {
-            next = slots_[i].next;
-            if (!slots_[i].resent) {
-                unlist(slots_[i]);
-                start_timer(slots_[i], 0);
-            }
-        }
-    }
+    fail_chunk(
+        FailureCode::checksum, slot,
+        "the checksum of the result is " + std::to_string(header.checksum) + ", that of its lanes " +
+            std::to_string(checksum) +
+            "; a contribution is missing, doubled or damaged, or the ranks disagree on the collective");
+    return false;
 }
 
 // The slot's chunk is done: starts whatever waited for it.
 void Engine::move_on(Slot& slot, const Header& header) {
     Collective& collective = *slot.collective;
-    const Role role = slot.role;
-    const std::size_t block = slot.block;
-    const std::size_t position = slot.chunk - collective.base();
-    unlist(slot);
-    slot.state = Slot::State::idle;
+    const Role role = slot.assignment.role;
+    const std::size_t block = slot.assignment.block;
+    move(slot, Slot::State::idle);
     slot.chunk += config_.slots;
-    --stats_.in_flight;
+    while (slot_of(oldest_unfinished_).chunk != oldest_unfinished_) {
+        ++oldest_unfinished_;
+    }
+    --waiting_;
+    --outstanding_;
     ++stats_.chunks_completed;
     collective.chunk_done();
 
-    if (role == Role::data) {
+    if (role == Role::exponent) {
+        learn_exponent(collective, block, header);
+    } else if (role == Role::data) {
         collective.mark_summed(block);
+        const std::size_t ahead = block + collective.lead();
+        if (ahead < collective.blocks()) {
+            learn_exponent(collective, ahead, header);
+        } else {
+            learn_next(collective, ahead - collective.blocks(), header);
+        }
+        if (collective.closed() && collective.special(block)) {
+            start_chunks(collective, collective.special_chunk(block), collective.class_chunks());
+        }
     }
-    if (position < collective.blocks()) {
-        learn_exponent(collective, position, header);
-    }
-    if (role == Role::data && collective.closed() && collective.special(block)) {
-        try_start(collective.special_chunk(block));
-    }
-    try_start(slot.chunk);
+    try_start(slot.chunk, collective);
     if (collective.done()) {
         complete(collective.ticket());
         drop_finished();
@@ -137,15 +119,44 @@ void Engine::move_on(Slot& slot, const Header& header) {
 
 void Engine::learn_exponent(Collective& collective, std::size_t block, const Header& header) {
     collective.learn_exponent(block, header.exponent, (header.flags & FLAG_SPECIAL) != 0);
-    try_start(collective.data_chunk(block));
-    if (!collective.closed()) {
+    if (!collective.placed()) {
         return;
     }
-    const auto specials = static_cast<std::uint32_t>(collective.special_blocks());
-    stats_.special_blocks += specials;
+    try_start(collective.data_chunk(block), collective);
+    if (collective.closed()) {
+        close(collective);
+    }
+}
+
+// The result that announces a block of the next collective; that of its first block says whether all ranks
+// did.
+void Engine::learn_next(Collective& collective, std::size_t block, const Header& header) {
+    Collective* next = collective.successor;
+    if (block == 0 && collective.invitation == Invitation::pending) {
+        const bool agreed = (header.flags & FLAG_NOT_READY) == 0;
+        collective.invitation = agreed ? Invitation::agreed : Invitation::declined;
+        if (agreed) {
+            next->believe(std::min(collective.lead(), next->lead()));
+        }
+        place_collectives();
+    }
+    if (next == nullptr || block >= next->lead()) {
+        return;
+    }
+    if (collective.invitation == Invitation::agreed) {
+        learn_exponent(*next, block, header);
+    } else if (collective.invitation == Invitation::pending) {
+        next->hear(block, header.exponent, (header.flags & FLAG_SPECIAL) != 0);
+    }
+}
+
+// A placed collective's exponents are all known, and with them its number of class chunks and its end.
+void Engine::close(Collective& collective) {
+    const auto classes = static_cast<std::uint32_t>(collective.special_chunks());
+    stats_.special_blocks += collective.special_blocks();
     next_base_ = collective.base() + collective.chunks();
     next_base_known_ = true;
-    start_chunks(next_base_ - specials, specials);
+    start_chunks(collective, next_base_ - classes, classes);
     place_collectives();
 }
 
@@ -159,45 +170,6 @@ void Engine::drop_finished() {
         collectives_.pop_front();
         --placed_;
     }
-}
-
-// The chunk that is furthest behind, of those sent or queued.
-const Slot* Engine::oldest_outstanding() const {
-    const Slot* oldest = nullptr;
-    for (const Slot& slot : slots_) {
-        if (slot.state != Slot::State::idle &&
-            (oldest == nullptr || chunk_age(oldest->chunk, slot.chunk) > 0)) {
-            oldest = &slot;
-        }
-    }
-    return oldest;
-}
-
-std::string Engine::who() const {
-    return "job " + std::to_string(config_.job) + ", rank " + std::to_string(config_.rank);
-}
-
-void Engine::fail(FailureCode code, const std::string& reason) {
-    if (failure_) {
-        return;
-    }
-    if (const Slot* oldest = oldest_outstanding()) {
-        fail_chunk(code, *oldest, reason);
-    } else {
-        failure_ = Failure{code, who() + ": " + reason, std::nullopt, std::nullopt};
-    }
-}
-
-void Engine::fail_chunk(FailureCode code, const Slot& slot, const std::string& reason) {
-    const Ticket ticket = slot.collective->ticket();
-    failure_ = Failure{code,
-                       who() + ", collective " + std::to_string(ticket) + ", chunk " +
-                           std::to_string(slot.chunk) + ": " + reason,
-                       ticket, slot.chunk};
-    send_queue_ = SlotList{};
-    waiting_ = {};
-    backoffs_ = 0;
-    stats_.in_flight = 0;
 }
 
 }  // namespace inagg

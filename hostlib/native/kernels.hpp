@@ -2,7 +2,7 @@
 //
 // The inner loops of the numerics: kernels.cpp compiled once for each instruction set. Plain numbers and
 // pointers only, so that no inline function of a header is compiled for an instruction set that the machine
-// may lack.
+// may lack. No two arrays of a call overlap.
 #ifndef INAGG_KERNELS_HPP
 #define INAGG_KERNELS_HPP
 
@@ -16,28 +16,33 @@ struct ScanResult {
     bool special;       // a NaN or an infinity was seen
 };
 
+// Arrays of three are for lanes of 8, 16 and 32 bits.
 struct Kernels {
     ScanResult (*scan)(const float* x, size_t n);
 
     // Lane i = round-to-nearest-even(x[i] * scale_1 * scale_2) + bias, big-endian. The sum of the lanes, mod
-    // 2^32. The _special ones take a NaN or an infinity for zero.
-    uint32_t (*pack32)(const float* x, size_t n, float scale_1, float scale_2, uint32_t bias,
-                       unsigned char* lanes);
-    uint32_t (*pack16)(const float* x, size_t n, float scale_1, float scale_2, uint32_t bias,
-                       unsigned char* lanes);
-    uint32_t (*pack32_special)(const float* x, size_t n, float scale_1, float scale_2, uint32_t bias,
-                               unsigned char* lanes);
-    uint32_t (*pack16_special)(const float* x, size_t n, float scale_1, float scale_2, uint32_t bias,
-                               unsigned char* lanes);
+    // 2^32. No NaN, no infinity.
+    uint32_t (*pack[3])(const float* x, size_t n, float scale_1, float scale_2, uint32_t bias,
+                        unsigned char* lanes);
+
+    // The same rounded stochastically (numerics.hpp) by draws[i].
+    uint32_t (*pack_stochastic[3])(const float* x, size_t n, float scale_1, float scale_2, uint32_t bias,
+                                   const uint16_t* draws, unsigned char* lanes);
 
     // x[i] = (lane i - zero) * scale, rounded once if the product is a normal float. The sum of the lanes.
-    uint32_t (*unpack32)(const unsigned char* lanes, size_t n, uint32_t zero, float scale, float* x);
-    uint32_t (*unpack16)(const unsigned char* lanes, size_t n, uint32_t zero, float scale, float* x);
+    uint32_t (*unpack[3])(const unsigned char* lanes, size_t n, uint32_t zero, float scale, float* x);
 
     // The same for any scale: the product is made in double, where it is exact, and rounded once.
-    uint32_t (*unpack32_wide)(const unsigned char* lanes, size_t n, uint32_t zero, double scale, float* x);
-    uint32_t (*unpack16_wide)(const unsigned char* lanes, size_t n, uint32_t zero, double scale, float* x);
+    uint32_t (*unpack_wide[3])(const unsigned char* lanes, size_t n, uint32_t zero, double scale, float* x);
 
+    // A copy with zero for NaNs and infinities.
+    void (*finite)(const float* x, size_t n, float* out);
+
+    // Random numbers of `key` and of each of n counters, counter, counter + 1...: 64 bits in words of 16, the
+    // least significant first.
+    void (*draw)(uint64_t key, uint64_t counter, size_t n, uint16_t* out);
+
+    void (*multiply)(float* x, size_t n, float factor);
     void (*divide)(float* x, size_t n, float divisor);
 };
 

@@ -2,6 +2,7 @@
 #include "numerics.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <limits>
@@ -62,6 +63,16 @@ const unsigned char* raw(std::span<const std::byte> bytes) {
     return reinterpret_cast<const unsigned char*>(bytes.data());
 }
 
+// The kernels' place for lanes of this width.
+std::size_t width_index(const LaneFormat& format) {
+    return static_cast<std::size_t>(std::bit_width(format.bits()) - std::bit_width(8U));
+}
+
+// What is worked on piece by piece, in buffers on the stack: what is rare or costs more than a copy.
+constexpr std::size_t PIECE = 256;
+constexpr std::array<float, PIECE> ZEROS{};
+constexpr std::size_t DRAWS = 4;  // the elements that one counter serves
+
 std::uint32_t load_lane(const LaneFormat& format, const unsigned char* words, std::size_t i) {
     std::uint32_t lane = 0;
     for (std::size_t byte = 0; byte < format.lane_bytes(); ++byte) {
@@ -77,26 +88,78 @@ void store_lane(const LaneFormat& format, unsigned char* words, std::size_t i, s
 }
 
 std::size_t lanes_in(const LaneFormat& format, std::span<const std::byte> words) {
-    return words.size() / format.lane_bytes();
+    return words.size() >> width_index(format);
 }
 
-// Lanes first, first + 1... to the end of `words`: summed.
-std::uint32_t sum_from(const LaneFormat& format, std::span<const std::byte> words, std::size_t first) {
+// x 2^(F-E) is made in two steps, since F-E goes from -128 to 179. Up is exact; down is exact but for values
+// that end below 2^-126, which round to zero.
+struct Scale {
+    float first = 0;
+    float second = 0;
+};
+
+Scale lane_scale(const LaneFormat& format, std::uint16_t code) {
+    if (code == 0) {
+        return {};
+    }
+    const int scale = format.fraction_bits() - (code - EXPONENT_BIAS);
+    const int first = std::clamp(scale, LEAST_NORMAL, GREATEST_NORMAL);
+    return {power_of_two(first), power_of_two(scale - first)};
+}
+
+// quantise() without the padding, for blocks that need more than the scale.
+std::uint32_t quantise_pieces(const LaneFormat& format, const Scale& scale, std::span<const float> block,
+                              bool special, unsigned char* words, Rounding rounding,
+                              std::uint64_t first_element) {
+    const Kernels& run = kernels();
+    const std::size_t width = width_index(format);
+    std::array<float, PIECE> finite;
+    std::array<std::uint16_t, PIECE + 2 * DRAWS> draws;
     std::uint32_t sum = 0;
-    for (std::size_t i = first; i < lanes_in(format, words); ++i) {
-        sum += load_lane(format, raw(words), i);
+    while (!block.empty()) {
+        const std::size_t count = std::min(block.size(), PIECE);
+        const float* x = block.data();
+        if (special) {
+            run.finite(x, count, finite.data());
+            x = finite.data();
+        }
+        if (rounding.stochastic) {
+            const std::size_t before = first_element % DRAWS;
+            run.draw(rounding.seed, first_element / DRAWS, (before + count + DRAWS - 1) / DRAWS,
+                     draws.data());
+            sum += run.pack_stochastic[width](x, count, scale.first, scale.second, format.bias(),
+                                              draws.data() + before, words);
+        } else {
+            sum += run.pack[width](x, count, scale.first, scale.second, format.bias(), words);
+        }
+        block = block.subspan(count);
+        words += count * format.lane_bytes();
+        first_element += count;
     }
     return sum;
 }
 
-// The same lanes set to `lane`; their sum.
-std::uint32_t fill_from(const LaneFormat& format, std::span<std::byte> words, std::size_t first,
-                        std::uint32_t lane) {
-    const std::size_t end = lanes_in(format, words);
-    for (std::size_t i = first; i < end; ++i) {
-        store_lane(format, raw(words), i, lane);
+// Lanes first, first + 1... to the end of `words` set to zero elements; their sum.
+std::uint32_t pad(const LaneFormat& format, std::span<std::byte> words, std::size_t first) {
+    std::uint32_t sum = 0;
+    for (std::size_t count; first < lanes_in(format, words); first += count) {
+        count = std::min(lanes_in(format, words) - first, PIECE);
+        sum += kernels().pack[width_index(format)](ZEROS.data(), count, 0, 0, format.bias(),
+                                                   raw(words) + first * format.lane_bytes());
     }
-    return static_cast<std::uint32_t>(end - first) * lane;
+    return sum;
+}
+
+// The sum of the same lanes.
+std::uint32_t sum_from(const LaneFormat& format, std::span<const std::byte> words, std::size_t first) {
+    std::array<float, PIECE> unused;
+    std::uint32_t sum = 0;
+    for (std::size_t count; first < lanes_in(format, words); first += count) {
+        count = std::min(lanes_in(format, words) - first, PIECE);
+        sum += kernels().unpack[width_index(format)](raw(words) + first * format.lane_bytes(), count, 0, 1,
+                                                     unused.data());
+    }
+    return sum;
 }
 
 }  // namespace
@@ -121,8 +184,8 @@ void use_kernels(const std::string& name) {
 
 LaneFormat::LaneFormat(unsigned bits, unsigned workers)
     : bits_(bits), workers_(workers), guard_bits_(static_cast<unsigned>(std::bit_width(workers - 1))) {
-    if (bits != 16 && bits != 32) {
-        throw std::invalid_argument("lane_bits is " + std::to_string(bits) + "; it must be 16 or 32");
+    if (bits != 8 && bits != 16 && bits != 32) {
+        throw std::invalid_argument("lane_bits is " + std::to_string(bits) + "; it must be 8, 16 or 32");
     }
     if (workers < 1 || workers > 64) {
         throw std::invalid_argument("workers is " + std::to_string(workers) + "; it must be 1 to 64");
@@ -135,7 +198,7 @@ bool valid_exponent(std::uint16_t code) {
     return code == 0 || (code >= EXPONENT_BIAS + LEAST_EXPONENT && code <= EXPONENT_BIAS + GREATEST_EXPONENT);
 }
 
-BlockExponent block_exponent(const LaneFormat& format, std::span<const float> block) {
+BlockExponent block_exponent(const LaneFormat& format, std::span<const float> block, Rounding rounding) {
     const ScanResult found = kernels().scan(block.data(), block.size());
     if (found.greatest == 0) {
         return {0, found.special};
@@ -152,50 +215,53 @@ BlockExponent block_exponent(const LaneFormat& format, std::span<const float> bl
         significand = (found.greatest & (implicit - 1)) | implicit;
         k = static_cast<int>(found.greatest >> FLOAT_FRACTION_BITS) + LEAST_NORMAL;
     }
-    // f x 2^F rounds to 2^F from 2^F - 1/2 on: half way is a tie, and 2^F is the even one.
+    // To nearest f x 2^F rounds to 2^F from 2^F - 1/2 on: half way is a tie, and 2^F is the even one.
+    // Stochastically it may do so above 2^F - 1.
     const int dropped = FLOAT_FRACTION_BITS + 1 - format.fraction_bits();
     if (dropped > 0) {
-        const std::uint32_t half = std::uint32_t{1} << (dropped - 1);
-        k += significand + half >= (std::uint32_t{1} << (FLOAT_FRACTION_BITS + 1)) ? 1 : 0;
+        const std::uint32_t one = std::uint32_t{1} << dropped;
+        const std::uint32_t up = rounding.stochastic ? one - 1 : one / 2;
+        k += significand + up >= (std::uint32_t{1} << (FLOAT_FRACTION_BITS + 1)) ? 1 : 0;
     }
     return {static_cast<std::uint16_t>(k + EXPONENT_BIAS), found.special};
 }
 
 std::uint32_t quantise(const LaneFormat& format, std::uint16_t code, std::span<const float> block,
-                       bool special, std::span<std::byte> words) {
-    // x 2^(F-E) in two steps, since F-E goes up to 179. Up is exact; down is exact but for values that end
-    // below 2^-126, which round to zero either way.
-    float scale_1 = 0;
-    float scale_2 = 0;
-    if (code != 0) {
-        const int scale = format.fraction_bits() - (code - EXPONENT_BIAS);
-        const int first = std::min(scale, GREATEST_NORMAL);
-        scale_1 = power_of_two(first);
-        scale_2 = power_of_two(scale - first);
-    }
-    const bool wide_lanes = format.bits() == 32;
-    const auto pack = special ? (wide_lanes ? kernels().pack32_special : kernels().pack16_special)
-                              : (wide_lanes ? kernels().pack32 : kernels().pack16);
-    const std::uint32_t sum = pack(block.data(), block.size(), scale_1, scale_2, format.bias(), raw(words));
-    return sum + fill_from(format, words, block.size(), format.bias());
+                       bool special, std::span<std::byte> words, Rounding rounding,
+                       std::uint64_t first_element) {
+    const Scale scale = lane_scale(format, code);
+    const std::uint32_t sum =
+        special || rounding.stochastic
+            ? quantise_pieces(format, scale, block, special, raw(words), rounding, first_element)
+            : kernels().pack[width_index(format)](block.data(), block.size(), scale.first, scale.second,
+                                                  format.bias(), raw(words));
+    return sum + pad(format, words, block.size());
 }
 
 std::uint32_t dequantise(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words,
                          bool average, std::span<float> block) {
     const int scale = code == 0 ? 0 : (code - EXPONENT_BIAS) - format.fraction_bits();
-    const bool wide_lanes = format.bits() == 32;
+    const Kernels& run = kernels();
+    const std::size_t width = width_index(format);
     std::uint32_t sum;
-    if (scale >= LEAST_NORMAL) {
+    if (scale >= LEAST_NORMAL && scale <= GREATEST_NORMAL) {
         // An integer's conversion rounds once; the product is exact or overflows just where rounding would.
-        const auto unpack = wide_lanes ? kernels().unpack32 : kernels().unpack16;
-        sum = unpack(raw(words), block.size(), format.zero_sum(), power_of_two(scale), block.data());
+        sum =
+            run.unpack[width](raw(words), block.size(), format.zero_sum(), power_of_two(scale), block.data());
     } else {
-        // The product may be subnormal: a float product would round a second time.
-        const auto unpack = wide_lanes ? kernels().unpack32_wide : kernels().unpack16_wide;
-        sum = unpack(raw(words), block.size(), format.zero_sum(), wide_power_of_two(scale), block.data());
+        // The scale may be no float, and the product may be subnormal: a float product would round a second
+        // time.
+        sum = run.unpack_wide[width](raw(words), block.size(), format.zero_sum(), wide_power_of_two(scale),
+                                     block.data());
     }
     if (average) {
-        kernels().divide(block.data(), block.size(), static_cast<float>(format.workers()));
+        // The reciprocal of a power of two is exact, and the product the quotient.
+        const auto workers = static_cast<float>(format.workers());
+        if (std::has_single_bit(format.workers())) {
+            run.multiply(block.data(), block.size(), 1 / workers);
+        } else {
+            run.divide(block.data(), block.size(), workers);
+        }
     }
     return sum + sum_from(format, words, block.size());
 }
@@ -214,24 +280,27 @@ void classify(std::span<const float> block, std::span<std::uint8_t> classes) {
 
 std::uint32_t pack_classes(const LaneFormat& format, std::span<const std::uint8_t> classes,
                            std::span<std::byte> words) {
+    const LaneFormat lanes = format.class_format();
     const unsigned minus_shift = format.guard_bits() + 1;
     std::uint32_t sum = 0;
-    for (std::size_t i = 0; i < classes.size(); ++i) {
-        const std::uint32_t plus = (classes[i] & PLUS_INFINITY) != 0 ? 1 : 0;
-        const std::uint32_t minus = (classes[i] & MINUS_INFINITY) != 0 ? 1 : 0;
+    for (std::size_t i = 0; i < lanes_in(lanes, words); ++i) {
+        const unsigned found = i < classes.size() ? classes[i] : std::uint8_t{FINITE};
+        const std::uint32_t plus = (found & PLUS_INFINITY) != 0 ? 1 : 0;
+        const std::uint32_t minus = (found & MINUS_INFINITY) != 0 ? 1 : 0;
         const std::uint32_t lane = plus | minus << minus_shift;
-        store_lane(format, raw(words), i, lane);
+        store_lane(lanes, raw(words), i, lane);
         sum += lane;
     }
-    return sum + fill_from(format, words, classes.size(), 0);
+    return sum;
 }
 
 std::uint32_t apply_classes(const LaneFormat& format, std::span<const std::byte> words,
                             std::span<float> block) {
+    const LaneFormat lanes = format.class_format();
     const unsigned minus_shift = format.guard_bits() + 1;
     const std::uint32_t counter = (std::uint32_t{1} << minus_shift) - 1;
     for (std::size_t i = 0; i < block.size(); ++i) {
-        const std::uint32_t lane = load_lane(format, raw(words), i);
+        const std::uint32_t lane = load_lane(lanes, raw(words), i);
         const bool plus = (lane & counter) != 0;
         const bool minus = ((lane >> minus_shift) & counter) != 0;
         if (plus && minus) {
@@ -241,7 +310,7 @@ std::uint32_t apply_classes(const LaneFormat& format, std::span<const std::byte>
                 plus ? std::numeric_limits<float>::infinity() : -std::numeric_limits<float>::infinity();
         }
     }
-    return sum_from(format, words, 0);
+    return sum_from(lanes, words, 0);
 }
 
 }  // namespace inagg

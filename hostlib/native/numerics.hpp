@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Blocks of float32 to lanes and back (protocol.md, 3 and 4). Every function is exact or rounds once, to
-// nearest even, whatever the machine: ranks on different processors get the same bits. That takes the default
-// floating-point environment: no flushing of subnormals to zero.
+// nearest even unless asked otherwise, whatever the machine: ranks on different processors get the same bits.
+// That takes the default floating-point environment: no flushing of subnormals to zero.
 #ifndef INAGG_NUMERICS_HPP
 #define INAGG_NUMERICS_HPP
 
@@ -14,7 +14,7 @@
 
 namespace inagg {
 
-// How a job of `workers` packs lanes of `bits` (3.1). Throws std::invalid_argument.
+// How a job of `workers` packs lanes of `bits`: 8, 16 or 32 (3.1). Throws std::invalid_argument.
 class LaneFormat {
   public:
     LaneFormat(unsigned bits, unsigned workers);
@@ -30,10 +30,26 @@ class LaneFormat {
     // L: elements in a block of `words`.
     std::size_t block_elements(std::size_t words) const;
 
+    // The lanes in which a special block's classes travel, and the number C of DATA chunks they take (3.3).
+    LaneFormat class_format() const { return {2 * (guard_bits_ + 1) <= bits_ ? bits_ : 16, workers_}; }
+    std::size_t class_chunks() const { return class_format().bits_ / bits_; }
+
   private:
     unsigned bits_;
     unsigned workers_;
     unsigned guard_bits_;
+};
+
+// How an element between two lane values is rounded (3.1): to the nearest, or stochastically, away from zero
+// with a probability equal to its fraction rounded to a multiple of 2^-16. Then element i of a tensor is
+// rounded by the 16-bit word i mod 4 of Threefry2x32 with 13 rounds, a counter-based generator, at the
+// counter floor(i / 4) under the key `seed`: by nothing else, so that a seed gives the same lanes on every
+// machine and however the tensor is cut into blocks. (Salmon, Moraes, Dror and Shaw: Parallel random numbers:
+// as easy as 1, 2, 3, SC 2011. 13 is the least number of rounds without a known statistical flaw, according
+// to their library Random123.)
+struct Rounding {
+    bool stochastic = false;
+    std::uint64_t seed = 0;
 };
 
 struct BlockExponent {
@@ -48,12 +64,14 @@ inline constexpr int GREATEST_EXPONENT = 129;
 
 bool valid_exponent(std::uint16_t code);
 
-BlockExponent block_exponent(const LaneFormat& format, std::span<const float> block);
+BlockExponent block_exponent(const LaneFormat& format, std::span<const float> block, Rounding rounding = {});
 
 // Fills all of `words` with the block's lanes under exponent `code`, padded; returns their checksum. A block
-// with a NaN or an infinity is `special`: those count as zero.
+// with a NaN or an infinity is `special`: those count as zero. `code` is at least what block_exponent gave
+// for the same rounding; `first_element` is the index of the block's first element in its tensor.
 std::uint32_t quantise(const LaneFormat& format, std::uint16_t code, std::span<const float> block,
-                       bool special, std::span<std::byte> words);
+                       bool special, std::span<std::byte> words, Rounding rounding = {},
+                       std::uint64_t first_element = 0);
 
 // The sums that `words` hold, for as many elements as `block` has; with `average` divided by N. Returns the
 // checksum of all lanes: unless it is the header's, the block is worthless.
@@ -65,11 +83,14 @@ enum ElementClass : std::uint8_t { FINITE = 0, PLUS_INFINITY = 1, MINUS_INFINITY
 
 void classify(std::span<const float> block, std::span<std::uint8_t> classes);
 
+// A special block's classes go in class_chunks() parts of equal length, each in a packet of its own;
+// `classes` and `block` below are such a part, and `format` is that of the block's own lanes.
+
 // Fills all of `words` with class lanes, FINITE where `classes` ends; returns their checksum.
 std::uint32_t pack_classes(const LaneFormat& format, std::span<const std::uint8_t> classes,
                            std::span<std::byte> words);
 
-// Puts NaN and infinities into a block of sums; returns the checksum of all lanes.
+// Puts NaN and infinities into sums; returns the checksum of all lanes.
 std::uint32_t apply_classes(const LaneFormat& format, std::span<const std::byte> words,
                             std::span<float> block);
 

@@ -48,18 +48,9 @@ class RttEstimator {
         rto_ = std::min(srtt_ + std::max(4 * rttvar_, policy_.rto_min), policy_.rto_max);
     }
 
-    // How long a chunk waits after `resends` resends without a sign of life.
-    double timeout(unsigned resends) const {
-        return std::min(std::ldexp(rto_, static_cast<int>(resends)), policy_.rto_max);
-    }
-
-    // The fewest resends whose timeout is `wait` or longer, or the maximum.
-    unsigned resends_for(double wait) const {
-        unsigned resends = 0;
-        while (timeout(resends) < std::min(wait, policy_.rto_max)) {
-            ++resends;
-        }
-        return resends;
+    // How long silence lasts before the k-th probe, counted from the last one.
+    double timeout(unsigned probes) const {
+        return std::min(std::ldexp(rto_, static_cast<int>(std::min(probes, MAX_BACKOFF))), policy_.rto_max);
     }
 
     double rto() const { return rto_; }
@@ -69,6 +60,7 @@ class RttEstimator {
 
   private:
     static constexpr unsigned WINDOW = 8;
+    static constexpr unsigned MAX_BACKOFF = 30;
 
     RetransmissionPolicy policy_;
     double rto_;

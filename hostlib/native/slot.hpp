@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A worker's slots (protocol.md, 6), and lists of them threaded through the slots themselves, so that a slot
-// moves between the send queue and the timers in constant time without allocation.
+// moves from list to list in constant time without allocation.
 #ifndef INAGG_SLOT_HPP
 #define INAGG_SLOT_HPP
 
@@ -10,14 +10,16 @@
 #include <vector>
 
 #include "collective.hpp"
+#include "wire.hpp"
 
 namespace inagg {
 
 struct Slot {
     enum class State : std::uint8_t {
-        idle,     // `chunk` is the next one, and cannot be sent yet
-        queued,   // in the send queue, for the first time or again
-        waiting,  // sent; its timer runs
+        idle,       // `chunk` is the next one, and cannot be sent yet
+        ready,      // can be sent for the first time
+        in_flight,  // sent, and its result is awaited
+        lost,       // to be sent again
     };
 
     static constexpr std::uint32_t NONE = UINT32_MAX;
@@ -25,15 +27,17 @@ struct Slot {
     std::uint32_t chunk = 0;
     std::uint32_t previous = NONE;
     std::uint32_t next = NONE;
-    std::uint32_t bytes = 0;  // of the datagram
     State state = State::idle;
-    Role role = Role::exponent;
-    bool sent = false;
     bool resent = false;
-    std::uint8_t backoff = 0;  // its timeout is RTO x 2^backoff, or the maximum
-    double sent_at = 0;        // the last time
-    std::size_t block = 0;
+    bool clocked = false;  // all ranks were at this collective when it was sent: it measures the network
+    // What its packet announces, once `announced`: a packet sent again is made again, the same to the byte.
+    bool announced = false;
+    std::uint8_t flags = 0;
+    std::uint16_t exponent = 0;
+    std::uint64_t order = 0;  // of its last sending: 1, 2, 3... over all slots
+    double sent_at = 0;       // the last time
     Collective* collective = nullptr;
+    Assignment assignment{Role::exponent, 0};  // in that collective
 };
 
 // A queue of slots. A slot is in one list at most.
@@ -44,10 +48,10 @@ class SlotList {
 
     void push_back(std::vector<Slot>& slots, std::uint32_t index) { insert_behind(slots, tail_, index); }
 
-    // Behind all that were sent no later; at the end, then, unless `index` was sent some time ago.
-    void insert_by_time(std::vector<Slot>& slots, std::uint32_t index) {
+    // In front of all newer chunks: at the end, mostly.
+    void insert_by_chunk(std::vector<Slot>& slots, std::uint32_t index) {
         std::uint32_t place = tail_;
-        while (place != Slot::NONE && slots[place].sent_at > slots[index].sent_at) {
+        while (place != Slot::NONE && chunk_age(slots[place].chunk, slots[index].chunk) > 0) {
             place = slots[place].previous;
         }
         insert_behind(slots, place, index);

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -23,9 +24,11 @@ using Clock = std::chrono::steady_clock;
 
 // How long to leave a send that found no buffer or no route.
 constexpr double MOMENT = 0.001;
+constexpr double FOR_EVER = 1e9;
 // How long to let results gather before they are taken, as a share of the RTT and at most: see gather().
 constexpr double GATHER_SHARE = 1.0 / 16;
 constexpr double GATHER_LONGEST = 250e-6;
+constexpr std::size_t GATHERED = 16;       // datagrams in the last batch that make it unnecessary
 constexpr double GATHER_SHORTEST = 50e-6;  // the kernel's timer slack; a shorter sleep is not one
 // What the kernel charges a received packet beyond its bytes: sk_buff, shared info, rounding of the data area
 // to a power of two.
@@ -34,13 +37,22 @@ constexpr std::size_t PACKET_OVERHEAD = 1280;
 double seconds_now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
 std::optional<Clock::time_point> end_of(std::optional<double> timeout) {
-    // Longer ones overflow the clock, and are as good as for ever.
-    constexpr double longest = 1e9;
-    if (!timeout || *timeout > longest) {
+    // Longer ones overflow the clock.
+    if (!timeout || *timeout > FOR_EVER) {
         return std::nullopt;
     }
     return Clock::now() +
            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*timeout));
+}
+
+// False when the time is up.
+bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+                const std::optional<Clock::time_point>& end) {
+    if (!end) {
+        changed.wait(lock);
+        return true;
+    }
+    return changed.wait_until(lock, *end) == std::cv_status::no_timeout;
 }
 
 int make_eventfd() {
@@ -51,18 +63,27 @@ int make_eventfd() {
     return fd;
 }
 
+// Makes room for the results of a whole window; where the kernel grants less, the window has to be smaller.
+EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, TransportStats& stats) {
+    config.validate();
+    const std::size_t packet = datagram_bytes(Kind::data, config.words) + PACKET_OVERHEAD;
+    stats.receive_buffer_wanted = packet * config.slots;
+    stats.receive_buffer = socket.reserve_receive_buffer(stats.receive_buffer_wanted);
+    config.window_limit =
+        static_cast<std::uint32_t>(std::clamp<std::size_t>(stats.receive_buffer / packet, 1, config.slots));
+    return config;
+}
+
 }  // namespace
 
-Transport::Transport(const EngineConfig& config, UdpSocket socket)
+Transport::Transport(const EngineConfig& config, UdpSocket socket, double spin)
     : config_(config),
+      spin_(spin),
       local_address_(socket.local_address()),
       wakeup_(make_eventfd()),
       socket_(std::move(socket)),
-      engine_(config),
-      batch_(datagram_bytes(Kind::data, config.words)) {
-    const std::size_t packet = datagram_bytes(Kind::data, config.words) + PACKET_OVERHEAD;
-    stats_.receive_buffer_wanted = packet * config.slots;
-    stats_.receive_buffer = socket_.reserve_receive_buffer(stats_.receive_buffer_wanted);
+      engine_(bounded_by_buffer(config, socket_, stats_)),
+      packets_(MAX_DATAGRAM) {
     stats_.engine = engine_.stats();
     shared_.stats = stats_;
     thread_ = std::thread(&Transport::run, this);
@@ -94,24 +115,19 @@ Ticket Transport::submit(const Request& request) {
     return ticket;
 }
 
-bool Transport::wait_until_changed(std::unique_lock<std::mutex>& lock,
-                                   const std::optional<Clock::time_point>& end) {
-    if (!end) {
-        changed_.wait(lock);
-        return true;
+// With mutex_ held.
+void Transport::check_ticket(Ticket ticket) const {
+    if (ticket == 0 || ticket > shared_.last_ticket) {
+        throw std::invalid_argument("there is no ticket " + std::to_string(ticket));
     }
-    return changed_.wait_until(lock, *end) == std::cv_status::no_timeout;
 }
 
 bool Transport::wait(Ticket ticket, std::optional<double> timeout) {
     const auto end = end_of(timeout);
     std::unique_lock lock(mutex_);
-    if (ticket == 0 || ticket > shared_.last_ticket) {
-        throw std::invalid_argument("there is no ticket " + std::to_string(ticket));
-    }
-    for (bool in_time = true;; in_time = wait_until_changed(lock, end)) {
+    check_ticket(ticket);
+    for (bool in_time = true;; in_time = wait_until(changed_, lock, end)) {
         if (!shared_.unfinished.contains(ticket)) {
-            std::erase(shared_.done, ticket);
             return true;
         }
         check_alive();
@@ -121,10 +137,21 @@ bool Transport::wait(Ticket ticket, std::optional<double> timeout) {
     }
 }
 
+void Transport::watch(Ticket ticket) {
+    const std::lock_guard lock(mutex_);
+    check_ticket(ticket);
+    if (shared_.unfinished.contains(ticket)) {
+        shared_.watched.insert(ticket);
+    } else {
+        shared_.done.push_back(ticket);
+        told_.notify_all();
+    }
+}
+
 std::optional<Ticket> Transport::next_done(std::optional<double> timeout) {
     const auto end = end_of(timeout);
     std::unique_lock lock(mutex_);
-    for (bool in_time = true;; in_time = wait_until_changed(lock, end)) {
+    for (bool in_time = true;; in_time = wait_until(told_, lock, end)) {
         if (!shared_.done.empty()) {
             const Ticket ticket = shared_.done.front();
             shared_.done.pop_front();
@@ -231,9 +258,9 @@ bool Transport::take_orders(double now) {
 Transport::Blocked Transport::send(double now) {
     std::array<std::span<const std::byte>, BATCH> datagrams;
     while (engine_.anything_to_send()) {
-        const std::size_t count = engine_.to_send(datagrams);
+        const std::size_t count = engine_.to_send(packets_, datagrams);
         ++stats_.send_calls;
-        const BatchResult result = send_batch(socket_, std::span(datagrams).first(count));
+        const BatchResult result = sending_.send(socket_, std::span(datagrams).first(count));
         if (result.error != 0) {
             return judge_send_error(result.error);
         }
@@ -283,14 +310,11 @@ void Transport::wait_for_events(Blocked blocked) {
     if (blocked == Blocked::for_a_moment) {
         end = std::min(end.value_or(now + MOMENT), now + MOMENT);
     }
-    const double seconds = std::max(0.0, end.value_or(now) - now);
-    const timespec timeout{.tv_sec = static_cast<time_t>(seconds),
-                           .tv_nsec = static_cast<long>((seconds - std::floor(seconds)) * 1e9)};
     const short events = blocked == Blocked::until_writable ? POLLIN | POLLOUT : POLLIN;
     std::array<pollfd, 2> waited{pollfd{wakeup_.fd(), POLLIN, 0}, pollfd{socket_.fd(), events, 0}};
     // Of a broken group only orders matter.
-    const nfds_t count = engine_.failure() ? 1 : 2;
-    if (ppoll(waited.data(), count, end ? &timeout : nullptr, nullptr) <= 0) {
+    const std::size_t count = engine_.failure() ? 1 : 2;
+    if (poll(std::span(waited).first(count), end ? std::max(0.0, *end - now) : FOR_EVER) <= 0) {
         return;
     }
     if (waited[0].revents != 0) {
@@ -305,13 +329,31 @@ void Transport::wait_for_events(Blocked blocked) {
     }
 }
 
+// ppoll, after a spell of polling if the policy says so.
+int Transport::poll(std::span<pollfd> waited, double seconds) const {
+    const timespec none{};
+    for (const double end = seconds_now() + std::min(spin_, seconds); seconds_now() < end;) {
+        if (const int ready = ppoll(waited.data(), waited.size(), &none, nullptr); ready != 0) {
+            return ready;
+        }
+        sched_yield();
+    }
+    const double left = std::max(0.0, seconds - spin_);
+    const timespec timeout{.tv_sec = static_cast<time_t>(left),
+                           .tv_nsec = static_cast<long>((left - std::floor(left)) * 1e9)};
+    return ppoll(waited.data(), waited.size(), left < FOR_EVER / 2 ? &timeout : nullptr, nullptr);
+}
+
 // On a slow link results come one by one, and waking up for each costs more than the work: with a window in
 // flight that takes an RTT to drain, a small share of it spent asleep makes batches and delays nothing. What
 // network cards do to interrupts.
 void Transport::gather() const {
+    if (received_ >= GATHERED) {
+        return;
+    }
     const EngineStats stats = engine_.stats();
     const double pause = std::min(stats.srtt * GATHER_SHARE, GATHER_LONGEST);
-    if (2 * stats.in_flight >= config_.slots && pause >= GATHER_SHORTEST) {
+    if (2 * stats.in_flight >= stats.window && pause >= GATHER_SHORTEST) {
         std::this_thread::sleep_for(std::chrono::duration<double>(pause));
     }
 }
@@ -319,11 +361,13 @@ void Transport::gather() const {
 // One batch; true when there may be more.
 bool Transport::receive() {
     ++stats_.receive_calls;
-    const BatchResult result = batch_.receive(socket_);
+    const BatchResult result = receiving_.receive(socket_);
     const double now = seconds_now();
-    for (std::size_t i = 0; i < result.count; ++i) {
-        engine_.receive(batch_.datagram(i), now);
-    }
+    received_ = 0;
+    receiving_.for_each(result.count, [&](std::span<const std::byte> datagram) {
+        engine_.receive(datagram, now);
+        ++received_;
+    });
     switch (result.error) {
         case 0:
         case EAGAIN:
@@ -340,25 +384,33 @@ bool Transport::receive() {
             engine_.fail(FailureCode::failed,
                          std::string("cannot receive from the aggregator: ") + std::strerror(result.error));
     }
-    return result.count == BATCH;
+    return result.count == ReceiveBatch::MESSAGES;
 }
 
 void Transport::publish() {
     const std::lock_guard lock(mutex_);
     bool changed = false;
+    bool told = false;
     while (const std::optional<Ticket> ticket = engine_.next_completion()) {
         shared_.unfinished.erase(*ticket);
-        shared_.done.push_back(*ticket);
         changed = true;
+        if (shared_.watched.erase(*ticket) > 0) {
+            shared_.done.push_back(*ticket);
+            told = true;
+        }
     }
     if (engine_.failure() && !shared_.failure) {
         shared_.failure = engine_.failure();
-        changed = true;
+        changed = told = true;
     }
     stats_.engine = engine_.stats();
+    stats_.segmentation = sending_.segmentation();
     shared_.stats = stats_;
     if (changed) {
         changed_.notify_all();
+    }
+    if (told) {
+        told_.notify_all();
     }
 }
 

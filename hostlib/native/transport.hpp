@@ -8,16 +8,17 @@
 #ifndef INAGG_TRANSPORT_HPP
 #define INAGG_TRANSPORT_HPP
 
+#include <poll.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -34,6 +35,7 @@ struct TransportStats {
     std::uint64_t receive_calls = 0;
     std::uint64_t send_refusals = 0;   // EAGAIN, ENOBUFS: tried again
     std::uint64_t network_errors = 0;  // ICMP errors and unreachable routes
+    bool segmentation = true;          // several datagrams a message (UDP_SEGMENT)
     std::uint64_t receive_buffer = 0;
     std::uint64_t receive_buffer_wanted = 0;
 };
@@ -50,8 +52,9 @@ class GroupFailed : public std::runtime_error {
 
 class Transport {
   public:
-    // The socket is connected. Throws std::invalid_argument, std::system_error.
-    Transport(const EngineConfig& config, UdpSocket socket);
+    // The socket is connected. `spin`: seconds to poll the socket before sleeping when there is nothing to
+    // do; worth it where every worker has a core of its own. Throws std::invalid_argument, std::system_error.
+    Transport(const EngineConfig& config, UdpSocket socket, double spin = 0);
     ~Transport();
     Transport(const Transport&) = delete;
     Transport& operator=(const Transport&) = delete;
@@ -62,8 +65,9 @@ class Transport {
     Ticket submit(const Request& request);
     // False after the timeout (seconds; none waits for ever). Throws std::invalid_argument, GroupFailed.
     bool wait(Ticket ticket, std::optional<double> timeout);
-    // The next ticket that is done, but those that wait() returned. Throws GroupFailed when there is none
-    // left.
+    // Has next_done() tell of this ticket. Throws std::invalid_argument.
+    void watch(Ticket ticket);
+    // The next watched ticket that is done. Throws GroupFailed when there is none left.
     std::optional<Ticket> next_done(std::optional<double> timeout);
 
     // Breaks the group; on return the thread touches no data any more.
@@ -80,7 +84,8 @@ class Transport {
 
         Ticket last_ticket = 0;
         std::set<Ticket> unfinished;
-        std::deque<Ticket> done;  // not yet reported
+        std::set<Ticket> watched;  // of these
+        std::deque<Ticket> done;   // watched, and not yet told
         std::optional<Failure> failure;
         TransportStats stats;
     };
@@ -92,28 +97,33 @@ class Transport {
     Blocked send(double now);
     Blocked judge_send_error(int error);
     void wait_for_events(Blocked blocked);
+    int poll(std::span<pollfd> waited, double seconds) const;
     void gather() const;
     bool receive();
     void publish();
     void wake();
     void check_alive() const;
-    bool wait_until_changed(std::unique_lock<std::mutex>& lock,
-                            const std::optional<std::chrono::steady_clock::time_point>& end);
+    void check_ticket(Ticket ticket) const;
 
     const EngineConfig config_;
+    const double spin_;
     const UdpAddress local_address_;
     const Descriptor wakeup_;  // an eventfd
     const pid_t process_ = ::getpid();
 
     // Of the thread alone.
+    TransportStats stats_;
     UdpSocket socket_;
     Engine engine_;
-    ReceiveBatch batch_;
-    TransportStats stats_;
+    std::vector<std::byte> packets_;  // room for one batch
+    SendBatch sending_;
+    ReceiveBatch receiving_;
+    std::size_t received_ = 0;  // datagrams in the last batch
 
     // Lock order: closing_mutex_ before mutex_.
     mutable std::mutex mutex_;         // guards shared_; held for moments only, by any thread
-    std::condition_variable changed_;  // shared_.done or shared_.failure has grown
+    std::condition_variable changed_;  // shared_.unfinished has shrunk, or there is a failure
+    std::condition_variable told_;     // shared_.done has grown, or there is a failure
     Shared shared_;
     std::mutex closing_mutex_;  // guards the joining of thread_; held by close() while it waits
     std::thread thread_;

@@ -4,11 +4,13 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstring>
 #include <stdexcept>
 #include <system_error>
 
@@ -83,6 +85,9 @@ void UdpSocket::connect(const UdpAddress& peer) {
     // Also makes the kernel say so when its queue drops a datagram (ENOBUFS); without it that looks like
     // success.
     set_option(fd(), IPPROTO_IP, IP_RECVERR, 1, "cannot ask for network errors");
+    // Kernels before 5.0 hand over every datagram by itself.
+    const int one = 1;
+    [[maybe_unused]] const int unsupported = setsockopt(fd(), SOL_UDP, UDP_GRO, &one, sizeof one);
     if (::connect(fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
         throw_errno("cannot connect a UDP socket to the aggregator at " + text(peer));
     }
@@ -136,45 +141,83 @@ std::size_t UdpSocket::take_errors() {
     return count;
 }
 
-BatchResult send_batch(const UdpSocket& socket, std::span<const std::span<const std::byte>> datagrams) {
-    std::array<iovec, BATCH> buffers;
-    std::array<mmsghdr, BATCH> messages;
-    const std::size_t count = std::min(datagrams.size(), BATCH);
-    for (std::size_t i = 0; i < count; ++i) {
+BatchResult SendBatch::send(const UdpSocket& socket, std::span<const std::span<const std::byte>> datagrams) {
+    std::size_t messages = 0;
+    std::size_t taken = 0;
+    const std::size_t offered = std::min(datagrams.size(), BATCH);
+    while (taken < offered) {
+        const std::size_t segment = datagrams[taken].size();
+        const std::size_t room = segmentation_ ? std::min(MAX_SEGMENTS, MAX_DATAGRAM / segment) : 1;
+        std::size_t end = taken + 1;
+        while (end < offered && end - taken < room && datagrams[end].size() == segment) {
+            ++end;
+        }
+        counts_[messages] = end - taken;
         // sendmmsg only reads; iovec has no const form.
-        buffers[i] = {const_cast<std::byte*>(datagrams[i].data()), datagrams[i].size()};
-        messages[i] = mmsghdr{};
-        messages[i].msg_hdr.msg_iov = &buffers[i];
-        messages[i].msg_hdr.msg_iovlen = 1;
+        buffers_[messages] = {const_cast<std::byte*>(datagrams[taken].data()), segment * (end - taken)};
+        msghdr& message = messages_[messages].msg_hdr;
+        message = msghdr{};
+        message.msg_iov = &buffers_[messages];
+        message.msg_iovlen = 1;
+        if (end - taken > 1) {
+            message.msg_control = controls_[messages].bytes.data();
+            message.msg_controllen = sizeof controls_[messages].bytes;
+            cmsghdr* control = CMSG_FIRSTHDR(&message);
+            control->cmsg_level = SOL_UDP;
+            control->cmsg_type = UDP_SEGMENT;
+            control->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
+            const auto bytes = static_cast<std::uint16_t>(segment);
+            std::memcpy(CMSG_DATA(control), &bytes, sizeof bytes);
+        }
+        taken = end;
+        ++messages;
     }
-    const int sent = sendmmsg(socket.fd(), messages.data(), static_cast<unsigned>(count), MSG_DONTWAIT);
-    return sent < 0 ? BatchResult{0, errno} : BatchResult{static_cast<std::size_t>(sent), 0};
+    const int sent = sendmmsg(socket.fd(), messages_.data(), static_cast<unsigned>(messages), MSG_DONTWAIT);
+    if (sent < 0 && (errno == EIO || errno == EINVAL) && messages_[0].msg_hdr.msg_control != nullptr) {
+        // EIO: the interface leaves checksums to us, and the kernel then does not segment.
+        segmentation_ = false;
+        return send(socket, datagrams);
+    }
+    if (sent < 0) {
+        return {0, errno};
+    }
+    std::size_t count = 0;
+    for (int i = 0; i < sent; ++i) {
+        count += counts_[static_cast<std::size_t>(i)];
+    }
+    return {count, 0};
 }
 
-namespace {
-
-constexpr std::size_t CACHE_LINE = 64;
-
-std::size_t round_up(std::size_t bytes) { return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE; }
-
-}  // namespace
-
-ReceiveBatch::ReceiveBatch(std::size_t bytes) : stride_(round_up(bytes + 1)), memory_(stride_ * BATCH) {
-    for (std::size_t i = 0; i < BATCH; ++i) {
-        buffers_[i] = {memory_.data() + i * stride_, bytes + 1};
+// for_overwrite: what no message ever fills is never made resident.
+ReceiveBatch::ReceiveBatch()
+    : memory_(std::make_unique_for_overwrite<std::byte[]>(MESSAGES * MESSAGE_BYTES)) {
+    for (std::size_t i = 0; i < MESSAGES; ++i) {
+        buffers_[i] = {memory_.get() + i * MESSAGE_BYTES, MESSAGE_BYTES};
         messages_[i] = mmsghdr{};
         messages_[i].msg_hdr.msg_iov = &buffers_[i];
         messages_[i].msg_hdr.msg_iovlen = 1;
+        messages_[i].msg_hdr.msg_control = controls_[i].bytes.data();
     }
 }
 
 BatchResult ReceiveBatch::receive(const UdpSocket& socket) {
-    const int received = recvmmsg(socket.fd(), messages_.data(), BATCH, MSG_DONTWAIT, nullptr);
+    for (mmsghdr& message : messages_) {
+        message.msg_hdr.msg_controllen = sizeof(Control);
+    }
+    const int received = recvmmsg(socket.fd(), messages_.data(), MESSAGES, MSG_DONTWAIT, nullptr);
     return received < 0 ? BatchResult{0, errno} : BatchResult{static_cast<std::size_t>(received), 0};
 }
 
-std::span<const std::byte> ReceiveBatch::datagram(std::size_t i) const {
-    return {memory_.data() + i * stride_, messages_[i].msg_len};
+std::size_t ReceiveBatch::segment_bytes(std::size_t message) const {
+    const msghdr& header = messages_[message].msg_hdr;
+    int bytes = 0;
+    for (const cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
+         control = CMSG_NXTHDR(const_cast<msghdr*>(&header), const_cast<cmsghdr*>(control))) {
+        if (control->cmsg_level == SOL_UDP && control->cmsg_type == UDP_GRO) {
+            std::memcpy(&bytes, CMSG_DATA(control), sizeof bytes);
+        }
+    }
+    return bytes > 0 ? static_cast<std::size_t>(bytes) : MESSAGE_BYTES;
 }
 
 }  // namespace inagg

@@ -7,13 +7,13 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 namespace inagg {
 
@@ -42,8 +42,8 @@ class UdpSocket {
     // A second descriptor of a bound socket; the caller keeps `fd`.
     static UdpSocket duplicate_of(int fd);
 
-    // Only datagrams from `peer` are received from now on. Never fragments; errors from the network are
-    // reported.
+    // Only datagrams from `peer` are received from now on, several at once where the kernel can (UDP_GRO).
+    // Never fragments; errors from the network are reported.
     void connect(const UdpAddress& peer);
     // Asks for a receive buffer of at least so many bytes; returns what the kernel grants.
     std::size_t reserve_receive_buffer(std::size_t bytes);
@@ -62,27 +62,73 @@ class UdpSocket {
     Descriptor descriptor_;
 };
 
-inline constexpr std::size_t BATCH = 64;
+// As many datagrams of four words as the kernel takes in one message.
+inline constexpr std::size_t BATCH = 62;
+// UDP payload that one call to the kernel can carry, and segments that it is cut into (UDP_MAX_SEGMENTS of
+// kernels before 6.9).
+inline constexpr std::size_t MAX_DATAGRAM = 65507;
+inline constexpr std::size_t MAX_SEGMENTS = 64;
 
 struct BatchResult {
     std::size_t count;
     int error;  // errno, or 0; only when count is 0
 };
 
-BatchResult send_batch(const UdpSocket& socket, std::span<const std::span<const std::byte>> datagrams);
-
-// Room for one batch of received datagrams of at most `bytes`; a longer one shows as bytes + 1.
-class ReceiveBatch {
+// Datagrams on their way into the kernel, at most BATCH at a time. Neighbours of one size go as one message,
+// which the kernel, or the network card, cuts (UDP_SEGMENT) as late as it can: often that is never.
+class SendBatch {
   public:
-    explicit ReceiveBatch(std::size_t bytes);
-    BatchResult receive(const UdpSocket& socket);
-    std::span<const std::byte> datagram(std::size_t i) const;
+    // The datagrams lie one behind the other in memory.
+    BatchResult send(const UdpSocket& socket, std::span<const std::span<const std::byte>> datagrams);
+    bool segmentation() const { return segmentation_; }
 
   private:
-    std::size_t stride_;
-    std::vector<std::byte> memory_;
+    struct alignas(cmsghdr) Control {
+        std::array<std::byte, CMSG_SPACE(sizeof(std::uint16_t))> bytes;
+    };
+
+    bool segmentation_ = true;               // until the kernel or the interface turns out not to know it
+    std::array<std::size_t, BATCH> counts_;  // datagrams of each message
     std::array<iovec, BATCH> buffers_;
+    std::array<Control, BATCH> controls_;
     std::array<mmsghdr, BATCH> messages_;
+};
+
+// Room for one batch of received messages, each a datagram or several of one size (the last may be shorter)
+// that the kernel has not cut or has put together (UDP_GRO).
+class ReceiveBatch {
+  public:
+    ReceiveBatch();
+    // Messages received.
+    BatchResult receive(const UdpSocket& socket);
+    // Calls take(datagram) for each datagram of the first `messages` messages.
+    template <typename Take>
+    void for_each(std::size_t messages, Take take) const {
+        for (std::size_t i = 0; i < messages; ++i) {
+            std::span<const std::byte> rest{static_cast<const std::byte*>(buffers_[i].iov_base),
+                                            messages_[i].msg_len};
+            const std::size_t segment = segment_bytes(i);
+            do {
+                take(rest.first(std::min(segment, rest.size())));
+                rest = rest.subspan(std::min(segment, rest.size()));
+            } while (!rest.empty());
+        }
+    }
+
+    static constexpr std::size_t MESSAGES = 4;
+
+  private:
+    static constexpr std::size_t MESSAGE_BYTES = 65536;
+    struct alignas(cmsghdr) Control {
+        std::array<std::byte, CMSG_SPACE(sizeof(int))> bytes;
+    };
+
+    std::size_t segment_bytes(std::size_t message) const;
+
+    std::unique_ptr<std::byte[]> memory_;
+    std::array<iovec, MESSAGES> buffers_;
+    std::array<Control, MESSAGES> controls_;
+    std::array<mmsghdr, MESSAGES> messages_;
 };
 
 }  // namespace inagg

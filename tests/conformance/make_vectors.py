@@ -14,7 +14,7 @@ from typing import Any
 
 import reference
 from reference import DATA, EXPONENT, Header, Lanes
-from reference_switch import Aggregator, Dialogue, Job
+from reference_switch import Aggregator, AllReduce, Dialogue, Job
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 JOB = 3
@@ -30,7 +30,7 @@ def floats(values: Sequence[float]) -> list[str]:
 
 
 def blocks() -> dict[str, Any]:
-    """Single blocks: exponent, lanes, checksum, class lanes; and what a sum of the lanes gives back."""
+    """Single blocks: exponent, lanes, checksum, lanes of all class chunks; and what a sum of the lanes gives back."""
     tiny = 2.0**-149
     cases: list[tuple[str, int, int, list[float]]] = [
         ("zeros", 32, 2, [0.0, -0.0]),
@@ -39,6 +39,12 @@ def blocks() -> dict[str, Any]:
         ("one worker: no guard bits", 32, 1, [1.0, -1.0, 2.0**-30]),
         ("64 workers: six guard bits", 16, 64, [1.0, -1.0, 2.0**-8]),
         ("three workers need as many guard bits as four", 32, 3, [3.0, -2.0]),
+        ("8 bits, one worker", 8, 1, [1.0, -1.0, 0.5, 2.0**-7, -(2.0**-8)]),
+        ("8 bits, eight workers: the last whose classes fit one chunk", 8, 8, [1.0, -0.25, math.nan]),
+        ("8 bits, nine workers: two class chunks", 8, 9, [1.0, -0.75, math.inf, -math.inf, math.nan]),
+        ("8 bits, 64 workers: one fraction bit", 8, 64, [1.5, -1.0, 0.5, 0.25]),
+        ("8 bits, 64 workers: just below the tie keeps the exponent", 8, 64, [1.5 - 2.0**-23, -1.0, 0.75]),
+        ("the greatest floats, 8 bits", 8, 2, [2.0**128 - 2.0**104, -(2.0**128 - 2.0**104)]),
         ("ties go to even", 16, 1, [0.5 + k * 2.0**-16 for k in range(-4, 5)]),
         ("rounding up to 2^F raises the exponent", 16, 4, [1 - 2.0**-14, 0.25]),
         ("just below does not", 16, 4, [1 - 2.0**-13, 0.25]),
@@ -70,10 +76,10 @@ def blocks() -> dict[str, Any]:
                 "special": reference.is_special(block),
                 "words": lanes.pack(quantised).hex(),
                 "checksum": reference.checksum(quantised),
-                "class_words": lanes.pack(classes).hex(),
+                "class_words": lanes.class_format.pack(classes).hex(),
                 "class_checksum": reference.checksum(classes),
                 "summed_words": lanes.pack(sums).hex(),
-                "summed_class_words": lanes.pack(class_sums).hex(),
+                "summed_class_words": lanes.class_format.pack(class_sums).hex(),
                 "sum": floats(reference.apply_classes(result, class_sums, lanes)),
                 "average": floats(
                     reference.apply_classes(
@@ -86,20 +92,30 @@ def blocks() -> dict[str, Any]:
 
 
 def exchange(
-    *, workers: int, slots: int, words: int, first_chunk: int, collectives: list[dict[str, Any]]
+    *,
+    workers: int,
+    slots: int,
+    words: int,
+    first_chunk: int,
+    collectives: list[AllReduce],
+    queued: bool = False,
 ) -> dict[str, Any]:
-    """Whole collectives of a job, every packet in step: chunk after chunk, rank after rank."""
+    """Whole collectives of a job, every packet in step: chunk after chunk, rank after rank. `queued`: all are
+    submitted before the first packet, so that they announce one another's blocks."""
     dialogue = Dialogue(Aggregator(words, {JOB: Job(workers, slots, EPOCH)}), JOB, first_chunk)
-    out = []
-    for collective in collectives:
-        inputs, lane_bits, average = collective["inputs"], collective["lane_bits"], collective["average"]
-        steps = dialogue.all_reduce(inputs, lane_bits=lane_bits, average=average)
-        expected = reference.all_reduce(inputs, lane_bits=lane_bits, words=words, average=average)
-        out.append(
+    return {
+        "job": JOB,
+        "epoch": EPOCH,
+        "workers": workers,
+        "slots": slots,
+        "words": words,
+        "first_chunk": first_chunk,
+        "queued": queued,
+        "collectives": [
             {
-                "lane_bits": lane_bits,
-                "average": average,
-                "inputs": [floats(own) for own in inputs],
+                "lane_bits": collective.lane_bits,
+                "average": collective.average,
+                "inputs": [floats(own) for own in collective.inputs],
                 "steps": [
                     {
                         "rank": step.rank,
@@ -110,17 +126,19 @@ def exchange(
                     }
                     for step in steps
                 ],
-                "output": floats(expected),
+                "output": floats(
+                    reference.all_reduce(
+                        collective.inputs,
+                        lane_bits=collective.lane_bits,
+                        words=words,
+                        average=collective.average,
+                    )
+                ),
             }
-        )
-    return {
-        "job": JOB,
-        "epoch": EPOCH,
-        "workers": workers,
-        "slots": slots,
-        "words": words,
-        "first_chunk": first_chunk,
-        "collectives": out,
+            for collective, steps in zip(
+                collectives, dialogue.all_reduces(collectives, queued=queued), strict=True
+            )
+        ],
     }
 
 
@@ -133,8 +151,8 @@ def exchange_pair() -> dict[str, Any]:
         words=4,
         first_chunk=0,
         collectives=[
-            {"inputs": [ramp, [1.0] * 300], "lane_bits": 32, "average": False},
-            {"inputs": [[1.0, 2.0, 3.0], [0.25, -2.0, 1e-3]], "lane_bits": 32, "average": True},
+            AllReduce([ramp, [1.0] * 300], 32),
+            AllReduce([[1.0, 2.0, 3.0], [0.25, -2.0, 1e-3]], 32, average=True),
         ],
     )
 
@@ -147,12 +165,26 @@ def exchange_specials() -> dict[str, Any]:
         words=1,
         first_chunk=2**32 - 2,
         collectives=[
-            {
-                "inputs": [[1.0, math.nan, 0.5], [2.0, 1.0, math.inf], [3.0, 1.0, math.inf]],
-                "lane_bits": 16,
-                "average": False,
-            },
-            {"inputs": [[1.0], [1.0], [2.0]], "lane_bits": 16, "average": True},
+            AllReduce([[1.0, math.nan, 0.5], [2.0, 1.0, math.inf], [3.0, 1.0, math.inf]], 16),
+            AllReduce([[1.0], [1.0], [2.0]], 16, average=True),
+        ],
+    )
+
+
+def exchange_queued() -> dict[str, Any]:
+    """Two workers, two slots: collectives of 3, 1 and 2 blocks that announce one another's, one with a NaN; then one
+    with 8-bit lanes."""
+    return exchange(
+        workers=2,
+        slots=2,
+        words=1,
+        first_chunk=6,
+        queued=True,
+        collectives=[
+            AllReduce([[0.5] * 150, [k / 16 for k in range(150)]], 32),
+            AllReduce([[1.0, -3.0], [1e-6, 0.0]], 16, average=True),
+            AllReduce([[7.0] * 100, [1.0] * 99 + [math.nan]], 32),
+            AllReduce([[0.75, -1.0, 0.0], [math.inf, 0.5, 0.0]], 8),
         ],
     )
 
@@ -222,6 +254,7 @@ def slots() -> dict[str, Any]:
 FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "blocks.json": blocks,
     "exchange_pair.json": exchange_pair,
+    "exchange_queued.json": exchange_queued,
     "exchange_specials.json": exchange_specials,
     "slots.json": slots,
 }

@@ -21,6 +21,7 @@ EXPONENT = 0x01
 DATA = 0x02
 RESULT = 0x80
 SPECIAL = 0x01
+NOT_READY = 0x02
 EXPONENT_BIAS = 16384
 WORD_BYTES = 256
 HEADER = struct.Struct(">BBHBBHIII")
@@ -73,6 +74,14 @@ class Lanes:
     def bias(self) -> int:  # B
         return 1 << self.fraction_bits
 
+    @property
+    def class_format(self) -> "Lanes":  # of the class lanes of section 3.3
+        return self if 2 * (self.guard_bits + 1) <= self.bits else Lanes(16, self.workers)
+
+    @property
+    def class_chunks(self) -> int:  # C
+        return self.class_format.bits // self.bits
+
     def block_elements(self, words: int) -> int:  # L
         return words * 8 * WORD_BYTES // self.bits
 
@@ -91,7 +100,7 @@ def checksum(lanes: Sequence[int]) -> int:
 
 def fingerprint(elements: int, lane_bits: int, average: bool) -> int:
     """Section 3.2."""
-    return (4 * elements + 2 * (lane_bits == 16) + average) % 2**32
+    return (8 * elements + 2 * {32: 0, 16: 1, 8: 2}[lane_bits] + average) % 2**32
 
 
 def finite(block: Sequence[float]) -> list[float]:
@@ -143,7 +152,7 @@ def dequantise(sums: Sequence[int], code: int, lanes: Lanes, average: bool = Fal
 
 
 def class_lanes(block: Sequence[float], lanes: Lanes, words: int) -> list[int]:
-    """Section 3.3."""
+    """Section 3.3: of the whole block, to be packed by lanes.class_format; its words are the class chunks in order."""
     minus: int = 2 ** (lanes.guard_bits + 1)
 
     def lane(x: float) -> int:

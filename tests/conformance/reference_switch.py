@@ -10,6 +10,7 @@ from reference import (
     DATA,
     EXPONENT,
     HEADER,
+    NOT_READY,
     RESULT,
     SPECIAL,
     VERSION,
@@ -157,6 +158,30 @@ class Exchange(NamedTuple):
 
 
 @dataclass
+class AllReduce:
+    """One collective: what each rank puts in, and how it travels."""
+
+    inputs: Sequence[Sequence[float]]
+    lane_bits: int
+    average: bool = False
+
+    def __post_init__(self) -> None:
+        self.exponents: dict[int, Header] = {}  # of the sum: the result that told it, by block
+
+    def divide(self, workers: int, slots: int, words: int) -> None:
+        """Into blocks: K, P and the blocks of each rank."""
+        self.lanes = Lanes(self.lane_bits, workers)
+        size = self.lanes.block_elements(words)
+        self.blocks = [[x[first : first + size] for first in range(0, len(x), size)] for x in self.inputs]
+        self.count = len(self.blocks[0])  # K
+        self.lead = min(slots, self.count)  # P
+
+    @property
+    def fingerprint(self) -> int:
+        return fingerprint(len(self.inputs[0]), self.lane_bits, self.average)
+
+
+@dataclass
 class Dialogue:
     """All ranks of a job, in step: chunk after chunk, rank after rank, nothing lost."""
 
@@ -164,46 +189,78 @@ class Dialogue:
     job: int
     chunk: int = 0  # the next
 
-    def all_reduce(
-        self, inputs: Sequence[Sequence[float]], *, lane_bits: int, average: bool = False
+    def all_reduces(self, collectives: Sequence[AllReduce], *, queued: bool) -> list[list[Exchange]]:
+        """Each collective's packets. `queued`: every rank has them all from the start, else one after the other."""
+        job, words = self.aggregator.jobs[self.job], self.aggregator.words
+        for collective in collectives:
+            collective.divide(job.workers, job.slots, words)
+        out = []
+        announced = 0  # A
+        for index, collective in enumerate(collectives):
+            following = collectives[index + 1] if queued and index + 1 < len(collectives) else None
+            out.append(self._all_reduce(collective, following, announced))
+            announced = min(collective.lead, following.lead) if following else 0
+        return out
+
+    def _all_reduce(
+        self, collective: AllReduce, following: AllReduce | None, announced: int
     ) -> list[Exchange]:
-        job = self.aggregator.jobs[self.job]
-        words = self.aggregator.words
-        lanes = Lanes(lane_bits, job.workers)
-        size = lanes.block_elements(words)
-        blocks = [[x[first : first + size] for first in range(0, len(x), size)] for x in inputs]
-        count = len(blocks[0])  # K
-        lead = min(job.slots, count)  # P
-        learnt: list[Header] = []  # results, by position
+        words, lanes = self.aggregator.words, collective.lanes
         out: list[Exchange] = []
-
-        def everybody(kind: int, position: int, packed: Sequence[Sequence[int]] | None) -> None:
-            for rank, own in enumerate(blocks):
-                announced = position < count
-                header = Header(
-                    version=VERSION,
-                    kind=kind,
-                    job=self.job,
-                    rank=rank,
-                    flags=int(announced and is_special(own[position])),
-                    exponent=block_exponent(own[position], lanes) if announced else 0,
-                    epoch=job.epoch,
-                    chunk=self.chunk,
-                    checksum=fingerprint(len(inputs[0]), lane_bits, average)
-                    if packed is None
-                    else checksum(packed[rank]),
+        for block in range(announced, collective.lead):
+            out += self._everybody(collective, (collective, block))
+        for block in range(collective.count):
+            code = collective.exponents[block].exponent
+            packed = [quantise(own[block], code, lanes, words) for own in collective.blocks]
+            ahead = block + collective.lead
+            if ahead < collective.count:
+                out += self._everybody(
+                    collective, (collective, ahead), [lanes.pack(x) for x in packed], packed
                 )
-                datagram = header.encode() + (b"" if packed is None else lanes.pack(packed[rank]))
-                out.append(Exchange(rank, datagram, self.aggregator.process(rank, datagram)))
-            learnt.append(decode(out[-1].results[0][1]))
-            self.chunk = (self.chunk + 1) % 2**32
+            elif following is None:
+                out += self._everybody(collective, None, [lanes.pack(x) for x in packed], packed, NOT_READY)
+            else:
+                first = ahead - collective.count
+                announce = (following, first) if first < following.lead else None
+                out += self._everybody(collective, announce, [lanes.pack(x) for x in packed], packed)
+        for block in range(collective.count):
+            if collective.exponents[block].flags & SPECIAL:
+                classes = [class_lanes(own[block], lanes, words) for own in collective.blocks]
+                size = len(classes[0]) // lanes.class_chunks
+                for part in range(lanes.class_chunks):
+                    parts = [x[part * size : (part + 1) * size] for x in classes]
+                    out += self._everybody(
+                        collective, None, [lanes.class_format.pack(x) for x in parts], parts
+                    )
+        return out
 
-        for position in range(lead):
-            everybody(EXPONENT, position, None)
-        for block in range(count):
-            code = learnt[block].exponent
-            everybody(DATA, lead + block, [quantise(own[block], code, lanes, words) for own in blocks])
-        for block in range(count):
-            if learnt[block].flags & SPECIAL:
-                everybody(DATA, len(learnt), [class_lanes(own[block], lanes, words) for own in blocks])
+    def _everybody(
+        self,
+        collective: AllReduce,
+        announce: tuple[AllReduce, int] | None,
+        payloads: Sequence[bytes] | None = None,
+        packed: Sequence[Sequence[int]] | None = None,
+        flags: int = 0,
+    ) -> list[Exchange]:
+        """One chunk of every rank: EXPONENT without payloads, else DATA."""
+        out = []
+        job = self.aggregator.jobs[self.job]
+        for rank in range(job.workers):
+            own = announce[0].blocks[rank][announce[1]] if announce else []
+            header = Header(
+                version=VERSION,
+                kind=EXPONENT if payloads is None else DATA,
+                job=self.job,
+                rank=rank,
+                flags=flags | (SPECIAL if is_special(own) else 0),
+                exponent=block_exponent(own, announce[0].lanes) if announce else 0,
+                epoch=job.epoch,
+                chunk=self.chunk,
+                checksum=(collective.fingerprint + (checksum(packed[rank]) if packed else 0)) % 2**32,
+            )
+            datagram = header.encode() + (payloads[rank] if payloads else b"")
+            out.append(Exchange(rank, datagram, self.aggregator.process(rank, datagram)))
+        if announce:
+            announce[0].exponents[announce[1]] = decode(out[-1].results[0][1])
+        self.chunk = (self.chunk + 1) % 2**32
         return out

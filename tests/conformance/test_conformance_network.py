@@ -9,6 +9,7 @@ job on the same slots, so that every job finds what the last one left behind.
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from reference_switch import Aggregator, Job
 from virtual_network import Impairment, Network, Switch, make_workers
 
-from inagg._core import LaneBits
+from inagg._core import Engine, LaneBits
 
 WORDS = 1
 # What every example must be done within, in virtual seconds.
@@ -44,12 +45,13 @@ class Example:
     impairment: Impairment
     first_chunk: int
     seed: int
+    lateness: float = 0.0  # seconds that a rank takes to get from one collective to the next, at most
 
 
 collectives = st.builds(
     Collective,
     elements=st.one_of(st.integers(0, 3), st.integers(60, 70), st.integers(0, 500)),
-    lane_bits=st.sampled_from([16, 32]),
+    lane_bits=st.sampled_from([8, 16, 32]),
     average=st.booleans(),
     specials=st.sampled_from([False, False, True]),
 )
@@ -70,6 +72,7 @@ examples = st.builds(
     impairment=impairments,
     first_chunk=st.sampled_from([0, 0, 2**31 - 3, 2**32 - 5]),
     seed=st.integers(0, 2**32 - 1),
+    lateness=st.sampled_from([0.0, 0.0, 0.002, 0.05]),
 )
 
 
@@ -164,9 +167,15 @@ def check_collectives(network: Network, example: Example) -> None:
     draws = np.random.default_rng(example.seed)
     inputs = [make_inputs(collective, example.workers, draws) for collective in example.collectives]
     outputs = [array.copy() for array in inputs]
-    for rank, engine in enumerate(network.engines):
-        for output, collective in zip(outputs, example.collectives, strict=True):
-            engine.submit(output[rank], lane_bits=collective.lane_bits, average=collective.average)
+
+    def submit(index: int, rank: int, engine: Engine) -> None:
+        how = example.collectives[index]
+        engine.submit(outputs[index][rank], lane_bits=how.lane_bits, average=how.average, now=network.now)
+
+    for rank in range(example.workers):
+        times = network.now + np.cumsum(draws.uniform(0, example.lateness, len(outputs)))
+        for index, time in enumerate(times):
+            network.plan(time, rank, partial(submit, index, rank))
     network.run(len(inputs), within=BOUND)
     network.drain()
     for array, output, collective in zip(inputs, outputs, example.collectives, strict=True):

@@ -18,7 +18,7 @@ from scapy_layer import KINDS, UDP, Ether, Inagg, Raw
 from inagg import _core
 
 VECTORS = Path(__file__).parents[1] / "vectors"
-EXCHANGES = ["exchange_pair.json", "exchange_specials.json"]
+EXCHANGES = ["exchange_pair.json", "exchange_queued.json", "exchange_specials.json"]
 
 
 def load(name: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def test_the_core_packs_blocks(vector: dict[str, Any]) -> None:
     assert _core.block_exponent(block, **lanes) == (vector["exponent"], vector["special"])
     packed = _core.quantise(block, exponent=vector["exponent"], words=1, **lanes)
     assert (packed[0].hex(), packed[1]) == (vector["words"], vector["checksum"])
-    classes = _core.class_lanes(block, words=1, **lanes)
+    classes = _core.class_lanes(block, words=len(vector["class_words"]) // 512, **lanes)
     assert (classes[0].hex(), classes[1]) == (vector["class_words"], vector["class_checksum"])
 
 
@@ -88,19 +88,28 @@ def test_the_core_sends_these_packets_for_these_results(name: str) -> None:
         )
         for rank in range(vectors["workers"])
     ]
-    for ticket, collective in enumerate(vectors["collectives"], start=1):
-        outputs = [array(own) for own in collective["inputs"]]
-        for engine, output in zip(engines, outputs, strict=True):
+    outputs = [[array(own) for own in collective["inputs"]] for collective in vectors["collectives"]]
+
+    def submit(index: int) -> None:
+        collective = vectors["collectives"][index]
+        for engine, output in zip(engines, outputs[index], strict=True):
             engine.submit(output, lane_bits=collective["lane_bits"], average=collective["average"])
-        sent = [engine.to_send(0.0) for engine in engines]
+
+    if vectors["queued"]:
+        for index in range(len(outputs)):
+            submit(index)
+    sent: list[list[bytes]] = [[] for _ in engines]
+    for index, collective in enumerate(vectors["collectives"]):
+        if not vectors["queued"]:
+            submit(index)
         for step in collective["steps"]:
+            for own, engine in zip(sent, engines, strict=True):
+                own += engine.to_send(0.0)
             assert sent[step["rank"]].pop(0).hex() == step["datagram"]
             for result in step["results"]:
-                engine = engines[result["rank"]]
-                engine.receive(bytes.fromhex(result["datagram"]), 0.0)
-                sent[result["rank"]] += engine.to_send(0.0)
-        for engine, output in zip(engines, outputs, strict=True):
-            assert engine.completed() == [ticket]
+                engines[result["rank"]].receive(bytes.fromhex(result["datagram"]), 0.0)
+        for engine, output in zip(engines, outputs[index], strict=True):
+            assert index + 1 in engine.completed()
             assert bits(output) == collective["output"]
 
 
@@ -162,7 +171,7 @@ def test_scapy_builds_and_dissects_whole_frames() -> None:
     assert KINDS[packet[Inagg].kind] == "DATA"
     assert len(packet[Raw].load) == 4 * _core.CONSTANTS["WORD_BYTES"]
     built = (
-        Inagg(kind=2, job=3, rank=1, epoch=0x01020304, chunk=3, checksum=packet[Inagg].checksum)
+        Inagg(kind=2, job=3, rank=1, flags=2, epoch=0x01020304, chunk=3, checksum=packet[Inagg].checksum)
         / packet[Raw].load
     )
     assert bytes(built) == datagram

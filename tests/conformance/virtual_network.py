@@ -7,8 +7,9 @@ datagram)...]. Nothing sleeps: time jumps from event to event.
 
 import heapq
 import itertools
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -33,6 +34,7 @@ class Impairment:
     loss: float = 0.0
     duplication: float = 0.0
     delay: float = 0.001
+    rate: float = math.inf  # bytes a second of each worker's link, each way; a queue without end before it
     jitter: float = 0.0  # added uniformly: reorders
     straggling: float = 0.0  # probability that another copy arrives much later
     straggle: float = 1.0  # ... uniformly up to so much
@@ -55,12 +57,17 @@ class Network:
         self._order = itertools.count()
         # (time, order, rank, datagram, towards the switch)
         self._under_way: list[tuple[float, int, int, bytes, bool]] = []
+        # (time, order, rank, action)
+        self._plans: list[tuple[float, int, int, Callable[[Engine], object]]] = []
+        self._busy_until: dict[tuple[int, bool], float] = {}
         self.completed = {rank: [] for rank in range(len(self.engines))}
 
     def send(self, rank: int, datagram: bytes, *, up: bool) -> None:
         """Puts a packet on the way, however many copies of it arrive."""
         self.packets += 1
         how = self.impairment
+        sent = max(self.now, self._busy_until.get((rank, up), 0.0)) + len(datagram) / how.rate
+        self._busy_until[rank, up] = sent
         copies = [] if self.draws.random() < how.loss else [how.delay]
         if self.draws.random() < how.duplication:
             copies.append(how.delay)
@@ -68,7 +75,11 @@ class Network:
         if self.draws.random() < how.straggling:
             delays.append(how.delay + self.draws.uniform(0, how.straggle))
         for delay in delays:
-            heapq.heappush(self._under_way, (self.now + delay, next(self._order), rank, datagram, up))
+            heapq.heappush(self._under_way, (sent + delay, next(self._order), rank, datagram, up))
+
+    def plan(self, time: float, rank: int, action: Callable[[Engine], object]) -> None:
+        """Something that a worker's program does at a time to come."""
+        heapq.heappush(self._plans, (time, next(self._order), rank, action))
 
     def flush(self, rank: int) -> None:
         """Everything a worker has to send now, onto the network."""
@@ -81,6 +92,13 @@ class Network:
         deadlines = [(engine.deadline(), rank) for rank, engine in enumerate(self.engines)]
         timers = [(deadline, rank) for deadline, rank in deadlines if deadline is not None]
         timer = min(timers, default=None)
+        arrival = self._under_way[0][0] if self._under_way else math.inf
+        soonest = min(arrival, timer[0] if timer else math.inf)
+        if self._plans and self._plans[0][0] <= soonest:
+            self.now, _, rank, action = heapq.heappop(self._plans)
+            action(self.engines[rank])
+            self.flush(rank)
+            return True
         if self._under_way and (timer is None or self._under_way[0][0] <= timer[0]):
             self.now, _, rank, datagram, up = heapq.heappop(self._under_way)
             if up:

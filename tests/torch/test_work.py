@@ -1,42 +1,80 @@
 """What torch sees of an asynchronous all-reduce."""
 
+import threading
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 import torch
 
 from inagg._work import AllReduceWork
-from inagg.errors import JobError, PeerLostError
+from inagg.errors import InaggError, JobError, PeerLostError
 
 LOST = PeerLostError([2], reason="no heartbeat for 3.0 s", job=1, rank=0, chunk=77)
 
 
+class Part:
+    """An all-reduce that finishes when the test says so."""
+
+    def __init__(self) -> None:
+        self.error: InaggError | None = None
+        self._done = threading.Event()
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def finished(self) -> bool:
+        return self._done.is_set()
+
+    def finish(self, error: InaggError | None = None) -> None:
+        self.error = error
+        self._done.set()
+        for callback in self._callbacks:
+            callback()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        return self._done.wait(timeout_s)
+
+    def on_finished(self, callback: Callable[[], None]) -> None:
+        if self.finished:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+
 def test_is_done_when_every_part_is() -> None:
-    work = AllReduceWork([torch.zeros(1), torch.zeros(2)], 2)
-    work.part_done(None)
+    parts = [Part(), Part()]
+    work = AllReduceWork([torch.zeros(1), torch.zeros(2)], parts)
+    future = work.get_future()
+    parts[1].finish()
     assert not work.is_completed()
-    assert not work.get_future().done()
-    work.part_done(None)
+    assert not future.done()
+    parts[0].finish()
     assert work.is_completed()
     assert work.is_success()
     assert work.wait()
+    assert future.done()
+    assert work.get_future() is future
 
 
-def test_the_future_carries_the_tensors() -> None:
+def test_the_future_carries_the_tensors_whenever_it_is_asked_for() -> None:
     tensors = [torch.ones(3)]
-    work = AllReduceWork(tensors, 1)
-    work.part_done(None)
+    part = Part()
+    work = AllReduceWork(tensors, [part])
+    part.finish()
     assert work.get_future().wait() == tensors
     assert work.result() == tensors
 
 
 def test_without_parts_it_is_done_at_once() -> None:
-    assert AllReduceWork([], 0).wait()
+    work = AllReduceWork([], [])
+    assert work.wait()
+    assert work.get_future().wait() == []
 
 
 def test_wait_raises_the_error_itself() -> None:
-    work = AllReduceWork([torch.zeros(1)], 1)
-    work.part_done(LOST)
+    part = Part()
+    work = AllReduceWork([torch.zeros(1)], [part])
+    part.finish(LOST)
     assert work.is_completed()
     assert not work.is_success()
     assert work.exception() is LOST
@@ -46,22 +84,28 @@ def test_wait_raises_the_error_itself() -> None:
 
 def test_the_future_raises_an_error_with_its_message() -> None:
     # DDP's reducer is C++ and waits on the future: it must see a failure, not an exception object as a value.
-    work = AllReduceWork([torch.zeros(1)], 1)
-    work.part_done(LOST)
+    part = Part()
+    work = AllReduceWork([torch.zeros(1)], [part])
+    part.finish(LOST)
     with pytest.raises(RuntimeError, match=r"lost rank 2 .*77"):
         work.get_future().wait()
 
 
-def test_the_first_error_of_several_parts_stays() -> None:
-    work = AllReduceWork([torch.zeros(1)] * 2, 2)
-    work.part_done(LOST)
-    work.part_done(JobError("another"))
-    assert work.exception() is LOST
+def test_what_could_not_be_submitted_fails_when_the_rest_is_done() -> None:
+    part = Part()
+    work = AllReduceWork([torch.zeros(1)] * 2, [part], JobError("the job has ended"))
+    assert not work.is_completed()
+    part.finish()
+    with pytest.raises(JobError, match="the job has ended"):
+        work.wait()
+    with pytest.raises(RuntimeError, match="the job has ended"):
+        work.get_future().wait()
 
 
 def test_wait_gives_up_after_its_timeout_and_the_work_goes_on() -> None:
-    work = AllReduceWork([torch.zeros(1)], 1)
+    part = Part()
+    work = AllReduceWork([torch.zeros(1)], [part])
     with pytest.raises(TimeoutError, match=r"not done after 0\.01 s"):
         work.wait(timedelta(milliseconds=10))
-    work.part_done(None)
+    part.finish()
     assert work.wait(timedelta(milliseconds=10))

@@ -74,9 +74,9 @@ def test_after_the_first_rtt_the_least_of_eight_is_a_sample() -> None:
     assert [rtt.measure(0.2) for _ in range(8)] == [False] * 7 + [True]
 
 
-def test_each_resend_doubles_the_wait_up_to_the_maximum() -> None:
+def test_each_probe_doubles_the_wait_up_to_the_maximum() -> None:
     rtt = RttEstimator(rto_initial_s=0.1, rto_max_s=1.0)
-    assert [rtt.timeout(resends) for resends in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert [rtt.timeout(probes) for probes in (0, 1, 2, 3, 4, 10**6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -105,67 +105,109 @@ def test_a_packet_without_an_answer_goes_again_byte_for_byte() -> None:
 
 def test_an_answer_stops_the_timer_and_is_a_sample() -> None:
     engine, (exponent,) = lone_worker()
-    engine.receive(answer(exponent), 0.02)
+    engine.receive(answer(exponent), 0.01)
+    # Sent before anything of this collective had come back, it may have waited for other ranks: no sample.
+    assert engine.stats["rtt_samples"] == 0
+    (data,) = engine.to_send(0.01)
+    assert engine.deadline() == pytest.approx(0.11)
+    engine.receive(answer(data), 0.03)
     assert engine.stats["rtt_samples"] == 1
-    assert engine.stats["srtt_s"] == 0.02
+    assert engine.stats["srtt_s"] == pytest.approx(0.02)
+    assert engine.stats["least_rtt_s"] == pytest.approx(0.02)
     assert engine.stats["rto_s"] == pytest.approx(0.06)
-    (data,) = engine.to_send(0.02)
-    assert engine.deadline() == pytest.approx(0.08)
-    engine.receive(answer(data), 0.04)
     assert engine.deadline() is None
     assert engine.to_send(10.0) == []
 
 
 def test_the_answer_to_a_packet_sent_twice_is_no_sample() -> None:
     engine, (exponent,) = lone_worker()
-    assert engine.to_send(0.1) == [exponent]
-    engine.receive(answer(exponent), 0.11)
+    engine.receive(answer(exponent), 0.01)
+    (data,) = engine.to_send(0.01)
+    assert engine.to_send(0.11) == [data]
+    engine.receive(answer(data), 0.12)
     assert engine.stats["rtt_samples"] == 0
     assert engine.stats["rto_s"] == 0.1
 
 
-def test_a_sign_of_life_between_resends_ends_the_back_off() -> None:
-    (engine,) = make_workers(1, slots=2, words=1)
-    engine.submit(np.ones(128, np.float32))
-    first, second = engine.to_send(0.0)
-    assert engine.to_send(0.1) == [first, second]
-    engine.receive(answer(second, slots=2), 0.15)
-    engine.to_send(0.15)
-    # 0.2 after its first resend; and no longer after its second, since something was received in between.
-    assert first not in engine.to_send(0.299)
-    assert first in engine.to_send(0.3001)
-    assert first not in engine.to_send(0.499)
-    assert first in engine.to_send(0.5002)
+def test_silence_is_answered_by_one_packet_not_by_the_window() -> None:
+    (engine,) = make_workers(1, slots=32, words=1)
+    engine.submit(np.ones(32 * 64, np.float32))
+    first = engine.to_send(0.0)
+    assert len(first) == 32
+    sent = []
+    while (deadline := engine.deadline() or 0.0) < 5.0:
+        sent.append((deadline, engine.to_send(deadline)))
+    # The one furthest behind, ever more rarely.
+    assert [when for when, _ in sent] == pytest.approx([0.1, 0.3, 0.7, 1.5, 2.5, 3.5, 4.5])
+    assert [packets for _, packets in sent] == [[first[0]]] * 7
+    assert engine.stats["probes"] == engine.stats["retransmits"] == 7
 
 
-def test_while_no_rtt_is_measured_first_sendings_wait_as_long_as_that_lasts() -> None:
-    engine, (exponent,) = lone_worker(rto_initial_s=0.125)
-    assert engine.to_send(0.125) == [exponent]
-    engine.receive(answer(exponent), 0.5)
-    (data,) = engine.to_send(0.5)
-    # Nothing has been measured since 0.
-    assert engine.deadline() == 1.0
-    engine.receive(answer(data), 0.8)
-    assert engine.stats["rtt_samples"] == 1
+def test_the_back_off_lasts_until_a_packet_sent_once_is_answered() -> None:
+    engine, (exponent,) = lone_worker()
+    assert engine.to_send(0.1) == [exponent]
+    engine.receive(answer(exponent), 0.15)
+    (data,) = engine.to_send(0.15)
+    assert engine.deadline() == pytest.approx(0.35)
+    engine.receive(answer(data), 0.2)
     engine.submit(np.ones(64, np.float32), now=1.0)
     engine.to_send(1.0)
-    # SRTT 0.3, RTTVAR 0.15; and idleness does not count.
-    assert engine.deadline() == pytest.approx(1.0 + 0.9)
+    # The first sample, 0.05: RTO 0.05 + 4 x 0.025.
+    assert engine.deadline() == pytest.approx(1.15)
 
 
-def test_a_sample_ends_the_longer_wait_of_what_was_sent_before() -> None:
-    (engine,) = make_workers(1, slots=2, words=1, rto_initial_s=0.125)
-    engine.submit(np.ones(128, np.float32))
-    first, second = engine.to_send(0.0)
-    assert engine.to_send(0.125) == [first, second]
-    engine.receive(answer(first, slots=2), 0.5)
-    engine.receive(answer(second, slots=2), 0.5)
-    first, second = engine.to_send(0.5)
-    assert engine.deadline() == 1.0
-    engine.receive(answer(first, slots=2), 0.51)
-    # RTO is 0.01 + 4 x 0.005, and the second chunk has been sent once.
-    assert engine.deadline() == pytest.approx(0.53)
-    assert engine.to_send(0.54) == [second]
+class Pipeline:
+    """A worker alone with four slots and eight blocks. Its first four DATA packets leave at 1.00, 1.01, 1.02, 1.03."""
+
+    def __init__(self) -> None:
+        (self.engine,) = make_workers(1, slots=4, words=1, rto_initial_s=50.0, rto_max_s=50.0)
+        self.engine.submit(np.ones(8 * 64, np.float32))
+        exponents = self.engine.to_send(0.0)
+        self.data: list[bytes] = []
+        for i, exponent in enumerate(exponents):
+            self.data += self.answer(exponent, 1.0 + i / 100)
+        assert len(self.data) == 4
+
+    def answer(self, datagram: bytes, now: float) -> list[bytes]:
+        """What the worker sends when it has the result."""
+        self.engine.receive(answer(datagram, slots=4), now)
+        return self.engine.to_send(now)
+
+
+def test_what_is_overtaken_goes_again_before_the_timer_says_so() -> None:
+    pipeline = Pipeline()
+    engine, data = pipeline.engine, pipeline.data
+    (following,) = pipeline.answer(data[1], 1.11)
+    assert following not in data
+    # The RTT was 0.1; with a quarter of it for reordering chunk 0 is due 0.125 after it was sent.
+    assert engine.deadline() == pytest.approx(1.125)
+    assert engine.to_send(1.124) == []
+    assert engine.to_send(1.126) == [data[0]]
+    assert (engine.stats["retransmits"], engine.stats["probes"]) == (1, 0)
+    # What was sent later than the one that was answered is not missed.
+    assert engine.to_send(1.4) == []
+
+
+def test_a_resend_that_is_lost_too_is_overtaken_again() -> None:
+    pipeline = Pipeline()
+    engine, data = pipeline.engine, pipeline.data
+    pipeline.answer(data[1], 1.11)
+    assert engine.to_send(1.126) == [data[0]]
+    (later,) = pipeline.answer(data[2], 1.13)
+    assert data[0] not in pipeline.answer(later, 1.23)
+    assert data[0] not in engine.to_send(1.25)
+    assert data[0] in engine.to_send(1.252)
+
+
+def test_an_answer_faster_than_the_network_is_to_an_earlier_sending() -> None:
+    pipeline = Pipeline()
+    engine, data = pipeline.engine, pipeline.data
+    pipeline.answer(data[1], 1.11)
+    assert engine.to_send(1.126) == [data[0]]
+    # So it does not show that what was sent before the resend is lost.
+    pipeline.answer(data[0], 1.13)
+    assert engine.to_send(1.4) == []
+    assert engine.stats["retransmits"] == 1
 
 
 def test_an_rtt_above_the_first_timeout_does_not_resend_for_ever() -> None:

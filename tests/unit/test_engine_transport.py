@@ -74,11 +74,13 @@ def test_sums_are_exact_at_every_rank(loss: float) -> None:
             assert all(np.array_equal(row, expected) for row in outputs)
 
 
-def test_collectives_are_queued_and_reported_as_they_are_done() -> None:
+def test_watched_collectives_are_told_of_when_they_are_done() -> None:
     with group(1) as (transport,):
         arrays = [np.ones(1000, np.float32) for _ in range(20)]
         tickets = [transport.submit(array, lane_bits=16, average=True) for array in arrays]
         assert tickets == list(range(1, 21))
+        for ticket in tickets:
+            transport.watch(ticket)
         assert sorted(transport.next_done(PATIENCE_S) or 0 for _ in tickets) == tickets
         assert transport.next_done(0.0) is None
         assert all(array.tolist() == [1.0] * 1000 for array in arrays)
@@ -98,13 +100,18 @@ def test_an_array_lives_as_long_as_its_collective() -> None:
         assert transport.wait(ticket, PATIENCE_S)
 
 
-def test_a_ticket_that_was_waited_for_is_not_reported_again() -> None:
+def test_only_watched_tickets_are_told_of_and_late_watchers_too() -> None:
     with group(1) as (transport,):
-        first = transport.submit(np.ones(10, np.float32))
+        first, second = (transport.submit(np.ones(10, np.float32)) for _ in range(2))
         assert transport.wait(first, PATIENCE_S)
         assert transport.wait(first, 0.0)
-        second = transport.submit(np.ones(10, np.float32))
+        transport.watch(second)
         assert transport.next_done(PATIENCE_S) == second
+        assert transport.next_done(0.0) is None
+        transport.watch(first)
+        assert transport.next_done(0.0) == first
+        with pytest.raises(ValueError, match="there is no ticket 3"):
+            transport.watch(3)
 
 
 def test_empty_arrays_are_done_without_a_packet() -> None:
@@ -196,6 +203,7 @@ def test_what_is_done_stays_done_after_closing() -> None:
         ticket = transport.submit(np.ones(10, np.float32))
         assert transport.wait(ticket, PATIENCE_S)
         other = transport.submit(np.ones(10, np.float32))
+        transport.watch(other)
         until(lambda: transport.stats()["collectives_completed"] == 2)
         transport.close()
         assert transport.wait(ticket, 0.0)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -29,7 +29,7 @@ blocks = st.one_of(
     st.lists(close_floats, min_size=1, max_size=64),
     st.lists(any_floats, min_size=1, max_size=64),
 )
-lane_widths = st.sampled_from([16, 32])
+lane_widths = st.sampled_from([8, 16, 32])
 worker_counts = st.integers(1, 64)
 
 
@@ -62,6 +62,7 @@ def test_guard_bits_hold_the_sum_of_all_workers(workers: int, guard_bits: int) -
 def test_a_block_is_what_fits_the_words() -> None:
     assert _core.block_elements(4, 32) == 256
     assert _core.block_elements(4, 16) == 512
+    assert _core.block_elements(4, 8) == 1024
     assert _core.block_elements(32, 16) == 4096
 
 
@@ -140,6 +141,8 @@ def test_the_exponent_is_the_smallest_that_keeps_every_lane(
 
 
 @given(blocks, lane_widths, worker_counts, st.one_of(st.integers(0, 20), st.integers(0, 280)))
+@example([LARGEST, -LARGEST / 4, 1.0], 8, 64, 0)  # the least scale there is: 2^-128
+@example([SMALLEST], 32, 1, 0)  # and the greatest: 2^179
 def test_lanes_are_the_nearest_integers(
     block: list[float], lane_bits: _core.LaneBits, workers: int, above: int
 ) -> None:
@@ -160,6 +163,9 @@ def test_lanes_are_the_nearest_integers(
     st.booleans(),
     st.lists(st.floats(-1, 1), min_size=1, max_size=64),
 )
+@example(129, 8, 64, False, [1.0, 0.0, -1.0])  # the scale is 2^128, beyond a float
+@example(129, 8, 64, True, [1.0, 0.0, -1.0])
+@example(-148, 32, 64, True, [1.0, 0.001, -1.0])
 def test_sums_are_rounded_once(
     e: int, lane_bits: _core.LaneBits, workers: int, average: bool, parts: list[float]
 ) -> None:
@@ -220,7 +226,7 @@ CLASSES = {"0": 0.0, "+": math.inf, "-": -math.inf, "n": math.nan}
         pytest.param("n-", math.nan, id="and over an infinity"),
     ],
 )
-@pytest.mark.parametrize("lane_bits", [16, 32])
+@pytest.mark.parametrize("lane_bits", [8, 16, 32])
 def test_specials_sum_as_floats_do(ranks: str, result: float, lane_bits: _core.LaneBits) -> None:
     workers = len(ranks)
     lanes = reference.Lanes(lane_bits, workers)
@@ -235,26 +241,71 @@ def test_specials_sum_as_floats_do(ranks: str, result: float, lane_bits: _core.L
     assert checksum == sum(own for _, own in packed)
 
 
-@given(st.lists(st.tuples(any_floats, any_floats, any_floats), min_size=1, max_size=64), lane_widths)
+@given(
+    st.lists(st.tuples(any_floats, any_floats, any_floats), min_size=1, max_size=64),
+    lane_widths,
+    worker_counts,
+)
 def test_classes_are_those_of_the_reference(
-    columns: list[tuple[float, ...]], lane_bits: _core.LaneBits
+    columns: list[tuple[float, ...]], lane_bits: _core.LaneBits, workers: int
 ) -> None:
-    lanes = reference.Lanes(lane_bits, 3)
+    lanes = reference.Lanes(lane_bits, workers)
     for row in zip(*columns, strict=True):
-        words, checksum = _core.class_lanes(f32(row), lane_bits=lane_bits, workers=3, words=1)
+        words, checksum = _core.class_lanes(
+            f32(row), lane_bits=lane_bits, workers=workers, words=lanes.class_chunks
+        )
         expected = reference.class_lanes(row, lanes, 1)
-        assert words == lanes.pack(expected)
+        assert words == lanes.class_format.pack(expected)
         assert checksum == reference.checksum(expected)
 
 
-def test_counters_of_64_workers_fit_a_lane_of_16_bits() -> None:
-    lanes = reference.Lanes(16, 64)
-    (words, own) = _core.class_lanes(f32([math.nan]), lane_bits=16, workers=64, words=1)
-    total = 64 * lanes.unpack(words)[0]
-    assert total < 2**16
+@pytest.mark.parametrize(("lane_bits", "workers"), [(8, 8), (8, 64), (16, 64), (32, 64)])
+def test_counters_of_all_workers_fit_a_class_lane(lane_bits: _core.LaneBits, workers: int) -> None:
+    lanes = reference.Lanes(lane_bits, workers).class_format
+    words, own = _core.class_lanes(f32([math.nan]), lane_bits=lane_bits, workers=workers, words=1)
+    total = workers * lanes.unpack(words)[0]
+    assert total < 2**lanes.bits
     block = f32([1.0])
-    assert _core.apply_classes(block, lanes.pack([total] + [0] * 127), lane_bits=16, workers=64) == 64 * own
+    sums = lanes.pack([total] + [0] * (lanes.block_elements(1) - 1))
+    assert _core.apply_classes(block, sums, lane_bits=lane_bits, workers=workers) == workers * own
     assert math.isnan(block[0])
+
+
+def test_classes_of_nine_workers_take_two_chunks_of_8_bit_lanes() -> None:
+    # W = 8, N = 9: g = 4; two counters of 5 bits need a lane of 16. A block of one word has 256 elements.
+    block = np.ones(256, dtype=np.float32)
+    block[[0, 127, 128, 255]] = [math.inf, math.nan, -math.inf, math.inf]
+    first, second = (
+        _core.class_lanes(part, lane_bits=8, workers=9, words=1) for part in (block[:128], block[128:])
+    )
+    assert first == (b"\x00\x01" + bytes(252) + b"\x00\x21", 0x22)
+    assert second == (b"\x00\x20" + bytes(252) + b"\x00\x01", 0x21)
+    with pytest.raises(ValueError, match="more elements"):
+        _core.class_lanes(block, lane_bits=8, workers=9, words=1)
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 128, 255, 256, 257, 300, 448, 1000, 1024])
+@pytest.mark.parametrize("lane_bits", [8, 16, 32])
+@pytest.mark.parametrize("special", [False, True], ids=["finite", "special"])
+def test_long_blocks_are_packed_and_padded_as_short_ones(
+    size: int, lane_bits: _core.LaneBits, special: bool
+) -> None:
+    # Inner loops go in steps and pieces; a block of one element knows neither.
+    block = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    if special:
+        block[::7] = math.nan
+    code = 3 + 16384
+    lanes = {"lane_bits": lane_bits, "workers": 3}
+    words, checksum = _core.quantise(block, exponent=code, words=lane_bits // 2, **lanes)
+    one_by_one = [_core.quantise(block[i : i + 1], exponent=code, words=1, **lanes)[0] for i in range(size)]
+    padding, _ = _core.quantise(f32([]), exponent=code, words=1, **lanes)
+    lane_bytes = lane_bits // 8
+    assert words == b"".join(word[:lane_bytes] for word in one_by_one) + padding[:lane_bytes] * (1024 - size)
+    assert checksum == reference.checksum(reference.Lanes(lane_bits, 3).unpack(words))
+    sums, again = _core.dequantise(words, elements=size, exponent=code, **lanes)
+    alone = [_core.dequantise(word, elements=1, exponent=code, **lanes)[0][0] for word in one_by_one]
+    assert bits(sums) == bits(alone)
+    assert again == checksum
 
 
 @settings(max_examples=60)
@@ -286,7 +337,7 @@ def test_the_error_is_within_the_stated_bound(
             assert abs(Fraction(got) - exact) <= bound
 
 
-@pytest.mark.parametrize("lane_bits", [16, 32])
+@pytest.mark.parametrize("lane_bits", [8, 16, 32])
 @pytest.mark.parametrize("size", [1, 3, 63, 64])
 def test_the_fast_reference_is_the_slow_one(lane_bits: _core.LaneBits, size: int) -> None:
     draws = np.random.default_rng(size)
@@ -304,7 +355,8 @@ def test_the_fast_reference_is_the_slow_one(lane_bits: _core.LaneBits, size: int
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"lane_bits": 8, "workers": 2}, "lane_bits is 8"),
+        ({"lane_bits": 4, "workers": 2}, "lane_bits is 4"),
+        ({"lane_bits": 24, "workers": 2}, "lane_bits is 24"),
         ({"lane_bits": 32, "workers": 0}, "workers is 0"),
         ({"lane_bits": 32, "workers": 65}, "workers is 65"),
     ],

@@ -10,7 +10,7 @@ URL = "http://10.0.0.254:9560"
 
 def test_defaults() -> None:
     options = Options(controller=URL)
-    assert (options.lane_bits, options.slots, options.fallback) == (32, 64, "error")
+    assert (options.lane_bits, options.slots, options.fallback) == (32, 256, "error")
 
 
 def test_environment_gives_the_same_options() -> None:
@@ -29,14 +29,14 @@ def test_environment_gives_the_same_options() -> None:
 
 
 def test_an_empty_variable_is_one_that_is_not_set() -> None:
-    assert Options.from_environment({"INAGG_CONTROLLER": URL, "INAGG_SLOTS": ""}).slots == 64
+    assert Options.from_environment({"INAGG_CONTROLLER": URL, "INAGG_SLOTS": ""}).slots == 256
 
 
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
         ("controller", "10.0.0.254:9560"),
-        ("lane_bits", 8),
+        ("lane_bits", 12),
         ("slots", 0),
         ("slots", 1),
         ("slots", 48),

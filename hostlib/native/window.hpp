@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How many chunks a worker keeps in flight (protocol.md, 6.2). All workers of a job send and receive at one
+// pace, each on links of its own, so what is to be found is not a fair share but the least window that keeps
+// the slowest link busy. Delay tells: the RTT beyond the least one ever seen is time spent in queues, and the
+// window is steered so that it stays at a target (Kumar et al., Swift: delay is simple and effective for
+// congestion control in the datacenter, SIGCOMM 2020). A loss is congestion only where queues have built up
+// (Fu and Liew, TCP Veno, 2003): a lossy link is no reason to send more slowly. Times are seconds.
+#ifndef INAGG_WINDOW_HPP
+#define INAGG_WINDOW_HPP
+
+#include <algorithm>
+
+namespace inagg {
+
+class CongestionWindow {
+  public:
+    // Time in queues to aim for. Enough to ride out the time that a busy machine takes to schedule a worker.
+    static constexpr double TARGET = 4e-3;
+    static constexpr unsigned LEAST = 16;  // chunks; the limit may be less
+    static constexpr unsigned INITIAL = 64;
+
+    // `limit` >= 1: what the lease and the receive buffer hold.
+    explicit CongestionWindow(unsigned limit) : limit_(limit), chunks_(std::min(INITIAL, limit)) {}
+
+    unsigned chunks() const { return static_cast<unsigned>(chunks_); }
+
+    // A window's worth of results is in. `least_rtt` is the least RTT among them, `least_ever` among all;
+    // `limited`: there was more to send than the window let out; `lost`: some had to be sent again.
+    void end_round(double least_rtt, double least_ever, bool limited, bool lost) {
+        const double queueing = least_rtt - least_ever;
+        if (queueing > TARGET) {
+            shrink(std::max(1 - GENTLENESS * (queueing - TARGET) / queueing, MOST_SHRINKING));
+        } else if (lost && queueing > TARGET / 2) {
+            shrink(AFTER_LOSS);
+        } else if (limited) {
+            chunks_ = starting_ ? 2 * chunks_ : chunks_ + std::max(1.0, chunks_ * GROWTH);
+        }
+        chunks_ = std::clamp<double>(chunks_, std::min(LEAST, limit_), limit_);
+    }
+
+  private:
+    static constexpr double GENTLENESS = 0.8;  // Swift's beta
+    static constexpr double MOST_SHRINKING = 0.5;
+    static constexpr double AFTER_LOSS = 0.7;
+    static constexpr double GROWTH = 1.0 / 16;
+
+    void shrink(double factor) {
+        starting_ = false;
+        chunks_ *= factor;
+    }
+
+    unsigned limit_;
+    double chunks_;
+    bool starting_ = true;  // doubles each round until queues are seen
+};
+
+}  // namespace inagg
+
+#endif
