@@ -1,7 +1,7 @@
 # make demo    train a model through the switch, beside gloo; SWITCH=bmv2 uses BMv2 instead of the switch model
 # make test    everything that can be tested on this machine; without root or sudo, what needs neither
 # make check   style, types, formatting
-# make bench   all-reduce beside gloo: results/bench/
+# make bench   all-reduce beside gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make setup   only what the others do first: install what is missing
 
@@ -44,10 +44,9 @@ bench:
 	$(NEEDS_ROOT)
 	@scripts/setup
 	@mkdir -p results/bench
-	@$(ROOT) $(BIN)/inagg bench allreduce --workers 4 --elements 1000000 --link 100mbit \
-	    --backend gloo --backend inagg:32 --backend inagg:16 --iters 10 --json results/bench/allreduce-4.json
-	@$(ROOT) $(BIN)/inagg bench allreduce --workers 8 --elements 1000000 --link 100mbit \
-	    --backend gloo --backend inagg:32 --backend inagg:16 --iters 10 --json results/bench/allreduce-8.json
+	@$(BIN)/python tests/bench/bench_numerics.py --json >results/bench/numerics.json
+	@$(ROOT) $(BIN)/inagg-switch bench --json >results/bench/switch.json
+	@$(ROOT) $(BIN)/inagg bench suite --folder results/bench
 
 # Builds into .venv, so the stamp goes: the next setup puts the ordinary modules back.
 sanitize: setup

@@ -5,6 +5,7 @@ entries, leases, job, jobs, loss    decide; they know no clock, thread, socket o
 program                             what the P4 program provides, from its P4Info
 switch                              P4Runtime, through p4runtime-shell, which nothing else imports
 service                             drives the decisions in one asyncio loop and the switch on one thread
+sizes                               of packets
 models, api                         HTTP and JSON
 cli                                 the command inagg-controller
 """

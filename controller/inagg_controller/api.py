@@ -81,6 +81,7 @@ def _add_jobs(app: FastAPI, service: Service) -> None:
     @app.post("/jobs/{number}/workers")
     async def register(number: int, new: NewWorker) -> WorkerDocument:
         ip = parse_ip(new.ip)
+        service.check_mtu(new.mtu)
         member = Member(
             rank=new.rank,
             ip=ip,

@@ -71,13 +71,14 @@ class NewJob(Document):
 
 
 class NewWorker(Document):
-    """POST /jobs/{id}/workers."""
+    """POST /jobs/{id}/workers. mtu: bytes of the largest IPv4 packet that gets from the worker to the switch."""
 
     rank: int
     ip: Ip
     mac: Mac
     udp_port: Annotated[int, Field(ge=1, le=65535)]
     port: Port | None = None
+    mtu: Annotated[int, Field(ge=68, le=65535)] | None = None
 
 
 class Empty(Document):

@@ -26,6 +26,7 @@ from .errors import (
 from .job import Effect, Install, Job
 from .jobs import JobTable
 from .loss import LossChange, Losses
+from .sizes import data_mtu
 from .switch import Count, Switch
 
 _T = TypeVar("_T")
@@ -158,6 +159,15 @@ class Service:
         if found not in self.network.ports:
             raise InvalidRequestError(f"port is {found}; the switch's ports are {list(self.network.ports)}")
         return found
+
+    def check_mtu(self, mtu: int | None) -> None:
+        """See that a worker's path takes a DATA packet; None is not known. Raises InvalidRequestError."""
+        needed = data_mtu(self.network.words)
+        if mtu is not None and mtu < needed:
+            raise InvalidRequestError(
+                f"mtu is {mtu}, but a DATA packet of this switch takes {needed} bytes (WORDS = {self.network.words}):"
+                " give every link on the way a larger MTU, or run the P4 program compiled with fewer WORDS"
+            )
 
     def heartbeat(self, number: int, rank: int) -> Job:
         """See JobTable.heartbeat."""

@@ -1,19 +1,24 @@
 """Inputs of the all-reduce benchmark whose sum is known exactly, and how far a result may be from it.
 
 Inputs look like gradients (normal, mean 0, all 24 bits of a float32 in use) but lie on a grid of 2^-40 within -8
-and 8, so that every float64 sum of up to 64 of them is exact. Each iteration takes another window of them: a result
-left over from the iteration before is wrong.
+and 8, so that every float64 sum of up to 64 of them is exact. They repeat with PERIOD, which is odd and longer than a
+packet's elements, so that whole packets in each other's places still show. Each iteration takes another window of
+them: a result left over from the iteration before is wrong.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 GRID_BITS = 40
 LARGEST = 8.0
+PERIOD = 2**20 - 3  # a prime
 FLOAT32_UNIT = 2.0**-24
 FLOAT32_FLOOR = 2.0**-150
+_PIECE = 2**17  # elements compared at once: their float64 scratch stays in the cache
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
@@ -28,42 +33,75 @@ class Comparison:
     wrong_index: int | None
 
 
-def contribution(seed: int, rank: int, length: int) -> Float32:
-    """What `rank` contributes: float32, the same for the same seed."""
-    values = np.random.default_rng([seed, rank]).standard_normal(length)
+def one_period(seed: int, rank: int) -> Float32:
+    """A period of what `rank` contributes: the same for the same seed."""
+    values = np.random.default_rng([seed, rank]).standard_normal(PERIOD)
     return np.clip(np.rint(values * 2.0**GRID_BITS) / 2.0**GRID_BITS, -LARGEST, LARGEST).astype(np.float32)
+
+
+def fill(target: npt.NDArray[Any], period: npt.NDArray[Any], start: int) -> None:
+    """Elements start, start + 1, ... of what repeats with PERIOD into `target`."""
+    done, position = 0, start % PERIOD
+    while done < len(target):
+        count = min(PERIOD - position, len(target) - done)
+        target[done : done + count] = period[position : position + count]
+        done, position = done + count, 0
+
+
+def window(period: npt.NDArray[Any], start: int, length: int) -> npt.NDArray[Any]:
+    """`length` elements from `start` on of what repeats with PERIOD."""
+    target = np.empty(length, dtype=period.dtype)
+    fill(target, period, start)
+    return target
 
 
 class Expectation:
     """The exact sum over all ranks, element by element, and what the bounds need besides."""
 
-    def __init__(self, seed: int, workers: int, length: int) -> None:
+    def __init__(self, seed: int, workers: int) -> None:
         self.workers = workers
-        self.total = np.zeros(length)
-        self.magnitude = np.zeros(length)
-        self.largest = np.zeros(length, dtype=np.float32)
+        self.total = np.zeros(PERIOD)
+        self.magnitude = np.zeros(PERIOD)
+        self.largest = np.zeros(PERIOD, dtype=np.float32)
         for rank in range(workers):
-            values = contribution(seed, rank, length)
+            values = one_period(seed, rank)
             self.total += values
             np.abs(values, out=values)
             self.magnitude += values
             np.maximum(self.largest, values, out=self.largest)
+
+    def exact(self, index: int) -> float:
+        """The sum at one index."""
+        return float(self.total[index % PERIOD])
 
     def compare(self, result: Float32, start: int, *, lane_bits: int | None, words: int) -> Comparison:
         """Compare the sum of elements start, start + 1, ... with the exact one.
 
         lane_bits None is a float32 sum in any order, else a sum in lanes of so many bits and packets of `words` words.
         """
-        window = slice(start, start + len(result))
-        if lane_bits is None:
-            bound = float_sum_bound(self.magnitude[window], self.workers)
-        else:
-            block = words * 2048 // lane_bits
-            bound = lane_sum_bound(self.total[window], self.largest[window], self.workers, lane_bits, block)
-        error = np.abs(result.astype(np.float64) - self.total[window])
-        beyond = ~(error <= bound)
-        wrong = int(np.argmax(beyond)) if beyond.any() else None
-        return Comparison(float(error.max(initial=0.0)), float(bound.max(initial=0.0)), wrong)
+        block = 1 if lane_bits is None else words * 2048 // lane_bits
+        largest_error, loosest, wrong = 0.0, 0.0, None
+        for offset, piece in _pieces(result, block):
+            total = window(self.total, start + offset, len(piece))
+            if lane_bits is None:
+                bound = float_sum_bound(window(self.magnitude, start + offset, len(piece)), self.workers)
+            else:
+                largest = window(self.largest, start + offset, len(piece))
+                bound = lane_sum_bound(total, largest, self.workers, lane_bits, block)
+            error = np.abs(piece - total)
+            beyond = ~(error <= bound)
+            if wrong is None and beyond.any():
+                wrong = offset + int(np.argmax(beyond))
+            largest_error = float(np.maximum(largest_error, error.max()))  # keeps a NaN
+            loosest = max(loosest, float(bound.max()))
+        return Comparison(largest_error, loosest, wrong)
+
+
+def _pieces(result: Float32, block: int) -> Iterator[tuple[int, Float32]]:
+    """A result in pieces of whole blocks, each with the index of its first element."""
+    size = -(-_PIECE // block) * block
+    for offset in range(0, len(result), size):
+        yield offset, result[offset : offset + size]
 
 
 def float_sum_bound(magnitude: Float64, workers: int) -> Float64:
@@ -74,10 +112,10 @@ def float_sum_bound(magnitude: Float64, workers: int) -> Float64:
 
 def block_exponents(largest: Float32, fraction_bits: int, block: int) -> npt.NDArray[np.int64]:
     """The exponent of each block (docs/protocol.md, 3.2); that of an all-zero block is very small."""
-    padded = np.zeros(-(-len(largest) // block) * block)
+    padded = np.zeros(-(-len(largest) // block) * block, dtype=np.float32)
     padded[: len(largest)] = largest
     peak = padded.reshape(-1, block).max(axis=1)
-    fraction, exponent = np.frexp(peak)
+    fraction, exponent = np.frexp(peak.astype(np.float64))
     rounds_up = np.rint(fraction * 2.0**fraction_bits) >= 2.0**fraction_bits
     exponents: npt.NDArray[np.int64] = np.where(peak > 0, exponent + rounds_up, -1000).astype(np.int64)
     return exponents
@@ -86,7 +124,7 @@ def block_exponents(largest: Float32, fraction_bits: int, block: int) -> npt.NDA
 def lane_sum_bound(total: Float64, largest: Float32, workers: int, lane_bits: int, block: int) -> Float64:
     """The bound of docs/protocol.md, 3.4, for each element."""
     fraction_bits = lane_bits - 1 - (workers - 1).bit_length()
-    exponents = np.repeat(block_exponents(largest, fraction_bits, block), block)[: len(total)]
-    quantisation = workers * np.exp2(exponents - fraction_bits - 1.0)
+    exponents = block_exponents(largest, fraction_bits, block)
+    quantisation = np.repeat(workers * np.exp2(exponents - fraction_bits - 1.0), block)[: len(total)]
     bound: Float64 = quantisation + FLOAT32_UNIT * (np.abs(total) + quantisation) + FLOAT32_FLOOR
     return bound

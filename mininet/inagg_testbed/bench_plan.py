@@ -1,9 +1,12 @@
 """What the launcher of the all-reduce benchmark tells its workers. No torch here: the launcher has no use for it."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
-MAX_LOSS = 0.5  # all traffic is hit: TCP, and so the rendezvous, gets through no more
+LANE_BITS = (32, 16, 8)
+MAX_LOSS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,24 +22,49 @@ class BackendSpec:
         name, _, bits = text.partition(":")
         if name == "gloo" and not bits:
             return cls(name=name, lane_bits=None)
-        if name == "inagg" and bits in ("", "32", "16"):
+        if name == "inagg" and bits in ("", *map(str, LANE_BITS)):
             return cls(name=name, lane_bits=int(bits or 32))
-        raise ValueError(f"backend {text!r} is none of gloo, inagg:32, inagg:16")
+        known = ", ".join(f"inagg:{width}" for width in LANE_BITS)
+        raise ValueError(f"backend {text!r} is none of gloo, {known}")
 
     def __str__(self) -> str:
         return self.name if self.lane_bits is None else f"{self.name}:{self.lane_bits}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What all ranks do; `words` is WORDS of the switch's program."""
+class Case:
+    """Backends that are timed in turn on tensors of one size. experiment: a name that the rows carry.
 
+    Every round is one iteration of each backend at each loss (a probability, of aggregation packets, on each host's
+    port, each way; gloo has none to lose and runs once). An iteration is `back_to_back` all-reduces, one after the
+    other, and its time that of one of them: with small tensors the ranks' getting going together costs more than
+    the all-reduce itself.
+    """
+
+    workers: int
+    elements: int
     backends: tuple[str, ...]
-    elements: tuple[int, ...]
-    iterations: int
-    warmup: int
+    iterations: int = 10
+    warmup: int = 2
+    back_to_back: int = 1
+    losses: tuple[float, ...] = (0.0,)
+    experiment: str = "allreduce"
+
+    def contestants(self) -> Iterator[tuple[str, float]]:
+        """(backend, loss) in the order of a round."""
+        for number, loss in enumerate(self.losses):
+            yield from ((backend, loss) for backend in self.backends if backend != "gloo" or number == 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What all ranks do. words: WORDS of the switch's program. cpu_pids: processes beside the workers, whose CPU time
+    rank 0 reports with its own."""
+
+    cases: tuple[Case, ...]
     seed: int
     words: int
+    cpu_pids: tuple[int, ...] = ()
 
     def to_json(self) -> str:
         """For a command line."""
@@ -45,5 +73,9 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> "Plan":
         """The inverse of to_json."""
-        values = json.loads(text)
-        return cls(**{**values, "backends": tuple(values["backends"]), "elements": tuple(values["elements"])})
+        values: dict[str, Any] = json.loads(text)
+        cases = tuple(
+            Case(**{**case, "backends": tuple(case["backends"]), "losses": tuple(case["losses"])})
+            for case in values["cases"]
+        )
+        return cls(**{**values, "cases": cases, "cpu_pids": tuple(values["cpu_pids"])})

@@ -1,67 +1,37 @@
 """The `inagg` command."""
 
-import json
 import logging
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
-from inagg_testbed.bench_plan import MAX_LOSS, BackendSpec
-from inagg_testbed.errors import ConfigurationError, LauncherError, MissingRequirementError
-from inagg_testbed.files import check_writable, write_text
-from inagg_testbed.lifecycle import RUN_VARIABLE, Interrupted, find_run, signals_raise, sweep
+from inagg_testbed import cli_bench
+from inagg_testbed.cli_options import (
+    LinkOption,
+    MtuOption,
+    P4Option,
+    ResultsOption,
+    RunOption,
+    SwitchOption,
+    console,
+    errors_explained,
+)
+from inagg_testbed.errors import ConfigurationError, MissingRequirementError
+from inagg_testbed.lifecycle import RUN_VARIABLE, find_run, sweep
 from inagg_testbed.links import LinkSpec
-from inagg_testbed.requirements import SwitchKind, requirements
+from inagg_testbed.requirements import requirements
 from inagg_testbed.terminal import ProgressView, print_table
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="In-network gradient aggregation on one machine."
 )
-bench_app = typer.Typer(no_args_is_help=True, help="Measure collectives.")
-app.add_typer(bench_app, name="bench")
-console = Console()
-
-SwitchOption = Annotated[SwitchKind, typer.Option(help="What stands in the middle of the star.")]
-LinkOption = Annotated[
-    str, typer.Option(help="100mbit, 1gbit, any rate like 250mbit, or unshaped; in each direction.")
-]
-ResultsOption = Annotated[Path, typer.Option(help="Folder for results and logs.")]
-P4Option = Annotated[
-    Path | None, typer.Option("--p4", help="The P4 program; by default the repository's p4/inagg.p4.")
-]
-RunOption = Annotated[str | None, typer.Option("--run", help="Id of the testbed, where several are up.")]
-
-
-@contextmanager
-def _errors_explained(needs_root: str | None = None) -> Iterator[None]:
-    """Errors of ours become one readable message and exit status 1; signals end the command after teardown.
-
-    needs_root names a command that only root can run, and that has no testbed of its own to take down.
-    """
-    try:
-        if needs_root is not None and os.geteuid() != 0:
-            raise MissingRequirementError(
-                f"{needs_root} needs root: run it with sudo -E, from the same virtual environment"
-            )
-        with signals_raise():
-            yield
-    except LauncherError as error:
-        console.print(f"[red]inagg: {type(error).__name__}[/red]", highlight=False, soft_wrap=True)
-        console.print(str(error), highlight=False, markup=False, soft_wrap=True)
-        raise typer.Exit(1) from None
-    except Interrupted as interruption:
-        outcome = "; everything has been taken down" if needs_root is None else ""
-        console.print(f"inagg: {interruption}{outcome}", highlight=False, soft_wrap=True)
-        raise typer.Exit(128 + interruption.number) from None
+app.add_typer(cli_bench.app, name="bench")
 
 
 @app.command()
@@ -69,6 +39,7 @@ def demo(
     switch: SwitchOption = "model",
     workers: Annotated[int, typer.Option(min=1, max=64)] = 4,
     link: LinkOption = "100mbit",
+    mtu: MtuOption = 1500,
     steps: Annotated[int, typer.Option(min=2, help="Training steps of each run.")] = 120,
     quick: Annotated[
         bool, typer.Option("--quick", help="A dozen steps: shows that everything works, not how well.")
@@ -85,8 +56,8 @@ def demo(
 
     runs = (GLOO,) if switch == "bridge" else ALL_RUNS
     steps = 12 if quick else steps
-    what = Demo(switch=switch, workers=workers, link_name=link, steps=steps, runs=runs, program=p4)
-    with _errors_explained():
+    what = Demo(switch=switch, workers=workers, link_name=link, mtu=mtu, steps=steps, runs=runs, program=p4)
+    with errors_explained():
         with ProgressView(console) as view:
             result = run_demo(what, results, on_stage=view.stage, on_progress=view.update)
         files = write_report(result, results / "demo")
@@ -101,88 +72,11 @@ def demo(
             raise typer.Exit(1)
 
 
-@bench_app.command()
-def allreduce(
-    workers: Annotated[list[int], typer.Option(min=1, max=64, help="May be given several times.")],
-    elements: Annotated[list[int], typer.Option(min=1, help="float32 elements; may be given several times.")],
-    backend: Annotated[
-        list[str], typer.Option(help="gloo, inagg:32 or inagg:16; may be given several times.")
-    ],
-    link: LinkOption = "100mbit",
-    iters: Annotated[int, typer.Option(min=1, help="Timed iterations of each backend.")] = 10,
-    warmup: Annotated[int, typer.Option(min=0)] = 2,
-    json_path: Annotated[Path | None, typer.Option("--json", help="File for the rows.")] = None,
-    slots: Annotated[
-        int | None, typer.Option(help="Packets in flight a worker asks for; a power of two, 2 or more.")
-    ] = None,
-    loss: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            max=MAX_LOSS,
-            help="Probability of loss on each host's port, each way, of all traffic: gloo and the heartbeats too.",
-        ),
-    ] = 0.0,
-    switch: SwitchOption = "model",
-    gloo_over: Annotated[
-        Literal["switch", "bridge"] | None,
-        typer.Option(
-            help="What gloo's packets cross; by default the bridge on unshaped links, else the switch."
-        ),
-    ] = None,
-    results: ResultsOption = Path("results"),
-    p4: P4Option = None,
-) -> None:
-    """Time all-reduce, backends in turn, every result checked against the exact sum; exit status 1 if one is wrong.
-
-    algbw and busbw are those of nccl-tests, in MB/s. "line rate" is the payload bits that the algorithm has to send
-    over each link (elements times lane bits for inagg, 2(N-1)/N times 32 bits times elements for gloo's ring) over
-    link rate times time.
-    """
-    from inagg_testbed.bench_allreduce import AllReduceBench, run_bench, table, title
-    from inagg_testbed.testbed import DEFAULT_SLOTS
-
-    with _errors_explained():
-        try:
-            specs = tuple(BackendSpec.parse(text) for text in backend)
-        except ValueError as error:
-            raise ConfigurationError(str(error)) from None
-        bench = AllReduceBench(
-            workers=tuple(workers),
-            elements=tuple(elements),
-            link_name=link,
-            link=LinkSpec.parse(link),
-            backends=specs,
-            iterations=iters,
-            warmup=warmup,
-            slots=DEFAULT_SLOTS if slots is None else slots,
-            loss=loss,
-            switch=switch,
-            program=p4,
-            gloo_over=gloo_over or ("bridge" if link == "unshaped" else "switch"),
-        )
-        if json_path is not None:
-            check_writable(json_path)
-        with ProgressView(console) as view:
-            outcome = run_bench(
-                bench,
-                results,
-                on_stage=view.stage,
-                on_progress=lambda done, total: view.update("all-reduce", done, total),
-            )
-        print_table(console, title(bench), *table(outcome.rows))
-        for line in outcome.wrong:
-            console.print(f"[red]wrong sum[/red] {line}", highlight=False, soft_wrap=True)
-        if json_path is not None:
-            write_text(json_path, json.dumps(outcome.rows, indent=2) + "\n")
-        if outcome.wrong:
-            raise typer.Exit(1)
-
-
 @app.command()
 def up(
     workers: Annotated[int, typer.Option(min=1, max=64)] = 4,
     link: LinkOption = "100mbit",
+    mtu: MtuOption = 1500,
     switch: SwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
@@ -192,10 +86,10 @@ def up(
     from inagg_testbed.testbed import open_testbed
 
     with (
-        _errors_explained(),
+        errors_explained(),
         open_testbed(
             hosts=workers,
-            link=LinkSpec.parse(link),
+            link=LinkSpec.parse(link, mtu=mtu),
             results_root=results,
             switch=switch,
             program=p4,
@@ -220,7 +114,7 @@ def up(
 @app.command()
 def down(run: RunOption = None) -> None:
     """Take a testbed down that `inagg up` keeps, and what crashed launchers left."""
-    with _errors_explained(needs_root="inagg down"):
+    with errors_explained(needs_root="inagg down"):
         for name in sweep():
             console.print(f"removed what run {name} had left behind", highlight=False, soft_wrap=True)
         manifest = find_run(run)
@@ -236,7 +130,7 @@ def run_in_node(node: str, command: Annotated[list[str], typer.Argument()], run:
 
     In a host GLOO_SOCKET_IFNAME and INAGG_CONTROLLER are set, unless they are already.
     """
-    with _errors_explained(needs_root="inagg exec"):
+    with errors_explained(needs_root="inagg exec"):
         manifest = find_run(run)
         if node not in manifest.namespaces:
             raise ConfigurationError(f"no node {node}; there are {', '.join(manifest.namespaces)}")

@@ -61,6 +61,7 @@ class Demo:
     switch: SwitchKind = "model"
     workers: int = 4
     link_name: str = "100mbit"
+    mtu: int = 1500
     steps: int = 120
     runs: Sequence[RunSpec] = ALL_RUNS
     program: Path | None = None
@@ -115,7 +116,7 @@ def run_demo(
     Raises LauncherError; WrongResultError when ranks end with different weights.
     """
     began = time.monotonic()
-    link = LinkSpec.parse(demo.link_name)
+    link = LinkSpec.parse(demo.link_name, mtu=demo.mtu)
     with open_testbed(
         hosts=demo.workers,
         link=link,
@@ -126,7 +127,11 @@ def run_demo(
     ) as testbed:
         runs = [train(testbed, spec, demo.steps, on_progress) for spec in demo.runs]
         health = {} if testbed.controller is None else testbed.controller.health()
-        settings = {"link": link.description, "slots": testbed.slots(), "words": health.get("words")}
+        settings = {
+            "link": testbed.network.spec.description,
+            "slots": testbed.slots(),
+            "words": health.get("words"),
+        }
         logs, run_id = testbed.results, testbed.run.id
     return DemoResult(demo, runs, logs, run_id, time.monotonic() - began, settings)
 

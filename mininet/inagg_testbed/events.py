@@ -29,11 +29,13 @@ def transmitted_bytes(interface: str) -> int:
     raise KeyError(f"no interface {interface} in this network namespace")
 
 
-def retransmitted_segments() -> int:
-    """TCP segments this network namespace has sent again (RetransSegs, RFC 4022; /proc/net/snmp)."""
+def sent_segments() -> tuple[int, int]:
+    """TCP segments this network namespace has sent, and those of them it sent again (OutSegs, without retransmissions,
+    and RetransSegs of RFC 4022; /proc/net/snmp). A large segment counts as the packets it is cut into."""
     rows = [
         line.split()
         for line in Path("/proc/self/net/snmp").read_text().splitlines()
         if line.startswith("Tcp:")
     ]
-    return int(rows[1][rows[0].index("RetransSegs")])
+    first, again = (int(rows[1][rows[0].index(name)]) for name in ("OutSegs", "RetransSegs"))
+    return first + again, again

@@ -1,4 +1,4 @@
-"""The demo's plots, as PNG files."""
+"""The demo's plots, as PNG files; `bench_plots` has the benchmark's in the same look."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from inagg_testbed.demo import RunResult
 
-_COLOURS = ("#6b7280", "#2563eb", "#0d9488", "#d97706", "#9333ea")
+COLOURS = ("#6b7280", "#2563eb", "#0d9488", "#d97706", "#9333ea")
 _COMPUTE = "#cbd5e1"
 _STYLES = ("-", "-", "-", "--", ":")
 
@@ -17,7 +17,7 @@ def plot_losses(runs: Sequence[RunResult], path: Path) -> None:
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     by_step, by_time = figure.subplots(1, 2, sharey=True)
     for number, run in enumerate(runs):
-        look = {"color": _COLOURS[number % len(_COLOURS)], "linestyle": _STYLES[number % len(_STYLES)]}
+        look = {"color": COLOURS[number % len(COLOURS)], "linestyle": _STYLES[number % len(_STYLES)]}
         by_step.plot(range(1, len(run.losses) + 1), run.losses, label=run.spec.label, **look)
         by_time.plot(_elapsed_seconds(run), run.losses, **look)
     by_step.set_xlabel("step")
@@ -25,7 +25,7 @@ def plot_losses(runs: Sequence[RunResult], path: Path) -> None:
     by_step.set_yscale("log")
     by_time.set_xlabel("time in steps (s)")
     by_step.legend(frameon=False, fontsize=8)
-    _finish(figure, path)
+    finish(figure, path)
 
 
 def plot_steps(runs: Sequence[RunResult], path: Path) -> None:
@@ -36,13 +36,13 @@ def plot_steps(runs: Sequence[RunResult], path: Path) -> None:
     communication = [run.comm_ms_p50 for run in runs]
     compute = [run.compute_ms for run in runs]
     axes.barh(labels, compute, color=_COMPUTE, label="compute")
-    colours = [_COLOURS[number % len(_COLOURS)] for number in range(len(runs))]
+    colours = [COLOURS[number % len(COLOURS)] for number in range(len(runs))]
     bars = axes.barh(labels, communication, left=compute, color=colours)
     axes.bar_label(bars, [f"{value:.0f} ms" for value in communication], padding=4, fontsize=9)
     axes.set_xlabel("median time per step (ms): compute (grey) and communication (coloured, labelled)")
     axes.set_xlim(0, 1.12 * max(total + own for total, own in zip(communication, compute, strict=True)))
     axes.invert_yaxis()
-    _finish(figure, path)
+    finish(figure, path)
 
 
 def _elapsed_seconds(run: RunResult) -> list[float]:
@@ -53,7 +53,8 @@ def _elapsed_seconds(run: RunResult) -> list[float]:
     return elapsed
 
 
-def _finish(figure: Figure, path: Path) -> None:
+def finish(figure: Figure, path: Path) -> None:
+    """Write a figure without the frame's upper and right side."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from inagg_controller.sizes import data_mtu
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError, ProcessFailedError
 from inagg_testbed.processes import NodeProcess
 from inagg_testbed.requirements import SwitchKind
@@ -36,9 +37,14 @@ class Pipeline:
 
 
 class SwitchTarget(Protocol):
-    """A kind of switch."""
+    """A kind of switch.
+
+    max_slots: the window its queues can take, None for any. offloads: whether its ports take frames that are still to
+    be cut into packets, or whose checksum is still to be filled in, so that the links may have them.
+    """
 
     max_slots: int | None
+    offloads: bool
 
     def start(self, network: Network, results: Path) -> tuple[list[NodeProcess], Pipeline | None]:
         """Start it on the network's ports; returns its processes and, if it is programmable, its pipeline."""
@@ -65,6 +71,19 @@ def default_program() -> Path:
     )
 
 
+def words_for_mtu(mtu: int) -> int:
+    """WORDS, the 256-byte words of a DATA packet, of the program that links of an MTU run: 32 on jumbo frames, else 4.
+
+    Raises ConfigurationError when not even those fit.
+    """
+    for words in (32, 4):
+        if data_mtu(words) <= mtu:
+            return words
+    raise ConfigurationError(
+        f"MTU {mtu}: a DATA packet of 4 words takes {data_mtu(4)} bytes; only --switch bridge does without"
+    )
+
+
 def command_path(name: str) -> str:
     """A command of this virtual environment, else of PATH."""
     beside = Path(sys.executable).parent / name
@@ -80,11 +99,13 @@ class ModelSwitch:
 
     program: Path
     max_slots: int | None = None
+    offloads: bool = True
 
     def start(self, network: Network, results: Path) -> tuple[list[NodeProcess], Pipeline | None]:
         """See SwitchTarget."""
         folder = results / "p4"
-        compile_program([command_path("inagg-switch"), "compile", str(self.program), "-o", str(folder)])
+        compiler = [command_path("inagg-switch"), "compile", *_defines(network)]
+        compile_program([*compiler, str(self.program), "-o", str(folder)])
         command = [command_path("inagg-switch"), "run", "--grpc", P4RUNTIME_ADDRESS, "--device-id", "1"]
         command += ["--stats", str(results / "ports.json")]
         for number, interface in network.ports.items():
@@ -99,10 +120,12 @@ class ModelSwitch:
 @dataclass
 class Bmv2Switch:
     """simple_switch_grpc. Its egress queues hold 64 packets a port and drop what comes beyond: with a window of 32
-    there is room beside the results for those sent again and for ordinary traffic."""
+    there is room beside the results for those sent again and for ordinary traffic. It reads and writes through libpcap,
+    which knows no offloads."""
 
     program: Path
     max_slots: int | None = 32
+    offloads: bool = False
 
     def start(self, network: Network, results: Path) -> tuple[list[NodeProcess], Pipeline | None]:
         """See SwitchTarget."""
@@ -118,7 +141,7 @@ class Bmv2Switch:
             "-o",
             str(pipeline.device_config),
         ]
-        compile_program([compiler, *options, str(self.program)])
+        compile_program([compiler, *options, *_defines(network), str(self.program)])
         command = [switch, "--no-p4", "--device-id", "1", "--log-file", str(results / "bmv2"), "--log-flush"]
         command += ["--log-level", "warn"]
         for number, interface in network.ports.items():
@@ -135,12 +158,18 @@ class BridgeSwitch:
     """A Linux bridge over the ports."""
 
     max_slots: int | None = None
+    offloads: bool = True
 
     def start(self, network: Network, results: Path) -> tuple[list[NodeProcess], Pipeline | None]:
         """See SwitchTarget."""
         make_bridge(network.switch.pid, network.ports.values(), network.spec.mtu)
         (results / "switch.log").write_text(run_in_namespace(network.switch.pid, "ip -details link show"))
         return [], None
+
+
+def _defines(network: Network) -> list[str]:
+    """What the program is compiled with."""
+    return [f"-DWORDS={words_for_mtu(network.spec.mtu)}"]
 
 
 def start_controller(network: Network, pipeline: Pipeline, results: Path, *, listen_port: int) -> NodeProcess:

@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,10 +29,6 @@ from inagg_testbed.workers import EventFile, Worker, WorkerGroup, worker_environ
 
 log = logging.getLogger(__name__)
 
-# With 4 workers and 100 Mbit/s, 64, 128 and 256 slots made inagg:32 1.56, 1.54 and 1.48 times as fast as gloo, and
-# inagg:16 3.2, 2.7 and 2.6 times: a window beyond what the links hold only queues. At 1 Gbit/s the difference
-# drowns in noise.
-DEFAULT_SLOTS = 64
 GlooPath = Literal["switch", "bridge"]
 _FIRST_MASTER_PORT = 29500
 
@@ -53,16 +49,18 @@ class Testbed:
     groups: list[WorkerGroup] = field(default_factory=list)
     _lossy: bool = False
 
-    def slots(self, asked: int = DEFAULT_SLOTS) -> int:
-        """The window to ask the controller for: what was asked, within what the switch's queues can take."""
+    def slots(self, asked: int | None = None) -> int:
+        """The slots to ask the controller for: those asked for, by default what the links need, within what the
+        switch's queues can take."""
+        asked = self.network.spec.slots if asked is None else asked
         return asked if self.max_slots is None else min(asked, self.max_slots)
 
-    def _inagg_environment(self, slots: int) -> dict[str, str]:
+    def _inagg_environment(self, slots: int | None) -> dict[str, str]:
         return {"INAGG_CONTROLLER": CONTROLLER_URL, "INAGG_SLOTS": str(self.slots(slots))}
 
     def node_environments(self) -> dict[str, dict[str, str]]:
         """What `inagg exec` adds to the environment in each host, for a training script of the user's own."""
-        inagg = {} if self.switch == "bridge" else self._inagg_environment(DEFAULT_SLOTS)
+        inagg = {} if self.switch == "bridge" else self._inagg_environment(None)
         return {
             host_name(number): {"GLOO_SOCKET_IFNAME": self.network.gloo_interface(number), **inagg}
             for number in range(1, self.network.size + 1)
@@ -75,7 +73,7 @@ class Testbed:
         name: str,
         workers: int | None = None,
         environment: Mapping[str, str] | None = None,
-        slots: int = DEFAULT_SLOTS,
+        slots: int | None = None,
     ) -> WorkerGroup:
         """Start `command` on hosts 1 to `workers` (by default all).
 
@@ -185,7 +183,8 @@ def open_testbed(
     """Bring a testbed up, hand it out, take it down whatever happens.
 
     Logs go to a new folder RESULTS_ROOT/DATE-TIME-RUN and stay there. `on_stage` hears what is going on, for people.
-    gloo_over="bridge" gives gloo links and a Linux bridge of its own.
+    gloo_over="bridge" gives gloo links and a Linux bridge of its own. The links' offloads are off where the switch does
+    not take them.
     Raises MissingRequirementError, ConfigurationError, NetworkError, ProcessFailedError.
     """
     check_requirements(switch)
@@ -197,6 +196,7 @@ def open_testbed(
         make_folder(results)
         run.manifest.settings.update(switch=switch, hosts=hosts, results=str(results))
         on_stage(f"run {run.id}: network of {hosts} hosts")
+        link = replace(link, offloads=link.offloads and target.offloads)
         network = Network(run, hosts=hosts, spec=link, bridge=gloo_over == "bridge")
         stack.callback(network.stop)
         testbed = Testbed(run, network, results, switch, target.max_slots)

@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import inagg
-from inagg_testbed.events import EventLog, retransmitted_segments, transmitted_bytes
+from inagg_testbed.events import EventLog, sent_segments, transmitted_bytes
 
 COMPUTE_EVERY = 10
 TEST_SAMPLES = 540
@@ -132,7 +132,7 @@ def train(model: DistributedDataParallel, data: Iterator[Batch], steps: int, log
 
 def packets_sent_again(backend: str) -> int:
     """By the backend that carries the gradients: the aggregation's own, or TCP's for gloo."""
-    return int(inagg.stats()["retransmits"]) if backend == "inagg" else retransmitted_segments()
+    return int(inagg.stats()["retransmits"]) if backend == "inagg" else sent_segments()[1]
 
 
 def sent_bytes() -> int:

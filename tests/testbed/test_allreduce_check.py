@@ -7,31 +7,51 @@ import numpy as np
 import pytest
 
 from inagg_testbed.allreduce_check import (
+    PERIOD,
     Expectation,
     block_exponents,
-    contribution,
     float_sum_bound,
     lane_sum_bound,
+    one_period,
+    window,
 )
 
-SEED, WORKERS, LENGTH = 7, 5, 700
+SEED, WORKERS = 7, 5
+LANES = [None, 32, 16, 8]
+
+
+@pytest.fixture(scope="module")
+def expectation() -> Expectation:
+    return Expectation(SEED, WORKERS)
 
 
 def float32(*values: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     return np.array(values, dtype=np.float32)
 
 
-def test_the_expected_sum_is_exact() -> None:
-    inputs = [contribution(SEED, rank, LENGTH) for rank in range(WORKERS)]
-    expected = Expectation(SEED, WORKERS, LENGTH).total
-    for index in range(LENGTH):
-        assert Fraction(expected[index]) == sum(Fraction(float(values[index])) for values in inputs)
+def test_the_expected_sum_is_exact(expectation: Expectation) -> None:
+    inputs = [one_period(SEED, rank) for rank in range(WORKERS)]
+    for index in range(700):
+        assert Fraction(expectation.exact(index)) == sum(Fraction(float(values[index])) for values in inputs)
 
 
 def test_contributions_differ_between_ranks_and_repeat_for_a_seed() -> None:
-    assert np.array_equal(contribution(1, 0, 9), contribution(1, 0, 9))
-    assert not np.array_equal(contribution(1, 0, 9), contribution(1, 1, 9))
-    assert not np.array_equal(contribution(1, 0, 9), contribution(2, 0, 9))
+    assert np.array_equal(one_period(1, 0), one_period(1, 0))
+    assert not np.array_equal(one_period(1, 0), one_period(1, 1))
+    assert not np.array_equal(one_period(1, 0), one_period(2, 0))
+
+
+def test_a_window_goes_round_the_period() -> None:
+    period = np.arange(PERIOD)
+    assert window(period, 5 * PERIOD - 2, 5).tolist() == [PERIOD - 2, PERIOD - 1, 0, 1, 2]
+    assert window(period, 3, 2 * PERIOD + 1)[[0, PERIOD, 2 * PERIOD]].tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("words", [4, 5, 32])
+@pytest.mark.parametrize("lane_bits", [32, 16, 8])
+def test_packets_in_each_others_places_hold_different_elements(words: int, lane_bits: int) -> None:
+    assert words * 2048 // lane_bits < PERIOD
+    assert math.gcd(PERIOD, words * 2048 // lane_bits) == 1
 
 
 @pytest.mark.parametrize(
@@ -71,31 +91,44 @@ def test_the_float_bound_grows_with_the_additions() -> None:
     assert math.isclose(float_sum_bound(np.array([2.0]), workers=4)[0], 3 * 2**-24 * 2.0, rel_tol=1e-6)
 
 
-@pytest.mark.parametrize("lane_bits", [None, 32, 16])
-def test_the_right_sum_passes(lane_bits: int | None) -> None:
-    expectation = Expectation(SEED, WORKERS, LENGTH)
-    result = expectation.total[3:603].astype(np.float32)
+@pytest.mark.parametrize("lane_bits", LANES)
+@pytest.mark.parametrize("length", [600, 300_001])  # within a piece of the comparison, and over three
+def test_the_right_sum_passes(expectation: Expectation, lane_bits: int | None, length: int) -> None:
+    result = window(expectation.total, 3, length).astype(np.float32)
     found = expectation.compare(result, 3, lane_bits=lane_bits, words=4)
     assert found.wrong_index is None
-    assert found.max_abs_error <= found.bound
+    assert 0 < found.max_abs_error <= found.bound
 
 
-@pytest.mark.parametrize("lane_bits", [None, 32, 16])
-@pytest.mark.parametrize("wrong", [0.01, math.nan, math.inf])
-def test_a_wrong_element_is_named(lane_bits: int | None, wrong: float) -> None:
-    expectation = Expectation(SEED, WORKERS, LENGTH)
-    result = expectation.total[3:603].astype(np.float32)
-    result[41] += np.float32(wrong)
-    assert expectation.compare(result, 3, lane_bits=lane_bits, words=4).wrong_index == 41
+@pytest.mark.parametrize("lane_bits", LANES)
+@pytest.mark.parametrize("wrong", [2.0, math.nan, math.inf])
+@pytest.mark.parametrize("where", [41, 299_999])
+def test_a_wrong_element_is_named(
+    expectation: Expectation, lane_bits: int | None, wrong: float, where: int
+) -> None:
+    result = window(expectation.total, 3, 300_001).astype(np.float32)
+    result[where] += np.float32(wrong)
+    found = expectation.compare(result, 3, lane_bits=lane_bits, words=4)
+    assert found.wrong_index == where
+    assert not found.max_abs_error <= found.bound
 
 
-def test_the_result_of_the_iteration_before_is_wrong() -> None:
-    expectation = Expectation(SEED, WORKERS, LENGTH)
-    stale = expectation.total[2:602].astype(np.float32)
-    assert expectation.compare(stale, 3, lane_bits=16, words=4).wrong_index is not None
+def test_the_result_of_the_iteration_before_is_wrong(expectation: Expectation) -> None:
+    stale = window(expectation.total, 2, 600).astype(np.float32)
+    assert expectation.compare(stale, 3, lane_bits=8, words=4).wrong_index is not None
 
 
-def test_one_missing_contribution_is_wrong() -> None:
-    expectation = Expectation(SEED, WORKERS, LENGTH)
-    missing = (expectation.total - contribution(SEED, 2, LENGTH)).astype(np.float32)
-    assert expectation.compare(missing, 0, lane_bits=16, words=4).wrong_index is not None
+def test_one_missing_contribution_is_wrong(expectation: Expectation) -> None:
+    missing = (expectation.total - one_period(SEED, 2))[:600].astype(np.float32)
+    assert expectation.compare(missing, 0, lane_bits=8, words=4).wrong_index is not None
+
+
+def test_a_piece_of_the_comparison_holds_whole_blocks(expectation: Expectation) -> None:
+    """With 5 words a block has 320 lanes of 32 bits, which divide no power of two: a comparison that cut blocks apart
+    would hold a part to the exponent of the wrong elements."""
+    result = window(expectation.total, 0, 300_001).astype(np.float32)
+    largest = window(expectation.largest, 0, 300_001)
+    whole = lane_sum_bound(result.astype(np.float64), largest, WORKERS, 32, 320)
+    found = expectation.compare(result, 0, lane_bits=32, words=5)
+    assert math.isclose(found.bound, whole.max(), rel_tol=1e-6)
+    assert expectation.compare(result[:131_200], 0, lane_bits=32, words=5).wrong_index is None

@@ -5,72 +5,148 @@ from typing import Any
 
 import pytest
 
-from inagg_testbed.bench_allreduce import (
-    AllReduceBench,
-    line_rate_fraction,
-    make_rows,
-    speedups,
-    table,
-    wrong_results,
-)
-from inagg_testbed.bench_plan import BackendSpec, Plan
+from inagg_testbed.bench_allreduce import AllReduceBench
+from inagg_testbed.bench_plan import BackendSpec, Case, Plan
+from inagg_testbed.bench_rows import Conditions, line_rate_fraction, make_rows, table, wrong_results
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.links import LinkSpec
 
-GLOO, INAGG_16 = BackendSpec.parse("gloo"), BackendSpec.parse("inagg:16")
+GLOO = BackendSpec.parse("gloo")
+CASE = Case(workers=4, elements=1_000_000, backends=("gloo",), iterations=3)
+CONDITIONS = Conditions(link_name="100mbit", rate_bps=100_000_000, mtu=1500, words=4)
 
 
 def bench() -> AllReduceBench:
     return AllReduceBench(
-        workers=(4,),
-        elements=(1_000_000,),
         link_name="100mbit",
         link=LinkSpec.parse("100mbit"),
-        backends=(GLOO, INAGG_16),
+        cases=(replace(CASE, backends=("gloo", "inagg:16")),),
     )
 
 
 def event(rank: int, index: int, seconds: float, **changes: Any) -> dict[str, Any]:
     right = {
+        "case": 0,
+        "backend": "gloo",
+        "loss": 0.0,
         "digest": f"sum {index}",
-        "max_abs_error": 1e-6,
-        "bound": 1e-5,
-        "wrong_index": None,
         "retransmits": 1,
+        "packets": 1000,
+        "cpu_seconds": 0.1,
+        "transport": {"srtt_s": 0.25, "window": 32},
     }
-    return {"rank": rank, "index": index, "seconds": seconds, **right, **changes}
+    compared = {"max_abs_error": 1e-6, "bound": 1e-5, "wrong_index": None} if rank == 0 else {}
+    return {"rank": rank, "index": index, "seconds": seconds, **right, **compared, **changes}
 
 
-def events(scale: float) -> list[dict[str, Any]]:
+def events(scale: float = 1.0, **changes: Any) -> list[dict[str, Any]]:
     """Three iterations of two ranks; the slower rank takes 0.5, 0.4 and 0.6 s times scale."""
     slow = {0: 0.5, 1: 0.4, 2: 0.6}
-    return [event(rank, index, scale * (slow[index] - 0.1 * rank)) for index in slow for rank in (0, 1)]
+    return [
+        event(rank, index, scale * (slow[index] - 0.1 * rank), **changes) for index in slow for rank in (0, 1)
+    ]
+
+
+def rows(
+    case: Case, *found: list[dict[str, Any]], conditions: Conditions = CONDITIONS
+) -> list[dict[str, Any]]:
+    return make_rows(conditions, (case,), [each for some in found for each in some])
 
 
 def test_a_row_has_exactly_these_fields() -> None:
-    (row,) = make_rows(bench(), {(4, 1_000_000, "gloo"): events(1.0)})
+    (row,) = rows(CASE, events())
     assert list(row) == [
-        *("backend", "lane_bits", "workers", "elements", "dtype", "link"),
-        *("time_ms", "algbw_MBps", "busbw_MBps", "line_rate_fraction", "retransmits"),
-        *("max_abs_error", "bound", "checked"),
+        *(
+            "experiment",
+            "backend",
+            "lane_bits",
+            "workers",
+            "elements",
+            "dtype",
+            "link",
+            "mtu",
+            "words",
+            "loss",
+        ),
+        *("iterations", "warmup", "back_to_back", "time_ms", "ratio_to_gloo", "ratio_to_lossless"),
+        *("algbw_MBps", "busbw_MBps", "line_rate_fraction", "cpu_s_per_GB"),
+        *("packets", "retransmits", "transport", "max_abs_error", "bound", "checked"),
     ]
     assert list(row["time_ms"]) == ["p50", "p95", "min"]
 
 
 def test_the_time_of_an_iteration_is_that_of_its_slowest_rank() -> None:
-    (row,) = make_rows(bench(), {(4, 1_000_000, "gloo"): events(1.0)})
+    (row,) = rows(CASE, events())
     assert row["time_ms"] == pytest.approx({"p50": 500.0, "p95": 590.0, "min": 400.0})
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:
-    (row,) = make_rows(bench(), {(4, 1_000_000, "gloo"): events(1.0)})
+    (row,) = rows(CASE, events())
     assert row["algbw_MBps"] == pytest.approx(8.0)  # 4 MB in 0.5 s
     assert row["busbw_MBps"] == pytest.approx(12.0)  # x 2(4-1)/4
 
 
-def test_retransmits_of_all_ranks_and_iterations_add_up() -> None:
-    (row,) = make_rows(bench(), {(4, 1_000_000, "gloo"): events(1.0)})
-    assert row["retransmits"] == 6
+def test_packets_of_all_ranks_and_iterations_add_up() -> None:
+    (row,) = rows(CASE, events())
+    assert (row["packets"], row["retransmits"]) == (6000, 6)
+
+
+def test_the_cpu_time_is_that_of_all_ranks_for_each_gigabyte_of_tensor() -> None:
+    busy = events()
+    busy[0]["cpu_seconds"] = 5.0  # in one of three iterations
+    (row,) = rows(CASE, busy)
+    assert row["cpu_s_per_GB"] == pytest.approx(0.2 / 0.004)
+
+
+def test_the_ratio_to_gloo_is_the_median_of_the_rounds() -> None:
+    case = replace(CASE, backends=("gloo", "inagg:32"))
+    inagg = events(0.5, backend="inagg:32")
+    for each in inagg:
+        each["seconds"] /= 4 if each["index"] == 0 else 1  # 8 times as fast in one round, twice in the others
+    gloo_row, inagg_row = rows(case, events(), inagg)
+    assert (gloo_row["ratio_to_gloo"], inagg_row["ratio_to_gloo"]) == pytest.approx((1.0, 2.0))
+
+
+def test_without_gloo_there_is_no_ratio() -> None:
+    (row,) = rows(replace(CASE, backends=("inagg:32",)), events(backend="inagg:32"))
+    assert row["ratio_to_gloo"] is None
+
+
+def test_a_lossy_row_is_compared_with_the_same_backend_without_loss() -> None:
+    case = replace(CASE, backends=("gloo", "inagg:32", "inagg:8"), losses=(0.0, 0.01))
+    found = rows(
+        case,
+        events(),
+        events(0.5, backend="inagg:32"),
+        events(0.1, backend="inagg:8"),
+        events(0.6, backend="inagg:32", loss=0.01),
+        events(0.3, backend="inagg:8", loss=0.01),
+    )
+    assert [(row["backend"], row["lane_bits"], row["loss"]) for row in found] == [
+        *(("gloo", None, 0.0), ("inagg", 32, 0.0), ("inagg", 8, 0.0)),
+        *(("inagg", 32, 0.01), ("inagg", 8, 0.01)),
+    ]
+    assert [row["ratio_to_lossless"] for row in found] == [
+        None,
+        None,
+        None,
+        pytest.approx(1.2),
+        pytest.approx(3),
+    ]
+    assert [row["ratio_to_gloo"] for row in found[3:]] == [None, None]
+
+
+def test_what_the_transport_says_of_itself_is_in_inaggs_rows_alone() -> None:
+    case = replace(CASE, backends=("gloo", "inagg:32"))
+    gloo_row, inagg_row = rows(case, events(), events(backend="inagg:32"))
+    assert inagg_row["transport"] == {"srtt_s": 0.25, "window": 32}
+    assert (gloo_row["transport"], gloo_row["words"], inagg_row["words"]) == (None, None, 4)
+
+
+def test_rows_come_in_the_order_of_the_cases() -> None:
+    cases = (replace(CASE, workers=2), CASE)
+    found = make_rows(CONDITIONS, cases, [*events(case=1), *events(case=0)])
+    assert [row["workers"] for row in found] == [2, 4]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +154,7 @@ def test_retransmits_of_all_ranks_and_iterations_add_up() -> None:
     [
         ("inagg:32", 0.64),  # 32 Mbit each way in 0.5 s of 100 Mbit/s
         ("inagg:16", 0.32),
+        ("inagg:8", 0.16),
         ("gloo", 0.96),  # a ring sends 2(N-1)/N times as much
     ],
 )
@@ -93,41 +170,30 @@ def test_an_unshaped_link_has_no_line_rate() -> None:
 
 
 def test_a_wrong_result_is_described_and_unchecks_its_row() -> None:
-    wrong = event(1, 2, 0.5, wrong_index=17, wrong_value="0.25", exact_value=0.5, max_abs_error=None)
-    found = {(4, 1_000_000, "inagg:16"): [*events(1.0), wrong]}
-    (row,) = make_rows(bench(), found)
+    case = replace(CASE, backends=("inagg:16",))
+    found = events(backend="inagg:16")
+    found[4] |= {"wrong_index": 17, "wrong_value": "0.25", "exact_value": 0.5, "max_abs_error": None}
+    (row,) = rows(case, found)
     assert not row["checked"]
     assert row["max_abs_error"] == float("inf")
-    (text,) = wrong_results(found)
-    assert "inagg:16" in text
-    assert "rank 1" in text
-    assert "element 17 is 0.25, exactly 0.5" in text
+    (text,) = wrong_results((case,), found)
+    assert text.startswith(
+        "inagg:16, 4 workers, 1000000 elements, iteration 2, rank 0: element 17 is 0.25, exactly"
+    )
     assert table([row])[1][0][-1] == "WRONG"
 
 
 def test_ranks_that_disagree_are_wrong() -> None:
-    found = {(4, 1_000_000, "inagg:16"): [*events(1.0), event(2, 1, 0.5, digest="other")]}
-    (row,) = make_rows(bench(), found)
+    case = replace(CASE, backends=("inagg:16",), losses=(0.05,))
+    found = events(backend="inagg:16", loss=0.05)
+    found[3]["digest"] = "other"
+    (row,) = rows(case, found)
     assert not row["checked"]
-    (text,) = wrong_results(found)
-    assert "iteration 1: the ranks have different results" in text
+    (text,) = wrong_results((case,), found)
+    assert text.endswith("5.0% loss, iteration 1: the ranks have different results")
 
 
-def test_speedups_are_against_gloo_of_the_same_size() -> None:
-    rows = make_rows(
-        bench(),
-        {
-            (4, 1_000_000, "gloo"): events(1.0),
-            (4, 1_000_000, "inagg:16"): events(0.25),
-            (4, 9, "inagg:16"): events(1),
-        },
-    )
-    assert speedups(rows) == pytest.approx(
-        {(4, 1_000_000, "gloo", None): 1.0, (4, 1_000_000, "inagg", 16): 4.0}
-    )
-
-
-@pytest.mark.parametrize("text", ["nccl", "gloo:32", "inagg:8", "inagg:x", ""])
+@pytest.mark.parametrize("text", ["nccl", "gloo:32", "inagg:64", "inagg:x", ""])
 def test_an_unknown_backend_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="inagg:32"):
         BackendSpec.parse(text)
@@ -139,12 +205,22 @@ def test_an_unknown_backend_is_refused(text: str) -> None:
         ({"slots": 0}, "0 slots: want a power of two"),
         ({"slots": 1}, "1 slots"),
         ({"slots": 96}, "96 slots"),
-        ({"backends": (GLOO, GLOO)}, "backend gloo, gloo: each value only once"),
-        ({"workers": (2, 2)}, "workers 2, 2"),
-        ({"elements": (9, 9)}, "elements 9, 9"),
-        ({"loss": 0.6}, r"loss 0\.6 is outside 0 to 0\.5"),
+        (
+            {"cases": (CASE, CASE)},
+            "allreduce of 1000000 at 4, allreduce of 1000000 at 4: each value only once",
+        ),
+        ({"cases": (replace(CASE, backends=("gloo", "gloo")),)}, "backend gloo, gloo: each value only once"),
+        (
+            {"cases": (replace(CASE, backends=("inagg:8",), losses=(0.6,)),)},
+            r"loss 0\.6 is outside 0 to 0\.5",
+        ),
+        (
+            {"cases": (replace(CASE, backends=("inagg:8",), losses=(0.1, 0.1)),)},
+            r"loss 0\.1, 0\.1: each value only",
+        ),
+        ({"cases": (replace(CASE, losses=(0.1,)),)}, "only aggregation packets are lost"),
         ({"switch": "bridge"}, "a bridge neither aggregates"),
-        ({"switch": "bridge", "backends": (GLOO,), "loss": 0.1}, "nor drops packets"),
+        ({"switch": "bridge", "cases": (replace(CASE, losses=(0.1,)),)}, "nor drops packets"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -153,17 +229,19 @@ def test_what_cannot_be_measured_is_refused(changes: dict[str, Any], message: st
 
 
 def test_gloo_alone_can_be_measured_over_a_bridge() -> None:
-    assert replace(bench(), switch="bridge", backends=(GLOO,)).switch == "bridge"
+    assert replace(bench(), switch="bridge", cases=(CASE,)).conditions.words is None
+
+
+def test_gloo_has_one_turn_in_a_round_and_inagg_one_at_each_loss() -> None:
+    case = replace(CASE, backends=("gloo", "inagg:32"), losses=(0.0, 0.01))
+    assert list(case.contestants()) == [("gloo", 0.0), ("inagg:32", 0.0), ("inagg:32", 0.01)]
 
 
 def test_a_backend_is_written_as_it_is_read() -> None:
-    assert [str(BackendSpec.parse(text)) for text in ("gloo", "inagg", "inagg:16")] == [
-        "gloo",
-        "inagg:32",
-        "inagg:16",
-    ]
+    texts = ("gloo", "inagg", "inagg:16", "inagg:8")
+    assert [str(BackendSpec.parse(text)) for text in texts] == ["gloo", "inagg:32", "inagg:16", "inagg:8"]
 
 
 def test_a_plan_survives_the_command_line() -> None:
-    plan = Plan(backends=("gloo", "inagg:32"), elements=(1, 2), iterations=3, warmup=0, seed=5, words=4)
+    plan = Plan(cases=(CASE, replace(CASE, losses=(0.0, 0.5))), seed=5, words=4, cpu_pids=(1, 2))
     assert Plan.from_json(plan.to_json()) == plan

@@ -4,6 +4,7 @@ import pytest
 
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.links import LinkSpec
+from inagg_testbed.switches import words_for_mtu
 
 
 @pytest.mark.parametrize(
@@ -41,12 +42,24 @@ def test_the_bucket_of_a_slow_link_still_holds_two_full_frames() -> None:
 
 
 def test_a_shaped_link_sets_mtu_offloads_and_a_token_bucket() -> None:
-    assert LinkSpec.parse("100mbit").commands("eth9") == [
-        "ip link set dev eth9 mtu 1500",
+    assert LinkSpec.parse("100mbit", mtu=9000, offloads=False).commands("eth9") == [
+        "ip link set dev eth9 mtu 9000",
         "ethtool -K eth9 tx off rx off sg off tso off gso off gro off >/dev/null",
         "tc qdisc add dev eth9 root tbf rate 100000000bit burst 50000 limit 524288",
     ]
 
 
 def test_an_unshaped_link_with_offloads_is_left_as_the_kernel_makes_it() -> None:
-    assert LinkSpec.parse("unshaped", offloads=True).commands("eth9") == ["ip link set dev eth9 mtu 1500"]
+    assert LinkSpec.parse("unshaped").commands("eth9") == ["ip link set dev eth9 mtu 1500"]
+
+
+@pytest.mark.parametrize(
+    ("mtu", "words"), [(9000, 32), (8240, 32), (8239, 4), (1500, 4), (1072, 4)]
+)  # 48 bytes of headers and 256 a word
+def test_packets_are_as_large_as_the_mtu_allows(mtu: int, words: int) -> None:
+    assert words_for_mtu(mtu) == words
+
+
+def test_an_mtu_too_small_for_any_packet_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="MTU 1071: a DATA packet of 4 words takes 1072 bytes"):
+        words_for_mtu(1071)

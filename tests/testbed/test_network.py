@@ -20,6 +20,7 @@ from inagg_testbed.errors import (
 )
 from inagg_testbed.lifecycle import Manifest, manifests, sweep, tagged_processes
 from inagg_testbed.processes import NodeProcess
+from inagg_testbed.switches import Bmv2Switch, BridgeSwitch, ModelSwitch
 from inagg_testbed.testbed import Testbed
 from inagg_testbed.topology import run_in_namespace
 
@@ -72,17 +73,42 @@ def test_interface_names_carry_the_run_and_fit(bridge: Testbed) -> None:
     )
 
 
-def test_ipv6_is_off_and_offloads_are_off(bridge: Testbed) -> None:
-    interface = f"ia-{bridge.run.id}-h1"
+def features(testbed: Testbed) -> str:
+    return in_host(testbed, 1, f"ethtool -k ia-{testbed.run.id}-h1")
+
+
+OFFLOADS = (
+    "rx-checksumming",
+    "tx-checksumming",
+    "tcp-segmentation-offload",
+    "generic-receive-offload",
+    "tx-udp-segmentation",
+)
+
+
+def test_ipv6_is_off(bridge: Testbed) -> None:
     assert json.loads(in_host(bridge, 1, "ip -json -6 addr show")) in ([], [{}])
-    features = in_host(bridge, 1, f"ethtool -k {interface}")
-    for feature in (
-        "rx-checksumming",
-        "tx-checksumming",
-        "tcp-segmentation-offload",
-        "generic-receive-offload",
-    ):
-        assert f"{feature}: off" in features
+
+
+def test_links_to_a_switch_that_takes_them_have_offloads(bridge: Testbed) -> None:
+    shown = features(bridge)
+    for feature in ("tx-checksumming", "tcp-segmentation-offload", "tx-udp-segmentation"):
+        assert f"{feature}: on" in shown
+
+
+def test_links_to_a_switch_that_does_not_have_none(
+    open_bridge: OpenTestbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inagg_testbed.testbed.switch_target", lambda *_: BridgeSwitch(offloads=False))
+    with open_bridge(hosts=1) as testbed:
+        shown = features(testbed)
+    for feature in OFFLOADS:
+        assert f"{feature}: off" in shown
+
+
+def test_bmv2_is_such_a_switch() -> None:
+    assert not Bmv2Switch(Path("inagg.p4")).offloads
+    assert ModelSwitch(Path("inagg.p4")).offloads
 
 
 def test_the_kernel_of_the_switch_answers_no_arp_on_ports(bridge: Testbed) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from inagg_testbed.bench_plan import Plan
+from inagg_testbed.bench_plan import Case, Plan
 from inagg_testbed.demo import INAGG_32_LOSS, train
-from inagg_testbed.errors import ProcessFailedError, WorkerFailedError
+from inagg_testbed.errors import ControllerRefusedError, ProcessFailedError, WorkerFailedError
 from inagg_testbed.lifecycle import manifests, tagged_processes
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.testbed import Testbed, open_testbed
@@ -49,14 +49,14 @@ def test_ordinary_traffic_crosses_the_same_switch(testbed: Testbed) -> None:
 
 def start_sums(testbed: Testbed, name: str, *, iterations: int = 3) -> WorkerGroup:
     """All-reduces through the switch, in 32-bit and 16-bit lanes."""
-    plan = Plan(
+    case = Case(
+        workers=WORKERS,
+        elements=ELEMENTS,
         backends=("inagg:32", "inagg:16"),
-        elements=(ELEMENTS,),
         iterations=iterations,
         warmup=0,
-        seed=3,
-        words=4,
     )
+    plan = Plan(cases=(case,), seed=3, words=4)
     return testbed.launch(
         [sys.executable, "-m", "inagg_testbed.bench_worker", plan.to_json(), "{events}"], name=name
     )
@@ -67,7 +67,7 @@ def collect_sums(testbed: Testbed, group: WorkerGroup) -> dict[tuple[str, int], 
     digests: dict[tuple[str, int], set[str]] = {}
 
     def check(_rank: int, event: dict[str, Any]) -> None:
-        assert event["wrong_index"] is None, event
+        assert event.get("wrong_index") is None, event
         assert event["seconds"] < SLOWEST_S, event
         digests.setdefault((event["backend"], event["index"]), set()).add(event["digest"])
 
@@ -167,21 +167,93 @@ def inagg(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
 
 def test_the_bench_command_writes_its_rows(tmp_path: Path) -> None:
     backends = ("--backend", "gloo", "--backend", "inagg:32", "--backend", "inagg:16")
-    size = ("--workers", "2", "--elements", "10000", "--link", "unshaped", "--iters", "2", "--warmup", "1")
+    size = ("--workers", "2", "--elements", "10000", "--elements", "64", "--link", "unshaped")
+    rounds = ("--iters", "2", "--warmup", "1", "--back-to-back", "2", "--loss", "0", "--loss", "0.02")
+    json_path = tmp_path / "rows.json"
     done = inagg(
-        "bench", "allreduce", *size, *backends, "--json", str(tmp_path / "rows.json"), folder=tmp_path
+        *("bench", "allreduce", *size, *backends, *rounds, "--json", str(json_path)), folder=tmp_path
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = json.loads((tmp_path / "rows.json").read_text())
-    assert [(row["backend"], row["lane_bits"]) for row in rows] == [
-        ("gloo", None),
-        ("inagg", 32),
-        ("inagg", 16),
+    rows = json.loads(json_path.read_text())
+    contestants = [
+        ("gloo", None, 0),
+        ("inagg", 32, 0),
+        ("inagg", 16, 0),
+        ("inagg", 32, 0.02),
+        ("inagg", 16, 0.02),
     ]
-    assert all(row["checked"] and row["workers"] == 2 and row["elements"] == 10000 for row in rows)
+    assert [(row["backend"], row["lane_bits"], row["loss"], row["elements"]) for row in rows] == [
+        (*contestant, elements) for elements in (10000, 64) for contestant in contestants
+    ]
+    for row in rows:
+        assert row["checked"]
+        assert (row["workers"], row["mtu"], row["words"]) == (2, 1500, 4 if row["lane_bits"] else None)
+        assert row["cpu_s_per_GB"] > 0
+        assert (row["ratio_to_gloo"] is None) == (row["loss"] > 0) == (row["ratio_to_lossless"] is not None)
+    # 2 ranks x 2 iterations x 2 all-reduces of 40 blocks and, where they are sent ahead, their exponents
+    assert 8 * 40 <= rows[1]["packets"] - rows[1]["retransmits"] <= 8 * 80
+    assert rows[1]["transport"]["srtt_s"] > 0
     assert "inagg:16" in done.stdout
     (logs,) = tmp_path.glob("2*-*")
-    assert {"switch.log", "controller.log", "bench-2-rank0.log"} <= {path.name for path in logs.iterdir()}
+    assert {"switch.log", "controller.log", "bench-1-rank0.log"} <= {path.name for path in logs.iterdir()}
+
+
+def test_jumbo_frames_carry_32_words(tmp_path: Path) -> None:
+    size = ("--workers", "2", "--elements", "100000", "--link", "unshaped", "--mtu", "9000", "--iters", "2")
+    json_path = tmp_path / "rows.json"
+    done = inagg(
+        *("bench", "allreduce", *size, "--backend", "inagg:32", "--json", str(json_path)), folder=tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = json.loads(json_path.read_text())
+    assert (row["checked"], row["mtu"], row["words"]) == (True, 9000, 32)
+    # 2 ranks x 2 iterations of 49 blocks of 2048 elements, and at most as many exponents sent ahead
+    assert 4 * 49 <= row["packets"] - row["retransmits"] <= 4 * 98
+
+
+def test_a_jumbo_switch_refuses_a_worker_whose_mtu_is_too_small(tmp_path: Path) -> None:
+    with open_testbed(
+        hosts=1,
+        link=LinkSpec.parse("unshaped", mtu=9000),
+        results_root=tmp_path,
+        state_dir=tmp_path / "state",
+    ) as testbed:
+        assert testbed.controller is not None
+        job = testbed.controller.request("POST", "/jobs", {"workers": 1, "slots": 2})
+        assert job["words"] == 32
+        worker = {"rank": 0, "ip": "10.0.0.1", "mac": "02:00:0a:00:00:01", "udp_port": 4000, "mtu": 1500}
+        with pytest.raises(
+            ControllerRefusedError, match=r"mtu is 1500, but a DATA packet .* takes 8240 bytes"
+        ):
+            testbed.controller.request("POST", f"/jobs/{job['id']}/workers", worker)
+        testbed.controller.request("POST", f"/jobs/{job['id']}/workers", worker | {"mtu": 9000})
+
+
+def test_the_straggler_command_tells_what_the_others_send(tmp_path: Path) -> None:
+    size = ("--workers", "3", "--elements", "100000", "--link", "unshaped", "--sleep", "1")
+    json_path = tmp_path / "straggler.json"
+    done = inagg("bench", "straggler", *size, "--json", str(json_path), folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(json_path.read_text())
+    assert [rank["rank"] for rank in figures["ranks"]] == [0, 1]
+    for rank in figures["ranks"]:
+        assert len(rank["samples"]) == 3  # every quarter of the second, but the last
+        # at most its window once, nothing new until rank 2 joins, and the rest are repeats
+        assert 0 < rank["packets"] - rank["resent"] <= figures["window"]
+    assert figures["behind_ms"] > 0
+    assert "rank 2 of 3 joins 1 s late" in done.stdout
+
+
+def test_a_quick_suite_writes_all_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / "bench"
+    options = ("--quick", "--folder", str(folder), "--backend", "gloo", "--backend", "inagg:32")
+    done = inagg("bench", "suite", *options, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {path.name for path in folder.iterdir()} == {
+        *("allreduce.json", "latency.json", "loss.json", "scaling.json", "straggler.json"),
+        *("targets.json", "report.md", "ratios.png", "scaling.png"),
+    }
+    assert "unshaped, N=2, 10,000: inagg:32 vs gloo" in done.stdout
 
 
 def test_the_demo_command_writes_summary_plots_and_report(tmp_path: Path) -> None:

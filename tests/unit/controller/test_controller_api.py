@@ -118,6 +118,17 @@ def test_a_registration_tells_the_workers_place(serving):
     run(body)
 
 
+@pytest.mark.parametrize("mtu", [1072, 9000, None])
+def test_a_path_that_takes_a_data_packet_will_do(serving, mtu):
+    async def body():
+        async with serving() as (client, _, _):
+            await client.post("/jobs", json={"workers": 2, "slots": 4})
+            answer = await client.post("/jobs/1/workers", json=worker(1, mtu=mtu))
+            assert (answer.status_code, answer.json()["registered"]) == (200, [1])
+
+    run(body)
+
+
 def test_registering_the_same_worker_again_changes_nothing(serving):
     async def body():
         async with serving() as (client, _, _):
@@ -151,6 +162,9 @@ def test_registering_the_same_worker_again_changes_nothing(serving):
         ({"ip": "10.0.0.9", "port": 7}, 422, "port is 7; the switch's ports are [1, 2, 3, 4, 255]"),
         ({"rank": 1, "ip": "10.0.0.2", "port": 3}, 422, "a --host option says 2 for this address"),
         ({"ip": "10.0.0.9", "port": None}, 422, "port is missing"),
+        ({"mtu": 1071}, 422, "mtu is 1071, but a DATA packet of this switch takes 1072 bytes (WORDS = 4)"),
+        ({"mtu": 67}, 422, "body.mtu"),
+        ({"mtu": "1500"}, 422, "body.mtu"),
         ({"colour": "red"}, 422, "body.colour: Extra inputs are not permitted"),
     ],
 )

@@ -8,6 +8,7 @@ from inagg_controller.cli import AGGREGATOR_UDP_PORT
 from inagg_controller.entries import FLOOD_GROUP
 from inagg_controller.job import Policy
 from inagg_controller.program import load_program
+from inagg_controller.sizes import PACKET_HEADERS_BYTES, WORD_BYTES
 
 ROOT = Path(__file__).parents[3]
 
@@ -20,6 +21,9 @@ def p4_constant(name):
 def test_constants_that_p4info_does_not_tell_are_those_of_the_p4_source():
     assert p4_constant("INAGG_PORT") == AGGREGATOR_UDP_PORT
     assert p4_constant("FLOOD_GROUP") == FLOOD_GROUP
+    headers = ("IPV4_HEADER_BYTES", "UDP_HEADER_BYTES", "INAGG_HEADER_BYTES")
+    assert sum(map(p4_constant, headers)) == PACKET_HEADERS_BYTES
+    assert p4_constant("WORD_BYTES") == WORD_BYTES
 
 
 def test_the_default_policy_is_the_protocols():

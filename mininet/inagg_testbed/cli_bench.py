@@ -1,0 +1,193 @@
+"""The commands below `inagg bench`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from inagg_testbed.bench_plan import MAX_LOSS, BackendSpec, Case
+from inagg_testbed.cli_options import (
+    LinkOption,
+    MtuOption,
+    P4Option,
+    ResultsOption,
+    SwitchOption,
+    console,
+    errors_explained,
+)
+from inagg_testbed.errors import ConfigurationError
+from inagg_testbed.files import check_writable, make_folder, write_text
+from inagg_testbed.links import LinkSpec
+from inagg_testbed.terminal import ProgressView, print_table
+
+app = typer.Typer(no_args_is_help=True, help="Measure collectives.")
+
+JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the figures.")]
+SlotsOption = Annotated[
+    int | None, typer.Option(help="Packets in flight a worker asks for; a power of two, 2 or more.")
+]
+
+
+@app.command()
+def allreduce(
+    workers: Annotated[list[int], typer.Option(min=1, max=64, help="May be given several times.")],
+    elements: Annotated[list[int], typer.Option(min=1, help="float32 elements; may be given several times.")],
+    backend: Annotated[
+        list[str], typer.Option(help="gloo, inagg:32, inagg:16 or inagg:8; may be given several times.")
+    ],
+    link: LinkOption = "100mbit",
+    mtu: MtuOption = 1500,
+    iters: Annotated[int, typer.Option(min=1, help="Timed iterations of each backend.")] = 10,
+    warmup: Annotated[int, typer.Option(min=0)] = 2,
+    back_to_back: Annotated[
+        int,
+        typer.Option(min=1, help="All-reduces in an iteration; its time is that of one. For small tensors."),
+    ] = 1,
+    json_path: JsonOption = None,
+    slots: SlotsOption = None,
+    loss: Annotated[
+        list[float] | None,
+        typer.Option(
+            min=0,
+            max=MAX_LOSS,
+            help="Probability of loss of aggregation packets, on each host's port, each way; may be given several"
+            " times, and 0 among them is what the others are compared with.",
+        ),
+    ] = None,
+    switch: SwitchOption = "model",
+    gloo_over: Annotated[
+        Literal["switch", "bridge"] | None,
+        typer.Option(
+            help="What gloo's packets cross; by default the bridge on unshaped links, else the switch."
+        ),
+    ] = None,
+    results: ResultsOption = Path("results"),
+    p4: P4Option = None,
+) -> None:
+    """Time all-reduce, backends in turn, every result checked against the exact sum; exit status 1 if one is wrong.
+
+    algbw and busbw are those of nccl-tests, in MB/s. "line rate" is the payload bits that the algorithm has to send
+    over each link (elements times lane bits for inagg, 2(N-1)/N times 32 bits times elements for gloo's ring) over
+    link rate times time. "vs gloo" is the median over the rounds of gloo's time over the backend's. "CPU s/GB" is the
+    CPU time of workers, switch and kernel for each GB of tensor.
+    """
+    from inagg_testbed.bench_allreduce import AllReduceBench, run_bench, title
+    from inagg_testbed.bench_rows import table
+
+    with errors_explained():
+        try:
+            specs = tuple(str(BackendSpec.parse(text)) for text in backend)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from None
+        cases = tuple(
+            Case(
+                workers=count,
+                elements=size,
+                backends=specs,
+                iterations=iters,
+                warmup=warmup,
+                back_to_back=back_to_back,
+                losses=tuple(loss or (0.0,)),
+            )
+            for count in workers
+            for size in elements
+        )
+        bench = AllReduceBench(
+            link_name=link,
+            link=LinkSpec.parse(link, mtu=mtu),
+            cases=cases,
+            slots=slots,
+            switch=switch,
+            program=p4,
+            gloo_over=gloo_over or ("bridge" if link == "unshaped" else "switch"),
+        )
+        if json_path is not None:
+            check_writable(json_path)
+        with ProgressView(console) as view:
+            outcome = run_bench(
+                bench,
+                results,
+                on_stage=view.stage,
+                on_progress=lambda done, total: view.update("all-reduce", done, total),
+            )
+        print_table(console, title(bench), *table(outcome.rows))
+        for line in outcome.wrong:
+            console.print(f"[red]wrong sum[/red] {line}", highlight=False, soft_wrap=True)
+        if json_path is not None:
+            write_text(json_path, json.dumps(outcome.rows, indent=2) + "\n")
+        if outcome.wrong:
+            raise typer.Exit(1)
+
+
+@app.command()
+def straggler(
+    workers: Annotated[int, typer.Option(min=2, max=64)] = 4,
+    elements: Annotated[int, typer.Option(min=1, help="float32 elements.")] = 1_000_000,
+    sleep: Annotated[float, typer.Option(help="Seconds that the last rank is late.")] = 5.0,
+    lane_bits: Annotated[int, typer.Option(help="32, 16 or 8.")] = 32,
+    link: LinkOption = "100mbit",
+    mtu: MtuOption = 1500,
+    json_path: JsonOption = None,
+    slots: SlotsOption = None,
+    switch: SwitchOption = "model",
+    results: ResultsOption = Path("results"),
+    p4: P4Option = None,
+) -> None:
+    """Show what the others send while one rank is late for an all-reduce."""
+    from inagg_testbed.straggler import StragglerBench, run_straggler, table, title
+    from inagg_testbed.testbed import open_testbed
+
+    with errors_explained():
+        if switch == "bridge":
+            raise ConfigurationError("a bridge does not aggregate")
+        bench = StragglerBench(
+            workers=workers,
+            elements=elements,
+            sleep_s=sleep,
+            lane_bits=lane_bits,
+            slots=slots,
+        )
+        if json_path is not None:
+            check_writable(json_path)
+        with open_testbed(
+            hosts=workers,
+            link=LinkSpec.parse(link, mtu=mtu),
+            results_root=results,
+            switch=switch,
+            program=p4,
+            on_stage=console.print,
+        ) as testbed:
+            figures = run_straggler(bench, testbed)
+        print_table(console, title(figures), *table(figures))
+        if json_path is not None:
+            write_text(json_path, json.dumps(figures, indent=2) + "\n")
+
+
+@app.command()
+def suite(
+    folder: Annotated[Path, typer.Option(help="Where figures, tables and plots go.")] = Path("results/bench"),
+    backend: Annotated[
+        list[str] | None, typer.Option(help="Only these (and their targets); may be given several times.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Everything small and once: shows that it works, not how well.")
+    ] = False,
+    results: ResultsOption = Path("results"),
+    p4: P4Option = None,
+) -> None:
+    """Measure everything and set it beside its targets; exit status 1 if a sum is wrong."""
+    from inagg_testbed.bench_report import TARGETS_HEADER, target_rows, write_report
+    from inagg_testbed.bench_suite import BACKENDS, Suite, run_suite
+
+    with errors_explained():
+        what = Suite(backends=tuple(backend or BACKENDS), quick=quick, program=p4)
+        make_folder(folder)
+        with ProgressView(console) as view:
+            wrong = run_suite(what, folder, results, on_stage=view.stage, on_progress=view.update)
+        judged = write_report(folder)
+        print_table(console, f"{folder / 'report.md'} has all of it", TARGETS_HEADER, target_rows(judged))
+        for line in wrong:
+            console.print(f"[red]wrong sum[/red] {line}", highlight=False, soft_wrap=True)
+        if wrong:
+            raise typer.Exit(1)

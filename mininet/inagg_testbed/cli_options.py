@@ -1,0 +1,58 @@
+"""What the commands of `inagg` share: the console, options, and how errors end a command."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from inagg_testbed.errors import LauncherError, MissingRequirementError
+from inagg_testbed.lifecycle import Interrupted, signals_raise
+from inagg_testbed.links import JUMBO_MTU, SMALLEST_MTU
+from inagg_testbed.requirements import SwitchKind
+
+console = Console()
+
+SwitchOption = Annotated[SwitchKind, typer.Option(help="What stands in the middle of the star.")]
+LinkOption = Annotated[
+    str, typer.Option(help="100mbit, 1gbit, any rate like 250mbit, or unshaped; in each direction.")
+]
+MtuOption = Annotated[
+    int,
+    typer.Option(
+        min=SMALLEST_MTU,
+        max=JUMBO_MTU,
+        help="MTU of the links. From 8240 bytes on, DATA packets have 32 words (8 KiB), else 4 (1 KiB).",
+    ),
+]
+ResultsOption = Annotated[Path, typer.Option(help="Folder for results and logs.")]
+P4Option = Annotated[
+    Path | None, typer.Option("--p4", help="The P4 program; by default the repository's p4/inagg.p4.")
+]
+RunOption = Annotated[str | None, typer.Option("--run", help="Id of the testbed, where several are up.")]
+
+
+@contextmanager
+def errors_explained(needs_root: str | None = None) -> Iterator[None]:
+    """Errors of ours become one readable message and exit status 1; signals end the command after teardown.
+
+    needs_root names a command that only root can run, and that has no testbed of its own to take down.
+    """
+    try:
+        if needs_root is not None and os.geteuid() != 0:
+            raise MissingRequirementError(
+                f"{needs_root} needs root: run it with sudo -E, from the same virtual environment"
+            )
+        with signals_raise():
+            yield
+    except LauncherError as error:
+        console.print(f"[red]inagg: {type(error).__name__}[/red]", highlight=False, soft_wrap=True)
+        console.print(str(error), highlight=False, markup=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+    except Interrupted as interruption:
+        outcome = "; everything has been taken down" if needs_root is None else ""
+        console.print(f"inagg: {interruption}{outcome}", highlight=False, soft_wrap=True)
+        raise typer.Exit(128 + interruption.number) from None

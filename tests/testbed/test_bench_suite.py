@@ -1,0 +1,165 @@
+"""The suite: what it runs, and its figures beside their targets."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inagg_testbed.bench_plan import Case
+from inagg_testbed.bench_report import read_experiments, write_report
+from inagg_testbed.bench_suite import SCALING_LINK, SCALING_WORKERS, Suite, fits
+from inagg_testbed.bench_targets import GOALS, verdicts
+
+LINKS = ("unshaped", "1gbit", "100mbit")
+
+
+def row(link: str, workers: int, lane_bits: int | None, **changes: Any) -> dict[str, Any]:
+    figures = {
+        "experiment": "allreduce",
+        "backend": "gloo" if lane_bits is None else "inagg",
+        "elements": 1000,
+        "words": 4,
+        "iterations": 10,
+        "packets": 100_000,
+        "loss": 0.0,
+        "time_ms": {"p50": 10.0, "min": 9.0},
+        "ratio_to_gloo": 1.7,
+        "ratio_to_lossless": None,
+        "busbw_MBps": 100.0,
+        "line_rate_fraction": None,
+        "cpu_s_per_GB": 2.0,
+        "retransmits": 0,
+        "max_abs_error": 0.0,
+        "bound": 1.0,
+        "checked": True,
+    }
+    return {"link": link, "workers": workers, "lane_bits": lane_bits, **figures, **changes}
+
+
+def judged(name: str, *rows: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
+    return [(one.what, one.target, one.figure, one.met) for one in verdicts({name: {"rows": list(rows)}})]
+
+
+def test_every_row_of_the_table_is_run_with_ten_rounds_or_more() -> None:
+    for goal in GOALS:
+        cases = [case for case in Suite().cases(goal.link) if case.experiment == "allreduce"]
+        (case,) = (case for case in cases if (case.workers, case.elements) == (goal.workers, goal.elements))
+        assert case.iterations >= 10
+        assert case.backends == ("gloo", "inagg:32", "inagg:16", "inagg:8")
+
+
+def test_scaling_goes_from_2_to_16_workers_and_over_all_sizes_that_fit() -> None:
+    cases = [case for case in Suite().cases(SCALING_LINK) if case.experiment.startswith("scaling")]
+    assert [case.workers for case in cases if case.experiment.endswith("workers")] == list(SCALING_WORKERS)
+    sizes = [case.elements for case in cases if case.experiment.endswith("elements")]
+    assert sizes[0] == 100
+    assert sizes == sorted(sizes)
+
+
+def test_a_tensor_too_large_for_the_memory_is_skipped() -> None:
+    case = Case(workers=2, elements=100_000_000, backends=("gloo",))
+    assert fits(case, 3 * 10**9)
+    assert not fits(case, 2 * 10**9)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_cases_with_the_same_workers_are_neighbours(link: str) -> None:
+    workers = [case.workers for case in Suite().cases(link)]
+    assert workers == sorted(workers)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_quick_suite_is_small_and_can_be_measured(link: str) -> None:
+    cases = Suite(quick=True).bench(link).cases
+    assert {case.experiment for case in cases} == {case.experiment for case in Suite().cases(link)}
+    assert all(case.workers == 2 and case.elements <= 100_000 and case.iterations == 2 for case in cases)
+
+
+def test_a_ratio_is_beside_its_own_target() -> None:
+    assert judged("allreduce", row("unshaped", 2, 32), row("unshaped", 2, 8), row("unshaped", 2, None)) == [
+        ("unshaped, N=2, 1,000: inagg:32 vs gloo", "1.1x", "1.70x", True),
+        ("unshaped, N=2, 1,000: inagg:8 vs gloo", "2x", "1.70x", False),
+    ]
+
+
+def test_packets_into_the_switch_are_counted_with_four_workers() -> None:
+    found = judged("allreduce", row("unshaped", 4, 32, ratio_to_gloo=None))  # 10,000 in 10 ms
+    assert found == [("unshaped, N=4, 1,000: Mpps into switch", "1.5", "1.00", False)]
+
+
+def test_numerics_are_judged_by_the_fastest_kernels_on_the_large_array() -> None:
+    def step(name: str, of_memcpy: float, array: str = "40 MB", lane_bits: int = 32) -> dict[str, Any]:
+        return {"step": name, "lane_bits": lane_bits, "array": array, "of_memcpy": of_memcpy}
+
+    rows = [step("quantise", 0.4), step("quantise", 0.6), step("quantise", 0.9, "256 KiB")]
+    assert judged("numerics", *rows, step("dequantise", 0.49), step("dequantise", 0.9, lane_bits=16)) == [
+        ("quantise, 32-bit lanes, of memcpy", "0.5", "0.60", True),
+        ("dequantise, 32-bit lanes, of memcpy", "0.5", "0.49", False),
+    ]
+
+
+@pytest.mark.parametrize(("ratio", "verdicts_of_bmv2"), [(None, []), (25.0, [True]), (19.0, [False])])
+def test_the_switch_is_judged_and_bmv2_where_it_is_there(
+    ratio: float | None, verdicts_of_bmv2: list[bool]
+) -> None:
+    figures = {"in_process_Mpps": 3.5, "bmv2_ratio": ratio, "rows": []}
+    assert [one.met for one in verdicts({"switch": figures})] == [True, *verdicts_of_bmv2]
+
+
+def test_a_line_rate_is_judged_for_32_bit_lanes() -> None:
+    found = judged("allreduce", row("1gbit", 2, 32, line_rate_fraction=0.92, ratio_to_gloo=None))
+    assert found == [("1gbit, N=2, 1,000: inagg:32, line rate", "0.93", "0.920", False)]
+    assert judged("allreduce", row("1gbit", 2, 16, line_rate_fraction=0.92, ratio_to_gloo=None)) == []
+
+
+def test_latency_is_judged_against_gloos() -> None:
+    assert judged("latency", row("unshaped", 4, None), row("unshaped", 4, 32, ratio_to_gloo=5.1)) == [
+        ("unshaped, N=4, 1,000: latency vs gloo", "5x", "5.10x", True)
+    ]
+
+
+def test_each_loss_has_its_own_bound() -> None:
+    lossy = row("100mbit", 4, 32, loss=0.01, ratio_to_lossless=1.5)
+    found = judged("loss", row("100mbit", 4, 32), lossy, {**lossy, "loss": 0.05})
+    assert [(what.rpartition(": ")[2], target, met) for what, target, _, met in found] == [
+        ("time at 1% loss", "<= 1.25x", False),
+        ("time at 5% loss", "<= 2x", True),
+    ]
+
+
+@pytest.mark.parametrize(("packets", "met"), [(128, True), (129, False)])
+def test_a_rank_that_waits_may_send_two_windows(packets: int, met: bool) -> None:
+    figures = {"sleep_s": 5.0, "window": 64, "ranks": [{"packets": 64}, {"packets": packets}]}
+    (verdict,) = verdicts({"straggler": figures})
+    assert (verdict.target, verdict.figure, verdict.met) == ("<= 128", str(packets), met)
+
+
+def test_the_report_holds_tables_plots_and_targets(tmp_path: Path) -> None:
+    settings = {"link": "1000 Mbit/s each way", "gloo_over": "switch", "slots": 64}
+    table = [row("1gbit", 2, lane_bits, line_rate_fraction=0.9) for lane_bits in (None, 32, 16, 8)]
+    scaling = [
+        {**each, "experiment": f"scaling, {axis}", axis: size}
+        for each in table
+        for axis, sizes in (("workers", (2, 16)), ("elements", (100, 1000)))
+        for size in sizes
+    ]
+    for name, rows in (("allreduce", table), ("scaling", scaling)):
+        figures = {"settings": {"1gbit": settings}, "rows": rows}
+        (tmp_path / f"{name}.json").write_text(json.dumps(figures))
+    found = write_report(tmp_path)
+    assert set(read_experiments(tmp_path)) == {"allreduce", "scaling"}
+    assert [one["met"] for one in json.loads((tmp_path / "targets.json").read_text())] == [
+        one.met for one in found
+    ]
+    text = (tmp_path / "report.md").read_text()
+    assert "| 1gbit, N=2, 1,000: inagg:32 vs gloo | 0.93x | 1.70x | yes |" in text
+    assert "1000 Mbit/s each way; gloo over the switch; 64 slots" in text
+    for plot in ("ratios.png", "scaling.png"):
+        assert f"]({plot})" in text
+        assert (tmp_path / plot).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_suite_can_leave_backends_out() -> None:
+    for link in LINKS:
+        assert {case.backends for case in Suite(backends=("inagg:16",)).cases(link)} == {("inagg:16",)}
