@@ -45,7 +45,7 @@ bench:
 	@scripts/setup
 	@mkdir -p results/bench
 	@$(BIN)/python tests/bench/bench_numerics.py --json >results/bench/numerics.json
-	@$(ROOT) $(BIN)/inagg-switch bench --json >results/bench/switch.json
+	@$(BIN)/inagg-switch bench p4/inagg.p4 --aggregate 4 --json >results/bench/switch.json
 	@$(ROOT) $(BIN)/inagg bench suite --folder results/bench
 
 # Builds into .venv, so the stamp goes: the next setup puts the ordinary modules back.

@@ -84,8 +84,8 @@ def _by_link(experiment: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _plain(experiment: Mapping[str, Any]) -> Iterable[str]:
-    """A table of an experiment that is a list of flat rows."""
-    rows = experiment["rows"]
+    """A table of an experiment that is a list of flat rows, or one of them."""
+    rows = experiment.get("rows", [experiment])
     header = list(rows[0])
     yield from _markdown_table(header, [[_short(row.get(name)) for name in header] for row in rows])
 
