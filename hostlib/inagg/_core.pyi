@@ -57,7 +57,7 @@ class EngineStats(TypedDict):
     probes: int  # of these, so many after a silence
     in_flight: int  # chunks outstanding now
     window: int  # chunks that may be
-    least_rtt_s: float  # 0 before the first
+    least_rtt_s: float  # of the last seconds; 0 before the first
     rtt_samples: int
     srtt_s: float  # 0.0 before the first sample
     rttvar_s: float

@@ -60,7 +60,7 @@ class Reduction:
         return self._session.wait(self, timeout_s)
 
     def on_finished(self, callback: Callback) -> None:
-        """Call it once when finished, on another thread, or at once if it is already."""
+        """Call it once when finished, on the session's completer thread; at once, if the job has ended."""
         self._session.watch(self, callback)
 
     def copy_back(self) -> None:
@@ -94,8 +94,10 @@ class Session:
         self._loss: _Loss | None = None
         self._closed = False
         self._submitting = threading.Lock()  # held over a submission: the core's order is the callers'
-        self._lock = threading.Lock()  # guards _pending, _closed, and what a Reduction is told
-        self._pending: dict[int, Reduction] = {}
+        self._lock = threading.Lock()  # guards what follows, and what a Reduction is told
+        self._pending: dict[int, Reduction] = {}  # not finished, as far as this side has noticed; in order
+        self._watched: dict[int, Reduction] = {}  # with callbacks
+        self._completing = True  # the completer looks after _watched
         self._submitted = 0
         self._heartbeat = HeartbeatThread(
             client,
@@ -123,8 +125,7 @@ class Session:
         tensor = tensor.detach()
         memory = _memory(tensor)
         with self._submitting:
-            for other in list(self._pending.values()):
-                self.wait(other, None if _overlap(memory, other.memory) else 0.0)
+            self._collect(memory)
             reduction = Reduction(self, tensor, memory)
             try:
                 reduction.ticket = self._transport.submit(
@@ -139,6 +140,15 @@ class Session:
                 self._pending[reduction.ticket] = reduction
                 self._submitted += 1
         return reduction
+
+    def _collect(self, memory: range) -> None:
+        """Wait for all-reduces of this memory, and forget those at the front that are done."""
+        in_front = True
+        for other in list(self._pending.values()):
+            if _overlap(memory, other.memory):
+                self.wait(other, None)
+            elif in_front:
+                in_front = self.wait(other, 0.0)
 
     def _rounding_seed(self, options: Options) -> int | None:
         """One of its own for each rank and all-reduce: steps of a Weyl sequence (the constants are odd)."""
@@ -163,12 +173,13 @@ class Session:
     def watch(self, reduction: Reduction, callback: Callback) -> None:
         """See `Reduction.on_finished`."""
         with self._lock:
-            late = reduction.finished
-            if not late:
+            if self._completing:
                 reduction.callbacks.append(callback)
+                self._watched[reduction.ticket] = reduction
                 self._transport.watch(reduction.ticket)
-        if late:
-            callback()
+                return
+        self.wait(reduction, 0.0)
+        callback()
 
     def stats(self) -> dict[str, Any]:
         """Counters of the transport (packets, bytes, retransmits, RTT...), with the job and rank they belong to."""
@@ -197,17 +208,28 @@ class Session:
         self._transport.fail(reason)
 
     def _complete(self) -> None:
-        """Finish what is watched, in order of completion; after a failure, everything."""
+        """Call back those who watch, in order of completion; after a failure, all that are left. No lock is held."""
         try:
             while True:
                 ticket = self._transport.next_done(None)
-                done = self._pending.get(ticket) if ticket is not None else None
+                with self._lock:
+                    done = self._watched.pop(ticket, None) if ticket is not None else None
                 if done is not None:
-                    self._finish(done, None)
-        except _core.EngineError as error:
-            problem = self._translate(error)
-        for orphan in list(self._pending.values()):
-            self._finish(orphan, problem)
+                    self._call_back(done)
+        except _core.EngineError:
+            with self._lock:
+                self._completing = False
+                left = list(self._watched.values())
+                self._watched.clear()
+        for reduction in left:
+            self._call_back(reduction)
+
+    def _call_back(self, reduction: Reduction) -> None:
+        self.wait(reduction, 0.0)
+        with self._lock:
+            callbacks, reduction.callbacks = reduction.callbacks, []
+        for callback in callbacks:
+            callback()
 
     def _finish(self, reduction: Reduction, problem: InaggError | None) -> None:
         with self._lock:
@@ -217,9 +239,7 @@ class Session:
                 reduction.copy_back()
             reduction.error = problem
             reduction.finished = True
-            del self._pending[reduction.ticket]
-        for callback in reduction.callbacks:
-            callback()
+            self._pending.pop(reduction.ticket, None)
 
     def _translate(self, error: _core.EngineError) -> InaggError:
         """What the core reports, as the error class that says whose fault it is."""

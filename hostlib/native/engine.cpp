@@ -328,6 +328,7 @@ EngineStats Engine::stats() const {
     stats.in_flight = outstanding_;
     stats.window = window_.chunks();
     stats.rtt_samples = rtt_.samples();
+    stats.least_rtt = least_rtt_.value();
     stats.srtt = rtt_.srtt();
     stats.rttvar = rtt_.rttvar();
     stats.rto = rtt_.rto();

@@ -78,7 +78,7 @@ struct EngineStats {
     std::uint64_t in_flight = 0;
     std::uint64_t window = 0;  // chunks
     std::uint64_t rtt_samples = 0;
-    double least_rtt = 0;  // 0 before the first
+    double least_rtt = 0;  // lately; 0 before the first
     double srtt = 0;
     double rttvar = 0;
     double rto = 0;
@@ -176,6 +176,7 @@ class Engine {
     std::uint32_t oldest_unfinished_;  // chunk
 
     RttEstimator rtt_;
+    LeastRtt least_rtt_;
     CongestionWindow window_;
     std::uint64_t sendings_ = 0;
     // What was sent before the last sending that is known to have been answered, and is not itself answered

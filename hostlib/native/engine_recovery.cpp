@@ -22,7 +22,7 @@ void Engine::measure(const Slot& slot, double now) {
     // One that was sent before all ranks were there has waited for them.
     if (!slot.resent && slot.clocked) {
         rtt_.measure(rtt);
-        stats_.least_rtt = stats_.least_rtt == 0 ? rtt : std::min(stats_.least_rtt, rtt);
+        least_rtt_.measure(rtt, now);
         round_.least_rtt = round_.least_rtt == 0 ? rtt : std::min(round_.least_rtt, rtt);
     }
     if (!slot.resent && slot.order > overtaken_.by) {
@@ -34,7 +34,7 @@ void Engine::measure(const Slot& slot, double now) {
     }
     if (slot.order > round_.ends_behind) {
         if (round_.least_rtt > 0) {
-            window_.end_round(round_.least_rtt, stats_.least_rtt, round_.limited, round_.lost);
+            window_.end_round(round_.least_rtt, least_rtt_.value(), round_.limited, round_.lost);
         }
         round_ = Round{.ends_behind = sendings_};
     }

@@ -71,6 +71,30 @@ class RttEstimator {
     std::uint64_t samples_ = 0;
 };
 
+// The least RTT of the last MEMORY to 2 MEMORY seconds: what the network takes when its queues are empty, as
+// they are at times, between collectives if not before. It forgets, since routes and loads change.
+class LeastRtt {
+  public:
+    void measure(double rtt, double now) {
+        if (value_ == 0 || now >= since_ + MEMORY) {
+            previous_ = recent_;
+            recent_ = rtt;
+            since_ = now;
+        }
+        recent_ = std::min(recent_, rtt);
+        value_ = previous_ == 0 ? recent_ : std::min(previous_, recent_);
+    }
+    double value() const { return value_; }  // 0 before the first
+
+  private:
+    static constexpr double MEMORY = 2.0;
+
+    double recent_ = 0;
+    double previous_ = 0;
+    double since_ = 0;
+    double value_ = 0;
+};
+
 }  // namespace inagg
 
 #endif

@@ -2,8 +2,8 @@
 //
 // How many chunks a worker keeps in flight (protocol.md, 6.2). All workers of a job send and receive at one
 // pace, each on links of its own, so what is to be found is not a fair share but the least window that keeps
-// the slowest link busy. Delay tells: the RTT beyond the least one ever seen is time spent in queues, and the
-// window is steered so that it stays at a target (Kumar et al., Swift: delay is simple and effective for
+// the slowest link busy. Delay tells: the RTT beyond the least one seen lately is time spent in queues, and
+// the window is steered so that it stays at a target (Kumar et al., Swift: delay is simple and effective for
 // congestion control in the datacenter, SIGCOMM 2020). A loss is congestion only where queues have built up
 // (Fu and Liew, TCP Veno, 2003): a lossy link is no reason to send more slowly. Times are seconds.
 #ifndef INAGG_WINDOW_HPP
@@ -25,10 +25,10 @@ class CongestionWindow {
 
     unsigned chunks() const { return static_cast<unsigned>(chunks_); }
 
-    // A window's worth of results is in. `least_rtt` is the least RTT among them, `least_ever` among all;
-    // `limited`: there was more to send than the window let out; `lost`: some had to be sent again.
-    void end_round(double least_rtt, double least_ever, bool limited, bool lost) {
-        const double queueing = least_rtt - least_ever;
+    // A window's worth of results is in. `least_rtt` is the least RTT among them, `empty_rtt` that of empty
+    // queues; `limited`: there was more to send than the window let out; `lost`: some had to be sent again.
+    void end_round(double least_rtt, double empty_rtt, bool limited, bool lost) {
+        const double queueing = least_rtt - empty_rtt;
         if (queueing > TARGET) {
             shrink(std::max(1 - GENTLENESS * (queueing - TARGET) / queueing, MOST_SHRINKING));
         } else if (lost && queueing > TARGET / 2) {

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from virtual_network import Impairment, Network, make_network
 
+from inagg._core import Engine
+
 WORDS = 1
 PACKET_BYTES = 20 + 256 * WORDS
 RATE = 1000 * PACKET_BYTES / 0.01  # a thousand packets in ten milliseconds
@@ -73,3 +75,17 @@ def test_a_late_rank_neither_shrinks_it_nor_is_flooded() -> None:
     assert early.stats["window"] >= before["window"] / 2
     assert early.stats["srtt_s"] < 0.1
     assert late.stats["retransmits"] < 50
+
+
+def test_it_recovers_when_the_network_becomes_slower() -> None:
+    network = make_network(1, slots=256, words=WORDS, impairment=Impairment(delay=DELAY))
+    (engine,) = network.engines
+    engine.submit(np.ones(20_000 * 64, np.float32))
+
+    def slow_down(_engine: Engine) -> None:
+        network.impairment = Impairment(delay=0.05)
+
+    network.plan(0.02, 0, slow_down)
+    network.run(1, within=60.0)
+    # 16 chunks an RTT would have taken 120 s.
+    assert engine.stats["window"] == 256

@@ -37,6 +37,10 @@ bool is_known(uint8_t gso_type) {
            (gso_type & ~Offload::kEcn) == Offload::kTcpIpv6;
 }
 
+// SCTP's checksum field is a CRC32c, which an interface may leave to hardware as well. No other protocol has
+// its checksum there.
+constexpr uint16_t kSctpChecksumOffset = 8;
+
 // What the kernel's skb_checksum_help() does: whatever the protocol, zero becomes 0xFFFF.
 bool fill_checksum(const Offload& offload, uint8_t* frame, size_t length) {
     const size_t start = offload.checksum_start;
@@ -57,6 +61,9 @@ Cutter::Result Cutter::start(const Offload& offload, uint8_t* frame, size_t leng
     Result result = Result::kOk;
     if (offload.gso_type != Offload::kNone) {
         result = start_segments(offload);
+    } else if ((offload.flags & Offload::kNeedsChecksum) != 0 &&
+               offload.checksum_offset == kSctpChecksumOffset) {
+        result = Result::kUnknown;
     } else if (offload.flags & Offload::kNeedsChecksum) {
         if (!fill_checksum(offload, frame, length)) result = Result::kMalformed;
     }

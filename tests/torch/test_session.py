@@ -1,0 +1,142 @@
+"""One rank's session: a real transport and the reference switch on the loopback; only the controller's answers are
+made up."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from loopback_switch import LoopbackSwitch
+from virtual_network import EPOCH, JOB, make_aggregator
+
+from inagg._control import Aggregator, ControlClient, Heartbeat, JobStatus, Policy
+from inagg._core import Transport
+from inagg._session import Session
+from inagg._work import AllReduceWork
+from inagg.errors import InaggError, JobError
+from inagg.options import Options
+
+PATIENCE_S = 20.0
+OPTIONS = Options(controller="http://127.0.0.1:9")
+
+
+class HealthyController(ControlClient):
+    """Answers that all is well."""
+
+    def heartbeat(self, job: int, rank: int, *, timeout_s: float | None = None) -> Heartbeat:
+        return Heartbeat("running", (), None)
+
+    def leave(self, job: int, rank: int, *, error: str | None = None) -> JobStatus:
+        return status_of(1)
+
+
+def status_of(workers: int) -> JobStatus:
+    return JobStatus(
+        id=JOB,
+        name="",
+        workers=workers,
+        state="running",
+        epoch=EPOCH,
+        slots=16,
+        words=4,
+        registered=(0,),
+        left=(),
+        lost=(),
+        reason=None,
+        policy=Policy(0.1, 0.01, 1.0, 120.0, 0.5, 3.0),
+        aggregator=Aggregator("127.0.0.1", "", 0),
+        counters=None,
+    )
+
+
+@contextmanager
+def session(workers: int = 1) -> Iterator[Session]:
+    """With two workers nothing is ever done: the other one does not exist."""
+    with LoopbackSwitch(make_aggregator(workers, slots=16, words=4)) as switch:
+        transport = Transport(
+            job=JOB,
+            rank=0,
+            workers=workers,
+            epoch=EPOCH,
+            slots=16,
+            words=4,
+            aggregator=switch.address,
+            local=("127.0.0.1", 0),
+        )
+        one = Session(HealthyController("http://127.0.0.1:9"), status_of(workers), 0, transport)
+        try:
+            yield one
+        finally:
+            one.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.001)
+
+
+def all_reduce(one: Session, tensor: torch.Tensor) -> AllReduceWork:
+    return AllReduceWork([tensor], [one.submit(tensor, options=OPTIONS, average=False)])
+
+
+def done_in_the_core(one: Session, count: int) -> None:
+    until(lambda: one.stats()["collectives_completed"] == count)
+
+
+def test_a_callback_may_start_another_all_reduce() -> None:
+    with session() as one:
+        started: list[AllReduceWork] = []
+        first = all_reduce(one, torch.ones(1000))
+        chained = first.get_future().then(lambda _: started.append(all_reduce(one, torch.ones(3))))
+        done_in_the_core(one, 1)
+        second = all_reduce(one, torch.ones(10))
+        assert second.wait()
+        chained.wait()
+        assert started[0].wait()
+
+
+def test_what_was_done_before_a_failure_stays_done() -> None:
+    strided = torch.ones(10, 2)[:, 0]
+    with session() as one:
+        work = all_reduce(one, strided)
+        done_in_the_core(one, 1)
+        one.close()
+        assert work.wait()
+        assert work.get_future().wait()[0] is strided
+        assert strided.tolist() == [1.0] * 10
+        with pytest.raises(InaggError):
+            all_reduce(one, torch.ones(1))
+
+
+def test_a_future_asked_for_after_a_failure_is_completed_with_it() -> None:
+    with session(workers=2) as one:
+        waited, unwaited = all_reduce(one, torch.ones(5)), all_reduce(one, torch.ones(6))
+        future = waited.get_future()
+        one._transport.fail("rank 1 was lost")
+        with pytest.raises(RuntimeError, match="rank 1 was lost"):
+            future.wait()
+        with pytest.raises(RuntimeError, match="rank 1 was lost"):
+            unwaited.get_future().wait()
+        with pytest.raises(JobError, match="rank 1 was lost"):
+            unwaited.wait()
+
+
+def test_what_nobody_waits_for_is_forgotten() -> None:
+    with session() as one:
+        for _ in range(50):
+            all_reduce(one, torch.ones(100))
+        done_in_the_core(one, 50)
+        assert all_reduce(one, torch.ones(1)).wait()
+        assert len(one._pending) == 0
+
+
+def test_the_same_memory_is_summed_once_after_the_other() -> None:
+    with session() as one:
+        tensor = torch.ones(100_000)
+        works = [all_reduce(one, tensor) for _ in range(3)]
+        assert all(work.wait() for work in works)
+        assert tensor.tolist() == [1.0] * 100_000
