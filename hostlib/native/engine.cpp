@@ -12,7 +12,6 @@ namespace {
 // Chunk numbers of what is queued must stay comparable (RFC 1982): well below 2^31.
 constexpr std::size_t MAX_BLOCKS = std::size_t{1} << 28;
 constexpr std::uint32_t MAX_SLOTS = std::uint32_t{1} << 20;
-constexpr std::size_t MAX_DATAGRAM = 65507;
 
 void require(bool condition, const std::string& message) {
     if (!condition) {
@@ -86,8 +85,6 @@ Engine::Engine(const EngineConfig& config)
         slot_of(chunk).chunk = chunk;
     }
 }
-
-Engine::~Engine() = default;
 
 Ticket Engine::submit(const Request& request, double now) {
     config_.validate(request);

@@ -9,7 +9,7 @@
 // its slot moves on by S chunks, and those chunks that waited for what it told are tried (try_start). A chunk
 // that can be sent is ready; the window lets so many of those out; a packet is built when it leaves. What was
 // sent is in flight, in the order of sending, until its result arrives or it is taken for lost: because
-// something sent later has arrived (detect_losses), or after a silence (probe).
+// something sent later has been answered (loss_deadline), or after a silence (probe_deadline).
 #ifndef INAGG_ENGINE_HPP
 #define INAGG_ENGINE_HPP
 
@@ -88,7 +88,6 @@ class Engine {
   public:
     // Throws std::invalid_argument.
     explicit Engine(const EngineConfig& config);
-    ~Engine();
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
 

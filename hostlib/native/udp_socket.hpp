@@ -15,6 +15,8 @@
 #include <span>
 #include <string>
 
+#include "wire.hpp"
+
 namespace inagg {
 
 struct UdpAddress {
@@ -62,12 +64,9 @@ class UdpSocket {
     Descriptor descriptor_;
 };
 
-// As many datagrams of four words as the kernel takes in one message.
+// As many datagrams of four words as the kernel takes in one message, which holds MAX_DATAGRAM bytes. Fewer
+// than the segments it cuts one into (UDP_MAX_SEGMENTS: 64, and more since 6.9).
 inline constexpr std::size_t BATCH = 62;
-// UDP payload that one call to the kernel can carry, and segments that it is cut into (UDP_MAX_SEGMENTS of
-// kernels before 6.9).
-inline constexpr std::size_t MAX_DATAGRAM = 65507;
-inline constexpr std::size_t MAX_SEGMENTS = 64;
 
 struct BatchResult {
     std::size_t count;

@@ -17,6 +17,7 @@ namespace inagg {
 inline constexpr std::uint8_t FLAG_SPECIAL = 0x01;     // the block holds a NaN or an infinity (3.3)
 inline constexpr std::uint8_t FLAG_NOT_READY = 0x02;   // a rank has no next collective to announce (3.2)
 inline constexpr std::uint16_t EXPONENT_BIAS = 16384;  // an exponent e travels as e + 16384 (3.2)
+inline constexpr std::size_t MAX_DATAGRAM = 65507;     // UDP payload that IPv4 can carry
 inline constexpr std::size_t HEADER_BYTES = p4::INAGG_HEADER_BYTES;
 
 enum class Kind : std::uint8_t {

@@ -84,7 +84,7 @@ def all_reduce(one: Session, tensor: torch.Tensor) -> AllReduceWork:
 
 
 def done_in_the_core(one: Session, count: int) -> None:
-    until(lambda: one.stats()["collectives_completed"] == count)
+    until(lambda: one.stats()["collectives_completed"] >= count)  # callbacks may have started more
 
 
 def test_a_callback_may_start_another_all_reduce() -> None:

@@ -13,7 +13,7 @@ namespace inagg::ports {
 
 enum class Drop : size_t {
     kRxSocketFull,  // the receive buffer was full: the switch is too slow for its input. Frames, not packets
-    kRxLongerThanMtu,    // without offloads on this port: a segmentation offload is on at the sender
+    kRxLongerThanMtu,    // a packet too large; without offloads on this port also one that is still to be cut
     kRxPartialChecksum,  // without offloads on this port: a checksum offload is on at the sender
     kRxOffloadUnknown,   // a frame that still has to be cut, in a way that neither the kernel's interface nor
                          // we know
