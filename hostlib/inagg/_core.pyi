@@ -111,8 +111,9 @@ class Engine:
         """
 
     def receive(self, datagram: bytes, now: float) -> None: ...
-    def to_send(self, now: float) -> list[bytes]:
-        """Fires the timers that are due and returns every datagram to send now."""
+    def to_send(self, now: float, limit: int | None = None) -> list[bytes]:
+        """Fires the timers that are due and returns every datagram to send now; with a limit, so many of them, as if
+        the socket refused the rest of a batch."""
 
     def deadline(self) -> float | None:
         """When to_send() is to be called at the latest; None while nothing is outstanding."""

@@ -150,15 +150,16 @@ class PyEngine {
 
     void receive(const nb::bytes& datagram, double now) { engine_.receive(as_span(datagram), now); }
 
-    std::vector<nb::bytes> to_send(double now) {
+    std::vector<nb::bytes> to_send(double now, std::optional<std::size_t> limit) {
         engine_.advance(now);
         std::vector<nb::bytes> out;
         std::array<std::span<const std::byte>, BATCH> datagrams;
         std::vector<std::byte> memory(MAX_DATAGRAM);
-        while (engine_.anything_to_send()) {
-            const std::size_t count = engine_.to_send(memory, datagrams);
-            std::transform(datagrams.begin(), datagrams.begin() + count, std::back_inserter(out), to_bytes);
-            engine_.sent(count, now);
+        while (engine_.anything_to_send() && out.size() < limit.value_or(SIZE_MAX)) {
+            const std::size_t made = engine_.to_send(memory, datagrams);
+            const std::size_t taken = std::min(made, limit.value_or(SIZE_MAX) - out.size());
+            std::transform(datagrams.begin(), datagrams.begin() + taken, std::back_inserter(out), to_bytes);
+            engine_.sent(taken, now);
         }
         return out;
     }
@@ -199,7 +200,7 @@ void define_engine(nb::module_& m) {
         .def("submit", &PyEngine::submit, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "now"_a = 0.0)
         .def("receive", &PyEngine::receive, "datagram"_a, "now"_a)
-        .def("to_send", &PyEngine::to_send, "now"_a)
+        .def("to_send", &PyEngine::to_send, "now"_a, "limit"_a = nb::none())
         .def("deadline", &PyEngine::deadline)
         .def("completed", &PyEngine::completed)
         .def("fail", &PyEngine::fail, "reason"_a)

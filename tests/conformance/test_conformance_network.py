@@ -63,6 +63,7 @@ impairments = st.builds(
     jitter=st.sampled_from([0.0, 0.001, 0.05]),
     straggling=st.sampled_from([0.0, 0.2]),
     straggle=st.sampled_from([0.1, 3.0]),
+    refusal=st.sampled_from([0.0, 0.0, 0.5]),
 )
 examples = st.builds(
     Example,

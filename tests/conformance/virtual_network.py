@@ -21,6 +21,8 @@ from inagg._core import Engine, EngineError, LaneBits
 
 JOB = 7
 EPOCH = 5
+# After which a socket that refused packets takes some again.
+MOMENT = 0.0005
 
 
 class Switch(Protocol):
@@ -38,6 +40,7 @@ class Impairment:
     jitter: float = 0.0  # added uniformly: reorders
     straggling: float = 0.0  # probability that another copy arrives much later
     straggle: float = 1.0  # ... uniformly up to so much
+    refusal: float = 0.0  # probability that a worker's socket takes no more than a few packets for a moment
 
 
 PERFECT = Impairment()
@@ -82,9 +85,13 @@ class Network:
         heapq.heappush(self._plans, (time, next(self._order), rank, action))
 
     def flush(self, rank: int) -> None:
-        """Everything a worker has to send now, onto the network."""
-        for datagram in self.engines[rank].to_send(self.now):
+        """Everything a worker has to send now, onto the network, or as much as its socket takes."""
+        refuses = self.draws.random() < self.impairment.refusal
+        limit = self.draws.randrange(4) if refuses else None
+        for datagram in self.engines[rank].to_send(self.now, limit):
             self.send(rank, datagram, up=True)
+        if refuses:
+            self.plan(self.now + MOMENT, rank, lambda _: None)
         self.completed[rank] += self.engines[rank].completed()
 
     def step(self) -> bool:

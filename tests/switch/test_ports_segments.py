@@ -222,6 +222,12 @@ def test_an_unknown_kind_of_segmentation_is_refused(driver, gso_type):
     assert driver.cut(offload._replace(gso_type=gso_type), frame) == (UNKNOWN, [])
 
 
+def test_a_checksum_that_is_none_of_the_internet_s_is_refused(driver):
+    """SCTP's is a CRC32c, at byte 8 of its header; an interface may leave that to hardware as well."""
+    sctp = Offload(flags=Offload.NEEDS_CHECKSUM, checksum_start=34, checksum_offset=8)
+    assert driver.cut(sctp, bytes(100)) == (UNKNOWN, [])
+
+
 @pytest.mark.parametrize(
     "lie",
     [

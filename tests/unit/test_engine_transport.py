@@ -22,6 +22,7 @@ from inagg._core import EngineError, Transport
 
 WORDS = 4
 SLOTS = 16
+SO_NO_CHECK = 11  # socket(7); Python's socket module has no name for it
 # Far more than anything here takes.
 PATIENCE_S = 20.0
 
@@ -335,6 +336,22 @@ def test_a_bound_socket_is_taken_over() -> None:
             os.fstat(fd)
         assert transport.local_address == address
         assert transport.wait(transport.submit(np.ones(10, np.float32)), PATIENCE_S)
+        transport.close()
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_where_the_kernel_does_not_segment_packets_go_one_by_one(checksums: bool) -> None:
+    aggregator = make_aggregator(1, slots=SLOTS, words=WORDS)
+    with LoopbackSwitch(aggregator) as switch:
+        bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        bound.bind(("127.0.0.1", 0))
+        # Without checksums the kernel refuses to segment, as it does on an interface that leaves them to the sender.
+        bound.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, not checksums)
+        transport = make_transport(switch.address, local=None, socket_fd=bound.detach())
+        array = np.ones(100_000, np.float32)
+        assert transport.wait(transport.submit(array), PATIENCE_S)
+        assert array.tolist() == [1.0] * array.size
+        assert transport.stats()["segmentation"] == checksums
         transport.close()
 
 
