@@ -133,15 +133,19 @@ def test_without_offloads_a_partial_checksum_is_dropped_counted_and_reported_onc
     assert caplog.text.count("ethtool -K") == 1
 
 
-def test_without_offloads_a_large_frame_is_dropped_counted_and_reported(open_ports, wait_until, caplog):
+def test_without_offloads_a_large_frame_is_dropped_counted_and_reported_as_well(
+    open_ports, wait_until, caplog
+):
     caplog.set_level(logging.WARNING, logger="inagg_switch.ports")
     net, ports = open_ports(2, PortOptions(offloads=False))
     net.run(net.host(1), "ethtool -K eth0 tx on gso on tx-udp-segmentation on")
     net.run(net.host(1), f"ip neigh add {net.ip(2)} lladdr {net.mac(2)} dev eth0")
     with net.inside(net.host(1)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        udp.sendto(b"x", (net.ip(2), 9))
         udp.setsockopt(socket.SOL_UDP, 103, 1000)  # UDP_SEGMENT
         udp.sendto(bytes(4000), (net.ip(2), 9))
-    wait_until(lambda: drops(ports, 1) == {"rx_longer_than_mtu": 1}, "the drop")
+    wait_until(lambda: drops(ports, 1) == {"rx_partial_checksum": 1, "rx_longer_than_mtu": 1}, "the drops")
+    wait_until(lambda: "a frame whose checksum is left to hardware" in caplog.text, "a warning")
     wait_until(lambda: "a frame of 4042 bytes, longer than the MTU of 1500" in caplog.text, "a warning")
 
 

@@ -206,11 +206,12 @@ void Switch::drop_too_long(Port& port, size_t length) {
                       std::to_string(port.link.mtu));
 }
 
-// `found` is for the first of them alone: a port reports once.
+// `found` is for the first of them alone: a port reports each reason once.
 void Switch::drop_received(Port& port, Drop reason, const std::string& found) {
     port.counters.drop(reason).add(1);
-    if (port.offload_reported) return;
-    port.offload_reported = true;
+    bool& reported = port.reported[static_cast<size_t>(reason)];
+    if (reported) return;
+    reported = true;
     report(port, true,
            found + ": dropped, like all that follow." +
                (offloads_ ? ""

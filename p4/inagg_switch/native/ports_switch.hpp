@@ -97,7 +97,7 @@ class Switch {
         std::atomic<bool> up{false};
         bool dirty = false;    // has frames to send after this burst
         bool blocked = false;  // waits for EPOLLOUT
-        bool offload_reported = false;
+        std::array<bool, static_cast<size_t>(Drop::kCount)> reported{};  // drops of received frames
         bool error_reported = false;
     };
 
