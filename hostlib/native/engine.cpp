@@ -164,8 +164,8 @@ void Engine::try_start(std::uint32_t chunk, Collective& guess) {
     move(slot, Slot::State::ready);
 }
 
-SlotList& Engine::list_of(const Slot& slot) {
-    switch (slot.state) {
+SlotList& Engine::list_of(Slot::State state) {
+    switch (state) {
         case Slot::State::ready:
             return ready_;
         case Slot::State::lost:
@@ -178,14 +178,14 @@ SlotList& Engine::list_of(const Slot& slot) {
 void Engine::move(Slot& slot, Slot::State state) {
     const std::uint32_t index = index_of(slot.chunk);
     if (slot.state != Slot::State::idle) {
-        list_of(slot).remove(slots_, index);
+        list_of(slot.state).remove(slots_, index);
         fresh_ -= slot.state == Slot::State::in_flight && !slot.resent ? 1 : 0;
     }
     slot.state = state;
     if (state == Slot::State::ready) {
         ready_.insert_by_chunk(slots_, index);
     } else if (state != Slot::State::idle) {
-        list_of(slot).push_back(slots_, index);
+        list_of(state).push_back(slots_, index);
         fresh_ += state == Slot::State::in_flight && !slot.resent ? 1 : 0;
     }
 }

@@ -136,7 +136,7 @@ class Engine {
     static void announce_block(Slot& slot, Collective& collective, std::size_t block);
     void announce_next(Slot& slot, std::size_t block);
     bool may_leave(std::uint32_t index, unsigned before) const;
-    SlotList& list_of(const Slot& slot);
+    SlotList& list_of(Slot::State state);
     void move(Slot& slot, Slot::State state);
 
     bool for_us(const Header& header, std::size_t bytes) const;

@@ -14,7 +14,8 @@
 
 namespace inagg {
 
-struct Slot {
+// Of one cache line: chunks come in order mostly, and each costs its slot's line and little else.
+struct alignas(64) Slot {
     enum class State : std::uint8_t {
         idle,       // `chunk` is the next one, and cannot be sent yet
         ready,      // can be sent for the first time
@@ -39,6 +40,7 @@ struct Slot {
     Collective* collective = nullptr;
     Assignment assignment{Role::exponent, 0};  // in that collective
 };
+static_assert(sizeof(Slot) == alignof(Slot));
 
 // A queue of slots. A slot is in one list at most.
 class SlotList {
