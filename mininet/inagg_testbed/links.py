@@ -30,6 +30,7 @@ BURST_SECONDS = 4e-3
 SLOTS_SECONDS = 8e-3
 QUEUE_BYTES = 512 * 1024
 ETHERNET_OVERHEAD = 14
+PACKET_HEADERS = 62  # Ethernet, IPv4, UDP, and the protocol's own
 SMALLEST_MTU, JUMBO_MTU = 576, 9000
 
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
@@ -68,13 +69,17 @@ class LinkSpec:
     @property
     def slots(self) -> int:
         """Slots to ask the controller for: a power of two of packets that carry 8 ms of the rate, twice the queue that
-        the window aims for, at least 64 kB and no more than a bucket's queue holds. Each costs a small packet for its
+        the window aims for, at least 64 kB, and no more than a bucket's queue holds. Each costs a small packet for its
         first exponent. With 4 workers, 1M floats and 100 Mbit/s inagg:32 took 338 ms with 64 slots and 355 ms with
-        1024; at 1 Gbit/s 1024 overflow the queue, and 512 do not. Unshaped, 10M floats, 1024 slots took 0.75 of the
-        time of 256 and 0.95 of that of 512 or 2048: a process that is scheduled finds more to do."""
-        shaped = min(QUEUE_BYTES, max(64e3, (self.rate_bps or 0) / 8 * SLOTS_SECONDS))
-        carried = 1e6 if self.rate_bps is None else shaped
-        return 1 << round(math.log2(carried / (8 * 1024 if self.mtu == JUMBO_MTU else 1024)))
+        1024; at 1 Gbit/s 512 and 1024 overflow the queue now and then, and 256 do not. Unshaped, 10M floats, 1024
+        slots took 0.75 of the time of 256 and 0.95 of that of 512 or 2048: a process that is scheduled finds more to
+        do."""
+        payload = 8 * 1024 if self.mtu == JUMBO_MTU else 1024
+        if self.rate_bps is None:
+            return 2**20 // payload
+        carried = max(64e3, self.rate_bps / 8 * SLOTS_SECONDS)
+        fitting = QUEUE_BYTES // (payload + PACKET_HEADERS)
+        return 1 << min(round(math.log2(carried / payload)), fitting.bit_length() - 1)
 
     @property
     def frame_bytes(self) -> int:
