@@ -14,7 +14,7 @@ from pathlib import Path
 from inagg_switch._ports import run_bench
 from inagg_switch.errors import SwitchError
 from inagg_switch.ports import MAX_PORT
-from inagg_switch.program import Program
+from inagg_switch.switch import Switch
 
 _SLOTS, _EPOCH, _JOB, _GROUP, _FIRST_UDP_PORT = 64, 7, 1, 2, 5000
 _AGGREGATOR_IP = 0x0A0000FD
@@ -52,7 +52,7 @@ class Rate:
         return 1e9 / self.ns_per_packet
 
 
-def measure(program: Program, load: Load, *, packets: int = 200_000, runs: int = 9) -> Rate:
+def measure(program: Switch, load: Load, *, packets: int = 200_000, runs: int = 9) -> Rate:
     """Puts so many packets in, in each of so many runs; one more, before them, warms up."""
     rounds = max(1, packets // len(load.packets))
     count = rounds * len(load.packets)
@@ -108,13 +108,13 @@ def read_pcap(path: Path, port: int) -> list[tuple[int, bytes]]:
     return frames
 
 
-def install(program: Program, path: Path) -> None:
+def install(program: Switch, path: Path) -> None:
     """Table entries and multicast groups from a JSON file:
 
         {"entries": [{"table": ..., "match": {...}, "action": ..., "params": {...}, "priority": 0}],
          "multicast": {"1": [[port, replication id], ...]}}
 
-    Match values are those of Program.insert(); pairs are lists.
+    Match values are those of Switch.insert(); pairs are lists.
     """
     try:
         wanted = json.loads(path.read_text())
@@ -129,7 +129,7 @@ def install(program: Program, path: Path) -> None:
         raise BenchError(f"{path}: not a list of entries: {error!r}") from None
 
 
-def aggregation(program: Program, workers: int) -> Load:
+def aggregation(program: Switch, workers: int) -> Load:
     """One job in p4/inagg.p4: DATA contributions of each worker in turn, the last of which completes a chunk. Installs
     the job's entries. Raises BenchError for another program."""
     if not 1 <= workers <= 64:
@@ -153,7 +153,7 @@ def _ip(rank: int) -> int:
     return 0x0A000001 + rank
 
 
-def _admit(program: Program, rank: int, workers: int) -> None:
+def _admit(program: Switch, rank: int, workers: int) -> None:
     program.insert("admission", {"port": rank + 1, "source": _ip(rank), "job": _JOB, "rank": rank}, "admit", {
         "worker": 1 << rank, "all": (1 << workers) - 1, "slot_base": 0, "slot_mask": 2 * _SLOTS - 1, "epoch": _EPOCH,
         "result_group": _GROUP,

@@ -65,10 +65,10 @@ def compile_command(
 ) -> None:
     """Compiles a program and writes its P4Info (p4info.txtpb) and its device config (PROGRAM.p4, preprocessed)."""
     # Imported late: `--help` should not wait for the compiler.
-    from inagg_switch.program import Program
+    from inagg_switch.switch import Switch
 
     _check_readable(program)
-    compiled = Program.from_p4(program, _parse_defines(define))
+    compiled = Switch.from_p4(program, _parse_defines(define))
     try:
         output.mkdir(parents=True, exist_ok=True)
         (output / "p4info.txtpb").write_text(text_format.MessageToString(compiled.p4info))
@@ -110,8 +110,8 @@ def run(
 ) -> None:
     """Runs a switch until SIGINT or SIGTERM; prints "ready" when it serves. Needs CAP_NET_RAW."""
     from inagg_switch.ports import PortOptions, Ports, PortSpec
-    from inagg_switch.program import Program
     from inagg_switch.server import SwitchServer
+    from inagg_switch.switch import Switch
 
     _configure_logging(log_level)
     specs = [PortSpec.parse(text) for text in port]
@@ -119,7 +119,7 @@ def run(
     loaded = None
     if program is not None:
         _check_readable(program)
-        loaded = Program.from_p4(program, defines)
+        loaded = Switch.from_p4(program, defines)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -169,7 +169,7 @@ def bench(
     """Measures a program in this process, on one core: packets a second, nanoseconds a packet. Without packets it gets
     an Ethernet frame of 60 bytes."""
     from inagg_switch import bench as benchmark
-    from inagg_switch.program import Program
+    from inagg_switch.switch import Switch
 
     chosen = [*(benchmark.parse_frame(text) for text in frame or []), *_captured(pcap or [])]
     if chosen and aggregate is not None:
@@ -177,7 +177,7 @@ def bench(
     _check_readable(program)
     if entries is not None:
         _check_readable(entries)
-    with Program.from_p4(program, _parse_defines(define)) as loaded:
+    with Switch.from_p4(program, _parse_defines(define)) as loaded:
         if entries is not None:
             benchmark.install(loaded, entries)
         if aggregate is not None:

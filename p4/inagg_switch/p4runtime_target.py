@@ -12,7 +12,7 @@ from inagg_switch.p4runtime_names import Names
 
 
 class Program(Protocol):
-    """What the server needs of inagg_switch.program.Program."""
+    """What the server needs of inagg_switch.switch.Switch."""
 
     @property
     def p4info(self) -> p4info_pb2.P4Info: ...

@@ -25,7 +25,7 @@ class PortError(SwitchError):
 
 
 class LoadedProgram(Protocol):
-    """What a port needs of inagg_switch.program.Program."""
+    """What a port needs of inagg_switch.switch.Switch."""
 
     @property
     def api_address(self) -> int: ...

@@ -13,7 +13,7 @@ from inagg_switch.p4runtime_arbitration import MAX_SESSIONS
 from inagg_switch.p4runtime_pipeline import Pipeline
 from inagg_switch.p4runtime_service import P4RuntimeService
 from inagg_switch.ports import Ports
-from inagg_switch.program import Program
+from inagg_switch.switch import Switch
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class SwitchServer:
         """Claims the address ("HOST:PORT" or "unix:PATH"); raises ServerError if it cannot be had."""
         self._ports = ports
         self._address = address
-        self._pipeline = Pipeline(Program.from_source, ports.set_program)
+        self._pipeline = Pipeline(Switch.from_source, ports.set_program)
         self._service = P4RuntimeService(device_id, self._pipeline)
         self._server = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="p4runtime"),
@@ -70,7 +70,7 @@ class SwitchServer:
             )
         self.port = bound
 
-    def load(self, program: Program) -> None:
+    def load(self, program: Switch) -> None:
         """Runs a program that did not come through P4Runtime; clients see it as the pipeline config."""
         self._pipeline.start_with(program, program.source)
 

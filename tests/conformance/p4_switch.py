@@ -12,7 +12,7 @@ from pathlib import Path
 from reference import decode
 from scapy_layer import IP, PORT, UDP, Ether
 
-from inagg_switch.program import Program
+from inagg_switch.switch import Switch
 
 P4 = Path(__file__).parents[2] / "p4" / "inagg.p4"
 AGGREGATOR_IP = "10.0.0.253"
@@ -69,16 +69,16 @@ def result_headers(rank: int, length: int, chunk: int) -> bytes:
     )
 
 
-def load(words: int) -> Program:
+def load(words: int) -> Switch:
     """Compiled once, cached on disk."""
-    return Program.from_p4(P4, defines={"WORDS": str(words)})
+    return Switch.from_p4(P4, defines={"WORDS": str(words)})
 
 
 @dataclass
 class P4Switch:
     """One job on the program. A second one on the same program finds whatever the first left in the slots."""
 
-    program: Program
+    program: Switch
     job: int
     workers: int
     slots: int

@@ -15,8 +15,8 @@ from switch_network import Network
 
 from inagg_switch.p4runtime_errors import Code
 from inagg_switch.ports import Ports
-from inagg_switch.program import Program
 from inagg_switch.server import SwitchServer
+from inagg_switch.switch import Switch
 
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "p4" / "inagg_switch" / "native"
@@ -129,13 +129,13 @@ def p4runtime_server(tmp_path: Path) -> Iterator[Callable[[], str]]:
 
 
 @pytest.fixture(scope="session")
-def inagg() -> Program:
-    return Program.from_p4(INAGG_P4)
+def inagg() -> Switch:
+    return Switch.from_p4(INAGG_P4)
 
 
 @pytest.fixture(scope="session")
-def small() -> Program:
-    return Program.from_p4(SMALL_P4)
+def small() -> Switch:
+    return Switch.from_p4(SMALL_P4)
 
 
 @pytest.fixture

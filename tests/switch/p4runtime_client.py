@@ -10,7 +10,7 @@ from google.rpc import status_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from inagg_switch.p4runtime_errors import Code
-from inagg_switch.program import Program
+from inagg_switch.switch import Switch
 
 INAGG_P4 = Path(__file__).parents[2] / "p4" / "inagg.p4"
 SMALL_P4 = Path(__file__).parent / "p4runtime_small.p4"
@@ -71,7 +71,7 @@ class Controller:
         return [entity for response in self.stub.Read(request) for entity in response.entities]
 
     def configure(
-        self, program: Program | None, action=SetRequest.VERIFY_AND_COMMIT, cookie=None, **fields
+        self, program: Switch | None, action=SetRequest.VERIFY_AND_COMMIT, cookie=None, **fields
     ) -> None:
         request = SetRequest(**{"device_id": 1, "action": action, **fields})
         if self.election_id is not None:
@@ -114,19 +114,19 @@ def batch_codes(call, *arguments) -> list[tuple[int, str]]:
     return errors
 
 
-def table_id(program: Program, name: str) -> int:
+def table_id(program: Switch, name: str) -> int:
     return next(t.preamble.id for t in program.p4info.tables if t.preamble.name.endswith(name))
 
 
-def action_id(program: Program, name: str) -> int:
+def action_id(program: Switch, name: str) -> int:
     return next(a.preamble.id for a in program.p4info.actions if a.preamble.name.endswith("." + name))
 
 
-def counter_id(program: Program, name: str) -> int:
+def counter_id(program: Switch, name: str) -> int:
     return next(c.preamble.id for c in program.p4info.counters if c.preamble.name.endswith("." + name))
 
 
-def arp_entry(program: Program, ip: int, mac: int = 0x0200) -> p4runtime_pb2.Entity:
+def arp_entry(program: Switch, ip: int, mac: int = 0x0200) -> p4runtime_pb2.Entity:
     entity = p4runtime_pb2.Entity()
     entry = entity.table_entry
     entry.table_id = table_id(program, "arp_responder")
@@ -164,7 +164,7 @@ def group(number: int, *replicas: tuple[int, int]) -> p4runtime_pb2.Entity:
     return entity
 
 
-def counter(program: Program, name: str, index: int | None = None, value=None) -> p4runtime_pb2.Entity:
+def counter(program: Switch, name: str, index: int | None = None, value=None) -> p4runtime_pb2.Entity:
     entity = p4runtime_pb2.Entity()
     entity.counter_entry.counter_id = counter_id(program, name)
     if index is not None:
@@ -174,7 +174,7 @@ def counter(program: Program, name: str, index: int | None = None, value=None) -
     return entity
 
 
-def admission_entry(program: Program, rank: int) -> p4runtime_pb2.Entity:
+def admission_entry(program: Switch, rank: int) -> p4runtime_pb2.Entity:
     entity = p4runtime_pb2.Entity()
     entry = entity.table_entry
     entry.table_id = table_id(program, "admission")

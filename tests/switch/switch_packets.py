@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from inagg_switch import Program
+from inagg_switch import Switch
 
 INAGG_P4 = Path(__file__).parents[2] / "p4" / "inagg.p4"
 
@@ -146,7 +146,7 @@ class Job:
     def key(self, rank: int) -> dict[str, int]:
         return {"port": rank + 1, "source": self.ip(rank), "job": self.number, "rank": rank}
 
-    def install(self, program: Program) -> None:
+    def install(self, program: Switch) -> None:
         for rank in range(self.workers):
             program.insert("admission", self.key(rank), "admit", {
                 "worker": 1 << rank, "all": (1 << self.workers) - 1, "slot_base": self.slot_base,

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from inagg_switch import Program
+from inagg_switch import Switch
 
 Key = int | tuple[int, int]
 _CALL = re.compile(r"([\w.]+)\((.*)\)")
@@ -134,7 +134,7 @@ def _call(text: str) -> tuple[str, dict[str, int]]:
 # --- the model
 
 
-def set_up(program: Program, vectors: Vectors) -> None:
+def set_up(program: Switch, vectors: Vectors) -> None:
     for default in vectors.defaults:
         program.set_default(default.table, default.action, default.params)
     for entry in vectors.inserts:
@@ -145,7 +145,7 @@ def set_up(program: Program, vectors: Vectors) -> None:
 
 def run_model(program_file: Path, vectors: Vectors) -> list[list[tuple[int, bytes]]]:
     """What leaves for each packet."""
-    with Program.from_p4(program_file) as program:
+    with Switch.from_p4(program_file) as program:
         set_up(program, vectors)
         out = [program.process(packet.port, packet.frame) for packet in vectors.packets]
         for name, index, packets, count in vectors.counters:
@@ -225,7 +225,7 @@ def _configure(thrift: int, program_file: Path, vectors: Vectors, deadline: floa
 
 def _cli_commands(program_file: Path, vectors: Vectors) -> Iterator[str]:
     yield "set_queue_depth 65536"  # packets from files come all at once
-    with Program.from_p4(program_file) as program:
+    with Switch.from_p4(program_file) as program:
         info = program.p4info
     tables = {t.preamble.name: t for t in info.tables}
     for entry in vectors.inserts:

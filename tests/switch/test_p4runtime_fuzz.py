@@ -11,9 +11,9 @@ from inagg_switch.p4runtime_errors import Code, RequestError
 from inagg_switch.p4runtime_read import read_entities
 from inagg_switch.p4runtime_target import Target
 from inagg_switch.p4runtime_write import apply_update
-from inagg_switch.program import Program
+from inagg_switch.switch import Switch
 
-PROGRAM = Program.from_p4(SMALL_P4)
+PROGRAM = Switch.from_p4(SMALL_P4)
 INFO = PROGRAM.p4info
 ANSWERS = set(Code) - {Code.OK, Code.UNKNOWN, Code.INTERNAL, Code.UNAVAILABLE}
 
@@ -140,7 +140,7 @@ def refusal(call: Callable[[], object]) -> RequestError | None:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(updates, min_size=1, max_size=8))
 def test_a_refused_update_changes_nothing_and_every_update_gets_an_answer(batch):
-    with Program.from_p4(SMALL_P4) as program:
+    with Switch.from_p4(SMALL_P4) as program:
         target = Target(program, p4runtime_pb2.ForwardingPipelineConfig())
         for update in batch:
             before = state(target)
@@ -153,7 +153,7 @@ def test_a_refused_update_changes_nothing_and_every_update_gets_an_answer(batch)
 @settings(max_examples=150, deadline=None)
 @given(entities)
 def test_every_read_gets_entities_or_an_answer(wanted):
-    with Program.from_p4(SMALL_P4) as program:
+    with Switch.from_p4(SMALL_P4) as program:
         target = Target(program, p4runtime_pb2.ForwardingPipelineConfig())
         error = refusal(lambda: list(read_entities(target, wanted)))
         assert error is None or error.code in ANSWERS

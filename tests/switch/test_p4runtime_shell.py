@@ -7,7 +7,7 @@ import pytest
 from google.protobuf import text_format
 from p4runtime_sh.p4runtime import P4RuntimeClient, P4RuntimeException, P4RuntimeWriteException
 
-from inagg_switch.program import Program
+from inagg_switch.switch import Switch
 
 INAGG_P4 = Path(__file__).parents[2] / "p4" / "inagg.p4"
 
@@ -19,7 +19,7 @@ ARP = "InaggIngress.arp_responder.arp_responder"
 def config(tmp_path_factory) -> sh.FwdPipeConfig:
     """What `inagg-switch compile` writes."""
     folder = tmp_path_factory.mktemp("config")
-    program = Program.from_p4(INAGG_P4)
+    program = Switch.from_p4(INAGG_P4)
     (folder / "p4info.txtpb").write_text(text_format.MessageToString(program.p4info))
     (folder / "inagg.p4").write_text(program.source)
     return sh.FwdPipeConfig(str(folder / "p4info.txtpb"), str(folder / "inagg.p4"))

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from switch_packets import INAGG_P4, read_result
 
-from inagg_switch import Program
+from inagg_switch import Switch
 from inagg_switch.bench import BenchError, aggregation, measure, minimum_frame, parse_frame, read_pcap
 
 RATE = (
@@ -134,7 +134,7 @@ def test_aggregation_is_for_one_program(small):
 
 
 def test_a_job_has_at_most_64_workers():
-    with Program.from_p4(INAGG_P4) as program, pytest.raises(BenchError, match="1 to 64"):
+    with Switch.from_p4(INAGG_P4) as program, pytest.raises(BenchError, match="1 to 64"):
         aggregation(program, 65)
 
 

@@ -18,7 +18,7 @@ from switch_packets import (
     read_result,
 )
 
-from inagg_switch import Program
+from inagg_switch import Switch
 
 MODULUS = 1 << 2048
 COUNTERS = (
@@ -28,12 +28,12 @@ COUNTERS = (
 
 
 @pytest.fixture
-def program() -> Iterator[Program]:
-    with Program.from_p4(INAGG_P4, seed=1) as made:
+def program() -> Iterator[Switch]:
+    with Switch.from_p4(INAGG_P4, seed=1) as made:
         yield made
 
 
-def counts(program: Program, ports: int = 8) -> dict[str, dict[int, int]]:
+def counts(program: Switch, ports: int = 8) -> dict[str, dict[int, int]]:
     """Packets of every counter that is not zero, by port."""
     found: dict[str, dict[int, int]] = {}
     for name in COUNTERS:
@@ -51,7 +51,7 @@ def words_of(seed: int, count: int) -> list[int]:
 
 @pytest.mark.parametrize("count", [1, 4, 5, 32])
 def test_every_word_of_the_sum_is_right(count: int) -> None:
-    with Program.from_p4(INAGG_P4, {"WORDS": str(count)}) as program:
+    with Switch.from_p4(INAGG_P4, {"WORDS": str(count)}) as program:
         job = Job(workers=3)
         job.install(program)
         sent = [words_of(rank, count) for rank in range(3)]
@@ -64,7 +64,7 @@ def test_every_word_of_the_sum_is_right(count: int) -> None:
         assert read_result(frame).words == expected
 
 
-def test_a_carry_runs_through_the_whole_word_and_is_lost_at_its_end(program: Program) -> None:
+def test_a_carry_runs_through_the_whole_word_and_is_lost_at_its_end(program: Switch) -> None:
     job = Job(workers=2)
     job.install(program)
     program.process(1, job.data(0, 0, [MODULUS - 1, 1, 2**64 - 1, MODULUS - 2**2000]))
@@ -72,7 +72,7 @@ def test_a_carry_runs_through_the_whole_word_and_is_lost_at_its_end(program: Pro
     assert read_result(frame).words == [0, 0, 2**64, 5]
 
 
-def test_the_result_header_is_made_of_the_contributions(program: Program) -> None:
+def test_the_result_header_is_made_of_the_contributions(program: Switch) -> None:
     job = Job(workers=2)
     job.install(program)
     program.process(1, job.data(0, 5, [0] * 4, exponent=16390, flags=0x01, checksum=0xFFFFFFFF))
@@ -83,7 +83,7 @@ def test_the_result_header_is_made_of_the_contributions(program: Program) -> Non
     ]
 
 
-def test_each_copy_is_addressed_to_its_receiver(program: Program) -> None:
+def test_each_copy_is_addressed_to_its_receiver(program: Switch) -> None:
     job = Job(workers=4)
     job.install(program)
     for rank in range(3):
@@ -98,7 +98,7 @@ def test_each_copy_is_addressed_to_its_receiver(program: Program) -> None:
         assert (result.ttl, result.udp_checksum, result.inagg.rank) == (64, 0, rank)
 
 
-def test_an_exponent_chunk_has_no_words(program: Program) -> None:
+def test_an_exponent_chunk_has_no_words(program: Switch) -> None:
     job = Job(workers=2)
     job.install(program)
     program.process(1, job.exponent(0, 0, exponent=5, checksum=40))
@@ -108,7 +108,7 @@ def test_an_exponent_chunk_has_no_words(program: Program) -> None:
     assert (result.inagg.kind, result.inagg.exponent, result.inagg.checksum) == (RESULT | EXPONENT, 9, 80)
 
 
-def test_one_worker_gets_its_own_contribution_back_at_once(program: Program) -> None:
+def test_one_worker_gets_its_own_contribution_back_at_once(program: Switch) -> None:
     job = Job(workers=1)
     job.install(program)
     ((port, frame),) = program.process(1, job.data(0, 0, [1, 2, 3, 4]))
@@ -131,7 +131,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_decision_table(program: Program, row: str) -> None:
+def test_decision_table(program: Switch, row: str) -> None:
     (rank, chunk, epoch), counter = ROWS[row]
     Job(workers=3).install(program)
     program.process(1, Job(workers=3).data(0, 5, [1] * 4))
@@ -149,7 +149,7 @@ def test_decision_table(program: Program, row: str) -> None:
     assert counts(program) == others
 
 
-def test_the_last_add_completes(program: Program) -> None:
+def test_the_last_add_completes(program: Switch) -> None:
     job = Job(workers=2)
     job.install(program)
     program.process(1, job.data(0, 5, [1] * 4))
@@ -159,7 +159,7 @@ def test_the_last_add_completes(program: Program) -> None:
 
 
 @pytest.mark.parametrize("chunk", [0, 1, 0x1234FFFF, 0xFFFFFFFF])
-def test_a_result_is_identified_by_its_chunk(program: Program, chunk: int) -> None:
+def test_a_result_is_identified_by_its_chunk(program: Switch, chunk: int) -> None:
     """So that results of consecutive chunks are the segments of one large datagram (2)."""
     job = Job(workers=1, epoch=8)
     job.install(program)
@@ -168,7 +168,7 @@ def test_a_result_is_identified_by_its_chunk(program: Program, chunk: int) -> No
     assert frame[18:20] == (chunk & 0xFFFF).to_bytes(2, "big")
 
 
-def test_a_duplicate_after_completion_gets_the_result_alone(program: Program) -> None:
+def test_a_duplicate_after_completion_gets_the_result_alone(program: Switch) -> None:
     job = Job(workers=2)
     job.install(program)
     program.process(1, job.data(0, 5, [10, 20, 30, 40], exponent=3, checksum=100, flags=1))
@@ -178,7 +178,7 @@ def test_a_duplicate_after_completion_gets_the_result_alone(program: Program) ->
     assert counts(program)["result_resent"] == {1: 1}
 
 
-def test_the_other_version_of_a_slot_is_untouched_by_the_next_round(program: Program) -> None:
+def test_the_other_version_of_a_slot_is_untouched_by_the_next_round(program: Switch) -> None:
     job = Job(workers=2, slots=8)
     job.install(program)
     for chunk in (5, 13):
@@ -188,7 +188,7 @@ def test_the_other_version_of_a_slot_is_untouched_by_the_next_round(program: Pro
     assert read_result(frame).words == [10] * 4
 
 
-def test_a_packet_of_the_round_before_the_last_is_stale(program: Program) -> None:
+def test_a_packet_of_the_round_before_the_last_is_stale(program: Switch) -> None:
     job = Job(workers=2, slots=8)
     job.install(program)
     program.process(1, job.data(0, 21, [1] * 4))
@@ -197,7 +197,7 @@ def test_a_packet_of_the_round_before_the_last_is_stale(program: Program) -> Non
     assert program.register("slot_chunk")[5] == 21
 
 
-def test_chunk_numbers_wrap(program: Program) -> None:
+def test_chunk_numbers_wrap(program: Switch) -> None:
     job = Job(workers=2, slots=8)
     job.install(program)
     last = 2**32 - 1
@@ -210,7 +210,7 @@ def test_chunk_numbers_wrap(program: Program) -> None:
     assert counts(program)["stale"] == {2: 1}
 
 
-def test_jobs_do_not_touch_each_others_slots(program: Program) -> None:
+def test_jobs_do_not_touch_each_others_slots(program: Switch) -> None:
     one = Job(workers=2, number=3, epoch=7, slot_base=0, group=2)
     other = Job(workers=2, number=4, epoch=8, slot_base=16, group=3)
     one.install(program)
@@ -223,7 +223,7 @@ def test_jobs_do_not_touch_each_others_slots(program: Program) -> None:
     assert read_result(frame).words == [300] * 4
 
 
-def test_what_a_crashed_job_left_is_overwritten_by_the_next_epoch(program: Program) -> None:
+def test_what_a_crashed_job_left_is_overwritten_by_the_next_epoch(program: Switch) -> None:
     job = Job(workers=2)
     job.install(program)
     program.process(1, job.data(0, 5, [MODULUS - 1] * 4, checksum=9))
@@ -238,7 +238,7 @@ def test_what_a_crashed_job_left_is_overwritten_by_the_next_epoch(program: Progr
     assert read_result(frame).inagg.checksum == 2
 
 
-def test_a_copy_without_receiver_is_dropped_and_counted(program: Program) -> None:
+def test_a_copy_without_receiver_is_dropped_and_counted(program: Switch) -> None:
     job = Job(workers=2)
     job.install(program)
     program.delete("receiver", {"job": 3, "rank": 0})
@@ -248,7 +248,7 @@ def test_a_copy_without_receiver_is_dropped_and_counted(program: Program) -> Non
     assert counts(program)["no_receiver"] == {1: 1}
 
 
-def test_counters_count_bytes_of_the_frame_as_received(program: Program) -> None:
+def test_counters_count_bytes_of_the_frame_as_received(program: Switch) -> None:
     job = Job(workers=2)
     job.install(program)
     frame = job.data(0, 0, [1] * 4)
@@ -258,7 +258,7 @@ def test_counters_count_bytes_of_the_frame_as_received(program: Program) -> None
     assert program.direct_counter("admission", job.key(1)) == (0, 0)
 
 
-def test_sixty_four_workers(program: Program) -> None:
+def test_sixty_four_workers(program: Switch) -> None:
     job = Job(workers=64)
     job.install(program)
     for rank in range(63):

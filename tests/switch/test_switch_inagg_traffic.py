@@ -21,20 +21,20 @@ from switch_packets import (
     udp,
 )
 
-from inagg_switch import Program
+from inagg_switch import Switch
 
 WORDS = [1, 2, 3, 4]
 
 
 @pytest.fixture
-def program() -> Iterator[Program]:
-    with Program.from_p4(INAGG_P4, seed=1) as made:
+def program() -> Iterator[Switch]:
+    with Switch.from_p4(INAGG_P4, seed=1) as made:
         made.multicast_group(1, [(port, 0) for port in (1, 2, 3, 4)])
         Job(workers=2).install(made)
         yield made
 
 
-def packets(program: Program, counter: str, port: int = 1) -> int:
+def packets(program: Switch, counter: str, port: int = 1) -> int:
     return program.counter(counter)[port][0]
 
 
@@ -77,13 +77,13 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("kind", MALFORMED)
-def test_malformed_packets_are_dropped_and_counted(program: Program, kind: str) -> None:
+def test_malformed_packets_are_dropped_and_counted(program: Switch, kind: str) -> None:
     assert program.process(1, MALFORMED[kind]) == []
     assert packets(program, "malformed") == 1
     assert packets(program, "started") == 0
 
 
-def test_a_frame_cut_anywhere_never_reaches_a_slot(program: Program) -> None:
+def test_a_frame_cut_anywhere_never_reaches_a_slot(program: Switch) -> None:
     frame = Job(workers=2).data(0, 0, WORDS)
     ours = 0
     for length in range(len(frame)):
@@ -94,7 +94,7 @@ def test_a_frame_cut_anywhere_never_reaches_a_slot(program: Program) -> None:
     assert packets(program, "started") == 0
 
 
-def test_ethernet_padding_behind_an_exponent_is_tolerated_and_not_sent_on(program: Program) -> None:
+def test_ethernet_padding_behind_an_exponent_is_tolerated_and_not_sent_on(program: Switch) -> None:
     job = Job(workers=2)
     program.process(1, job.exponent(0, 0, exponent=5) + bytes(4))
     out = program.process(2, job.exponent(1, 0, exponent=6))
@@ -104,26 +104,26 @@ def test_ethernet_padding_behind_an_exponent_is_tolerated_and_not_sent_on(progra
 @pytest.mark.parametrize(("port", "fields"), [
     (2, {}), (1, {"job": 4}), (1, {"rank": 1}), (1, {"rank": 2}), (1, {"job": 0}),
 ])  # fmt: skip
-def test_strangers_are_not_admitted(program: Program, port: int, fields: dict[str, int]) -> None:
+def test_strangers_are_not_admitted(program: Switch, port: int, fields: dict[str, int]) -> None:
     frame = datagram(good(**fields))
     assert program.process(port, frame) == []
     assert packets(program, "not_admitted", port) == 1
 
 
-def test_a_foreign_source_address_is_not_admitted(program: Program) -> None:
+def test_a_foreign_source_address_is_not_admitted(program: Switch) -> None:
     frame = ethernet(AGGREGATOR_MAC, 2, 0x0800, ipv4(0x0A000063, AGGREGATOR_IP, udp(1, INAGG_PORT, good())))
     assert program.process(1, frame) == []
     assert packets(program, "not_admitted") == 1
 
 
-def test_a_wrong_epoch_is_dropped_and_counted(program: Program) -> None:
+def test_a_wrong_epoch_is_dropped_and_counted(program: Switch) -> None:
     assert program.process(1, datagram(good(epoch=6))) == []
     assert packets(program, "wrong_epoch") == 1
     assert program.direct_counter("admission", Job(workers=2).key(0))[0] == 1
 
 
 @pytest.mark.parametrize("how", ["fragment", "later fragment", "options", "tcp", "other port"])
-def test_what_only_resembles_a_contribution_is_ordinary_traffic(program: Program, how: str) -> None:
+def test_what_only_resembles_a_contribution_is_ordinary_traffic(program: Switch, how: str) -> None:
     job = Job(workers=2)
     inner = udp(5000, INAGG_PORT if how != "other port" else INAGG_PORT + 1, good())
     packet = {
@@ -140,7 +140,7 @@ def test_what_only_resembles_a_contribution_is_ordinary_traffic(program: Program
 # --- 5.4: ordinary traffic
 
 
-def test_an_arp_request_for_the_aggregator_is_answered(program: Program) -> None:
+def test_an_arp_request_for_the_aggregator_is_answered(program: Switch) -> None:
     program.insert("arp_responder", {"ip": AGGREGATOR_IP}, "answer", {"mac": AGGREGATOR_MAC})
     request = ethernet(
         BROADCAST, 0x020000000001, 0x0806, arp(1, 0x020000000001, 0x0A000001, 0, AGGREGATOR_IP)
@@ -151,7 +151,7 @@ def test_an_arp_request_for_the_aggregator_is_answered(program: Program) -> None
 
 
 @pytest.mark.parametrize("operation", [0, 2, 3])
-def test_arp_that_does_not_ask_for_the_aggregator_is_flooded(program: Program, operation: int) -> None:
+def test_arp_that_does_not_ask_for_the_aggregator_is_flooded(program: Switch, operation: int) -> None:
     program.insert("arp_responder", {"ip": AGGREGATOR_IP}, "answer", {"mac": AGGREGATOR_MAC})
     frame = ethernet(BROADCAST, 2, 0x0806, arp(operation, 2, 0x0A000001, 0, AGGREGATOR_IP))
     assert [port for port, _ in program.process(3, frame)] == [1, 2, 4]
@@ -159,7 +159,7 @@ def test_arp_that_does_not_ask_for_the_aggregator_is_flooded(program: Program, o
     assert [port for port, _ in program.process(3, elsewhere)] == [1, 2, 4]
 
 
-def test_stations_are_learned(program: Program) -> None:
+def test_stations_are_learned(program: Switch) -> None:
     there = ethernet(0x020000000002, 0x020000000001, 0x88B5, b"ping")
     back = ethernet(0x020000000001, 0x020000000002, 0x88B5, b"pong")
     assert program.process(1, there) == [(2, there), (3, there), (4, there)]
@@ -167,7 +167,7 @@ def test_stations_are_learned(program: Program) -> None:
     assert program.process(1, there) == [(3, there)]
 
 
-def test_a_station_that_moves_is_learned_again(program: Program) -> None:
+def test_a_station_that_moves_is_learned_again(program: Switch) -> None:
     hello = ethernet(BROADCAST, 0x020000000001, 0x88B5, b"")
     to_it = ethernet(0x020000000001, 0x020000000002, 0x88B5, b"")
     program.process(1, hello)
@@ -175,14 +175,14 @@ def test_a_station_that_moves_is_learned_again(program: Program) -> None:
     assert program.process(3, to_it) == [(2, to_it)]
 
 
-def test_group_sources_are_not_learned_and_group_destinations_are_flooded(program: Program) -> None:
+def test_group_sources_are_not_learned_and_group_destinations_are_flooded(program: Switch) -> None:
     group = 0x030000000001
     program.process(1, ethernet(2, group, 0x88B5, b""))
     frame = ethernet(group, 2, 0x88B5, b"")
     assert [port for port, _ in program.process(2, frame)] == [1, 3, 4]
 
 
-def test_stations_that_share_a_bucket_cost_a_flood_and_no_wrong_delivery(program: Program) -> None:
+def test_stations_that_share_a_bucket_cost_a_flood_and_no_wrong_delivery(program: Switch) -> None:
     one, other = 0x020000000010, 0x020000100000  # equal after folding to 12 bits
     program.process(1, ethernet(BROADCAST, one, 0x88B5, b""))
     to_other = ethernet(other, 2, 0x88B5, b"")
@@ -194,18 +194,18 @@ def test_stations_that_share_a_bucket_cost_a_flood_and_no_wrong_delivery(program
 
 
 @pytest.mark.parametrize("length", [0, 1, 13])
-def test_a_frame_without_an_ethernet_header_is_dropped_and_counted(program: Program, length: int) -> None:
+def test_a_frame_without_an_ethernet_header_is_dropped_and_counted(program: Switch, length: int) -> None:
     assert program.process(2, bytes(length)) == []
     assert packets(program, "not_ethernet", 2) == 1
 
 
 @pytest.mark.parametrize("length", [14, 15, 60, 1514, 9014, 65535])
-def test_ordinary_frames_pass_unchanged(program: Program, length: int) -> None:
+def test_ordinary_frames_pass_unchanged(program: Switch, length: int) -> None:
     frame = (ethernet(0x0255, 2, 0x88B5, b"") + bytes(range(256)) * 256)[:length]
     assert program.process(1, frame) == [(2, frame), (3, frame), (4, frame)]
 
 
-def test_ipv4_that_is_not_ours_keeps_its_wrong_checksum(program: Program) -> None:
+def test_ipv4_that_is_not_ours_keeps_its_wrong_checksum(program: Switch) -> None:
     frame = ethernet(0x0255, 2, 0x0800, ipv4(1, 2, b"x" * 30, protocol=1, checksum=0xBEEF))
     assert program.process(1, frame) == [(2, frame), (3, frame), (4, frame)]
 
@@ -214,7 +214,7 @@ def test_ipv4_that_is_not_ours_keeps_its_wrong_checksum(program: Program) -> Non
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.05, 0.2])
-def test_ingress_loss_has_the_asked_frequency(program: Program, probability: float) -> None:
+def test_ingress_loss_has_the_asked_frequency(program: Switch, probability: float) -> None:
     program.insert("ingress_loss", {"port": 1, "aggregation": 0}, "inject_ingress_loss",
                    {"threshold": int(probability * 2**32)})  # fmt: skip
     frame = ethernet(0x0255, 2, 0x88B5, b"")
@@ -226,7 +226,7 @@ def test_ingress_loss_has_the_asked_frequency(program: Program, probability: flo
     assert len(program.process(2, frame)) == 3  # the other ports lose nothing
 
 
-def test_loss_is_set_per_class_of_traffic(program: Program) -> None:
+def test_loss_is_set_per_class_of_traffic(program: Switch) -> None:
     program.insert(
         "ingress_loss", {"port": 1, "aggregation": 1}, "inject_ingress_loss", {"threshold": 2**32 - 1}
     )
@@ -236,7 +236,7 @@ def test_loss_is_set_per_class_of_traffic(program: Program) -> None:
     assert len(program.process(1, ethernet(0x0255, 2, 0x88B5, b""))) == 3
 
 
-def test_each_copy_of_a_multicast_is_lost_on_its_own(program: Program) -> None:
+def test_each_copy_of_a_multicast_is_lost_on_its_own(program: Switch) -> None:
     for port in (1, 2):
         program.insert(
             "egress_loss", {"port": port, "aggregation": 1}, "inject_egress_loss", {"threshold": 2**31}
@@ -257,7 +257,7 @@ def test_equal_seeds_lose_the_same_packets() -> None:
     frame = ethernet(0x0255, 2, 0x88B5, b"")
 
     def pattern(seed: int) -> list[bool]:
-        with Program.from_p4(INAGG_P4, seed=seed) as program:
+        with Switch.from_p4(INAGG_P4, seed=seed) as program:
             program.multicast_group(1, [(1, 0), (2, 0)])
             program.insert("ingress_loss", {"port": 1, "aggregation": 0}, "inject_ingress_loss",
                            {"threshold": 2**31})  # fmt: skip

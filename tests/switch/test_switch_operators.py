@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from switch_vectors import Packet, Vectors, run_bmv2
 
-from inagg_switch import Program
+from inagg_switch import Switch
 
 WIDTHS = (1, 2, 5, 8, 9, 16, 31, 32, 33, 48, 63, 64, 65, 96, 128, 129, 200, 512, 2048)
 
@@ -187,7 +187,7 @@ def expected(width: int, code: int, value: int) -> bytes:
 
 def test_every_operator_against_python(operators_p4: Path) -> None:
     wrong = []
-    with Program.from_p4(operators_p4) as program:
+    with Switch.from_p4(operators_p4) as program:
         for width in WIDTHS:
             for code, (p4, function) in enumerate(operations(width)):
                 for a, b in operands(width, 100, 1):

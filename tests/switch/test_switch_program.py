@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program: the in-process switch, its cache, and the text that stands for it."""
+"""Switch: the in-process switch, its cache, and the text that stands for it."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ import pytest
 from switch_packets import INAGG_P4, Job, read_result
 from switch_programs import v1program
 
-from inagg_switch import EntryError, Program, SwitchError, ToolchainError
+from inagg_switch import EntryError, Switch, SwitchError, ToolchainError
 from inagg_switch.compiler import build, compile_file
 
 STATE_P4 = Path(__file__).parent / "programs" / "state.p4"
@@ -25,8 +25,8 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def state_program() -> Iterator[Program]:
-    with Program.from_p4(STATE_P4) as program:
+def state_program() -> Iterator[Switch]:
+    with Switch.from_p4(STATE_P4) as program:
         yield program
 
 
@@ -34,7 +34,7 @@ def state_program() -> Iterator[Program]:
 
 
 def test_the_preprocessed_source_compiles_to_the_same_program() -> None:
-    with Program.from_p4(INAGG_P4) as program, Program.from_source(program.source) as again:
+    with Switch.from_p4(INAGG_P4) as program, Switch.from_source(program.source) as again:
         assert again.p4info == program.p4info
         assert again.source == program.source
         assert again.generated == program.generated  # the same entry of the cache
@@ -48,16 +48,16 @@ def test_the_preprocessed_source_needs_no_other_file(tmp_path: Path) -> None:
     (tmp_path / "part.p4").write_text("const bit<8> ONE = STEP;\n")
     (tmp_path / "main.p4").write_text(SMALL.replace("header h_t", '#include "part.p4"\nheader h_t', 1).replace(
         "hdr.h.a + 1", "hdr.h.a + ONE"))  # fmt: skip
-    with Program.from_p4(tmp_path / "main.p4", {"STEP": "5"}) as program:
+    with Switch.from_p4(tmp_path / "main.p4", {"STEP": "5"}) as program:
         source = program.source
     for path in tmp_path.iterdir():
         path.unlink()
-    with Program.from_source(source) as program:
+    with Switch.from_source(source) as program:
         assert program.process(1, bytes(8)) == [(2, bytes([0, 5]) + bytes(6))]
 
 
 def test_constants_have_their_values() -> None:
-    with Program.from_p4(INAGG_P4) as program:
+    with Switch.from_p4(INAGG_P4) as program:
         assert program.constants["INAGG_PORT"] == 0x4941
         assert program.constants["KIND_RESULT"] == 0x80
 
@@ -65,7 +65,7 @@ def test_constants_have_their_values() -> None:
 # --- state
 
 
-def test_registers_read_and_write(state_program: Program) -> None:
+def test_registers_read_and_write(state_program: Switch) -> None:
     cells = state_program.register("cells")
     assert len(cells) == 8
     cells[3] = 0x112233445566
@@ -78,7 +78,7 @@ def test_registers_read_and_write(state_program: Program) -> None:
 
 @pytest.mark.parametrize(("index", "value"), [(8, 0), (-1, 0), (0, 1 << 48), (0, -1)])
 def test_a_register_write_that_does_not_fit_changes_nothing(
-    state_program: Program, index: int, value: int
+    state_program: Switch, index: int, value: int
 ) -> None:
     cells = state_program.register("cells")
     cells[0] = 5
@@ -87,7 +87,7 @@ def test_a_register_write_that_does_not_fit_changes_nothing(
     assert [cells[i] for i in range(8)] == [5] + [0] * 7
 
 
-def test_out_of_bounds_accesses_of_the_program_touch_nothing(state_program: Program) -> None:
+def test_out_of_bounds_accesses_of_the_program_touch_nothing(state_program: Switch) -> None:
     # What BMv2 does with a debugging build: the destination of a read keeps its value, writes and counts are ignored.
     frame = bytes((1, 8)) + bytes.fromhex("0000000000aa")
     assert state_program.process(1, frame) == [(1, frame)]
@@ -97,7 +97,7 @@ def test_out_of_bounds_accesses_of_the_program_touch_nothing(state_program: Prog
     assert [state_program.counter("seen")[i] for i in range(4)] == [(0, 0)] * 4
 
 
-def test_counters_count_what_they_are_declared_to(state_program: Program) -> None:
+def test_counters_count_what_they_are_declared_to(state_program: Switch) -> None:
     state_program.process(1, bytes((9, 2)) + bytes(6) + b"payload")
     assert state_program.counter("I.seen")[2] == (1, 15)
     assert state_program.counter("seen_packets")[2] == (1, 0)
@@ -111,13 +111,13 @@ def test_counters_count_what_they_are_declared_to(state_program: Program) -> Non
     ("group", "replicas"), [(0, [(1, 1)]), (70000, [(1, 1)]), (1, [(600, 1)]), (1, [(1, 70000)])]
 )
 def test_impossible_multicast_groups(
-    state_program: Program, group: int, replicas: list[tuple[int, int]]
+    state_program: Switch, group: int, replicas: list[tuple[int, int]]
 ) -> None:
     with pytest.raises(EntryError):
         state_program.multicast_group(group, replicas)
 
 
-def test_deleting_a_group_that_is_not_there(state_program: Program) -> None:
+def test_deleting_a_group_that_is_not_there(state_program: Switch) -> None:
     with pytest.raises(EntryError, match="not there"):
         state_program.multicast_group(5, [])
     state_program.multicast_group(5, [(1, 1)])
@@ -125,12 +125,12 @@ def test_deleting_a_group_that_is_not_there(state_program: Program) -> None:
 
 
 def test_two_programs_share_nothing() -> None:
-    with Program.from_p4(STATE_P4) as one, Program.from_p4(STATE_P4) as other:
+    with Switch.from_p4(STATE_P4) as one, Switch.from_p4(STATE_P4) as other:
         one.register("cells")[0] = 5
         assert other.register("cells")[0] == 0
 
 
-def test_a_closed_program_says_so(state_program: Program) -> None:
+def test_a_closed_program_says_so(state_program: Switch) -> None:
     state_program.close()
     state_program.close()
     with pytest.raises(SwitchError, match="closed"):
@@ -140,7 +140,7 @@ def test_a_closed_program_says_so(state_program: Program) -> None:
 
 
 @pytest.mark.parametrize(("port", "length"), [(511, 8), (512, 8), (1, 65601)])
-def test_packets_that_no_port_could_bring_are_dropped(state_program: Program, port: int, length: int) -> None:
+def test_packets_that_no_port_could_bring_are_dropped(state_program: Switch, port: int, length: int) -> None:
     assert state_program.process(port, bytes(length)) == []
 
 
@@ -149,14 +149,14 @@ def test_timestamps_count_microseconds_from_the_first_packet(tmp_path: Path) -> 
                      egress="hdr.h.c = sm.egress_global_timestamp[15:0];")  # fmt: skip
     path = tmp_path / "time.p4"
     path.write_text(text)
-    with Program.from_p4(path) as program:
+    with Switch.from_p4(path) as program:
         seen = [program.process(1, bytes(8), now)[0][1] for now in (1000.0, 1000.5, 1000.25)]
     assert [int.from_bytes(f[4:], "big") for f in seen] == [0, 500_000, 250_000]
     assert [int.from_bytes(f[2:4], "big") for f in seen] == [0, 500_000 & 0xFFFF, 250_000 & 0xFFFF]
 
 
 def test_threads_may_share_a_program() -> None:
-    with Program.from_p4(STATE_P4) as program:
+    with Switch.from_p4(STATE_P4) as program:
 
         def work() -> None:
             for _ in range(300):
@@ -196,7 +196,7 @@ def test_a_broken_cache_entry_is_made_anew(private_cache: Path, tmp_path: Path, 
     (tmp_path / "p.p4").write_text(SMALL)
     artifact = compile_file(tmp_path / "p.p4").artifact
     (artifact.library.parent / missing).unlink()
-    with Program.from_p4(tmp_path / "p.p4") as program:
+    with Switch.from_p4(tmp_path / "p.p4") as program:
         assert program.process(1, bytes(8)) == [(2, b"\0\x01" + bytes(6))]
     assert (artifact.library.parent / missing).exists()
 
@@ -205,7 +205,7 @@ def test_processes_that_compile_the_same_program_at_once_all_succeed(
     private_cache: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "p.p4").write_text(SMALL)
-    code = f"from inagg_switch import Program; print(Program.from_p4({str(tmp_path / 'p.p4')!r}).process(1, bytes(8)))"
+    code = f"from inagg_switch import Switch; print(Switch.from_p4({str(tmp_path / 'p.p4')!r}).process(1, bytes(8)))"
     running = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
@@ -222,7 +222,7 @@ def test_without_a_compiler_the_error_says_what_to_install(
     (tmp_path / "p.p4").write_text(SMALL)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolchainError, match="apt install"):
-        Program.from_p4(tmp_path / "p.p4")
+        Switch.from_p4(tmp_path / "p.p4")
 
 
 @pytest.mark.usefixtures("private_cache")
@@ -234,7 +234,7 @@ def test_a_compiler_that_fails_is_not_the_programs_fault(
     (tmp_path / "broken-g++").chmod(0o755)
     monkeypatch.setenv("CXX", str(tmp_path / "broken-g++"))
     with pytest.raises(ToolchainError, match="bug in inagg_switch"):
-        Program.from_p4(tmp_path / "p.p4")
+        Switch.from_p4(tmp_path / "p.p4")
     assert list((tmp_path / "cache" / "inagg" / "switch").iterdir()) == []
 
 
@@ -243,4 +243,4 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(ToolchainError, match="XDG_CACHE_HOME"):
-        Program.from_p4(tmp_path / "p.p4")
+        Switch.from_p4(tmp_path / "p.p4")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from switch_packets import INAGG_P4, Job, read_result
 
-from inagg_switch import Program
+from inagg_switch import Switch
 from inagg_switch.compiler import Compiled, generate
 from inagg_switch.compiler.build import Artifact, compile_cpp
 from inagg_switch.compiler.preprocess import preprocess
@@ -37,7 +37,7 @@ def test_wide_sums_are_right_with_every_instruction_set(march: str, tmp_path: Pa
     artifact = Artifact(tmp_path / "program.so", tmp_path / "program.cpp", p4info, constants)
     ones = (1 << 2048) - 1
     generator = random.Random(7)
-    with Program(Compiled(text, artifact)) as program:
+    with Switch(Compiled(text, artifact)) as program:
         job = Job(workers=2)
         job.install(program)
         for chunk in range(200):

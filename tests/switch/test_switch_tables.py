@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from inagg_switch import EntryError, Program, UnknownName
+from inagg_switch import EntryError, Switch, UnknownName
 
 TABLES_P4 = Path(__file__).parent / "programs" / "tables.p4"
 
 
 @pytest.fixture
-def program() -> Iterator[Program]:
-    with Program.from_p4(TABLES_P4) as made:
+def program() -> Iterator[Switch]:
+    with Switch.from_p4(TABLES_P4) as made:
         yield made
 
 
-def look_up(program: Program, which: int, k: int = 0, p: int = 0, q: int = 0) -> int:
+def look_up(program: Switch, which: int, k: int = 0, p: int = 0, q: int = 0) -> int:
     """The value that the table's action gives; 0 where NoAction runs."""
     frame = bytes([which]) + k.to_bytes(4, "big") + p.to_bytes(2, "big") + bytes([q])
     ((_, out),) = program.process(1, frame)
@@ -87,7 +87,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_lookups_agree_with_a_scan_of_all_entries(program: Program, name: str) -> None:
+def test_lookups_agree_with_a_scan_of_all_entries(program: Switch, name: str) -> None:
     kind = KINDS[name]
     r = random.Random(3)
     entries: dict[str, tuple[dict[str, object], int, int]] = {}
@@ -111,13 +111,13 @@ def test_lookups_agree_with_a_scan_of_all_entries(program: Program, name: str) -
     assert len(program.entries(kind.table)) == len(entries)
 
 
-def test_equal_priorities_match_in_order_of_insertion(program: Program) -> None:
+def test_equal_priorities_match_in_order_of_insertion(program: Switch) -> None:
     program.insert("masks", {"hdr.i.k": (0, 1)}, "set", {"value": 1}, priority=5)
     program.insert("masks", {"hdr.i.k": (0, 2)}, "set", {"value": 2}, priority=5)
     assert look_up(program, 3, k=0) == 1
 
 
-def test_entries_read_back_as_they_were_written(program: Program) -> None:
+def test_entries_read_back_as_they_were_written(program: Switch) -> None:
     program.insert("masks", {"hdr.i.k": (0x0A000000, 0xFF000000)}, "add", {"value": 7, "more": 9}, priority=3)
     program.insert("both", {"hdr.i.q": 4, "hdr.i.k": (0x0A000000, 8)}, "set", {"value": 5})
     program.insert("both", {"hdr.i.q": 5}, "set", {"value": 6})
@@ -136,7 +136,7 @@ def test_entries_read_back_as_they_were_written(program: Program) -> None:
     assert [e.is_const for e in program.entries("fixed")] == [True] * 4
 
 
-def test_direct_counters_count_hits_only(program: Program) -> None:
+def test_direct_counters_count_hits_only(program: Switch) -> None:
     key = {"hdr.i.k": 1, "hdr.i.p": 2}
     program.insert("exactly", key, "set", {"value": 1})
     look_up(program, 0, k=1, p=2)
@@ -148,7 +148,7 @@ def test_direct_counters_count_hits_only(program: Program) -> None:
     assert program.entries("exactly")[0].packets == 2
 
 
-def test_default_actions_change_and_come_back(program: Program) -> None:
+def test_default_actions_change_and_come_back(program: Switch) -> None:
     assert look_up(program, 0) == 0xFFFF
     program.set_default("exactly", "set", {"value": 3})
     assert look_up(program, 0) == 3
@@ -187,7 +187,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_refused_change_leaves_everything_as_it_was(program: Program, what: str) -> None:
+def test_a_refused_change_leaves_everything_as_it_was(program: Switch, what: str) -> None:
     program.insert("exactly", KEY, "set", {"value": 1})
     tables = [t.preamble.name for t in program.p4info.tables]
     before = [program.entries(t) for t in tables] + [program.default_entry(t) for t in tables]
@@ -196,7 +196,7 @@ def test_a_refused_change_leaves_everything_as_it_was(program: Program, what: st
     assert [program.entries(t) for t in tables] + [program.default_entry(t) for t in tables] == before
 
 
-def test_a_full_table_refuses_and_takes_again_after_a_deletion(program: Program) -> None:
+def test_a_full_table_refuses_and_takes_again_after_a_deletion(program: Switch) -> None:
     for number in range(16):
         program.insert("exactly", {"hdr.i.k": number, "hdr.i.p": 0}, "missed")
     with pytest.raises(EntryError, match="full"):
@@ -213,6 +213,6 @@ def test_a_full_table_refuses_and_takes_again_after_a_deletion(program: Program)
     (lambda p: p.counter("hits"), "no counter `hits`; there are: none"),
     (lambda p: p.register("r"), "no register `r`"),
 ])  # fmt: skip
-def test_unknown_names(program: Program, call: Callable[[Program], object], message: str) -> None:
+def test_unknown_names(program: Switch, call: Callable[[Switch], object], message: str) -> None:
     with pytest.raises(UnknownName, match=message.replace(".", r"\.")):
         call(program)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The C ABI of a compiled P4 program. The compiler emits one shared library a program; ports (C++) and
-// inagg_switch.program (ctypes) drive it through the function table that isw_program_v1() returns.
+// inagg_switch.switch (ctypes) drive it through the function table that isw_program_v1() returns.
 //
 // Names are P4Info ids (0x02...... a table, 0x01...... an action, and so on): whoever holds the program's
 // P4Info can drive it, and nothing else has to be agreed on.

@@ -1,8 +1,8 @@
 """A compiled P4 program in this process: no ports, no root, time as an argument.
 
-    program = Program.from_p4("p4/inagg.p4")
-    program.insert("admission", {"port": 1, ...}, "admit", {"worker": 1, ...})
-    program.process(1, frame) -> [(port, frame), ...]
+    sw = Switch.from_p4("p4/inagg.p4")
+    sw.insert("admission", {"port": 1, ...}, "admit", {"worker": 1, ...})
+    sw.process(1, frame) -> [(port, frame), ...]
 
 Names are those of P4Info; a unique ending of one, at a dot, will do.
 """
@@ -49,7 +49,7 @@ class TableEntry:
 class Counter:
     """An indexed counter: counter[i] is (packets, bytes)."""
 
-    def __init__(self, program: "Program", info: pb.Counter) -> None:
+    def __init__(self, program: "Switch", info: pb.Counter) -> None:
         self._program = program
         self._info = info
 
@@ -74,7 +74,7 @@ class Counter:
 class Register:
     """A register array: register[i] reads and writes numbers (int<W> in two's complement)."""
 
-    def __init__(self, program: "Program", info: pb.Register) -> None:
+    def __init__(self, program: "Switch", info: pb.Register) -> None:
         self._program = program
         self._info = info
         bits = info.type_spec.bitstring
@@ -98,7 +98,7 @@ class Register:
         _check(result, what)
 
 
-class Program:
+class Switch:
     """One running program. Safe to use from several threads; close() or the end of a `with` frees it."""
 
     def __init__(self, compiled: Compiled, seed: int = 0) -> None:
@@ -119,12 +119,12 @@ class Program:
         defines: Mapping[str, str] | None = None,
         seed: int = 0,
         include_paths: Sequence[Path] = (),
-    ) -> "Program":
+    ) -> "Switch":
         """Compiles a P4 file, or finds it in the cache. Raises CompileError or ToolchainError."""
         return cls(compile_file(path, defines, include_paths), seed)
 
     @classmethod
-    def from_source(cls, source: str, seed: int = 0, name: str = "<source>") -> "Program":
+    def from_source(cls, source: str, seed: int = 0, name: str = "<source>") -> "Switch":
         """The same from preprocessed text, such as another program's `source`."""
         return cls(compile_source(source, name), seed)
 
@@ -134,7 +134,7 @@ class Program:
         if handle is not None:
             self._api.destroy(handle)
 
-    def __enter__(self) -> "Program":
+    def __enter__(self) -> "Switch":
         return self
 
     def __exit__(self, *_: object) -> None:
