@@ -31,6 +31,14 @@ _GENERATED = frozenset(
     element items next
     """.split()  # noqa: SIM905
 )
+# Members of the generated Program and its bases, and the parameter of its methods: what they would hide.
+_PROGRAM = frozenset(
+    """
+    p parse verify ingress egress update deparse packet copy seed process forward send groups random packet_bytes
+    current_length exited checksum_error multicast_set set_valid set_invalid count elapsed mutex tables counted_tables
+    counters registers V1Program ProgramBase
+    """.split()  # noqa: SIM905
+)
 _NUMBERED = re.compile(r"(operand|subject|copy|in)_\d+|apply_.*")
 
 
@@ -45,6 +53,11 @@ def spell(name: str) -> str:
     """A P4 name as the name of a C++ variable or function."""
     cleaned = _clean(name, _GENERATED)
     return f"{cleaned}_x" if _NUMBERED.fullmatch(cleaned) else cleaned
+
+
+def spell_global(name: str) -> str:
+    """The name of an instance of a control or parser, of a function, or of an object with state."""
+    return f"{name}_x" if name in _PROGRAM else spell(name)
 
 
 def spell_field(name: str) -> str:

@@ -11,7 +11,7 @@ from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._lower_statements import StatementLowerer
 from inagg_switch.compiler._lower_tables import TableLowerer
-from inagg_switch.compiler._names import Namespace, control_plane_name, spell
+from inagg_switch.compiler._names import Namespace, control_plane_name, spell, spell_global
 from inagg_switch.compiler.check import CheckedProgram
 from inagg_switch.errors import CompileError, Position
 
@@ -36,8 +36,8 @@ class ProgramLowerer:
 
     def __init__(self, program: CheckedProgram) -> None:
         self.program = program
-        self.members = Namespace()
-        self.code_names = Namespace()
+        self.members = Namespace(spell_global)
+        self.code_names = Namespace(spell_global)
         self.objects: list[ir.Object] = []
         self.blocks: list[ir.Block] = []
         self.structs: list[t.StructType] = []

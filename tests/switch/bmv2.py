@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BMv2's simple_switch as a child process: packets over a nanomsg socket, one at a time, in order, on any port;
+commands through simple_switch_CLI.
+
+    with Bmv2(compile_p4("prog.p4", folder)) as switch:
+        switch.command("table_add ...")
+        switch.process(1, frame, 2)      # [(port, frame), ...], when two frames are expected
+
+BMv2 does not say when it is done with a packet: process() waits until as many frames as expected have come, or for as
+long as `patience` says; what comes later is in rest().
+"""
+
+import contextlib
+import ctypes
+import ctypes.util
+import itertools
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+_PACKET_IN, _PACKET_OUT = 3, 4
+_HEADER = struct.Struct("iii")
+_AF_SP, _NN_PAIR, _NN_SOL_SOCKET, _NN_RCVTIMEO = 1, 16, 0, 5
+_NN_MSG = ctypes.c_size_t(-1).value
+_numbers = itertools.count()
+
+
+class Bmv2Error(Exception):
+    """p4c or BMv2 is missing, refuses the program or a command, or has died."""
+
+
+def available() -> bool:
+    """Whether p4c and simple_switch are on PATH, and libnanomsg where the loader finds it."""
+    return (
+        shutil.which("p4c-bm2-ss") is not None
+        and shutil.which("simple_switch") is not None
+        and ctypes.util.find_library("nanomsg") is not None
+    )
+
+
+def compile_p4(program: Path, folder: Path, options: Sequence[str] = ()) -> Path:
+    """BMv2's JSON of a program, made in `folder` by p4c. Raises Bmv2Error with what p4c says."""
+    config = folder / f"{program.stem}.json"
+    done = subprocess.run(
+        ["p4c-bm2-ss", *options, "-o", str(config), str(program)], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0 or not config.exists():
+        raise Bmv2Error(f"p4c-bm2-ss on {program}: {done.stderr}")
+    return config
+
+
+class _Socket:
+    """A nanomsg PAIR socket."""
+
+    def __init__(self, address: str) -> None:
+        name = ctypes.util.find_library("nanomsg")
+        if name is None:
+            raise Bmv2Error("libnanomsg is not installed")
+        self._nn = ctypes.CDLL(name)
+        self._nn.nn_recv.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        self._nn.nn_send.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int)
+        self._nn.nn_freemsg.argtypes = (ctypes.c_void_p,)
+        self._number = self._nn.nn_socket(_AF_SP, _NN_PAIR)
+        if self._number < 0 or self._nn.nn_connect(self._number, address.encode()) < 0:
+            raise Bmv2Error(f"cannot connect to {address}")
+
+    def send(self, data: bytes) -> None:
+        if self._nn.nn_send(self._number, data, len(data), 0) != len(data):
+            raise Bmv2Error("cannot send to simple_switch")
+
+    def receive(self, timeout: float) -> bytes | None:
+        """A message; None if there is none in `timeout` seconds."""
+        milliseconds = ctypes.c_int(max(1, int(timeout * 1000)))
+        self._nn.nn_setsockopt(
+            self._number,
+            _NN_SOL_SOCKET,
+            _NN_RCVTIMEO,
+            ctypes.byref(milliseconds),
+            ctypes.sizeof(milliseconds),
+        )
+        message = ctypes.c_void_p()
+        length = self._nn.nn_recv(self._number, ctypes.byref(message), _NN_MSG, 0)
+        if length < 0:
+            return None
+        data = ctypes.string_at(message, length)
+        self._nn.nn_freemsg(message)
+        return data
+
+    def close(self) -> None:
+        self._nn.nn_close(self._number)
+
+
+class Bmv2:
+    """A running simple_switch; close() or the end of a `with` ends it. Not for several threads at once."""
+
+    def __init__(self, config: Path, patience: float = 2.0) -> None:
+        self._patience = patience
+        self._folder = Path(tempfile.mkdtemp(prefix="inagg-bmv2-"))
+        self._log = self._folder / "log"
+        self._thrift = _free_port()
+        address = f"ipc://{self._folder}/packets"
+        command = [
+            "simple_switch", "--packet-in", address, "--thrift-port", str(self._thrift),
+            "--device-id", str(os.getpid() * 100 % 1_000_000_000 + next(_numbers) % 100),
+            "--notifications-addr", f"ipc://{self._folder}/notifications", "--log-console", "-L", "warn", str(config),
+        ]  # fmt: skip
+        self._socket: _Socket | None = None
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)
+        try:
+            self._wait_until_ready()
+            self._socket = _Socket(address)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "Bmv2":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the switch and removes its files."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def log(self) -> str:
+        """What it has printed."""
+        return self._log.read_text(errors="replace")
+
+    def _wait_until_ready(self) -> None:
+        """Its Thrift server is the last thing to start."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            self._alive()
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._thrift), 1):
+                return
+            time.sleep(0.02)
+        raise Bmv2Error("simple_switch does not start")
+
+    def _alive(self) -> None:
+        if self._process.poll() is not None:
+            raise Bmv2Error(f"simple_switch has ended ({self._process.returncode}): {self.log[-2000:]}")
+
+    def command(self, *commands: str) -> str:
+        """Runs commands of simple_switch_CLI and returns what it prints. Raises Bmv2Error if one is refused."""
+        if not commands:
+            return ""
+        done = subprocess.run(
+            ["simple_switch_CLI", "--thrift-port", str(self._thrift)], input="\n".join(commands) + "\n",
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        refused = [s for s in done.stdout.splitlines() if "Invalid" in s or "Error" in s or "Unknown" in s]
+        if done.returncode != 0 or refused:
+            raise Bmv2Error(f"simple_switch_CLI: {refused or done.stdout + done.stderr}")
+        return done.stdout
+
+    def send(self, port: int, frame: bytes) -> None:
+        """A frame comes in."""
+        assert self._socket is not None
+        self._socket.send(_HEADER.pack(_PACKET_IN, port, len(frame)) + frame)
+
+    def receive(self, timeout: float) -> tuple[int, bytes] | None:
+        """(port, frame) of the next that leaves; None if there is none in `timeout` seconds."""
+        assert self._socket is not None
+        message = self._socket.receive(timeout)
+        if message is None:
+            return None
+        kind, port, length = _HEADER.unpack_from(message)
+        assert kind == _PACKET_OUT
+        return port, message[_HEADER.size : _HEADER.size + length]
+
+    def process(self, port: int, frame: bytes, expected: int) -> list[tuple[int, bytes]]:
+        """Sends a frame and returns the first `expected` frames that leave, fewer if no more come in time."""
+        self.send(port, frame)
+        out: list[tuple[int, bytes]] = []
+        while len(out) < expected:
+            received = self.receive(self._patience)
+            if received is None:
+                self._alive()
+                break
+            out.append(received)
+        return out
+
+    def rest(self, timeout: float = 0.3) -> list[tuple[int, bytes]]:
+        """Whatever else leaves, until nothing has for `timeout` seconds."""
+        out = []
+        while (received := self.receive(timeout)) is not None:
+            out.append(received)
+        return out
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,57 @@
+// Names that are words of C++, or of the code that the model makes, mean what they mean here.
+#include <core.p4>
+#include <v1model.p4>
+
+header packet_t { bit<8> valid; bit<8> bytes; bit<8> new; bit<8> p; bit<16> class; bit<32> delete; bit<32> random; }
+struct Packet { packet_t packet; packet_t copy; }
+struct Program { bit<8> groups; bit<16> metadata; }
+
+parser p(packet_in packet, out Packet headers, inout Program metadata, inout standard_metadata_t standard) {
+    state steps { packet.extract(headers.copy); transition accept; }
+    state start {
+        packet.extract(headers.packet);
+        transition select(headers.packet.valid) { 1: steps; default: accept; }
+    }
+}
+control parse(inout Packet headers, inout Program metadata) { apply { } }
+control tables(inout packet_t found, in bit<8> more) {
+    action count(bit<8> entry) { found.bytes = entry + more; }
+    table lookup {
+        key = { found.valid: exact @name("value"); }
+        actions = { count; NoAction; }
+        default_action = NoAction;
+        const entries = { 7: count(3); }
+    }
+    apply { lookup.apply(); }
+}
+control ingress(inout Packet headers, inout Program metadata, inout standard_metadata_t standard) {
+    register<bit<32>>(4) random;
+    register<bit<32>>(4) groups;
+    counter(4, CounterType.packets) packet;
+    tables() process;
+    action send() { standard.egress_spec = 2; }
+    table copy {
+        key = { headers.packet.p: exact @name("result"); }
+        actions = { send; NoAction; }
+        default_action = NoAction();
+        const entries = { 5: send; }
+    }
+    apply {
+        bit<32> program = headers.packet.delete;
+        bit<32> namespace = program + 1;
+        bit<8> exited = headers.packet.new;
+        standard.egress_spec = 1;
+        packet.count(2);
+        random.write(1, namespace);
+        random.read(headers.packet.random, 1);
+        groups.read(program, 1);
+        headers.packet.delete = program;
+        headers.packet.class = headers.packet.class + 1;
+        process.apply(headers.packet, exited);
+        copy.apply();
+    }
+}
+control egress(inout Packet headers, inout Program metadata, inout standard_metadata_t standard) { apply { } }
+control update(inout Packet headers, inout Program metadata) { apply { } }
+control deparse(packet_out packet, in Packet headers) { apply { packet.emit(headers); } }
+V1Switch(p(), parse(), ingress(), egress(), update(), deparse()) main;
