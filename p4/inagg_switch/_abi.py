@@ -3,7 +3,7 @@
 import ctypes as c
 from pathlib import Path
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 EmitFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_uint32, c.POINTER(c.c_uint8), c.c_size_t)
 
@@ -42,6 +42,7 @@ class Entry(c.Structure):
     )
 
 
+TextFunction = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(c.c_char), c.c_size_t)
 EntryFunction = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Entry))
 
 _VOID = c.c_void_p
@@ -77,6 +78,7 @@ class Api(c.Structure):
         ("direct_counter_write", c.CFUNCTYPE(*_DIRECT, c.c_uint64, c.c_uint64)),
         ("register_read", c.CFUNCTYPE(c.c_int, _VOID, _ID, c.c_uint64, c.c_char_p)),
         ("register_write", c.CFUNCTYPE(c.c_int, _VOID, _ID, c.c_uint64, c.c_char_p)),
+        ("trace", c.CFUNCTYPE(c.c_int, _VOID, TextFunction, _VOID)),
     )
 
 

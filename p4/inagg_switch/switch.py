@@ -11,7 +11,7 @@ import ctypes
 import errno
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +103,8 @@ class Switch:
 
     def __init__(self, compiled: Compiled, seed: int = 0) -> None:
         self._compiled = compiled
+        self._on_trace: Callable[[str], None] | None = None
+        self._write_trace = _abi.TextFunction(self._trace_line)
         self._api = _abi.load(compiled.artifact.library)
         handle = self._api.create(seed & (1 << 64) - 1)
         if not handle:
@@ -111,6 +113,7 @@ class Switch:
         self._out: list[tuple[int, bytes]] = []
         self._emit = _abi.EmitFunction(self._collect)
         self._process_lock = threading.Lock()
+        self._trace_lock = threading.Lock()
 
     @classmethod
     def from_p4(
@@ -119,14 +122,19 @@ class Switch:
         defines: Mapping[str, str] | None = None,
         seed: int = 0,
         include_paths: Sequence[Path] = (),
+        *,
+        traced: bool = False,
     ) -> "Switch":
-        """Compiles a P4 file, or finds it in the cache. Raises CompileError or ToolchainError."""
-        return cls(compile_file(path, defines, include_paths), seed)
+        """Compiles a P4 file, or finds it in the cache. `traced`: for trace() and on_trace(); it is slower then.
+        Raises CompileError or ToolchainError."""
+        return cls(compile_file(path, defines, include_paths, traced=traced), seed)
 
     @classmethod
-    def from_source(cls, source: str, seed: int = 0, name: str = "<source>") -> "Switch":
+    def from_source(
+        cls, source: str, seed: int = 0, name: str = "<source>", *, traced: bool = False
+    ) -> "Switch":
         """The same from preprocessed text, such as another program's `source`."""
-        return cls(compile_source(source, name), seed)
+        return cls(compile_source(source, name, traced=traced), seed)
 
     def close(self) -> None:
         """Frees the program's state. Every later call raises SwitchError."""
@@ -339,6 +347,30 @@ class Switch:
             self._out = []
             api.process(handle, port, frame, len(frame), int(now * 1e6), self._emit, None)
             return self._out
+
+    def trace(self, port: int, frame: bytes, now: float = 0.0) -> tuple[list[str], list[tuple[int, bytes]]]:
+        """process(), and before its result the frame's path, line by line: parser states, look-ups, actions, writes,
+        drops. Needs a program compiled with `traced`."""
+        lines: list[str] = []
+        with self._trace_lock:
+            before = self._on_trace
+            self.on_trace(lines.append)
+            try:
+                return lines, self.process(port, frame, now)
+            finally:
+                self.on_trace(before)
+
+    def on_trace(self, write: Callable[[str], None] | None) -> None:
+        """Gives `write` every line of every packet's path from now on, also of those that ports bring; None ends that.
+        It is called while the packet is processed, so it may not use this switch."""
+        with self.locked() as (api, handle):
+            if api.trace(handle, self._write_trace if write is not None else _abi.TextFunction(), None) != 0:
+                raise SwitchError("the program does not tell its packets' paths: compile it with traced=True")
+            self._on_trace = write
+
+    def _trace_line(self, _: int, text: "ctypes._Pointer[ctypes.c_char]", length: int) -> None:
+        if self._on_trace is not None:
+            self._on_trace(ctypes.string_at(text, length).decode())
 
     def _collect(self, _: int, port: int, frame: "ctypes._Pointer[ctypes.c_uint8]", length: int) -> None:
         self._out.append((port, ctypes.string_at(frame, length)))

@@ -12,6 +12,7 @@ from p4.config.v1.p4info_pb2 import P4Info
 from inagg_switch.compiler import build as _build
 from inagg_switch.compiler.check import CheckedProgram, check
 from inagg_switch.compiler.emit import emit
+from inagg_switch.compiler.instrument import instrument
 from inagg_switch.compiler.lexer import line_at, tokenize
 from inagg_switch.compiler.lower import lower
 from inagg_switch.compiler.p4info import assign_ids, p4info
@@ -31,25 +32,30 @@ class Compiled:
 
 
 def compile_file(
-    path: Path | str, defines: Mapping[str, str] | None = None, include_paths: Sequence[Path] = ()
+    path: Path | str,
+    defines: Mapping[str, str] | None = None,
+    include_paths: Sequence[Path] = (),
+    *,
+    traced: bool = False,
 ) -> Compiled:
-    """Compiles a P4 file, or takes it from the cache. Raises CompileError or ToolchainError."""
+    """Compiles a P4 file, or takes it from the cache. A traced program tells what it does with each packet, and is
+    slower. Raises CompileError or ToolchainError."""
     files: Mapping[str, Sequence[str]] = {}
     try:
         preprocessed = preprocess(path, defines, include_paths)
         files = preprocessed.files
-        return compile_source(preprocessed.text, str(path))
+        return compile_source(preprocessed.text, str(path), traced=traced)
     except CompileError as error:
         _show_source(error, files)
         raise
 
 
-def compile_source(source: str, name: str = "<source>") -> Compiled:
+def compile_source(source: str, name: str = "<source>", *, traced: bool = False) -> Compiled:
     """The same for preprocessed text."""
-    key = _build.cache_key(source)
+    key = _build.cache_key(source, traced=traced)
     artifact = _build.cached(key)
     if artifact is None:
-        cpp, info, constants = generate(source, name)
+        cpp, info, constants = generate(source, name, traced=traced)
         artifact = _build.build(key, cpp, info, constants)
     return Compiled(source, artifact)
 
@@ -59,13 +65,18 @@ def front_end(source: str, name: str = "<source>") -> CheckedProgram:
     return check(parse(tokenize(source, name)))
 
 
-def generate(source: str, name: str = "<source>") -> tuple[str, P4Info, dict[str, int | bool | str]]:
+def generate(
+    source: str, name: str = "<source>", *, traced: bool = False
+) -> tuple[str, P4Info, dict[str, int | bool | str]]:
     """Stages 2 to 6 on preprocessed text: the C++, the P4Info and the constants."""
     try:
         checked = front_end(source, name)
         lowered = lower(checked)
         ids = assign_ids(lowered)
-        return emit(lowered, ids), p4info(lowered, ids), checked.constants()
+        info = p4info(lowered, ids)
+        if traced:
+            instrument(lowered)
+        return emit(lowered, ids, traced=traced), info, checked.constants()
     except CompileError as error:
         error.source_line = line_at(source, name, error.position)
         raise

@@ -1,5 +1,7 @@
 """What the language and the architecture do, as C++: one method a primitive of _lower_calls."""
 
+import json
+
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._emit_expressions import ExpressionEmitter, width_of
@@ -123,6 +125,23 @@ class PrimitiveEmitter(ExpressionEmitter):
     def _do_count(self, p: ir.Primitive) -> None:
         counter: ir.Counter = p.object
         self.line(f"program.{counter.member}.count({self._index(p.operands[0])}, program.packet_bytes);")
+
+    # --- tracing
+
+    def _do_trace(self, p: ir.Primitive) -> None:
+        """`detail` has one {} an operand."""
+        words = p.detail.split("{}")
+        parts = [f"std::string({json.dumps(words[0])})"]
+        for operand, text in zip(p.operands, words[1:], strict=True):
+            parts += [self._shown(operand), json.dumps(text)]
+        self.line(f"if (program.trace.is_on()) program.trace.line({' + '.join(parts)});")
+
+    def _shown(self, e: ir.Expr) -> str:
+        if e.type == t.BOOL:
+            return f'({self.expr(e)} ? "true" : "false")'
+        if isinstance(t.strip(e.type), t.BitType):
+            return f"shown<{width_of(e)}>({self.expr(e)})"
+        return f"std::to_string({self.expr(e)})"
 
     # --- architecture
 

@@ -36,6 +36,7 @@ _RUNTIME = (
     "state.hpp",
     "table.hpp",
     "table_impl.hpp",
+    "trace.hpp",
     "v1model.hpp",
     "wide.hpp",
     "wide_x86.hpp",
@@ -60,10 +61,10 @@ def cache_folder() -> Path:
     return root / "inagg" / "switch"
 
 
-def cache_key(source: str) -> str:
+def cache_key(source: str, *, traced: bool = False) -> str:
     """Names a compiled program: see the module's opening."""
     digest = hashlib.sha256()
-    for part in (source, _sources_digest(), _compiler_identity(), " ".join(_FLAGS), _cpu()):
+    for part in (source, str(traced), _sources_digest(), _compiler_identity(), " ".join(_FLAGS), _cpu()):
         digest.update(part.encode())
         digest.update(b"\0")
     return digest.hexdigest()[:32]

@@ -4,6 +4,7 @@ A struct or header becomes a C++ struct, an instance of a control or parser a st
 references, its actions and tables as member functions and apply(). State that outlives a packet is in `Program`.
 """
 
+import json
 from collections.abc import Mapping
 
 from inagg_switch.compiler import ir
@@ -15,21 +16,24 @@ from inagg_switch.compiler._names import Namespace, spell_field
 _KINDS = {"exact": "exact", "lpm": "lpm", "ternary": "ternary", "range": "range", "optional": "optional"}
 
 
-def emit(program: ir.Program, ids: Mapping[tuple[str, str], int]) -> str:
-    """C++ of the program. `ids` maps (kind, full name) to P4Info ids."""
-    return _ProgramEmitter(program, ids).run()
+def emit(program: ir.Program, ids: Mapping[tuple[str, str], int], *, traced: bool = False) -> str:
+    """C++ of the program. `ids` maps (kind, full name) to P4Info ids. A traced program should be instrumented."""
+    return _ProgramEmitter(program, ids, traced).run()
 
 
 class _ProgramEmitter(StatementEmitter):
-    def __init__(self, program: ir.Program, ids: Mapping[tuple[str, str], int]) -> None:
+    def __init__(self, program: ir.Program, ids: Mapping[tuple[str, str], int], traced: bool) -> None:
         names = Namespace(spell_field)
         super().__init__({id(s): names.unique(s.name) for s in program.structs})
         self._program = program
         self._ids = ids
+        self._traced = traced
         self.program_functions = frozenset(f.name for f in program.functions)
         self.block_names = frozenset(b.name for b in program.blocks)
 
     def run(self) -> str:
+        if self._traced:
+            self.line("#define ISW_TRACED")
         self.line('#include "v1model.hpp"')
         self.line()
         self.line("namespace {")
@@ -135,7 +139,26 @@ class _ProgramEmitter(StatementEmitter):
                 f"{number(table.size)}, {fields}, {len(table.keys)}, {name}_actions, {len(table.actions)}, "
                 f"{_bool(table.const_entries)}, {_bool(table.const_default)}}};"
             )
+            if self._traced:
+                self._table_names(table)
             self.line()
+
+    def _table_names(self, table: ir.Table) -> None:
+        fields = ", ".join(_c_string(k.name) for k in table.keys) or "nullptr"
+        self.line(f"constexpr const char* {table.member}_field_names[] = {{{fields}}};")
+        self.line(
+            f"constexpr TableNames {table.member}_names = {{{_c_string(table.full_name)}, "
+            f"{table.member}_field_names}};"
+        )
+
+    def _error_names(self) -> None:
+        self.open("static const char* error_name(std::uint32_t error) {")
+        names = ", ".join(
+            _c_string(name) for name in sorted(self._program.errors, key=self._program.errors.__getitem__)
+        )
+        self.line(f"static const char* const names[] = {{{names}}};")
+        self.line("return names[error];")
+        self.close()
 
     def _state(self) -> None:
         program = self._program
@@ -158,6 +181,8 @@ class _ProgramEmitter(StatementEmitter):
         self.line()
         for name in ("parse", "verify", "ingress", "egress", "update", "deparse"):
             self.line(f"void {name}(Packet& p);")
+        if self._traced:
+            self._error_names()
         self.close("};")
         self.line()
 
@@ -272,6 +297,9 @@ class _ProgramEmitter(StatementEmitter):
         else:
             self.line("const Entry* const found = nullptr;")
             self.line(f"const Entry& entry = {member}.default_entry();")
+        if self._traced:
+            key = "key" if table.keys else "nullptr"
+            self.line(f"program.trace.table({table.member}_info, {table.member}_names, {key}, found);")
         # The action may not change what has been decided, so the result is made first.
         self.line("const ApplyResult result{found != nullptr, entry.action};")
         self.open("switch (entry.action) {")
@@ -411,6 +439,10 @@ class _ProgramEmitter(StatementEmitter):
 def _entry_parameters(use: ir.ActionUse) -> list[ir.Parameter]:
     """Parameters that an entry gives: those after the bound ones."""
     return use.action.parameters[len(use.bound) :]
+
+
+def _c_string(text: str) -> str:
+    return json.dumps(text)
 
 
 def _bool(value: bool) -> str:

@@ -42,6 +42,7 @@ class ProgramBase {
     virtual void process(std::uint32_t port, const std::uint8_t* frame, std::size_t length,
                          std::uint64_t now_us, isw_emit_fn emit, void* ctx) = 0;
     virtual int multicast_set(std::uint32_t group, const isw_replica* replicas, std::size_t count) = 0;
+    virtual int trace_to(isw_text_fn, void*) { return -ENOTSUP; }
 
     std::mutex mutex;
     Directory<Table> tables;
@@ -164,6 +165,8 @@ inline int register_write(void* handle, std::uint32_t reg, std::uint64_t index, 
                 [&](RegisterBase& r) { return r.control_write(index, value); });
 }
 
+inline int trace(void* handle, isw_text_fn write, void* ctx) { return program(handle).trace_to(write, ctx); }
+
 template <class P>
 void* create(std::uint64_t seed) {
     try {
@@ -197,6 +200,7 @@ const isw_api* api_of() {
         abi::direct_counter_write,
         abi::register_read,
         abi::register_write,
+        abi::trace,
     };
     return &api;
 }

@@ -33,7 +33,7 @@
 extern "C" {
 #endif
 
-#define ISW_ABI_VERSION 1u
+#define ISW_ABI_VERSION 2u
 
 // A packet leaves through `port`. `frame` is valid during the call only.
 typedef void (*isw_emit_fn)(void* ctx, uint32_t port, const uint8_t* frame, size_t length);
@@ -68,6 +68,9 @@ typedef struct isw_entry {
 } isw_entry;
 
 typedef void (*isw_entry_fn)(void* ctx, const isw_entry* entry);
+
+// A line of text, without its end.
+typedef void (*isw_text_fn)(void* ctx, const char* text, size_t length);
 
 typedef struct isw_api {
     uint32_t abi_version;  // ISW_ABI_VERSION
@@ -113,6 +116,10 @@ typedef struct isw_api {
 
     int (*register_read)(void* program, uint32_t reg, uint64_t index, uint8_t* value);
     int (*register_write)(void* program, uint32_t reg, uint64_t index, const uint8_t* value);
+
+    // Calls `write` for every step of every packet from now on, during process(); NULL ends that.
+    // -ENOTSUP: the program was not compiled to be traced.
+    int (*trace)(void* program, isw_text_fn write, void* ctx);
 } isw_api;
 
 // Longest frame accepted, bytes: a GSO frame's segment is never longer than the largest IP packet and its

@@ -15,6 +15,7 @@
 #include "packet.hpp"
 #include "state.hpp"
 #include "table.hpp"
+#include "trace.hpp"
 
 namespace isw {
 
@@ -54,6 +55,14 @@ class V1Program : public ProgramBase {
     std::uint32_t current_length = 0;  // the same, with headers added and removed since
     bool exited = false;
     bool checksum_error = false;
+
+#ifdef ISW_TRACED
+    Trace trace;
+    int trace_to(isw_text_fn write, void* ctx) override {
+        trace.to(write, ctx);
+        return 0;
+    }
+#endif
 
     int multicast_set(std::uint32_t group, const isw_replica* replicas, std::size_t count) override {
         return groups.set(group, replicas, count);
@@ -112,10 +121,16 @@ class V1Pipeline : public V1Program {
         packet.standard.packet_length = current_length = packet_bytes = static_cast<std::uint32_t>(length);
         packet.standard.ingress_global_timestamp = wrap<48>(elapsed(now_us));
         packet_in.start(frame, length);
+        ISW_TRACE("packet of " + std::to_string(length) + " bytes in by port " + std::to_string(port));
         self.parse(packet);
+        ISW_TRACE(std::string("parser: error.") + Derived::error_name(packet_in.error) + ", " +
+                  std::to_string(packet_in.rest_length()) + " bytes not parsed");
         packet.standard.parser_error = packet_in.error;
         checksum_error = false;
         self.verify(packet);
+        if (checksum_error) {
+            ISW_TRACE("a checksum is wrong");
+        }
         packet.standard.checksum_error = checksum_error;
         exited = false;
         self.ingress(packet);
@@ -126,7 +141,10 @@ class V1Pipeline : public V1Program {
     void forward(Derived& self, std::uint64_t now_us, isw_emit_fn emit, void* ctx) {
         auto& packet = self.packet;
         if (packet.standard.mcast_grp == 0) {
-            if (packet.standard.egress_spec == kDropPort) return;
+            if (packet.standard.egress_spec == kDropPort) {
+                ISW_TRACE("dropped: egress_spec is the drop port after ingress");
+                return;
+            }
             packet.standard.instance_type = kInstanceNormal;
             send(self, packet, packet.standard.egress_spec, now_us, emit, ctx);
             return;
@@ -134,6 +152,9 @@ class V1Pipeline : public V1Program {
         packet.standard.instance_type = kInstanceReplication;
         const auto& replicas = groups.get(packet.standard.mcast_grp);
         const std::uint32_t length = current_length;
+        if (replicas.empty()) {
+            ISW_TRACE("dropped: multicast group " + std::to_string(packet.standard.mcast_grp) + " is empty");
+        }
         for (std::size_t i = 0; i < replicas.size(); ++i) {
             packet.standard.egress_rid = wrap<16>(replicas[i].rid);
             current_length = length;
@@ -154,12 +175,19 @@ class V1Pipeline : public V1Program {
         packet.standard.packet_length = current_length;
         packet.standard.egress_global_timestamp = wrap<48>(elapsed(now_us));
         exited = false;
+        ISW_TRACE("egress to port " + std::to_string(port) + ", rid " +
+                  std::to_string(packet.standard.egress_rid));
         self.egress(packet);
-        if (packet.standard.egress_spec == kDropPort) return;
+        if (packet.standard.egress_spec == kDropPort) {
+            ISW_TRACE("dropped: egress_spec is the drop port after egress");
+            return;
+        }
         self.update(packet);
         packet_out.start();
         self.deparse(packet);
         packet_out.append(packet_in.rest(), packet_in.rest_length());
+        ISW_TRACE("packet of " + std::to_string(packet_out.length()) + " bytes out by port " +
+                  std::to_string(port));
         emit(ctx, port, packet_out.data(), packet_out.length());
     }
 };
