@@ -30,6 +30,8 @@ class ExpressionEmitter:
         bits = t.strip(type_)
         if isinstance(bits, t.BitType):
             return f"value_t<{bits.width}>"
+        if isinstance(bits, t.VarbitType):
+            return f"Varbit<{bits.width}>"
         if bits == t.BOOL:
             return "bool"
         if bits == t.ERROR or isinstance(bits, t.EnumType):
@@ -274,8 +276,10 @@ class ExpressionEmitter:
                 if argument.expr is not None:
                     after.append(self.assign(argument.expr, name) + ";")
         if e.callee in self.block_names:
-            return before, f"{e.callee}{{{', '.join(['program', *given])}}}.apply()", after
-        return before, f"{e.callee}({', '.join(given)})", after
+            return before, f"code::{e.callee}{{{', '.join(['program', *given])}}}.apply()", after
+        # What P4 functions are called may be the name of a variable here.
+        function = f"code::{e.callee}" if e.callee in self.program_functions else e.callee
+        return before, f"{function}({', '.join(given)})", after
 
     program_functions: frozenset[str] = frozenset()
     block_names: frozenset[str] = frozenset()

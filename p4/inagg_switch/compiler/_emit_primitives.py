@@ -26,11 +26,14 @@ class PrimitiveEmitter(ExpressionEmitter):
     # --- parser
 
     def _do_extract(self, p: ir.Primitive) -> None:
-        packet, header = p.operands
+        packet, header, *bits = p.operands
+        length = "".join(f", {self._index(b)}" for b in bits)
         if isinstance(header, ir.StackNext):
-            self.line(f"if (!{self.expr(packet)}.extract_next({self.expr(header.base)})) return false;")
+            self.line(
+                f"if (!{self.expr(packet)}.extract_next({self.expr(header.base)}{length})) return false;"
+            )
             return
-        self.line(f"if (!{self.expr(packet)}.extract({self.expr(header)})) return false;")
+        self.line(f"if (!{self.expr(packet)}.extract({self.expr(header)}{length})) return false;")
         self._only_member(header)
 
     def _do_advance(self, p: ir.Primitive) -> None:

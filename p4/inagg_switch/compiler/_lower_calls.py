@@ -120,14 +120,19 @@ class CallLowerer(ExpressionLowerer):
     def _extract(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         packet = self.expression(target.object)
         name = target.method.parameters[0].name
-        if len(target.method.parameters) == 2:
-            raise CompileError("varbit headers are not supported", e.start)
-        if e.bound[name] is None:
-            raise CompileError("extract needs a header; use advance() to skip bits", e.start)
         header = self._bound(e, name)
         if not t.is_header(header.type):
             raise CompileError(f"extract needs a header, found {header.type}", e.start)
-        return ir.Primitive("extract", (packet, header))
+        variable = t.varbit_field(header.type) is not None
+        if len(target.method.parameters) == 1:
+            if variable:
+                raise CompileError(
+                    f"{header.type} has a varbit field: extract needs its size as well", e.start
+                )
+            return ir.Primitive("extract", (packet, header))
+        if not variable:
+            raise CompileError(f"{header.type} has no varbit field that the size could be of", e.start)
+        return ir.Primitive("extract", (packet, header, self._bound(e, "variableFieldSizeInBits")))
 
     def _advance(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         return ir.Primitive("advance", (self.expression(target.object), self._bound(e, "sizeInBits")))

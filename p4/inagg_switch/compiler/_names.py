@@ -28,7 +28,7 @@ _GENERATED = frozenset(
     add_saturating sub_saturating add_saturating_signed sub_saturating_signed resize resize_signed concat slice
     with_slice load_bits peek from_limbs to_limbs csum16 api_of isw_program_v1
     found entry key result value condition subject next_value last_value more sum fields low high cell accepted steps
-    element items next
+    element items next code
     """.split()  # noqa: SIM905
 )
 # Members of the generated Program and its bases, and the parameter of its methods: what they would hide.

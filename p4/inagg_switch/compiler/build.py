@@ -38,6 +38,7 @@ _RUNTIME = (
     "table_impl.hpp",
     "trace.hpp",
     "v1model.hpp",
+    "varbit.hpp",
     "wide.hpp",
     "wide_x86.hpp",
 )

@@ -43,10 +43,14 @@ class _ProgramEmitter(StatementEmitter):
         self._structs()
         self._table_infos()
         self._state()
+        self.line("namespace code {")
+        self.line()
         for function in self._program.functions:
             self._function(function)
         for block in self._program.blocks:
             self._block(block)
+        self.line("}  // namespace code")
+        self.line()
         self._pipeline()
         self.line("}  // namespace")
         self.line()
@@ -85,23 +89,47 @@ class _ProgramEmitter(StatementEmitter):
         self.line(f"bool operator==(const {name}& {used}) const {{ return {condition}; }}")
 
     def _serialisation(self, struct: t.StructType) -> None:
-        bits = t.bit_width(struct)
-        self.line(f"static constexpr std::size_t bytes = {bits // 8};")
-        self.open("void load([[maybe_unused]] const std::uint8_t* p) {")
+        self.line(f"static constexpr std::size_t bytes = {t.bit_width(struct) // 8};")
+        variable = next((x for x in _leaves(struct) if isinstance(x[1], t.VarbitType)), None)
+        length = "bytes"
+        size_parameter = ""
+        if variable is not None:
+            path, type_, _ = variable
+            assert isinstance(type_, t.VarbitType)
+            self.line(f"static constexpr std::size_t max_bytes = bytes + {(type_.width + 7) // 8};")
+            self.line(f"std::size_t length() const {{ return bytes + {path}.length(); }}")
+            self._clear(struct)
+            length, size_parameter = "length()", ", std::uint32_t varbits"
+        self.open(f"void load([[maybe_unused]] const std::uint8_t* p{size_parameter}) {{")
         for path, type_, offset in _leaves(struct):
             width = t.bit_width(type_)
             if t.strip(type_) == t.BOOL:
                 self.line(f"{path} = load_bits<{offset}, 1>(p) != 0;")
+            elif isinstance(type_, t.VarbitType):
+                # What follows lies that much further on.
+                self.line(f"{path}.load(p + {offset // 8}, {offset % 8}, varbits);")
+                self.line("p += varbits / 8;")
             else:
                 self.line(f"load_bits_to<{offset}, {width}>({path}, p);")
         self.close()
         if struct.kind != "header":
             return
         self.open("void store([[maybe_unused]] std::uint8_t* p) const {")
-        if any(offset % 8 or t.bit_width(type_) % 8 for _, type_, offset in _leaves(struct)):
-            self.line("std::memset(p, 0, bytes);")
+        if variable is not None or any(o % 8 or t.bit_width(type_) % 8 for _, type_, o in _leaves(struct)):
+            self.line(f"std::memset(p, 0, {length});")
         for path, type_, offset in _leaves(struct):
-            self.line(f"store_bits<{offset}, {t.bit_width(type_)}>(p, {path});")
+            if isinstance(type_, t.VarbitType):
+                self.line(f"{path}.store(p + {offset // 8}, {offset % 8});")
+                self.line(f"p += {path}.length();")
+            else:
+                self.line(f"store_bits<{offset}, {t.bit_width(type_)}>(p, {path});")
+        self.close()
+
+    def _clear(self, struct: t.StructType) -> None:
+        """What setValid() does to the fields of a header whose varbit field keeps its length."""
+        self.open("void clear() {")
+        for path, type_, _ in _leaves(struct):
+            self.line(f"{path}.clear();" if isinstance(type_, t.VarbitType) else f"{path} = {{}};")
         self.close()
 
     # --- tables and state
@@ -431,7 +459,7 @@ class _ProgramEmitter(StatementEmitter):
             ("deparse", "deparser", "packet_out, p.headers"),
         ):
             self.line(
-                f"void Program::{method}(Packet& p) {{ {blocks[block].name}{{*this, {arguments}}}.apply(); }}"
+                f"void Program::{method}(Packet& p) {{ code::{blocks[block].name}{{*this, {arguments}}}.apply(); }}"
             )
         self.line()
 
@@ -469,7 +497,7 @@ def _serialisable(type_: t.Type) -> bool:
         return type_.kind != "header_union" and all(
             _serialisable(f) and not t.is_header(f) for f in type_.fields.values()
         )
-    return isinstance(t.strip(type_), t.BitType) or t.strip(type_) == t.BOOL
+    return isinstance(t.strip(type_), t.BitType | t.VarbitType) or t.strip(type_) == t.BOOL
 
 
 def _leaves(struct: t.StructType, prefix: str = "", offset: int = 0) -> list[tuple[str, t.Type, int]]:

@@ -97,8 +97,6 @@ class ProgramLowerer:
     def use_type(self, type_: t.Type, at: Position) -> None:
         """Notes the structs that a type needs, inner ones first."""
         type_ = t.strip(type_)
-        if isinstance(type_, t.VarbitType):
-            raise CompileError("varbit is not supported", at)
         if isinstance(type_, t.StackType):
             self.use_type(type_.element, at)
         elif isinstance(type_, t.TupleType):

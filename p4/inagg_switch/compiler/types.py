@@ -204,6 +204,12 @@ def is_union(type_: Type) -> bool:
     return isinstance(type_, StructType) and type_.kind == "header_union"
 
 
+def varbit_field(header: Type) -> str | None:
+    """The name of the header's varbit field, if it has one."""
+    assert isinstance(header, StructType)
+    return next((n for n, f in header.fields.items() if isinstance(strip(f), VarbitType)), None)
+
+
 def bit_width(type_: Type) -> int:
     """Bits in a value of a fixed-size type; varbit counts 0, an enum without values and an error 32 (as in BMv2).
 

@@ -24,6 +24,16 @@ enum CoreError : std::uint32_t {
     kParserInvalidArgument,
 };
 
+// Bytes of a header in a packet.
+template <class T>
+std::size_t length_of(const T& header) {
+    if constexpr (requires { header.length(); }) {
+        return header.length();
+    } else {
+        return T::bytes;
+    }
+}
+
 template <class T, unsigned N>
 struct Stack {
     T items[N];
@@ -108,10 +118,23 @@ class PacketIn {
         cursor_ += T::bytes;
         return true;
     }
-    template <class T, unsigned N>
-    bool extract_next(Stack<T, N>& stack) {
+    // A header with a varbit field of `bits` bits; the checks and their order are BMv2's (extract_VL in
+    // parser.cpp).
+    template <class T>
+    bool extract(T& header, std::uint64_t bits) {
+        if (bits % 8 != 0) return fail(kParserInvalidArgument);
+        if (rest_length() < T::bytes + bits / 8) return fail(kPacketTooShort);
+        if (bits / 8 > T::max_bytes - T::bytes) return fail(kHeaderTooShort);
+        header.load(rest(), static_cast<std::uint32_t>(bits));
+        header.valid = true;
+        cursor_ += T::bytes + bits / 8;
+        return true;
+    }
+    // `bits` is empty, or the bits of the varbit field.
+    template <class T, unsigned N, class... Bits>
+    bool extract_next(Stack<T, N>& stack, Bits... bits) {
         if (stack.next >= N) return fail(kStackOutOfBounds);
-        if (!extract(stack.items[stack.next])) return false;
+        if (!extract(stack.items[stack.next], bits...)) return false;
         ++stack.next;
         return true;
     }
@@ -134,9 +157,9 @@ class PacketOut {
     void start() { length_ = 0; }
     template <class T>
     void emit(const T& header) {
-        if (!header.valid || length_ + T::bytes > kRoom) return;
+        if (!header.valid || length_ + length_of(header) > kRoom) return;
         header.store(buffer_ + kOffset + length_);
-        length_ += T::bytes;
+        length_ += length_of(header);
     }
     // What the parser did not read follows the headers.
     void append(const std::uint8_t* p, std::size_t n) {

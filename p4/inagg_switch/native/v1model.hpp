@@ -16,6 +16,7 @@
 #include "state.hpp"
 #include "table.hpp"
 #include "trace.hpp"
+#include "varbit.hpp"
 
 namespace isw {
 
@@ -73,15 +74,19 @@ class V1Program : public ProgramBase {
     template <class T>
     void set_valid(T& header) {
         if (header.valid) return;
-        header = T{};
+        if constexpr (requires { header.clear(); }) {
+            header.clear();
+        } else {
+            header = T{};
+        }
         header.valid = true;
-        current_length += static_cast<std::uint32_t>(T::bytes);
+        current_length += static_cast<std::uint32_t>(length_of(header));
     }
     template <class T>
     void set_invalid(T& header) {
         if (!header.valid) return;
         header.valid = false;
-        current_length -= static_cast<std::uint32_t>(T::bytes);
+        current_length -= static_cast<std::uint32_t>(length_of(header));
     }
 
     // A count that direct counters make on every hit, whether or not an action calls count(), as in BMv2.
