@@ -20,6 +20,21 @@ class Replica(c.Structure):
     _fields_ = (("port", c.c_uint32), ("rid", c.c_uint32))
 
 
+class Meter(c.Structure):
+    """isw_meter"""
+
+    _fields_ = (
+        ("cir", c.c_uint64),
+        ("cburst", c.c_uint64),
+        ("pir", c.c_uint64),
+        ("pburst", c.c_uint64),
+        ("is_set", c.c_int),
+    )
+
+
+ACTION, MEMBER, GROUP = 0, 1, 2  # isw_entry.indirect_kind
+
+
 class ShownMatch(c.Structure):
     """isw_match, as the program shows it: bytes by address, because they may hold zeros."""
 
@@ -39,16 +54,40 @@ class Entry(c.Structure):
         ("packets", c.c_uint64),
         ("bytes", c.c_uint64),
         ("is_const", c.c_int),
+        ("indirect_kind", c.c_uint32),
+        ("indirect_id", c.c_uint32),
+        ("last_hit_us", c.c_uint64),
+        ("meter", Meter),
+    )
+
+
+class ProfileEntry(c.Structure):
+    """isw_profile_entry"""
+
+    _fields_ = (
+        ("id", c.c_uint32),
+        ("action", c.c_uint32),
+        ("params", c.c_void_p),
+        ("params_length", c.c_size_t),
+        ("members", c.POINTER(c.c_uint32)),
+        ("member_count", c.c_size_t),
     )
 
 
 TextFunction = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(c.c_char), c.c_size_t)
 EntryFunction = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(Entry))
+ProfileFunction = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(ProfileEntry))
+DigestFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_uint32, c.POINTER(c.c_uint8), c.c_size_t)
+LogFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
 
 _VOID = c.c_void_p
 _ID = c.c_uint32
 _COUNT = c.POINTER(c.c_uint64)
 _INSERT = c.CFUNCTYPE(c.c_int, _VOID, _ID, c.POINTER(Match), c.c_int32, _ID, c.c_char_p, c.c_size_t)
+_MEMBER = c.CFUNCTYPE(c.c_int, _VOID, _ID, _ID, _ID, c.c_char_p, c.c_size_t)
+_PROFILE_ITEM = c.CFUNCTYPE(c.c_int, _VOID, _ID, _ID)
+_PROFILE_VISIT = c.CFUNCTYPE(c.c_int, _VOID, _ID, ProfileFunction, _VOID)
+_INDIRECT = c.CFUNCTYPE(c.c_int, _VOID, _ID, c.POINTER(Match), c.c_int32, _ID, _ID)
 _DIRECT = (c.c_int, _VOID, _ID, c.POINTER(Match), c.c_int32)
 
 
@@ -79,6 +118,24 @@ class Api(c.Structure):
         ("register_read", c.CFUNCTYPE(c.c_int, _VOID, _ID, c.c_uint64, c.c_char_p)),
         ("register_write", c.CFUNCTYPE(c.c_int, _VOID, _ID, c.c_uint64, c.c_char_p)),
         ("trace", c.CFUNCTYPE(c.c_int, _VOID, TextFunction, _VOID)),
+        ("meter_read", c.CFUNCTYPE(c.c_int, _VOID, _ID, c.c_uint64, c.POINTER(Meter))),
+        ("meter_write", c.CFUNCTYPE(c.c_int, _VOID, _ID, c.c_uint64, c.POINTER(Meter))),
+        ("direct_meter_read", c.CFUNCTYPE(*_DIRECT, c.POINTER(Meter))),
+        ("direct_meter_write", c.CFUNCTYPE(*_DIRECT, c.POINTER(Meter))),
+        ("clone_set", c.CFUNCTYPE(c.c_int, _VOID, _ID, c.POINTER(Replica), c.c_size_t, c.c_uint32)),
+        ("on_digest", c.CFUNCTYPE(c.c_int, _VOID, DigestFunction, _VOID)),
+        ("on_log", c.CFUNCTYPE(c.c_int, _VOID, LogFunction, _VOID)),
+        ("member_insert", _MEMBER),
+        ("member_modify", _MEMBER),
+        ("member_delete", _PROFILE_ITEM),
+        ("group_set", c.CFUNCTYPE(c.c_int, _VOID, _ID, _ID, c.POINTER(c.c_uint32), c.c_size_t)),
+        ("group_delete", _PROFILE_ITEM),
+        ("profile_members", _PROFILE_VISIT),
+        ("profile_groups", _PROFILE_VISIT),
+        ("table_insert_indirect", _INDIRECT),
+        ("table_modify_indirect", _INDIRECT),
+        ("table_set_default_indirect", c.CFUNCTYPE(c.c_int, _VOID, _ID, _ID, _ID)),
+        ("value_set_write", c.CFUNCTYPE(c.c_int, _VOID, _ID, c.POINTER(Match), c.c_size_t)),
     )
 
 

@@ -11,7 +11,7 @@
 // between them.
 //
 // Results: 0, or -errno:
-//   -ENOENT  no such table, action, entry, group, counter, register or index
+//   -ENOENT  no such table, action, entry, group, session, member, object or index
 //   -EEXIST  an equal entry is there
 //   -ENOSPC  the table is full (its `size`)
 //   -EINVAL  a value does not fit its width, a length is wrong, a priority is missing (> 0 is needed when the
@@ -19,6 +19,7 @@
 //            has a ternary, range or optional field) or given where none belongs, or a match does not fit its
 //            kind
 //   -EPERM   the table has const entries, the default action is const, or the action may not be used there
+//   -EBUSY   the member or group of an action profile is used by an entry or a group
 // A call that fails leaves the program's state as it was.
 //
 // Threads: one mutex a program. Hold it (lock/unlock) around every call below it, process() included;
@@ -55,6 +56,16 @@ typedef struct isw_replica {
     uint32_t rid;
 } isw_replica;
 
+// A meter's rates: two-rate three-colour (RFC 2698), colour blind. Rates are bytes or packets a second,
+// bursts bytes or packets, by the meter's type. `is_set` 0: not configured, every packet is green.
+typedef struct isw_meter {
+    uint64_t cir, cburst, pir, pburst;
+    int is_set;
+} isw_meter;
+
+// What an entry of a table with an action profile or selector refers to, in place of an action.
+enum { ISW_ACTION = 0, ISW_MEMBER = 1, ISW_GROUP = 2 };
+
 // One table entry, as table_entries() shows it. Pointers are valid during the call only.
 typedef struct isw_entry {
     const isw_match* match;  // match_count fields; NULL for the default entry
@@ -65,12 +76,34 @@ typedef struct isw_entry {
     size_t params_length;
     uint64_t packets, bytes;  // direct counter; 0 where the table has none
     int is_const;             // written in the program: cannot be changed
+    uint32_t indirect_kind;   // ISW_ACTION, or ISW_MEMBER or ISW_GROUP: then `action` is 0
+    uint32_t indirect_id;     // the member or group
+    uint64_t last_hit_us;     // `now_us` of the last packet that matched; of a table with support_timeout
+    isw_meter meter;          // direct meter
 } isw_entry;
 
 typedef void (*isw_entry_fn)(void* ctx, const isw_entry* entry);
 
 // A line of text, without its end.
 typedef void (*isw_text_fn)(void* ctx, const char* text, size_t length);
+// A member (`member_count` 0: action and params) or group (its members, ascending, one of weight n n times).
+typedef struct isw_profile_entry {
+    uint32_t id;
+    uint32_t action;
+    const uint8_t* params;
+    size_t params_length;
+    const uint32_t* members;
+    size_t member_count;
+} isw_profile_entry;
+
+typedef void (*isw_profile_fn)(void* ctx, const isw_profile_entry* entry);
+
+// A digest: the fields of its struct in order, (width + 7) / 8 bytes each, nothing between them. `digest` is
+// its P4Info id.
+typedef void (*isw_digest_fn)(void* ctx, uint32_t digest, const uint8_t* data, size_t length);
+
+// A message of log_msg(), or of an assert() or assume() that failed; a C string.
+typedef void (*isw_log_fn)(void* ctx, const char* message);
 
 typedef struct isw_api {
     uint32_t abi_version;  // ISW_ABI_VERSION
@@ -120,6 +153,47 @@ typedef struct isw_api {
     // Calls `write` for every step of every packet from now on, during process(); NULL ends that.
     // -ENOTSUP: the program was not compiled to be traced.
     int (*trace)(void* program, isw_text_fn write, void* ctx);
+    // `config` NULL or not set: back to "always green". A meter that is written starts with full buckets.
+    int (*meter_read)(void* program, uint32_t meter, uint64_t index, isw_meter* config);
+    int (*meter_write)(void* program, uint32_t meter, uint64_t index, const isw_meter* config);
+    int (*direct_meter_read)(void* program, uint32_t table, const isw_match* match, int32_t priority,
+                             isw_meter* config);
+    int (*direct_meter_write)(void* program, uint32_t table, const isw_match* match, int32_t priority,
+                              const isw_meter* config);
+
+    // What clone() sends to session `session` (0..32767) goes to these replicas, as in a multicast group, cut
+    // after `max_length` bytes (0: whole). count 0 deletes the session (-ENOENT if it is not there); a clone
+    // to a session that is not set is dropped.
+    int (*clone_set)(void* program, uint32_t session, const isw_replica* replicas, size_t count,
+                     uint32_t max_length);
+
+    // Digests go to `f`, called by process() with the lock held; NULL: nowhere.
+    int (*on_digest)(void* program, isw_digest_fn f, void* ctx);
+    // Messages go to `f`, likewise.
+    int (*on_log)(void* program, isw_log_fn f, void* ctx);
+
+    // Members and groups of an action profile or selector: two spaces of ids. A group is replaced when it is
+    // there; it may be empty (an entry that refers to it then runs no action). -EBUSY: deleting what is used.
+    int (*member_insert)(void* program, uint32_t profile, uint32_t member, uint32_t action,
+                         const uint8_t* params, size_t params_length);
+    int (*member_modify)(void* program, uint32_t profile, uint32_t member, uint32_t action,
+                         const uint8_t* params, size_t params_length);
+    int (*member_delete)(void* program, uint32_t profile, uint32_t member);
+    int (*group_set)(void* program, uint32_t profile, uint32_t group, const uint32_t* members, size_t count);
+    int (*group_delete)(void* program, uint32_t profile, uint32_t group);
+    int (*profile_members)(void* program, uint32_t profile, isw_profile_fn visit, void* ctx);
+    int (*profile_groups)(void* program, uint32_t profile, isw_profile_fn visit, void* ctx);
+    // table_insert, table_modify and table_set_default (a member or group in place of an action) of a table
+    // with an action profile; those with an action are -EINVAL there, but for the default that the program
+    // declares.
+    int (*table_insert_indirect)(void* program, uint32_t table, const isw_match* match, int32_t priority,
+                                 uint32_t kind, uint32_t id);
+    int (*table_modify_indirect)(void* program, uint32_t table, const isw_match* match, int32_t priority,
+                                 uint32_t kind, uint32_t id);
+    int (*table_set_default_indirect)(void* program, uint32_t table, uint32_t kind, uint32_t id);
+
+    // Replaces the members of a parser value set: `count` rows of one isw_match a field.
+    int (*value_set_write)(void* program, uint32_t value_set, const isw_match* rows, size_t count);
 } isw_api;
 
 // Longest frame accepted, bytes: a GSO frame's segment is never longer than the largest IP packet and its

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <new>
+#include <unordered_map>
 #include <vector>
 
 #include "bits.hpp"
@@ -128,6 +129,37 @@ class MulticastGroups {
 
   private:
     std::vector<std::vector<isw_replica>> groups_;
+};
+
+// What clone() sends where, by session number.
+class CloneSessions {
+  public:
+    static constexpr std::uint32_t kMax = 32767;
+
+    struct Session {
+        std::vector<isw_replica> replicas;
+        std::uint32_t max_length = 0;  // 0: whole packets
+    };
+
+    int set(std::uint32_t session, const isw_replica* replicas, std::size_t count, std::uint32_t max_length) {
+        if (session > kMax) return -EINVAL;
+        for (std::size_t i = 0; i < count; ++i) {
+            if (replicas[i].port > 0x1FF || replicas[i].rid > 0xFFFF) return -EINVAL;
+        }
+        if (count == 0) return sessions_.erase(session) != 0 ? 0 : -ENOENT;
+        Session& to = sessions_[session];
+        to.replicas.assign(replicas, replicas + count);
+        to.max_length = max_length;
+        return 0;
+    }
+    // NULL if there is none.
+    const Session* get(std::uint32_t session) const {
+        const auto found = sessions_.find(session);
+        return found == sessions_.end() ? nullptr : &found->second;
+    }
+
+  private:
+    std::unordered_map<std::uint32_t, Session> sessions_;
 };
 
 // SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014, figure 16).

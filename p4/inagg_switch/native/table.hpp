@@ -14,85 +14,25 @@
 #include <vector>
 
 #include "bits.hpp"
+#include "key.hpp"
+#include "meter.hpp"
+#include "profile.hpp"
 #include "program.h"
+#include "table_info.hpp"
 
 namespace isw {
 
-enum class MatchKind : std::uint8_t { exact, lpm, ternary, range, optional };
-
-struct FieldInfo {
-    std::uint32_t width;
-    MatchKind kind;
-};
-
-struct ActionInfo {
-    std::uint32_t id;
-    bool in_entries;  // not @defaultonly
-    bool as_default;  // not @tableonly
-    const std::uint32_t* widths;
-    std::uint32_t width_count;
-};
-
-struct TableInfo {
-    std::uint32_t id;
-    std::uint32_t size;
-    const FieldInfo* fields;
-    std::uint32_t field_count;
-    const ActionInfo* actions;
-    std::uint32_t action_count;
-    bool const_entries;
-    bool const_default;
-};
-
-constexpr std::uint32_t limbs_of(std::uint32_t width) { return (width + 63) / 64; }
-
-// A field or parameter from its (width + 7) / 8 bytes to limbs; false if it does not fit the width.
-inline bool decode_value(const std::uint8_t* bytes, std::uint32_t width, std::uint64_t* limbs) {
-    const std::uint32_t n = (width + 7) / 8;
-    if (width % 8 != 0 && (bytes[0] >> (width % 8)) != 0) return false;
-    std::memset(limbs, 0, limbs_of(width) * 8);
-    for (std::uint32_t i = 0; i < n; ++i) limbs[i / 8] |= std::uint64_t{bytes[n - 1 - i]} << (8 * (i % 8));
-    return true;
-}
-
-inline void encode_value(const std::uint64_t* limbs, std::uint32_t width, std::uint8_t* bytes) {
-    const std::uint32_t n = (width + 7) / 8;
-    for (std::uint32_t i = 0; i < n; ++i)
-        bytes[n - 1 - i] = static_cast<std::uint8_t>(limbs[i / 8] >> (8 * (i % 8)));
-}
-
-// A value of W bits from the limbs of an entry's parameters.
-template <unsigned W>
-inline value_t<W> from_limbs(const std::uint64_t* limbs) {
-    if constexpr (W <= 64) {
-        return static_cast<value_t<W>>(*limbs);
-    } else {
-        value_t<W> v;
-        std::memcpy(v.limb, limbs, sizeof v.limb);
-        return v;
-    }
-}
-
-template <unsigned W>
-inline void to_limbs(const value_t<W>& v, std::uint64_t* limbs) {
-    if constexpr (W <= 64) {
-        *limbs = v;
-    } else {
-        std::memcpy(limbs, v.limb, sizeof v.limb);
-    }
-}
-
-struct Entry {
+struct Entry : Key {
     std::uint32_t action = 0;  // index in the table's actions
     std::int32_t priority = 0;
-    std::uint32_t prefix = 0;  // of the lpm key
     bool is_const = false;
     std::uint64_t hash = 0;
     std::uint64_t packets = 0;
     std::uint64_t bytes = 0;
-    std::vector<std::uint64_t> value;  // as matched: zero where the mask is; a range's lower end
-    std::vector<std::uint64_t> mask;   // a range's upper end
     std::vector<std::uint64_t> params;
+    Indirect indirect;  // of a table with an action profile; `action` and `params` are then unused
+    std::uint64_t last_hit_us = 0;
+    Meter meter;
 
     bool same_key(const Entry& other) const {
         return priority == other.priority && prefix == other.prefix && value == other.value &&
@@ -102,7 +42,8 @@ struct Entry {
 
 class Table {
   public:
-    explicit Table(const TableInfo& info);
+    // `profile`: where the actions of its entries are, if not in the entries.
+    explicit Table(const TableInfo& info, ActionProfile* profile = nullptr);
 
     const TableInfo& info() const { return info_; }
     const Entry& default_entry() const { return default_; }
@@ -124,6 +65,9 @@ class Table {
                const std::uint8_t* params, std::size_t length, bool is_const = false);
     int modify(const isw_match* match, std::int32_t priority, std::uint32_t action,
                const std::uint8_t* params, std::size_t length);
+    int insert_indirect(const isw_match* match, std::int32_t priority, std::uint32_t kind, std::uint32_t id);
+    int modify_indirect(const isw_match* match, std::int32_t priority, std::uint32_t kind, std::uint32_t id);
+    int set_default_indirect(std::uint32_t kind, std::uint32_t id);
     int remove(const isw_match* match, std::int32_t priority);
     int set_default(std::uint32_t action, const std::uint8_t* params, std::size_t length);
     // The default action that the program declares; set_default(0) puts it back.
@@ -157,19 +101,18 @@ class Table {
     }
     Entry* scan(const std::uint64_t* key) const;
     Entry* longest_prefix(const std::uint64_t* key, std::size_t limbs) const;
-    bool in_ranges(const Entry& e, const std::uint64_t* key) const;
 
     std::uint64_t entry_hash(const Entry& e) const;
-    int decode_key(const isw_match* match, std::int32_t priority, Entry& out) const;
-    int decode_field(const FieldInfo& field, const isw_match& match, Entry& out, std::uint64_t* value,
-                     std::uint64_t* mask) const;
+    int decode_entry(const isw_match* match, std::int32_t priority, Entry& out) const;
     int decode_action(std::uint32_t action, const std::uint8_t* params, std::size_t length, Entry& out) const;
+    int add(std::unique_ptr<Entry> e);
     Entry* find_same(const Entry& e) const;
     void add_to_index(Entry* e);
     void remove_from_index(const Entry* e);
     void show(const Entry& e, isw_entry_fn visit, void* ctx, bool is_default) const;
 
     const TableInfo& info_;
+    ActionProfile* profile_;
     std::size_t limbs_ = 0;
     bool scanned_ = false;
     std::int32_t lpm_limb_ = -1;

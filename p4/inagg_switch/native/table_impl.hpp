@@ -10,7 +10,8 @@
 
 namespace isw {
 
-inline Table::Table(const TableInfo& info) : info_(info), buckets_(8, Bucket{0, nullptr}) {
+inline Table::Table(const TableInfo& info, ActionProfile* profile)
+    : info_(info), profile_(profile), buckets_(8, Bucket{0, nullptr}) {
     for (std::uint32_t i = 0; i < info.field_count; ++i) {
         const FieldInfo& field = info.fields[i];
         if (field.kind == MatchKind::lpm) {
@@ -24,52 +25,11 @@ inline Table::Table(const TableInfo& info) : info_(info), buckets_(8, Bucket{0, 
     }
 }
 
-// The mask of a prefix over n limbs of a field.
-inline void prefix_mask(std::uint32_t width, std::uint32_t prefix, std::uint64_t* mask) {
-    std::memset(mask, 0, limbs_of(width) * 8);
-    for (std::uint32_t bit = width - prefix; bit < width;) {
-        const std::uint32_t low = bit % 64;
-        const std::uint32_t count = std::min(64 - low, width - bit);
-        mask[bit / 64] |= (count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << low;
-        bit += count;
-    }
-}
-
 inline Entry* Table::scan(const std::uint64_t* key) const {
     for (Entry* e : by_priority_) {
-        std::uint64_t difference = 0;
-        std::size_t at = 0;
-        for (std::uint32_t f = 0; f < info_.field_count; ++f) {
-            const std::uint32_t n = limbs_of(info_.fields[f].width);
-            if (info_.fields[f].kind != MatchKind::range) {
-                for (std::uint32_t i = 0; i < n; ++i)
-                    difference |= (key[at + i] & e->mask[at + i]) ^ e->value[at + i];
-            }
-            at += n;
-        }
-        if (difference == 0 && in_ranges(*e, key)) return e;
+        if (matches(*e, info_.fields, info_.field_count, key)) return e;
     }
     return nullptr;
-}
-
-inline bool not_above(const std::uint64_t* a, const std::uint64_t* b, std::uint32_t n) {
-    for (std::uint32_t i = n; i-- > 0;) {
-        if (a[i] != b[i]) return a[i] < b[i];
-    }
-    return true;
-}
-
-inline bool Table::in_ranges(const Entry& e, const std::uint64_t* key) const {
-    std::size_t at = 0;
-    for (std::uint32_t f = 0; f < info_.field_count; ++f) {
-        const std::uint32_t n = limbs_of(info_.fields[f].width);
-        if (info_.fields[f].kind == MatchKind::range &&
-            !(not_above(&e.value[at], key + at, n) && not_above(key + at, &e.mask[at], n))) {
-            return false;
-        }
-        at += n;
-    }
-    return true;
 }
 
 inline Entry* Table::longest_prefix(const std::uint64_t* key, std::size_t limbs) const {
@@ -103,45 +63,13 @@ inline std::uint64_t Table::entry_hash(const Entry& e) const {
 
 // --- decoding
 
-inline int Table::decode_field(const FieldInfo& field, const isw_match& match, Entry& out,
-                               std::uint64_t* value, std::uint64_t* mask) const {
-    const std::uint32_t n = limbs_of(field.width);
-    if (match.value == nullptr) {
-        if (field.kind == MatchKind::exact) return -EINVAL;
-        if (field.kind == MatchKind::range) prefix_mask(field.width, field.width, mask);
-        return 0;
-    }
-    if (!decode_value(match.value, field.width, value)) return -EINVAL;
-    if (field.kind == MatchKind::ternary || field.kind == MatchKind::range) {
-        if (match.mask_or_high == nullptr || !decode_value(match.mask_or_high, field.width, mask))
-            return -EINVAL;
-    } else if (field.kind == MatchKind::lpm) {
-        if (match.prefix_length > field.width) return -EINVAL;
-        prefix_mask(field.width, match.prefix_length, mask);
-        out.prefix = match.prefix_length;
-    } else {
-        prefix_mask(field.width, field.width, mask);
-    }
-    if (field.kind == MatchKind::range) return not_above(value, mask, n) ? 0 : -EINVAL;
-    for (std::uint32_t i = 0; i < n; ++i) {
-        if ((value[i] & ~mask[i]) != 0) return -EINVAL;
-    }
-    return 0;
-}
-
-inline int Table::decode_key(const isw_match* match, std::int32_t priority, Entry& out) const {
+inline int Table::decode_entry(const isw_match* match, std::int32_t priority, Entry& out) const {
+    if (info_.field_count == 0) return -EINVAL;
     if (scanned_ ? priority <= 0 : priority != 0) return -EINVAL;
     out.priority = priority;
-    out.value.assign(limbs_, 0);
-    out.mask.assign(limbs_, 0);
-    std::size_t at = 0;
-    for (std::uint32_t f = 0; f < info_.field_count; ++f) {
-        const int error = decode_field(info_.fields[f], match[f], out, &out.value[at], &out.mask[at]);
-        if (error != 0) return error;
-        at += limbs_of(info_.fields[f].width);
-    }
-    out.hash = entry_hash(out);
-    return 0;
+    const int error = decode_key(info_.fields, info_.field_count, match, out);
+    if (error == 0) out.hash = entry_hash(out);
+    return error;
 }
 
 inline int Table::decode_action(std::uint32_t action, const std::uint8_t* params, std::size_t length,
@@ -149,20 +77,7 @@ inline int Table::decode_action(std::uint32_t action, const std::uint8_t* params
     for (std::uint32_t i = 0; i < info_.action_count; ++i) {
         const ActionInfo& known = info_.actions[i];
         if (known.id != action) continue;
-        std::size_t bytes = 0;
-        std::size_t limbs = 0;
-        for (std::uint32_t p = 0; p < known.width_count; ++p) {
-            bytes += (known.widths[p] + 7) / 8;
-            limbs += limbs_of(known.widths[p]);
-        }
-        if (bytes != length) return -EINVAL;
-        out.params.assign(limbs, 0);
-        std::uint64_t* to = out.params.data();
-        for (std::uint32_t p = 0; p < known.width_count; ++p) {
-            if (!decode_value(params, known.widths[p], to)) return -EINVAL;
-            params += (known.widths[p] + 7) / 8;
-            to += limbs_of(known.widths[p]);
-        }
+        if (!decode_params(known, params, length, out.params)) return -EINVAL;
         out.action = i;
         return 0;
     }
@@ -212,18 +127,39 @@ inline void Table::remove_from_index(const Entry* e) {
 inline int Table::insert(const isw_match* match, std::int32_t priority, std::uint32_t action,
                          const std::uint8_t* params, std::size_t length, bool is_const) {
     if (info_.const_entries && !is_const) return -EPERM;
+    if (profile_ != nullptr) return -EINVAL;
     auto e = std::make_unique<Entry>();
-    int error = info_.field_count == 0 ? -EINVAL : decode_key(match, priority, *e);
+    int error = decode_entry(match, priority, *e);
     if (error == 0) error = decode_action(action, params, length, *e);
     if (error != 0) return error;
     if (!info_.actions[e->action].in_entries) return -EPERM;
-    if (find_same(*e) != nullptr) return -EEXIST;
-    if (entries_.size() >= info_.size && !is_const) return -ENOSPC;
     e->is_const = is_const;
+    return add(std::move(e));
+}
+
+inline int Table::insert_indirect(const isw_match* match, std::int32_t priority, std::uint32_t kind,
+                                  std::uint32_t id) {
+    if (info_.const_entries) return -EPERM;
+    if (profile_ == nullptr) return -EINVAL;
+    auto e = std::make_unique<Entry>();
+    int error = decode_entry(match, priority, *e);
+    if (error != 0) return error;
+    Indirect referred;
+    error = profile_->refer(kind, id, referred);
+    if (error != 0) return error;
+    e->indirect = referred;
+    error = add(std::move(e));
+    if (error != 0) ActionProfile::release(referred);
+    return error;
+}
+
+inline int Table::add(std::unique_ptr<Entry> e) {
+    if (find_same(*e) != nullptr) return -EEXIST;
+    if (entries_.size() >= info_.size && !e->is_const) return -ENOSPC;
     entries_.reserve(entries_.size() + 1);
     if (scanned_) {
         const auto place =
-            std::upper_bound(by_priority_.begin(), by_priority_.end(), priority,
+            std::upper_bound(by_priority_.begin(), by_priority_.end(), e->priority,
                              [](std::int32_t p, const Entry* other) { return p > other->priority; });
         by_priority_.insert(place, e.get());
     } else if (lpm_limb_ >= 0) {
@@ -236,7 +172,7 @@ inline int Table::insert(const isw_match* match, std::int32_t priority, std::uin
 
 inline Entry* Table::find_entry(const isw_match* match, std::int32_t priority, int& error) {
     Entry key;
-    error = info_.field_count == 0 ? -EINVAL : decode_key(match, priority, key);
+    error = decode_entry(match, priority, key);
     if (error != 0) return nullptr;
     Entry* found = find_same(key);
     error = found == nullptr ? -ENOENT : 0;
@@ -249,6 +185,7 @@ inline int Table::modify(const isw_match* match, std::int32_t priority, std::uin
     Entry* found = find_entry(match, priority, error);
     if (found == nullptr) return error;
     if (found->is_const) return -EPERM;
+    if (profile_ != nullptr) return -EINVAL;
     Entry changed;
     error = decode_action(action, params, length, changed);
     if (error != 0) return error;
@@ -258,11 +195,26 @@ inline int Table::modify(const isw_match* match, std::int32_t priority, std::uin
     return 0;
 }
 
+inline int Table::modify_indirect(const isw_match* match, std::int32_t priority, std::uint32_t kind,
+                                  std::uint32_t id) {
+    int error = 0;
+    Entry* found = find_entry(match, priority, error);
+    if (found == nullptr) return error;
+    if (profile_ == nullptr) return -EINVAL;
+    Indirect referred;
+    error = profile_->refer(kind, id, referred);
+    if (error != 0) return error;
+    ActionProfile::release(found->indirect);
+    found->indirect = referred;
+    return 0;
+}
+
 inline int Table::remove(const isw_match* match, std::int32_t priority) {
     int error = 0;
     Entry* found = find_entry(match, priority, error);
     if (found == nullptr) return error;
     if (found->is_const) return -EPERM;
+    ActionProfile::release(found->indirect);
     remove_from_index(found);
     if (scanned_) {
         by_priority_.erase(std::find(by_priority_.begin(), by_priority_.end(), found));
@@ -285,14 +237,27 @@ inline void Table::declare_default(std::uint32_t action, const std::uint8_t* par
 inline int Table::set_default(std::uint32_t action, const std::uint8_t* params, std::size_t length) {
     if (info_.const_default) return -EPERM;
     if (action == 0) {
+        ActionProfile::release(default_.indirect);
         default_ = declared_default_;
         return 0;
     }
+    if (profile_ != nullptr) return -EINVAL;
     Entry changed;
     const int error = decode_action(action, params, length, changed);
     if (error != 0) return error;
     if (!info_.actions[changed.action].as_default) return -EPERM;
     default_ = std::move(changed);
+    return 0;
+}
+
+inline int Table::set_default_indirect(std::uint32_t kind, std::uint32_t id) {
+    if (info_.const_default) return -EPERM;
+    if (profile_ == nullptr) return -EINVAL;
+    Indirect referred;
+    const int error = profile_->refer(kind, id, referred);
+    if (error != 0) return error;
+    ActionProfile::release(default_.indirect);
+    default_.indirect = referred;
     return 0;
 }
 
@@ -326,24 +291,23 @@ inline void Table::show(const Entry& e, isw_entry_fn visit, void* ctx, bool is_d
         limb += limbs_of(field.width);
         byte += (field.width + 7) / 8;
     }
+    const std::uint32_t kind = e.indirect.kind();
     const ActionInfo& action = info_.actions[e.action];
     std::vector<std::uint8_t> params;
-    const std::uint64_t* from = e.params.data();
-    for (std::uint32_t p = 0; p < action.width_count; ++p) {
-        const std::size_t start = params.size();
-        params.resize(start + (action.widths[p] + 7) / 8);
-        encode_value(from, action.widths[p], &params[start]);
-        from += limbs_of(action.widths[p]);
-    }
+    if (kind == ISW_ACTION) params = encode_params(action, e.params);
     const isw_entry shown{is_default ? nullptr : match.data(),
                           match.size(),
                           e.priority,
-                          action.id,
+                          kind == ISW_ACTION ? action.id : 0,
                           params.data(),
                           params.size(),
                           e.packets,
                           e.bytes,
-                          e.is_const};
+                          e.is_const,
+                          kind,
+                          e.indirect.id(),
+                          e.last_hit_us,
+                          e.meter.config()};
     visit(ctx, &shown);
 }
 

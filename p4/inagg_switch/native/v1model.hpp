@@ -49,6 +49,7 @@ class V1Program : public ProgramBase {
     explicit V1Program(std::uint64_t seed) : random(seed) {}
 
     MulticastGroups groups;
+    CloneSessions clones;
     Random random;
     PacketIn packet_in;
     PacketOut packet_out;
@@ -67,6 +68,11 @@ class V1Program : public ProgramBase {
 
     int multicast_set(std::uint32_t group, const isw_replica* replicas, std::size_t count) override {
         return groups.set(group, replicas, count);
+    }
+
+    int clone_set(std::uint32_t session, const isw_replica* replicas, std::size_t count,
+                  std::uint32_t max_length) override {
+        return clones.set(session, replicas, count, max_length);
     }
 
     // setValid of a header that is invalid makes its fields zero; both change the packet_length that egress
