@@ -370,6 +370,10 @@ def _infer(wanted: t.Type, have: t.Type, binding: Binding) -> None:
     elif isinstance(wanted, t.TupleType) and isinstance(have, t.TupleType):
         for one, other in zip(wanted.elements, have.elements, strict=False):
             _infer(one, other, binding)
-    elif isinstance(wanted, t.ExternType | t.BlockType) and type(wanted) is type(have):
+    elif (
+        isinstance(wanted, t.StructType)
+        and isinstance(have, t.StructType)
+        and wanted.declaration is have.declaration
+    ) or (isinstance(wanted, t.ExternType | t.BlockType) and type(wanted) is type(have)):
         for one, other in zip(wanted.arguments, have.arguments, strict=False):
             _infer(one, other, binding)

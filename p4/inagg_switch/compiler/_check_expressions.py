@@ -297,6 +297,10 @@ class ExpressionChecker(TypeChecker):
 
     def _binary(self, e: syntax.Binary) -> syntax.Expression:
         e.left, e.right = self.rvalue(e.left), self.rvalue(e.right)
+        return self.typed_binary(e)
+
+    def typed_binary(self, e: syntax.Binary) -> syntax.Expression:
+        """The operands are checked already."""
         if e.operator in ("&&", "||"):
             e.left = self.convert(e.left, t.BOOL, f"operand of `{e.operator}`")
             e.right = self.convert(e.right, t.BOOL, f"operand of `{e.operator}`")
@@ -492,7 +496,7 @@ class ExpressionChecker(TypeChecker):
             return self._not_assignable(e.base)
         if isinstance(e, syntax.Member) and isinstance(e.base.type, t.StructType):
             return self._not_assignable(e.base)
-        if isinstance(e, syntax.Index | syntax.Slice) and not isinstance(e.base.type, t.TupleType):
+        if isinstance(e, syntax.Index | syntax.Slice):
             return self._not_assignable(e.base)
         return f"{_describe(e)} cannot be assigned to"
 

@@ -92,9 +92,9 @@ class StatementChecker(CallChecker):
         if s.operator is None:
             s.value = self.rvalue(s.value, s.target.type, "the value of an assignment")
             return
-        # `a += b` is `a = a + b`; the target is an l-value without side effects, so it may stand twice.
-        combined = syntax.Binary(s.at, s.operator, s.target, s.value)
-        s.value = self.rvalue(combined, s.target.type)
+        # `a += b` is `a = a + b`, with whatever `a` calls done once: both name the same node.
+        combined = syntax.Binary(s.at, s.operator, s.target, self.rvalue(s.value))
+        s.value = self.convert(self.typed_binary(combined), s.target.type)
 
     def _call_statement(self, s: syntax.CallStatement) -> None:
         checked = self.expression(s.call)

@@ -168,7 +168,15 @@ class TypeChecker:
             binding = dict(zip(variables, arguments, strict=True))
             name = f"{declaration.name}<{', '.join(map(str, arguments))}>"
             fields = {n: substitute(f, binding) for n, f in generic.fields.items()}
-            self._specialised[key] = t.StructType(generic.kind, name, fields, declaration)
+
+            def remake(others: tuple[t.Type, ...]) -> t.Type:
+                return self.declared_type(declaration, others, at)
+
+            self._specialised[key] = t.StructType(
+                generic.kind, name, fields, declaration, 0, arguments, remake
+            )
+            if not any(_is_open(a) for a in arguments):
+                self._check_header(declaration, fields)
         return self._specialised[key]
 
     # --- declarations of types
@@ -220,7 +228,7 @@ class TypeChecker:
         return type_
 
     def _check_header(self, declaration: syntax.StructDeclaration, fields: Mapping[str, t.Type]) -> None:
-        if declaration.kind != "header" or declaration.type_parameters:
+        if declaration.kind != "header" or any(_is_open(f) for f in fields.values()):
             return
         varbits = [n for n, f in fields.items() if isinstance(f, t.VarbitType)]
         if len(varbits) > 1:
@@ -268,6 +276,15 @@ def _place(at: Position) -> str:
     return f"{at.path}:{at.line}"
 
 
+def _is_open(type_: t.Type) -> bool:
+    """It has type variables in it."""
+    if isinstance(type_, t.StructType | t.ExternType | t.BlockType):
+        return any(_is_open(a) for a in type_.arguments)
+    if isinstance(type_, t.TupleType):
+        return any(_is_open(e) for e in type_.elements)
+    return isinstance(type_, t.TypeVariable) or (isinstance(type_, t.StackType) and _is_open(type_.element))
+
+
 def substitute(type_: t.Type, binding: Mapping[t.TypeVariable, t.Type]) -> t.Type:
     """The type with its variables replaced."""
     if isinstance(type_, t.TypeVariable):
@@ -276,6 +293,8 @@ def substitute(type_: t.Type, binding: Mapping[t.TypeVariable, t.Type]) -> t.Typ
         return t.TupleType(tuple(substitute(e, binding) for e in type_.elements), type_.exact)
     if isinstance(type_, t.StackType):
         return t.StackType(substitute(type_.element, binding), type_.size)
+    if isinstance(type_, t.StructType) and type_.remake is not None and _is_open(type_):
+        return type_.remake(tuple(substitute(a, binding) for a in type_.arguments))
     if isinstance(type_, t.ExternType):
         return t.ExternType(
             type_.name, type_.declaration, tuple(substitute(a, binding) for a in type_.arguments)

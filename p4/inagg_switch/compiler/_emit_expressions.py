@@ -40,6 +40,8 @@ class ExpressionEmitter:
             return "void"
         if isinstance(bits, t.StructType):
             return f"p4::{self._struct_names[id(bits)]}"
+        if isinstance(bits, t.TupleType):
+            return f"Tuple<{', '.join(self.type(e) for e in bits.elements)}>"
         if isinstance(bits, t.StackType):
             return f"Stack<{self.type(bits.element)}, {bits.size}>"
         if isinstance(bits, t.ExternType):
@@ -53,6 +55,8 @@ class ExpressionEmitter:
             return self._constant(e)
         if isinstance(e, ir.Var):
             return e.name
+        if isinstance(e, ir.Part):
+            return f"part<{e.index}>({self.expr(e.base)})"
         if isinstance(e, ir.Field):
             return f"{self.expr(e.base)}.{spell_field(e.name)}"
         if isinstance(e, ir.Element):
@@ -117,7 +121,7 @@ class ExpressionEmitter:
         if (
             len(e.operands) > 1
             and e.name not in ("&&", "||", "conditional")
-            and any(impure(o) for o in e.operands)
+            and any(ir.impure(o) for o in e.operands)
         ):
             return self._in_order(e)
         special = {
@@ -249,7 +253,7 @@ class ExpressionEmitter:
         after: list[str] = []
         given = ["program"] if e.callee in self.program_functions else []
         impure_arguments = (
-            sum(a.expr is not None and impure(a.expr) for a in e.arguments) > 0 and len(e.arguments) > 1
+            sum(a.expr is not None and ir.impure(a.expr) for a in e.arguments) > 0 and len(e.arguments) > 1
         )
         for number_, argument in enumerate(e.arguments):
             if argument.how == "value":
@@ -307,7 +311,7 @@ class ExpressionEmitter:
             and not isinstance(target, ir.Slice)
         ):
             left, right = value.operands
-            if not (impure(left) or impure(right)):
+            if not (ir.impure(left) or ir.impure(right)):
                 return f"wide_add_to({self.expr(target)}, {self.expr(left)}, {self.expr(right)})"
         return self.assign(target, self.expr(value))
 
@@ -325,14 +329,3 @@ def width_of(e: ir.Expr) -> int:
 def is_signed(e: ir.Expr) -> bool:
     bits = t.strip(e.type)
     return isinstance(bits, t.BitType) and bits.signed
-
-
-def impure(e: ir.Expr) -> bool:
-    """True if evaluating the expression may change something."""
-    if isinstance(e, ir.Call | ir.TableApply):
-        return True
-    parts = [v for v in vars(e).values() if isinstance(v, ir.Expr)]
-    for value in vars(e).values():
-        if isinstance(value, tuple):
-            parts.extend(v for v in value if isinstance(v, ir.Expr))
-    return any(impure(p) for p in parts)

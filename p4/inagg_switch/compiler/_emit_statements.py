@@ -5,7 +5,7 @@ from typing import Any
 
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler._emit_expressions import ExpressionEmitter, impure, number, width_of
+from inagg_switch.compiler._emit_expressions import ExpressionEmitter, number, width_of
 from inagg_switch.compiler._emit_primitives import PrimitiveEmitter
 
 
@@ -79,7 +79,7 @@ class StatementEmitter(PrimitiveEmitter, ExpressionEmitter):
         if isinstance(s.target, ir.Field) and t.is_union(s.target.base.type):
             self._assign_union_member(s, s.target)
             return
-        if ir.exits(s.value) or (impure(s.value) and not isinstance(s.target, ir.Var)):
+        if ir.exits(s.value) or (ir.impure(s.value) and not isinstance(s.target, ir.Var)):
             self.open("{")
             self.line(f"const {self.type(s.value.type)} value = {self.expr(s.value)};")
             self._check_exit(s.value)

@@ -101,6 +101,8 @@ class CallLowerer(ExpressionLowerer):
         handler = {
             "packet_in.extract": self._extract,
             "packet_in.advance": self._advance,
+            "packet_in.lookahead": self._value_alone,
+            "packet_in.length": self._value_alone,
             "packet_out.emit": self._emit,
             "register.read": self._register_read,
             "register.write": self._register_write,
@@ -120,7 +122,12 @@ class CallLowerer(ExpressionLowerer):
     def _extract(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         packet = self.expression(target.object)
         name = target.method.parameters[0].name
-        header = self._bound(e, name)
+        if e.bound[name] is None:
+            type_ = e.type_values[target.method.type_parameters[0]]
+            header: ir.Expr = ir.Var(type_, self.temporary(type_, e.start, "ignored"))
+            self.pending.append(ir.Declare(header.name, type_, None))  # type: ignore[attr-defined]
+        else:
+            header = self._bound(e, name)
         if not t.is_header(header.type):
             raise CompileError(f"extract needs a header, found {header.type}", e.start)
         variable = t.varbit_field(header.type) is not None
@@ -133,6 +140,10 @@ class CallLowerer(ExpressionLowerer):
         if not variable:
             raise CompileError(f"{header.type} has no varbit field that the size could be of", e.start)
         return ir.Primitive("extract", (packet, header, self._bound(e, "variableFieldSizeInBits")))
+
+    def _value_alone(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
+        self._packet_in_value(e, target)  # a packet too short for a lookahead is one all the same
+        return ir.Group(())
 
     def _advance(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         return ir.Primitive("advance", (self.expression(target.object), self._bound(e, "sizeInBits")))

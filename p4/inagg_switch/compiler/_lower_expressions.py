@@ -1,6 +1,7 @@
 """Expressions: checked syntax to IR."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from inagg_switch.compiler import fold, ir, syntax
@@ -21,6 +22,7 @@ class ExpressionLowerer:
         self.locals: set[str] = set()  # variables that no other body of the block can see
         self.in_field_list = False  # of a checksum: tuples may occur
         self.pending: list[ir.Stmt] = []  # what must run before the statement that is being lowered
+        self.known: dict[int, ir.Expr] = {}  # expressions that are lowered already, by the node's id
         self._lowerers: dict[type, Callable[[Any], ir.Expr]] = {
             syntax.Name: self._name,
             syntax.Member: self._member,
@@ -41,6 +43,8 @@ class ExpressionLowerer:
         raise NotImplementedError
 
     def expression(self, e: syntax.Expression) -> ir.Expr:
+        if id(e) in self.known:
+            return self.known[id(e)]
         if e.value is not None and not isinstance(e, syntax.Call):
             return constant(e.value, e.type)
         if isinstance(e, syntax.Call) and e.value is not None and e.type == t.INTEGER:
@@ -73,7 +77,7 @@ class ExpressionLowerer:
     def _index(self, e: syntax.Index) -> ir.Expr:
         base = self.expression(e.base)
         if isinstance(e.base.type, t.TupleType):
-            return ir.Field(e.type, base, f"part_{e.index.value}")
+            return ir.Part(e.type, base, e.index.value)
         index = e.index
         if index.type == t.INTEGER:
             return ir.Element(e.type, base, ir.Const(t.BitType(32), index.value))
@@ -116,13 +120,43 @@ class ExpressionLowerer:
             raise CompileError("a list cannot become a header stack here", e.at)
         if isinstance(e.type, t.StructType):
             self.use_type(e.type, e.at)
-        elif not self.in_field_list:
-            raise CompileError("tuple values are not supported here", e.at)
+        else:
+            self._check_widths(e.items)
         return ir.Construct(e.type, tuple(self.expression(i) for i in e.items))
 
+    def _check_widths(self, items: Iterable[syntax.Expression]) -> None:
+        for item in items:
+            if item.type == t.INTEGER:
+                raise CompileError("the width of this number is not known; write it as in 8w1", item.start)
+
     def _record(self, e: syntax.StructExpression) -> ir.Expr:
+        if isinstance(e.type, t.RecordType):
+            self._check_widths(v for _, v in e.fields)
+            return ir.Construct(
+                t.TupleType(tuple(f for _, f in e.type.fields)),
+                tuple(self.expression(v) for _, v in e.fields),
+            )
         self.use_type(e.type, e.at)
         return ir.Construct(e.type, tuple(self.expression(v) for _, v in e.fields))
+
+    def stable(self, target: ir.Expr, at: Position) -> ir.Expr:
+        """The l-value with its indices computed beforehand where computing them changes something."""
+        if isinstance(target, ir.Field | ir.Slice | ir.Part):
+            return replace(target, base=self.stable(target.base, at))
+        if isinstance(target, ir.Element):
+            base, index = self.stable(target.base, at), target.index
+            if ir.impure(index):
+                self.pending.append(ir.Declare(self.temporary(index.type, at, "index"), index.type, index))
+                index = ir.Var(index.type, self.pending[-1].name)  # type: ignore[attr-defined]
+            return ir.Element(target.type, base, index)
+        return target
+
+    def temporary(self, type_: t.Type, at: Position, name: str) -> str:
+        """A new name for a variable that the source does not have."""
+        self.use_type(type_, at)
+        name = self.namespace.unique(name)
+        self.locals.add(name)
+        return name
 
     # --- numbers that the program's structure depends on
 
@@ -204,6 +238,9 @@ def path_of(e: ir.Expr) -> tuple[str, ...] | None:
         base = path_of(e.base)
         # A member of a header union is not independent of its siblings.
         return None if base is None or t.is_union(e.base.type) else (*base, e.name)
+    if isinstance(e, ir.Part):
+        base = path_of(e.base)
+        return None if base is None else (*base, str(e.index))
     return None
 
 

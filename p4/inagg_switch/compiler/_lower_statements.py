@@ -56,7 +56,10 @@ class StatementLowerer(CallLowerer):
         return ir.Group(self.statements(s.statements))
 
     def _assign(self, s: syntax.Assign) -> ir.Stmt:
-        return ir.Assign(self.expression(s.target), self.expression(s.value))
+        target = self.stable(self.expression(s.target), s.target.at)
+        if s.operator is not None:
+            self.known[id(s.target)] = target
+        return ir.Assign(target, self.expression(s.value))
 
     def _variable(self, s: syntax.Variable) -> ir.Stmt:
         value = None if s.value is None else self.expression(s.value)

@@ -24,12 +24,14 @@ class StatementParser(ExpressionParser):
 
     def block(self) -> syntax.Block:
         at = self.expect("{").at
+        self.open_types([])
         statements: list[syntax.Statement] = []
         while not self.at_text("}"):
             if self.token.kind == "end":
                 raise self.error("`{` is not closed", at)
             statements.append(self.statement())
         self.advance()
+        self.close_types()
         return syntax.Block(at, statements)
 
     def statement(self) -> syntax.Statement:
@@ -99,6 +101,7 @@ class StatementParser(ExpressionParser):
         self.expect("=", "after the name of a constant")
         value = self.expression()
         self.expect(";", "after a constant")
+        self.hide_type(name.text)
         return syntax.Constant(name.at if name else at, name.text, ref, value)
 
     def variable_or_instantiation(self, annotations: list[syntax.Annotation]) -> syntax.Declaration:
@@ -109,10 +112,12 @@ class StatementParser(ExpressionParser):
             if self.accept("="):
                 raise self.error("abstract method implementations are not supported")
             self.expect(";", "after an instantiation")
+            self.hide_type(name.text)
             return syntax.Instantiation(name.at, name.text, ref, arguments, annotations=annotations)
         name = self.name("the variable's name")
         value = self.expression() if self.accept("=") else None
         self.expect(";", "after a variable")
+        self.hide_type(name.text)
         return syntax.Variable(name.at, name.text, ref, value, annotations=annotations)
 
     def _if(self) -> syntax.Statement:

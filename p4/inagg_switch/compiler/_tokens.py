@@ -7,13 +7,13 @@ _DEEPEST = 120  # nesting of expressions, types and statements
 
 
 class TokenStream:
-    """Reads tokens one after the other; `_types` is a stack of sets of the type names in scope."""
+    """Reads tokens one after the other; `_types` says of the names in each open scope whether they name a type."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
         self._cursor = 0
         self._depth = 0
-        self._types: list[set[str]] = [set()]
+        self._types: list[dict[str, bool]] = [{}]
 
     @property
     def token(self) -> Token:
@@ -74,13 +74,17 @@ class TokenStream:
     # --- type names
 
     def declare_type(self, name: str) -> None:
-        self._types[-1].add(name)
+        self._types[-1][name] = True
+
+    def hide_type(self, name: str) -> None:
+        """A variable, parameter... of that name: it hides a type of the scopes around."""
+        self._types[-1][name] = False
 
     def is_type(self, name: str) -> bool:
-        return any(name in scope for scope in self._types)
+        return next((scope[name] for scope in reversed(self._types) if name in scope), False)
 
     def open_types(self, names: list[str]) -> None:
-        self._types.append(set(names))
+        self._types.append(dict.fromkeys(names, True))
 
     def close_types(self) -> None:
         self._types.pop()

@@ -41,6 +41,7 @@ _RUNTIME = (
     "table_impl.hpp",
     "table_info.hpp",
     "trace.hpp",
+    "tuple.hpp",
     "v1model.hpp",
     "value_set.hpp",
     "varbit.hpp",

@@ -212,8 +212,6 @@ class _DeclarationChecker(StatementChecker):
 
     def _default_action(self, d: syntax.Table) -> None:
         ref = d.default_action
-        if not d.actions and ref is None:
-            raise CompileError(f"table {d.name} has no actions", d.at)
         if ref is None:
             return
         listed = self._listed(d, ref)

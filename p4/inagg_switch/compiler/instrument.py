@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler._emit_expressions import impure
 
 # Told once they are done; the others before.
 _AFTER = frozenset(["extract", "register_read"])
@@ -106,7 +105,7 @@ def _statement(s: ir.Stmt) -> Iterable[ir.Stmt]:
 def _assigned(target: ir.Expr) -> Iterable[ir.Stmt]:
     """Fields only: local variables of the program are many, and of the compiler too."""
     base = target.base if isinstance(target, ir.Slice) else target
-    if not isinstance(base, ir.Field) or not _is_scalar(base.type) or impure(base):
+    if not isinstance(base, ir.Field) or not _is_scalar(base.type) or ir.impure(base):
         return ()
     return (_tell(f"{describe(base)} = {{}}", base),)
 
@@ -118,7 +117,7 @@ def _primitive_line(s: ir.Primitive) -> ir.Stmt:
 
 
 def _has_value(e: ir.Expr) -> bool:
-    return _is_scalar(e.type) and not impure(e) and not isinstance(e, ir.Const)
+    return _is_scalar(e.type) and not ir.impure(e) and not isinstance(e, ir.Const)
 
 
 def _labels(operands: Iterable[ir.Expr]) -> list[str]:

@@ -37,6 +37,14 @@ class Field(Expr):
 
 
 @dataclass(frozen=True)
+class Part(Expr):
+    """An element of a tuple."""
+
+    base: Expr
+    index: int
+
+
+@dataclass(frozen=True)
 class Element(Expr):
     """An element of a header stack."""
 
@@ -382,3 +390,14 @@ def exits(node: object) -> bool:
     if isinstance(node, Stmt | Expr | SwitchCase):
         return any(exits(v) for v in vars(node).values() if isinstance(v, Stmt | Expr | tuple | SwitchCase))
     return False
+
+
+def impure(e: Expr) -> bool:
+    """True if evaluating the expression may change something."""
+    if isinstance(e, Call | TableApply):
+        return True
+    parts = [v for v in vars(e).values() if isinstance(v, Expr)]
+    for value in vars(e).values():
+        if isinstance(value, tuple):
+            parts.extend(v for v in value if isinstance(v, Expr))
+    return any(impure(p) for p in parts)

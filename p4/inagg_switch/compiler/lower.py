@@ -100,7 +100,8 @@ class ProgramLowerer:
         if isinstance(type_, t.StackType):
             self.use_type(type_.element, at)
         elif isinstance(type_, t.TupleType):
-            raise CompileError("variables of tuple type are not supported", at)
+            for element in type_.elements:
+                self.use_type(element, at)
         elif isinstance(type_, t.StructType) and id(type_) not in self._known_structs:
             for name, field in type_.fields.items():
                 where = next((f.at for f in type_.declaration.fields if f.name == name), at)

@@ -90,6 +90,7 @@ class _DeclarationParser(StatementParser):
             direction = self.advance().text if self.at_text("in", "out", "inout") else ""
             ref = self.type_ref()
             name = self.name("the parameter's name")
+            self.hide_type(name.text)
             default = self.expression() if self.accept("=") else None
             parameters.append(
                 syntax.Parameter(name.at, name.text, direction, ref, default, annotations=annotations)
@@ -208,7 +209,9 @@ class _DeclarationParser(StatementParser):
             abstract = self.accept("abstract") is not None
             if self.token.text == name.text and self.peek().text == "(":
                 at = self.advance().at
+                self.open_types([])
                 function = syntax.Function(at, name.text, None, [], self._parameters(), None)
+                self.close_types()
                 constructors.append(function)
             else:
                 function = self._function_prototype()
@@ -224,8 +227,12 @@ class _DeclarationParser(StatementParser):
     def _action(self) -> syntax.Declaration:
         self.advance()
         name = self.name("the action's name")
+        self.hide_type(name.text)
+        self.open_types([])
         parameters = self._parameters()
-        return syntax.Action(name.at, name.text, parameters, self.block())
+        action = syntax.Action(name.at, name.text, parameters, self.block())
+        self.close_types()
+        return action
 
     def _package(self) -> syntax.Declaration:
         self.advance()
@@ -326,6 +333,7 @@ class _DeclarationParser(StatementParser):
         size = self.expression()
         self.expect(")")
         name = self.name("the value set's name")
+        self.hide_type(name.text)
         self.expect(";", "after a value set")
         return syntax.ValueSet(name.at, name.text, ref, size, annotations=annotations)
 
@@ -376,6 +384,7 @@ class _DeclarationParser(StatementParser):
     def _table(self) -> syntax.Declaration:
         self.advance()
         name = self.name("the table's name")
+        self.hide_type(name.text)
         table = syntax.Table(name.at, name.text, [], [], None, False, [], False, {})
         self.expect("{")
         seen: set[str] = set()
@@ -387,6 +396,8 @@ class _DeclarationParser(StatementParser):
                 raise self.error(f"table {name.text} has two `{token.text}` properties", token.at)
             seen.add(token.text)
             self._property(table, token, is_const)
+        if "actions" not in seen:
+            raise self.error(f"table {name.text} has no actions", name.at)
         return table
 
     def _property(self, table: syntax.Table, token: Token, is_const: bool) -> None:

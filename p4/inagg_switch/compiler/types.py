@@ -1,6 +1,6 @@
 """Types of P4 expressions. Structural types compare by value, declared ones (struct, enum...) by identity."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +68,8 @@ class StructType(Type):
     fields: dict[str, Type]
     declaration: Any = None
     owner: int = 0
+    arguments: "tuple[Type, ...]" = ()  # of a generic struct, which `remake` makes anew with others
+    remake: "Callable[[tuple[Type, ...]], Type] | None" = None
 
     def __str__(self) -> str:
         return self.name

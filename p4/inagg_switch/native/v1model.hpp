@@ -16,6 +16,7 @@
 #include "state.hpp"
 #include "table.hpp"
 #include "trace.hpp"
+#include "tuple.hpp"
 #include "varbit.hpp"
 
 namespace isw {

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tuple<...> of P4: an aggregate that can be copied as bytes, which std::tuple cannot.
+#ifndef INAGG_SWITCH_TUPLE_HPP
+#define INAGG_SWITCH_TUPLE_HPP
+
+namespace isw {
+
+template <class... T>
+struct Tuple;
+
+template <>
+struct Tuple<> {
+    bool operator==(const Tuple&) const = default;
+};
+
+template <class T, class... Rest>
+struct Tuple<T, Rest...> {
+    T first;
+    [[no_unique_address]] Tuple<Rest...> rest;
+
+    bool operator==(const Tuple&) const = default;
+};
+
+// Element I, also of an l-value.
+template <unsigned I, class T>
+constexpr auto& part(T& tuple) {
+    if constexpr (I == 0) {
+        return tuple.first;
+    } else {
+        return part<I - 1>(tuple.rest);
+    }
+}
+template <unsigned I, class T>
+constexpr const auto& part(const T& tuple) {
+    if constexpr (I == 0) {
+        return tuple.first;
+    } else {
+        return part<I - 1>(tuple.rest);
+    }
+}
+
+}  // namespace isw
+
+#endif  // INAGG_SWITCH_TUPLE_HPP
