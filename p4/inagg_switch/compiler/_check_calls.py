@@ -275,11 +275,14 @@ class CallChecker(ExpressionChecker):
     def _apply_block(
         self, e: syntax.Call, type_: t.BlockType, instance: syntax.Expression | None
     ) -> syntax.Expression:
-        kind = "parser" if isinstance(type_.declaration, syntax.Parser) else "control"
+        declaration = type_.declaration
+        kind = declaration.kind if isinstance(declaration, syntax.BlockTypeDeclaration) else ""
+        kind = kind or ("parser" if isinstance(declaration, syntax.Parser) else "control")
         if self.inside != kind:
             raise CompileError(f"{kind} {type_.name} can only be applied in a {kind}", e.start)
         e.target = targets.BlockTarget(type_, instance)
-        e.bound = self.bind(f"{kind} {type_.name}", type_.declaration.parameters, e.arguments, {}, e.start)
+        binding = dict(zip(self.variables[id(declaration)], type_.arguments, strict=False))
+        e.bound = self.bind(f"{kind} {type_.name}", declaration.parameters, e.arguments, binding, e.start)
         e.type = t.VOID
         return e
 

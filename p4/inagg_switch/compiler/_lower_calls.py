@@ -1,9 +1,12 @@
 """Calls: actions, functions, tables, blocks, built-in methods and externs."""
 
+from collections.abc import Mapping
+
 from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._lower_expressions import ExpressionLowerer
-from inagg_switch.errors import CompileError
+from inagg_switch.compiler._lower_instances import takes_object
+from inagg_switch.errors import CompileError, Position
 
 _HANDLED_BY_CHECKER = frozenset(("static_assert",))
 _NO_EFFECT = frozenset(("log_msg",))
@@ -21,7 +24,9 @@ class CallLowerer(ExpressionLowerer):
     def table_of(self, declaration: syntax.Table) -> ir.Table:
         raise NotImplementedError
 
-    def block_of(self, target: targets.BlockTarget) -> ir.Block:
+    def block_of(
+        self, target: targets.BlockTarget, bound: Mapping[str, syntax.Expression | None], at: Position
+    ) -> ir.Block:
         raise NotImplementedError
 
     def note_extern_function(self) -> None:
@@ -43,8 +48,9 @@ class CallLowerer(ExpressionLowerer):
             table = self.table_of(target.table)
             return ir.TableApply(e.type, table, any(u.exits for u in table.actions))
         if isinstance(target, targets.BlockTarget):
-            block = self.block_of(target)
-            arguments = self.arguments(target.block.declaration.parameters, e.bound, private=True)
+            block = self.block_of(target, e.bound, e.start)
+            passed = [p for p in target.block.declaration.parameters if not takes_object(p)]
+            arguments = self.arguments(passed, e.bound, private=True)
             return ir.Call(t.VOID, block.name, arguments, block.exits)
         if isinstance(target, targets.BuiltinTarget) and target.name == "isValid":
             return ir.Operation(t.BOOL, "valid", (self.expression(target.object),))

@@ -262,8 +262,7 @@ class _DeclarationChecker(StatementChecker):
             raise CompileError(f"table property `{name}` is not supported", entry.at)
 
     def _entry(self, d: syntax.Table, row: syntax.Entry) -> None:
-        if len(row.keys) == 1 and isinstance(row.keys[0], syntax.Anything) and len(d.keys) > 1:
-            row.keys = [syntax.Anything(row.at) for _ in d.keys]
+        row.keys = _one_by_one(row.keys, len(d.keys), row.at)
         if len(row.keys) != len(d.keys):
             raise CompileError(f"table {d.name} has {len(d.keys)} keys, the entry {len(row.keys)}", row.at)
         row.keys = [self.set_of(k, key.expression.type) for k, key in zip(row.keys, d.keys, strict=True)]
@@ -323,13 +322,21 @@ class _DeclarationChecker(StatementChecker):
         for case in select.cases:
             if case.state not in names:
                 raise CompileError(f"state `{case.state}` is not declared", case.at)
-            if len(case.keys) == 1 and isinstance(case.keys[0], syntax.Anything):
-                case.keys = [syntax.Anything(case.at) for _ in select.subjects]
+            case.keys = _one_by_one(case.keys, len(select.subjects), case.at)
             if len(case.keys) != len(select.subjects):
                 raise CompileError(
                     f"`select` has {len(select.subjects)} values, the case {len(case.keys)}", case.at
                 )
             case.keys = [self.set_of(k, s.type) for k, s in zip(case.keys, select.subjects, strict=True)]
+
+
+def _one_by_one(keys: list[syntax.Expression], count: int, at: Position) -> list[syntax.Expression]:
+    """A set for each value: `_` stands for any number of them, and a list is its items."""
+    if len(keys) == 1 and isinstance(keys[0], syntax.Anything | syntax.DefaultValue):
+        return [syntax.Anything(at) for _ in range(count)]
+    if len(keys) == 1 and isinstance(keys[0], syntax.ListExpression) and len(keys[0].items) == count:
+        return keys[0].items
+    return keys
 
 
 def _check_entry_key(value: syntax.Expression, key: syntax.Key) -> None:

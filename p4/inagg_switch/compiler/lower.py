@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
+from inagg_switch.compiler._check_expressions import describe
+from inagg_switch.compiler._lower_instances import Instance, objects_given, takes_object
 from inagg_switch.compiler._lower_statements import StatementLowerer
 from inagg_switch.compiler._lower_tables import TableLowerer
 from inagg_switch.compiler._names import Namespace, control_plane_name, spell, spell_global
@@ -41,6 +43,7 @@ class ProgramLowerer:
         self.objects: list[ir.Object] = []
         self.blocks: list[ir.Block] = []
         self.structs: list[t.StructType] = []
+        self.globals: dict[int, object] = {}
         self.calls_extern_functions = False
         self._known_structs: set[int] = set()
         self._functions: dict[int, ir.Function] = {}
@@ -50,6 +53,7 @@ class ProgramLowerer:
         assert isinstance(main.type, t.BlockType)
         if main.type.name != "V1Switch":
             raise CompileError(f"package {main.type.name} is not supported; only V1Switch is", main.at)
+        self._globals(main)
         pipeline: dict[str, ir.Block] = {}
         for name, argument in main.bound.items():
             assert argument is not None
@@ -71,6 +75,16 @@ class ProgramLowerer:
             self.calls_extern_functions,
         )
 
+    def _globals(self, main: syntax.Instantiation) -> None:
+        """Extern objects that are declared outside the blocks."""
+        some_block = next(a.type for a in main.bound.values() if a is not None)
+        assert isinstance(some_block, t.BlockType)
+        scope = BlockLowerer(self, Instance(some_block.declaration, "", {}))
+        for declaration in self.program.declarations:
+            if isinstance(declaration, syntax.Instantiation) and isinstance(declaration.type, t.ExternType):
+                scope.instance(declaration)
+                self.globals[id(declaration)] = scope.values[id(declaration)]
+
     def _top_block(self, argument: syntax.Expression) -> ir.Block:
         declaration = argument.type.declaration  # type: ignore[attr-defined]
         bound: Mapping[str, syntax.Expression | None] = {}
@@ -79,20 +93,20 @@ class ProgramLowerer:
             bound = argument.bound
         elif isinstance(argument, syntax.Name) and isinstance(argument.declaration, syntax.Instantiation):
             bound, path = argument.declaration.bound, argument.declaration.name
-        values = {}
-        scratch = BlockLowerer(self, declaration, path, {})
-        for parameter in declaration.constructor_parameters:
-            value = bound[parameter.name]
-            assert value is not None
-            values[id(parameter)] = scratch.expression(value)
-        return self.block(declaration, path, values)
+        scope = BlockLowerer(self, Instance(declaration, path, {}))
+        return self.block(
+            Instance(declaration, path, scope.constructor_values(declaration, bound, path)), [], argument.at
+        )
 
-    def block(
-        self, declaration: syntax.Control | syntax.Parser, path: str, values: Mapping[int, object]
-    ) -> ir.Block:
-        block = BlockLowerer(self, declaration, path, values).run()
-        self.blocks.append(block)
-        return block
+    def block(self, instance: Instance, objects: list[ir.Object], at: Position) -> ir.Block:
+        """The code of an instance whose apply is given these objects."""
+        if instance.block is None:
+            instance.objects = objects
+            instance.block = BlockLowerer(self, instance).run()
+            self.blocks.append(instance.block)
+        elif list(map(id, instance.objects)) != list(map(id, objects)):
+            raise CompileError(f"instance {instance.path} is given other objects here than elsewhere", at)
+        return instance.block
 
     def use_type(self, type_: t.Type, at: Position) -> None:
         """Notes the structs that a type needs, inner ones first."""
@@ -145,17 +159,16 @@ class BlockLowerer(TableLowerer):
     def __init__(
         self,
         program: ProgramLowerer,
-        declaration: syntax.Control | syntax.Parser,
-        path: str,
-        values: Mapping[int, object],
+        instance: Instance,
     ) -> None:
         super().__init__(program.use_type)
         self._program = program
-        self._declaration = declaration
-        self._path = path
-        self.values.update(values)
-        self._result = ir.Block("", path, declaration, [])
-        self._instances: dict[int, ir.Block] = {}
+        self._declaration = declaration = instance.declaration
+        self._path = instance.path
+        self._objects = iter(instance.objects)
+        self.values.update(program.globals)
+        self.values.update(instance.values)
+        self._result = ir.Block("", self._path, declaration, [])
         self._tables: dict[int, ir.Table] = {}
         self._actions: dict[int, ir.Action] = {}
         self._calls_exit = False
@@ -165,6 +178,9 @@ class BlockLowerer(TableLowerer):
         block.name = self._program.code_names.unique(self._path)
         self.namespace.unique(block.name)  # a member may not be named like its class
         for parameter in self._declaration.parameters:
+            if takes_object(parameter):
+                self.values[id(parameter)] = next(self._objects)
+                continue
             direction = parameter.direction or ("ref" if isinstance(parameter.type, t.ExternType) else "in")
             block.parameters.append(
                 ir.Parameter(self.variable(parameter, parameter.type), parameter.type, direction)
@@ -186,7 +202,7 @@ class BlockLowerer(TableLowerer):
 
     def _local(self, local: syntax.Declaration) -> None:
         if isinstance(local, syntax.Instantiation):
-            self._instance(local)
+            self.instance(local)
         elif isinstance(local, syntax.Variable):
             initial = self.initial(local)
             name = self.variable(local, local.type)
@@ -202,23 +218,50 @@ class BlockLowerer(TableLowerer):
             if m.value is not None and not (isinstance(m.value, ir.Const) and m.value.value is None)
         ]
 
-    def _instance(self, local: syntax.Instantiation) -> None:
-        full_name = control_plane_name(local, self._path)
-        if isinstance(local.type, t.BlockType):
-            values = {}
-            for parameter in local.type.declaration.constructor_parameters:
-                values[id(parameter)] = self._constructor_argument(local.bound[parameter.name])
-            self._instances[id(local)] = self._program.block(local.type.declaration, full_name, values)
-            return
-        assert isinstance(local.type, t.ExternType)
-        made = self._extern_instance(local, local.type, full_name)
-        self._program.objects.append(made)
-        self.values[id(local)] = made
+    def instance(self, local: syntax.Instantiation) -> None:
+        """Makes what the declaration stands for."""
+        self.values[id(local)] = self._make(local, local.type, control_plane_name(local, self._path))
 
-    def _constructor_argument(self, value: syntax.Expression | None) -> object:
-        assert value is not None
-        if isinstance(value, syntax.Name) and isinstance(value.type, t.ExternType | t.BlockType):
-            return self.values.get(id(value.declaration))
+    def _make(self, local: syntax.Instantiation, type_: t.Type, full_name: str) -> Instance | ir.Object:
+        if isinstance(type_, t.BlockType):
+            declaration = type_.declaration
+            values = self.constructor_values(declaration, local.bound, full_name)
+            instance = Instance(declaration, full_name, values)
+            if not any(takes_object(p) for p in declaration.parameters):
+                self._program.block(instance, [], local.at)
+            return instance
+        assert isinstance(type_, t.ExternType)
+        made = self._extern_instance(local, type_, full_name)
+        self._program.objects.append(made)
+        return made
+
+    def constructor_values(
+        self,
+        declaration: syntax.Control | syntax.Parser,
+        bound: Mapping[str, syntax.Expression | None],
+        path: str,
+    ) -> dict[int, object]:
+        """What the constructor parameters of an instance called `path` stand for."""
+        values: dict[int, object] = {}
+        for parameter in declaration.constructor_parameters:
+            value = bound[parameter.name]
+            assert value is not None
+            values[id(parameter)] = self._constructor_argument(value, f"{path}.{parameter.name}")
+        return values
+
+    def _constructor_argument(self, value: syntax.Expression, full_name: str) -> object:
+        if isinstance(value, syntax.Call) and isinstance(value.target, targets.ConstructorTarget):
+            # Instantiated on the spot: it is called like the parameter.
+            local = syntax.Instantiation(
+                value.at, full_name, syntax.DontCareTypeRef(value.at), value.arguments
+            )
+            local.type, local.bound = value.target.type, value.bound
+            return self._make(local, local.type, full_name)
+        if isinstance(value.type, t.ExternType | t.BlockType):
+            known = self.values.get(id(value.declaration)) if isinstance(value, syntax.Name) else None
+            if known is None:
+                raise CompileError(f"{describe(value)} is not known at compile time", value.start)
+            return known
         return self.expression(value)
 
     def _extern_instance(self, local: syntax.Instantiation, type_: t.ExternType, full_name: str) -> ir.Object:
@@ -283,17 +326,21 @@ class BlockLowerer(TableLowerer):
     def table_of(self, declaration: syntax.Table) -> ir.Table:
         return self._tables[id(declaration)]
 
-    def block_of(self, target: targets.BlockTarget) -> ir.Block:
+    def block_of(
+        self, target: targets.BlockTarget, bound: Mapping[str, syntax.Expression | None], at: Position
+    ) -> ir.Block:
         if target.instance is None:
             # `C.apply(...)`: an instance of its own, named like its type.
             declaration = target.block.declaration
-            return self._program.block(declaration, f"{self._path}.{declaration.name}", {})
-        assert isinstance(target.instance, syntax.Name)
-        declared = id(target.instance.declaration)
-        block = self._instances.get(declared, self.values.get(declared))
-        if not isinstance(block, ir.Block):
-            raise CompileError(f"instance `{target.instance.name}` is not known here", target.instance.at)
-        return block
+            instance: object = Instance(declaration, f"{self._path}.{declaration.name}", {})
+        else:
+            assert isinstance(target.instance, syntax.Name)
+            instance = self.values.get(id(target.instance.declaration))
+        if not isinstance(instance, Instance):
+            assert target.instance is not None
+            raise CompileError(f"{describe(target.instance)} cannot be applied here", target.instance.at)
+        objects = objects_given(target.block.declaration.parameters, bound, self.values)
+        return self._program.block(instance, objects, at)
 
     def note_extern_function(self) -> None:
         if isinstance(self._declaration, syntax.Control):
