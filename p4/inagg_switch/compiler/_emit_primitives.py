@@ -33,8 +33,14 @@ class PrimitiveEmitter(ExpressionEmitter):
                 f"if (!{self.expr(packet)}.extract_next({self.expr(header.base)}{length})) return false;"
             )
             return
+        # A member of a union in a stack: the union counts as extracted then.
+        stack = header.base.base if isinstance(header, ir.Field) and isinstance(header.base, ir.StackNext) else None
+        if stack is not None:
+            self.line(f"if ({self.expr(stack)}.full()) return {self.expr(packet)}.fail(kStackOutOfBounds);")
         self.line(f"if (!{self.expr(packet)}.extract({self.expr(header)}{length})) return false;")
         self._only_member(header)
+        if stack is not None:
+            self.line(f"++{self.expr(stack)}.next;")
 
     def _do_advance(self, p: ir.Primitive) -> None:
         packet, bits = p.operands

@@ -42,6 +42,7 @@ struct Stack {
     // An index outside the stack reads, and writes, a header that belongs to nobody.
     T& at(std::uint64_t index) { return index < N ? items[index] : nobodys(); }
     const T& at(std::uint64_t index) const { return index < N ? items[index] : nobodys(); }
+    bool full() const { return next >= N; }
     const T& last() const { return at(std::uint64_t{next} - 1); }
     T& last() { return at(std::uint64_t{next} - 1); }
     std::uint32_t last_index() const { return next - 1; }
