@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler import types as t
@@ -304,3 +305,25 @@ def substitute(type_: t.Type, binding: Mapping[t.TypeVariable, t.Type]) -> t.Typ
             type_.name, type_.declaration, tuple(substitute(a, binding) for a in type_.arguments)
         )
     return type_
+
+
+def set_fields(type_: t.Type) -> list[tuple[str, t.Type, Any]]:
+    """Scalars of a value set's SetType: name, type, and the field that declares it (None: the set is of scalars)."""
+    assert isinstance(type_, t.SetType)
+    element = type_.element
+    return _scalars(element) if isinstance(element, t.StructType | t.TupleType) else [("", element, None)]
+
+
+def _scalars(type_: t.StructType | t.TupleType) -> list[tuple[str, t.Type, Any]]:
+    found: list[tuple[str, t.Type, Any]] = []
+    if isinstance(type_, t.TupleType):
+        parts: list[tuple[str, t.Type, Any]] = [(f"f{i}", e, None) for i, e in enumerate(type_.elements)]
+    else:
+        declared = {f.name: f for f in type_.declaration.fields}
+        parts = [(n, f, declared[n]) for n, f in type_.fields.items()]
+    for name, part, field in parts:
+        if isinstance(part, t.StructType | t.TupleType):
+            found.extend((f"{name}.{inner}", type_, field) for inner, type_, field in _scalars(part))
+        else:
+            found.append((name, part, field))
+    return found

@@ -34,7 +34,11 @@ class PrimitiveEmitter(ExpressionEmitter):
             )
             return
         # A member of a union in a stack: the union counts as extracted then.
-        stack = header.base.base if isinstance(header, ir.Field) and isinstance(header.base, ir.StackNext) else None
+        stack = (
+            header.base.base
+            if isinstance(header, ir.Field) and isinstance(header.base, ir.StackNext)
+            else None
+        )
         if stack is not None:
             self.line(f"if ({self.expr(stack)}.full()) return {self.expr(packet)}.fail(kStackOutOfBounds);")
         self.line(f"if (!{self.expr(packet)}.extract({self.expr(header)}{length})) return false;")

@@ -39,7 +39,7 @@ _PROGRAM = frozenset(
     counters registers V1Program ProgramBase
     """.split()  # noqa: SIM905
 )
-_NUMBERED = re.compile(r"(operand|subject|copy|in)_\d+|apply_.*")
+_NUMBERED = re.compile(r"(operand|subject|copy|in)_\d+|(apply|key)_.*")
 
 
 def _clean(name: str, reserved: frozenset[str]) -> str:

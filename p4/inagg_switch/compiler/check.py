@@ -13,6 +13,7 @@ from inagg_switch.compiler import syntax
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._check_expressions import describe
 from inagg_switch.compiler._check_statements import StatementChecker
+from inagg_switch.compiler._check_types import set_fields
 from inagg_switch.errors import CompileError, Position
 
 _TABLE_PROPERTIES = frozenset(["size", "counters", "meters", "implementation", "support_timeout"])
@@ -294,12 +295,24 @@ class _DeclarationChecker(StatementChecker):
             self.inside = "parser"
             for local in d.locals:
                 if isinstance(local, syntax.ValueSet):
-                    raise CompileError("value sets are not supported", local.at)
-                self.statement(local)
+                    self._value_set(local)
+                else:
+                    self.statement(local)
             for state in d.states:
                 self._state(state, names)
             self.inside = "top"
         self.declare(d)
+
+    def _value_set(self, local: syntax.ValueSet) -> None:
+        local.type = t.SetType(self.type_of(local.ref))
+        for name, type_, _ in set_fields(local.type):
+            if not _can_be_selected(type_):
+                what = f"field `{name}`" if name else "the element"
+                raise CompileError(
+                    f"{what} of a value set must be bits, bool or an enum, not {type_}", local.at
+                )
+        local.size = self.rvalue(local.size)
+        self.declare(local)
 
     def _state(self, state: syntax.State, names: set[str]) -> None:
         with self.inner_scope():
@@ -314,20 +327,41 @@ class _DeclarationChecker(StatementChecker):
     def _select(self, select: syntax.Select, names: set[str]) -> None:
         select.subjects = [self.rvalue(s) for s in select.subjects]
         for subject in select.subjects:
-            bits = t.strip(subject.type)
-            if subject.type == t.INTEGER or not (
-                isinstance(bits, t.BitType | t.EnumType) or bits in (t.BOOL, t.ERROR)
-            ):
+            if not _can_be_selected(subject.type):
                 raise CompileError(f"`select` needs bits, found {describe(subject)}", subject.start)
         for case in select.cases:
             if case.state not in names:
                 raise CompileError(f"state `{case.state}` is not declared", case.at)
+            if self._is_value_set(case, select):
+                continue
             case.keys = _one_by_one(case.keys, len(select.subjects), case.at)
             if len(case.keys) != len(select.subjects):
                 raise CompileError(
                     f"`select` has {len(select.subjects)} values, the case {len(case.keys)}", case.at
                 )
             case.keys = [self.set_of(k, s.type) for k, s in zip(case.keys, select.subjects, strict=True)]
+
+    def _is_value_set(self, case: syntax.SelectCase, select: syntax.Select) -> bool:
+        """A value set alone stands for all the subjects, a field for each."""
+        if len(case.keys) != 1:
+            return False
+        key = self.expression(case.keys[0]) if isinstance(case.keys[0], syntax.Name) else None
+        if not (isinstance(key, syntax.Name) and isinstance(key.declaration, syntax.ValueSet)):
+            return False
+        wanted = [f for _, f, _ in set_fields(key.type)]
+        have = [s.type for s in select.subjects]
+        if [t.strip(w) for w in wanted] != [t.strip(h) for h in have]:
+            raise CompileError(
+                f"the value set has elements {', '.join(map(str, wanted))}, `select` {', '.join(map(str, have))}",
+                case.at,
+            )
+        case.keys = [key]
+        return True
+
+
+def _can_be_selected(type_: t.Type) -> bool:
+    bits = t.strip(type_)
+    return isinstance(bits, t.BitType | t.EnumType) or bits in (t.BOOL, t.ERROR)
 
 
 def _one_by_one(keys: list[syntax.Expression], count: int, at: Position) -> list[syntax.Expression]:

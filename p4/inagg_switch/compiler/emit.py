@@ -141,6 +141,11 @@ class _ProgramEmitter(StatementEmitter):
         return number(self._ids["action", use.action.full_name])
 
     def _table_infos(self) -> None:
+        for made in self._program.objects:
+            if isinstance(made, ir.ValueSet):
+                fields = ", ".join(f"{{{f.width}, MatchKind::{_KINDS[f.kind]}}}" for f in made.fields)
+                self.line(f"constexpr FieldInfo {made.member}_fields[] = {{{fields}}};")
+                self.line()
         for table in self._tables():
             name = table.member
             if table.keys:
@@ -224,8 +229,13 @@ class _ProgramEmitter(StatementEmitter):
             )
         elif isinstance(made, ir.Table):
             self.line(f"Table {made.member}{{{made.member}_info}};")
+        elif isinstance(made, ir.ValueSet):
+            fields = f"{made.member}_fields, {len(made.fields)}"
+            self.line(f"ValueSet {made.member}{{{number(made.size)}, {fields}}};")
 
     def _register(self, made: ir.Object) -> None:
+        if isinstance(made, ir.ValueSet):
+            self.line(f"value_sets.add({number(self._ids['value_set', made.full_name])}, {made.member});")
         if isinstance(made, ir.Register):
             self.line(f"registers.add({number(self._ids['register', made.full_name])}, {made.member});")
         elif isinstance(made, ir.Counter):
@@ -405,9 +415,10 @@ class _ProgramEmitter(StatementEmitter):
             self.line(f"const {self.type(subject.type)} {name} = {self.item(subject)};")
         always = False
         for case in state.cases:
+            subjects = [ir.Var(s.type, n) for n, s in zip(names, state.subjects, strict=True)]
             tests = [
-                self._match(ir.Var(s.type, n), m)
-                for n, s, m in zip(names, state.subjects, case.matches, strict=False)
+                self._in_set(subjects[place:], m) if m.kind == "set" else self._match(subjects[place], m)
+                for place, m in enumerate(case.matches)
                 if m is not None
             ]
             go = {"accept": "return true;", "reject": "return false;"}.get(case.state, f"goto {case.state};")
@@ -422,6 +433,18 @@ class _ProgramEmitter(StatementEmitter):
             self.line("return false;")
         self.close()
         self._level += 1
+
+    def _in_set(self, subjects: list[ir.Var], match: ir.Match) -> str:
+        """The test for a value set; the key is declared in front of it."""
+        value_set: ir.ValueSet = match.object
+        key = f"key_{value_set.member}"
+        total = sum((f.width + 63) // 64 for f in value_set.fields)
+        self.line(f"std::uint64_t {key}[{total}];")
+        at = 0
+        for field, subject in zip(value_set.fields, subjects, strict=False):
+            self.line(f"to_limbs<{field.width}>({self.expr(subject)}, {key} + {at});")
+            at += (field.width + 63) // 64
+        return f"program.{value_set.member}.contains({key})"
 
     def _match(self, subject: ir.Expr, match: ir.Match) -> str:
         if match.kind == "value":

@@ -218,10 +218,12 @@ class Primitive(Stmt):
 
 @dataclass(frozen=True)
 class Match:
-    """One value of a select case: `kind` is value, mask or range, with its operands."""
+    """One value of a select case: `kind` is value, mask or range, with its operands, or set: of as many subjects as
+    the value set has fields."""
 
     kind: str
     operands: tuple[Expr, ...]
+    object: Any = None
 
 
 @dataclass(frozen=True)
@@ -270,6 +272,22 @@ class Counter(Object):
 class DirectCounter(Object):
     unit: str
     table: "Table | None" = None
+
+
+@dataclass
+class SetField:
+    """Part of a value set's element; `name` is empty when the set is of scalars."""
+
+    name: str
+    kind: str
+    type: Type
+    width: int
+
+
+@dataclass
+class ValueSet(Object):
+    fields: list[SetField]
+    size: int
 
 
 @dataclass

@@ -11,9 +11,9 @@ from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._check_expressions import describe
 from inagg_switch.compiler._lower_instances import Instance, objects_given, takes_object
+from inagg_switch.compiler._lower_parsers import ParserLowerer
 from inagg_switch.compiler._lower_statements import StatementLowerer
-from inagg_switch.compiler._lower_tables import TableLowerer
-from inagg_switch.compiler._names import Namespace, control_plane_name, spell, spell_global
+from inagg_switch.compiler._names import Namespace, control_plane_name, spell_global
 from inagg_switch.compiler.check import CheckedProgram
 from inagg_switch.errors import CompileError, Position
 
@@ -153,7 +153,7 @@ class FunctionLowerer(StatementLowerer):
         return ir.Function(name, parameters, declaration.result_type, self.block(declaration.body))
 
 
-class BlockLowerer(TableLowerer):
+class BlockLowerer(ParserLowerer):
     """One instance of a control or parser."""
 
     def __init__(
@@ -188,7 +188,7 @@ class BlockLowerer(TableLowerer):
         for local in self._declaration.locals:
             self._local(local)
         if isinstance(self._declaration, syntax.Parser):
-            block.states = [self._state(s) for s in self._declaration.states]
+            block.states = [self.state(s) for s in self._declaration.states]
         else:
             self._inside_apply = True
             body = self.block(self._declaration.body)
@@ -209,6 +209,10 @@ class BlockLowerer(TableLowerer):
             self._result.members.append(ir.Declare(name, local.type, initial))
         elif isinstance(local, syntax.Table):
             self._tables[id(local)] = self.table(local)
+        elif isinstance(local, syntax.ValueSet):
+            full_name = control_plane_name(local, self._path)
+            member = self._program.members.unique(full_name)
+            self._program.objects.append(self.value_set(local, full_name, member))
 
     def _starts(self) -> list[ir.Stmt]:
         """Initial values of the block's variables, which every run gives them anew."""
@@ -360,33 +364,3 @@ class BlockLowerer(TableLowerer):
             if isinstance(declaration, syntax.Action) and declaration.name == "NoAction":
                 return declaration
         raise CompileError(f"table {d.name} has no default action, and there is no NoAction", d.at)
-
-    # --- parser states
-
-    def _state(self, state: syntax.State) -> ir.State:
-        body = list(self.statements(state.body))
-        name = f"state_{spell(state.name)}"
-        if state.transition is None:
-            return ir.State(name, tuple(body), (), (ir.Case((), "reject"),))
-        if isinstance(state.transition, str):
-            return ir.State(name, tuple(body), (), (ir.Case((), _label(state.transition)),))
-        subjects = tuple(self.expression(s) for s in state.transition.subjects)
-        cases = tuple(
-            ir.Case(tuple(self._match(k) for k in c.keys), _label(c.state)) for c in state.transition.cases
-        )
-        body.extend(self.pending)
-        self.pending = []
-        return ir.State(name, tuple(body), subjects, cases)
-
-    def _match(self, key: syntax.Expression) -> ir.Match | None:
-        if isinstance(key, syntax.Anything | syntax.DefaultValue):
-            return None
-        if isinstance(key, syntax.Mask):
-            return ir.Match("mask", (self.expression(key.left), self.expression(key.mask)))
-        if isinstance(key, syntax.Range):
-            return ir.Match("range", (self.expression(key.low), self.expression(key.high)))
-        return ir.Match("value", (self.expression(key),))
-
-
-def _label(state: str) -> str:
-    return state if state in ("accept", "reject") else f"state_{spell(state)}"

@@ -14,7 +14,14 @@ from inagg_switch.compiler import ir, syntax
 from inagg_switch.compiler import types as t
 from inagg_switch.errors import CompileError
 
-PREFIXES = {"action": 0x01, "table": 0x02, "counter": 0x12, "direct_counter": 0x13, "register": 0x16}
+PREFIXES = {
+    "action": 0x01,
+    "table": 0x02,
+    "value_set": 0x03,
+    "counter": 0x12,
+    "direct_counter": 0x13,
+    "register": 0x16,
+}
 _UNITS = {
     "packets": pb.CounterSpec.PACKETS,
     "bytes": pb.CounterSpec.BYTES,
@@ -89,6 +96,7 @@ def _symbols(program: ir.Program) -> dict[tuple[str, str], syntax.Declaration]:
         ir.Counter: "counter",
         ir.DirectCounter: "direct_counter",
         ir.Register: "register",
+        ir.ValueSet: "value_set",
     }
     symbols: dict[tuple[str, str], syntax.Declaration] = {
         (kinds[type(o)], o.full_name): o.declaration for o in program.objects
@@ -128,6 +136,8 @@ class _Writer:
                 self._direct_counter(made)
             elif isinstance(made, ir.Register):
                 self._register(made)
+            elif isinstance(made, ir.ValueSet):
+                self._value_set(made)
         for action in _actions(self._program):
             self._action(action)
         if (
@@ -212,6 +222,17 @@ class _Writer:
         self._preamble(message.preamble, "direct_counter", counter.full_name, counter.declaration)
         message.spec.unit = _UNITS[counter.unit]
         message.direct_table_id = self._ids["table", counter.table.full_name]
+
+    def _value_set(self, value_set: ir.ValueSet) -> None:
+        message = self._info.value_sets.add()
+        self._preamble(message.preamble, "value_set", value_set.full_name, value_set.declaration)
+        for number, field in enumerate(value_set.fields, 1):
+            match = message.match.add()
+            match.id, match.name, match.bitwidth = number, field.name, field.width
+            match.match_type = _MATCH_TYPES[field.kind]
+            if isinstance(field.type, t.NewType):
+                match.type_name.name = field.type.name
+        message.size = value_set.size
 
     def _register(self, register: ir.Register) -> None:
         message = self._info.registers.add()
