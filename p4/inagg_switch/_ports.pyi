@@ -19,6 +19,8 @@ class PacketLoop:
         queue_frames: int,
         queue_bytes: int,
         offloads: bool,
+        cpu_port: int,
+        capture_folder: str,
     ) -> None: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -34,6 +36,15 @@ class PacketLoop:
     def unknown_port_drops(self) -> int: ...
     def next_event(self) -> tuple[bool, int, str] | None:
         """(is a warning, port id, text); blocks. None once the loop has been stopped."""
+
+    def next_to_cpu(self) -> bytes | None:
+        """The next frame that the program sent to the CPU port; blocks. None once the loop has been stopped."""
+
+    def inject(self, port: int, frame: bytes) -> None:
+        """Runs a frame through the program, on the loop's thread, as if it had come in by `port`."""
+
+    def now_us(self) -> int:
+        """The time that the program is told."""
 
 class ProgramControl:
     """The control functions of a program (native/program.h), by P4Info id. Refusals are OSError with its errno."""

@@ -19,6 +19,7 @@ from inagg_switch.errors import CompileError, SwitchError
 
 if TYPE_CHECKING:
     from inagg_switch.ports import Ports
+    from inagg_switch.server import Tls
 
 app = typer.Typer(
     add_completion=False,
@@ -106,6 +107,33 @@ def run(
             help="Take and send frames with segmentation and checksum offloads, where the kernel can.",
         ),
     ] = True,
+    cpu_port: Annotated[
+        int | None,
+        typer.Option(
+            "--cpu-port", metavar="ID", help="Port whose packets go to and come from the controller."
+        ),
+    ] = None,
+    pcap: Annotated[
+        Path | None,
+        typer.Option(
+            "--pcap", metavar="DIR", help="Capture files: portN_in.pcap and portN_out.pcap of each port."
+        ),
+    ] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Print each packet's path: slow, for looking at a program.")
+    ] = False,
+    tls_certificate: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Serve with TLS: the certificate (PEM).")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's private key (PEM).")
+    ] = None,
+    tls_client_ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-client-ca", metavar="FILE", help="Serve only clients with a certificate of this authority."
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Runs a switch until SIGINT or SIGTERM; prints "ready" when it serves. Needs CAP_NET_RAW."""
@@ -114,18 +142,23 @@ def run(
     from inagg_switch.switch import Switch
 
     _configure_logging(log_level)
+    tls = _tls(tls_certificate, tls_key, tls_client_ca)
     specs = [PortSpec.parse(text) for text in port]
     defines = _parse_defines(define)
     loaded = None
     if program is not None:
         _check_readable(program)
-        loaded = Switch.from_p4(program, defines)
+        loaded = Switch.from_p4(program, defines, traced=trace)
+        if trace:
+            loaded.on_trace(_print_trace)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    ports = Ports(specs, PortOptions(offloads=offloads))
+    ports = Ports(specs, PortOptions(offloads=offloads, cpu_port=cpu_port, captures=pcap))
     try:
-        server = SwitchServer(ports, device_id=device_id, address=grpc)
+        server = SwitchServer(
+            ports, device_id=device_id, address=grpc, tls=tls, on_trace=_print_trace if trace else None
+        )
         try:
             if loaded is not None:
                 server.load(loaded)
@@ -138,6 +171,21 @@ def run(
         ports.stop()
         if stats is not None:
             _write_statistics(ports, stats)
+
+
+def _print_trace(line: str) -> None:
+    # A packet's first line stands at the margin, what becomes of it below.
+    print(line if line.startswith("packet of") and " in by " in line else f"    {line}", flush=True)
+
+
+def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> "Tls | None":
+    from inagg_switch.server import Tls
+
+    if certificate is None and key is None and client_ca is None:
+        return None
+    if certificate is None or key is None:
+        raise UsageError("TLS needs both --tls-cert and --tls-key")
+    return Tls(certificate=certificate, key=key, client_ca=client_ca)
 
 
 @app.command()

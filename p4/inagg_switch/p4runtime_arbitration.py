@@ -100,6 +100,15 @@ class Arbitration:
         role.sessions.remove(session)
         return list(self._notify(session.role, role.sessions)) if was_primary else []
 
+    def primaries(self) -> list[Session]:
+        """The primary of each role that has one: who hears of packets, digests and idle entries."""
+        return [role.primary for role in self._roles.values() if role.primary is not None]
+
+    def check_stream(self, session: Session) -> None:
+        """Refuses a stream message that only a primary may send."""
+        if session not in self.primaries():
+            raise RequestError(Code.PERMISSION_DENIED, "only the primary controller may send this")
+
     def check_primary(self, role_name: str, election_id: ElectionId | None) -> None:
         """Refuses a request that does not come from the role's primary."""
         role = self._roles.get(role_name)

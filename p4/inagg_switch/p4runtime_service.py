@@ -14,7 +14,8 @@ import grpc
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch.p4runtime_arbitration import Arbitration, Notification, Session, election_id_of
-from inagg_switch.p4runtime_errors import BatchError, Code, RequestError
+from inagg_switch.p4runtime_errors import MAX_ERROR_TEXT, BatchError, Code, RequestError
+from inagg_switch.p4runtime_packets import controller_header, packet_in, packet_out
 from inagg_switch.p4runtime_pipeline import Pipeline
 from inagg_switch.p4runtime_read import read_entities
 from inagg_switch.p4runtime_target import Target
@@ -42,12 +43,49 @@ def _abort_batch(context: grpc.ServicerContext, error: BatchError) -> NoReturn:
     raise AssertionError("abort() raises")
 
 
+def _check_atomicity(atomicity: int) -> None:
+    if atomicity == p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
+        return
+    if atomicity not in p4runtime_pb2.WriteRequest.Atomicity.values():
+        raise RequestError(Code.INVALID_ARGUMENT, f"{atomicity} is not an atomicity")
+    # Both are optional (specification, "Batch Atomicity"); a batch half undone would be worse than none.
+    name = p4runtime_pb2.WriteRequest.Atomicity.Name(atomicity)
+    raise RequestError(Code.UNIMPLEMENTED, f"{name} is not supported: use CONTINUE_ON_ERROR")
+
+
+def _no_cpu_port(_: bytes) -> NoReturn:
+    raise RequestError(Code.FAILED_PRECONDITION, "the switch has no CPU port: start it with --cpu-port")
+
+
+def _stream_error(
+    request: p4runtime_pb2.StreamMessageRequest, error: RequestError
+) -> p4runtime_pb2.StreamMessageResponse:
+    """Specification, "Stream Error Reporting": the message that was refused comes back with the reason."""
+    response = p4runtime_pb2.StreamMessageResponse()
+    out = response.error
+    out.canonical_code, out.message, out.space = error.code, error.message[:MAX_ERROR_TEXT], "inagg-switch"
+    kind = request.WhichOneof("update")
+    if kind == "packet":
+        out.packet_out.packet_out.CopyFrom(request.packet)
+    elif kind == "digest_ack":
+        out.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
+    elif kind == "other":
+        out.other.other.CopyFrom(request.other)
+    else:
+        out.other.SetInParent()
+    return response
+
+
 class P4RuntimeService:
     """Implements p4.v1.P4Runtime; method names and signatures are grpcio's."""
 
-    def __init__(self, device_id: int, pipeline: Pipeline) -> None:
+    def __init__(
+        self, device_id: int, pipeline: Pipeline, send_packet: Callable[[bytes], None] = _no_cpu_port
+    ) -> None:
+        """`send_packet` runs a frame through the program as one that comes in by the CPU port."""
         self._device_id = device_id
         self._pipeline = pipeline
+        self._send_packet = send_packet
         self._arbitration = Arbitration(device_id)
         self._streams: dict[Session, _Stream] = {}
         self._lock = threading.Lock()  # guards all of the above; never held while compiling or sending
@@ -112,8 +150,7 @@ class P4RuntimeService:
             with self._lock:
                 self._check_writer(request)
                 target = self._target()
-                if request.atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
-                    raise RequestError(Code.UNIMPLEMENTED, "only CONTINUE_ON_ERROR batches are supported")
+                _check_atomicity(request.atomicity)
                 errors = [self._attempt(target, update) for update in request.updates]
             if any(errors):
                 raise BatchError("updates", errors)
@@ -223,16 +260,42 @@ class P4RuntimeService:
             with self._lock:
                 self._deliver(self._arbitration.update(session, request.arbitration))
             return None
-        response = p4runtime_pb2.StreamMessageResponse()
-        response.error.canonical_code = Code.UNIMPLEMENTED
-        response.error.message = f"{kind or 'an empty message'}: not supported by this switch"
-        detail: Callable[[], None] | None = {
-            "packet": response.error.packet_out.SetInParent,
-            "digest_ack": response.error.digest_list_ack.SetInParent,
-        }.get(kind or "", response.error.other.SetInParent)
-        assert detail is not None
-        detail()
-        return response
+        try:
+            if kind == "packet":
+                self._packet_out(session, request.packet)
+            else:
+                raise RequestError(
+                    Code.UNIMPLEMENTED, f"{kind or 'an empty message'}: not supported by this switch"
+                )
+        except RequestError as error:
+            return _stream_error(request, error)
+        return None
+
+    # Packets
+
+    def _packet_out(self, session: Session, message: p4runtime_pb2.PacketOut) -> None:
+        with self._lock:
+            self._arbitration.check_stream(session)
+            running = self._pipeline.running
+            if running is None:
+                raise RequestError(
+                    Code.FAILED_PRECONDITION, "no program is running: commit a pipeline config"
+                )
+            frame = packet_out(controller_header(running.names.p4info, "packet_out"), message)
+            self._send_packet(frame)
+
+    def packet_in(self, frame: bytes) -> None:
+        """Tells the primaries of a frame that the program has sent to the CPU port."""
+        with self._lock:
+            running = self._pipeline.running
+            if running is None:
+                return
+            message = packet_in(controller_header(running.names.p4info, "packet_in"), frame)
+            if message is None:
+                logger.warning("a packet to the CPU port is too short for its packet_in header: dropped")
+                return
+            response = p4runtime_pb2.StreamMessageResponse(packet=message)
+            self._deliver([Notification(session, response) for session in self._arbitration.primaries()])
 
     def _deliver(self, notifications: list[Notification]) -> None:
         for notification in notifications:

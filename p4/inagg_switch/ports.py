@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from inagg_switch._ports import PacketLoop
@@ -77,6 +78,10 @@ class PortOptions:
     queue_bytes: int = 4 << 20
     # Take and send frames with segmentation and checksum offloads, where the kernel can (Linux 6.2).
     offloads: bool = True
+    # What the program sends to this port goes to the controller (packet-in). None: there is no such port.
+    cpu_port: int | None = None
+    # Folder for capture files, one a port and direction: portN_in.pcap and portN_out.pcap.
+    captures: Path | None = None
 
 
 def _open(specs: Sequence[PortSpec], options: PortOptions) -> PacketLoop:
@@ -88,6 +93,8 @@ def _open(specs: Sequence[PortSpec], options: PortOptions) -> PacketLoop:
             queue_frames=options.queue_frames,
             queue_bytes=options.queue_bytes,
             offloads=options.offloads,
+            cpu_port=options.cpu_port or 0,
+            capture_folder=str(options.captures) if options.captures is not None else "",
         )
     except OSError as error:
         what = (error.strerror or str(error)).partition(":")[0]
@@ -102,12 +109,25 @@ def _open(specs: Sequence[PortSpec], options: PortOptions) -> PacketLoop:
         raise PortError(str(error)) from None
 
 
+def _check_options(options: PortOptions) -> None:
+    if options.cpu_port is not None and not 1 <= options.cpu_port <= MAX_PORT:
+        raise PortError(f"CPU port {options.cpu_port}: it must be between 1 and {MAX_PORT}")
+    if options.captures is not None:
+        try:
+            options.captures.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PortError(f"captures in {options.captures}: {error.strerror}") from None
+
+
 class Ports:
     """The ports of one switch. Frames are dropped (and counted) until a program is set."""
 
     def __init__(self, specs: Sequence[PortSpec], options: PortOptions | None = None) -> None:
         """Opens all ports; raises PortError, with none open, when one cannot be."""
-        self._loop = _open(specs, options or PortOptions())
+        options = options or PortOptions()
+        _check_options(options)
+        self.cpu_port = options.cpu_port
+        self._loop = _open(specs, options)
         self._program: LoadedProgram | None = None
         self._events = threading.Thread(target=self._log_events, name="inagg-port-events", daemon=True)
         self._stopped = False
@@ -147,6 +167,18 @@ class Ports:
     def unknown_port_drops(self) -> int:
         """Frames that the program sent to a port number that no port has."""
         return self._loop.unknown_port_drops()
+
+    def next_to_cpu(self) -> bytes | None:
+        """The next frame that the program sent to the CPU port; blocks. None once the ports have stopped."""
+        return self._loop.next_to_cpu()
+
+    def inject(self, port: int, frame: bytes) -> None:
+        """Runs a frame through the program soon, as if it had come in by `port`."""
+        self._loop.inject(port, frame)
+
+    def now(self) -> float:
+        """The time that the program is told, in seconds."""
+        return self._loop.now_us() * 1e-6
 
     def _log_events(self) -> None:
         while (event := self._loop.next_event()) is not None:

@@ -2,7 +2,10 @@
 
 import logging
 import socket
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -40,15 +43,57 @@ def _check_unix_socket(address: str) -> None:
     raise ServerError(f"cannot serve at {address}: another server listens there")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tls:
+    """Files in PEM form. With `client_ca`, only clients with a certificate of that authority are served."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Raises ServerError for a file that cannot be read."""
+        authority = self._read(self.client_ca) if self.client_ca is not None else None
+        return grpc.ssl_server_credentials(
+            [(self._read(self.key), self._read(self.certificate))],
+            root_certificates=authority,
+            require_client_auth=authority is not None,
+        )
+
+    @staticmethod
+    def _read(path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise ServerError(f"TLS: {path}: {error.strerror}") from None
+
+
 class SwitchServer:
     """Serves P4Runtime for the program that runs on `ports`. Takes the ports over: stop() stops them as well."""
 
-    def __init__(self, ports: Ports, *, device_id: int, address: str) -> None:
-        """Claims the address ("HOST:PORT" or "unix:PATH"); raises ServerError if it cannot be had."""
+    def __init__(
+        self,
+        ports: Ports,
+        *,
+        device_id: int,
+        address: str,
+        tls: Tls | None = None,
+        on_trace: Callable[[str], None] | None = None,
+    ) -> None:
+        """Claims the address ("HOST:PORT" or "unix:PATH"); raises ServerError if it cannot be had. With `on_trace`,
+        programs are compiled to tell their packets' paths, and tell them to it."""
         self._ports = ports
         self._address = address
-        self._pipeline = Pipeline(Switch.from_source, ports.set_program)
-        self._service = P4RuntimeService(device_id, self._pipeline)
+        self._on_trace = on_trace
+        self._pipeline = Pipeline(self._compile, ports.set_program)
+        if ports.cpu_port is None:
+            self._service = P4RuntimeService(device_id, self._pipeline)
+        else:
+            cpu_port = ports.cpu_port
+            self._service = P4RuntimeService(
+                device_id, self._pipeline, lambda frame: ports.inject(cpu_port, frame)
+            )
+        self._to_cpu = threading.Thread(target=self._bring_packets, name="inagg-packet-in", daemon=True)
         self._server = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="p4runtime"),
             options=[
@@ -60,7 +105,10 @@ class SwitchServer:
         if address.startswith("unix:"):
             _check_unix_socket(address)
         try:
-            bound = self._server.add_insecure_port(address)
+            if tls is None:
+                bound = self._server.add_insecure_port(address)
+            else:
+                bound = self._server.add_secure_port(address, tls.credentials())
         except RuntimeError:
             bound = 0
         if bound == 0 and not address.startswith("unix:"):
@@ -70,6 +118,16 @@ class SwitchServer:
             )
         self.port = bound
 
+    def _compile(self, source: str) -> Switch:
+        program = Switch.from_source(source, traced=self._on_trace is not None)
+        if self._on_trace is not None:
+            program.on_trace(self._on_trace)
+        return program
+
+    def _bring_packets(self) -> None:
+        while (frame := self._ports.next_to_cpu()) is not None:
+            self._service.packet_in(frame)
+
     def load(self, program: Switch) -> None:
         """Runs a program that did not come through P4Runtime; clients see it as the pipeline config."""
         self._pipeline.start_with(program, program.source)
@@ -77,6 +135,7 @@ class SwitchServer:
     def start(self) -> None:
         """Starts to move packets and to serve."""
         self._ports.start()
+        self._to_cpu.start()
         self._server.start()
 
     def stop(self) -> None:
@@ -84,5 +143,7 @@ class SwitchServer:
         self._service.close_streams()
         self._server.stop(_STOP_GRACE_S).wait()
         self._ports.stop()
+        if self._to_cpu.is_alive():
+            self._to_cpu.join()
         if self._address.startswith("unix:"):
             Path(self._address.removeprefix("unix:").removeprefix("//")).unlink(missing_ok=True)

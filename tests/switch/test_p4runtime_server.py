@@ -210,13 +210,14 @@ def test_an_election_id_in_use_ends_the_new_stream_only(address, configured, con
     configured.write(insert(group(1, (1, 0))))
 
 
-def test_a_packet_out_is_answered_with_a_stream_error(primary):
+def test_a_packet_out_to_a_switch_without_a_cpu_port_is_refused(configured):
     message = p4runtime_pb2.StreamMessageRequest()
     message.packet.payload = b"x"
-    primary.send(message)
-    error = primary.next().error
-    assert error.canonical_code == Code.UNIMPLEMENTED
-    assert error.HasField("packet_out")
+    configured.send(message)
+    error = configured.next().error
+    assert error.canonical_code == Code.FAILED_PRECONDITION
+    assert error.packet_out.packet_out == message.packet
+    assert "--cpu-port" in error.message
 
 
 def test_without_a_session_nobody_writes(address, connect, inagg):

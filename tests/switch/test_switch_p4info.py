@@ -17,14 +17,21 @@ from inagg_switch.compiler.p4info import one_at_a_time
 from inagg_switch.compiler.preprocess import preprocess, preprocess_text
 
 HERE = Path(__file__).parent
-PROGRAMS = sorted((HERE / "programs").glob("*.p4"))
+PROGRAMS = [*sorted((HERE / "programs").glob("*.p4")), HERE / "p4runtime_packets.p4"]
 
 
 def in_order(info: pb.P4Info) -> pb.P4Info:
     """The order of resources means nothing."""
     ordered = pb.P4Info()
     ordered.CopyFrom(info)
-    for name in ("tables", "actions", "counters", "direct_counters", "registers"):
+    for name in (
+        "tables",
+        "actions",
+        "counters",
+        "direct_counters",
+        "registers",
+        "controller_packet_metadata",
+    ):
         resources = sorted(getattr(info, name), key=lambda r: r.preamble.id)
         ordered.ClearField(name)
         getattr(ordered, name).extend(resources)

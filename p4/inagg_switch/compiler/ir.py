@@ -395,6 +395,8 @@ class Program:
     standard: StructType
     errors: dict[str, int]
     calls_extern_functions: bool  # in a control
+    # Headers of packets from and to the controller: @controller_header("packet_in") and the like.
+    controller_headers: list[StructType] = field(default_factory=list)
 
 
 def exits(node: object) -> bool:

@@ -73,6 +73,7 @@ class ProgramLowerer:
             standard,
             self.program.errors,
             self.calls_extern_functions,
+            self._controller_headers(),
         )
 
     def _globals(self, main: syntax.Instantiation) -> None:
@@ -84,6 +85,12 @@ class ProgramLowerer:
             if isinstance(declaration, syntax.Instantiation) and isinstance(declaration.type, t.ExternType):
                 scope.instance(declaration)
                 self.globals[id(declaration)] = scope.values[id(declaration)]
+
+    def _controller_headers(self) -> list[t.StructType]:
+        """In the order in which they are declared."""
+        order = {id(d): place for place, d in enumerate(self.program.declarations)}
+        found = [s for s in self.structs if s.declaration.annotation("controller_header") is not None]
+        return sorted(found, key=lambda s: order[id(s.declaration)])
 
     def _top_block(self, argument: syntax.Expression) -> ir.Block:
         declaration = argument.type.declaration  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ PREFIXES = {
     "action": 0x01,
     "table": 0x02,
     "value_set": 0x03,
+    "controller_header": 0x04,
     "counter": 0x12,
     "direct_counter": 0x13,
     "register": 0x16,
@@ -102,6 +103,7 @@ def _symbols(program: ir.Program) -> dict[tuple[str, str], syntax.Declaration]:
         (kinds[type(o)], o.full_name): o.declaration for o in program.objects
     }
     symbols.update({("action", a.full_name): a.declaration for a in _actions(program)})
+    symbols.update({("controller_header", h.name): h.declaration for h in program.controller_headers})
     return symbols
 
 
@@ -140,10 +142,13 @@ class _Writer:
                 self._value_set(made)
         for action in _actions(self._program):
             self._action(action)
+        for header in self._program.controller_headers:
+            self._controller_header(header)
         if (
             self._program.calls_extern_functions
             or self._info.tables
             or self._info.registers
+            or self._info.controller_packet_metadata
             or any(a.params for a in self._info.actions)
         ):
             self._info.type_info.SetInParent()  # p4c writes it, even empty, once it has looked at a type
@@ -233,6 +238,22 @@ class _Writer:
             if isinstance(field.type, t.NewType):
                 match.type_name.name = field.type.name
         message.size = value_set.size
+
+    def _controller_header(self, header: t.StructType) -> None:
+        message = self._info.controller_packet_metadata.add()
+        self._preamble(message.preamble, "controller_header", header.name, header.declaration)
+        annotation = header.declaration.annotation("controller_header")
+        if not annotation.arguments:
+            raise CompileError("@controller_header needs a name, such as packet_in", annotation.at)
+        # P4Runtime calls it what the annotation says, not by the header's name.
+        message.preamble.name = message.preamble.alias = str(annotation.arguments[0])
+        for number, field in enumerate(header.declaration.fields, 1):
+            type_ = header.fields[field.name]
+            metadata = message.metadata.add()
+            metadata.id, metadata.name, metadata.bitwidth = number, field.name, t.bit_width(type_)
+            metadata.annotations.extend(_annotations(field.annotations))
+            if isinstance(type_, t.NewType):
+                metadata.type_name.name = type_.name
 
     def _register(self, register: ir.Register) -> None:
         message = self._info.registers.add()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the switch's thread has to say (an interface went away, an offload is on), for someone else to log:
-// the thread itself never waits for a log.
+// What the switch's thread has for others: something to log (an interface went away, an offload is on), and
+// packets for the controller. The thread itself never waits for them.
 #ifndef INAGG_SWITCH_PORTS_EVENTS_HPP
 #define INAGG_SWITCH_PORTS_EVENTS_HPP
 
@@ -20,25 +20,27 @@ struct Event {
     std::string message;
 };
 
-class EventQueue {
+// What does not fit any more is lost.
+template <class T>
+class WaitingQueue {
   public:
-    void push(Event event) {
+    void push(T item) {
         {
             const std::lock_guard guard(mutex_);
-            if (closed_ || events_.size() >= kLimit) return;
-            events_.push_back(std::move(event));
+            if (closed_ || items_.size() >= kLimit) return;
+            items_.push_back(std::move(item));
         }
         ready_.notify_one();
     }
 
-    // The next event; nothing once the queue is closed and empty. Blocks.
-    std::optional<Event> pop() {
+    // The next item; nothing once the queue is closed and empty. Blocks.
+    std::optional<T> pop() {
         std::unique_lock lock(mutex_);
-        ready_.wait(lock, [this] { return closed_ || !events_.empty(); });
-        if (events_.empty()) return std::nullopt;
-        Event event = std::move(events_.front());
-        events_.pop_front();
-        return event;
+        ready_.wait(lock, [this] { return closed_ || !items_.empty(); });
+        if (items_.empty()) return std::nullopt;
+        T item = std::move(items_.front());
+        items_.pop_front();
+        return item;
     }
 
     void close() {
@@ -54,9 +56,11 @@ class EventQueue {
 
     std::mutex mutex_;  // innermost: nothing else is locked while it is held
     std::condition_variable ready_;
-    std::deque<Event> events_;
+    std::deque<T> items_;
     bool closed_ = false;
 };
+
+using EventQueue = WaitingQueue<Event>;
 
 }  // namespace inagg::ports
 

@@ -123,18 +123,28 @@ std::optional<std::tuple<bool, uint32_t, std::string>> next_event(ports::Switch&
     return std::tuple(event->warning, event->port, std::move(event->message));
 }
 
+std::optional<nb::bytes> next_to_cpu(ports::Switch& self) {
+    std::optional<std::string> frame;
+    {
+        const nb::gil_scoped_release release;
+        frame = self.to_cpu().pop();
+    }
+    return to_bytes(frame);
+}
+
 void bind_packet_loop(nb::module_& module) {
     nb::class_<ports::Switch>(module, "PacketLoop")
         .def(
             "__init__",
             [](ports::Switch* self, const std::vector<std::pair<uint32_t, std::string>>& names,
                size_t receive_buffer_bytes, size_t send_buffer_bytes, size_t queue_frames, size_t queue_bytes,
-               bool offloads) {
-                new (self) ports::Switch(
-                    names, {receive_buffer_bytes, send_buffer_bytes, queue_frames, queue_bytes, offloads});
+               bool offloads, uint32_t cpu_port, const std::string& capture_folder) {
+                new (self) ports::Switch(names, {receive_buffer_bytes, send_buffer_bytes, queue_frames,
+                                                 queue_bytes, offloads, cpu_port, capture_folder});
             },
             nb::arg("ports"), nb::kw_only(), nb::arg("receive_buffer_bytes"), nb::arg("send_buffer_bytes"),
-            nb::arg("queue_frames"), nb::arg("queue_bytes"), nb::arg("offloads"))
+            nb::arg("queue_frames"), nb::arg("queue_bytes"), nb::arg("offloads"), nb::arg("cpu_port"),
+            nb::arg("capture_folder"))
         .def("start", &ports::Switch::start)
         .def("stop", &ports::Switch::stop, nb::call_guard<nb::gil_scoped_release>())
         .def(
@@ -148,7 +158,15 @@ void bind_packet_loop(nb::module_& module) {
         .def("statistics", &statistics)
         .def("has_offloads", &ports::Switch::has_offloads)
         .def("unknown_port_drops", &ports::Switch::unknown_port_drops)
-        .def("next_event", &next_event);
+        .def("next_event", &next_event)
+        .def("next_to_cpu", &next_to_cpu)
+        .def(
+            "inject",
+            [](ports::Switch& self, uint32_t port, const nb::bytes& frame) {
+                self.inject(port, from_bytes(frame));
+            },
+            nb::arg("port"), nb::arg("frame"))
+        .def("now_us", &ports::Switch::now_us);
 }
 
 using Control = ports::Control;

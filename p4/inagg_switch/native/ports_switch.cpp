@@ -53,6 +53,13 @@ Switch::Switch(const std::vector<std::pair<uint32_t, std::string>>& ports, const
         }
         ports_.push_back(std::make_unique<Port>(id, interface, ports_.size(), options_, offloads_));
         by_id_[id] = ports_.back().get();
+        if (!options_.capture_folder.empty()) {
+            ports_.back()->capture = std::make_unique<Capture>(options_.capture_folder, id);
+        }
+    }
+    if (options_.cpu_port > kMaxPort || by_id_[options_.cpu_port] != nullptr) {
+        throw std::invalid_argument("CPU port " + std::to_string(options_.cpu_port) +
+                                    ": it must be one of 1 to 510 that no interface has");
     }
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -102,6 +109,8 @@ void Switch::stop() {
         *fd = -1;
     }
     events_.close();
+    to_cpu_.close();
+    for (auto& port : ports_) port->capture.reset();
 }
 
 void Switch::set_program(Program program) {
@@ -125,7 +134,10 @@ void Switch::run() {
 }
 
 void Switch::handle(uint64_t token, uint32_t what) {
-    if (token == kWakeToken) return;
+    if (token == kWakeToken) {
+        process_injected();
+        return;
+    }
     if (token == kLinksToken) {
         drain_link_monitor(links_);
         refresh_links();
@@ -160,6 +172,7 @@ void Switch::process_burst(Port& port, size_t count) {
         for (auto packet = cutter_.next(); !packet.empty(); packet = cutter_.next()) {
             port.counters.rx_packets.add(1);
             port.counters.rx_bytes.add(packet.size());
+            if (port.capture) port.capture->in.add(packet.data(), packet.size());
             if (packet.size() > port.link.mtu + kFrameOverhead) {
                 drop_too_long(port, packet.size());
             } else if (loaded) {
@@ -226,9 +239,14 @@ void Switch::emit(void* self, uint32_t port, const uint8_t* frame, size_t length
 void Switch::enqueue(uint32_t id, const uint8_t* frame, size_t length) {
     Port* port = id <= kMaxPort ? by_id_[id] : nullptr;
     if (port == nullptr) {
-        unknown_port_.add(1);
+        if (id == options_.cpu_port && id != 0) {
+            send_to_cpu(frame, length);
+        } else {
+            unknown_port_.add(1);
+        }
         return;
     }
+    if (port->capture) port->capture->out.add(frame, length);
     if (length < ETH_HLEN) {
         port->counters.drop(Drop::kTxTooShort).add(1);
         return;
@@ -253,7 +271,46 @@ void Switch::enqueue(uint32_t id, const uint8_t* frame, size_t length) {
     }
 }
 
+void Switch::send_to_cpu(const uint8_t* frame, size_t length) {
+    to_cpu_.push(std::string(reinterpret_cast<const char*>(frame), length));
+}
+
+void Switch::inject(uint32_t port, std::string frame) {
+    {
+        const std::lock_guard guard(injected_mutex_);
+        injected_.emplace_back(port, std::move(frame));
+    }
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+}
+
+void Switch::process_injected() {
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
+    std::vector<std::pair<uint32_t, std::string>> frames;
+    {
+        const std::lock_guard guard(injected_mutex_);
+        frames.swap(injected_);
+    }
+    const std::lock_guard guard(program_mutex_);
+    if (program_.api == nullptr || frames.empty()) return;
+    const uint64_t now = now_us();
+    program_.api->lock(program_.handle);
+    for (const auto& [port, frame] : frames) {
+        program_.api->process(program_.handle, port, reinterpret_cast<const uint8_t*>(frame.data()),
+                              frame.size(), now, &Switch::emit, this);
+    }
+    program_.api->unlock(program_.handle);
+}
+
+// A reader of the files sees whole bursts.
+void Switch::flush_captures() {
+    if (options_.capture_folder.empty()) return;
+    for (auto& port : ports_) port->capture->flush();
+}
+
 void Switch::flush_dirty() {
+    flush_captures();
     for (Port* port : dirty_) {
         port->dirty = false;
         if (!port->blocked) flush(*port);

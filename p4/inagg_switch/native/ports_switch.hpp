@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "ports_capture.hpp"
 #include "ports_counters.hpp"
 #include "ports_cut.hpp"
 #include "ports_events.hpp"
@@ -40,6 +41,10 @@ struct Options {
     size_t queue_bytes = size_t{4} << 20;
     // Frames with segmentation and checksum offloads are taken and sent, where the kernel can.
     bool offloads = true;
+    // What the program sends to this port goes to the controller; 0: there is none.
+    uint32_t cpu_port = 0;
+    // Folder for capture files; empty: none are written.
+    std::string capture_folder;
 };
 
 struct Program {
@@ -78,6 +83,13 @@ class Switch {
 
     EventQueue& events() { return events_; }
 
+    // Frames that the program sent to the CPU port.
+    WaitingQueue<std::string>& to_cpu() { return to_cpu_; }
+    // Runs a frame through the program as if it had come in by `port`.
+    void inject(uint32_t port, std::string frame);
+    // The time that the program is told, microseconds.
+    uint64_t now_us() const;
+
   private:
     struct Port {
         Port(uint32_t id_, std::string interface_, uint64_t token_, const Options& options, bool offloads)
@@ -93,7 +105,8 @@ class Switch {
         Link link;
         OutputQueue queue;
         PortCounters counters;
-        uint64_t overflows = 0;  // the kernel's drops; guarded by sockets_mutex_
+        std::unique_ptr<Capture> capture;  // none unless there is a folder for it
+        uint64_t overflows = 0;            // the kernel's drops; guarded by sockets_mutex_
         std::atomic<bool> up{false};
         bool dirty = false;    // has frames to send after this burst
         bool blocked = false;  // waits for EPOLLOUT
@@ -110,6 +123,9 @@ class Switch {
     void drop_received(Port& port, Drop reason, const std::string& found);
     static void emit(void* self, uint32_t port, const uint8_t* frame, size_t length);
     void enqueue(uint32_t id, const uint8_t* frame, size_t length);
+    void send_to_cpu(const uint8_t* frame, size_t length);
+    void process_injected();
+    void flush_captures();
     void flush_dirty();
     void flush(Port& port);
     bool drop_refused(Port& port, int error);
@@ -122,7 +138,6 @@ class Switch {
     void refresh_link(Port& port);
     void take_overflows(Port& port);
     void report(Port& port, bool warning, std::string message);
-    uint64_t now_us() const;
 
     const Options options_;
     const bool offloads_;
@@ -133,9 +148,12 @@ class Switch {
     Cutter cutter_;
     Counter unknown_port_;
     EventQueue events_;
+    WaitingQueue<std::string> to_cpu_;
+    std::mutex injected_mutex_;  // guards injected_; innermost
+    std::vector<std::pair<uint32_t, std::string>> injected_;
 
     int epoll_ = -1;
-    int wake_ = -1;   // eventfd: stop
+    int wake_ = -1;   // eventfd: stop, or a frame was injected
     int links_ = -1;  // netlink: some interface changed
     std::thread thread_;
     std::atomic<bool> stopping_{false};
