@@ -4,8 +4,11 @@ from collections.abc import Sequence
 
 # (value, mask or high, prefix length), big-endian, (width + 7) // 8 bytes; value None: don't care.
 MatchTuple = tuple[bytes | None, bytes | None, int]
-# match, priority, action id, parameters end to end, packets, bytes, is const
-EntryTuple = tuple[list[MatchTuple], int, int, bytes, int, int, bool]
+# cir, cburst, pir, pburst
+MeterTuple = tuple[int, int, int, int]
+# match, priority, action id, parameters end to end, packets, bytes, is const, indirect kind and id, last hit (us),
+# meter
+EntryTuple = tuple[list[MatchTuple], int, int, bytes, int, int, bool, int, int, int, MeterTuple | None]
 
 class PacketLoop:
     """One thread that moves frames between interfaces and a program. Opens every port at once."""

@@ -2,14 +2,16 @@
 
 import ctypes
 from collections.abc import Iterable, Mapping
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from p4.config.v1 import p4info_pb2 as pb
+from p4.config.v1.p4types_pb2 import P4BitstringLikeTypeSpec, P4DataTypeSpec
 
 from inagg_switch._abi import Match
+from inagg_switch._externs import MatchTuple, key_of
 from inagg_switch.errors import EntryError, UnknownName
 
-MatchValue = int | bytes | tuple[int, int] | None
+MatchValue = int | bytes | tuple[int | bytes, int | bytes] | None
 
 
 class _Named(Protocol):
@@ -45,47 +47,84 @@ def encode(value: int | bytes, width: int, what: str) -> bytes:
 
 def encode_match(table: pb.Table, match: Mapping[str, MatchValue]) -> "ctypes.Array[Match]":
     """One isw_match a field; a field that is not given matches anything."""
+    return key_of(match_tuples(table, match))
+
+
+def match_tuples(table: pb.Table, match: Mapping[str, MatchValue]) -> list[MatchTuple]:
+    """The same as the native calls take it. Raises UnknownName or EntryError."""
     unknown = set(match) - {f.name for f in table.match_fields}
     if unknown:
         names = ", ".join(f.name for f in table.match_fields) or "none"
         raise UnknownName(f"table {table.preamble.name} has no key `{min(unknown)}`; there are: {names}")
-    array = (Match * max(1, len(table.match_fields)))()
-    for place, field in zip(array, table.match_fields, strict=False):
-        _encode_field(place, field, match.get(field.name), table.preamble.name)
-    return array
+    return [_field(field, match.get(field.name), table.preamble.name) for field in table.match_fields]
 
 
-def _encode_field(place: Match, field: pb.MatchField, value: MatchValue, table: str) -> None:
+def _field(field: pb.MatchField, value: MatchValue, table: str) -> MatchTuple:
     what = f"key `{field.name}` of table {table}"
-    kind = field.match_type
-    width = field.bitwidth
+    kind, width = field.match_type, field.bitwidth
     if value is None:
         if kind == pb.MatchField.EXACT:
             raise EntryError(f"{what} is exact and needs a value")
-        return
+        return None, None, 0
     if kind in (pb.MatchField.EXACT, pb.MatchField.OPTIONAL):
         if isinstance(value, tuple):
             raise EntryError(f"{what} takes one value")
-        place.value = encode(value, width, what)
-        return
-    if not isinstance(value, tuple):
-        first, second = (
-            value,
-            width
-            if kind == pb.MatchField.LPM
-            else ((1 << width) - 1 if kind == pb.MatchField.TERNARY else value),
-        )
-    else:
-        first, second = value
-    number = int.from_bytes(first, "big") if isinstance(first, bytes) else first
-    other = int.from_bytes(second, "big") if isinstance(second, bytes) else second
+        return encode(value, width, what), None, 0
+    first, second = value if isinstance(value, tuple) else (value, _whole(kind, value, width))
     if kind == pb.MatchField.LPM:
-        if not 0 <= other <= width:
-            raise EntryError(f"{what}: a prefix of {other} bits does not fit bit<{width}>")
-        place.prefix_length = other
-    else:
-        place.mask_or_high = encode(other, width, what)
-    place.value = encode(number, width, what)
+        prefix = int.from_bytes(second, "big") if isinstance(second, bytes) else second
+        if not 0 <= prefix <= width:
+            raise EntryError(f"{what}: a prefix of {prefix} bits does not fit bit<{width}>")
+        return encode(first, width, what), None, prefix
+    return encode(first, width, what), encode(second, width, what), 0
+
+
+def _whole(kind: int, value: int | bytes, width: int) -> int | bytes:
+    """The second number that makes a key match one value."""
+    if kind == pb.MatchField.LPM:
+        return width
+    return (1 << width) - 1 if kind == pb.MatchField.TERNARY else value
+
+
+def split_fields(p4info: pb.P4Info, spec: P4DataTypeSpec, data: bytes) -> dict[str, int]:
+    """The fields of a digest's data, by name; of a tuple by position, of a single value as "value"."""
+    fields: dict[str, int] = {}
+    for name, width in field_widths(p4info, spec):
+        size = (width + 7) // 8
+        fields[name], data = int.from_bytes(data[:size], "big"), data[size:]
+    return fields
+
+
+def field_widths(p4info: pb.P4Info, spec: P4DataTypeSpec) -> list[tuple[str, int]]:
+    """Name and bits of each field of a digest or value set, in order; nested ones as "outer.inner"."""
+    kind = spec.WhichOneof("type_spec")
+    types = p4info.type_info
+    if kind == "struct":
+        return _members(p4info, types.structs[spec.struct.name].members)
+    if kind == "header":
+        members = types.headers[spec.header.name].members
+        return [(m.name, _bits(m.type_spec)) for m in members]
+    if kind == "tuple":
+        parts = [(str(i), field_widths(p4info, m)) for i, m in enumerate(spec.tuple.members)]
+        return [(place if name == "value" else f"{place}.{name}", w) for place, ws in parts for name, w in ws]
+    if kind == "new_type":
+        original = types.new_types[spec.new_type.name]
+        return field_widths(p4info, original.original_type)
+    if kind == "serializable_enum":
+        return [("value", types.serializable_enums[spec.serializable_enum.name].underlying_type.bitwidth)]
+    return [("value", _bits(spec.bitstring) if kind == "bitstring" else {"bool": 1}.get(kind or "", 32))]
+
+
+def _members(p4info: pb.P4Info, members: Iterable[Any]) -> list[tuple[str, int]]:
+    found = []
+    for member in members:
+        for name, width in field_widths(p4info, member.type_spec):
+            found.append((member.name if name == "value" else f"{member.name}.{name}", width))
+    return found
+
+
+def _bits(spec: P4BitstringLikeTypeSpec) -> int:
+    return int(spec.bit.bitwidth or spec.int.bitwidth or spec.varbit.max_bitwidth)
 
 
 def encode_params(action: pb.Action, params: Mapping[str, int | bytes]) -> bytes:

@@ -14,9 +14,12 @@ from inagg_switch.p4runtime_names import Action, Field, MatchKind, Names, Table
 from inagg_switch.p4runtime_values import byte_width, canonical, full_width, parse_value
 
 # As in _ports.pyi: (value, mask or high, prefix length), and
-# (match, priority, action id, parameters end to end, packets, bytes, is const).
+# (match, priority, action id, parameters end to end, packets, bytes, is const, indirect kind and id, last hit (us),
+# meter).
 MatchTuple = tuple[bytes | None, bytes | None, int]
-EntryTuple = tuple[list[MatchTuple], int, int, bytes, int, int, bool]
+EntryTuple = tuple[
+    list[MatchTuple], int, int, bytes, int, int, bool, int, int, int, tuple[int, int, int, int] | None
+]
 
 _DONT_CARE: MatchTuple = (None, None, 0)
 
@@ -60,11 +63,11 @@ def _parse_range(field: Field, bounds: p4runtime_pb2.FieldMatch.Range, subject: 
     return (full_width(low, field.bit_width), full_width(high, field.bit_width), 0)
 
 
-def _parse_field(table: Table, field: Field, message: p4runtime_pb2.FieldMatch) -> MatchTuple:
-    subject = f"table {table.name}, field {field.name}"
+def _parse_field(owner: str, field: Field, message: p4runtime_pb2.FieldMatch) -> MatchTuple:
+    subject = f"{owner}, field {field.name}"
     given = message.WhichOneof("field_match_type")
     if given != field.kind.value:
-        raise invalid(f"{subject}: the match is {given or 'missing'}, the table's is {field.kind.value}")
+        raise invalid(f"{subject}: the match is {given or 'missing'}, the field's is {field.kind.value}")
     if field.kind is MatchKind.LPM:
         return _parse_lpm(field, message.lpm, subject)
     if field.kind is MatchKind.TERNARY:
@@ -77,19 +80,26 @@ def _parse_field(table: Table, field: Field, message: p4runtime_pb2.FieldMatch) 
 
 def parse_match(table: Table, messages: Iterable[p4runtime_pb2.FieldMatch]) -> tuple[MatchTuple, ...]:
     """The match of an entry, fields that are left out (not exact ones) as "don't care"."""
-    fields = {field.id: field for field in table.fields}
+    return parse_fields(table.fields, messages, f"table {table.name}")
+
+
+def parse_fields(
+    known: tuple[Field, ...], messages: Iterable[p4runtime_pb2.FieldMatch], owner: str
+) -> tuple[MatchTuple, ...]:
+    """The same for any list of fields; `owner` is for messages."""
+    fields = {field.id: field for field in known}
     parsed: dict[int, MatchTuple] = {}
     for message in messages:
         field = fields.get(message.field_id)
         if field is None:
-            raise invalid(f"table {table.name} has no match field with the id {message.field_id}")
+            raise invalid(f"{owner} has no match field with the id {message.field_id}")
         if field.id in parsed:
-            raise invalid(f"table {table.name}, field {field.name}: given twice")
-        parsed[field.id] = _parse_field(table, field, message)
-    for field in table.fields:
+            raise invalid(f"{owner}, field {field.name}: given twice")
+        parsed[field.id] = _parse_field(owner, field, message)
+    for field in known:
         if field.kind is MatchKind.EXACT and field.id not in parsed:
-            raise invalid(f"table {table.name}: the exact field {field.name} is missing")
-    return tuple(parsed.get(field.id, _DONT_CARE) for field in table.fields)
+            raise invalid(f"{owner}: the exact field {field.name} is missing")
+    return tuple(parsed.get(field.id, _DONT_CARE) for field in known)
 
 
 def parse_key(table: Table, message: p4runtime_pb2.TableEntry) -> Key:
@@ -126,10 +136,11 @@ def parse_action(
         raise RequestError(
             Code.PERMISSION_DENIED, f"table {table.name}: action {action.name} cannot be used in {place}"
         )
-    return action_id, _parse_params(action, message.action.params)
+    return action_id, parse_params(action, message.action.params)
 
 
-def _parse_params(action: Action, messages: Iterable[p4runtime_pb2.Action.Param]) -> bytes:
+def parse_params(action: Action, messages: Iterable[p4runtime_pb2.Action.Param]) -> bytes:
+    """The parameters, end to end."""
     fields = {param.id: param for param in action.params}
     values: dict[int, bytes] = {}
     for message in messages:

@@ -49,6 +49,7 @@ _CODE_OF_ERRNO = {
     errno.EEXIST: (Code.ALREADY_EXISTS, "an entry with this match and priority exists"),
     errno.ENOSPC: (Code.RESOURCE_EXHAUSTED, "the table is full"),
     errno.EINVAL: (Code.INVALID_ARGUMENT, "the program refused the value"),
+    errno.EBUSY: (Code.FAILED_PRECONDITION, "an entry or a group refers to it"),
     errno.EPERM: (Code.PERMISSION_DENIED, "the program declares this constant"),
 }
 

@@ -6,7 +6,9 @@ from enum import Enum
 from typing import TypeVar
 
 from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
 
+from inagg_switch._values import field_widths
 from inagg_switch.p4runtime_errors import Code, RequestError, invalid
 from inagg_switch.p4runtime_values import byte_width
 
@@ -61,6 +63,9 @@ class Table:
     has_const_default: bool
     is_const: bool
     has_direct_counter: bool
+    has_direct_meter: bool
+    has_idle_timeout: bool
+    profile: "Profile | None"
 
     @property
     def needs_priority(self) -> bool:
@@ -84,34 +89,94 @@ class Array:
     bit_width: int = 0
 
 
-_Item = TypeVar("_Item", Table, Action, Array)
+@dataclass(frozen=True)
+class Profile:
+    """An action profile or selector; `actions` are those of its tables. 0: no limit."""
+
+    id: int
+    name: str
+    with_selector: bool
+    max_group_size: int
+    actions: frozenset[int]
 
 
-def _table(message: p4info_pb2.Table, direct_counter_tables: set[int]) -> Table:
+@dataclass(frozen=True)
+class ValueSet:
+    """A parser value set."""
+
+    id: int
+    name: str
+    size: int
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True)
+class Digest:
+    """A digest: `kind` is struct, tuple or bitstring, `widths` the bits of its fields."""
+
+    id: int
+    name: str
+    kind: str
+    widths: tuple[int, ...]
+
+
+_Item = TypeVar("_Item", Table, Action, Array, Profile, ValueSet, Digest)
+
+
+def _fields(messages: Iterable[p4info_pb2.MatchField], owner: str) -> tuple[Field, ...]:
     fields = []
-    for field in message.match_fields:
+    for field in messages:
         if field.match_type not in _KINDS:
             raise RequestError(
-                Code.UNIMPLEMENTED,
-                f"table {message.preamble.name}: the match kind of {field.name} is not supported",
+                Code.UNIMPLEMENTED, f"{owner}: the match kind of {field.name} is not supported"
             )
         fields.append(Field(field.id, field.name, field.bitwidth, _KINDS[field.match_type]))
+    return tuple(fields)
+
+
+def _table(message: p4info_pb2.Table, counted: set[int], metered: set[int], profile: Profile | None) -> Table:
     scope = p4info_pb2.ActionRef
     return Table(
         id=message.preamble.id,
         name=message.preamble.name,
-        fields=tuple(fields),
+        fields=_fields(message.match_fields, f"table {message.preamble.name}"),
         entry_actions=frozenset(r.id for r in message.action_refs if r.scope != scope.DEFAULT_ONLY),
         default_actions=frozenset(r.id for r in message.action_refs if r.scope != scope.TABLE_ONLY),
         has_const_default=message.const_default_action_id != 0,
         is_const=message.is_const_table,
-        has_direct_counter=message.preamble.id in direct_counter_tables,
+        has_direct_counter=message.preamble.id in counted,
+        has_direct_meter=message.preamble.id in metered,
+        has_idle_timeout=message.idle_timeout_behavior == p4info_pb2.Table.NOTIFY_CONTROL,
+        profile=profile,
     )
 
 
 def _action(message: p4info_pb2.Action) -> Action:
     params = tuple(Field(param.id, param.name, param.bitwidth) for param in message.params)
     return Action(message.preamble.id, message.preamble.name, params)
+
+
+def _profile(message: p4info_pb2.ActionProfile, tables: Iterable[p4info_pb2.Table]) -> Profile:
+    actions = {
+        ref.id
+        for table in tables
+        if table.implementation_id == message.preamble.id
+        for ref in table.action_refs
+        if ref.scope != p4info_pb2.ActionRef.DEFAULT_ONLY
+    }
+    return Profile(
+        message.preamble.id,
+        message.preamble.name,
+        message.with_selector,
+        message.max_group_size,
+        frozenset(actions),
+    )
+
+
+def _digest(p4info: p4info_pb2.P4Info, message: p4info_pb2.Digest) -> Digest:
+    kind = message.type_spec.WhichOneof("type_spec") or "bitstring"
+    widths = tuple(width for _, width in field_widths(p4info, message.type_spec))
+    return Digest(message.preamble.id, message.preamble.name, kind, widths)
 
 
 def _register_width(message: p4info_pb2.Register) -> int:
@@ -128,8 +193,19 @@ class Names:
 
     def __init__(self, p4info: p4info_pb2.P4Info) -> None:
         self.p4info = p4info
-        direct = {counter.direct_table_id for counter in p4info.direct_counters}
-        self.tables = _by_id(_table(table, direct) for table in p4info.tables)
+        counted = {counter.direct_table_id for counter in p4info.direct_counters}
+        metered = {meter.direct_table_id for meter in p4info.direct_meters}
+        self.profiles = _by_id(_profile(profile, p4info.tables) for profile in p4info.action_profiles)
+        self.tables = _by_id(
+            _table(table, counted, metered, self.profiles.get(table.implementation_id))
+            for table in p4info.tables
+        )
+        self.meters = _by_id(Array(m.preamble.id, m.preamble.name, m.size) for m in p4info.meters)
+        self.digests = _by_id(_digest(p4info, digest) for digest in p4info.digests)
+        self.value_sets = _by_id(
+            ValueSet(v.preamble.id, v.preamble.name, v.size, _fields(v.match, f"value set {v.preamble.name}"))
+            for v in p4info.value_sets
+        )
         self.actions = _by_id(_action(action) for action in p4info.actions)
         self.counters = _by_id(Array(c.preamble.id, c.preamble.name, c.size) for c in p4info.counters)
         self.registers = _by_id(
@@ -148,6 +224,18 @@ class Names:
         """The indexed counter of that id; INVALID_ARGUMENT when there is none."""
         return self._find(self.counters, counter_id, "counter")
 
+    def meter(self, meter_id: int) -> Array:
+        """The indexed meter of that id; INVALID_ARGUMENT when there is none."""
+        return self._find(self.meters, meter_id, "meter")
+
+    def profile(self, profile_id: int) -> Profile:
+        """The action profile of that id; INVALID_ARGUMENT when there is none."""
+        return self._find(self.profiles, profile_id, "action profile")
+
+    def value_set(self, value_set_id: int) -> ValueSet:
+        """The value set of that id; INVALID_ARGUMENT when there is none."""
+        return self._find(self.value_sets, value_set_id, "value set")
+
     def register(self, register_id: int) -> Array:
         """The register of that id; INVALID_ARGUMENT when there is none."""
         return self._find(self.registers, register_id, "register")
@@ -157,3 +245,21 @@ class Names:
         if item_id not in items:
             raise invalid(f"the program has no {what} with the id 0x{item_id:08x}")
         return items[item_id]
+
+
+def index_range(
+    array: Array,
+    message: p4runtime_pb2.CounterEntry | p4runtime_pb2.RegisterEntry | p4runtime_pb2.MeterEntry,
+    what: str,
+) -> tuple[int, int]:
+    """First index and number of the cells that a message means: one, or all when it has no index."""
+    if not message.HasField("index"):
+        return 0, array.size
+    index = message.index.index
+    if index < 0:
+        raise invalid(f"{what} {array.name}: the index {index} is negative")
+    if index >= array.size:
+        raise RequestError(
+            Code.OUT_OF_RANGE, f"{what} {array.name}: the index {index} is not below {array.size}"
+        )
+    return index, 1

@@ -12,10 +12,16 @@ from google.protobuf.message import Message
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
+from inagg_switch import p4runtime_profiles as profiles
+from inagg_switch._abi import ACTION
+from inagg_switch._externs import MeterConfig
 from inagg_switch.errors import SwitchError
+from inagg_switch.p4runtime_entries import entry_key
 from inagg_switch.p4runtime_errors import Code, RequestError, invalid
+from inagg_switch.p4runtime_names import Table
+from inagg_switch.p4runtime_replication import parse_replicas
 from inagg_switch.p4runtime_target import Program, Target
-from inagg_switch.p4runtime_write import parse_replicas
+from inagg_switch.p4runtime_value_sets import write_value_set
 
 logger = logging.getLogger(__name__)
 
@@ -64,10 +70,18 @@ def check_same_pipeline(given: p4info_pb2.P4Info, compiled: p4info_pb2.P4Info) -
 class Pipeline:
     """The running and the saved target of a device. The server's lock guards it, except for prepare()."""
 
-    def __init__(self, compile_program: Callable[[str], Program], install: Callable[[Program], None]) -> None:
-        """`compile_program` loads preprocessed P4 source; `install` makes the ports run a program."""
+    def __init__(
+        self,
+        compile_program: Callable[[str], Program],
+        install: Callable[[Program], None],
+        now: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`compile_program` loads preprocessed P4 source; `install` makes the ports run a program, which is told the
+        time `now` (seconds)."""
         self._compile = compile_program
         self._install = install
+        self._now = now
+        self.on_run: Callable[[Target], None] = lambda _: None  # called with a target before packets reach it
         self.running: Target | None = None
         self.saved: Target | None = None
 
@@ -81,7 +95,7 @@ class Pipeline:
         config = p4runtime_pb2.ForwardingPipelineConfig(
             p4info=program.p4info, p4_device_config=source.encode()
         )
-        self._run(Target(program, config))
+        self._run(Target(program, config, self._now))
 
     def prepare(self, request: Request) -> Target | None:
         """Compiles what a request brings, which takes seconds; changes nothing, needs no lock."""
@@ -106,7 +120,7 @@ class Pipeline:
         check_same_pipeline(request.config.p4info, program.p4info)
         config = p4runtime_pb2.ForwardingPipelineConfig()
         config.CopyFrom(request.config)
-        return Target(program, config)
+        return Target(program, config, self._now)
 
     def apply(self, request: Request, target: Target | None) -> None:
         """Carries out a request that prepare() has accepted."""
@@ -125,6 +139,7 @@ class Pipeline:
         self._run(target)
 
     def _run(self, target: Target) -> None:
+        self.on_run(target)
         self._install(target.program)
         self.running, self.saved = target, None
 
@@ -138,18 +153,54 @@ def _carry_over(old: Target, new: Target) -> None:
     if any(ours[item] != theirs.get(item) for item in (*old.names.tables, *old.names.actions)):
         raise invalid("the state cannot be kept under the new config: its tables or actions differ")
     try:
+        _carry_profiles(old, new)
         for table in old.names.tables.values():
-            entries = old.control.table_entries(table.id, table.field_bytes)
-            for match, priority, action, params, _, _, is_const in entries:
-                if not is_const:
-                    new.control.table_insert(table.id, match, priority, action, params)
-            if not table.has_const_default:
-                for entry in old.control.table_default(table.id):
-                    new.control.table_set_default(table.id, entry[2], entry[3])
+            _carry_table(old, new, table)
         for group, message in old.groups.items():
             if message.replicas:
-                new.control.multicast_set(group, parse_replicas(message))
+                new.control.multicast_set(group, parse_replicas(message.replicas, f"multicast group {group}"))
+        for session, clone in old.sessions.items():
+            if clone.replicas:
+                replicas = parse_replicas(clone.replicas, f"clone session {session}")
+                new.externs.clone_set(session, replicas, clone.packet_length_bytes)
+        for value_set in old.value_sets.values():
+            write_value_set(new, p4runtime_pb2.Update.MODIFY, value_set)
+        for digest in old.digests.read(p4runtime_pb2.DigestEntry()):
+            new.digests.write(p4runtime_pb2.Update.INSERT, digest.digest_entry)
     except OSError as error:
         raise invalid(f"the state cannot be kept under the new config: {error}") from None
     new.groups.update(old.groups)
+    new.sessions.update(old.sessions)
     new.opaque.update(old.opaque)
+    new.timers.update(old.timers)
+
+
+def _carry_profiles(old: Target, new: Target) -> None:
+    insert = p4runtime_pb2.Update.INSERT
+    for member in old.members.values():
+        profiles.write_member(new, insert, member)
+    for group in old.profile_groups.values():
+        profiles.write_group(new, insert, group)
+
+
+def _carry_table(old: Target, new: Target, table: Table) -> None:
+    for entry in old.control.table_entries(table.id, table.field_bytes):
+        match, priority, action, params, _, _, is_const, kind, identity, _, meter = entry
+        key = entry_key(entry)
+        one_shot = old.one_shots.get((table.id, key))
+        if is_const:
+            continue
+        if one_shot is not None and one_shot.one_shot is not None:
+            profiles.place(new, table, key, one_shot.one_shot, insert=True)
+        elif kind != ACTION:
+            new.externs.insert_indirect(table.id, match, priority, kind, identity)
+        else:
+            new.control.table_insert(table.id, match, priority, action, params)
+        if meter is not None:
+            new.externs.direct_meter_write(table.id, match, priority, MeterConfig(*meter))
+    if not table.has_const_default:
+        for _, _, action, params, _, _, _, kind, identity, *_ in old.control.table_default(table.id):
+            if kind != ACTION:
+                new.externs.set_default_indirect(table.id, kind, identity)
+            elif table.profile is None:
+                new.control.table_set_default(table.id, action, params)

@@ -1,9 +1,14 @@
 """Read: finds the entities that one element of a ReadRequest asks for (P4Runtime specification, "Wildcard Reads")."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
+from inagg_switch import p4runtime_idle as idle
+from inagg_switch import p4runtime_meters as meters
+from inagg_switch import p4runtime_profiles as profiles
+from inagg_switch._abi import ACTION
 from inagg_switch.p4runtime_entries import (
     EntryTuple,
     entry_key,
@@ -13,10 +18,11 @@ from inagg_switch.p4runtime_entries import (
     write_key,
 )
 from inagg_switch.p4runtime_errors import Code, RequestError, from_errno, invalid
-from inagg_switch.p4runtime_names import Array, Table
+from inagg_switch.p4runtime_names import Array, Table, index_range
+from inagg_switch.p4runtime_replication import read_replication
 from inagg_switch.p4runtime_target import Opaque, Target
+from inagg_switch.p4runtime_value_sets import read_value_sets
 from inagg_switch.p4runtime_values import byte_width, canonical
-from inagg_switch.p4runtime_write import index_range
 
 Entities = Iterator[p4runtime_pb2.Entity]
 
@@ -42,6 +48,8 @@ def _read_table_entries(target: Target, request: p4runtime_pb2.TableEntry) -> En
     if not request.table_id and (request.match or request.priority or request.HasField("action")):
         raise invalid("a read of all tables takes no match, priority or action")
     for table in tables:
+        if request.table_id:
+            idle.check_entry(table, request, write=False)
         for entry in _select(target, table, request):
             yield _table_entity(target, table, request, entry)
 
@@ -76,7 +84,7 @@ def _table_entity(
 ) -> p4runtime_pb2.Entity:
     entity = p4runtime_pb2.Entity()
     out = entity.table_entry
-    _, _, action, params, packets, byte_count, is_const = entry
+    _, _, action, params, packets, byte_count, is_const, kind, identity, _, meter = entry
     if request.is_default_action:
         out.table_id = table.id
         out.is_default_action = True
@@ -84,14 +92,36 @@ def _table_entity(
     else:
         write_key(out, table, entry_key(entry))
         out.is_const = is_const
-    write_action(out, target.names, action, params)
+    if kind == ACTION:
+        write_action(out, target.names, action, params)
+    else:
+        profiles.write_reference(out.action, target, table, entry_key(entry), kind, identity)
     opaque = _opaque(target, table, request, entry)
     out.metadata = opaque.metadata
     out.controller_metadata = opaque.controller_metadata
     if request.HasField("counter_data") and table.has_direct_counter:
         out.counter_data.packet_count = packets
         out.counter_data.byte_count = byte_count
+    if request.HasField("meter_config") and table.has_direct_meter and meter is not None:
+        meters.write_config(out.meter_config, meter)
+    _write_times(out, target, table, request, entry)
     return entity
+
+
+def _write_times(
+    out: p4runtime_pb2.TableEntry,
+    target: Target,
+    table: Table,
+    request: p4runtime_pb2.TableEntry,
+    entry: EntryTuple,
+) -> None:
+    if request.is_default_action or not table.has_idle_timeout:
+        return
+    timer = target.timers.get((table.id, entry_key(entry)))
+    if timer is not None:
+        out.idle_timeout_ns = timer.timeout_ns
+    if request.HasField("time_since_last_hit"):
+        out.time_since_last_hit.elapsed_ns = idle.elapsed_ns(target, table, entry)
 
 
 def _read_direct_counters(target: Target, request: p4runtime_pb2.DirectCounterEntry) -> Entities:
@@ -150,15 +180,8 @@ def _read_counters(target: Target, request: p4runtime_pb2.CounterEntry) -> Entit
             yield entity
 
 
-def _read_groups(target: Target, request: p4runtime_pb2.PacketReplicationEngineEntry) -> Entities:
-    if request.WhichOneof("type") != "multicast_group_entry":
-        raise RequestError(Code.UNIMPLEMENTED, "clone sessions are not supported by this switch")
-    wanted = request.multicast_group_entry.multicast_group_id
-    for group, entry in target.groups.items():
-        if wanted in (0, group):
-            entity = p4runtime_pb2.Entity()
-            entity.packet_replication_engine_entry.multicast_group_entry.CopyFrom(entry)
-            yield entity
+def _read_digests(target: Target, request: p4runtime_pb2.DigestEntry) -> Entities:
+    return target.digests.read(request)
 
 
 def _read_registers(target: Target, request: p4runtime_pb2.RegisterEntry) -> Entities:
@@ -185,10 +208,16 @@ def _read_registers(target: Target, request: p4runtime_pb2.RegisterEntry) -> Ent
 
 _REGISTER_BATCH = 1024
 
-_READERS = {
+_READERS: dict[str, Callable[[Target, Any], Entities]] = {
     "table_entry": _read_table_entries,
     "direct_counter_entry": _read_direct_counters,
     "counter_entry": _read_counters,
-    "packet_replication_engine_entry": _read_groups,
+    "packet_replication_engine_entry": read_replication,
     "register_entry": _read_registers,
+    "meter_entry": meters.read_meters,
+    "direct_meter_entry": meters.read_direct_meters,
+    "action_profile_member": profiles.read_members,
+    "action_profile_group": profiles.read_groups,
+    "value_set_entry": read_value_sets,
+    "digest_entry": _read_digests,
 }

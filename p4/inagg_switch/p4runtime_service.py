@@ -7,12 +7,14 @@ everything but compiling, so that each Write and Read sees the whole of any othe
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import grpc
 from p4.v1 import p4runtime_pb2
 
+from inagg_switch import p4runtime_idle as idle
 from inagg_switch.p4runtime_arbitration import Arbitration, Notification, Session, election_id_of
 from inagg_switch.p4runtime_errors import MAX_ERROR_TEXT, BatchError, Code, RequestError
 from inagg_switch.p4runtime_packets import controller_header, packet_in, packet_out
@@ -28,6 +30,8 @@ ENTITIES_PER_RESPONSE = 1000  # keeps a message far below gRPC's default limit o
 
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
+_Learned = tuple[Target | None, int, bytes]
+_NOTHING: _Learned = (None, 0, b"")
 _Stream = queue.SimpleQueue[p4runtime_pb2.StreamMessageResponse | RequestError | None]
 
 
@@ -86,6 +90,9 @@ class P4RuntimeService:
         self._device_id = device_id
         self._pipeline = pipeline
         self._send_packet = send_packet
+        # Digests as the ports' thread hands them over; None ends run_notifications().
+        self._learned: queue.SimpleQueue[_Learned | None] = queue.SimpleQueue()
+        pipeline.on_run = self._watch
         self._arbitration = Arbitration(device_id)
         self._streams: dict[Session, _Stream] = {}
         self._lock = threading.Lock()  # guards all of the above; never held while compiling or sending
@@ -93,6 +100,7 @@ class P4RuntimeService:
     def close_streams(self) -> None:
         """Ends every StreamChannel, so that the gRPC server can stop."""
         with self._lock:
+            self._learned.put(None)
             for stream in self._streams.values():
                 stream.put(RequestError(Code.UNAVAILABLE, "the switch is stopping"))
 
@@ -263,6 +271,8 @@ class P4RuntimeService:
         try:
             if kind == "packet":
                 self._packet_out(session, request.packet)
+            elif kind == "digest_ack":
+                self._digest_ack(session, request.digest_ack)
             else:
                 raise RequestError(
                     Code.UNIMPLEMENTED, f"{kind or 'an empty message'}: not supported by this switch"
@@ -295,7 +305,59 @@ class P4RuntimeService:
                 logger.warning("a packet to the CPU port is too short for its packet_in header: dropped")
                 return
             response = p4runtime_pb2.StreamMessageResponse(packet=message)
-            self._deliver([Notification(session, response) for session in self._arbitration.primaries()])
+            self._tell_primaries(response)
+
+    # Digests and idle entries
+
+    def _digest_ack(self, session: Session, message: p4runtime_pb2.DigestListAck) -> None:
+        with self._lock:
+            self._arbitration.check_stream(session)
+            if self._pipeline.running is None:
+                raise RequestError(
+                    Code.FAILED_PRECONDITION, "no program is running: commit a pipeline config"
+                )
+            self._pipeline.running.digests.acknowledge(message)
+
+    def _watch(self, target: Target) -> None:
+        if target.names.digests:
+            target.externs.on_digest(lambda digest, data: self._learned.put((target, digest, data)))
+
+    def run_notifications(self) -> None:
+        """Sends digests and idle entries to the primaries until close_streams()."""
+        next_scan = 0.0
+        while True:
+            try:
+                learned = self._learned.get(timeout=idle.SCAN_S)
+            except queue.Empty:
+                learned = _NOTHING
+            if learned is None:
+                return
+            with self._lock:
+                running, now = self._pipeline.running, time.monotonic()
+                if running is None:
+                    continue
+                self._send_digests(running, learned, now)
+                if now >= next_scan:
+                    next_scan = now + idle.SCAN_S
+                    self._send_idle(running)
+
+    def _send_digests(self, running: Target, learned: "_Learned", now: float) -> None:
+        target, digest, data = learned
+        lists = running.digests.add(digest, data, now) if target is running else []
+        for message in (*lists, *running.digests.due(now)):
+            message.timestamp = time.time_ns()
+            self._tell_primaries(p4runtime_pb2.StreamMessageResponse(digest=message))
+
+    def _send_idle(self, running: Target) -> None:
+        entries = idle.expired(running)
+        if entries:
+            response = p4runtime_pb2.StreamMessageResponse()
+            response.idle_timeout_notification.table_entry.extend(entries)
+            response.idle_timeout_notification.timestamp = time.time_ns()
+            self._tell_primaries(response)
+
+    def _tell_primaries(self, response: p4runtime_pb2.StreamMessageResponse) -> None:
+        self._deliver([Notification(session, response) for session in self._arbitration.primaries()])
 
     def _deliver(self, notifications: list[Notification]) -> None:
         for notification in notifications:

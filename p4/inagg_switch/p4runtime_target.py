@@ -1,12 +1,15 @@
 """A loaded program together with what P4Runtime has to remember about it and the program itself does not."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
+from inagg_switch._externs import Externs
 from inagg_switch._ports import ProgramControl
+from inagg_switch.p4runtime_digests import Digests
 from inagg_switch.p4runtime_entries import Key
 from inagg_switch.p4runtime_names import Names
 
@@ -24,6 +27,11 @@ class Program(Protocol):
     def handle(self) -> int: ...
 
 
+if TYPE_CHECKING:
+    from inagg_switch.p4runtime_idle import Timer
+    from inagg_switch.p4runtime_profiles import Reference
+
+
 @dataclass(frozen=True)
 class Opaque:
     """What a client wants back with an entry; it means nothing to the switch."""
@@ -38,16 +46,40 @@ class Target:
 
     program: Program
     config: p4runtime_pb2.ForwardingPipelineConfig
+    now: Callable[[], float] = lambda: 0.0  # the time that the program is told, in seconds
     names: Names = field(init=False)
     control: ProgramControl = field(init=False)
+    externs: Externs = field(init=False)
+    digests: Digests = field(init=False)
     # As written, so that a read gives back what a write gave (specification, "Read-Write Symmetry").
     groups: dict[int, p4runtime_pb2.MulticastGroupEntry] = field(default_factory=dict)
+    sessions: dict[int, p4runtime_pb2.CloneSessionEntry] = field(default_factory=dict)
+    value_sets: dict[int, p4runtime_pb2.ValueSetEntry] = field(default_factory=dict)
+    # By action profile and member or group.
+    members: dict[tuple[int, int], p4runtime_pb2.ActionProfileMember] = field(default_factory=dict)
+    profile_groups: dict[tuple[int, int], p4runtime_pb2.ActionProfileGroup] = field(default_factory=dict)
+    # By table id and key, as `opaque`.
+    one_shots: dict[tuple[int, Key], "Reference"] = field(default_factory=dict)
+    timers: dict[tuple[int, Key], "Timer"] = field(default_factory=dict)
     # By table id and key; the default entry's key is None. Entries without any are not there.
     opaque: dict[tuple[int, Key | None], Opaque] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.names = Names(self.program.p4info)
         self.control = ProgramControl(self.program.api_address, self.program.handle)
+        self.externs = Externs(self.program)
+        self.digests = Digests(list(self.names.digests.values()))
+        self._last_id = (1 << 31) - 1
+
+    def new_id(self) -> int:
+        """An id that no client can give: of a member or group that stands for a one-shot action set."""
+        self._last_id += 1
+        return self._last_id
+
+    def forget(self, table_id: int, key: Key) -> None:
+        """Forgets what belonged to a deleted entry."""
+        self.opaque.pop((table_id, key), None)
+        self.timers.pop((table_id, key), None)
 
     def remember(self, table_id: int, key: Key | None, message: p4runtime_pb2.TableEntry) -> None:
         """Keeps the opaque fields of a written entry, in place of the ones it had."""

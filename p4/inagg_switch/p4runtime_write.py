@@ -1,20 +1,24 @@
 """Write: applies one update to a program. Raises RequestError, and has then changed nothing."""
 
+from collections.abc import Callable
+from typing import Any
+
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime_entries import entry_key, parse_action, parse_key
+from inagg_switch import p4runtime_idle as idle
+from inagg_switch import p4runtime_meters as meters
+from inagg_switch import p4runtime_profiles as profiles
+from inagg_switch.p4runtime_entries import Key, entry_key, parse_action, parse_key
 from inagg_switch.p4runtime_errors import Code, RequestError, from_errno, invalid
-from inagg_switch.p4runtime_names import Array, Table
+from inagg_switch.p4runtime_names import Table, index_range
+from inagg_switch.p4runtime_replication import write_replication
 from inagg_switch.p4runtime_target import Target
+from inagg_switch.p4runtime_value_sets import write_value_set
 from inagg_switch.p4runtime_values import full_width, parse_value
 
 INSERT = p4runtime_pb2.Update.INSERT
 MODIFY = p4runtime_pb2.Update.MODIFY
 DELETE = p4runtime_pb2.Update.DELETE
-
-MAX_EGRESS_PORT = 511  # bit<9>
-MAX_REPLICA_ID = 0xFFFF  # v1model's egress_rid is bit<16>
-MAX_GROUP_ID = 0xFFFF  # v1model's mcast_grp is bit<16>
 
 
 def apply_update(target: Target, update: p4runtime_pb2.Update) -> None:
@@ -51,10 +55,13 @@ def _check_resources(table: Table, message: p4runtime_pb2.TableEntry) -> None:
         if not table.has_direct_counter:
             raise invalid(f"table {table.name} has no direct counter")
         _check_count(message.counter_data, f"table {table.name}")
-    if message.HasField("meter_config") or message.HasField("meter_counter_data"):
-        raise invalid(f"table {table.name} has no direct meter")
-    if message.idle_timeout_ns:
-        raise invalid(f"table {table.name} does not support idle timeouts")
+    if message.HasField("meter_config"):
+        if not table.has_direct_meter:
+            raise invalid(f"table {table.name} has no direct meter")
+        meters.parse_config(message.meter_config, f"table {table.name}")
+    if message.HasField("meter_counter_data"):
+        raise invalid(f"table {table.name}: its meter does not count")
+    idle.check_entry(table, message, write=True)
 
 
 def _check_count(data: p4runtime_pb2.CounterData, subject: str) -> None:
@@ -68,9 +75,20 @@ def _insert_entry(target: Target, table: Table, message: p4runtime_pb2.TableEntr
     key = parse_key(table, message)
     if not message.HasField("action"):
         raise invalid(f"table {table.name}: a new entry needs an action")
-    action, params = parse_action(target.names, table, message.action, is_default=False)
+    if table.profile is not None:
+        profiles.place(target, table, key, message.action, insert=True)
+    else:
+        action, params = parse_action(target.names, table, message.action, is_default=False)
+        try:
+            target.control.table_insert(table.id, key.match, key.priority, action, params)
+        except OSError as error:
+            raise from_errno(error, f"table {table.name}") from None
+    _write_resources(target, table, key, message)
+
+
+def _write_resources(target: Target, table: Table, key: Key, message: p4runtime_pb2.TableEntry) -> None:
+    """What belongs to an entry that is there; _check_resources() has accepted it."""
     try:
-        target.control.table_insert(table.id, key.match, key.priority, action, params)
         if message.HasField("counter_data"):
             data = message.counter_data
             target.control.direct_counter_write(
@@ -78,25 +96,26 @@ def _insert_entry(target: Target, table: Table, message: p4runtime_pb2.TableEntr
             )
     except OSError as error:
         raise from_errno(error, f"table {table.name}") from None
+    if message.HasField("meter_config"):
+        config = meters.parse_config(message.meter_config, f"table {table.name}")
+        meters.set_direct_meter(target, table, key, config)
     target.remember(table.id, key, message)
+    idle.start(target, table, key, message)
 
 
 def _modify_entry(target: Target, table: Table, message: p4runtime_pb2.TableEntry) -> None:
     key = parse_key(table, message)
     try:
-        if message.HasField("action"):
+        if message.HasField("action") and table.profile is not None:
+            profiles.place(target, table, key, message.action, insert=False)
+        elif message.HasField("action"):
             action, params = parse_action(target.names, table, message.action, is_default=False)
             target.control.table_modify(table.id, key.match, key.priority, action, params)
         elif all(entry_key(e) != key for e in target.control.table_entries(table.id, table.field_bytes)):
             raise RequestError(Code.NOT_FOUND, f"table {table.name}: there is no such entry")
-        if message.HasField("counter_data"):
-            data = message.counter_data
-            target.control.direct_counter_write(
-                table.id, key.match, key.priority, data.packet_count, data.byte_count
-            )
     except OSError as error:
         raise from_errno(error, f"table {table.name}") from None
-    target.remember(table.id, key, message)
+    _write_resources(target, table, key, message)
 
 
 def _delete_entry(target: Target, table: Table, message: p4runtime_pb2.TableEntry) -> None:
@@ -107,7 +126,8 @@ def _delete_entry(target: Target, table: Table, message: p4runtime_pb2.TableEntr
         target.control.table_delete(table.id, key.match, key.priority)
     except OSError as error:
         raise from_errno(error, f"table {table.name}") from None
-    target.opaque.pop((table.id, key), None)
+    profiles.let_go(target, table, target.one_shots.pop((table.id, key), None))
+    target.forget(table.id, key)
 
 
 def _write_default_entry(target: Target, kind: int, table: Table, message: p4runtime_pb2.TableEntry) -> None:
@@ -123,10 +143,16 @@ def _write_default_entry(target: Target, kind: int, table: Table, message: p4run
     if table.has_const_default:
         raise RequestError(Code.PERMISSION_DENIED, f"table {table.name}: its default action is const")
     action, params = 0, b""
-    if message.HasField("action"):
-        action, params = parse_action(target.names, table, message.action, is_default=True)
     try:
-        target.control.table_set_default(table.id, action, params)
+        if message.HasField("action") and table.profile is not None:
+            if message.action.WhichOneof("type") == "action_profile_action_set":
+                raise invalid(f"table {table.name}: the default entry cannot be an action set")
+            reference = profiles.refer(target, table, message.action)
+            target.externs.set_default_indirect(table.id, reference.kind, reference.id)
+        else:
+            if message.HasField("action"):
+                action, params = parse_action(target.names, table, message.action, is_default=True)
+            target.control.table_set_default(table.id, action, params)
     except OSError as error:
         raise from_errno(error, f"table {table.name}, default entry") from None
     target.remember(table.id, None, message)
@@ -146,22 +172,6 @@ def _write_counter(target: Target, kind: int, message: p4runtime_pb2.CounterEntr
         )
     except OSError as error:
         raise from_errno(error, f"counter {counter.name}") from None
-
-
-def index_range(
-    array: Array, message: p4runtime_pb2.CounterEntry | p4runtime_pb2.RegisterEntry, what: str
-) -> tuple[int, int]:
-    """First index and number of the cells that a message means: one, or all when it has no index."""
-    if not message.HasField("index"):
-        return 0, array.size
-    index = message.index.index
-    if index < 0:
-        raise invalid(f"{what} {array.name}: the index {index} is negative")
-    if index >= array.size:
-        raise RequestError(
-            Code.OUT_OF_RANGE, f"{what} {array.name}: the index {index} is not below {array.size}"
-        )
-    return index, 1
 
 
 def _write_direct_counter(target: Target, kind: int, message: p4runtime_pb2.DirectCounterEntry) -> None:
@@ -190,54 +200,6 @@ def _write_direct_counter(target: Target, kind: int, message: p4runtime_pb2.Dire
         raise from_errno(error, f"table {table.name}") from None
 
 
-def _write_replication(
-    target: Target, kind: int, message: p4runtime_pb2.PacketReplicationEngineEntry
-) -> None:
-    if message.WhichOneof("type") != "multicast_group_entry":
-        raise RequestError(Code.UNIMPLEMENTED, "clone sessions are not supported by this switch")
-    entry = message.multicast_group_entry
-    group = entry.multicast_group_id
-    if group == 0:
-        raise invalid("0 is not a multicast group")
-    if group > MAX_GROUP_ID:
-        raise RequestError(Code.OUT_OF_RANGE, f"multicast group {group}: ids are 1 to {MAX_GROUP_ID}")
-    if kind == INSERT and group in target.groups:
-        raise RequestError(Code.ALREADY_EXISTS, f"multicast group {group} exists")
-    if kind != INSERT and group not in target.groups:
-        raise RequestError(Code.NOT_FOUND, f"multicast group {group} does not exist")
-    replicas = [] if kind == DELETE else parse_replicas(entry)
-    # To the program an empty group is no group: packets to either are dropped.
-    had_replicas = group in target.groups and len(target.groups[group].replicas) > 0
-    if replicas or had_replicas:
-        try:
-            target.control.multicast_set(group, replicas)
-        except OSError as error:
-            raise from_errno(error, f"multicast group {group}") from None
-    if kind == DELETE:
-        del target.groups[group]
-    else:
-        target.groups[group] = p4runtime_pb2.MulticastGroupEntry()
-        target.groups[group].CopyFrom(entry)
-
-
-def parse_replicas(entry: p4runtime_pb2.MulticastGroupEntry) -> list[tuple[int, int]]:
-    """(port, rid) of each replica of a group."""
-    subject = f"multicast group {entry.multicast_group_id}"
-    replicas: list[tuple[int, int]] = []
-    for replica in entry.replicas:
-        port = replica.egress_port
-        if replica.port:
-            port = parse_value(replica.port, MAX_EGRESS_PORT.bit_length(), f"{subject}: port")
-        if not 0 <= port <= MAX_EGRESS_PORT:
-            raise invalid(f"{subject}: the port {port} is not in 0 to {MAX_EGRESS_PORT}")
-        if replica.instance > MAX_REPLICA_ID:
-            raise invalid(f"{subject}: the instance {replica.instance} is above {MAX_REPLICA_ID}")
-        if (port, replica.instance) in replicas:
-            raise invalid(f"{subject}: port {port}, instance {replica.instance} is given twice")
-        replicas.append((port, replica.instance))
-    return replicas
-
-
 def _write_register(target: Target, kind: int, message: p4runtime_pb2.RegisterEntry) -> None:
     register = target.names.register(message.register_id)
     subject = f"register {register.name}"
@@ -253,10 +215,20 @@ def _write_register(target: Target, kind: int, message: p4runtime_pb2.RegisterEn
         raise from_errno(error, subject) from None
 
 
-_WRITERS = {
+def _write_digest(target: Target, kind: int, message: p4runtime_pb2.DigestEntry) -> None:
+    target.digests.write(kind, message)
+
+
+_WRITERS: dict[str, Callable[[Target, int, Any], None]] = {
     "table_entry": _write_table_entry,
     "counter_entry": _write_counter,
     "direct_counter_entry": _write_direct_counter,
-    "packet_replication_engine_entry": _write_replication,
+    "packet_replication_engine_entry": write_replication,
     "register_entry": _write_register,
+    "meter_entry": meters.write_meter,
+    "direct_meter_entry": meters.write_direct_meter,
+    "action_profile_member": profiles.write_member,
+    "action_profile_group": profiles.write_group,
+    "value_set_entry": write_value_set,
+    "digest_entry": _write_digest,
 }

@@ -85,7 +85,7 @@ class SwitchServer:
         self._ports = ports
         self._address = address
         self._on_trace = on_trace
-        self._pipeline = Pipeline(self._compile, ports.set_program)
+        self._pipeline = Pipeline(self._compile, ports.set_program, ports.now)
         if ports.cpu_port is None:
             self._service = P4RuntimeService(device_id, self._pipeline)
         else:
@@ -93,6 +93,9 @@ class SwitchServer:
             self._service = P4RuntimeService(
                 device_id, self._pipeline, lambda frame: ports.inject(cpu_port, frame)
             )
+        self._notify = threading.Thread(
+            target=self._service.run_notifications, name="inagg-p4runtime-notify", daemon=True
+        )
         self._to_cpu = threading.Thread(target=self._bring_packets, name="inagg-packet-in", daemon=True)
         self._server = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="p4runtime"),
@@ -136,6 +139,7 @@ class SwitchServer:
         """Starts to move packets and to serve."""
         self._ports.start()
         self._to_cpu.start()
+        self._notify.start()
         self._server.start()
 
     def stop(self) -> None:
@@ -143,7 +147,8 @@ class SwitchServer:
         self._service.close_streams()
         self._server.stop(_STOP_GRACE_S).wait()
         self._ports.stop()
-        if self._to_cpu.is_alive():
-            self._to_cpu.join()
+        for thread in (self._to_cpu, self._notify):
+            if thread.is_alive():
+                thread.join()
         if self._address.startswith("unix:"):
             Path(self._address.removeprefix("unix:").removeprefix("//")).unlink(missing_ok=True)

@@ -8,9 +8,8 @@ Names are those of P4Info; a unique ending of one, at a dot, will do.
 """
 
 import ctypes
-import errno
-import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,83 +18,38 @@ from pathlib import Path
 from p4.config.v1 import p4info_pb2 as pb
 
 from inagg_switch import _abi
-from inagg_switch._values import MatchValue, encode, encode_match, encode_params, find
+from inagg_switch._arrays import Counter, Meter, Register, check, check_numbers, meter_config
+from inagg_switch._externs import Externs, MeterConfig
+from inagg_switch._profiles import ActionProfile, Group, Member
+from inagg_switch._values import MatchValue, encode_match, encode_params, find, match_tuples, split_fields
 from inagg_switch.compiler import Compiled, compile_file, compile_source
-from inagg_switch.errors import EntryError, SwitchError
+from inagg_switch.errors import SwitchError
 
-_REASONS = {
-    errno.ENOENT: "it is not there",
-    errno.EEXIST: "an equal entry is there",
-    errno.ENOSPC: "the table is full",
-    errno.EINVAL: "the match, priority or parameters do not fit",
-    errno.EPERM: "the program does not allow it",
-    errno.ENOMEM: "out of memory",
-}
+_MAX_DIGESTS = 10_000
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What a program told with digest(): the fields of its struct, or `data` when it is no struct."""
+
+    name: str
+    fields: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class TableEntry:
-    """An entry as the program has it. Match values are what insert() takes; don't-care keys are left out."""
+    """An entry as the program has it. Match values are what insert() takes; don't-care keys are left out. `meter` is
+    that of a direct meter; `last_hit` a time in seconds, of tables with support_timeout."""
 
     match: Mapping[str, MatchValue]
-    action: str
+    action: str | Member | Group
     params: Mapping[str, int]
     priority: int
     packets: int
     bytes: int
     is_const: bool
-
-
-class Counter:
-    """An indexed counter: counter[i] is (packets, bytes)."""
-
-    def __init__(self, program: "Switch", info: pb.Counter) -> None:
-        self._program = program
-        self._info = info
-
-    def __len__(self) -> int:
-        return int(self._info.size)
-
-    def __getitem__(self, index: int) -> tuple[int, int]:
-        packets, count = ctypes.c_uint64(), ctypes.c_uint64()
-        with self._program.locked() as (api, handle):
-            result = api.counter_read(
-                handle, self._info.preamble.id, _index(index, len(self)), packets, count
-            )
-        _check(result, f"counter {self._info.preamble.name}[{index}]")
-        return packets.value, count.value
-
-    def __setitem__(self, index: int, value: tuple[int, int]) -> None:
-        with self._program.locked() as (api, handle):
-            result = api.counter_write(handle, self._info.preamble.id, _index(index, len(self)), *value)
-        _check(result, f"counter {self._info.preamble.name}[{index}]")
-
-
-class Register:
-    """A register array: register[i] reads and writes numbers (int<W> in two's complement)."""
-
-    def __init__(self, program: "Switch", info: pb.Register) -> None:
-        self._program = program
-        self._info = info
-        bits = info.type_spec.bitstring
-        self._width = bits.bit.bitwidth or bits.int.bitwidth
-
-    def __len__(self) -> int:
-        return int(self._info.size)
-
-    def __getitem__(self, index: int) -> int:
-        buffer = ctypes.create_string_buffer((self._width + 7) // 8)
-        with self._program.locked() as (api, handle):
-            result = api.register_read(handle, self._info.preamble.id, _index(index, len(self)), buffer)
-        _check(result, f"register {self._info.preamble.name}[{index}]")
-        return int.from_bytes(buffer.raw, "big")
-
-    def __setitem__(self, index: int, value: int) -> None:
-        what = f"register {self._info.preamble.name}[{index}]"
-        data = encode(value, self._width, what)
-        with self._program.locked() as (api, handle):
-            result = api.register_write(handle, self._info.preamble.id, _index(index, len(self)), data)
-        _check(result, what)
+    meter: MeterConfig | None = None
+    last_hit: float = 0.0
 
 
 class Switch:
@@ -112,6 +66,10 @@ class Switch:
         self._handle: int | None = handle
         self._out: list[tuple[int, bytes]] = []
         self._emit = _abi.EmitFunction(self._collect)
+        self.externs = Externs(self)
+        self._digests: deque[tuple[int, bytes]] = deque(maxlen=_MAX_DIGESTS)
+        if self.p4info.digests:
+            self.externs.on_digest(lambda digest, data: self._digests.append((digest, data)))
         self._process_lock = threading.Lock()
         self._trace_lock = threading.Lock()
 
@@ -202,20 +160,21 @@ class Switch:
         self,
         table: str,
         match: Mapping[str, MatchValue],
-        action: str,
+        action: str | Member | Group,
         params: Mapping[str, int | bytes] | None = None,
         priority: int = 0,
     ) -> None:
         """Adds an entry. Match values by kind: exact and optional a number (or bytes), lpm (value, prefix length),
         ternary (value, mask), range (low, high). Tables with ternary, range or optional keys need a priority > 0;
-        the highest wins. Raises EntryError or UnknownName."""
+        the highest wins. In a table with an action profile, `action` is a Member or a Group. Raises EntryError or
+        UnknownName."""
         self._change("insert", table, match, action, params or {}, priority)
 
     def modify(
         self,
         table: str,
         match: Mapping[str, MatchValue],
-        action: str,
+        action: str | Member | Group,
         params: Mapping[str, int | bytes] | None = None,
         priority: int = 0,
     ) -> None:
@@ -227,18 +186,37 @@ class Switch:
         how: str,
         table: str,
         match: Mapping[str, MatchValue],
-        action: str,
+        action: str | Member | Group,
         params: Mapping[str, int | bytes],
         priority: int,
     ) -> None:
         info = find(self.p4info.tables, table, "table")
+        if isinstance(action, Member | Group):
+            self._refer(how, info, match, action, priority)
+            return
         action_info = self._action_of(info, action)
         key = encode_match(info, match)
         data = encode_params(action_info, params)
         with self.locked() as (api, handle):
             call = api.table_insert if how == "insert" else api.table_modify
             result = call(handle, info.preamble.id, key, priority, action_info.preamble.id, data, len(data))
-        _check(result, f"cannot {how} {dict(match)} in table {info.preamble.name}")
+        check(result, f"cannot {how} {dict(match)} in table {info.preamble.name}")
+
+    def _refer(
+        self,
+        how: str,
+        table: pb.Table,
+        match: Mapping[str, MatchValue],
+        target: Member | Group,
+        priority: int,
+    ) -> None:
+        """Inserts or modifies an entry that refers to an action profile."""
+        key = match_tuples(table, match)
+        call = self.externs.insert_indirect if how == "insert" else self.externs.modify_indirect
+        try:
+            call(table.preamble.id, key, priority, target.kind, target.id)
+        except OSError as error:
+            check(-(error.errno or 0), f"cannot {how} {dict(match)} in table {table.preamble.name}")
 
     def _action_of(self, table: pb.Table, name: str) -> pb.Action:
         allowed = {ref.id for ref in table.action_refs}
@@ -254,7 +232,7 @@ class Switch:
         key = encode_match(info, match)
         with self.locked() as (api, handle):
             result = api.table_delete(handle, info.preamble.id, key, priority)
-        _check(result, f"cannot delete {dict(match)} in table {info.preamble.name}")
+        check(result, f"cannot delete {dict(match)} in table {info.preamble.name}")
 
     def set_default(
         self, table: str, action: str | None, params: Mapping[str, int | bytes] | None = None
@@ -267,7 +245,7 @@ class Switch:
             identity, data = action_info.preamble.id, encode_params(action_info, params or {})
         with self.locked() as (api, handle):
             result = api.table_set_default(handle, info.preamble.id, identity, data, len(data))
-        _check(result, f"cannot set the default action of table {info.preamble.name}")
+        check(result, f"cannot set the default action of table {info.preamble.name}")
 
     def entries(self, table: str) -> list[TableEntry]:
         """All entries, in no particular order."""
@@ -288,35 +266,79 @@ class Switch:
         return found[0]
 
     def _shown(self, table: pb.Table, entry: _abi.Entry) -> TableEntry:
+        if entry.indirect_kind != _abi.ACTION:
+            return self._shown_indirect(table, entry)
         action = next(a for a in self.p4info.actions if a.preamble.id == entry.action)
         data = ctypes.string_at(entry.params, entry.params_length) if entry.params_length else b""
         params: dict[str, int] = {}
         for param in action.params:
             size = (param.bitwidth + 7) // 8
             params[param.name], data = int.from_bytes(data[:size], "big"), data[size:]
-        match: dict[str, MatchValue] = {}
-        for number, field in enumerate(table.match_fields[: entry.match_count]):
-            value = _shown_match(field, entry.match[number])
-            if value is not None:
-                match[field.name] = value
-        return TableEntry(
-            match,
-            action.preamble.name,
-            params,
-            entry.priority,
-            entry.packets,
-            entry.bytes,
-            bool(entry.is_const),
-        )
+        return _table_entry(table, entry, action.preamble.name, params)
+
+    def _shown_indirect(self, table: pb.Table, entry: _abi.Entry) -> TableEntry:
+        kind = Member if entry.indirect_kind == _abi.MEMBER else Group
+        return _table_entry(table, entry, kind(entry.indirect_id), {})
 
     # --- the rest of the control plane
 
     def multicast_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
         """Sets the (port, replication id) pairs of a group; none deletes it."""
+        what = f"cannot set multicast group {group}"
+        check_numbers(what, group, *(n for pair in replicas for n in pair))
         array = (_abi.Replica * max(1, len(replicas)))(*(_abi.Replica(*r) for r in replicas))
         with self.locked() as (api, handle):
             result = api.multicast_set(handle, group, array, len(replicas))
-        _check(result, f"cannot set multicast group {group}")
+        check(result, what)
+
+    def clone_session(
+        self, session: int, replicas: Sequence[tuple[int, int]], truncate: int | None = None
+    ) -> None:
+        """Sets the (port, replication id) pairs that clones to a session go to, cut after `truncate` bytes; none
+        deletes it."""
+        what = f"cannot set clone session {session}"
+        check_numbers(what, session, truncate or 0, *(n for pair in replicas for n in pair))
+        try:
+            self.externs.clone_set(session, replicas, truncate or 0)
+        except OSError as error:
+            check(-(error.errno or 0), what)
+
+    def profile(self, name: str) -> ActionProfile:
+        """An action profile or selector."""
+        return ActionProfile(self, find(self.p4info.action_profiles, name, "action profile"))
+
+    def meter(self, name: str) -> Meter:
+        """An indexed meter."""
+        return Meter(self, find(self.p4info.meters, name, "meter"))
+
+    def direct_meter(
+        self,
+        table: str,
+        match: Mapping[str, MatchValue],
+        config: tuple[int, int, int, int] | None,
+        priority: int = 0,
+    ) -> None:
+        """Configures the meter of a table entry: (cir, cburst, pir, pburst), or None for green. entries() shows it."""
+        info = find(self.p4info.tables, table, "table")
+        what = f"direct meter of {dict(match)} in table {info.preamble.name}"
+        given = meter_config(config, what)
+        try:
+            self.externs.direct_meter_write(info.preamble.id, match_tuples(info, match), priority, given)
+        except OSError as error:
+            check(-(error.errno or 0), what)
+
+    def digests(self) -> list[Digest]:
+        """Digests since the last call, oldest first (the last 10,000 at most)."""
+        found = []
+        while self._digests:
+            identity, data = self._digests.popleft()
+            info = next(d for d in self.p4info.digests if d.preamble.id == identity)
+            found.append(Digest(info.preamble.name, split_fields(self.p4info, info.type_spec, data)))
+        return found
+
+    def on_log(self, write: Callable[[str], None] | None) -> None:
+        """Gives `write` the messages of log_msg() and of assertions that failed, while the packet is processed."""
+        self.externs.on_log(write)
 
     def counter(self, name: str) -> Counter:
         """An indexed counter."""
@@ -331,7 +353,7 @@ class Switch:
         packets, count = ctypes.c_uint64(), ctypes.c_uint64()
         with self.locked() as (api, handle):
             result = api.direct_counter_read(handle, info.preamble.id, key, priority, packets, count)
-        _check(result, f"direct counter of {dict(match)} in table {info.preamble.name}")
+        check(result, f"direct counter of {dict(match)} in table {info.preamble.name}")
         return packets.value, count.value
 
     def register(self, name: str) -> Register:
@@ -376,6 +398,29 @@ class Switch:
         self._out.append((port, ctypes.string_at(frame, length)))
 
 
+def _table_entry(
+    table: pb.Table, entry: _abi.Entry, action: str | Member | Group, params: Mapping[str, int]
+) -> TableEntry:
+    match: dict[str, MatchValue] = {}
+    for number, field in enumerate(table.match_fields[: entry.match_count]):
+        value = _shown_match(field, entry.match[number])
+        if value is not None:
+            match[field.name] = value
+    return TableEntry(
+        match,
+        action,
+        params,
+        entry.priority,
+        entry.packets,
+        entry.bytes,
+        bool(entry.is_const),
+        MeterConfig(entry.meter.cir, entry.meter.cburst, entry.meter.pir, entry.meter.pburst)
+        if entry.meter.is_set
+        else None,
+        entry.last_hit_us * 1e-6,
+    )
+
+
 def _shown_match(field: pb.MatchField, match: _abi.ShownMatch) -> MatchValue:
     if not match.value:
         return None
@@ -386,14 +431,3 @@ def _shown_match(field: pb.MatchField, match: _abi.ShownMatch) -> MatchValue:
     if match.mask_or_high:
         return value, int.from_bytes(ctypes.string_at(match.mask_or_high, size), "big")
     return value
-
-
-def _index(index: int, size: int) -> int:
-    if not 0 <= index < size:
-        raise EntryError(f"index {index} is outside 0..{size - 1}")
-    return index
-
-
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        raise EntryError(f"{what}: {_REASONS.get(-result, os.strerror(-result))}")

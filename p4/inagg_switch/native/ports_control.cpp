@@ -41,6 +41,10 @@ struct Collector {
         out.packets = entry->packets;
         out.bytes = entry->bytes;
         out.is_const = entry->is_const != 0;
+        out.indirect_kind = entry->indirect_kind;
+        out.indirect_id = entry->indirect_id;
+        out.last_hit_us = entry->last_hit_us;
+        out.meter = entry->meter;
     }
 };
 

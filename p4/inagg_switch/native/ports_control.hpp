@@ -32,6 +32,10 @@ struct Entry {
     uint64_t packets;
     uint64_t bytes;
     bool is_const;
+    uint32_t indirect_kind;  // isw_entry's
+    uint32_t indirect_id;
+    uint64_t last_hit_us;
+    isw_meter meter;
 };
 
 struct Count {

@@ -26,8 +26,9 @@ namespace {
 
 using OptionalBytes = std::optional<nb::bytes>;
 using MatchTuple = std::tuple<OptionalBytes, OptionalBytes, uint32_t>;
-using EntryTuple =
-    std::tuple<std::vector<MatchTuple>, int32_t, uint32_t, nb::bytes, uint64_t, uint64_t, bool>;
+using MeterTuple = std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>;
+using EntryTuple = std::tuple<std::vector<MatchTuple>, int32_t, uint32_t, nb::bytes, uint64_t, uint64_t, bool,
+                              uint32_t, uint32_t, uint64_t, std::optional<MeterTuple>>;
 
 [[noreturn]] void throw_errno(int error) {
     throw std::system_error(error, std::generic_category(), "inagg_switch");
@@ -75,8 +76,13 @@ std::vector<EntryTuple> to_tuples(const std::vector<ports::Entry>& entries) {
         for (const ports::Match& field : entry.match) {
             match.emplace_back(to_bytes(field.value), to_bytes(field.mask_or_high), field.prefix_length);
         }
+        std::optional<MeterTuple> meter;
+        if (entry.meter.is_set != 0) {
+            meter = MeterTuple(entry.meter.cir, entry.meter.cburst, entry.meter.pir, entry.meter.pburst);
+        }
         out.emplace_back(std::move(match), entry.priority, entry.action, to_bytes(entry.params),
-                         entry.packets, entry.bytes, entry.is_const);
+                         entry.packets, entry.bytes, entry.is_const, entry.indirect_kind, entry.indirect_id,
+                         entry.last_hit_us, meter);
     }
     return out;
 }

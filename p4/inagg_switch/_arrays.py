@@ -1,0 +1,128 @@
+"""Arrays of state that a program keeps: counters, registers, meters, as Python sequences."""
+
+import ctypes
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from p4.config.v1 import p4info_pb2 as pb
+
+from inagg_switch._externs import MeterConfig
+from inagg_switch._values import encode
+from inagg_switch.errors import EntryError
+
+if TYPE_CHECKING:
+    from inagg_switch.switch import Switch
+
+_REASONS = {
+    errno.ENOENT: "it is not there",
+    errno.EEXIST: "an equal entry is there",
+    errno.ENOSPC: "the table is full",
+    errno.EINVAL: "the match, priority or parameters do not fit",
+    errno.EPERM: "the program does not allow it",
+    errno.EBUSY: "it is in use",
+    errno.ENOMEM: "out of memory",
+}
+
+
+def check(result: int, what: str) -> None:
+    """Raises EntryError for a refusal by the program (native/program.h)."""
+    if result != 0:
+        raise EntryError(f"{what}: {_REASONS.get(-result, os.strerror(-result))}")
+
+
+def check_numbers(what: str, *numbers: int) -> None:
+    """Refuses what does not fit the ABI's 32 bits, before ctypes cuts it. Raises EntryError."""
+    wrong = [n for n in numbers if not 0 <= n < 1 << 32]
+    if wrong:
+        raise EntryError(f"{what}: {wrong[0]} is out of range")
+
+
+def index_of(index: int, size: int) -> int:
+    """The index, if it is one. Raises EntryError."""
+    if not 0 <= index < size:
+        raise EntryError(f"index {index} is outside 0..{size - 1}")
+    return index
+
+
+class Counter:
+    """An indexed counter: counter[i] is (packets, bytes)."""
+
+    def __init__(self, switch: "Switch", info: pb.Counter) -> None:
+        self._switch = switch
+        self._info = info
+
+    def __len__(self) -> int:
+        return int(self._info.size)
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        packets, count = ctypes.c_uint64(), ctypes.c_uint64()
+        with self._switch.locked() as (api, handle):
+            result = api.counter_read(
+                handle, self._info.preamble.id, index_of(index, len(self)), packets, count
+            )
+        check(result, f"counter {self._info.preamble.name}[{index}]")
+        return packets.value, count.value
+
+    def __setitem__(self, index: int, value: tuple[int, int]) -> None:
+        with self._switch.locked() as (api, handle):
+            result = api.counter_write(handle, self._info.preamble.id, index_of(index, len(self)), *value)
+        check(result, f"counter {self._info.preamble.name}[{index}]")
+
+
+class Register:
+    """A register array: register[i] reads and writes numbers (int<W> in two's complement)."""
+
+    def __init__(self, switch: "Switch", info: pb.Register) -> None:
+        self._switch = switch
+        self._info = info
+        bits = info.type_spec.bitstring
+        self._width = bits.bit.bitwidth or bits.int.bitwidth
+
+    def __len__(self) -> int:
+        return int(self._info.size)
+
+    def __getitem__(self, index: int) -> int:
+        buffer = ctypes.create_string_buffer((self._width + 7) // 8)
+        with self._switch.locked() as (api, handle):
+            result = api.register_read(handle, self._info.preamble.id, index_of(index, len(self)), buffer)
+        check(result, f"register {self._info.preamble.name}[{index}]")
+        return int.from_bytes(buffer.raw, "big")
+
+    def __setitem__(self, index: int, value: int) -> None:
+        what = f"register {self._info.preamble.name}[{index}]"
+        data = encode(value, self._width, what)
+        with self._switch.locked() as (api, handle):
+            result = api.register_write(handle, self._info.preamble.id, index_of(index, len(self)), data)
+        check(result, what)
+
+
+class Meter:
+    """An indexed meter: meter[i] is a MeterConfig, or None where every packet is green."""
+
+    def __init__(self, switch: "Switch", info: pb.Meter) -> None:
+        self._switch = switch
+        self._info = info
+
+    def __len__(self) -> int:
+        return int(self._info.size)
+
+    def __getitem__(self, index: int) -> MeterConfig | None:
+        return self._switch.externs.meter_read(self._info.preamble.id, index_of(index, len(self)))
+
+    def __setitem__(self, index: int, value: "tuple[int, int, int, int] | None") -> None:
+        """(cir, cburst, pir, pburst)"""
+        config = meter_config(value, f"meter {self._info.preamble.name}[{index}]")
+        try:
+            self._switch.externs.meter_write(self._info.preamble.id, index_of(index, len(self)), 1, config)
+        except OSError as error:
+            check(-(error.errno or 0), f"meter {self._info.preamble.name}[{index}]")
+
+
+def meter_config(value: tuple[int, int, int, int] | None, what: str) -> MeterConfig | None:
+    """The four numbers of a meter. Raises EntryError when they are not."""
+    if value is None:
+        return None
+    if len(value) != 4 or any(not 0 <= number < 1 << 64 for number in value):
+        raise EntryError(f"{what}: expected (cir, cburst, pir, pburst), none negative")
+    return MeterConfig(*value)

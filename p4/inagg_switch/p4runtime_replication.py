@@ -1,0 +1,122 @@
+"""The packet replication engine: multicast groups and clone sessions, kept as they were written."""
+
+from collections.abc import Iterator, Sequence
+
+from p4.v1 import p4runtime_pb2
+
+from inagg_switch.p4runtime_errors import Code, RequestError, from_errno, invalid
+from inagg_switch.p4runtime_target import Target
+from inagg_switch.p4runtime_values import parse_value
+
+INSERT = p4runtime_pb2.Update.INSERT
+DELETE = p4runtime_pb2.Update.DELETE
+
+MAX_EGRESS_PORT = 511  # bit<9>
+MAX_REPLICA_ID = 0xFFFF  # v1model's egress_rid is bit<16>
+MAX_GROUP_ID = 0xFFFF  # v1model's mcast_grp is bit<16>
+MAX_SESSION_ID = 0x7FFF  # BMv2's
+
+
+def write_replication(target: Target, kind: int, message: p4runtime_pb2.PacketReplicationEngineEntry) -> None:
+    """Inserts, modifies or deletes a group or session."""
+    which = message.WhichOneof("type")
+    if which == "multicast_group_entry":
+        _write_group(target, kind, message.multicast_group_entry)
+    elif which == "clone_session_entry":
+        _write_session(target, kind, message.clone_session_entry)
+    else:
+        raise invalid("the entry is neither a multicast group nor a clone session")
+
+
+def _check_there(kind: int, there: bool, subject: str) -> None:
+    if kind == INSERT and there:
+        raise RequestError(Code.ALREADY_EXISTS, f"{subject} exists")
+    if kind != INSERT and not there:
+        raise RequestError(Code.NOT_FOUND, f"{subject} does not exist")
+
+
+def _write_group(target: Target, kind: int, entry: p4runtime_pb2.MulticastGroupEntry) -> None:
+    group = entry.multicast_group_id
+    if group == 0:
+        raise invalid("0 is not a multicast group")
+    if group > MAX_GROUP_ID:
+        raise RequestError(Code.OUT_OF_RANGE, f"multicast group {group}: ids are 1 to {MAX_GROUP_ID}")
+    subject = f"multicast group {group}"
+    _check_there(kind, group in target.groups, subject)
+    replicas = [] if kind == DELETE else parse_replicas(entry.replicas, subject)
+    # To the program an empty group is no group: packets to either are dropped.
+    had_replicas = group in target.groups and len(target.groups[group].replicas) > 0
+    if replicas or had_replicas:
+        try:
+            target.control.multicast_set(group, replicas)
+        except OSError as error:
+            raise from_errno(error, subject) from None
+    if kind == DELETE:
+        del target.groups[group]
+    else:
+        target.groups[group] = p4runtime_pb2.MulticastGroupEntry()
+        target.groups[group].CopyFrom(entry)
+
+
+def _write_session(target: Target, kind: int, entry: p4runtime_pb2.CloneSessionEntry) -> None:
+    session = entry.session_id
+    if session == 0:
+        raise invalid("0 is not a clone session")
+    if session > MAX_SESSION_ID:
+        raise RequestError(Code.OUT_OF_RANGE, f"clone session {session}: ids are 1 to {MAX_SESSION_ID}")
+    subject = f"clone session {session}"
+    _check_there(kind, session in target.sessions, subject)
+    if entry.packet_length_bytes < 0:
+        raise invalid(f"{subject}: packet_length_bytes is negative")
+    if entry.class_of_service:
+        raise RequestError(Code.UNIMPLEMENTED, f"{subject}: there is one class of service, 0")
+    replicas = [] if kind == DELETE else parse_replicas(entry.replicas, subject)
+    had_replicas = session in target.sessions and len(target.sessions[session].replicas) > 0
+    if replicas or had_replicas:
+        try:
+            target.externs.clone_set(session, replicas, entry.packet_length_bytes)
+        except OSError as error:
+            raise from_errno(error, subject) from None
+    if kind == DELETE:
+        del target.sessions[session]
+    else:
+        target.sessions[session] = p4runtime_pb2.CloneSessionEntry()
+        target.sessions[session].CopyFrom(entry)
+
+
+def parse_replicas(messages: Sequence[p4runtime_pb2.Replica], subject: str) -> list[tuple[int, int]]:
+    """(port, rid) of each replica."""
+    replicas: list[tuple[int, int]] = []
+    for replica in messages:
+        port = replica.egress_port
+        if replica.port:
+            port = parse_value(replica.port, MAX_EGRESS_PORT.bit_length(), f"{subject}: port")
+        if not 0 <= port <= MAX_EGRESS_PORT:
+            raise invalid(f"{subject}: the port {port} is not in 0 to {MAX_EGRESS_PORT}")
+        if replica.instance > MAX_REPLICA_ID:
+            raise invalid(f"{subject}: the instance {replica.instance} is above {MAX_REPLICA_ID}")
+        if (port, replica.instance) in replicas:
+            raise invalid(f"{subject}: port {port}, instance {replica.instance} is given twice")
+        replicas.append((port, replica.instance))
+    return replicas
+
+
+def read_replication(
+    target: Target, request: p4runtime_pb2.PacketReplicationEngineEntry
+) -> Iterator[p4runtime_pb2.Entity]:
+    """Id 0 stands for all groups or sessions; without a type, for all of both."""
+    which = request.WhichOneof("type")
+    if which in (None, "multicast_group_entry"):
+        group = request.multicast_group_entry.multicast_group_id
+        for number, entry in target.groups.items():
+            if group in (0, number):
+                entity = p4runtime_pb2.Entity()
+                entity.packet_replication_engine_entry.multicast_group_entry.CopyFrom(entry)
+                yield entity
+    if which in (None, "clone_session_entry"):
+        session = request.clone_session_entry.session_id
+        for number, clone in target.sessions.items():
+            if session in (0, number):
+                entity = p4runtime_pb2.Entity()
+                entity.packet_replication_engine_entry.clone_session_entry.CopyFrom(clone)
+                yield entity
