@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packet vectors in plain text, and what runs them: the model in this process, or BMv2 with its packets in files.
+"""Packet vectors in plain text, and what runs them: the model in this process, or BMv2.
 
 A line is a command; `#` starts a comment. Numbers are decimal or 0x...; frames are hexadecimal, blanks allowed.
 
@@ -12,20 +12,20 @@ A line is a command; `#` starts a comment. Numbers are decimal or 0x...; frames 
     register NAME INDEX VALUE
 
 VALUE of a key by kind: `v` (exact, optional), `v/length` (lpm), `v&mask` (ternary), `low..high` (range).
-Entries and groups come before the first packet, so that BMv2 can be set up first. All packets of a file come in on one
-port: BMv2's reader of capture files does not keep the order between ports.
+Entries and groups come before the first packet; counters and registers are looked at after the last.
 """
 
 import re
-import struct
-import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bmv2 import Bmv2, compile_p4
+from p4.config.v1.p4info_pb2 import CounterSpec, P4Info
+
 from inagg_switch import Switch
+from inagg_switch._values import find
 
 Key = int | tuple[int, int]
 _CALL = re.compile(r"([\w.]+)\((.*)\)")
@@ -158,75 +158,34 @@ def run_model(program_file: Path, vectors: Vectors) -> list[list[tuple[int, byte
 # --- BMv2
 
 
-def run_bmv2(
-    program_file: Path, vectors: Vectors, ports: range = range(1, 9), wait: int = 3
-) -> dict[int, list[bytes]]:
-    """What leaves each port of simple_switch, in order. `wait`: seconds that it has to load the program."""
-    with tempfile.TemporaryDirectory(prefix="inagg-bmv2-") as name:
-        folder = Path(name)
-        config, info = folder / "program.json", folder / "p4info.txtpb"
-        subprocess.run(
-            ["p4c-bm2-ss", "-o", str(config), "--p4runtime-files", str(info), str(program_file)],
-            check=True, capture_output=True, text=True,
-        )  # fmt: skip
-        for port in ports:
-            mine = [(i, p.frame) for i, p in enumerate(vectors.packets) if p.port == port]
-            (folder / f"p{port}_in.pcap").write_bytes(b"".join(_pcap(mine)))
-        while not _run_switch(folder, config, program_file, vectors, ports, wait):
-            wait *= 2  # a busy machine: it must be set up before it starts to read its files
-            if wait > 30:
-                raise RuntimeError("simple_switch cannot be set up in 30 s")
-        return {port: _read_pcap(folder / f"p{port}_out.pcap") for port in ports}
-
-
-def _run_switch(
-    folder: Path, config: Path, program_file: Path, vectors: Vectors, ports: range, wait: int
-) -> bool:
-    """False if it may have started to read its files before it was set up."""
-    started = time.monotonic()
-    thrift = 20000 + hash(str(folder)) % 20000
-    interfaces = [word for port in ports for word in ("-i", f"{port}@{folder}/p{port}")]
-    command = [
-        "simple_switch",
-        "--use-files",
-        str(wait),
-        *interfaces,
-        "--thrift-port",
-        str(thrift),
-        str(config),
-    ]
-    with (folder / "log").open("w") as log:
-        switch = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-    try:
-        in_time = _configure(thrift, program_file, vectors, started + wait - 0.5)
-        if in_time:
-            _wait_until_quiet(folder, ports, wait)
-        return in_time
-    finally:
-        switch.terminate()
-        switch.wait(10)
-
-
-def _configure(thrift: int, program_file: Path, vectors: Vectors, deadline: float) -> bool:
-    commands = "\n".join(_cli_commands(program_file, vectors)) + "\n"
-    while time.monotonic() < deadline:
-        done = subprocess.run(
-            ["simple_switch_CLI", "--thrift-port", str(thrift)], input=commands, capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
-        if done.returncode != 0 or "Could not connect" in done.stdout + done.stderr:
-            continue  # it is still loading the program
-        refused = [line for line in done.stdout.splitlines() if "Invalid" in line or "Error" in line]
-        if refused:
-            raise RuntimeError(f"BMv2 refused: {refused}")
-        return time.monotonic() < deadline
-    return False
-
-
-def _cli_commands(program_file: Path, vectors: Vectors) -> Iterator[str]:
-    yield "set_queue_depth 65536"  # packets from files come all at once
+def run_bmv2(program_file: Path, vectors: Vectors) -> list[list[tuple[int, bytes]]]:
+    """What leaves simple_switch for each packet, in order. A frame that nothing expects shows with a later packet, or
+    in one more list at the end."""
     with Switch.from_p4(program_file) as program:
         info = program.p4info
+    with (
+        tempfile.TemporaryDirectory(prefix="inagg-bmv2-") as folder,
+        Bmv2(compile_p4(program_file, Path(folder))) as switch,
+    ):
+        switch.command(*_cli_commands(info, vectors))
+        out = [switch.process(p.port, p.frame, len(p.expected)) for p in vectors.packets]
+        rest = switch.rest()
+        for name, index, packets, count in vectors.counters:
+            counter = find(info.counters, name, "counter")
+            seen = switch.command(f"counter_read {counter.preamble.name} {index}")
+            # BMv2 counts both, whatever the program says.
+            if counter.spec.unit in (CounterSpec.PACKETS, CounterSpec.BOTH):
+                assert f", {packets} packets" in seen, f"counter {name}[{index}]"
+            if counter.spec.unit in (CounterSpec.BYTES, CounterSpec.BOTH):
+                assert f"({count} bytes," in seen, f"counter {name}[{index}]"
+        for name, index, value in vectors.registers:
+            register = find(info.registers, name, "register").preamble.name
+            words = switch.command(f"register_read {register} {index}").split("]=")
+            assert int(words[1].split()[0]) == value, f"register {name}[{index}]"
+    return [*out, rest] if rest else out
+
+
+def _cli_commands(info: P4Info, vectors: Vectors) -> Iterator[str]:
     tables = {t.preamble.name: t for t in info.tables}
     for entry in vectors.inserts:
         name = next(n for n in tables if n == entry.table or n.endswith("." + entry.table))
@@ -269,40 +228,3 @@ def _cli_key(value: Key | None, width: int, kind: int) -> str:
     assert kind == in_range
     first, second = value if isinstance(value, tuple) else (0, ones)
     return f"{first:#x}->{second:#x}"
-
-
-def _wait_until_quiet(folder: Path, ports: range, least: float) -> None:
-    """BMv2 says nothing when it is done: wait until no file has grown for a while."""
-    start = time.monotonic()
-    sizes: list[int] = []
-    last_change = start
-    while time.monotonic() < start + least + 10:
-        now = [(folder / f"p{port}_out.pcap").stat().st_size for port in ports
-               if (folder / f"p{port}_out.pcap").exists()]  # fmt: skip
-        if now != sizes:
-            sizes, last_change = now, time.monotonic()
-        if time.monotonic() > max(start + least, last_change) + 0.7:
-            return
-        time.sleep(0.05)
-
-
-def _pcap(frames: list[tuple[int, bytes]]) -> Iterator[bytes]:
-    """Frames with times in their order among all, so that BMv2 reads its ports in the order of the vectors."""
-    yield struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
-    for place, frame in frames:
-        microseconds = 2000 * place
-        yield struct.pack(
-            "<IIII", 1 + microseconds // 1_000_000, microseconds % 1_000_000, len(frame), len(frame)
-        )
-        yield frame
-
-
-def _read_pcap(path: Path) -> list[bytes]:
-    data = path.read_bytes() if path.exists() else b""
-    frames: list[bytes] = []
-    place = 24
-    while place + 16 <= len(data):
-        length = struct.unpack_from("<I", data, place + 8)[0]
-        frames.append(data[place + 16 : place + 16 + length])
-        place += 16 + length
-    return frames
