@@ -117,7 +117,11 @@ LOCALS = {
         "a key of table t must be bits, bool, an enum or an error, found a value of type h_t",
     "table t { key = { §meta.flag : lpm; } actions = { NoAction; } }":
         "a key of kind lpm must be bits, found a value of type bool",
-    "table t { actions = { NoAction; } §colour = 3; }": "table property `colour` is not supported",
+    "table t { actions = { NoAction; } priority_delta = §0; }": "`priority_delta` must be positive",
+    "table t { key = { meta.x : exact; } actions = { NoAction; } entries = { priority = §3: 1: NoAction(); } }":
+        "the keys of table t need no priorities",
+    "table t { key = { meta.x : ternary; } actions = { NoAction; } const entries = { priority = §3: 1: NoAction(); } }":
+        "`const` entries match in the order in which they are written",
     "table t { actions = { NoAction; } size = §meta.x; }":
         "the size of a table must be a number known at compile time",
     "table t { actions = { NoAction; } size = 1; §size = 2; }": "table t has two `size` properties",
@@ -159,7 +163,6 @@ PARSERS = {
     "state start { transition accept; } state §start { transition accept; }":
         "state `start` is already declared",
     "state start { packet§.nope(); transition accept; }": "extern packet_in has no method `nope`",
-    "value_set<bit<8>>(4) §vs; state start { transition accept; }": "value sets are not supported",
 }  # fmt: skip
 
 

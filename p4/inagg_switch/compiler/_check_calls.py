@@ -156,17 +156,16 @@ class CallChecker(ExpressionChecker):
     def _fits_block(self, value: syntax.Expression, wanted: t.BlockType, binding: Binding) -> None:
         """A control or parser given to a package: same kind, same parameters."""
         have = value.type
-        if not isinstance(have, t.BlockType):
-            raise CompileError(
-                f"expected a {wanted.declaration.kind} {wanted.name}, found {describe(value)}", value.at
-            )
-        kind = "parser" if isinstance(have.declaration, syntax.Parser) else "control"
         declaration = wanted.declaration
+        wanted_kind = kind_of(declaration)
+        if not isinstance(have, t.BlockType):
+            raise CompileError(f"expected a {wanted_kind} {wanted.name}, found {describe(value)}", value.at)
+        kind = kind_of(have.declaration)
         inner = dict(zip(self.variables[id(declaration)], wanted.arguments, strict=True))
         parameters = have.declaration.parameters
-        if kind != declaration.kind or len(parameters) != len(declaration.parameters):
+        if kind != wanted_kind or len(parameters) != len(declaration.parameters):
             raise CompileError(
-                f"{kind} {have.name} is not a {declaration.kind} {wanted.name}: it needs "
+                f"{kind} {have.name} is not a {wanted_kind} {wanted.name}: it needs "
                 f"{len(declaration.parameters)} parameters",
                 value.at,
             )
@@ -276,8 +275,7 @@ class CallChecker(ExpressionChecker):
         self, e: syntax.Call, type_: t.BlockType, instance: syntax.Expression | None
     ) -> syntax.Expression:
         declaration = type_.declaration
-        kind = declaration.kind if isinstance(declaration, syntax.BlockTypeDeclaration) else ""
-        kind = kind or ("parser" if isinstance(declaration, syntax.Parser) else "control")
+        kind = kind_of(declaration)
         if self.inside != kind:
             raise CompileError(f"{kind} {type_.name} can only be applied in a {kind}", e.start)
         e.target = targets.BlockTarget(type_, instance)
@@ -324,6 +322,13 @@ class CallChecker(ExpressionChecker):
             raise CompileError(f"{name} takes no arguments", e.start)
         e.target = targets.BuiltinTarget(callee.base, name)
         return e
+
+
+def kind_of(declaration: syntax.Declaration) -> str:
+    """parser, control or package."""
+    if isinstance(declaration, syntax.BlockTypeDeclaration):
+        return declaration.kind
+    return "parser" if isinstance(declaration, syntax.Parser) else "control"
 
 
 def _varbits(type_: t.Type) -> list[t.VarbitType]:

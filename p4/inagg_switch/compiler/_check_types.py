@@ -173,6 +173,9 @@ class TypeChecker:
             def remake(others: tuple[t.Type, ...]) -> t.Type:
                 return self.declared_type(declaration, others, at)
 
+            wrong = next((n for n, f in fields.items() if f in (t.INTEGER, t.STRING, t.VOID)), None)
+            if wrong is not None:
+                raise CompileError(f"field `{wrong}` of {name} cannot be of type {fields[wrong]}", at)
             self._specialised[key] = t.StructType(
                 generic.kind, name, fields, declaration, 0, arguments, remake
             )

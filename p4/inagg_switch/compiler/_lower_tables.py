@@ -108,13 +108,16 @@ class TableLowerer(StatementLowerer):
     def _entries(self, d: syntax.Table, keys: list[ir.KeyField]) -> list[ir.Entry]:
         ordered = any(k.kind in ("ternary", "range", "optional") for k in keys)
         entries: list[ir.Entry] = []
+        priorities = _priorities(d)
+        for row, priority in zip(d.entries, priorities, strict=True):
+            if not 0 < priority < 1 << 31:
+                raise CompileError("the priority of an entry is not between 1 and 2^31 - 1", row.at)
         for number, row in enumerate(d.entries):
             action = next(i for i, a in enumerate(d.actions) if a.declaration is row.action.declaration)
             values = [_entry_key(k, field) for k, field in zip(row.keys, keys, strict=True)]
             priority = 0
             if ordered:
-                # Entries match in the order in which they are written, unless they say otherwise.
-                priority = len(d.entries) - number if row.priority is None else row.priority.value
+                priority = priorities[number]
             entries.append(ir.Entry(values, priority, action, self._arguments(row.action)))
         return entries
 
@@ -127,6 +130,22 @@ class TableLowerer(StatementLowerer):
         if not isinstance(found, ir.DirectCounter):
             raise CompileError("the direct counter is not known here", entry.at)
         return found
+
+
+def _priorities(d: syntax.Table) -> list[int]:
+    """Priorities of the entries, the largest first: entries match in the order in which they are written, unless they
+    say otherwise (P4-16 specification, section 14.2.1.4)."""
+    if all(row.priority is None for row in d.entries):
+        return list(range(len(d.entries), 0, -1))
+    wins, delta = d.properties.get("largest_priority_wins"), d.properties.get("priority_delta")
+    largest = wins is None or bool(wins.value.value)
+    step = (1 if delta is None else int(delta.value.value)) * (-1 if largest else 1)
+    priorities: list[int] = []
+    for row in d.entries:
+        priorities.append(priorities[-1] + step if row.priority is None else int(row.priority.value))
+    if largest:
+        return priorities
+    return [max(priorities) + 1 - p for p in priorities]
 
 
 def _entry_key(key: syntax.Expression, field: ir.KeyField) -> tuple[int | None, int, int]:

@@ -7,6 +7,7 @@ One class in five files: _check_types (scopes and type references), _check_expre
 _check_statements, and this one (declarations).
 """
 
+import logging
 from dataclasses import dataclass
 
 from inagg_switch.compiler import syntax
@@ -16,7 +17,8 @@ from inagg_switch.compiler._check_statements import StatementChecker
 from inagg_switch.compiler._check_types import set_fields
 from inagg_switch.errors import CompileError, Position
 
-_TABLE_PROPERTIES = frozenset(["size", "counters", "meters", "implementation", "support_timeout"])
+_log = logging.getLogger(__name__)
+_UNSUPPORTED_PROPERTIES = frozenset(["meters", "implementation", "support_timeout"])
 _MATCH_KINDS = frozenset(["exact", "lpm", "ternary", "range", "optional", "selector"])
 
 
@@ -182,6 +184,7 @@ class _DeclarationChecker(StatementChecker):
             self._property(d, name, entry)
         for row in d.entries:
             self._entry(d, row)
+        self._priorities(d)
         self.declare(d)
 
     def _key_type(self, d: syntax.Table, key: syntax.Key) -> None:
@@ -245,8 +248,6 @@ class _DeclarationChecker(StatementChecker):
                 )
 
     def _property(self, d: syntax.Table, name: str, entry: syntax.Property) -> None:
-        if name not in _TABLE_PROPERTIES:
-            raise CompileError(f"table property `{name}` is not supported", entry.at)
         entry.value = self.rvalue(entry.value)
         if name == "size":
             if not isinstance(entry.value.value, int) or entry.value.value < 0:
@@ -259,6 +260,16 @@ class _DeclarationChecker(StatementChecker):
                 raise CompileError(
                     f"expected a direct_counter, found {describe(entry.value)}", entry.value.start
                 )
+        elif name == "largest_priority_wins":
+            if not isinstance(entry.value.value, bool):
+                raise CompileError(f"`{name}` must be true or false", entry.value.start)
+        elif name == "priority_delta":
+            entry.value.value = self.constant(entry.value, "`priority_delta`")
+            if entry.value.value <= 0:
+                raise CompileError("`priority_delta` must be positive", entry.value.start)
+        elif name not in _UNSUPPORTED_PROPERTIES:
+            place = f"{entry.at.path}:{entry.at.line}:{entry.at.column}"
+            _log.warning("%s: warning: table %s: property `%s` means nothing here", place, d.name, name)
         elif name != "support_timeout" or entry.value.value is not False:
             raise CompileError(f"table property `{name}` is not supported", entry.at)
 
@@ -277,6 +288,18 @@ class _DeclarationChecker(StatementChecker):
         self._constant_arguments(row.action)
         if row.priority is not None:
             row.priority.value = self.constant(row.priority, "a priority")
+
+    def _priorities(self, d: syntax.Table) -> None:
+        """Which entries may, and must, say their priority."""
+        given = next((row.priority for row in d.entries if row.priority is not None), None)
+        if given is None:
+            return
+        if d.const_entries:
+            raise CompileError("`const` entries match in the order in which they are written", given.at)
+        if all(k.match_kind in ("exact", "lpm") for k in d.keys):
+            raise CompileError(f"the keys of table {d.name} need no priorities", given.at)
+        if d.entries[0].priority is None:
+            raise CompileError("the first entry has no priority, and a later one has", d.entries[0].at)
 
     # --- parsers
 
@@ -340,6 +363,9 @@ class _DeclarationChecker(StatementChecker):
                     f"`select` has {len(select.subjects)} values, the case {len(case.keys)}", case.at
                 )
             case.keys = [self.set_of(k, s.type) for k, s in zip(case.keys, select.subjects, strict=True)]
+            for part in (part for key in case.keys for part in _set_parts(key)):
+                if not self._compile_time(part):
+                    raise CompileError("a value of a select case must be known at compile time", part.start)
 
     def _is_value_set(self, case: syntax.SelectCase, select: syntax.Select) -> bool:
         """A value set alone stands for all the subjects, a field for each."""

@@ -105,7 +105,12 @@ def tokenize(text: str, path: str = "<source>") -> list[Token]:
         while position < length:
             match = _TOKEN.match(row, position)
             if match is None:
-                raise CompileError(_complaint(row, position), Position(path, line, position + 1))
+                at = Position(path, line, position + 1)
+                if row[position] == '"' or not _in_annotation(tokens):
+                    raise CompileError(_complaint(row, position), at)
+                tokens.append(Token("other", row[position], at))
+                position += 1
+                continue
             kind = match.lastgroup
             if kind != "space":
                 at = Position(path, line, position + 1)
@@ -123,6 +128,20 @@ def tokenize(text: str, path: str = "<source>") -> list[Token]:
         end = Position(last.at.path, last.at.line, last.at.column + len(last.text))
     tokens.append(Token("end", "", end))
     return tokens
+
+
+def _in_annotation(tokens: list[Token]) -> bool:
+    """The brackets of an annotation, in which anything may stand, are open."""
+    depth = 0
+    for place in range(len(tokens) - 1, 1, -1):
+        text = tokens[place].text
+        if text == ")":
+            depth += 1
+        elif text == "(" and depth:
+            depth -= 1
+        elif text == "(" and tokens[place - 2].text == "@":
+            return True
+    return False
 
 
 def line_at(text: str, path: str, wanted: Position) -> str | None:

@@ -50,7 +50,11 @@ class ProgramLowerer:
 
     def run(self) -> ir.Program:
         main = self.program.main
-        assert isinstance(main.type, t.BlockType)
+        if (
+            not isinstance(main.type, t.BlockType)
+            or main.type.declaration.__class__ is not syntax.BlockTypeDeclaration
+        ):
+            raise CompileError(f"`main` must be a package, not {main.type}", main.at)
         if main.type.name != "V1Switch":
             raise CompileError(f"package {main.type.name} is not supported; only V1Switch is", main.at)
         self._globals(main)

@@ -100,7 +100,7 @@ def _symbols(program: ir.Program) -> dict[tuple[str, str], syntax.Declaration]:
         ir.ValueSet: "value_set",
     }
     symbols: dict[tuple[str, str], syntax.Declaration] = {
-        (kinds[type(o)], o.full_name): o.declaration for o in program.objects
+        (kinds[type(o)], o.full_name): o.declaration for o in program.objects if not _unused(o)
     }
     symbols.update({("action", a.full_name): a.declaration for a in _actions(program)})
     symbols.update({("controller_header", h.name): h.declaration for h in program.controller_headers})
@@ -130,6 +130,8 @@ class _Writer:
     def run(self) -> pb.P4Info:
         self._info.pkg_info.arch = "v1model"
         for made in self._program.objects:
+            if _unused(made):
+                continue
             if isinstance(made, ir.Table):
                 self._table(made)
             elif isinstance(made, ir.Counter):
@@ -219,10 +221,7 @@ class _Writer:
         message.size = counter.size
 
     def _direct_counter(self, counter: ir.DirectCounter) -> None:
-        if counter.table is None:
-            raise CompileError(
-                f"direct counter `{counter.declaration.name}` belongs to no table", counter.declaration.at
-            )
+        assert counter.table is not None
         message = self._info.direct_counters.add()
         self._preamble(message.preamble, "direct_counter", counter.full_name, counter.declaration)
         message.spec.unit = _UNITS[counter.unit]
@@ -265,6 +264,11 @@ class _Writer:
         else:
             message.type_spec.bitstring.bit.bitwidth = bits.width
         message.size = register.size
+
+
+def _unused(made: ir.Object) -> bool:
+    """A direct counter that no table has."""
+    return isinstance(made, ir.DirectCounter) and made.table is None
 
 
 def _suffixes(name: str) -> list[str]:
