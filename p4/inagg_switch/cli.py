@@ -64,7 +64,8 @@ def compile_command(
     ],
     define: Defines = None,
 ) -> None:
-    """Compiles a program and writes its P4Info (p4info.txtpb) and its device config (PROGRAM.p4, preprocessed)."""
+    """Compiles a program and writes its P4Info (p4info.txtpb), its device config (PROGRAM.p4, preprocessed) and the C++
+    that it became (PROGRAM.cpp, for reading)."""
     # Imported late: `--help` should not wait for the compiler.
     from inagg_switch.switch import Switch
 
@@ -74,6 +75,7 @@ def compile_command(
         output.mkdir(parents=True, exist_ok=True)
         (output / "p4info.txtpb").write_text(text_format.MessageToString(compiled.p4info))
         (output / program.name).write_text(compiled.source)
+        (output / program.with_suffix(".cpp").name).write_text(compiled.generated.read_text())
     except OSError as error:
         raise UsageError(f"{output}: {error.strerror}") from None
 
@@ -186,6 +188,25 @@ def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> 
     if certificate is None or key is None:
         raise UsageError("TLS needs both --tls-cert and --tls-key")
     return Tls(certificate=certificate, key=key, client_ca=client_ca)
+
+
+@app.command()
+def explain(
+    program: P4File,
+    define: Defines = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of the tables.")] = False,
+) -> None:
+    """Shows what a program consists of: pipeline, tables by stage, memory of registers and counters, headers."""
+    from inagg_switch.explain import explain as explain_program
+
+    _check_readable(program)
+    explanation = explain_program(program, _parse_defines(define))
+    if as_json:
+        print(json.dumps(dataclasses.asdict(explanation), indent=2))
+        return
+    from inagg_switch.explain_report import print_explanation
+
+    print_explanation(explanation)
 
 
 @app.command()

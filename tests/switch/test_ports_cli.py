@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from scapy.utils import rdpcap
 
 INAGG_P4 = Path(__file__).parents[2] / "p4" / "inagg.p4"
 
@@ -59,6 +60,7 @@ def test_compile_writes_p4info_and_a_device_config_that_compiles_to_the_same(swi
     assert run(switch_command, "compile", str(device_config), "-o", str(tmp_path / "b")).returncode == 0
     for name in ("p4info.txtpb", "inagg.p4"):
         assert (tmp_path / "a" / name).read_text() == (tmp_path / "b" / name).read_text()
+    assert '#include "v1model.hpp"' in (tmp_path / "a" / "inagg.cpp").read_text()
 
 
 @pytest.mark.netns
@@ -128,6 +130,40 @@ def test_a_program_given_on_the_command_line_runs_at_once(network, switch_comman
         assert data == frame(dst=1, src=2, payload=b"to 1")
     os.kill(process.pid, signal.SIGTERM)
     assert process.wait(20) == 0
+
+
+@pytest.mark.netns
+def test_packets_are_captured_by_port_and_direction_and_traced(network, switch_command, tmp_path):
+    net = network(2)
+    program = Path(__file__).parent / "programs" / "state.p4"
+    arguments = ["run", str(program), *net.port_arguments, "--grpc", f"unix:{tmp_path}/s.sock",
+                 "--pcap", str(tmp_path / "captures"), "--trace"]  # fmt: skip
+    process = net.start(net.switch, *switch_command, *arguments)
+    assert process.stdout.readline() == "ready\n"
+    sent = b"\x02\0\0\0\0\x07" + bytes(54)  # ours among what the kernel sends by itself
+    with net.packet_socket(1) as first:
+        first.send(sent)
+        while process.stdout.readline() != "packet of 60 bytes in by port 1\n":
+            pass
+        assert process.stdout.readline().startswith("    parser ")
+    os.kill(process.pid, signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    names = {f"port{n}_{way}.pcap" for n in (1, 2) for way in ("in", "out")}
+    assert {path.name for path in (tmp_path / "captures").iterdir()} == names
+    captured = rdpcap(str(tmp_path / "captures" / "port1_in.pcap"))
+    assert sent in [bytes(packet) for packet in captured]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--cpu-port", "511"], ["CPU port 511", "between 1 and 510"]),
+        (["--tls-cert", "x.pem"], ["--tls-key"]),
+    ],
+)
+def test_bad_options_are_explained(switch_command, arguments, words):
+    assert_user_error(run(switch_command, "run", "--port", "1@x", *arguments), *words)
 
 
 def frame(dst: int, src: int, payload: bytes) -> bytes:

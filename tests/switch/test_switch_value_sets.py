@@ -51,7 +51,9 @@ def state_of(switch: Switch, a: int, b: int, c: int) -> int:
 def test_p4info(switch: Switch) -> None:
     alone, pairs = switch.p4info.value_sets
     assert (alone.preamble.id, alone.preamble.name, alone.size) == (0x03000007, "P.alone", 2)
-    assert [(m.id, m.name, m.bitwidth, m.match_type) for m in alone.match] == [(1, "", 8, pb.MatchField.EXACT)]
+    assert [(m.id, m.name, m.bitwidth, m.match_type) for m in alone.match] == [
+        (1, "", 8, pb.MatchField.EXACT)
+    ]
     assert [(m.id, m.name, m.bitwidth, m.match_type) for m in pairs.match] == [
         (1, "first", 8, pb.MatchField.EXACT), (2, "second", 16, pb.MatchField.TERNARY)]  # fmt: skip
 

@@ -3,13 +3,15 @@
 compile_file() and compile_source() run them all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from p4.config.v1.p4info_pb2 import P4Info
 
 from inagg_switch.compiler import build as _build
+from inagg_switch.compiler import ir
 from inagg_switch.compiler.check import CheckedProgram, check
 from inagg_switch.compiler.emit import emit
 from inagg_switch.compiler.instrument import instrument
@@ -20,7 +22,7 @@ from inagg_switch.compiler.parser import parse
 from inagg_switch.compiler.preprocess import preprocess
 from inagg_switch.errors import CompileError, Position
 
-__all__ = ["Compiled", "compile_file", "compile_source", "front_end", "generate"]
+__all__ = ["Compiled", "compile_file", "compile_source", "front_end", "generate", "lower_file"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def generate(
     source: str, name: str = "<source>", *, traced: bool = False
 ) -> tuple[str, P4Info, dict[str, int | bool | str]]:
     """Stages 2 to 6 on preprocessed text: the C++, the P4Info and the constants."""
-    try:
+    with _reported(source, name):
         checked = front_end(source, name)
         lowered = lower(checked)
         ids = assign_ids(lowered)
@@ -77,6 +79,26 @@ def generate(
         if traced:
             instrument(lowered)
         return emit(lowered, ids, traced=traced), info, checked.constants()
+
+
+def lower_file(path: Path | str, defines: Mapping[str, str] | None = None) -> ir.Program:
+    """Stages 1 to 5 on a file: for those who want to look at a program. Raises CompileError."""
+    files: Mapping[str, Sequence[str]] = {}
+    try:
+        preprocessed = preprocess(path, defines)
+        files = preprocessed.files
+        with _reported(preprocessed.text, str(path)):
+            return lower(front_end(preprocessed.text, str(path)))
+    except CompileError as error:
+        _show_source(error, files)
+        raise
+
+
+@contextmanager
+def _reported(source: str, name: str) -> Iterator[None]:
+    """Errors get the line of `source` that they are about."""
+    try:
+        yield
     except CompileError as error:
         error.source_line = line_at(source, name, error.position)
         raise
