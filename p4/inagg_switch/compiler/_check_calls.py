@@ -22,6 +22,10 @@ class CallChecker(ExpressionChecker):
             int, list[t.TypeVariable]
         ] = {}  # type parameters of functions, externs and blocks
 
+    def specialised(self, function: syntax.Function, binding: Binding) -> syntax.Function:
+        """A generic function's checked copy for these types."""
+        raise NotImplementedError
+
     def call(self, e: syntax.Call) -> syntax.Expression:
         callee = e.callee
         if isinstance(callee, syntax.TypeExpression):
@@ -41,7 +45,13 @@ class CallChecker(ExpressionChecker):
             binding = self._explicit(function.name, self.variables[id(function)], e)
             e.bound = self.bind(f"function {callee.name}", function.parameters, e.arguments, binding, e.start)
             e.target = (targets.ExternTarget if function.body is None else targets.FunctionTarget)(function)
-            return self._result(e, function, binding)
+            self._result(e, function, binding)
+            if function.body is not None and function.type_parameters:
+                wrong = next((v for v in self.variables[id(function)] if binding[v] == t.INTEGER), None)
+                if wrong is not None:
+                    raise CompileError(f"type argument {wrong} of `{function.name}` has no width", e.start)
+                e.target = targets.FunctionTarget(self.specialised(function, binding))
+            return e
         if isinstance(found, syntax.Action):
             if self.inside in ("parser", "function"):
                 raise CompileError(f"action {found.name} cannot be called from a {self.inside}", callee.at)

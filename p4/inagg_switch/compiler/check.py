@@ -7,14 +7,16 @@ One class in five files: _check_types (scopes and type references), _check_expre
 _check_statements, and this one (declarations).
 """
 
+import copy
 import logging
 from dataclasses import dataclass
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler import types as t
+from inagg_switch.compiler._check_calls import Binding
 from inagg_switch.compiler._check_expressions import describe
 from inagg_switch.compiler._check_statements import StatementChecker
-from inagg_switch.compiler._check_types import set_fields
+from inagg_switch.compiler._check_types import Scope, set_fields
 from inagg_switch.errors import CompileError, Position
 
 _log = logging.getLogger(__name__)
@@ -45,6 +47,11 @@ def check(program: syntax.Program) -> CheckedProgram:
 
 
 class _DeclarationChecker(StatementChecker):
+    def __init__(self) -> None:
+        super().__init__()
+        self._generic: dict[int, syntax.Function] = {}  # generic functions as written
+        self._specialised_functions: dict[tuple[int, tuple[t.Type, ...]], syntax.Function] = {}
+
     def program(self, program: syntax.Program) -> CheckedProgram:
         for declaration in program.declarations:
             self._declaration(declaration)
@@ -98,18 +105,41 @@ class _DeclarationChecker(StatementChecker):
         d.result_type = t.VOID if d.result is None else self.type_of(d.result)
 
     def _function(self, d: syntax.Function) -> None:
+        if d.type_parameters:
+            self._generic[id(d)] = copy.deepcopy(d)
         with self.type_parameters(d.type_parameters) as variables:
             self.variables[id(d)] = list(variables.values())
             self._prototype(d)
-            if d.body is not None:
-                if d.type_parameters:
-                    raise CompileError("generic functions with a body are not supported", d.at)
-                self.inside, self.result = "function", d.result_type
-                self.block(d.body)
-                if d.result_type != t.VOID and not _always_returns(d.body):
-                    raise CompileError(f"function {d.name} does not always return a value", d.at)
-                self.inside, self.result = "top", None
+            if not d.type_parameters:
+                self._function_body(d)
         self.declare(d)
+
+    def _function_body(self, d: syntax.Function) -> None:
+        if d.body is None:
+            return
+        outside = self.inside, self.result, self._loops
+        self.inside, self.result, self._loops = "function", d.result_type, 0
+        self.block(d.body)
+        if d.result_type != t.VOID and not _always_returns(d.body):
+            raise CompileError(f"function {d.name} does not always return a value", d.at)
+        self.inside, self.result, self._loops = outside
+
+    def specialised(self, function: syntax.Function, binding: Binding) -> syntax.Function:
+        """A generic function's body is checked once for each choice of types."""
+        types = tuple(binding[v] for v in self.variables[id(function)])
+        key = (id(function), types)
+        if key not in self._specialised_functions:
+            made = copy.deepcopy(self._generic[id(function)])
+            self._specialised_functions[key] = made
+            outside, self.scope = self.scope, Scope(self.scope.outermost())
+            self.scope.names.update(zip(made.type_parameters, types, strict=True))
+            made.type_parameters = []
+            self.variables[id(made)] = []
+            with self.inner_scope():
+                self._prototype(made)
+                self._function_body(made)
+            self.scope = outside
+        return self._specialised_functions[key]
 
     def _extern(self, d: syntax.ExternDeclaration) -> None:
         self.declare(d)

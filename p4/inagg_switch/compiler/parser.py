@@ -48,7 +48,7 @@ class _DeclarationParser(StatementParser):
             declaration: syntax.Declaration = self._members()
         elif token.kind == "keyword" and token.text in readers:
             declaration = readers[token.text]()
-        elif self.starts_type():
+        elif self.starts_type() or self._starts_generic_function():
             declaration = self._function_or_instantiation(annotations)
         elif token.kind == "name" and self.peek().text in ("(", "<"):
             raise self.error(f"`{token.text}` is not a type")
@@ -56,6 +56,10 @@ class _DeclarationParser(StatementParser):
             raise self.error(f"expected a declaration, found {token}")
         declaration.annotations = annotations
         return declaration
+
+    def _starts_generic_function(self) -> bool:
+        """`T f<T>(...)`: the result's type is a parameter that is named only after it."""
+        return self.token.kind == "name" and self.is_name(self.peek()) and self.peek(2).text == "<"
 
     def _function_or_instantiation(self, annotations: list[syntax.Annotation]) -> syntax.Declaration:
         # `T name(` or `T name<` is a function, `T(` an instantiation.

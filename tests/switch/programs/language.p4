@@ -14,6 +14,7 @@ struct ahead_t { bit<4> a; bit<12> b; bit<8> c; }
 struct headers_t { op_t op; both_t<bit<8>> both; one_t[4] s; u_t[2] u; }
 struct metadata_t { tuple<bit<8>, bool> t; bit<8> n; }
 
+T pick<T>(in bool first, in T a, in T b) { if (first) { return a; } return b; }
 bit<8> next(inout bit<8> x) { bit<8> was = x; x += 1; return was; }
 
 parser hdr(packet_in packet, out headers_t h, inout metadata_t meta, inout standard_metadata_t sm) {
@@ -92,6 +93,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             if (meta.t[1]) { hdr.op.y = meta.t[0]; }
         } else if (hdr.op.code == 9) {
             if (hdr.both.left == hdr.both.right) { hdr.op.y = 1; }
+            hdr.op.x = pick(hdr.op.y == 1, hdr.both.left.second, 8w9);
+            hdr.both.right = pick<pair_t<bit<8>>>(hdr.op.y == 1, hdr.both.right, hdr.both.left);
             hdr.both.left.first |= hdr.both.right.second;
         }
     }
