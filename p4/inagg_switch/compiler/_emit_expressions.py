@@ -299,6 +299,8 @@ class ExpressionEmitter:
             return self.assign(target.base, changed)
         if isinstance(bits, t.BitType) and bits.width > 64:
             return f"wide_copy({self.expr(target)}, {value})"
+        if t.is_header(target.type):
+            return f"assign_header({self.expr(target)}, {value})"
         return f"{self.expr(target)} = {value}"
 
     def assign_expr(self, target: ir.Expr, value: ir.Expr) -> str:

@@ -39,6 +39,16 @@ T peek(const PacketIn& packet) {
     return result;
 }
 
+// BMv2's assign_header: one that is not valid leaves the fields of the other as they are.
+template <class T>
+void assign_header(T& target, const T& source) {
+    if (source.valid) {
+        target = source;
+    } else {
+        target.valid = false;
+    }
+}
+
 struct ApplyResult {
     bool hit;
     std::uint32_t action;  // index in the table's actions
