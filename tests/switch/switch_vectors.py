@@ -6,6 +6,7 @@ A line is a command; `#` starts a comment. Numbers are decimal or 0x...; frames 
     insert TABLE KEY=VALUE ... ACTION(PARAM=VALUE, ...) [priority=N]
     default TABLE ACTION(PARAM=VALUE, ...)
     group NUMBER PORT:RID ...
+    clone SESSION PORT:RID ...
     packet PORT FRAME        a frame comes in
     expect PORT FRAME        it leads to this one; no `expect` after a `packet`: it is dropped
     counter NAME INDEX PACKETS BYTES
@@ -24,7 +25,7 @@ from pathlib import Path
 from bmv2 import Bmv2, compile_p4
 from p4.config.v1.p4info_pb2 import CounterSpec, P4Info
 
-from inagg_switch import Switch
+from inagg_switch import Switch, _abi
 from inagg_switch._values import find
 
 Key = int | tuple[int, int]
@@ -63,6 +64,7 @@ class Vectors:
     inserts: list[Insert] = field(default_factory=list)
     defaults: list[Default] = field(default_factory=list)
     groups: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    clones: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     packets: list[Packet] = field(default_factory=list)
     counters: list[tuple[str, int, int, int]] = field(default_factory=list)
     registers: list[tuple[str, int, int]] = field(default_factory=list)
@@ -88,9 +90,10 @@ def _read_line(vectors: Vectors, number: int, words: list[str]) -> None:
     elif command == "default":
         action, params = _call(" ".join(rest[1:]))
         vectors.defaults.append(Default(rest[0], action, params))
-    elif command == "group":
+    elif command in ("group", "clone"):
         pairs = [word.split(":") for word in rest[1:]]
-        vectors.groups[int(rest[0])] = [(int(port), int(rid)) for port, rid in pairs]
+        groups = vectors.groups if command == "group" else vectors.clones
+        groups[int(rest[0])] = [(int(port), int(rid)) for port, rid in pairs]
     elif command == "packet":
         vectors.packets.append(Packet(number, int(rest[0]), bytes.fromhex("".join(rest[1:]))))
     elif command == "expect":
@@ -141,6 +144,10 @@ def set_up(program: Switch, vectors: Vectors) -> None:
         program.insert(entry.table, entry.match, entry.action, entry.params, entry.priority)
     for group, replicas in vectors.groups.items():
         program.multicast_group(group, replicas)
+    for session, replicas in vectors.clones.items():
+        array = (_abi.Replica * len(replicas))(*(_abi.Replica(*r) for r in replicas))
+        with program.locked() as (api, handle):
+            assert api.clone_set(handle, session, array, len(replicas), 0) == 0
 
 
 def run_model(program_file: Path, vectors: Vectors) -> list[list[tuple[int, bytes]]]:
@@ -206,7 +213,11 @@ def _cli_commands(info: P4Info, vectors: Vectors) -> Iterator[str]:
         params = [hex(default.params[p.name]) for p in action.params]
         yield " ".join(["table_set_default", name, action.preamble.name, *params])
     handle = 0
-    for group, replicas in vectors.groups.items():
+    groups = dict(vectors.groups)
+    for session, replicas in vectors.clones.items():
+        groups[0x7000 + session] = replicas
+        yield f"mirroring_add_mc {session} {0x7000 + session}"
+    for group, replicas in groups.items():
         yield f"mc_mgrp_create {group}"
         for port, rid in replicas:
             yield f"mc_node_create {rid} {port}"

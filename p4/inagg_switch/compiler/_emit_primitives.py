@@ -1,24 +1,16 @@
-"""What the language and the architecture do, as C++: one method a primitive of _lower_calls."""
+"""What the language and its objects do, as C++: one method a primitive of _lower_calls."""
 
 import json
 
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler._emit_expressions import ExpressionEmitter, width_of
+from inagg_switch.compiler._emit_expressions import width_of
+from inagg_switch.compiler._emit_externs import ExternEmitter
 from inagg_switch.compiler._names import spell_field
 
 
-class PrimitiveEmitter(ExpressionEmitter):
+class PrimitiveEmitter(ExternEmitter):
     """Needs the line writer of the statement emitter."""
-
-    def line(self, text: str = "") -> None:
-        raise NotImplementedError
-
-    def open(self, text: str) -> None:
-        raise NotImplementedError
-
-    def close(self, text: str = "}") -> None:
-        raise NotImplementedError
 
     def primitive(self, p: ir.Primitive) -> None:
         getattr(self, f"_do_{p.name}")(p)
@@ -155,70 +147,3 @@ class PrimitiveEmitter(ExpressionEmitter):
         if isinstance(t.strip(e.type), t.BitType):
             return f"shown<{width_of(e)}>({self.expr(e)})"
         return f"std::to_string({self.expr(e)})"
-
-    # --- architecture
-
-    def _do_mark_to_drop(self, p: ir.Primitive) -> None:
-        standard = self.expr(p.operands[0])
-        self.line(f"{standard}.egress_spec = kDropPort;")
-        self.line(f"{standard}.mcast_grp = 0;")
-
-    def _do_random(self, p: ir.Primitive) -> None:
-        result, low, high = p.operands
-        # BMv2 leaves the destination alone when low > high.
-        self.open("{")
-        self.line(f"const std::uint64_t low = {self._index(low)};")
-        self.line(f"const std::uint64_t high = {self._index(high)};")
-        drawn = f"resize<64, {width_of(result)}>(program.random.between(low, high))"
-        self.line(f"if (low <= high) {self.assign(result, drawn)};")
-        self.close()
-
-    def _do_verify_checksum(self, p: ir.Primitive) -> None:
-        condition, data, checksum = p.operands
-        test = self.expr(condition)
-        header = _header_of(checksum)
-        if header is not None:
-            # BMv2 does not verify a checksum that stands in an invalid header.
-            test = f"{self.expr(header)}.valid && {test}"
-        self.open(f"if ({test}) {{")
-        self._sum(data, p.detail)
-        self.line(f"if (sum != {self.expr(checksum)}) program.checksum_error = true;")
-        self.close()
-
-    def _do_update_checksum(self, p: ir.Primitive) -> None:
-        condition, data, checksum = p.operands
-        self.open(f"if ({self.expr(condition)}) {{")
-        self._sum(data, p.detail)
-        self.line(self.assign(checksum, "sum") + ";")
-        self.close()
-
-    def _sum(self, data: ir.Expr, with_payload: bool) -> None:
-        """Declares `sum`, over the fields; those of invalid headers are left out, as in BMv2's calculations."""
-        assert isinstance(data, ir.Construct)
-        total = sum(width_of(i) for i in data.items)
-        headers = {h: None for i in data.items if (h := _header_of(i)) is not None}
-        self.line("FieldSum fields;")
-        if len(headers) == 1 and all(_header_of(i) is not None for i in data.items):
-            self.open(f"if ({self.expr(next(iter(headers)))}.valid) {{")
-            offset = 0
-            for item in data.items:
-                self.line(f"fields.put<{offset}, {width_of(item)}>({self.expr(item)});")
-                offset += width_of(item)
-            self.line(f"fields.bits = {total};")
-            self.close()
-        else:
-            for item in data.items:
-                header = _header_of(item)
-                test = "" if header is None else f"if ({self.expr(header)}.valid) "
-                self.line(f"{test}fields.append<{width_of(item)}>({self.expr(item)});")
-        payload = ", program.packet_in.rest(), program.packet_in.rest_length()" if with_payload else ""
-        self.line(f"const std::uint16_t sum = csum16(fields{payload});")
-
-
-def _header_of(e: ir.Expr) -> ir.Expr | None:
-    """The header that a field belongs to."""
-    if isinstance(e, ir.Slice):
-        return _header_of(e.base)
-    if isinstance(e, ir.Field):
-        return e.base if t.is_header(e.base.type) else _header_of(e.base)
-    return None

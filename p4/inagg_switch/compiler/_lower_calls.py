@@ -4,15 +4,12 @@ from collections.abc import Mapping
 
 from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler._lower_expressions import ExpressionLowerer
+from inagg_switch.compiler._lower_externs import ExternLowerer
 from inagg_switch.compiler._lower_instances import takes_object
 from inagg_switch.errors import CompileError, Position
 
-_HANDLED_BY_CHECKER = frozenset(("static_assert",))
-_NO_EFFECT = frozenset(("log_msg",))
 
-
-class CallLowerer(ExpressionLowerer):
+class CallLowerer(ExternLowerer):
     """Lowers calls. A call of an extern is a statement: it becomes a Primitive."""
 
     def action_of(self, declaration: syntax.Action) -> ir.Action:
@@ -28,9 +25,6 @@ class CallLowerer(ExpressionLowerer):
         self, target: targets.BlockTarget, bound: Mapping[str, syntax.Expression | None], at: Position
     ) -> ir.Block:
         raise NotImplementedError
-
-    def note_extern_function(self) -> None:
-        """An extern function is called."""
 
     # --- in expressions
 
@@ -86,7 +80,7 @@ class CallLowerer(ExpressionLowerer):
         if isinstance(target, targets.MethodTarget):
             return self._method(e, target)
         if isinstance(target, targets.ExternTarget):
-            return self._extern(e, target)
+            return self.extern_function(e, target)
         if isinstance(target, targets.BlockTarget) and isinstance(target.block.declaration, syntax.Parser):
             return ir.Primitive("parse", (), detail=self.expression(e))
         return ir.Evaluate(self.expression(e))
@@ -119,12 +113,6 @@ class CallLowerer(ExpressionLowerer):
             raise CompileError(f"{name} is not supported", e.start)
         return handler(e, target)
 
-    def _bound(self, e: syntax.Call, name: str) -> ir.Expr:
-        value = e.bound[name]
-        if value is None:
-            raise CompileError(f"`_` cannot stand for `{name}` here", e.start)
-        return self.expression(value)
-
     def _extract(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         packet = self.expression(target.object)
         name = target.method.parameters[0].name
@@ -133,7 +121,7 @@ class CallLowerer(ExpressionLowerer):
             header: ir.Expr = ir.Var(type_, self.temporary(type_, e.start, "ignored"))
             self.pending.append(ir.Declare(header.name, type_, None))  # type: ignore[attr-defined]
         else:
-            header = self._bound(e, name)
+            header = self.bound(e, name)
         if not t.is_header(header.type):
             raise CompileError(f"extract needs a header, found {header.type}", e.start)
         variable = t.varbit_field(header.type) is not None
@@ -145,17 +133,17 @@ class CallLowerer(ExpressionLowerer):
             return ir.Primitive("extract", (packet, header))
         if not variable:
             raise CompileError(f"{header.type} has no varbit field that the size could be of", e.start)
-        return ir.Primitive("extract", (packet, header, self._bound(e, "variableFieldSizeInBits")))
+        return ir.Primitive("extract", (packet, header, self.bound(e, "variableFieldSizeInBits")))
 
     def _value_alone(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         self._packet_in_value(e, target)  # a packet too short for a lookahead is one all the same
         return ir.Group(())
 
     def _advance(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
-        return ir.Primitive("advance", (self.expression(target.object), self._bound(e, "sizeInBits")))
+        return ir.Primitive("advance", (self.expression(target.object), self.bound(e, "sizeInBits")))
 
     def _emit(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
-        header = self._bound(e, "hdr")
+        header = self.bound(e, "hdr")
         if not _emittable(header.type):
             raise CompileError(f"emit needs headers, found {header.type}", e.start)
         return ir.Primitive("emit", (self.expression(target.object), header))
@@ -169,66 +157,20 @@ class CallLowerer(ExpressionLowerer):
 
     def _register_read(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         return ir.Primitive(
-            "register_read", (self._bound(e, "result"), self._bound(e, "index")), self._object(target)
+            "register_read", (self.bound(e, "result"), self.bound(e, "index")), self._object(target)
         )
 
     def _register_write(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         return ir.Primitive(
-            "register_write", (self._bound(e, "index"), self._bound(e, "value")), self._object(target)
+            "register_write", (self.bound(e, "index"), self.bound(e, "value")), self._object(target)
         )
 
     def _count(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
-        return ir.Primitive("count", (self._bound(e, "index"),), self._object(target))
+        return ir.Primitive("count", (self.bound(e, "index"),), self._object(target))
 
     def _direct_count(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         self._object(target)
         return ir.Group(())  # its table counts every hit (v1model: the call is unnecessary)
-
-    # --- extern functions
-
-    def _extern(self, e: syntax.Call, target: targets.ExternTarget) -> ir.Stmt:
-        name = target.function.name
-        self.note_extern_function()
-        if name in _NO_EFFECT or name in _HANDLED_BY_CHECKER:
-            return ir.Group(())
-        if name == "mark_to_drop" and e.bound:
-            return ir.Primitive("mark_to_drop", (self._bound(e, "standard_metadata"),))
-        if name == "random":
-            return ir.Primitive("random", tuple(self._bound(e, p) for p in ("result", "lo", "hi")))
-        if name == "verify":
-            return ir.Primitive("verify", (self._bound(e, "check"), self._bound(e, "toSignal")))
-        if name in (
-            "verify_checksum",
-            "update_checksum",
-            "verify_checksum_with_payload",
-            "update_checksum_with_payload",
-        ):
-            return self._checksum(e, name)
-        raise CompileError(f"{name} is not supported", e.start)
-
-    def _checksum(self, e: syntax.Call, name: str) -> ir.Stmt:
-        algorithm = e.bound["algo"]
-        assert algorithm is not None
-        members = algorithm.type.members if isinstance(algorithm.type, t.EnumType) else {}
-        if algorithm.value != members.get("csum16"):
-            raise CompileError("only HashAlgorithm.csum16 is supported", algorithm.start)
-        self.in_field_list = True
-        data, checksum = self._bound(e, "data"), self._bound(e, "checksum")
-        self.in_field_list = False
-        if not isinstance(data, ir.Construct):
-            data = ir.Construct(t.TupleType((data.type,)), (data,))
-        for item in data.items:
-            self._checksum_item(item, e)
-        if checksum.type != t.BitType(16):
-            raise CompileError(f"a csum16 checksum is bit<16>, not {checksum.type}", e.start)
-        kind = "verify_checksum" if name.startswith("verify") else "update_checksum"
-        return ir.Primitive(
-            kind, (self._bound(e, "condition"), data, checksum), detail=name.endswith("payload")
-        )
-
-    def _checksum_item(self, item: ir.Expr, e: syntax.Call) -> None:
-        if not isinstance(t.strip(item.type), t.BitType) and item.type != t.BOOL:
-            raise CompileError(f"checksums are taken over bits, not {item.type}", e.start)
 
 
 def _emittable(type_: t.Type) -> bool:

@@ -36,7 +36,9 @@ _PROGRAM = frozenset(
     """
     p parse verify ingress egress update deparse packet copy seed process forward send groups random packet_bytes
     current_length exited checksum_error multicast_set set_valid set_invalid count elapsed mutex tables counted_tables
-    counters registers V1Program ProgramBase
+    counters registers V1Program ProgramBase clones requests hash_input halt halted log log_to log_context digest_to
+    digest_context meters metered_tables profiles value_sets preserve rounds again bare clone_ingress clone_egress
+    clone_set
     """.split()  # noqa: SIM905
 )
 _NUMBERED = re.compile(r"(operand|subject|copy|in)_\d+|(apply|key)_.*")

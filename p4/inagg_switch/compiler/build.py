@@ -31,6 +31,8 @@ _RUNTIME = (
     "abi.hpp",
     "bits.hpp",
     "checksum.hpp",
+    "decimal.hpp",
+    "hash.hpp",
     "key.hpp",
     "meter.hpp",
     "packet.hpp",

@@ -195,12 +195,17 @@ class _ProgramEmitter(StatementEmitter):
 
     def _state(self) -> None:
         program = self._program
-        self.open("struct Program final : V1Pipeline<Program> {")
         self.open("struct alignas(64) Packet {")
         self.line(f"{self.type(program.headers)} headers;")
         self.line(f"{self.type(program.metadata)} metadata;")
         self.line(f"{self.type(program.standard)} standard;")
         self.close("};")
+        self.line()
+        self.open("struct Program final : V1Pipeline<Program, Packet> {")
+        self.line(f"static constexpr bool kReturns = {_bool(program.packets_return())};")
+        self.line(
+            f"static constexpr bool kHalts = {_bool(bool({'assert', 'assume'} & program.extern_functions))};"
+        )
         self.line("Packet packet{};")
         self.line("Packet copy{};")
         self.line()
@@ -214,10 +219,29 @@ class _ProgramEmitter(StatementEmitter):
         self.line()
         for name in ("parse", "verify", "ingress", "egress", "update", "deparse"):
             self.line(f"void {name}(Packet& p);")
+        if program.packets_return():
+            self._preserve()
         if self._traced:
             self._error_names()
         self.close("};")
         self.line()
+
+    def _preserve(self) -> None:
+        """Field lists as Requests numbers them."""
+        self.open(
+            "static void preserve(std::uint32_t list, [[maybe_unused]] const Packet& from, "
+            "[[maybe_unused]] Packet& to) {"
+        )
+        self.open("switch (list) {")
+        for index, paths in sorted(self._program.field_lists.items()):
+            self.open(f"case {index + 2}:")
+            for path in paths:
+                field = ".".join(spell_field(name) for name in path)
+                self.line(f"to.metadata.{field} = from.metadata.{field};")
+            self.line("break;")
+            self._level -= 1
+        self.close()
+        self.close()
 
     def _member(self, made: ir.Object) -> None:
         if isinstance(made, ir.Register):

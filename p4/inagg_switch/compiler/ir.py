@@ -395,8 +395,17 @@ class Program:
     standard: StructType
     errors: dict[str, int]
     calls_extern_functions: bool  # in a control
+    extern_functions: frozenset[str]  # those that are called at all
+    field_lists: dict[int, list[tuple[str, ...]]]  # of metadata, by number: paths of fields
     # Headers of packets from and to the controller: @controller_header("packet_in") and the like.
     controller_headers: list[StructType] = field(default_factory=list)
+
+    def packets_return(self) -> bool:
+        """True if packets may be cloned, cut or sent round again."""
+        return any(
+            name.startswith(("clone", "resubmit", "recirculate", "truncate"))
+            for name in self.extern_functions
+        )
 
 
 def exits(node: object) -> bool:

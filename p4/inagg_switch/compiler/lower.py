@@ -45,6 +45,8 @@ class ProgramLowerer:
         self.structs: list[t.StructType] = []
         self.globals: dict[int, object] = {}
         self.calls_extern_functions = False
+        self.extern_functions: set[str] = set()
+        self.place = ""
         self._known_structs: set[int] = set()
         self._functions: dict[int, ir.Function] = {}
 
@@ -61,7 +63,8 @@ class ProgramLowerer:
         pipeline: dict[str, ir.Block] = {}
         for name, argument in main.bound.items():
             assert argument is not None
-            pipeline[_V1SWITCH[name]] = self._top_block(argument)
+            self.place = _V1SWITCH[name]
+            pipeline[self.place] = self._top_block(argument)
         parser = pipeline["parser"].parameters
         headers, metadata, standard = (p.type for p in parser[1:])
         assert isinstance(headers, t.StructType)
@@ -77,6 +80,8 @@ class ProgramLowerer:
             standard,
             self.program.errors,
             self.calls_extern_functions,
+            frozenset(self.extern_functions),
+            _field_lists(metadata),
             self._controller_headers(),
         )
 
@@ -152,6 +157,12 @@ class FunctionLowerer(StatementLowerer):
 
     def function_of(self, declaration: syntax.Function) -> ir.Function:
         return self._program.function(declaration)
+
+    def pipeline_place(self) -> str:
+        return self._program.place
+
+    def note_extern_function(self, name: str) -> None:
+        self._program.extern_functions.add(name)
 
     def lower(self, declaration: syntax.Function) -> ir.Function:
         assert declaration.body is not None
@@ -357,7 +368,11 @@ class BlockLowerer(ParserLowerer):
         objects = objects_given(target.block.declaration.parameters, bound, self.values)
         return self._program.block(instance, objects, at)
 
-    def note_extern_function(self) -> None:
+    def pipeline_place(self) -> str:
+        return self._program.place
+
+    def note_extern_function(self, name: str) -> None:
+        self._program.extern_functions.add(name)
         if isinstance(self._declaration, syntax.Control):
             self._program.calls_extern_functions = True
 
@@ -375,3 +390,22 @@ class BlockLowerer(ParserLowerer):
             if isinstance(declaration, syntax.Action) and declaration.name == "NoAction":
                 return declaration
         raise CompileError(f"table {d.name} has no default action, and there is no NoAction", d.at)
+
+
+def _field_lists(metadata: t.Type, path: tuple[str, ...] = ()) -> dict[int, list[tuple[str, ...]]]:
+    """The user's metadata with @field_list(number, ...), by number: paths of fields."""
+    lists: dict[int, list[tuple[str, ...]]] = {}
+    if not isinstance(metadata, t.StructType):
+        return lists
+    for field in metadata.declaration.fields:
+        here = (*path, field.name)
+        annotation = next((a for a in field.annotations if a.name == "field_list"), None)
+        if annotation is None:
+            inner = _field_lists(metadata.fields[field.name], here)
+        else:
+            if not all(isinstance(n, int) for n in annotation.arguments if n != ","):
+                raise CompileError("@field_list takes numbers", annotation.at)
+            inner = {n: [here] for n in annotation.arguments if isinstance(n, int)}
+        for number, paths in inner.items():
+            lists.setdefault(number, []).extend(paths)
+    return lists

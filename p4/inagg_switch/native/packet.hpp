@@ -168,6 +168,9 @@ class PacketOut {
         std::memcpy(buffer_ + kOffset + length_, p, n);
         length_ += n;
     }
+    void truncate(std::size_t n) {
+        if (n < length_) length_ = n;
+    }
     const std::uint8_t* data() const { return buffer_ + kOffset; }
     std::size_t length() const { return length_; }
 

@@ -1,0 +1,161 @@
+"""Functions of the architecture, as C++: one method a primitive of _lower_externs."""
+
+import json
+
+from inagg_switch.compiler import ir
+from inagg_switch.compiler import types as t
+from inagg_switch.compiler._emit_expressions import ExpressionEmitter, width_of
+
+
+class ExternEmitter(ExpressionEmitter):
+    """Needs the line writer of the statement emitter."""
+
+    def line(self, text: str = "") -> None:
+        raise NotImplementedError
+
+    def open(self, text: str) -> None:
+        raise NotImplementedError
+
+    def close(self, text: str = "}") -> None:
+        raise NotImplementedError
+
+    def _index(self, e: ir.Expr) -> str:
+        return self.expr(e) if width_of(e) <= 64 else f"distance<{width_of(e)}>({self.expr(e)})"
+
+    def _low(self, e: ir.Expr) -> str:
+        """The low 64 bits of a number."""
+        return self.expr(e) if width_of(e) <= 64 else f"resize<{width_of(e)}, 64>({self.expr(e)})"
+
+    def _do_mark_to_drop(self, p: ir.Primitive) -> None:
+        standard = self.expr(p.operands[0])
+        self.line(f"{standard}.egress_spec = kDropPort;")
+        self.line(f"{standard}.mcast_grp = 0;")
+
+    def _do_random(self, p: ir.Primitive) -> None:
+        result, low, high = p.operands
+        # BMv2 leaves the destination alone when low > high.
+        self.open("{")
+        self.line(f"const std::uint64_t low = {self._index(low)};")
+        self.line(f"const std::uint64_t high = {self._index(high)};")
+        drawn = f"resize<64, {width_of(result)}>(program.random.between(low, high))"
+        self.line(f"if (low <= high) {self.assign(result, drawn)};")
+        self.close()
+
+    # --- hashes and checksums
+
+    def _do_hash(self, p: ir.Primitive) -> None:
+        result, base, most, *data = p.operands
+        self.open("{")
+        algorithm, guarded = p.detail
+        self._sum(algorithm, data, False, guarded)
+        value = f"hash_in_range(sum, {self._low(base)}, {self._low(most)})"
+        self.line(self.assign(result, f"resize<64, {width_of(result)}>({value})") + ";")
+        self.close()
+
+    def _do_verify_checksum(self, p: ir.Primitive) -> None:
+        condition, checksum, *data = p.operands
+        test = self.expr(condition)
+        header = header_of(checksum)
+        if header is not None:
+            # BMv2 does not verify a checksum that stands in an invalid header.
+            test = f"{self.expr(header)}.valid && {test}"
+        self.open(f"if ({test}) {{")
+        algorithm, with_payload = p.detail
+        self._sum(algorithm, data, with_payload)
+        self.line(f"if (sum != {self._low(checksum)}) program.checksum_error = true;")
+        self.close()
+
+    def _do_update_checksum(self, p: ir.Primitive) -> None:
+        condition, checksum, *data = p.operands
+        self.open(f"if ({self.expr(condition)}) {{")
+        algorithm, with_payload = p.detail
+        self._sum(algorithm, data, with_payload)
+        self.line(self.assign(checksum, f"resize<64, {width_of(checksum)}>(sum)") + ";")
+        self.close()
+
+    def _sum(self, algorithm: str, data: list[ir.Expr], with_payload: bool, guarded: bool = True) -> None:
+        """Declares `sum`, over the fields. `guarded`: those of invalid headers are left out, as in BMv2's
+        calculations."""
+        if algorithm == "random":
+            self.line("const std::uint64_t sum = program.random.next();")
+            return
+        payload = "program.packet_in.rest(), program.packet_in.rest_length()"
+        if algorithm == "csum16" and not any(isinstance(i.type, t.VarbitType) for i in data):
+            self._field_sum(data, guarded)
+            self.line(f"const std::uint64_t sum = csum16(fields{', ' + payload if with_payload else ''});")
+            return
+        self._input(data, guarded)
+        if with_payload:
+            self.line("program.hash_input.align();")
+            self.line(f"program.hash_input.append({payload});")
+        self.line(f"const std::uint64_t sum = hash_{algorithm}(program.hash_input);")
+
+    def _input(self, data: list[ir.Expr], guarded: bool) -> None:
+        self.line("program.hash_input.start();")
+        for item in data:
+            header = header_of(item)
+            test = "" if header is None or not guarded else f"if ({self.expr(header)}.valid) "
+            width = "" if isinstance(item.type, t.VarbitType) else f"template append<{width_of(item)}>"
+            self.line(f"{test}program.hash_input.{width or 'append'}({self.item(item)});")
+
+    def _field_sum(self, data: list[ir.Expr], guarded: bool) -> None:
+        headers = {h: None for i in data if (h := header_of(i)) is not None}
+        self.line("FieldSum fields;")
+        if guarded and len(headers) == 1 and all(header_of(i) is not None for i in data):
+            self.open(f"if ({self.expr(next(iter(headers)))}.valid) {{")
+            offset = 0
+            for item in data:
+                self.line(f"fields.put<{offset}, {width_of(item)}>({self.expr(item)});")
+                offset += width_of(item)
+            self.line(f"fields.bits = {offset};")
+            self.close()
+            return
+        for item in data:
+            header = header_of(item)
+            test = "" if header is None or not guarded else f"if ({self.expr(header)}.valid) "
+            self.line(f"{test}fields.append<{width_of(item)}>({self.expr(item)});")
+
+    # --- packets that go round again
+
+    def _do_clone(self, p: ir.Primitive) -> None:
+        self.line(f"program.requests.clone({self._low(p.operands[0])}, {_list(p.detail)});")
+
+    def _do_resubmit(self, p: ir.Primitive) -> None:
+        self.line(f"program.requests.resubmit = {_list(p.detail)};")
+
+    def _do_recirculate(self, p: ir.Primitive) -> None:
+        self.line(f"program.requests.recirculate = {_list(p.detail)};")
+
+    def _do_truncate(self, p: ir.Primitive) -> None:
+        self.line(f"program.requests.truncate({self.expr(p.operands[0])});")
+
+    # --- messages
+
+    def _do_log_msg(self, p: ir.Primitive) -> None:
+        numbers = ", ".join(self._decimal(e) for e in p.operands)
+        self.line(f"if (program.log_to != nullptr) program.log({json.dumps(p.detail)}, {{{numbers}}});")
+
+    def _decimal(self, e: ir.Expr) -> str:
+        bits = t.strip(e.type)
+        if not isinstance(bits, t.BitType):
+            return f"std::to_string(static_cast<unsigned>({self.expr(e)}))"
+        return f"decimal{'_signed' if bits.signed else ''}<{bits.width}>({self.item(e)})"
+
+    def _do_assert(self, p: ir.Primitive) -> None:
+        self.open(f"if (!({self.expr(p.operands[0])})) {{")
+        self.line(f"program.halt({json.dumps(p.detail)});")
+        self.close()
+
+
+def _list(index: int | None) -> str:
+    """A field list as the run time numbers them: 0 is none, 1 the empty one."""
+    return "1u" if index is None else f"{index + 2}u"
+
+
+def header_of(e: ir.Expr) -> ir.Expr | None:
+    """The header that a field belongs to."""
+    if isinstance(e, ir.Slice):
+        return header_of(e.base)
+    if isinstance(e, ir.Field):
+        return e.base if t.is_header(e.base.type) else header_of(e.base)
+    return None
