@@ -7,15 +7,21 @@ A line is a command; `#` starts a comment. Numbers are decimal or 0x...; frames 
     default TABLE ACTION(PARAM=VALUE, ...)
     group NUMBER PORT:RID ...
     clone SESSION PORT:RID ...
+    member PROFILE NUMBER ACTION(PARAM=VALUE, ...)    of an action profile; numbers count up from 0
+    members PROFILE GROUP NUMBER ...                  a group; likewise
+    meter NAME INDEX CIR CBURST PIR PBURST            rates a second
+    direct_meter TABLE INSERT CIR CBURST PIR PBURST   of the n-th `insert` of the table, from 0
     packet PORT FRAME        a frame comes in
     expect PORT FRAME        it leads to this one; no `expect` after a `packet`: it is dropped
     counter NAME INDEX PACKETS BYTES
     register NAME INDEX VALUE
 
+In `insert` the ACTION may be _member(id=NUMBER) or _group(id=NUMBER).
 VALUE of a key by kind: `v` (exact, optional), `v/length` (lpm), `v&mask` (ternary), `low..high` (range).
 Entries and groups come before the first packet; counters and registers are looked at after the last.
 """
 
+import ctypes
 import re
 import tempfile
 from collections.abc import Iterator
@@ -26,7 +32,7 @@ from bmv2 import Bmv2, compile_p4
 from p4.config.v1.p4info_pb2 import CounterSpec, P4Info
 
 from inagg_switch import Switch, _abi
-from inagg_switch._values import find
+from inagg_switch._values import encode_match, encode_params, find
 
 Key = int | tuple[int, int]
 _CALL = re.compile(r"([\w.]+)\((.*)\)")
@@ -65,6 +71,10 @@ class Vectors:
     defaults: list[Default] = field(default_factory=list)
     groups: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     clones: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    members: list[tuple[str, int, str, dict[str, int]]] = field(default_factory=list)
+    member_groups: list[tuple[str, int, list[int]]] = field(default_factory=list)
+    meters: list[tuple[str, int, list[int]]] = field(default_factory=list)
+    direct_meters: list[tuple[str, int, list[int]]] = field(default_factory=list)
     packets: list[Packet] = field(default_factory=list)
     counters: list[tuple[str, int, int, int]] = field(default_factory=list)
     registers: list[tuple[str, int, int]] = field(default_factory=list)
@@ -94,6 +104,13 @@ def _read_line(vectors: Vectors, number: int, words: list[str]) -> None:
         pairs = [word.split(":") for word in rest[1:]]
         groups = vectors.groups if command == "group" else vectors.clones
         groups[int(rest[0])] = [(int(port), int(rid)) for port, rid in pairs]
+    elif command == "member":
+        vectors.members.append((rest[0], int(rest[1]), *_call(" ".join(rest[2:]))))
+    elif command == "members":
+        vectors.member_groups.append((rest[0], int(rest[1]), [int(word) for word in rest[2:]]))
+    elif command in ("meter", "direct_meter"):
+        meters = vectors.meters if command == "meter" else vectors.direct_meters
+        meters.append((rest[0], int(rest[1]), [int(word) for word in rest[2:]]))
     elif command == "packet":
         vectors.packets.append(Packet(number, int(rest[0]), bytes.fromhex("".join(rest[1:]))))
     elif command == "expect":
@@ -140,8 +157,36 @@ def _call(text: str) -> tuple[str, dict[str, int]]:
 def set_up(program: Switch, vectors: Vectors) -> None:
     for default in vectors.defaults:
         program.set_default(default.table, default.action, default.params)
+    with program.locked() as (api, handle):
+        for profile, number, action, params in vectors.members:
+            info = find(program.p4info.actions, action, "action")
+            data = encode_params(info, params)
+            identity = find(program.p4info.action_profiles, profile, "profile").preamble.id
+            assert api.member_insert(handle, identity, number, info.preamble.id, data, len(data)) == 0
+        for profile, number, members in vectors.member_groups:
+            identity = find(program.p4info.action_profiles, profile, "profile").preamble.id
+            ids = (ctypes.c_uint32 * len(members))(*members)
+            assert api.group_set(handle, identity, number, ids, len(members)) == 0
+        for name, number, rates in vectors.meters:
+            identity = find(program.p4info.meters, name, "meter").preamble.id
+            assert api.meter_write(handle, identity, number, _abi.Meter(*rates, 1)) == 0
     for entry in vectors.inserts:
+        if entry.action in ("_member", "_group"):
+            info = find(program.p4info.tables, entry.table, "table")
+            key = encode_match(info, entry.match)
+            kind = _abi.MEMBER if entry.action == "_member" else _abi.GROUP
+            with program.locked() as (api, handle):
+                call = api.table_insert_indirect
+                assert call(handle, info.preamble.id, key, entry.priority, kind, entry.params["id"]) == 0
+            continue
         program.insert(entry.table, entry.match, entry.action, entry.params, entry.priority)
+    for name, number, rates in vectors.direct_meters:
+        entry = [e for e in vectors.inserts if e.table == name][number]
+        info = find(program.p4info.tables, name, "table")
+        key = encode_match(info, entry.match)
+        with program.locked() as (api, handle):
+            write = api.direct_meter_write
+            assert write(handle, info.preamble.id, key, entry.priority, _abi.Meter(*rates, 1)) == 0
     for group, replicas in vectors.groups.items():
         program.multicast_group(group, replicas)
     for session, replicas in vectors.clones.items():
@@ -194,11 +239,29 @@ def run_bmv2(program_file: Path, vectors: Vectors) -> list[list[tuple[int, bytes
 
 def _cli_commands(info: P4Info, vectors: Vectors) -> Iterator[str]:
     tables = {t.preamble.name: t for t in info.tables}
+    for profile, _, action, params in vectors.members:
+        one = find(info.actions, action, "action")
+        values = [hex(params[p.name]) for p in one.params]
+        full = find(info.action_profiles, profile, "profile").preamble.name
+        yield " ".join(["act_prof_create_member", full, one.preamble.name, *values])
+    for profile, number, members in vectors.member_groups:
+        full = find(info.action_profiles, profile, "profile").preamble.name
+        yield f"act_prof_create_group {full}"
+        for member in members:
+            yield f"act_prof_add_member_to_group {full} {member} {number}"
+    for name, number, rates in vectors.meters:
+        full = find(info.meters, name, "meter").preamble.name
+        yield f"meter_set_rates {full} {number} {_cli_rates(rates)}"
     for entry in vectors.inserts:
         name = next(n for n in tables if n == entry.table or n.endswith("." + entry.table))
         keys = [
             _cli_key(entry.match.get(f.name), f.bitwidth, f.match_type) for f in tables[name].match_fields
         ]
+        if entry.action in ("_member", "_group"):
+            command = "table_indirect_add" + ("_with_group" if entry.action == "_group" else "")
+            last = [str(1_000_000 - entry.priority)] if entry.priority else []
+            yield " ".join([command, name, *keys, "=>", str(entry.params["id"]), *last])
+            continue
         action = next(
             a for a in info.actions if a.preamble.name.split(".")[-1] == entry.action.split(".")[-1]
         )
@@ -212,6 +275,10 @@ def _cli_commands(info: P4Info, vectors: Vectors) -> Iterator[str]:
         )
         params = [hex(default.params[p.name]) for p in action.params]
         yield " ".join(["table_set_default", name, action.preamble.name, *params])
+    for name, number, rates in vectors.direct_meters:
+        meters = {m.direct_table_id: m.preamble.name for m in info.direct_meters}
+        meter = meters[find(info.tables, name, "table").preamble.id]
+        yield f"meter_set_rates {meter} {number} {_cli_rates(rates)}"
     handle = 0
     groups = dict(vectors.groups)
     for session, replicas in vectors.clones.items():
@@ -223,6 +290,11 @@ def _cli_commands(info: P4Info, vectors: Vectors) -> Iterator[str]:
             yield f"mc_node_create {rid} {port}"
             yield f"mc_node_associate {group} {handle}"
             handle += 1
+
+
+def _cli_rates(rates: list[int]) -> str:
+    """A rate a microsecond and a burst each."""
+    return " ".join(f"{rate / 1e6}:{burst}" for rate, burst in (rates[:2], rates[2:]))
 
 
 def _cli_key(value: Key | None, width: int, kind: int) -> str:

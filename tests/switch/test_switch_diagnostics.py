@@ -88,11 +88,13 @@ STATEMENTS = {
     "log_msg(§1);": "expected string for parameter `msg` of function log_msg, found a value of type int",
     "§P.apply(hdr);": "parser P can only be applied in a parser",
     '§static_assert(1 == 2, "no way");': "no way",
-    "§clone(CloneType.I2E, 1);": "clone is not supported",
+    "§clone(CloneType.E2E, 1);": "this clone can only be called in egress",
+    "§recirculate_preserving_field_list(1);":
+        "recirculate_preserving_field_list can only be called in egress",
+    "§resubmit(meta);": "resubmit is not supported",
     "random(§nope = meta.x, lo = 0, hi = 1);": "function random has no parameter `nope`",
     "random(meta.x, §result = meta.x, hi = 1);": "parameter `result` of function random is given twice",
     "mark_to_drop(§_);": "`_` can only stand for an `out` parameter of function mark_to_drop",
-    "§truncate(10);": "truncate is not supported",
     "hdr.h.d = 32w1 / (hdr.h.d ++ hdr.h.d)[31:0] §+ 1w1;":
         "`+` needs two operands of the same bit type, found bit<32> and bit<1>",
     "meta.x = §{1, 2};": "expected bit<8> for the value of an assignment, found a list",
@@ -145,7 +147,14 @@ LOCALS = {
         "expected bit<32> for parameter `size` of the constructor of counter, found a value of type CounterType",
     "counter(5) §c;": "counter has no constructor with 1 arguments",
     "§undeclared_t x;": "`undeclared_t` is not a type",
-    "§meter(5, MeterType.bytes) m;": "extern meter is not supported",
+    "§Checksum16() c;": "extern Checksum16 is not supported",
+    "direct_meter<bit<2>>(MeterType.bytes) m; action a(inout bit<2> c) { bit<2> x; §m.read(x); } "
+    "table t { key = { meta.x: exact; } actions = { a(meta.x[1:0]); } meters = m; }":
+        "the result of a direct meter must go to metadata or a header field",
+    "table t { key = { meta.x: §selector; } actions = { NoAction; } }":
+        "table t has a selector key but no action_selector as its implementation",
+    "register<bit<8>>(3) r; table t { key = { meta.x: exact; } actions = { NoAction; } implementation = §r; }":
+        "expected action_profile or action_selector, found `r` (register<bit<8>>)",
 }  # fmt: skip
 
 # In the parser.

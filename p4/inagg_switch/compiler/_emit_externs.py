@@ -115,6 +115,20 @@ class ExternEmitter(ExpressionEmitter):
             test = "" if header is None or not guarded else f"if ({self.expr(header)}.valid) "
             self.line(f"{test}fields.append<{width_of(item)}>({self.expr(item)});")
 
+    def _do_digest(self, p: ir.Primitive) -> None:
+        """The fields as they are now; the last digest of a packet is sent, after ingress."""
+        self.open("if (program.digest_to != nullptr) {")
+        self.line(f"program.digest_id = {p.object.member}_id;")
+        size = sum((width_of(i) + 7) // 8 for i in p.operands)
+        self.line(f"program.digest_data.resize({size});")
+        at = 0
+        for item in p.operands:
+            width = width_of(item)
+            value = f"static_cast<value_t<{width}>>({self.expr(item)})" if width <= 64 else self.expr(item)
+            self.line(f"store_value<{width}>(program.digest_data.data() + {at}, {value});")
+            at += (width + 7) // 8
+        self.close()
+
     # --- packets that go round again
 
     def _do_clone(self, p: ir.Primitive) -> None:

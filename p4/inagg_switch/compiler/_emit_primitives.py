@@ -127,6 +127,15 @@ class PrimitiveEmitter(ExternEmitter):
         register: ir.Register = p.object
         self.line(f"program.{register.member}.write({self._index(index)}, {self.item(value)});")
 
+    def _do_execute_meter(self, p: ir.Primitive) -> None:
+        result, index = p.operands
+        self.open("{")
+        self.line(f"std::uint32_t colour = {self._low(result)};")
+        length = "program.packet_bytes, program.now_us"
+        self.line(f"program.{p.object.member}.execute({self._index(index)}, colour, {length});")
+        self.line(self.assign(result, f"resize<32, {width_of(result)}>(colour)") + ";")
+        self.close()
+
     def _do_count(self, p: ir.Primitive) -> None:
         counter: ir.Counter = p.object
         self.line(f"program.{counter.member}.count({self._index(p.operands[0])}, program.packet_bytes);")

@@ -146,6 +146,10 @@ class StatementEmitter(PrimitiveEmitter, ExpressionEmitter):
             else 32
         )
         first = True
+        if _may_run_nothing(s.subject):
+            # Where an entry of a table with an action profile has no action, no case is taken.
+            self.line("if (subject == kNoAction) {}")
+            first = False
         for case in s.cases:
             tests = " || ".join(f"subject == {self._label(v, width)}" for v in case.values)
             if case.values:
@@ -206,6 +210,15 @@ class StatementEmitter(PrimitiveEmitter, ExpressionEmitter):
             self.line(f"return {self.item(s.value)};")
         else:
             self.line(self.leave)
+
+
+def _may_run_nothing(subject: ir.Expr) -> bool:
+    return (
+        isinstance(subject, ir.Operation)
+        and subject.name == "action_run"
+        and isinstance(subject.operands[0], ir.TableApply)
+        and subject.operands[0].table.profile is not None
+    )
 
 
 def _encloses(text: str) -> bool:

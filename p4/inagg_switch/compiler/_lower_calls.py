@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
+from inagg_switch.compiler._lower_expressions import path_of
 from inagg_switch.compiler._lower_externs import ExternLowerer
 from inagg_switch.compiler._lower_instances import takes_object
 from inagg_switch.errors import CompileError, Position
@@ -108,6 +109,8 @@ class CallLowerer(ExternLowerer):
             "register.write": self._register_write,
             "counter.count": self._count,
             "direct_counter.count": self._direct_count,
+            "meter.execute_meter": self._execute_meter,
+            "direct_meter.read": self._direct_meter_read,
         }.get(name)
         if handler is None:
             raise CompileError(f"{name} is not supported", e.start)
@@ -167,6 +170,24 @@ class CallLowerer(ExternLowerer):
 
     def _count(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         return ir.Primitive("count", (self.bound(e, "index"),), self._object(target))
+
+    def _execute_meter(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
+        return ir.Primitive(
+            "execute_meter", (self.bound(e, "result"), self.bound(e, "index")), self._object(target)
+        )
+
+    def _direct_meter_read(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
+        """The table does it on every hit, before the action, whether or not the action asks for it (BMv2)."""
+        meter = self._object(target)
+        assert isinstance(meter, ir.DirectMeter)
+        result = self.bound(e, "result")
+        path = path_of(result)
+        if path is None or path[0] in self.locals:
+            raise CompileError("the result of a direct meter must go to metadata or a header field", e.start)
+        if meter.target is not None and meter.target != result:
+            raise CompileError("every read of a direct meter must have the same result", e.start)
+        meter.target = result
+        return ir.Group(())
 
     def _direct_count(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         self._object(target)

@@ -46,6 +46,7 @@ class ExternLowerer(ExpressionLowerer):
             "clone_preserving_field_list": self._clone,
             "resubmit_preserving_field_list": self._again,
             "recirculate_preserving_field_list": self._again,
+            "digest": self._digest,
             "truncate": lambda e: ir.Primitive("truncate", (self.bound(e, "length"),)),
             "log_msg": self._log_msg,
             "assert": self._assert,
@@ -100,6 +101,19 @@ class ExternLowerer(ExpressionLowerer):
         kind = "verify_checksum" if name.startswith("verify") else "update_checksum"
         detail = (self._algorithm(e), name.endswith("payload"))
         return ir.Primitive(kind, (condition, checksum, *data), detail=detail)
+
+    def digest_object(self, type_: t.StructType) -> ir.Digest:
+        """The digest with that contents; the same for every call."""
+        raise NotImplementedError
+
+    def _digest(self, e: syntax.Call) -> ir.Stmt:
+        if self.pipeline_place() != "ingress":
+            return ir.Group(())  # BMv2 looks for digests after ingress only
+        type_ = e.type_values["T"]
+        if not isinstance(type_, t.StructType):
+            raise CompileError("digest needs a struct: digest<struct_t>(receiver, {...})", e.start)
+        data = self.fields(e, "data")
+        return ir.Primitive("digest", data, self.digest_object(type_))
 
     # --- packets that go round again
 

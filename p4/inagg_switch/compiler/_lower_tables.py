@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from inagg_switch.compiler import ir, syntax
+from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._lower_statements import StatementLowerer
 from inagg_switch.errors import CompileError
@@ -28,7 +28,7 @@ class TableLowerer(StatementLowerer):
 
     def table(self, d: syntax.Table) -> ir.Table:
         full_name = self.table_name(d)
-        keys = [self._key(k) for k in d.keys]
+        keys = [self._key(k) for k in d.keys if k.match_kind != "selector"]
         uses = [self._use(a) for a in d.actions]
         default, arguments, const_default = self._default(d, uses)
         size = d.properties.get("size")
@@ -45,7 +45,19 @@ class TableLowerer(StatementLowerer):
             d.const_entries,
             self._entries(d, keys),
             self._direct_counter(d),
+            self._direct_meter(d),
+            self._profile(d),
+            tuple(self.expression(k.expression) for k in d.keys if k.match_kind == "selector"),
+            _is_true(d.properties.get("support_timeout")),
         )
+        if table.direct_meter is not None:
+            if table.direct_meter.table is not None:
+                raise CompileError("the direct meter already belongs to another table", d.at)
+            table.direct_meter.table = table
+        if table.profile is not None:
+            if table.selector and table.profile.algorithm is None:
+                raise CompileError("selector keys need an action_selector, not an action_profile", d.at)
+            table.profile.tables.append(table)
         if table.direct_counter is not None:
             if table.direct_counter.table is not None:
                 raise CompileError("the direct counter already belongs to another table", d.at)
@@ -122,14 +134,36 @@ class TableLowerer(StatementLowerer):
         return entries
 
     def _direct_counter(self, d: syntax.Table) -> ir.DirectCounter | None:
-        entry = d.properties.get("counters")
+        found = self._object_of(d, "counters")
+        assert found is None or isinstance(found, ir.DirectCounter)
+        return found
+
+    def _direct_meter(self, d: syntax.Table) -> ir.DirectMeter | None:
+        found = self._object_of(d, "meters")
+        assert found is None or isinstance(found, ir.DirectMeter)
+        return found
+
+    def _profile(self, d: syntax.Table) -> ir.Profile | None:
+        found = self._object_of(d, "implementation")
+        assert found is None or isinstance(found, ir.Profile)
+        return found
+
+    def _object_of(self, d: syntax.Table, name: str) -> ir.Object | None:
+        """The extern object that a property of the table names, or makes on the spot."""
+        entry = d.properties.get(name)
         if entry is None:
             return None
         value = entry.value
         found = self.values.get(id(value.declaration)) if isinstance(value, syntax.Name) else None
-        if not isinstance(found, ir.DirectCounter):
-            raise CompileError("the direct counter is not known here", entry.at)
+        if isinstance(value, syntax.Call) and isinstance(value.target, targets.ConstructorTarget):
+            found = self.object_made(value, name)
+        if not isinstance(found, ir.Object):
+            raise CompileError(f"the object for `{name}` is not known here", entry.at)
         return found
+
+    def object_made(self, call: syntax.Call, name: str) -> ir.Object:
+        """An extern object called `name` from a constructor call."""
+        raise NotImplementedError
 
 
 def _priorities(d: syntax.Table) -> list[int]:
@@ -166,6 +200,10 @@ def _entry_key(key: syntax.Expression, field: ir.KeyField) -> tuple[int | None, 
         return value, mask, prefix
     value = int(key.value) & ones
     return value, value if field.kind == "range" else ones, field.width
+
+
+def _is_true(entry: syntax.Property | None) -> bool:
+    return entry is not None and entry.value.value is True
 
 
 def _source(e: syntax.Expression) -> str:

@@ -20,7 +20,11 @@ from inagg_switch.compiler._check_types import Scope, set_fields
 from inagg_switch.errors import CompileError, Position
 
 _log = logging.getLogger(__name__)
-_UNSUPPORTED_PROPERTIES = frozenset(["meters", "implementation", "support_timeout"])
+_PROPERTY_TYPES = {
+    "counters": ("direct_counter",),
+    "meters": ("direct_meter",),
+    "implementation": ("action_profile", "action_selector"),
+}
 _MATCH_KINDS = frozenset(["exact", "lpm", "ternary", "range", "optional", "selector"])
 
 
@@ -203,8 +207,11 @@ class _DeclarationChecker(StatementChecker):
                 raise CompileError(
                     f"`{key.match_kind}` is not a match kind of this architecture", key.kind_at
                 )
-            if key.match_kind == "selector":
-                raise CompileError("selector keys are not supported", key.kind_at)
+            if key.match_kind == "selector" and "implementation" not in d.properties:
+                raise CompileError(
+                    f"table {d.name} has a selector key but no action_selector as its implementation",
+                    key.kind_at,
+                )
             key.expression = self.rvalue(key.expression)
             self._key_type(d, key)
         for ref in d.actions:
@@ -227,7 +234,8 @@ class _DeclarationChecker(StatementChecker):
                 f"{describe(key.expression)}",
                 key.at,
             )
-        if key.match_kind != "exact" and key.match_kind != "optional" and not isinstance(bits, t.BitType):
+        free = ("exact", "optional", "selector", "ternary")
+        if key.match_kind not in free and not isinstance(bits, t.BitType):
             raise CompileError(
                 f"a key of kind {key.match_kind} must be bits, found {describe(key.expression)}", key.at
             )
@@ -284,11 +292,15 @@ class _DeclarationChecker(StatementChecker):
                 raise CompileError(
                     "the size of a table must be a number known at compile time", entry.value.start
                 )
-        elif name == "counters":
+        elif name == "support_timeout":
+            if not isinstance(entry.value.value, bool):
+                raise CompileError("support_timeout is true or false", entry.value.start)
+        elif name in _PROPERTY_TYPES:
+            wanted = _PROPERTY_TYPES[name]
             type_ = entry.value.type
-            if not (isinstance(type_, t.ExternType) and type_.name == "direct_counter"):
+            if not (isinstance(type_, t.ExternType) and type_.name in wanted):
                 raise CompileError(
-                    f"expected a direct_counter, found {describe(entry.value)}", entry.value.start
+                    f"expected {' or '.join(wanted)}, found {describe(entry.value)}", entry.value.start
                 )
         elif name == "largest_priority_wins":
             if not isinstance(entry.value.value, bool):
@@ -297,13 +309,13 @@ class _DeclarationChecker(StatementChecker):
             entry.value.value = self.constant(entry.value, "`priority_delta`")
             if entry.value.value <= 0:
                 raise CompileError("`priority_delta` must be positive", entry.value.start)
-        elif name not in _UNSUPPORTED_PROPERTIES:
+        else:
             place = f"{entry.at.path}:{entry.at.line}:{entry.at.column}"
             _log.warning("%s: warning: table %s: property `%s` means nothing here", place, d.name, name)
-        elif name != "support_timeout" or entry.value.value is not False:
-            raise CompileError(f"table property `{name}` is not supported", entry.at)
 
     def _entry(self, d: syntax.Table, row: syntax.Entry) -> None:
+        if "implementation" in d.properties:
+            raise CompileError("a table with an action profile cannot have entries in the program", row.at)
         row.keys = _one_by_one(row.keys, len(d.keys), row.at)
         if len(row.keys) != len(d.keys):
             raise CompileError(f"table {d.name} has {len(d.keys)} keys, the entry {len(row.keys)}", row.at)

@@ -42,6 +42,7 @@ class _ProgramEmitter(StatementEmitter):
         self.line()
         self._structs()
         self._table_infos()
+        self._profile_infos()
         self._state()
         self.line("namespace code {")
         self.line()
@@ -193,6 +194,30 @@ class _ProgramEmitter(StatementEmitter):
         self.line("return names[error];")
         self.close()
 
+    def _profile_infos(self) -> None:
+        """The actions of all tables that use a profile, as its members may have them."""
+        for made in self._program.objects:
+            if isinstance(made, ir.Digest):
+                self.line(
+                    f"constexpr std::uint32_t {made.member}_id = {number(self._ids['digest', made.full_name])};"
+                )
+            if not isinstance(made, ir.Profile):
+                continue
+            uses = {
+                u.action.full_name: (table, i) for table in made.tables for i, u in enumerate(table.actions)
+            }
+            rows = ", ".join(f"{table.member}_actions[{i}]" for table, i in uses.values())
+            actions = "nullptr"
+            if uses:
+                actions = f"{made.member}_actions"
+                self.line(f"constexpr ActionInfo {actions}[] = {{{rows}}};")
+            self.line(
+                f"constexpr ProfileInfo {made.member}_info = {{"
+                f"{number(self._ids['action_profile', made.full_name])}, {number(made.size)}, {actions}, "
+                f"{len(uses)}}};"
+            )
+            self.line()
+
     def _state(self) -> None:
         program = self._program
         self.open("struct alignas(64) Packet {")
@@ -206,10 +231,12 @@ class _ProgramEmitter(StatementEmitter):
         self.line(
             f"static constexpr bool kHalts = {_bool(bool({'assert', 'assume'} & program.extern_functions))};"
         )
+        self.line(f"static constexpr bool kDigests = {_bool('digest' in program.extern_functions)};")
         self.line("Packet packet{};")
         self.line("Packet copy{};")
         self.line()
-        for made in program.objects:
+        # A table knows its action profile from the start.
+        for made in sorted(program.objects, key=lambda o: isinstance(o, ir.Table)):
             self._member(made)
         self.line()
         self.open("explicit Program(std::uint64_t seed) : V1Pipeline(seed) {")
@@ -251,8 +278,13 @@ class _ProgramEmitter(StatementEmitter):
                 f"Counter {made.member}{{{number(made.size)}, {_bool(made.unit != 'bytes')}, "
                 f"{_bool(made.unit != 'packets')}}};"
             )
+        elif isinstance(made, ir.Meter):
+            self.line(f"Meters {made.member}{{{number(made.size)}, {_bool(made.unit == 'bytes')}}};")
+        elif isinstance(made, ir.Profile):
+            self.line(f"ActionProfile {made.member}{{{made.member}_info}};")
         elif isinstance(made, ir.Table):
-            self.line(f"Table {made.member}{{{made.member}_info}};")
+            profile = "" if made.profile is None else f", &{made.profile.member}"
+            self.line(f"Table {made.member}{{{made.member}_info{profile}}};")
         elif isinstance(made, ir.ValueSet):
             fields = f"{made.member}_fields, {len(made.fields)}"
             self.line(f"ValueSet {made.member}{{{number(made.size)}, {fields}}};")
@@ -264,6 +296,10 @@ class _ProgramEmitter(StatementEmitter):
             self.line(f"registers.add({number(self._ids['register', made.full_name])}, {made.member});")
         elif isinstance(made, ir.Counter):
             self.line(f"counters.add({number(self._ids['counter', made.full_name])}, {made.member});")
+        elif isinstance(made, ir.Meter):
+            self.line(f"meters.add({number(self._ids['meter', made.full_name])}, {made.member});")
+        elif isinstance(made, ir.Profile):
+            self.line(f"profiles.add({number(self._ids['action_profile', made.full_name])}, {made.member});")
         elif isinstance(made, ir.Table):
             self._register_table(made)
 
@@ -272,6 +308,8 @@ class _ProgramEmitter(StatementEmitter):
         self.line(f"tables.add({identity}, {table.member});")
         if table.direct_counter is not None:
             self.line(f"counted_tables.add({identity}, {table.member});")
+        if table.direct_meter is not None:
+            self.line(f"metered_tables.add({identity}, {table.member});")
         use = table.actions[table.default_action]
         data, length = _encoded(use, table.default_arguments)
         self.line(f"{table.member}.declare_default({self._action_id(use)}, {data}, {length});")
@@ -355,6 +393,7 @@ class _ProgramEmitter(StatementEmitter):
             self.line(f"Entry* const found = {member}.lookup(key);")
             if table.direct_counter is not None:
                 self.line("if (found != nullptr) program.count(*found);")
+            self._on_hit(table)
             self.line(f"const Entry& entry = found != nullptr ? *found : {member}.default_entry();")
         else:
             self.line("const Entry* const found = nullptr;")
@@ -362,12 +401,47 @@ class _ProgramEmitter(StatementEmitter):
         if self._traced:
             key = "key" if table.keys else "nullptr"
             self.line(f"program.trace.table({table.member}_info, {table.member}_names, {key}, found);")
+        if table.profile is not None:
+            self._run_member(table, table.profile)
+            return
         # The action may not change what has been decided, so the result is made first.
         self.line("const ApplyResult result{found != nullptr, entry.action};")
         self.open("switch (entry.action) {")
         for position, use in enumerate(table.actions):
             self.open(f"case {position}: {{")
             self._dispatch(use)
+            self.line("break;")
+            self.close()
+        self.close()
+        self.line("return result;")
+        self.close()
+        self.line()
+
+    def _on_hit(self, table: ir.Table) -> None:
+        meter = table.direct_meter
+        if meter is not None and meter.target is not None:
+            self.open("if (found != nullptr) {")
+            length = "program.packet_bytes" if meter.unit == "bytes" else "1"
+            self.line(f"const std::uint32_t colour = found->meter.execute({length}, program.now_us);")
+            value = f"resize<32, {t.bit_width(meter.target.type)}>(colour)"
+            self.line(self.assign(meter.target, value) + ";")
+            self.close()
+        if table.support_timeout:
+            self.line("if (found != nullptr) found->last_hit_us = program.clock_us;")
+
+    def _run_member(self, table: ir.Table, profile: ir.Profile) -> None:
+        """The action of a member, alone or chosen from a group; none when there is no entry."""
+        self.open("const ProfileMember* const member = entry.indirect.choose([&] {")
+        self._sum(profile.algorithm or "identity", list(table.selector), False)
+        self.line("return sum;")
+        self.close("});")
+        self.line("ApplyResult result{found != nullptr, kNoAction};")
+        self.line("if (member == nullptr) return result;")
+        self.open("switch (member->action) {")
+        for position, use in enumerate(table.actions):
+            self.open(f"case {self._action_id(use)}: {{")
+            self.line(f"result.action = {position};")
+            self._dispatch(use, "member->params")
             self.line("break;")
             self.close()
         self.close()
@@ -393,13 +467,13 @@ class _ProgramEmitter(StatementEmitter):
             self.line(f"to_limbs<{key.width}>({self.item(key.expr)}, key + {at});")
             at += (key.width + 63) // 64
 
-    def _dispatch(self, use: ir.ActionUse) -> None:
+    def _dispatch(self, use: ir.ActionUse, params: str = "entry.params") -> None:
         """Runs an action with the entry's parameters after the bound ones."""
         arguments = list(use.bound)
         at = 0
         for parameter in _entry_parameters(use):
             width = t.bit_width(parameter.type)
-            value = f"from_limbs<{width}>(&entry.params[{at}])"
+            value = f"from_limbs<{width}>(&{params}[{at}])"
             if t.strip(parameter.type) == t.BOOL:
                 value = f"({value} != 0)"
             arguments.append(ir.CallArgument("value", "in", parameter.type, ir.Var(parameter.type, value)))

@@ -291,6 +291,37 @@ class ValueSet(Object):
 
 
 @dataclass
+class Meter(Object):
+    size: int
+    unit: str  # packets or bytes
+
+
+@dataclass
+class DirectMeter(Object):
+    """`target` is where read() puts the colour: the same place in every action."""
+
+    unit: str
+    table: "Table | None" = None
+    target: Expr | None = None
+
+
+@dataclass
+class Profile(Object):
+    """An action_profile, or an action_selector with its algorithm."""
+
+    size: int
+    algorithm: str | None
+    tables: "list[Table]" = field(default_factory=list)
+
+
+@dataclass
+class Digest(Object):
+    """What digest<T>() sends: one for each T."""
+
+    type: StructType
+
+
+@dataclass
 class KeyField:
     name: str
     kind: str
@@ -333,6 +364,10 @@ class Table(Object):
     const_entries: bool
     entries: list[Entry]
     direct_counter: DirectCounter | None
+    direct_meter: DirectMeter | None
+    profile: Profile | None
+    selector: tuple[Expr, ...]  # fields that the profile's hash is taken over
+    support_timeout: bool
 
 
 # --- code

@@ -139,6 +139,14 @@ class ProgramLowerer:
             self._known_structs.add(id(type_))
             self.structs.append(type_)
 
+    def digest(self, type_: t.StructType) -> ir.Digest:
+        for made in self.objects:
+            if isinstance(made, ir.Digest) and made.type is type_:
+                return made
+        digest = ir.Digest(self.members.unique(f"digest_{type_.name}"), type_.name, type_.declaration, type_)
+        self.objects.append(digest)
+        return digest
+
     def function(self, declaration: syntax.Function) -> ir.Function:
         known = self._functions.get(id(declaration))
         if known is None:
@@ -301,6 +309,14 @@ class BlockLowerer(ParserLowerer):
             return ir.Counter(member, full_name, local, self._size(local), self._unit(local))
         if type_.name == "direct_counter":
             return ir.DirectCounter(member, full_name, local, self._unit(local))
+        if type_.name == "meter":
+            return ir.Meter(member, full_name, local, self._size(local), self._unit(local))
+        if type_.name == "direct_meter":
+            return ir.DirectMeter(member, full_name, local, self._unit(local))
+        if type_.name == "action_profile":
+            return ir.Profile(member, full_name, local, self._size(local), None)
+        if type_.name == "action_selector":
+            return ir.Profile(member, full_name, local, self._size(local), self._enum(local, "algorithm"))
         raise CompileError(f"extern {type_.name} is not supported", local.ref.at)
 
     def _size(self, local: syntax.Instantiation) -> int:
@@ -312,11 +328,26 @@ class BlockLowerer(ParserLowerer):
         return size
 
     def _unit(self, local: syntax.Instantiation) -> str:
-        value = local.bound["type"]
+        return self._enum(local, "type")
+
+    def _enum(self, local: syntax.Instantiation, name: str) -> str:
+        value = local.bound[name]
         assert value is not None
         assert isinstance(value.type, t.EnumType)
-        assert isinstance(value.value, int)
+        if not isinstance(value.value, int):
+            raise CompileError(f"`{name}` must be known at compile time", value.start)
         return list(value.type.members)[value.value]
+
+    def object_made(self, call: syntax.Call, name: str) -> ir.Object:
+        assert isinstance(call.target, targets.ConstructorTarget)
+        local = syntax.Instantiation(call.at, name, syntax.DontCareTypeRef(call.at), call.arguments)
+        local.type, local.bound = call.target.type, call.bound
+        made = self._make(local, local.type, name)
+        assert isinstance(made, ir.Object)
+        return made
+
+    def digest_object(self, type_: t.StructType) -> ir.Digest:
+        return self._program.digest(type_)
 
     # --- what calls refer to
 

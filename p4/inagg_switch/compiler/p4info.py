@@ -19,15 +19,20 @@ PREFIXES = {
     "table": 0x02,
     "value_set": 0x03,
     "controller_header": 0x04,
+    "action_profile": 0x11,
     "counter": 0x12,
     "direct_counter": 0x13,
+    "meter": 0x14,
+    "direct_meter": 0x15,
     "register": 0x16,
+    "digest": 0x17,
 }
 _UNITS = {
     "packets": pb.CounterSpec.PACKETS,
     "bytes": pb.CounterSpec.BYTES,
     "packets_and_bytes": pb.CounterSpec.BOTH,
 }
+_METER_UNITS = {"packets": pb.MeterSpec.PACKETS, "bytes": pb.MeterSpec.BYTES}
 _MATCH_TYPES = {
     "exact": pb.MatchField.EXACT,
     "lpm": pb.MatchField.LPM,
@@ -36,6 +41,7 @@ _MATCH_TYPES = {
     "optional": pb.MatchField.OPTIONAL,
 }
 # Annotations that P4Info shows in fields of its own, or that mean nothing to the control plane.
+_PROFILE_ANNOTATIONS = frozenset(["max_group_size"])
 _HIDDEN = frozenset(["name", "id", "brief", "description", "hidden"])
 
 Ids = dict[tuple[str, str], int]
@@ -85,10 +91,18 @@ def p4info(program: ir.Program, ids: Mapping[tuple[str, str], int]) -> pb.P4Info
 def _actions(program: ir.Program) -> Iterable[ir.Action]:
     seen: set[str] = set()
     for block in program.blocks:
-        for action in block.actions:
+        for action in sorted(block.actions, key=lambda a: _place(block, a)):
             if action.in_p4info and action.full_name not in seen:
                 seen.add(action.full_name)
                 yield action
+
+
+def _place(block: ir.Block, action: ir.Action) -> int:
+    """p4c shows actions of the program before the control's own, these in the order of their declarations."""
+    for place, local in enumerate(block.declaration.locals):
+        if local is action.declaration:
+            return place
+    return -1
 
 
 def _symbols(program: ir.Program) -> dict[tuple[str, str], syntax.Declaration]:
@@ -98,6 +112,10 @@ def _symbols(program: ir.Program) -> dict[tuple[str, str], syntax.Declaration]:
         ir.DirectCounter: "direct_counter",
         ir.Register: "register",
         ir.ValueSet: "value_set",
+        ir.Meter: "meter",
+        ir.DirectMeter: "direct_meter",
+        ir.Profile: "action_profile",
+        ir.Digest: "digest",
     }
     symbols: dict[tuple[str, str], syntax.Declaration] = {
         (kinds[type(o)], o.full_name): o.declaration for o in program.objects if not _unused(o)
@@ -142,6 +160,14 @@ class _Writer:
                 self._register(made)
             elif isinstance(made, ir.ValueSet):
                 self._value_set(made)
+            elif isinstance(made, ir.Meter):
+                self._meter(made)
+            elif isinstance(made, ir.DirectMeter):
+                self._direct_meter(made)
+            elif isinstance(made, ir.Profile):
+                self._profile(made)
+            elif isinstance(made, ir.Digest):
+                self._digest(made)
         for action in _actions(self._program):
             self._action(action)
         for header in self._program.controller_headers:
@@ -156,11 +182,18 @@ class _Writer:
             self._info.type_info.SetInParent()  # p4c writes it, even empty, once it has looked at a type
         return self._info
 
-    def _preamble(self, preamble: pb.Preamble, kind: str, name: str, declaration: syntax.Declaration) -> None:
+    def _preamble(
+        self,
+        preamble: pb.Preamble,
+        kind: str,
+        name: str,
+        declaration: syntax.Declaration,
+        hidden: frozenset[str] = frozenset(),
+    ) -> None:
         preamble.id = self._ids[kind, name]
         preamble.name = name
         preamble.alias = next(s for s in _suffixes(name) if self._suffixes[s] == 1 or s == name)
-        preamble.annotations.extend(_annotations(declaration.annotations))
+        preamble.annotations.extend(_annotations(a for a in declaration.annotations if a.name not in hidden))
         for annotation in declaration.annotations:
             if annotation.structured:
                 _structured(preamble.structured_annotations.add(), annotation)
@@ -186,6 +219,12 @@ class _Writer:
         self._default(message, table)
         if table.direct_counter is not None:
             message.direct_resource_ids.append(self._ids["direct_counter", table.direct_counter.full_name])
+        if table.direct_meter is not None:
+            message.direct_resource_ids.append(self._ids["direct_meter", table.direct_meter.full_name])
+        if table.profile is not None:
+            message.implementation_id = self._ids["action_profile", table.profile.full_name]
+        if table.support_timeout:
+            message.idle_timeout_behavior = pb.Table.NOTIFY_CONTROL
         message.size = table.size
         message.is_const_table = table.const_entries
         message.has_initial_entries = bool(table.entries)
@@ -253,6 +292,67 @@ class _Writer:
             metadata.annotations.extend(_annotations(field.annotations))
             if isinstance(type_, t.NewType):
                 metadata.type_name.name = type_.name
+
+    def _meter(self, meter: ir.Meter) -> None:
+        message = self._info.meters.add()
+        self._preamble(message.preamble, "meter", meter.full_name, meter.declaration)
+        message.spec.unit = _METER_UNITS[meter.unit]
+        message.size = meter.size
+
+    def _direct_meter(self, meter: ir.DirectMeter) -> None:
+        if meter.table is None:
+            raise CompileError(
+                f"direct meter `{meter.declaration.name}` belongs to no table", meter.declaration.at
+            )
+        message = self._info.direct_meters.add()
+        self._preamble(message.preamble, "direct_meter", meter.full_name, meter.declaration)
+        message.spec.unit = _METER_UNITS[meter.unit]
+        message.direct_table_id = self._ids["table", meter.table.full_name]
+
+    def _profile(self, profile: ir.Profile) -> None:
+        message = self._info.action_profiles.add()
+        self._preamble(
+            message.preamble, "action_profile", profile.full_name, profile.declaration, _PROFILE_ANNOTATIONS
+        )
+        message.table_ids.extend(self._ids["table", table.full_name] for table in profile.tables)
+        message.with_selector = profile.algorithm is not None
+        message.size = profile.size
+        most = profile.declaration.annotation("max_group_size")
+        if most is not None and most.arguments:
+            message.max_group_size = int(most.arguments[0])
+
+    def _digest(self, digest: ir.Digest) -> None:
+        message = self._info.digests.add()
+        self._preamble(message.preamble, "digest", digest.full_name, digest.declaration)
+        message.type_spec.struct.name = digest.full_name
+        shown = self._info.type_info.structs[digest.full_name]
+        for name, type_ in digest.type.fields.items():
+            member = shown.members.add()
+            member.name = name
+            self._type_spec(member.type_spec, type_)
+
+    def _type_spec(self, spec: p4types_pb2.P4DataTypeSpec, type_: t.Type) -> None:
+        if isinstance(type_, t.NewType):
+            spec.new_type.name = type_.name
+        elif type_ == t.BOOL:
+            spec.bool.SetInParent()
+        elif isinstance(type_, t.EnumType) and type_.base is not None:
+            spec.serializable_enum.name = type_.name
+        elif isinstance(type_, t.StructType):
+            spec.struct.name = type_.name
+            shown = self._info.type_info.structs[type_.name]
+            if not shown.members:
+                for name, field in type_.fields.items():
+                    member = shown.members.add()
+                    member.name = name
+                    self._type_spec(member.type_spec, field)
+        else:
+            bits = t.strip(type_)
+            assert isinstance(bits, t.BitType)
+            if bits.signed:
+                spec.bitstring.int.bitwidth = bits.width
+            else:
+                spec.bitstring.bit.bitwidth = bits.width
 
     def _register(self, register: ir.Register) -> None:
         message = self._info.registers.add()

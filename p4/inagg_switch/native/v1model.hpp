@@ -64,6 +64,9 @@ void assign_header(T& target, const T& source) {
     }
 }
 
+// ApplyResult.action where nothing ran.
+inline constexpr std::uint32_t kNoAction = 0xFFFFFFFF;
+
 struct ApplyResult {
     bool hit;
     std::uint32_t action;  // index in the table's actions
@@ -99,6 +102,10 @@ class V1Program : public ProgramBase {
     PacketOut packet_out;
     std::uint32_t packet_bytes = 0;    // length of the packet as it came in: what counters count
     std::uint32_t current_length = 0;  // the same, with headers added and removed since
+    std::uint64_t clock_us = 0;        // what process() was given
+    std::uint64_t now_us = 0;          // the same, since the first packet
+    std::uint32_t digest_id = 0;       // 0: none
+    std::vector<std::uint8_t> digest_data;
     bool exited = false;
     bool checksum_error = false;
     bool halted = false;  // an assertion failed; BMv2 ends then
@@ -202,7 +209,9 @@ class V1Pipeline : public V1Program {
         clear_object(packet);
         packet.standard.ingress_port = wrap<9>(port);
         packet.standard.packet_length = static_cast<std::uint32_t>(length);
-        packet.standard.ingress_global_timestamp = wrap<48>(elapsed(now_us));
+        clock_us = now_us;
+        this->now_us = elapsed(now_us);
+        packet.standard.ingress_global_timestamp = wrap<48>(this->now_us);
         ISW_TRACE("packet of " + std::to_string(length) + " bytes in by port " + std::to_string(port));
         ingress(self, frame, length, now_us, emit, ctx);
         if constexpr (Derived::kReturns) rounds(self, now_us, emit, ctx);
@@ -243,6 +252,12 @@ class V1Pipeline : public V1Program {
         packet.standard.checksum_error = checksum_error;
         exited = false;
         self.ingress(packet);
+        if constexpr (Derived::kDigests) {
+            if (digest_id != 0 && digest_to != nullptr) {
+                digest_to(digest_context, digest_id, digest_data.data(), digest_data.size());
+            }
+            digest_id = 0;
+        }
         if constexpr (Derived::kReturns) {
             if (requests.clone_list != 0) clone_ingress(self, frame, length, now_us, emit, ctx);
             if (requests.resubmit != 0) {
