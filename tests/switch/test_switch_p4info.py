@@ -17,7 +17,7 @@ from inagg_switch.compiler.p4info import one_at_a_time
 from inagg_switch.compiler.preprocess import preprocess, preprocess_text
 
 HERE = Path(__file__).parent
-PROGRAMS = [*sorted((HERE / "programs").glob("*.p4")), HERE / "p4runtime_packets.p4"]
+PROGRAMS = [*sorted((HERE / "programs").glob("*.p4")), *sorted(HERE.glob("p4runtime_*.p4"))]
 
 
 def in_order(info: pb.P4Info) -> pb.P4Info:
