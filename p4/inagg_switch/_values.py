@@ -1,7 +1,7 @@
 """Names to P4Info objects, and Python values to the bytes of the ABI and back."""
 
 import ctypes
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from p4.config.v1 import p4info_pb2 as pb
@@ -52,15 +52,26 @@ def encode_match(table: pb.Table, match: Mapping[str, MatchValue]) -> "ctypes.Ar
 
 def match_tuples(table: pb.Table, match: Mapping[str, MatchValue]) -> list[MatchTuple]:
     """The same as the native calls take it. Raises UnknownName or EntryError."""
-    unknown = set(match) - {f.name for f in table.match_fields}
+    return fields_match(table.match_fields, match, f"table {table.preamble.name}")
+
+
+def fields_match(
+    fields: Sequence[pb.MatchField], match: MatchValue | Mapping[str, MatchValue], owner: str
+) -> list[MatchTuple]:
+    """The same for any list of fields; what is no mapping is the value of the only field."""
+    if not isinstance(match, Mapping):
+        if len(fields) != 1:
+            raise EntryError(f"{owner} has {len(fields)} fields: give the values by name")
+        match = {fields[0].name: match}
+    unknown = set(match) - {f.name for f in fields}
     if unknown:
-        names = ", ".join(f.name for f in table.match_fields) or "none"
-        raise UnknownName(f"table {table.preamble.name} has no key `{min(unknown)}`; there are: {names}")
-    return [_field(field, match.get(field.name), table.preamble.name) for field in table.match_fields]
+        names = ", ".join(f.name for f in fields) or "none"
+        raise UnknownName(f"{owner} has no key `{min(unknown)}`; there are: {names}")
+    return [_field(field, match.get(field.name), owner) for field in fields]
 
 
-def _field(field: pb.MatchField, value: MatchValue, table: str) -> MatchTuple:
-    what = f"key `{field.name}` of table {table}"
+def _field(field: pb.MatchField, value: MatchValue, owner: str) -> MatchTuple:
+    what = f"key `{field.name}` of {owner}"
     kind, width = field.match_type, field.bitwidth
     if value is None:
         if kind == pb.MatchField.EXACT:

@@ -123,8 +123,8 @@ def _group_members(
         if member.member_id in members:
             raise invalid(f"{subject}: member {member.member_id} is given twice")
         _check_weight(member, subject)
+        _check_size(len(members) + member.weight, message.max_size or profile.max_group_size, subject)
         members += [member.member_id] * member.weight
-    _check_size(len(members), message.max_size or profile.max_group_size, subject)
     return members
 
 

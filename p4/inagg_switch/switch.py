@@ -21,7 +21,15 @@ from inagg_switch import _abi
 from inagg_switch._arrays import Counter, Meter, Register, check, check_numbers, meter_config
 from inagg_switch._externs import Externs, MeterConfig
 from inagg_switch._profiles import ActionProfile, Group, Member
-from inagg_switch._values import MatchValue, encode_match, encode_params, find, match_tuples, split_fields
+from inagg_switch._values import (
+    MatchValue,
+    encode_match,
+    encode_params,
+    fields_match,
+    find,
+    match_tuples,
+    split_fields,
+)
 from inagg_switch.compiler import Compiled, compile_file, compile_source
 from inagg_switch.errors import SwitchError
 
@@ -302,6 +310,15 @@ class Switch:
             self.externs.clone_set(session, replicas, truncate or 0)
         except OSError as error:
             check(-(error.errno or 0), what)
+
+    def value_set(self, name: str, members: Sequence[MatchValue | Mapping[str, MatchValue]]) -> None:
+        """Replaces the members of a parser value set: a match each (by field when there are several fields)."""
+        info = find(self.p4info.value_sets, name, "value set")
+        rows = [fields_match(info.match, member, f"value set {info.preamble.name}") for member in members]
+        try:
+            self.externs.value_set_write(info.preamble.id, rows)
+        except OSError as error:
+            check(-(error.errno or 0), f"cannot set the members of {info.preamble.name}")
 
     def profile(self, name: str) -> ActionProfile:
         """An action profile or selector."""

@@ -461,6 +461,10 @@ def test_the_same_objects_in_process(sw: Switch):
     assert {e.match["dst"]: e.action for e in sw.entries("route")} == {5: Member(1), 6: Group(7)}
     assert out_ports(sw, 5) == [1]
     assert {out_ports(sw, 6, src)[0] for src in range(16)} == {1, 2}
+    sw.clone_session(5, [(4, 0)], truncate=16)
+    sw.value_set("tag_types", [0x9999])
+    tagged = frame(5, ether_type=0x9999, rest=b"tag and more")
+    assert sorted(sw.process(3, tagged)) == [(1, tagged), (4, tagged[:16])]
     (first, *_) = sw.digests()
     assert (first.name, first.fields) == ("learn_t", {"station": 9, "port": 3})
     assert sw.digests() == []
@@ -486,6 +490,8 @@ def test_the_same_objects_in_process(sw: Switch):
         (lambda sw: sw.meter("port_rate").__setitem__(4, None), "outside 0..3"),
         (lambda sw: sw.meter("port_rate").__setitem__(0, (-1, 0, 0, 0)), "none negative"),
         (lambda sw: sw.direct_meter("flows", {"src": 1}, None), "not there"),
+        (lambda sw: sw.value_set("tag_types", [1 << 16]), r"does not fit bit<16>"),
+        (lambda sw: sw.value_set("tag_types", [1, 2, 3]), "full"),
     ],
 )
 def test_refusals_in_process_say_why_and_change_nothing(sw: Switch, call, message: str):

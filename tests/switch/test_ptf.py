@@ -31,7 +31,7 @@ def test_ptf_runs_a_forwarding_test(network, switch_command, tmp_path):
     switch = net.start(net.switch, *switch_command, "run", "--port", "1@port1", "--port", "2@port2",
                        "--grpc", f"unix:{tmp_path}/s.sock")  # fmt: skip
     assert switch.stdout.readline() == "ready\n"
-    shutil.copytree(Path(__file__).parent / "ptf", tmp_path / "tests")
+    shutil.copytree(Path(__file__).parent / "ptf_tests", tmp_path / "tests")
     parameters = (f"grpc='unix:{tmp_path}/s.sock';p4info='{tmp_path}/p4info.txtpb';"
                   f"config='{tmp_path}/{SMALL_P4.name}'")  # fmt: skip
     command = ["ip", "netns", "exec", net.switch, sys.executable, str(PTF), "--test-dir", str(tmp_path / "tests"),

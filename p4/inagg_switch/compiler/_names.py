@@ -39,7 +39,7 @@ _PROGRAM = frozenset(
     current_length exited checksum_error multicast_set set_valid set_invalid count elapsed mutex tables counted_tables
     counters registers V1Program ProgramBase clones requests hash_input halt halted log log_to log_context digest_to
     digest_context meters metered_tables profiles value_sets preserve rounds again bare clone_ingress clone_egress
-    clone_set clock_us now_us digest_id digest_data
+    clone_set clock_us now_us digest_id digest_data trace trace_to error_name
     """.split()  # noqa: SIM905
 )
 _NUMBERED = re.compile(r"(operand|subject|copy|in)_\d+|(apply|key)_.*")
