@@ -204,7 +204,28 @@ class ExpressionEmitter:
             return f"load_bits<0, {bits.width}>({packet}.rest())"
         if bits == t.BOOL:
             return f"(load_bits<0, 1>({packet}.rest()) != 0)"
-        return f"peek<{self.type(e.type)}>({packet})"
+        return self._peek(e.type, 0, f"{packet}.rest()")
+
+    def _peek(self, type_: t.Type, offset: int, data: str) -> str:
+        """A value of the type from the bits at an offset, headers in it valid."""
+        bits = t.strip(type_)
+        if bits == t.BOOL:
+            return f"(load_bits<{offset}, 1>({data}) != 0)"
+        if isinstance(bits, t.StructType | t.TupleType | t.StackType):
+            if isinstance(bits, t.StructType):
+                types = list(bits.fields.values())
+            else:
+                types = list(bits.elements) if isinstance(bits, t.TupleType) else [bits.element] * bits.size
+            parts: list[str] = []
+            for part in types:
+                parts.append(self._peek(part, offset, data))
+                offset += t.bit_width(part)
+            if isinstance(bits, t.StackType):
+                return f"{self.type(type_)}{{{{{', '.join(parts)}}}, 0}}"
+            if t.is_header(bits):
+                parts.append("true")
+            return f"{self.type(type_)}{{{', '.join(parts)}}}"
+        return f"load_bits<{offset}, {t.bit_width(type_)}>({data})"
 
     def _equal(self, e: ir.Operation) -> str:
         left, right = (self.expr(o) for o in e.operands)
@@ -280,6 +301,9 @@ class ExpressionEmitter:
                 if argument.expr is not None:
                     after.append(self.assign(argument.expr, name) + ";")
         if e.callee in self.block_names:
+            if after and e.exits:
+                # As p4c inlines it: copies are not copied out when the block exits.
+                after = [f"if (!program.exited) {{ {' '.join(after)} }}"]
             return before, f"code::{e.callee}{{{', '.join(['program', *given])}}}.apply()", after
         # What P4 functions are called may be the name of a variable here.
         function = f"code::{e.callee}" if e.callee in self.program_functions else e.callee
@@ -299,8 +323,8 @@ class ExpressionEmitter:
             return self.assign(target.base, changed)
         if isinstance(bits, t.BitType) and bits.width > 64:
             return f"wide_copy({self.expr(target)}, {value})"
-        if t.is_header(target.type):
-            return f"assign_header({self.expr(target)}, {value})"
+        if t.has_header(bits):
+            return f"assign_object({self.expr(target)}, {value})"
         return f"{self.expr(target)} = {value}"
 
     def assign_expr(self, target: ir.Expr, value: ir.Expr) -> str:

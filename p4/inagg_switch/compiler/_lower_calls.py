@@ -60,6 +60,8 @@ class CallLowerer(ExternLowerer):
         if target.method.name == "length":
             return ir.Operation(e.type, "length", (packet,))
         if target.method.name == "lookahead":
+            if not _fixed_size(e.type):
+                raise CompileError(f"lookahead cannot read {e.type}", e.start)
             try:
                 width = t.bit_width(e.type)
             except TypeError:
@@ -192,6 +194,18 @@ class CallLowerer(ExternLowerer):
     def _direct_count(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         self._object(target)
         return ir.Group(())  # its table counts every hit (v1model: the call is unnecessary)
+
+
+def _fixed_size(type_: t.Type) -> bool:
+    """A lookahead can tell where each of its bits lies."""
+    bits = t.strip(type_)
+    if isinstance(bits, t.StackType):
+        return _fixed_size(bits.element)
+    if isinstance(bits, t.TupleType):
+        return all(_fixed_size(e) for e in bits.elements)
+    if isinstance(bits, t.StructType):
+        return bits.kind != "header_union" and all(_fixed_size(f) for f in bits.fields.values())
+    return isinstance(bits, t.BitType) or bits == t.BOOL
 
 
 def _emittable(type_: t.Type) -> bool:

@@ -76,6 +76,8 @@ class _ProgramEmitter(StatementEmitter):
         if struct.kind == "header":
             self.line("bool valid;")
         self._equality(name, struct)
+        if struct.kind != "header" and t.has_header(struct):
+            self._assignment(name, struct)
         if _serialisable(struct):
             self._serialisation(struct)
         self.close("};")
@@ -87,7 +89,13 @@ class _ProgramEmitter(StatementEmitter):
         if struct.kind == "header":
             condition = f"valid == other.valid && (!valid || ({condition}))"
         used = "other" if struct.fields or struct.kind == "header" else ""
-        self.line(f"bool operator==(const {name}& {used}) const {{ return {condition}; }}")
+        self.line(f"bool operator==(const p4::{name}& {used}) const {{ return {condition}; }}")
+
+    def _assignment(self, name: str, struct: t.StructType) -> None:
+        self.open(f"void assign(const p4::{name}& other) {{")
+        for field in map(spell_field, struct.fields):
+            self.line(f"assign_object({field}, other.{field});")
+        self.close()
 
     def _serialisation(self, struct: t.StructType) -> None:
         self.line(f"static constexpr std::size_t bytes = {t.bit_width(struct) // 8};")

@@ -206,6 +206,17 @@ def is_union(type_: Type) -> bool:
     return isinstance(type_, StructType) and type_.kind == "header_union"
 
 
+def has_header(type_: Type) -> bool:
+    """A header, or something with headers in it."""
+    if isinstance(type_, StackType):
+        return True
+    if isinstance(type_, TupleType):
+        return any(has_header(e) for e in type_.elements)
+    return isinstance(type_, StructType) and (
+        type_.kind != "struct" or any(has_header(f) for f in type_.fields.values())
+    )
+
+
 def varbit_field(header: Type) -> str | None:
     """The name of the header's varbit field, if it has one."""
     assert isinstance(header, StructType)

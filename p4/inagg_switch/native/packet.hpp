@@ -34,6 +34,23 @@ std::size_t length_of(const T& header) {
     }
 }
 
+// An assignment of what has headers in it: an invalid header makes the other one invalid and leaves its
+// fields (assign_header in BMv2's core/primitives.cpp).
+template <class T>
+void assign_object(T& to, const T& from) {
+    if constexpr (requires { to.valid; }) {
+        if (from.valid) {
+            to = from;
+        } else {
+            to.valid = false;
+        }
+    } else if constexpr (requires { to.assign(from); }) {
+        to.assign(from);
+    } else {
+        to = from;
+    }
+}
+
 template <class T, unsigned N>
 struct Stack {
     T items[N];
@@ -54,6 +71,10 @@ struct Stack {
     void pop_front(unsigned count) {
         for (unsigned i = 0; i < N; ++i) items[i] = i + count < N ? items[i + count] : T{};
         next = next > count ? next - count : 0;
+    }
+    void assign(const Stack& other) {
+        next = other.next;
+        for (unsigned i = 0; i < N; ++i) assign_object(items[i], other.items[i]);
     }
     bool operator==(const Stack& other) const {
         for (unsigned i = 0; i < N; ++i) {

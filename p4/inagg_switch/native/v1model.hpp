@@ -45,25 +45,6 @@ inline constexpr unsigned kMaxRounds = 1024;
 // Transitions that a parser which can go round may make; BMv2 would go on for ever.
 inline constexpr unsigned kMaxParserSteps = 100000;
 
-// lookahead of a header or struct; the caller has seen that the packet is long enough.
-template <class T>
-T peek(const PacketIn& packet) {
-    T result{};
-    result.load(packet.rest());
-    if constexpr (requires { result.valid; }) result.valid = true;
-    return result;
-}
-
-// BMv2's assign_header: one that is not valid leaves the fields of the other as they are.
-template <class T>
-void assign_header(T& target, const T& source) {
-    if (source.valid) {
-        target = source;
-    } else {
-        target.valid = false;
-    }
-}
-
 // ApplyResult.action where nothing ran.
 inline constexpr std::uint32_t kNoAction = 0xFFFFFFFF;
 
