@@ -1,6 +1,7 @@
 """Whatever a controller writes, the switch answers with a status, and a refused update changes nothing."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from inagg_switch.p4runtime_target import Target
 from inagg_switch.p4runtime_write import apply_update
 from inagg_switch.switch import Switch
 
+OBJECTS_P4 = Path(__file__).parent / "p4runtime_objects.p4"
 PROGRAM = Switch.from_p4(SMALL_P4)
 INFO = PROGRAM.p4info
 ANSWERS = set(Code) - {Code.OK, Code.UNKNOWN, Code.INTERNAL, Code.UNAVAILABLE}
@@ -110,17 +112,149 @@ entities = st.one_of(
     ),
     st.just(p4runtime_pb2.Entity()),
 )
+
+# --- a program with the other kinds of objects
+
+OBJECTS = Switch.from_p4(OBJECTS_P4)
+OBJECT_INFO = OBJECTS.p4info
+OBJECT_IDS = [
+    one.preamble.id
+    for kind in (OBJECT_INFO.action_profiles, OBJECT_INFO.meters, OBJECT_INFO.digests, OBJECT_INFO.value_sets)
+    for one in kind
+]
+OBJECT_ACTIONS = [action.preamble.id for action in OBJECT_INFO.actions]
+
+plain_actions = st.builds(
+    lambda action, value: p4runtime_pb2.Action(
+        action_id=action, params=[{"param_id": 1, "value": value}] if value else []
+    ),
+    mostly(*OBJECT_ACTIONS),
+    small_bytes,
+)
+few = mostly(0, 1, 2, 3)
+meter_configs = st.one_of(
+    st.none(), st.builds(p4runtime_pb2.MeterConfig, cir=int64, cburst=int64, pir=int64, pburst=int64)
+)
+references = st.one_of(
+    st.none(),
+    st.builds(lambda i: p4runtime_pb2.TableAction(action_profile_member_id=i), few),
+    st.builds(lambda i: p4runtime_pb2.TableAction(action_profile_group_id=i), few),
+    st.builds(lambda a: p4runtime_pb2.TableAction(action=a), plain_actions),
+    st.builds(
+        lambda parts: p4runtime_pb2.TableAction(
+            action_profile_action_set={
+                "action_profile_actions": [{"action": a, "weight": w} for a, w in parts]
+            }
+        ),
+        st.lists(st.tuples(plain_actions, int32), max_size=3),
+    ),
+)
+object_entries = st.builds(
+    lambda table, value, action, meter, idle, default: p4runtime_pb2.TableEntry(
+        table_id=table,
+        match=[] if default else [{"field_id": 1, "exact": {"value": value}}],
+        action=action,
+        meter_config=meter,
+        idle_timeout_ns=idle,
+        is_default_action=default,
+    ),
+    mostly(*(table.preamble.id for table in OBJECT_INFO.tables)),
+    small_bytes,
+    references,
+    meter_configs,
+    st.sampled_from([0, 0, 5, -1]),
+    st.sampled_from([False, False, False, True]),
+)
+object_entities = st.one_of(
+    st.builds(p4runtime_pb2.Entity, table_entry=object_entries),
+    st.builds(
+        lambda p, m, a: p4runtime_pb2.Entity(
+            action_profile_member={"action_profile_id": p, "member_id": m, "action": a}
+        ),
+        mostly(*OBJECT_IDS),
+        few,
+        plain_actions,
+    ),
+    st.builds(
+        lambda p, g, members: p4runtime_pb2.Entity(
+            action_profile_group={
+                "action_profile_id": p,
+                "group_id": g,
+                "members": [{"member_id": m, "weight": w} for m, w in members],
+            }
+        ),
+        mostly(*OBJECT_IDS),
+        few,
+        st.lists(st.tuples(few, int32), max_size=3),
+    ),
+    st.builds(
+        lambda i, index, config: p4runtime_pb2.Entity(
+            meter_entry={"meter_id": i, "index": index, "config": config}
+        ),
+        mostly(*OBJECT_IDS),
+        st.one_of(st.none(), indices),
+        meter_configs,
+    ),
+    st.builds(
+        lambda entry, config: p4runtime_pb2.Entity(
+            direct_meter_entry={"table_entry": entry, "config": config}
+        ),
+        object_entries,
+        meter_configs,
+    ),
+    st.builds(
+        lambda number, replicas, length: p4runtime_pb2.Entity(
+            packet_replication_engine_entry={
+                "clone_session_entry": {
+                    "session_id": number,
+                    "replicas": [{"egress_port": port, "instance": rid} for port, rid in replicas],
+                    "packet_length_bytes": length,
+                }
+            }
+        ),
+        mostly(0, 1, 2, 32767, 32768),
+        st.lists(st.tuples(mostly(0, 1, 512), mostly(0, 1)), max_size=3),
+        int32,
+    ),
+    st.builds(
+        lambda i, values: p4runtime_pb2.Entity(
+            value_set_entry={
+                "value_set_id": i,
+                "members": [{"match": [{"field_id": 1, "exact": {"value": v}}]} for v in values],
+            }
+        ),
+        mostly(*OBJECT_IDS),
+        st.lists(small_bytes, max_size=3),
+    ),
+    st.builds(
+        lambda i, timeout, size: p4runtime_pb2.Entity(
+            digest_entry={"digest_id": i, "config": {"max_timeout_ns": timeout, "max_list_size": size}}
+        ),
+        mostly(*OBJECT_IDS),
+        int64,
+        int32,
+    ),
+)
+object_updates = st.builds(Update, type=st.sampled_from([1, 1, 1, 2, 2, 3]), entity=object_entities)
+
 updates = st.builds(Update, type=st.sampled_from([0, 1, 1, 1, 2, 2, 3]), entity=entities)
 
 
 def state(target: Target) -> set[bytes]:
     """Everything that a controller can see, whatever the order."""
-    requests = [p4runtime_pb2.Entity() for _ in range(5)]
+    requests = [p4runtime_pb2.Entity() for _ in range(12)]
     requests[0].table_entry.counter_data.SetInParent()
     requests[1].table_entry.is_default_action = True
     requests[2].packet_replication_engine_entry.multicast_group_entry.SetInParent()
     requests[3].counter_entry.SetInParent()
     requests[4].register_entry.SetInParent()
+    requests[5].action_profile_member.SetInParent()
+    requests[6].action_profile_group.SetInParent()
+    requests[7].meter_entry.SetInParent()
+    requests[8].direct_meter_entry.SetInParent()
+    requests[9].packet_replication_engine_entry.clone_session_entry.SetInParent()
+    requests[10].value_set_entry.SetInParent()
+    requests[11].digest_entry.SetInParent()
     return {
         found.SerializeToString(deterministic=True)
         for request in requests
@@ -141,13 +275,26 @@ def refusal(call: Callable[[], object]) -> RequestError | None:
 @given(st.lists(updates, min_size=1, max_size=8))
 def test_a_refused_update_changes_nothing_and_every_update_gets_an_answer(batch):
     with Switch.from_p4(SMALL_P4) as program:
-        target = Target(program, p4runtime_pb2.ForwardingPipelineConfig())
-        for update in batch:
-            before = state(target)
-            error = refusal(lambda update=update: apply_update(target, update))
-            if error is not None:
-                assert error.code in ANSWERS, error
-                assert state(target) == before
+        apply_all(program, batch)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(object_updates, min_size=1, max_size=12))
+def test_the_same_of_members_groups_meters_sessions_value_sets_and_digests(batch):
+    with Switch.from_p4(OBJECTS_P4) as program:
+        apply_all(program, batch)
+        # The program still stands.
+        program.process(1, b"\x02\0\0\0\0\x01" * 2 + b"\x08\0")
+
+
+def apply_all(program: Switch, batch: list[Update]) -> None:
+    target = Target(program, p4runtime_pb2.ForwardingPipelineConfig())
+    for update in batch:
+        before = state(target)
+        error = refusal(lambda update=update: apply_update(target, update))
+        if error is not None:
+            assert error.code in ANSWERS, error
+            assert state(target) == before
 
 
 @settings(max_examples=150, deadline=None)
