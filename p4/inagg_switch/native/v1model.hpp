@@ -2,9 +2,9 @@
 //
 // The v1model pipeline as BMv2's simple_switch runs it (targets/simple_switch/simple_switch.cpp and its
 // documentation, docs/simple_switch.md):
-//   parser, checksum verification, ingress; then multicast if mcast_grp is set, else unicast to egress_spec
-//   unless that is the drop port; then, for every copy, egress, and unless that drops it, checksum update and
-//   deparser.
+//   parser, checksum verification, ingress; then clone, digest and resubmission if they were asked for; else
+//   multicast if mcast_grp is set, else unicast to egress_spec unless that is the drop port; then, for every
+//   copy, egress, and unless that drops it, checksum update and deparser.
 #ifndef INAGG_SWITCH_V1MODEL_HPP
 #define INAGG_SWITCH_V1MODEL_HPP
 

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the program tells the control plane: messages, assertions, digests; time in meters and idle entries."""
+
+import ctypes
+from pathlib import Path
+
+import pytest
+from switch_programs import v1program
+
+from inagg_switch import Switch, _abi
+from inagg_switch._values import encode_match, find
+from inagg_switch.compiler.preprocess import preprocess_text
+
+SELECTORS = Path(__file__).parent / "programs" / "selectors.p4"
+FRAME = bytes.fromhex("01 02 0003 00000004")
+
+
+def run(statement: str) -> Switch:
+    return Switch.from_source(preprocess_text(v1program(statement), "test.p4").text)
+
+
+def test_log_msg_shows_numbers_in_their_places() -> None:
+    statement = 'log_msg("a = {}, {c} \\\\{} and more", { hdr.h.a, hdr.h.c + 1 });'
+    messages: list[str] = []
+    with run(statement) as switch:
+        switch.on_log(messages.append)
+        switch.process(1, FRAME)
+    assert messages == ["a = 1, 4 {} and more"]
+
+
+@pytest.mark.parametrize("what", ["assert", "assume"])
+def test_nothing_leaves_after_a_failed_assertion(what: str) -> None:
+    messages: list[str] = []
+    with run(f"{what}(hdr.h.a == 1);") as switch:
+        switch.on_log(messages.append)
+        assert len(switch.process(1, FRAME)) == 1
+        assert switch.process(1, b"\x02" + FRAME[1:]) == []
+        assert switch.process(1, FRAME) == []
+    assert [m.split(":")[0] for m in messages] == [f"{what.capitalize()} error"]
+
+
+def test_a_digest_has_the_fields_one_after_the_other() -> None:
+    seen: list[tuple[int, bytes]] = []
+    function = _abi.DigestFunction(
+        lambda _, digest, data, length: seen.append((digest, ctypes.string_at(data, length)))
+    )
+    with Switch.from_p4(SELECTORS) as switch:
+        with switch.locked() as (api, handle):
+            assert api.on_digest(handle, function, None) == 0
+        switch.process(3, bytes.fromhex("09 1235 00"))
+        switch.process(3, bytes.fromhex("08 1235 00"))
+        identity = find(switch.p4info.digests, "learned_t", "digest").preamble.id
+    assert seen == [(identity, bytes.fromhex("1235 0003 01"))]
+
+
+def test_a_meter_fills_with_time() -> None:
+    with Switch.from_p4(SELECTORS) as switch:
+        meter = find(switch.p4info.meters, "rates", "meter").preamble.id
+        with switch.locked() as (api, handle):
+            # Two packets a second, four at most; bursts of one and two.
+            assert api.meter_write(handle, meter, 1, _abi.Meter(2, 1, 4, 2, 1)) == 0
+            assert api.meter_write(handle, meter, 1, _abi.Meter(5, 1, 4, 2, 1)) < 0  # committed above peak
+        colours = [switch.process(1, bytes.fromhex("01000101"), now)[0][1][4] for now in (0, 0, 0, 0.25, 0.5)]
+        assert colours == [0, 1, 2, 1, 0]
+        with switch.locked() as (api, handle):
+            assert api.meter_write(handle, meter, 1, None) == 0
+        assert {switch.process(1, bytes.fromhex("01000101"), 0.5)[0][1][4] for _ in range(9)} == {0}
+
+
+def test_an_entry_knows_when_it_was_hit() -> None:
+    with Switch.from_p4(SELECTORS) as switch:
+        switch.insert("measured", {"hdr.ask.flow": 7}, "skip")
+        for now in (1.0, 2.5):
+            switch.process(1, bytes.fromhex("01000700"), now)
+        switch.process(1, bytes.fromhex("01000800"), 3.0)
+        seen: list[int] = []
+        visit = _abi.EntryFunction(lambda _, entry: seen.append(entry.contents.last_hit_us))
+        table = find(switch.p4info.tables, "measured", "table").preamble.id
+        with switch.locked() as (api, handle):
+            assert api.table_entries(handle, table, visit, None) == 0
+    assert seen == [2_500_000]
+
+
+def test_a_member_in_use_cannot_be_deleted() -> None:
+    with Switch.from_p4(SELECTORS) as switch:
+        info = find(switch.p4info.tables, "single", "table")
+        profile = info.implementation_id
+        action = find(switch.p4info.actions, "member", "action").preamble.id
+        key = encode_match(info, {"hdr.ask.what": 1})
+        with switch.locked() as (api, handle):
+            assert api.member_insert(handle, profile, 5, action, b"\x00\x09", 2) == 0
+            assert api.member_insert(handle, profile, 5, action, b"\x00\x09", 2) < 0
+            assert api.table_insert_indirect(handle, info.preamble.id, key, 0, _abi.MEMBER, 6) < 0
+            assert api.table_insert_indirect(handle, info.preamble.id, key, 0, _abi.MEMBER, 5) == 0
+            assert api.member_delete(handle, profile, 5) < 0
+            assert api.table_delete(handle, info.preamble.id, key, 0) == 0
+            assert api.member_delete(handle, profile, 5) == 0
