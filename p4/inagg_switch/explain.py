@@ -13,6 +13,7 @@ from inagg_switch.compiler import ir, lower_file
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler.instrument import describe
 
+_METER_BYTES = 72
 _PIPELINE = ("parser", "verify", "ingress", "egress", "update", "deparser")
 
 
@@ -127,6 +128,9 @@ def _memory(made: ir.Object) -> Memory | None:
         return Memory(made.full_name, "register", size, bits, size * _cell_bytes(bits))
     if isinstance(made, ir.Counter):
         return Memory(made.full_name, "counter", size, 128, size * 16)
+    if isinstance(made, ir.Meter):
+        # native/meter.hpp: the configuration and two buckets.
+        return Memory(made.full_name, "meter", size, 8 * _METER_BYTES, size * _METER_BYTES)
     return None
 
 

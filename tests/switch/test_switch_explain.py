@@ -40,6 +40,11 @@ def test_tables_memory_and_headers_of_a_program():
     assert explanation.headers == (Header("hdr.ethernet", "ethernet_t", 112, 1),)
 
 
+def test_meters_are_memory_too():
+    explanation = explain(Path(__file__).parent / "p4runtime_objects.p4")
+    assert explanation.memory == (Memory("ObjectIngress.port_rate", "meter", 4, 576, 288),)
+
+
 TABLES = """
     action set_a(bit<8> v) { hdr.h.a = v; }
     action set_b(bit<8> v) { hdr.h.b = v; }
