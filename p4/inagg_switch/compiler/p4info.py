@@ -338,6 +338,10 @@ class _Writer:
             spec.bool.SetInParent()
         elif isinstance(type_, t.EnumType) and type_.base is not None:
             spec.serializable_enum.name = type_.name
+        elif isinstance(type_, t.EnumType):
+            spec.enum.name = type_.name
+        elif type_ == t.ERROR:
+            spec.error.SetInParent()
         elif isinstance(type_, t.StructType):
             spec.struct.name = type_.name
             shown = self._info.type_info.structs[type_.name]
