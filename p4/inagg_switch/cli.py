@@ -70,6 +70,10 @@ def compile_command(
     from inagg_switch.switch import Switch
 
     _check_readable(program)
+    names = ("p4info.txtpb", program.name, program.with_suffix(".cpp").name)
+    for path in (output / name for name in names):
+        if path.exists() and path.samefile(program):
+            raise UsageError(f"{path}: is the program itself: choose another folder with --output")
     compiled = Switch.from_p4(program, _parse_defines(define))
     try:
         output.mkdir(parents=True, exist_ok=True)

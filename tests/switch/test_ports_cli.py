@@ -64,6 +64,20 @@ def test_compile_writes_p4info_and_a_device_config_that_compiles_to_the_same(swi
 
 
 @pytest.mark.netns
+@pytest.mark.parametrize("linked", [False, True])
+def test_compile_does_not_write_over_its_program(switch_command, tmp_path, linked):
+    program = tmp_path / "p.p4"
+    program.write_text("#include <v1model.p4>\n")
+    output = tmp_path
+    if linked:
+        output = tmp_path / "out"
+        output.mkdir()
+        (output / "p.p4").symlink_to(program)
+    assert_user_error(run(switch_command, "compile", str(program), "-o", str(output)), "p.p4", "--output")
+    assert program.read_text() == "#include <v1model.p4>\n"
+    assert {path.name for path in output.iterdir()} == {"p.p4"}
+
+
 def test_a_missing_interface_is_explained(switch_command):
     done = run(switch_command, "run", "--port", "1@isw-nothere")
     assert_user_error(done, "port 1@isw-nothere: there is no such interface")
