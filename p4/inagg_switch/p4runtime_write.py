@@ -140,6 +140,10 @@ def _write_default_entry(target: Target, kind: int, table: Table, message: p4run
         raise RequestError(
             Code.UNIMPLEMENTED, f"table {table.name}: the default entry's counter cannot be written"
         )
+    if message.HasField("meter_config"):
+        raise RequestError(
+            Code.UNIMPLEMENTED, f"table {table.name}: the default entry's meter cannot be configured"
+        )
     if table.has_const_default:
         raise RequestError(Code.PERMISSION_DENIED, f"table {table.name}: its default action is const")
     action, params = 0, b""

@@ -251,6 +251,18 @@ def test_direct_meters_come_with_their_entry_and_alone(sw: Switch, controller: C
     assert refused(controller, modify(missing)) == [Code.NOT_FOUND]
 
 
+def test_the_meter_of_a_default_entry_cannot_be_configured(sw: Switch, controller: Controller):
+    entity = Entity()
+    entry = entity.table_entry
+    entry.table_id, entry.is_default_action = table_id(sw, "flows"), True
+    entry.action.action.action_id = action_id(sw, "admit")
+    controller.write(modify(entity))
+    entry.ClearField("action")
+    entry.meter_config.SetInParent()
+    assert refused(controller, modify(entity)) == [Code.UNIMPLEMENTED]
+    assert sw.default_entry("flows").action.endswith("admit")
+
+
 # --- clone sessions and value sets
 
 
