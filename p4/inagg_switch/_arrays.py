@@ -38,6 +38,12 @@ def check_numbers(what: str, *numbers: int) -> None:
         raise EntryError(f"{what}: {wrong[0]} is out of range")
 
 
+def check_priority(what: str, priority: int) -> None:
+    """Refuses a priority that is none of P4Runtime's (int32, not negative). Raises EntryError."""
+    if not 0 <= priority < 1 << 31:
+        raise EntryError(f"{what}: the priority {priority} is out of range")
+
+
 def index_of(index: int, size: int) -> int:
     """The index, if it is one. Raises EntryError."""
     if not 0 <= index < size:
@@ -65,6 +71,10 @@ class Counter:
         return packets.value, count.value
 
     def __setitem__(self, index: int, value: tuple[int, int]) -> None:
+        if len(value) != 2 or any(not 0 <= number < 1 << 64 for number in value):
+            raise EntryError(
+                f"counter {self._info.preamble.name}[{index}]: expected (packets, bytes), 64 bits each"
+            )
         with self._switch.locked() as (api, handle):
             result = api.counter_write(handle, self._info.preamble.id, index_of(index, len(self)), *value)
         check(result, f"counter {self._info.preamble.name}[{index}]")

@@ -18,7 +18,7 @@ from pathlib import Path
 from p4.config.v1 import p4info_pb2 as pb
 
 from inagg_switch import _abi
-from inagg_switch._arrays import Counter, Meter, Register, check, check_numbers, meter_config
+from inagg_switch._arrays import Counter, Meter, Register, check, check_numbers, check_priority, meter_config
 from inagg_switch._externs import Externs, MeterConfig
 from inagg_switch._profiles import ActionProfile, Group, Member
 from inagg_switch._values import (
@@ -199,6 +199,8 @@ class Switch:
         priority: int,
     ) -> None:
         info = find(self.p4info.tables, table, "table")
+        what = f"cannot {how} {dict(match)} in table {info.preamble.name}"
+        check_priority(what, priority)
         if isinstance(action, Member | Group):
             self._refer(how, info, match, action, priority)
             return
@@ -208,7 +210,7 @@ class Switch:
         with self.locked() as (api, handle):
             call = api.table_insert if how == "insert" else api.table_modify
             result = call(handle, info.preamble.id, key, priority, action_info.preamble.id, data, len(data))
-        check(result, f"cannot {how} {dict(match)} in table {info.preamble.name}")
+        check(result, what)
 
     def _refer(
         self,
@@ -219,12 +221,14 @@ class Switch:
         priority: int,
     ) -> None:
         """Inserts or modifies an entry that refers to an action profile."""
+        what = f"cannot {how} {dict(match)} in table {table.preamble.name}"
+        check_numbers(what, target.id)
         key = match_tuples(table, match)
         call = self.externs.insert_indirect if how == "insert" else self.externs.modify_indirect
         try:
             call(table.preamble.id, key, priority, target.kind, target.id)
         except OSError as error:
-            check(-(error.errno or 0), f"cannot {how} {dict(match)} in table {table.preamble.name}")
+            check(-(error.errno or 0), what)
 
     def _action_of(self, table: pb.Table, name: str) -> pb.Action:
         allowed = {ref.id for ref in table.action_refs}
@@ -237,10 +241,12 @@ class Switch:
     def delete(self, table: str, match: Mapping[str, MatchValue], priority: int = 0) -> None:
         """Removes an entry. Raises EntryError when it is not there."""
         info = find(self.p4info.tables, table, "table")
+        what = f"cannot delete {dict(match)} in table {info.preamble.name}"
+        check_priority(what, priority)
         key = encode_match(info, match)
         with self.locked() as (api, handle):
             result = api.table_delete(handle, info.preamble.id, key, priority)
-        check(result, f"cannot delete {dict(match)} in table {info.preamble.name}")
+        check(result, what)
 
     def set_default(
         self, table: str, action: str | None, params: Mapping[str, int | bytes] | None = None
@@ -338,6 +344,7 @@ class Switch:
         """Configures the meter of a table entry: (cir, cburst, pir, pburst), or None for green. entries() shows it."""
         info = find(self.p4info.tables, table, "table")
         what = f"direct meter of {dict(match)} in table {info.preamble.name}"
+        check_priority(what, priority)
         given = meter_config(config, what)
         try:
             self.externs.direct_meter_write(info.preamble.id, match_tuples(info, match), priority, given)
@@ -366,11 +373,13 @@ class Switch:
     ) -> tuple[int, int]:
         """(packets, bytes) of a table entry."""
         info = find(self.p4info.tables, table, "table")
+        what = f"direct counter of {dict(match)} in table {info.preamble.name}"
+        check_priority(what, priority)
         key = encode_match(info, match)
         packets, count = ctypes.c_uint64(), ctypes.c_uint64()
         with self.locked() as (api, handle):
             result = api.direct_counter_read(handle, info.preamble.id, key, priority, packets, count)
-        check(result, f"direct counter of {dict(match)} in table {info.preamble.name}")
+        check(result, what)
         return packets.value, count.value
 
     def register(self, name: str) -> Register:
@@ -379,15 +388,26 @@ class Switch:
 
     # --- packets
 
-    def process(self, port: int, frame: bytes, now: float = 0.0) -> list[tuple[int, bytes]]:
+    def process(
+        self, port: int, frame: bytes | bytearray | memoryview, now: float = 0.0
+    ) -> list[tuple[int, bytes]]:
         """Runs one received frame. `now` is monotonic, in seconds. Returns (port, frame) of every frame that leaves,
-        in the order in which they do."""
+        in the order in which they do. Raises SwitchError for a port beyond 32 bits or a time beyond 64 bits of
+        microseconds; a port that the program cannot name brings nothing."""
+        # ctypes cuts what does not fit.
+        if not 0 <= port < 1 << 32:
+            raise SwitchError(f"the port {port} is out of range")
+        if not 0 <= now * 1e6 < 1 << 64:
+            raise SwitchError(f"the time {now} is out of range")
+        data = bytes(frame) if isinstance(frame, bytearray | memoryview) else frame
         with self._process_lock, self.locked() as (api, handle):
             self._out = []
-            api.process(handle, port, frame, len(frame), int(now * 1e6), self._emit, None)
+            api.process(handle, port, data, len(data), int(now * 1e6), self._emit, None)
             return self._out
 
-    def trace(self, port: int, frame: bytes, now: float = 0.0) -> tuple[list[str], list[tuple[int, bytes]]]:
+    def trace(
+        self, port: int, frame: bytes | bytearray | memoryview, now: float = 0.0
+    ) -> tuple[list[str], list[tuple[int, bytes]]]:
         """process(), and before its result the frame's path, line by line: parser states, look-ups, actions, writes,
         drops. Needs a program compiled with `traced`."""
         lines: list[str] = []

@@ -144,6 +144,32 @@ def test_packets_that_no_port_could_bring_are_dropped(state_program: Switch, por
     assert state_program.process(port, bytes(length)) == []
 
 
+@pytest.mark.parametrize(
+    ("port", "now"),
+    [((1 << 32) + 1, 0.0), (-1, 0.0), (1, -1.0), (1, 1e30), (1, float("inf")), (1, float("nan"))],
+)
+def test_a_port_or_a_time_that_would_be_cut_is_refused(state_program: Switch, port: int, now: float) -> None:
+    with pytest.raises(SwitchError, match="out of range"):
+        state_program.process(port, bytes(8), now)
+
+
+def test_a_frame_may_be_any_bytes() -> None:
+    with Switch.from_p4(STATE_P4) as one, Switch.from_p4(STATE_P4) as other:
+        frame = bytes(range(8))
+        expected = one.process(1, frame)
+        assert expected == other.process(1, bytearray(frame))
+        assert one.process(1, frame) == other.process(1, memoryview(frame))
+
+
+@pytest.mark.parametrize("value", [(1 << 64, 0), (0, -1), (1,)])
+def test_counts_that_would_be_cut_are_refused(state_program: Switch, value: tuple[int, ...]) -> None:
+    counter = state_program.counter(state_program.p4info.counters[0].preamble.name)
+    before = counter[0]
+    with pytest.raises(EntryError, match="expected"):
+        counter[0] = value
+    assert counter[0] == before
+
+
 def test_timestamps_count_microseconds_from_the_first_packet(tmp_path: Path) -> None:
     text = v1program("hdr.h.d = sm.ingress_global_timestamp[31:0]; sm.egress_spec = 1;",
                      egress="hdr.h.c = sm.egress_global_timestamp[15:0];")  # fmt: skip

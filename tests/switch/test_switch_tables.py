@@ -172,6 +172,8 @@ REFUSED = {
     "a priority where none belongs": lambda p: p.insert(
         "exactly", {"hdr.i.k": 3, "hdr.i.p": 2}, "missed", priority=1
     ),
+    "a priority beyond 32 bits": lambda p: p.insert("masks", {}, "NoAction", priority=(1 << 32) + 1),
+    "a negative priority": lambda p: p.insert("masks", {}, "NoAction", priority=-1),
     "a priority left out": lambda p: p.insert("masks", {}, "NoAction"),
     "value bits outside the mask": lambda p: p.insert("masks", {"hdr.i.k": (3, 1)}, "NoAction", priority=1),
     "value bits below the prefix": lambda p: p.insert("prefix", {"hdr.i.k": (1, 8)}, "missed"),
@@ -194,6 +196,18 @@ def test_a_refused_change_leaves_everything_as_it_was(program: Switch, what: str
     with pytest.raises(EntryError):
         REFUSED[what](program)
     assert [program.entries(t) for t in tables] + [program.default_entry(t) for t in tables] == before
+
+
+def test_an_entry_is_not_found_at_a_priority_that_would_be_cut_to_its_own(program: Switch) -> None:
+    program.insert("masks", {}, "NoAction", priority=1)
+    for priority in ((1 << 32) + 1, 1 - (1 << 32)):
+        with pytest.raises(EntryError, match="out of range"):
+            program.modify("masks", {}, "NoAction", priority=priority)
+        with pytest.raises(EntryError, match="out of range"):
+            program.delete("masks", {}, priority=priority)
+        with pytest.raises(EntryError, match="out of range"):
+            program.direct_counter("masks", {}, priority=priority)
+    assert [entry.priority for entry in program.entries("masks")] == [1]
 
 
 def test_a_full_table_refuses_and_takes_again_after_a_deletion(program: Switch) -> None:
