@@ -67,6 +67,14 @@ def test_a_meter_fills_with_time() -> None:
         assert {switch.process(1, bytes.fromhex("01000101"), 0.5)[0][1][4] for _ in range(9)} == {0}
 
 
+@pytest.mark.parametrize(("rate", "burst"), [(2, 2**64 - 1), (2**64 - 1, 1), (2**63 - 1, 2**64 - 1)])
+def test_a_meter_takes_the_greatest_rates_and_bursts(rate: int, burst: int) -> None:
+    with Switch.from_p4(SELECTORS) as switch:
+        switch.meter("rates")[1] = (rate, burst, rate, burst)
+        for now in (0, 1, 1.5, 2, 4, 2**40):
+            assert switch.process(1, bytes.fromhex("01000101"), now)[0][1][4] == 0
+
+
 def test_an_entry_knows_when_it_was_hit() -> None:
     with Switch.from_p4(SELECTORS) as switch:
         switch.insert("measured", {"hdr.ask.flow": 7}, "skip")

@@ -43,12 +43,17 @@ class Meter {
     };
     static bool take(Bucket& bucket, std::uint64_t rate, std::uint64_t burst, std::uint64_t input,
                      std::uint64_t now_us) {
-        // In doubles, like BMv2, which keeps rates by the microsecond.
-        const auto made =
-            static_cast<std::uint64_t>(static_cast<double>(now_us) * (static_cast<double>(rate) / 1000000.0));
-        const std::uint64_t added = made > bucket.made ? made - bucket.made : 0;
-        bucket.made = made;
-        bucket.tokens = added > burst || bucket.tokens + added > burst ? burst : bucket.tokens + added;
+        // In doubles, like BMv2, which keeps rates by the microsecond. Where they are beyond 64 bits the
+        // bucket is always full.
+        const double sum = static_cast<double>(now_us) * (static_cast<double>(rate) / 1000000.0);
+        if (sum >= 0x1p64) {
+            bucket.tokens = burst;
+        } else {
+            const auto made = static_cast<std::uint64_t>(sum);
+            const std::uint64_t added = made > bucket.made ? made - bucket.made : 0;
+            bucket.made = made;
+            bucket.tokens = added > burst || bucket.tokens > burst - added ? burst : bucket.tokens + added;
+        }
         if (bucket.tokens < input) return false;
         bucket.tokens -= input;
         return true;
