@@ -28,6 +28,15 @@ def test_log_msg_shows_numbers_in_their_places() -> None:
     assert messages == ["a = 1, 4 {} and more"]
 
 
+def test_a_message_may_have_any_characters() -> None:
+    statement = 'log_msg("caf\u00e97 \U0001f6001 ??/ \\"quoted\\" {}", { hdr.h.a });'
+    messages: list[str] = []
+    with run(statement) as switch:
+        switch.on_log(messages.append)
+        switch.process(1, FRAME)
+    assert messages == ['caf\u00e97 \U0001f6001 ??/ "quoted" 1']
+
+
 @pytest.mark.parametrize("what", ["assert", "assume"])
 def test_nothing_leaves_after_a_failed_assertion(what: str) -> None:
     messages: list[str] = []

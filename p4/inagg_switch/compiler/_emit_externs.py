@@ -1,10 +1,9 @@
 """Functions of the architecture, as C++: one method a primitive of _lower_externs."""
 
-import json
-
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._emit_expressions import ExpressionEmitter, width_of
+from inagg_switch.compiler._literals import c_string
 
 
 class ExternEmitter(ExpressionEmitter):
@@ -147,7 +146,7 @@ class ExternEmitter(ExpressionEmitter):
 
     def _do_log_msg(self, p: ir.Primitive) -> None:
         numbers = ", ".join(self._decimal(e) for e in p.operands)
-        self.line(f"if (program.log_to != nullptr) program.log({json.dumps(p.detail)}, {{{numbers}}});")
+        self.line(f"if (program.log_to != nullptr) program.log({c_string(p.detail)}, {{{numbers}}});")
 
     def _decimal(self, e: ir.Expr) -> str:
         bits = t.strip(e.type)
@@ -157,7 +156,7 @@ class ExternEmitter(ExpressionEmitter):
 
     def _do_assert(self, p: ir.Primitive) -> None:
         self.open(f"if (!({self.expr(p.operands[0])})) {{")
-        self.line(f"program.halt({json.dumps(p.detail)});")
+        self.line(f"program.halt({c_string(p.detail)});")
         self.close()
 
 

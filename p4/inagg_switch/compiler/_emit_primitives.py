@@ -1,11 +1,10 @@
 """What the language and its objects do, as C++: one method a primitive of _lower_calls."""
 
-import json
-
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._emit_expressions import width_of
 from inagg_switch.compiler._emit_externs import ExternEmitter
+from inagg_switch.compiler._literals import c_string
 from inagg_switch.compiler._names import spell_field
 
 
@@ -145,9 +144,9 @@ class PrimitiveEmitter(ExternEmitter):
     def _do_trace(self, p: ir.Primitive) -> None:
         """`detail` has one {} an operand."""
         words = p.detail.split("{}")
-        parts = [f"std::string({json.dumps(words[0])})"]
+        parts = [f"std::string({c_string(words[0])})"]
         for operand, text in zip(p.operands, words[1:], strict=True):
-            parts += [self._shown(operand), json.dumps(text)]
+            parts += [self._shown(operand), c_string(text)]
         self.line(f"if (program.trace.is_on()) program.trace.line({' + '.join(parts)});")
 
     def _shown(self, e: ir.Expr) -> str:

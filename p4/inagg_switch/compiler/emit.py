@@ -4,13 +4,13 @@ A struct or header becomes a C++ struct, an instance of a control or parser a st
 references, its actions and tables as member functions and apply(). State that outlives a packet is in `Program`.
 """
 
-import json
 from collections.abc import Mapping
 
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._emit_expressions import number
 from inagg_switch.compiler._emit_statements import StatementEmitter
+from inagg_switch.compiler._literals import byte_string, c_string
 from inagg_switch.compiler._names import Namespace, spell_field
 
 _KINDS = {"exact": "exact", "lpm": "lpm", "ternary": "ternary", "range": "range", "optional": "optional"}
@@ -186,17 +186,17 @@ class _ProgramEmitter(StatementEmitter):
             self.line()
 
     def _table_names(self, table: ir.Table) -> None:
-        fields = ", ".join(_c_string(k.name) for k in table.keys) or "nullptr"
+        fields = ", ".join(c_string(k.name) for k in table.keys) or "nullptr"
         self.line(f"constexpr const char* {table.member}_field_names[] = {{{fields}}};")
         self.line(
-            f"constexpr TableNames {table.member}_names = {{{_c_string(table.full_name)}, "
+            f"constexpr TableNames {table.member}_names = {{{c_string(table.full_name)}, "
             f"{table.member}_field_names}};"
         )
 
     def _error_names(self) -> None:
         self.open("static const char* error_name(std::uint32_t error) {")
         names = ", ".join(
-            _c_string(name) for name in sorted(self._program.errors, key=self._program.errors.__getitem__)
+            c_string(name) for name in sorted(self._program.errors, key=self._program.errors.__getitem__)
         )
         self.line(f"static const char* const names[] = {{{names}}};")
         self.line("return names[error];")
@@ -598,27 +598,18 @@ def _entry_parameters(use: ir.ActionUse) -> list[ir.Parameter]:
     return use.action.parameters[len(use.bound) :]
 
 
-def _c_string(text: str) -> str:
-    return json.dumps(text)
-
-
 def _bool(value: bool) -> str:
     return "true" if value else "false"
 
 
 def _literal(value: int, width: int) -> str:
-    return _byte_string(value.to_bytes((width + 7) // 8, "big"))
-
-
-def _byte_string(data: bytes) -> str:
-    escaped = "".join(f"\\{byte:03o}" for byte in data)
-    return f'reinterpret_cast<const std::uint8_t*>("{escaped}")'
+    return byte_string(value.to_bytes((width + 7) // 8, "big"))
 
 
 def _encoded(use: ir.ActionUse, arguments: list[int]) -> tuple[str, int]:
     widths = [t.bit_width(p.type) for p in _entry_parameters(use)]
     data = b"".join(v.to_bytes((w + 7) // 8, "big") for v, w in zip(arguments, widths, strict=True))
-    return (_byte_string(data), len(data)) if data else ("nullptr", 0)
+    return (byte_string(data), len(data)) if data else ("nullptr", 0)
 
 
 def _serialisable(type_: t.Type) -> bool:
