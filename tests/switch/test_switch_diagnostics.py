@@ -210,6 +210,17 @@ def test_in_declarations(fragment: str) -> None:
     check_place(fragment, v1program(locals=fragment), LOCALS[fragment])
 
 
+@pytest.mark.parametrize("block", ["parser", "verify", "update", "deparser"])
+def test_digests_are_for_the_pipeline(block: str) -> None:
+    call = "§digest<metadata_t>(1, meta);" if block != "deparser" else "§digest<headers_t>(1, hdr);"
+    code = f"state start {{ {call} transition accept; }}" if block == "parser" else call
+    check_place(call, v1program(**{block: code}), "digest can only be called in ingress")
+
+
+def test_a_digest_in_the_egress_is_nothing() -> None:
+    compile_to_cpp(v1program(egress="digest<metadata_t>(1, meta);"))
+
+
 @pytest.mark.parametrize("fragment", PARSERS)
 def test_in_parsers(fragment: str) -> None:
     check_place(fragment, v1program(parser=fragment), PARSERS[fragment])

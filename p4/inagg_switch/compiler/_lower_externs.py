@@ -107,8 +107,10 @@ class ExternLowerer(ExpressionLowerer):
         raise NotImplementedError
 
     def _digest(self, e: syntax.Call) -> ir.Stmt:
-        if self.pipeline_place() != "ingress":
-            return ir.Group(())  # BMv2 looks for digests after ingress only
+        if self.pipeline_place() not in ("ingress", "egress"):
+            raise CompileError("digest can only be called in ingress", e.start)
+        if self.pipeline_place() == "egress":
+            return ir.Group(())  # allowed, but BMv2 looks for digests after ingress only
         type_ = e.type_values["T"]
         if not isinstance(type_, t.StructType):
             raise CompileError("digest needs a struct: digest<struct_t>(receiver, {...})", e.start)
