@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from switch_packets import INAGG_P4, Job, read_result
+from switch_programs import v1program
 
 from inagg_switch import Switch
 from inagg_switch.compiler import Compiled, generate
 from inagg_switch.compiler.build import Artifact, compile_cpp
-from inagg_switch.compiler.preprocess import preprocess
+from inagg_switch.compiler.preprocess import preprocess, preprocess_text
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.p4"))
 CPU_FLAGS = set(Path("/proc/cpuinfo").read_text().split())
@@ -47,3 +48,27 @@ def test_wide_sums_are_right_with_every_instruction_set(march: str, tmp_path: Pa
             program.process(1, job.data(0, chunk, one))
             (_, frame), _ = program.process(2, job.data(1, chunk, other))
             assert read_result(frame).words == [(a + b) & ones for a, b in zip(one, other, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("ingress", "egress", "most"),
+    [
+        ("", "clone(CloneType.E2E, 1);", 1 + 1024),
+        ("clone(CloneType.I2E, 1);", "clone(CloneType.E2E, 1);", 1 + 1024),
+        # A round in every hundred and first: the others are clones.
+        ("clone(CloneType.I2E, 1); resubmit_preserving_field_list(0);", "", 1024),
+        ("", "if (sm.instance_type != 2) { clone(CloneType.E2E, 1); recirculate_preserving_field_list(0); }", 1024),
+    ],
+)  # fmt: skip
+def test_a_packet_leads_to_a_bounded_number_of_copies(ingress: str, egress: str, most: int) -> None:
+    text = preprocess_text(v1program(f"sm.egress_spec = 2; {ingress}", egress=egress), "test.p4").text
+    frame = bytes.fromhex("01 02 0003 00000004")
+    with Switch.from_source(text, traced=True) as switch:
+        switch.clone_session(1, [(3, rid) for rid in range(100)])
+        for _ in range(2):  # the second packet has as many again
+            lines, out = switch.trace(1, frame)
+            assert most - 11 <= len(out) <= most
+            assert (
+                "dropped: 1024 clones and further rounds came of one packet, the most there may be" in lines
+            )
+        switch.clone_session(1, [])

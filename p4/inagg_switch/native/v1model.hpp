@@ -39,7 +39,7 @@ inline constexpr std::uint32_t kInstanceRecirculated = 4;
 inline constexpr std::uint32_t kInstanceReplication = 5;
 inline constexpr std::uint32_t kInstanceResubmitted = 6;
 
-// How often one received packet may pass the pipeline, its clones among them; BMv2 would go on for ever.
+// Clones, resubmissions and recirculations that one received packet may lead to; BMv2 would go on for ever.
 inline constexpr unsigned kMaxRounds = 1024;
 
 // Transitions that a parser which can go round may make; BMv2 would go on for ever.
@@ -194,6 +194,7 @@ class V1Pipeline : public V1Program {
         this->now_us = elapsed(now_us);
         packet.standard.ingress_global_timestamp = wrap<48>(this->now_us);
         ISW_TRACE("packet of " + std::to_string(length) + " bytes in by port " + std::to_string(port));
+        if constexpr (Derived::kReturns) rounds_made_ = 0;
         ingress(self, frame, length, now_us, emit, ctx);
         if constexpr (Derived::kReturns) rounds(self, now_us, emit, ctx);
     }
@@ -214,6 +215,18 @@ class V1Pipeline : public V1Program {
     };
     std::deque<Round> rounds_;
     std::deque<Clone> clones_;
+    unsigned rounds_made_ = 0;  // of the packet received last, those that wait among them
+
+    // Counts a clone or a further round; false if there may be no more.
+    bool one_more() {
+        if (rounds_made_ == kMaxRounds) {
+            ISW_TRACE("dropped: " + std::to_string(kMaxRounds) +
+                      " clones and further rounds came of one packet, the most there may be");
+            return false;
+        }
+        ++rounds_made_;
+        return true;
+    }
 
     void ingress(Derived& self, const std::uint8_t* frame, std::size_t length, std::uint64_t now_us,
                  isw_emit_fn emit, void* ctx) {
@@ -252,12 +265,7 @@ class V1Pipeline : public V1Program {
 
     // The packets and clones that wait, in order, until none is left.
     void rounds(Derived& self, std::uint64_t now_us, isw_emit_fn emit, void* ctx) {
-        for (unsigned passes = 0;; ++passes) {
-            if (passes == kMaxRounds) {
-                clones_.clear();
-                rounds_.clear();
-                return;
-            }
+        for (;;) {
             if (!clones_.empty()) {
                 const Clone clone = std::move(clones_.front());
                 clones_.pop_front();
@@ -296,7 +304,7 @@ class V1Pipeline : public V1Program {
     }
     void again(Derived& self, const Packet& packet, std::uint32_t list, std::uint32_t instance_type,
                const std::uint8_t* frame, std::size_t length) {
-        if (length > ISW_MAX_FRAME) return;
+        if (length > ISW_MAX_FRAME || !one_more()) return;
         auto made = bare(self, packet, list, instance_type);
         made->standard.packet_length = static_cast<std::uint32_t>(length);
         rounds_.push_back(Round{std::move(made), std::vector<std::uint8_t>(frame, frame + length)});
@@ -322,6 +330,7 @@ class V1Pipeline : public V1Program {
         clone->metadata = kept->metadata;
         clone->standard = kept->standard;
         for (const isw_replica& replica : std::vector<isw_replica>(session->replicas)) {
+            if (!one_more()) break;
             requests = Requests{};
             requests.truncate(session->max_length == 0 ? Requests::kWhole : session->max_length);
             copy_object(self.copy, *clone);
@@ -339,9 +348,15 @@ class V1Pipeline : public V1Program {
             ISW_TRACE("no clone: session " + std::to_string(requests.clone_session) + " is not set");
             return;
         }
+        std::vector<isw_replica> to;
+        for (const isw_replica& replica : session->replicas) {
+            if (!one_more()) break;
+            to.push_back(replica);
+        }
+        if (to.empty()) return;
         auto clone = bare(self, packet, requests.clone_list, kInstanceEgressClone);
         clone->headers = packet.headers;
-        clones_.push_back(Clone{std::move(clone), session->replicas,
+        clones_.push_back(Clone{std::move(clone), std::move(to),
                                 session->max_length == 0 ? Requests::kWhole : session->max_length, packet_in,
                                 current_length, packet_bytes});
     }
