@@ -9,8 +9,11 @@ from p4.v1 import p4runtime_pb2
 
 from inagg_switch.errors import SwitchError
 
-# What a client's gRPC library accepts as trailing metadata is 8 KiB by default, for all errors of a batch.
 MAX_ERROR_TEXT = 300
+# What a client's gRPC library takes as trailing metadata is 8 KiB by default, for all errors of a batch; beyond it a
+# call may fail with RESOURCE_EXHAUSTED and no details. The status message is in it a second time, with some overhead.
+MAX_STATUS_BYTES = 7000
+_SHORT_TEXT = 40  # below it, texts get the room of what else an error has
 
 
 class Code(IntEnum):
@@ -71,13 +74,33 @@ class BatchError(SwitchError):
         self.errors = list(errors)
 
     def status(self) -> status_pb2.Status:
-        """The google.rpc.Status with one p4.v1.Error an element, in the order of the request."""
+        """The google.rpc.Status with one p4.v1.Error an element, in the order of the request. Texts are cut to one
+        length at which the whole has at most MAX_STATUS_BYTES: batches of up to 300 updates always fit."""
+        longest = self._longest_text(terse=False)
+        if longest >= _SHORT_TEXT:
+            return self._status(longest, terse=False)
+        return self._status(self._longest_text(terse=True), terse=True)
+
+    def _longest_text(self, *, terse: bool) -> int:
+        """The number of characters at which the status fits; 0 if there is none."""
+        low, high = 0, MAX_ERROR_TEXT
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._status(middle, terse=terse).ByteSize() <= MAX_STATUS_BYTES:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _status(self, longest: int, *, terse: bool) -> status_pb2.Status:
+        """With texts of at most so many characters. `terse`: no error space, and a type URL without its host, which
+        no client looks at."""
         status = status_pb2.Status(code=Code.UNKNOWN, message=str(self))
         for error in self.errors:
             detail = p4runtime_pb2.Error(canonical_code=Code.OK)
             if error is not None:
                 detail.canonical_code = error.code
-                detail.message = error.message[:MAX_ERROR_TEXT]
-                detail.space = "inagg-switch"
-            status.details.add().Pack(detail)
+                detail.message = error.message[:longest]
+                detail.space = "" if terse else "inagg-switch"
+            status.details.add().Pack(detail, "" if terse else "type.googleapis.com/")
         return status

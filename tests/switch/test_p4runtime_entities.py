@@ -19,7 +19,13 @@ from p4runtime_client import (
     table_id,
 )
 
-from inagg_switch.p4runtime_errors import Code
+from inagg_switch.p4runtime_errors import (
+    MAX_ERROR_TEXT,
+    MAX_STATUS_BYTES,
+    BatchError,
+    Code,
+    RequestError,
+)
 
 
 def test_an_entry_is_inserted_modified_read_and_deleted(configured, inagg):
@@ -56,6 +62,31 @@ def test_a_batch_goes_on_after_an_error_and_says_which_failed(configured, inagg)
     ]
     entries = {bytes(entity.table_entry.match[0].exact.value) for entity in configured.read(all_entries())}
     assert entries == {b"\x01", b"\x02"}
+
+
+@pytest.mark.parametrize("count", [100, 200, 300])
+def test_a_large_batch_gets_the_code_of_every_update(configured, inagg, count):
+    batch = [delete(arp_entry(inagg, 1 + number)) for number in range(count)]
+    batch[7] = insert(arp_entry(inagg, 8))
+    for _ in range(5):  # a client may take metadata somewhat above its limit, by chance
+        codes = [code for code, _ in batch_codes(configured.write, *batch)]
+        assert codes == [Code.NOT_FOUND] * 7 + [Code.OK] + [Code.NOT_FOUND] * (count - 8)
+        configured.write(delete(arp_entry(inagg, 8)))
+
+
+@pytest.mark.parametrize(
+    ("count", "at_least"), [(1, MAX_ERROR_TEXT), (10, MAX_ERROR_TEXT), (60, 40), (200, 10), (300, 0)]
+)
+def test_the_errors_of_a_batch_share_the_room_for_their_texts(count, at_least):
+    text = "x" * 2 * MAX_ERROR_TEXT
+    status = BatchError("updates", [RequestError(Code.NOT_FOUND, text)] * count).status()
+    assert status.ByteSize() <= MAX_STATUS_BYTES
+    assert len(status.details) == count
+    for packed in status.details:
+        error = p4runtime_pb2.Error()
+        assert packed.Unpack(error)
+        assert error.canonical_code == Code.NOT_FOUND
+        assert at_least <= len(error.message) <= MAX_ERROR_TEXT
 
 
 def test_a_full_table_is_exhausted(configured, inagg):
