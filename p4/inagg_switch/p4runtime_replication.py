@@ -86,7 +86,7 @@ def _write_session(target: Target, kind: int, entry: p4runtime_pb2.CloneSessionE
 
 def parse_replicas(messages: Sequence[p4runtime_pb2.Replica], subject: str) -> list[tuple[int, int]]:
     """(port, rid) of each replica."""
-    replicas: list[tuple[int, int]] = []
+    replicas: dict[tuple[int, int], None] = {}  # in order; a list would make large groups take quadratic time
     for replica in messages:
         port = replica.egress_port
         if replica.port:
@@ -97,8 +97,8 @@ def parse_replicas(messages: Sequence[p4runtime_pb2.Replica], subject: str) -> l
             raise invalid(f"{subject}: the instance {replica.instance} is above {MAX_REPLICA_ID}")
         if (port, replica.instance) in replicas:
             raise invalid(f"{subject}: port {port}, instance {replica.instance} is given twice")
-        replicas.append((port, replica.instance))
-    return replicas
+        replicas[port, replica.instance] = None
+    return list(replicas)
 
 
 def read_replication(

@@ -1,5 +1,7 @@
 """Writing and reading entities over real gRPC: batches, per-element errors, wildcards; refusals change nothing."""
 
+import time
+
 import grpc
 import pytest
 from p4.v1 import p4runtime_pb2
@@ -26,6 +28,7 @@ from inagg_switch.p4runtime_errors import (
     Code,
     RequestError,
 )
+from inagg_switch.p4runtime_replication import parse_replicas
 
 
 def test_an_entry_is_inserted_modified_read_and_deleted(configured, inagg):
@@ -301,6 +304,18 @@ def test_a_group_may_be_empty(configured):
     configured.write(modify(group(1)))
     configured.write(delete(group(1)))
     assert configured.read(group(0)) == []
+
+
+def test_a_large_group_is_parsed_in_linear_time():
+    replicas = [
+        p4runtime_pb2.Replica(egress_port=1 + i % 500, instance=i // 500) for i in range(50_000)
+    ]  # takes minutes where each is looked for in a list of the others
+    started = time.process_time()
+    parsed = parse_replicas(replicas, "multicast group 1")
+    assert time.process_time() - started < 5
+    assert parsed == [(1 + i % 500, i // 500) for i in range(50_000)]
+    with pytest.raises(RequestError, match="given twice"):
+        parse_replicas([*replicas, replicas[0]], "multicast group 1")
 
 
 def test_malformed_group_writes_change_nothing(configured):
