@@ -70,6 +70,9 @@ STATEMENTS = {
         "expected bit<8> for the value of an assignment, found a value of type bool",
     "meta.x = §(bit<8>) meta.flag;": "cannot cast a value of type bool to bit<8>",
     "meta.x = 1 §/ 0;": "division by zero",
+    "meta.x = meta.x §/ 0;": "division by zero",
+    "meta.x = meta.x §% 8w0;": "division by zero",
+    "meta.x §/= 0;": "division by zero",
     "meta.x = meta.x << §-1;": "shift by a negative number",
     "meta.x = !§meta.x;": "expected bool for operand of `!`, found a value of type bit<8>",
     "meta.flag = !§meta.x;": "expected bool for operand of `!`, found a value of type bit<8>",
@@ -205,6 +208,22 @@ def test_in_statements(fragment: str) -> None:
     check_place(fragment, v1program(fragment), STATEMENTS[fragment])
 
 
+def two_tables_with_a_selector(first: str, second: str) -> str:
+    tables = "".join(
+        f"table {name} {{ key = {{ meta.x: exact; {key} }} actions = {{ NoAction; }} implementation = s; }}"
+        for name, key in (("t", first), ("§u", second))
+    )
+    return f"action_selector(HashAlgorithm.crc16, 32w8, 32w8) s; {tables}"
+
+
+@pytest.mark.parametrize("key", ["", "hdr.h.b: selector;", "meta.y: selector; hdr.h.c: selector;"])
+def test_tables_share_a_selector_only_with_the_same_keys(key: str) -> None:
+    text = two_tables_with_a_selector("hdr.h.c: selector;", key)
+    check_place(text, v1program(locals=text), "the action selector has other selector keys in another table")
+    same = two_tables_with_a_selector(key, key)
+    compile_to_cpp(marked(v1program(locals=same))[0])
+
+
 @pytest.mark.parametrize("fragment", LOCALS)
 def test_in_declarations(fragment: str) -> None:
     check_place(fragment, v1program(locals=fragment), LOCALS[fragment])
@@ -236,6 +255,9 @@ PROGRAMS = {
     "header_union u { bit<8> §a; }": "a header_union cannot have a field of type bit<8>",
     "enum e { a, §a }": "enum e has two members `a`",
     "enum bit<8> e { §a }": "member `a` needs a value",
+    "enum bit<4> e { a = 15, b = §16 }": "16 is not a value of bit<4>",
+    "enum bit<4> e { a = §-1 }": "-1 is not a value of bit<4>",
+    "enum int<4> e { a = -8, b = §8 }": "8 is not a value of int<4>",
     "enum e { §a = 1 }": "member `a` has a value, and the enum has no base type",
     "const bit<8> a = §b;": "`b` is not declared",
     "typedef §nope t;": "type `nope` is not declared",

@@ -326,6 +326,8 @@ class ExpressionChecker(TypeChecker):
             # Short circuit: `false && x` is known whatever x is.
             e.value = left if left == (e.operator == "||") else None
             return
+        if e.operator in ("/", "%") and right == 0:
+            raise CompileError("division by zero", e.at)
         if left is None or right is None:
             return
         try:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from inagg_switch.compiler import syntax
+from inagg_switch.compiler import fold, syntax
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler.lexer import MAX_WIDTH
 from inagg_switch.errors import CompileError, Position
@@ -261,7 +261,11 @@ class TypeChecker:
                     + ("needs a value" if base is not None else "has a value, and the enum has no base type"),
                     at,
                 )
-            members[name] = number if value is None else self.constant(value, "the value of an enum member")
+            members[name] = number
+            if base is not None and value is not None:
+                members[name] = self.constant(value, "the value of an enum member")
+                if fold.wrap(members[name], base) != members[name]:
+                    raise CompileError(f"{members[name]} is not a value of {base}", value.start)
         return t.EnumType(declaration.name, base, members)
 
     def declare_members(self, declaration: syntax.MembersDeclaration) -> None:

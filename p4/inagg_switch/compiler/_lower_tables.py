@@ -57,6 +57,9 @@ class TableLowerer(StatementLowerer):
         if table.profile is not None:
             if table.selector and table.profile.algorithm is None:
                 raise CompileError("selector keys need an action_selector, not an action_profile", d.at)
+            inputs = [_path(e) for e in table.selector]
+            if any([_path(e) for e in other.selector] != inputs for other in table.profile.tables):
+                raise CompileError("the action selector has other selector keys in another table", d.at)
             table.profile.tables.append(table)
         if table.direct_counter is not None:
             if table.direct_counter.table is not None:
@@ -200,6 +203,13 @@ def _entry_key(key: syntax.Expression, field: ir.KeyField) -> tuple[int | None, 
         return value, mask, prefix
     value = int(key.value) & ones
     return value, value if field.kind == "range" else ones, field.width
+
+
+def _path(e: ir.Expr) -> object:
+    """A field by its place in a parameter, which may have another name in another control."""
+    if isinstance(e, ir.Field):
+        return e.name, _path(e.base)
+    return e.type if isinstance(e, ir.Var) else e
 
 
 def _is_true(entry: syntax.Property | None) -> bool:
