@@ -336,10 +336,17 @@ class P4RuntimeService:
                 running, now = self._pipeline.running, time.monotonic()
                 if running is None:
                     continue
-                self._send_digests(running, learned, now)
+                # One that fails, our own fault, must not keep the others from being sent.
+                try:
+                    self._send_digests(running, learned, now)
+                except Exception:
+                    logger.exception("digest lost")
                 if now >= next_scan:
                     next_scan = now + idle.SCAN_S
-                    self._send_idle(running)
+                    try:
+                        self._send_idle(running)
+                    except Exception:
+                        logger.exception("looking for idle entries failed")
 
     def _send_digests(self, running: Target, learned: "_Learned", now: float) -> None:
         target, digest, data = learned

@@ -129,7 +129,10 @@ class SwitchServer:
 
     def _bring_packets(self) -> None:
         while (frame := self._ports.next_to_cpu()) is not None:
-            self._service.packet_in(frame)
+            try:
+                self._service.packet_in(frame)
+            except Exception:  # our own fault: the packets after it still have to reach the controller
+                logger.exception("packet-in of %d bytes lost", len(frame))
 
     def load(self, program: Switch) -> None:
         """Runs a program that did not come through P4Runtime; clients see it as the pipeline config."""

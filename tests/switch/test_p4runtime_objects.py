@@ -3,6 +3,7 @@
 what the program does with packets."""
 
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -362,6 +363,28 @@ def test_digests_reach_the_controller_once_until_acknowledged(sw: Switch, contro
     controller.write(modify(learn(sw, max_list_size=1)))
     sw.process(3, frame(5, src=7))
     assert controller.next().digest.list_id == 2
+
+
+def test_a_notification_that_fails_is_logged_and_does_not_end_the_others(
+    sw: Switch, controller: Controller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    whole = Digests.add
+    failed = threading.Event()
+
+    def add(digests: Digests, digest: int, data: bytes, now: float) -> list[p4runtime_pb2.DigestList]:
+        if data and not failed.is_set():
+            failed.set()
+            raise ValueError("broken")
+        return whole(digests, digest, data, now)
+
+    monkeypatch.setattr(Digests, "add", add)
+    controller.write(insert(learn(sw, max_list_size=1)))
+    sw.process(3, frame(5, src=7))
+    sw.process(3, frame(5, src=8))
+    (one,) = controller.next().digest.data
+    assert one.struct.members[0].bitstring == b"\x08"
+    assert failed.is_set()
+    assert "ValueError: broken" in caplog.text
 
 
 def struct(*fields: bytes) -> p4data_pb2.P4Data:

@@ -15,6 +15,7 @@ from p4runtime_sh.p4runtime import SSLOptions
 
 from inagg_switch import Switch
 from inagg_switch.p4runtime_errors import Code
+from inagg_switch.p4runtime_service import P4RuntimeService
 from inagg_switch.ports import PortOptions, Ports
 from inagg_switch.server import ServerError, SwitchServer, Tls
 
@@ -62,6 +63,24 @@ def packet_out(payload: bytes, **metadata: bytes) -> p4runtime_pb2.StreamMessage
 
 def fields(message: p4runtime_pb2.PacketIn) -> list[tuple[int, bytes]]:
     return [(m.metadata_id, m.value) for m in message.metadata]
+
+
+def test_a_packet_in_that_fails_is_logged_and_does_not_end_the_others(
+    controller: Controller, ports: Ports, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    whole = P4RuntimeService.packet_in
+
+    def packet_in(service: P4RuntimeService, frame: bytes) -> None:
+        if frame.endswith(b"first"):
+            raise ValueError("broken")
+        whole(service, frame)
+
+    monkeypatch.setattr(P4RuntimeService, "packet_in", packet_in)
+    ports.inject(300, b"the first")
+    ports.inject(300, b"the second")
+    assert controller.next().packet.payload == b"the second"
+    assert "packet-in of" in caplog.text
+    assert "ValueError: broken" in caplog.text
 
 
 def test_a_packet_to_the_cpu_port_is_a_packet_in_with_its_metadata(controller: Controller, ports: Ports):
