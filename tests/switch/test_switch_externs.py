@@ -48,6 +48,41 @@ def test_nothing_leaves_after_a_failed_assertion(what: str) -> None:
     assert [m.split(":")[0] for m in messages] == [f"{what.capitalize()} error"]
 
 
+@pytest.mark.parametrize(
+    ("ingress", "egress"),
+    [
+        # Copies of a multicast packet, clones and further rounds come after the one that fails.
+        ("sm.mcast_grp = 1;", "assert(hdr.h.a != 2);"),
+        ("clone(CloneType.I2E, 1); assert(hdr.h.a != 2);", ""),
+        ("resubmit_preserving_field_list(0); assert(hdr.h.a != 2);", ""),
+        ("clone(CloneType.I2E, 1);", "assert(hdr.h.a != 2);"),
+        ("", "clone(CloneType.E2E, 1); assert(hdr.h.a != 2 || sm.instance_type != 2);"),
+    ],
+)
+def test_nothing_runs_after_a_failed_assertion(ingress: str, egress: str) -> None:
+    text = v1program(
+        f"sm.egress_spec = 2; {ingress}",
+        egress_locals="counter(1, CounterType.packets) copies;",
+        egress=f"copies.count(0); {egress}",
+    )
+    messages: list[str] = []
+    with Switch.from_source(preprocess_text(text, "test.p4").text, traced=True) as switch:
+        switch.multicast_group(1, [(port, 0) for port in range(1, 6)])
+        switch.clone_session(1, [(port, 0) for port in range(1, 6)])
+        switch.on_log(messages.append)
+        lines, _ = switch.trace(1, b"\x02" + FRAME[1:])
+        assert len(messages) == 1
+        failed = lines.index(messages[0])
+        assert lines[failed + 1 :][-1] == "dropped: an assertion failed"
+        assert not [
+            line for line in lines[failed:] if line.startswith(("egress", "ingress again", "packet of"))
+        ]
+        copies, _ = switch.counter("copies")[0]
+        lines, out = switch.trace(1, FRAME)
+        assert (lines, out) == (["packet of 8 bytes in by port 1", "dropped: an assertion failed"], [])
+        assert switch.counter("copies")[0][0] == copies
+
+
 def test_a_digest_has_the_fields_one_after_the_other() -> None:
     seen: list[tuple[int, bytes]] = []
     function = _abi.DigestFunction(

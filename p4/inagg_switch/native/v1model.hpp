@@ -96,6 +96,7 @@ class V1Program : public ProgramBase {
     // BMv2's process ends; here no packet gets any further.
     void halt(const char* why) {
         halted = true;
+        ISW_TRACE(why);
         if (log_to != nullptr) log_to(log_context, why);
     }
     // log_msg: every {} of the text is a number; \{ and \} are brackets.
@@ -183,8 +184,10 @@ class V1Pipeline : public V1Program {
                  isw_emit_fn emit, void* ctx) override {
         if (port >= kDropPort || length > ISW_MAX_FRAME) return;
         auto& self = static_cast<Derived&>(*this);
-        if constexpr (Derived::kHalts) {
-            if (halted) return;
+        if (stopped()) {
+            ISW_TRACE("packet of " + std::to_string(length) + " bytes in by port " + std::to_string(port));
+            ISW_TRACE("dropped: an assertion failed");
+            return;
         }
         auto& packet = self.packet;
         clear_object(packet);
@@ -217,6 +220,11 @@ class V1Pipeline : public V1Program {
     std::deque<Clone> clones_;
     unsigned rounds_made_ = 0;  // of the packet received last, those that wait among them
 
+    // After an assertion that failed: nothing is done any more.
+    bool stopped() const {
+        if constexpr (Derived::kHalts) return halted;
+        return false;
+    }
     // Counts a clone or a further round; false if there may be no more.
     bool one_more() {
         if (rounds_made_ == kMaxRounds) {
@@ -246,6 +254,10 @@ class V1Pipeline : public V1Program {
         packet.standard.checksum_error = checksum_error;
         exited = false;
         self.ingress(packet);
+        if (stopped()) {
+            ISW_TRACE("dropped: an assertion failed");
+            return;
+        }
         if constexpr (Derived::kDigests) {
             if (digest_id != 0 && digest_to != nullptr) {
                 digest_to(digest_context, digest_id, digest_data.data(), digest_data.size());
@@ -266,6 +278,10 @@ class V1Pipeline : public V1Program {
     // The packets and clones that wait, in order, until none is left.
     void rounds(Derived& self, std::uint64_t now_us, isw_emit_fn emit, void* ctx) {
         for (;;) {
+            if (stopped()) {
+                clones_.clear();
+                rounds_.clear();
+            }
             if (!clones_.empty()) {
                 const Clone clone = std::move(clones_.front());
                 clones_.pop_front();
@@ -393,6 +409,7 @@ class V1Pipeline : public V1Program {
 
     void send(Derived& self, Packet& packet, std::uint32_t port, std::uint64_t now_us, isw_emit_fn emit,
               void* ctx) {
+        if (stopped()) return;
         if (packet.standard.priority != 0) {
             // simple_switch has one queue a port unless it is started with more.
             ISW_TRACE("dropped: there is no queue of priority " + std::to_string(packet.standard.priority));
@@ -408,6 +425,10 @@ class V1Pipeline : public V1Program {
         ISW_TRACE("egress to port " + std::to_string(port) + ", rid " +
                   std::to_string(packet.standard.egress_rid));
         self.egress(packet);
+        if (stopped()) {
+            ISW_TRACE("dropped: an assertion failed");
+            return;
+        }
         if constexpr (Derived::kReturns) {
             if (requests.clone_list != 0) clone_egress(self, packet);
         }
@@ -419,8 +440,9 @@ class V1Pipeline : public V1Program {
         packet_out.start();
         self.deparse(packet);
         packet_out.append(packet_in.rest(), packet_in.rest_length());
-        if constexpr (Derived::kHalts) {
-            if (halted) return;
+        if (stopped()) {
+            ISW_TRACE("dropped: an assertion failed");
+            return;
         }
         if constexpr (Derived::kReturns) {
             if (requests.recirculate != 0) {
