@@ -135,6 +135,16 @@ LOCALS = {
         "table t has 1 keys, the entry 2",
     "table t { key = { hdr.h.a : exact; } actions = { NoAction; } const entries = { §1 &&& 2 : NoAction(); } }":
         "a mask does not fit a key of kind exact",
+    "table t { key = { hdr.h.a : range; } actions = { NoAction; } const entries = { 9§..3 : NoAction(); } }":
+        "the range from 9 to 3 is empty",
+    "table t { key = { hdr.h.a : exact; } actions = { NoAction; } const entries = { 1: NoAction(); §1: NoAction(); } }":
+        "the table has an entry with this key already, at line 16",
+    "table t { key = { hdr.h.a : lpm; } actions = { NoAction; } entries = { 8 &&& 248: NoAction(); "
+    "§15 &&& 248: NoAction(); } }":
+        "the table has an entry with this key already, at line 16",
+    "table t { key = { hdr.h.a : range; } actions = { NoAction; } entries = { priority = 3: _: NoAction(); "
+    "§priority = 3: 0..255: NoAction(); } }":
+        "the table has an entry with this key already, at line 16",
     "table t { key = { §hdr.h.a + 1 : exact; } actions = { NoAction; } }":
         'a key that is not a field needs a name: @name("...")',
     "action §a(bit<8> x, in bit<8> y) { }": "directionless parameters of action a must come last",

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from switch_programs import v1program
 
-from inagg_switch import EntryError, Switch, UnknownName
+from inagg_switch import EntryError, Switch, SwitchError, UnknownName
+from inagg_switch.compiler import _lower_tables
+from inagg_switch.compiler.preprocess import preprocess_text
 
 TABLES_P4 = Path(__file__).parent / "programs" / "tables.p4"
 
@@ -230,3 +233,28 @@ def test_a_full_table_refuses_and_takes_again_after_a_deletion(program: Switch) 
 def test_unknown_names(program: Switch, call: Callable[[Switch], object], message: str) -> None:
     with pytest.raises(UnknownName, match=message.replace(".", r"\.")):
         call(program)
+
+
+ENTRIES = """table t {{ key = {{ hdr.h.a: exact; }} actions = {{ NoAction; }} size = 1;
+    entries = {{ {entries} }} }}"""
+
+
+def with_entries(entries: str) -> Switch:
+    text = v1program("t.apply();", locals=ENTRIES.format(entries=entries))
+    return Switch.from_source(preprocess_text(text, "test.p4").text)
+
+
+def test_entries_of_the_program_always_fit() -> None:
+    with with_entries("1: NoAction(); 2: NoAction();") as switch:
+        assert sorted(e.match["hdr.h.a"] for e in switch.entries("t")) == [1, 2]
+        with pytest.raises(EntryError):
+            switch.insert("t", {"hdr.h.a": 3}, "NoAction")
+
+
+def test_a_program_with_an_entry_that_the_table_refuses_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_lower_tables, "_refuse_doubles", lambda *_: None)
+    with pytest.raises(SwitchError):
+        with_entries("1: NoAction(); 1: NoAction();")
+    assert "an entry of table" in capfd.readouterr().err

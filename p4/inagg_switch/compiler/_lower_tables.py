@@ -134,6 +134,7 @@ class TableLowerer(StatementLowerer):
             if ordered:
                 priority = priorities[number]
             entries.append(ir.Entry(values, priority, action, self._arguments(row.action)))
+        _refuse_doubles(d, keys, entries)
         return entries
 
     def _direct_counter(self, d: syntax.Table) -> ir.DirectCounter | None:
@@ -191,7 +192,10 @@ def _entry_key(key: syntax.Expression, field: ir.KeyField) -> tuple[int | None, 
     if isinstance(key, syntax.Anything | syntax.DefaultValue):
         return None, 0, 0
     if isinstance(key, syntax.Range):
-        return int(key.low.value) & ones, int(key.high.value) & ones, 0
+        low, high = int(key.low.value) & ones, int(key.high.value) & ones
+        if low > high:
+            raise CompileError(f"the range from {low} to {high} is empty", key.at)
+        return low, high, 0
     if isinstance(key, syntax.Mask):
         mask = int(key.mask.value) & ones
         value = int(key.left.value) & mask
@@ -203,6 +207,24 @@ def _entry_key(key: syntax.Expression, field: ir.KeyField) -> tuple[int | None, 
         return value, mask, prefix
     value = int(key.value) & ones
     return value, value if field.kind == "range" else ones, field.width
+
+
+def _refuse_doubles(d: syntax.Table, keys: list[ir.KeyField], entries: list[ir.Entry]) -> None:
+    """Entries must differ in their keys or, where they have one, their priority."""
+    seen: dict[object, syntax.Entry] = {}
+    for row, entry in zip(d.entries, entries, strict=True):
+        matched = tuple(_matched(key, field) for key, field in zip(entry.keys, keys, strict=True))
+        first = seen.setdefault((matched, entry.priority), row)
+        if first is not row:
+            raise CompileError(f"the table has an entry with this key already, at line {first.at.line}", row.at)
+
+
+def _matched(key: tuple[int | None, int, int], field: ir.KeyField) -> tuple[int | None, int]:
+    """The same for all spellings of one key."""
+    value, second, prefix = key
+    if field.kind == "range":
+        return (0, (1 << field.width) - 1) if value is None else (value, second)
+    return value, prefix if field.kind == "lpm" else second
 
 
 def _path(e: ir.Expr) -> object:

@@ -178,8 +178,8 @@ class _ProgramEmitter(StatementEmitter):
             fields = f"{name}_fields" if table.keys else "nullptr"
             self.line(
                 f"constexpr TableInfo {name}_info = {{{number(self._ids['table', table.full_name])}, "
-                f"{number(table.size)}, {fields}, {len(table.keys)}, {name}_actions, {len(table.actions)}, "
-                f"{_bool(table.const_entries)}, {_bool(table.const_default)}}};"
+                f"{number(max(table.size, len(table.entries)))}, {fields}, {len(table.keys)}, {name}_actions, "
+                f"{len(table.actions)}, {_bool(table.const_entries)}, {_bool(table.const_default)}}};"
             )
             if self._traced:
                 self._table_names(table)
@@ -337,8 +337,7 @@ class _ProgramEmitter(StatementEmitter):
         self.open("{")
         self.line(f"const isw_match match[] = {{{', '.join(rows)}}};")
         self.line(
-            f"{table.member}.insert(match, {entry.priority}, {self._action_id(use)}, {data}, {length}, "
-            f"{_bool(table.const_entries)});"
+            f"{table.member}.declare_entry(match, {entry.priority}, {self._action_id(use)}, {data}, {length});"
         )
         self.close()
 

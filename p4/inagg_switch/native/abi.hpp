@@ -6,6 +6,8 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
+#include <exception>
 #include <mutex>
 #include <new>
 #include <vector>
@@ -294,6 +296,9 @@ void* create(std::uint64_t seed) {
     try {
         return static_cast<ProgramBase*>(new P(seed));
     } catch (const std::bad_alloc&) {
+        return nullptr;
+    } catch (const std::exception& error) {  // what the compiler should have refused
+        std::fprintf(stderr, "inagg_switch: %s\n", error.what());
         return nullptr;
     }
 }

@@ -62,7 +62,7 @@ class Table {
     }
 
     int insert(const isw_match* match, std::int32_t priority, std::uint32_t action,
-               const std::uint8_t* params, std::size_t length, bool is_const = false);
+               const std::uint8_t* params, std::size_t length);
     int modify(const isw_match* match, std::int32_t priority, std::uint32_t action,
                const std::uint8_t* params, std::size_t length);
     int insert_indirect(const isw_match* match, std::int32_t priority, std::uint32_t kind, std::uint32_t id);
@@ -70,7 +70,10 @@ class Table {
     int set_default_indirect(std::uint32_t kind, std::uint32_t id);
     int remove(const isw_match* match, std::int32_t priority);
     int set_default(std::uint32_t action, const std::uint8_t* params, std::size_t length);
-    // The default action that the program declares; set_default(0) puts it back.
+    // An entry that the program declares. Throws std::logic_error for one that insert() would refuse.
+    void declare_entry(const isw_match* match, std::int32_t priority, std::uint32_t action,
+                       const std::uint8_t* params, std::size_t length);
+    // The default action that the program declares; set_default(0) puts it back. Throws as declare_entry().
     void declare_default(std::uint32_t action, const std::uint8_t* params, std::size_t length);
     void visit_entries(isw_entry_fn visit, void* ctx) const;
     void visit_default(isw_entry_fn visit, void* ctx) const;
@@ -104,6 +107,8 @@ class Table {
 
     std::uint64_t entry_hash(const Entry& e) const;
     int decode_entry(const isw_match* match, std::int32_t priority, Entry& out) const;
+    int decode_both(const isw_match* match, std::int32_t priority, std::uint32_t action,
+                    const std::uint8_t* params, std::size_t length, Entry& out) const;
     int decode_action(std::uint32_t action, const std::uint8_t* params, std::size_t length, Entry& out) const;
     int add(std::unique_ptr<Entry> e);
     Entry* find_same(const Entry& e) const;

@@ -5,6 +5,8 @@
 #define INAGG_SWITCH_TABLE_IMPL_HPP
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "table.hpp"
 
@@ -84,6 +86,14 @@ inline int Table::decode_action(std::uint32_t action, const std::uint8_t* params
     return -ENOENT;
 }
 
+inline int Table::decode_both(const isw_match* match, std::int32_t priority, std::uint32_t action,
+                              const std::uint8_t* params, std::size_t length, Entry& out) const {
+    int error = decode_entry(match, priority, out);
+    if (error == 0) error = decode_action(action, params, length, out);
+    if (error == 0 && !info_.actions[out.action].in_entries) error = -EPERM;
+    return error;
+}
+
 // --- the index by hash: linear probing, at most half full
 
 inline Entry* Table::find_same(const Entry& e) const {
@@ -125,16 +135,24 @@ inline void Table::remove_from_index(const Entry* e) {
 // --- operations
 
 inline int Table::insert(const isw_match* match, std::int32_t priority, std::uint32_t action,
-                         const std::uint8_t* params, std::size_t length, bool is_const) {
-    if (info_.const_entries && !is_const) return -EPERM;
+                         const std::uint8_t* params, std::size_t length) {
+    if (info_.const_entries) return -EPERM;
     if (profile_ != nullptr) return -EINVAL;
     auto e = std::make_unique<Entry>();
-    int error = decode_entry(match, priority, *e);
-    if (error == 0) error = decode_action(action, params, length, *e);
-    if (error != 0) return error;
-    if (!info_.actions[e->action].in_entries) return -EPERM;
-    e->is_const = is_const;
-    return add(std::move(e));
+    const int error = decode_both(match, priority, action, params, length, *e);
+    return error != 0 ? error : add(std::move(e));
+}
+
+inline void Table::declare_entry(const isw_match* match, std::int32_t priority, std::uint32_t action,
+                                 const std::uint8_t* params, std::size_t length) {
+    auto e = std::make_unique<Entry>();
+    int error = decode_both(match, priority, action, params, length, *e);
+    e->is_const = info_.const_entries;
+    if (error == 0) error = add(std::move(e));
+    if (error != 0) {
+        throw std::logic_error("an entry of table " + std::to_string(info_.id) + " in the program: error " +
+                               std::to_string(-error));
+    }
 }
 
 inline int Table::insert_indirect(const isw_match* match, std::int32_t priority, std::uint32_t kind,
@@ -155,7 +173,7 @@ inline int Table::insert_indirect(const isw_match* match, std::int32_t priority,
 
 inline int Table::add(std::unique_ptr<Entry> e) {
     if (find_same(*e) != nullptr) return -EEXIST;
-    if (entries_.size() >= info_.size && !e->is_const) return -ENOSPC;
+    if (entries_.size() >= info_.size) return -ENOSPC;
     entries_.reserve(entries_.size() + 1);
     if (scanned_) {
         const auto place =
@@ -229,7 +247,9 @@ inline int Table::remove(const isw_match* match, std::int32_t priority) {
 }
 
 inline void Table::declare_default(std::uint32_t action, const std::uint8_t* params, std::size_t length) {
-    decode_action(action, params, length, declared_default_);
+    if (decode_action(action, params, length, declared_default_) != 0) {
+        throw std::logic_error("the default action of table " + std::to_string(info_.id) + " in the program");
+    }
     declared_default_.is_const = info_.const_default;
     default_ = declared_default_;
 }
