@@ -38,6 +38,11 @@ class Digests:
         self._known = {digest.id: digest for digest in digests}
         self._enabled: dict[int, _Learning] = {}
 
+    @property
+    def any_enabled(self) -> bool:
+        """Whether a controller wants to hear of any."""
+        return bool(self._enabled)
+
     def write(self, kind: int, message: p4runtime_pb2.DigestEntry) -> None:
         """Enables, changes or disables a digest."""
         digest = self._digest(message.digest_id)

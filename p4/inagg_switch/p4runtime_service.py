@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 API_VERSION = "1.4.1"  # of the p4runtime package whose messages these are
 ENTITIES_PER_RESPONSE = 1000  # keeps a message far below gRPC's default limit of 4 MiB
+MAX_QUEUED_DIGESTS = 10_000  # that wait for the thread that sends them; further ones are lost
 
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
@@ -160,6 +161,8 @@ class P4RuntimeService:
                 target = self._target()
                 _check_atomicity(request.atomicity)
                 errors = [self._attempt(target, update) for update in request.updates]
+                if any(update.entity.HasField("digest_entry") for update in request.updates):
+                    self._watch(target)
             if any(errors):
                 raise BatchError("updates", errors)
         except RequestError as error:
@@ -319,8 +322,14 @@ class P4RuntimeService:
             self._pipeline.running.digests.acknowledge(message)
 
     def _watch(self, target: Target) -> None:
+        """Listens to the target's digests while one of them is enabled: each costs the ports' thread time."""
+
+        def learn(digest: int, data: bytes) -> None:
+            if self._learned.qsize() < MAX_QUEUED_DIGESTS:
+                self._learned.put((target, digest, data))
+
         if target.names.digests:
-            target.externs.on_digest(lambda digest, data: self._learned.put((target, digest, data)))
+            target.externs.on_digest(learn if target.digests.any_enabled else None)
 
     def run_notifications(self) -> None:
         """Sends digests and idle entries to the primaries until close_streams()."""

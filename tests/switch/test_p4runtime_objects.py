@@ -11,7 +11,7 @@ import pytest
 from p4.v1 import p4data_pb2, p4runtime_pb2
 from p4runtime_client import Controller, Update, action_id, batch_codes, delete, insert, modify, table_id
 
-from inagg_switch import EntryError, Group, Member, MeterConfig, Switch
+from inagg_switch import EntryError, Group, Member, MeterConfig, Switch, p4runtime_service
 from inagg_switch.p4runtime_digests import Digests
 from inagg_switch.p4runtime_errors import Code, RequestError
 from inagg_switch.p4runtime_idle import expired
@@ -385,6 +385,38 @@ def test_a_notification_that_fails_is_logged_and_does_not_end_the_others(
     assert one.struct.members[0].bitstring == b"\x08"
     assert failed.is_set()
     assert "ValueError: broken" in caplog.text
+
+
+def test_only_enabled_digests_are_queued_and_only_so_many(
+    sw: Switch, controller: Controller, wait_until, monkeypatch: pytest.MonkeyPatch
+):
+    whole = Digests.add
+    seen: list[int] = []
+    go_on = threading.Event()
+
+    def add(digests: Digests, digest: int, data: bytes, now: float) -> list[p4runtime_pb2.DigestList]:
+        if data:
+            seen.append(data[5])  # the last byte of `station`
+            assert go_on.wait(10)
+        return whole(digests, digest, data, now)
+
+    monkeypatch.setattr(Digests, "add", add)
+    monkeypatch.setattr(p4runtime_service, "MAX_QUEUED_DIGESTS", 3)
+    sw.process(3, frame(5, src=1))
+    controller.write(insert(learn(sw, max_list_size=1)))
+    sw.process(3, frame(5, src=2))
+    wait_until(lambda: seen == [2], "the first digest leaves the queue")
+    for src in range(3, 12):
+        sw.process(3, frame(5, src=src))
+    go_on.set()
+    stations = [controller.next().digest.data[0].struct.members[0].bitstring[-1] for _ in range(4)]
+    assert stations == [2, 3, 4, 5]
+    controller.write(delete(learn(sw)))
+    sw.process(3, frame(5, src=20))
+    controller.write(insert(learn(sw, max_list_size=1)))
+    sw.process(3, frame(5, src=21))
+    assert controller.next().digest.data[0].struct.members[0].bitstring == b"\x15"
+    assert seen == [2, 3, 4, 5, 21]
 
 
 def struct(*fields: bytes) -> p4data_pb2.P4Data:
