@@ -16,6 +16,7 @@ from inagg_switch.p4runtime_arbitration import MAX_SESSIONS
 from inagg_switch.p4runtime_pipeline import Pipeline
 from inagg_switch.p4runtime_service import P4RuntimeService
 from inagg_switch.ports import Ports
+from inagg_switch.program_log import ProgramLog
 from inagg_switch.switch import Switch
 
 logger = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class SwitchServer:
         self._ports = ports
         self._address = address
         self._on_trace = on_trace
+        self._log = ProgramLog()
         self._pipeline = Pipeline(self._compile, ports.set_program, ports.now)
         if ports.cpu_port is None:
             self._service = P4RuntimeService(device_id, self._pipeline)
@@ -125,6 +127,7 @@ class SwitchServer:
         program = Switch.from_source(source, traced=self._on_trace is not None)
         if self._on_trace is not None:
             program.on_trace(self._on_trace)
+        program.on_log(self._log.write)
         return program
 
     def _bring_packets(self) -> None:
@@ -135,11 +138,14 @@ class SwitchServer:
                 logger.exception("packet-in of %d bytes lost", len(frame))
 
     def load(self, program: Switch) -> None:
-        """Runs a program that did not come through P4Runtime; clients see it as the pipeline config."""
+        """Runs a program that did not come through P4Runtime; clients see it as the pipeline config. Its messages
+        go to the log from then on."""
+        program.on_log(self._log.write)
         self._pipeline.start_with(program, program.source)
 
     def start(self) -> None:
         """Starts to move packets and to serve."""
+        self._log.start()
         self._ports.start()
         self._to_cpu.start()
         self._notify.start()
@@ -150,6 +156,7 @@ class SwitchServer:
         self._service.close_streams()
         self._server.stop(_STOP_GRACE_S).wait()
         self._ports.stop()
+        self._log.stop()
         for thread in (self._to_cpu, self._notify):
             if thread.is_alive():
                 thread.join()

@@ -1,6 +1,7 @@
 """The command `inagg-switch`: errors a user can act on, and a real switch between network namespaces."""
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 from scapy.utils import rdpcap
+from switch_programs import v1program
+
+from inagg_switch.program_log import ProgramLog
 
 INAGG_P4 = Path(__file__).parents[2] / "p4" / "inagg.p4"
 
@@ -167,6 +171,46 @@ def test_packets_are_captured_by_port_and_direction_and_traced(network, switch_c
     assert {path.name for path in (tmp_path / "captures").iterdir()} == names
     captured = rdpcap(str(tmp_path / "captures" / "port1_in.pcap"))
     assert sent in [bytes(packet) for packet in captured]
+
+
+@pytest.mark.netns
+def test_messages_and_failed_assertions_of_a_program_are_in_the_log(network, switch_command, tmp_path):
+    net = network(2)
+    program = tmp_path / "says.p4"
+    program.write_text(
+        v1program('if (hdr.h.a == 7) { log_msg("b is {}", { hdr.h.b }); assert(hdr.h.b == 1); }')
+    )
+    arguments = ["run", str(program), *net.port_arguments, "--grpc", f"unix:{tmp_path}/s.sock"]
+    process = net.start(net.switch, *switch_command, *arguments)
+    assert process.stdout.readline() == "ready\n"
+    lines = []
+    with net.packet_socket(1) as first:
+        for b in (1, 2):
+            first.send(bytes([7, b]) + bytes(58))
+            while " is " not in (line := process.stderr.readline()):
+                assert line
+            lines.append(line)
+        lines.append(process.stderr.readline())
+    os.kill(process.pid, signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    said = [line.split(" ", 2)[2].strip() for line in lines]
+    assert said[:2] == [f"INFO inagg_switch.program_log: b is {b}" for b in (1, 2)]
+    assert said[2].startswith("WARNING inagg_switch.program_log: Assert error")
+
+
+def test_messages_wait_in_bounded_space_and_the_lost_are_counted(caplog):
+    log = ProgramLog(max_waiting=2)
+    for number in range(5):
+        log.write(f"message {number}")
+    caplog.set_level(logging.INFO)
+    log.start()
+    log.stop()
+    assert [record.getMessage() for record in caplog.records] == [
+        "message 0",
+        "3 messages of the program were lost: it has more than can be logged",
+        "message 1",
+    ]
 
 
 @pytest.mark.parametrize(
