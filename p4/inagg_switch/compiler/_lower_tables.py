@@ -216,7 +216,9 @@ def _refuse_doubles(d: syntax.Table, keys: list[ir.KeyField], entries: list[ir.E
         matched = tuple(_matched(key, field) for key, field in zip(entry.keys, keys, strict=True))
         first = seen.setdefault((matched, entry.priority), row)
         if first is not row:
-            raise CompileError(f"the table has an entry with this key already, at line {first.at.line}", row.at)
+            raise CompileError(
+                f"the table has an entry with this key already, at line {first.at.line}", row.at
+            )
 
 
 def _matched(key: tuple[int | None, int, int], field: ir.KeyField) -> tuple[int | None, int]:
