@@ -1,6 +1,7 @@
 """The packet replication engine: multicast groups and clone sessions, kept as they were written."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from p4.v1 import p4runtime_pb2
 
@@ -10,6 +11,8 @@ from inagg_switch.p4runtime_values import parse_value
 
 INSERT = p4runtime_pb2.Update.INSERT
 DELETE = p4runtime_pb2.Update.DELETE
+
+_Kept = TypeVar("_Kept", p4runtime_pb2.MulticastGroupEntry, p4runtime_pb2.CloneSessionEntry)
 
 MAX_EGRESS_PORT = 511  # bit<9>
 MAX_REPLICA_ID = 0xFFFF  # v1model's egress_rid is bit<16>
@@ -43,19 +46,7 @@ def _write_group(target: Target, kind: int, entry: p4runtime_pb2.MulticastGroupE
         raise RequestError(Code.OUT_OF_RANGE, f"multicast group {group}: ids are 1 to {MAX_GROUP_ID}")
     subject = f"multicast group {group}"
     _check_there(kind, group in target.groups, subject)
-    replicas = [] if kind == DELETE else parse_replicas(entry.replicas, subject)
-    # To the program an empty group is no group: packets to either are dropped.
-    had_replicas = group in target.groups and len(target.groups[group].replicas) > 0
-    if replicas or had_replicas:
-        try:
-            target.control.multicast_set(group, replicas)
-        except OSError as error:
-            raise from_errno(error, subject) from None
-    if kind == DELETE:
-        del target.groups[group]
-    else:
-        target.groups[group] = p4runtime_pb2.MulticastGroupEntry()
-        target.groups[group].CopyFrom(entry)
+    _write(target.groups, group, kind, entry, subject, lambda to: target.control.multicast_set(group, to))
 
 
 def _write_session(target: Target, kind: int, entry: p4runtime_pb2.CloneSessionEntry) -> None:
@@ -66,22 +57,43 @@ def _write_session(target: Target, kind: int, entry: p4runtime_pb2.CloneSessionE
         raise RequestError(Code.OUT_OF_RANGE, f"clone session {session}: ids are 1 to {MAX_SESSION_ID}")
     subject = f"clone session {session}"
     _check_there(kind, session in target.sessions, subject)
-    if entry.packet_length_bytes < 0:
+    length = entry.packet_length_bytes
+    if length < 0:
         raise invalid(f"{subject}: packet_length_bytes is negative")
     if entry.class_of_service:
         raise RequestError(Code.UNIMPLEMENTED, f"{subject}: there is one class of service, 0")
+    _write(
+        target.sessions,
+        session,
+        kind,
+        entry,
+        subject,
+        lambda to: target.externs.clone_set(session, to, length),
+    )
+
+
+def _write(
+    kept: dict[int, _Kept],
+    identity: int,
+    kind: int,
+    entry: _Kept,
+    subject: str,
+    send: Callable[[list[tuple[int, int]]], None],
+) -> None:
+    """Gives the program the replicas of a group or session, and keeps the message."""
     replicas = [] if kind == DELETE else parse_replicas(entry.replicas, subject)
-    had_replicas = session in target.sessions and len(target.sessions[session].replicas) > 0
+    # To the program one without replicas is none: packets to either are dropped.
+    had_replicas = identity in kept and len(kept[identity].replicas) > 0
     if replicas or had_replicas:
         try:
-            target.externs.clone_set(session, replicas, entry.packet_length_bytes)
+            send(replicas)
         except OSError as error:
             raise from_errno(error, subject) from None
     if kind == DELETE:
-        del target.sessions[session]
+        del kept[identity]
     else:
-        target.sessions[session] = p4runtime_pb2.CloneSessionEntry()
-        target.sessions[session].CopyFrom(entry)
+        kept[identity] = type(entry)()
+        kept[identity].CopyFrom(entry)
 
 
 def parse_replicas(messages: Sequence[p4runtime_pb2.Replica], subject: str) -> list[tuple[int, int]]:

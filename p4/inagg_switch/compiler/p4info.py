@@ -41,8 +41,8 @@ _MATCH_TYPES = {
     "optional": pb.MatchField.OPTIONAL,
 }
 # Annotations that P4Info shows in fields of its own, or that mean nothing to the control plane.
-_PROFILE_ANNOTATIONS = frozenset(["max_group_size"])
 _HIDDEN = frozenset(["name", "id", "brief", "description", "hidden"])
+_PROFILE_ANNOTATIONS = frozenset(["max_group_size"])
 
 Ids = dict[tuple[str, str], int]
 
