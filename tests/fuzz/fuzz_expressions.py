@@ -116,6 +116,17 @@ class Unary(Expression):
         return self.type.wrap(-operand if self.operator == "-" else ~operand)
 
 
+class Infix(Expression):
+    """An operator between its operands."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+    def p4(self) -> str:
+        return f"({self.left.p4()} {self.operator} {self.right.p4()})"
+
+
 _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -144,14 +155,11 @@ def arithmetic(type_: Type, operator: str, a: int, b: int) -> int:
 
 
 @dataclass
-class Arithmetic(Expression):
+class Arithmetic(Infix):
     type: Type
     operator: str
     left: Expression
     right: Expression
-
-    def p4(self) -> str:
-        return f"({self.left.p4()} {self.operator} {self.right.p4()})"
 
     def value(self, env: Environment) -> Any:
         left = self.left.value(env)
@@ -159,14 +167,11 @@ class Arithmetic(Expression):
 
 
 @dataclass
-class Compare(Expression):
+class Compare(Infix):
     operator: str
     left: Expression
     right: Expression
     type: Type = BOOL
-
-    def p4(self) -> str:
-        return f"({self.left.p4()} {self.operator} {self.right.p4()})"
 
     def value(self, env: Environment) -> Any:
         left = self.left.value(env)
@@ -174,16 +179,13 @@ class Compare(Expression):
 
 
 @dataclass
-class Logic(Expression):
+class Logic(Infix):
     """&& and ||, which leave out their right operand where the left one decides."""
 
     operator: str
     left: Expression
     right: Expression
     type: Type = BOOL
-
-    def p4(self) -> str:
-        return f"({self.left.p4()} {self.operator} {self.right.p4()})"
 
     def value(self, env: Environment) -> Any:
         if self.operator == "&&":
@@ -192,20 +194,17 @@ class Logic(Expression):
 
 
 @dataclass
-class Shift(Expression):
+class Shift(Infix):
     """Shifts by a bit<N>: logical, or arithmetic to the right of an int<W>."""
 
     type: Type
     operator: str
     left: Expression
-    distance: Expression
-
-    def p4(self) -> str:
-        return f"({self.left.p4()} {self.operator} {self.distance.p4()})"
+    right: Expression
 
     def value(self, env: Environment) -> Any:
         left = self.left.value(env)
-        distance = self.distance.value(env)
+        distance = self.right.value(env)
         return self.type.wrap(left << distance if self.operator == "<<" else left >> distance)
 
 
