@@ -1,14 +1,17 @@
 """Mininet's classes, imported with care.
 
 Debian's mininet 2.3.0 belongs to the system interpreter: the virtual environment has to be one of
-/usr/bin/python3 with --system-site-packages. Importing it warns about distutils, which is not ours to fix.
+/usr/bin/python3 with --system-site-packages. Importing it warns about distutils, which is not ours to fix, and
+makes its logger class (level 25, a handler of its own) that of every logger made later, which is undone here.
 """
 
+import logging
 import warnings
 from typing import Any
 
 from inagg_testbed.errors import MissingRequirementError
 
+_logger_class = logging.getLoggerClass()
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     try:
@@ -21,6 +24,8 @@ with warnings.catch_warnings():
             f"Mininet cannot be imported ({error}): apt-get install mininet, and make the virtual environment with"
             " /usr/bin/python3 -m venv --system-site-packages"
         ) from error
+    finally:
+        logging.setLoggerClass(_logger_class)
 
 __all__ = ["Host", "Intf", "Link", "Node", "Switch", "Topo", "make_net"]
 

@@ -33,6 +33,14 @@ def test_help_names_the_commands() -> None:
         assert command in done.stdout
 
 
+def test_mininet_does_not_touch_the_loggers_of_others() -> None:
+    script = (
+        "import logging, inagg_testbed._mininet; print(type(logging.getLogger('inagg')) is logging.Logger)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n", done.stderr
+
+
 def test_doctor_says_what_is_there_and_what_to_do_about_the_rest(tmp_path: Path) -> None:
     done = inagg("doctor", PATH=str(tmp_path))
     assert done.returncode == 1
