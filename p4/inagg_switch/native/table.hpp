@@ -133,6 +133,4 @@ class Table {
 
 }  // namespace isw
 
-#include "table_impl.hpp"
-
 #endif  // INAGG_SWITCH_TABLE_HPP

@@ -16,8 +16,8 @@ struct Tuple<> {
 
 template <class T, class... Rest>
 struct Tuple<T, Rest...> {
-    T first;
-    [[no_unique_address]] Tuple<Rest...> rest;
+    T first{};
+    [[no_unique_address]] Tuple<Rest...> rest{};
 
     bool operator==(const Tuple&) const = default;
 };

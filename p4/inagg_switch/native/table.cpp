@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of Table that no packet waits for: entries from and to the control plane.
-#ifndef INAGG_SWITCH_TABLE_IMPL_HPP
-#define INAGG_SWITCH_TABLE_IMPL_HPP
+// The parts of Table that no program has its own of: entries from and to the control plane, and the searches
+// other than by hash.
+#include "table.hpp"
 
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 
-#include "table.hpp"
-
 namespace isw {
 
-inline Table::Table(const TableInfo& info, ActionProfile* profile)
+Table::Table(const TableInfo& info, ActionProfile* profile)
     : info_(info), profile_(profile), buckets_(8, Bucket{0, nullptr}) {
     for (std::uint32_t i = 0; i < info.field_count; ++i) {
         const FieldInfo& field = info.fields[i];
@@ -27,14 +25,14 @@ inline Table::Table(const TableInfo& info, ActionProfile* profile)
     }
 }
 
-inline Entry* Table::scan(const std::uint64_t* key) const {
+Entry* Table::scan(const std::uint64_t* key) const {
     for (Entry* e : by_priority_) {
         if (matches(*e, info_.fields, info_.field_count, key)) return e;
     }
     return nullptr;
 }
 
-inline Entry* Table::longest_prefix(const std::uint64_t* key, std::size_t limbs) const {
+Entry* Table::longest_prefix(const std::uint64_t* key, std::size_t limbs) const {
     std::uint64_t masked[64];
     std::vector<std::uint64_t> large;
     std::uint64_t* copy = masked;
@@ -57,7 +55,7 @@ inline Entry* Table::longest_prefix(const std::uint64_t* key, std::size_t limbs)
     return nullptr;
 }
 
-inline std::uint64_t Table::entry_hash(const Entry& e) const {
+std::uint64_t Table::entry_hash(const Entry& e) const {
     if (!scanned_) return hash_of(e.value.data(), limbs_, lpm_limb_ >= 0 ? e.prefix : 0);
     const std::uint64_t seed = hash_of(e.mask.data(), limbs_, static_cast<std::uint64_t>(e.priority));
     return hash_of(e.value.data(), limbs_, seed);
@@ -65,7 +63,7 @@ inline std::uint64_t Table::entry_hash(const Entry& e) const {
 
 // --- decoding
 
-inline int Table::decode_entry(const isw_match* match, std::int32_t priority, Entry& out) const {
+int Table::decode_entry(const isw_match* match, std::int32_t priority, Entry& out) const {
     if (info_.field_count == 0) return -EINVAL;
     if (scanned_ ? priority <= 0 : priority != 0) return -EINVAL;
     out.priority = priority;
@@ -74,8 +72,8 @@ inline int Table::decode_entry(const isw_match* match, std::int32_t priority, En
     return error;
 }
 
-inline int Table::decode_action(std::uint32_t action, const std::uint8_t* params, std::size_t length,
-                                Entry& out) const {
+int Table::decode_action(std::uint32_t action, const std::uint8_t* params, std::size_t length,
+                         Entry& out) const {
     for (std::uint32_t i = 0; i < info_.action_count; ++i) {
         const ActionInfo& known = info_.actions[i];
         if (known.id != action) continue;
@@ -86,8 +84,8 @@ inline int Table::decode_action(std::uint32_t action, const std::uint8_t* params
     return -ENOENT;
 }
 
-inline int Table::decode_both(const isw_match* match, std::int32_t priority, std::uint32_t action,
-                              const std::uint8_t* params, std::size_t length, Entry& out) const {
+int Table::decode_both(const isw_match* match, std::int32_t priority, std::uint32_t action,
+                       const std::uint8_t* params, std::size_t length, Entry& out) const {
     int error = decode_entry(match, priority, out);
     if (error == 0) error = decode_action(action, params, length, out);
     if (error == 0 && !info_.actions[out.action].in_entries) error = -EPERM;
@@ -96,11 +94,11 @@ inline int Table::decode_both(const isw_match* match, std::int32_t priority, std
 
 // --- the index by hash: linear probing, at most half full
 
-inline Entry* Table::find_same(const Entry& e) const {
+Entry* Table::find_same(const Entry& e) const {
     return find(e.hash, [&](const Entry& other) { return other.same_key(e); });
 }
 
-inline void Table::add_to_index(Entry* e) {
+void Table::add_to_index(Entry* e) {
     if (2 * (indexed_ + 1) > buckets_.size()) {
         std::vector<Bucket> old(2 * buckets_.size(), Bucket{0, nullptr});
         old.swap(buckets_);
@@ -116,7 +114,7 @@ inline void Table::add_to_index(Entry* e) {
     ++indexed_;
 }
 
-inline void Table::remove_from_index(const Entry* e) {
+void Table::remove_from_index(const Entry* e) {
     const std::size_t mask = buckets_.size() - 1;
     std::size_t hole = e->hash & mask;
     while (buckets_[hole].entry != e) hole = (hole + 1) & mask;
@@ -134,8 +132,8 @@ inline void Table::remove_from_index(const Entry* e) {
 
 // --- operations
 
-inline int Table::insert(const isw_match* match, std::int32_t priority, std::uint32_t action,
-                         const std::uint8_t* params, std::size_t length) {
+int Table::insert(const isw_match* match, std::int32_t priority, std::uint32_t action,
+                  const std::uint8_t* params, std::size_t length) {
     if (info_.const_entries) return -EPERM;
     if (profile_ != nullptr) return -EINVAL;
     auto e = std::make_unique<Entry>();
@@ -143,8 +141,8 @@ inline int Table::insert(const isw_match* match, std::int32_t priority, std::uin
     return error != 0 ? error : add(std::move(e));
 }
 
-inline void Table::declare_entry(const isw_match* match, std::int32_t priority, std::uint32_t action,
-                                 const std::uint8_t* params, std::size_t length) {
+void Table::declare_entry(const isw_match* match, std::int32_t priority, std::uint32_t action,
+                          const std::uint8_t* params, std::size_t length) {
     auto e = std::make_unique<Entry>();
     int error = decode_both(match, priority, action, params, length, *e);
     e->is_const = info_.const_entries;
@@ -155,8 +153,8 @@ inline void Table::declare_entry(const isw_match* match, std::int32_t priority, 
     }
 }
 
-inline int Table::insert_indirect(const isw_match* match, std::int32_t priority, std::uint32_t kind,
-                                  std::uint32_t id) {
+int Table::insert_indirect(const isw_match* match, std::int32_t priority, std::uint32_t kind,
+                           std::uint32_t id) {
     if (info_.const_entries) return -EPERM;
     if (profile_ == nullptr) return -EINVAL;
     auto e = std::make_unique<Entry>();
@@ -171,7 +169,7 @@ inline int Table::insert_indirect(const isw_match* match, std::int32_t priority,
     return error;
 }
 
-inline int Table::add(std::unique_ptr<Entry> e) {
+int Table::add(std::unique_ptr<Entry> e) {
     if (find_same(*e) != nullptr) return -EEXIST;
     if (entries_.size() >= info_.size) return -ENOSPC;
     entries_.reserve(entries_.size() + 1);
@@ -188,7 +186,7 @@ inline int Table::add(std::unique_ptr<Entry> e) {
     return 0;
 }
 
-inline Entry* Table::find_entry(const isw_match* match, std::int32_t priority, int& error) {
+Entry* Table::find_entry(const isw_match* match, std::int32_t priority, int& error) {
     Entry key;
     error = decode_entry(match, priority, key);
     if (error != 0) return nullptr;
@@ -197,8 +195,8 @@ inline Entry* Table::find_entry(const isw_match* match, std::int32_t priority, i
     return found;
 }
 
-inline int Table::modify(const isw_match* match, std::int32_t priority, std::uint32_t action,
-                         const std::uint8_t* params, std::size_t length) {
+int Table::modify(const isw_match* match, std::int32_t priority, std::uint32_t action,
+                  const std::uint8_t* params, std::size_t length) {
     int error = 0;
     Entry* found = find_entry(match, priority, error);
     if (found == nullptr) return error;
@@ -213,8 +211,8 @@ inline int Table::modify(const isw_match* match, std::int32_t priority, std::uin
     return 0;
 }
 
-inline int Table::modify_indirect(const isw_match* match, std::int32_t priority, std::uint32_t kind,
-                                  std::uint32_t id) {
+int Table::modify_indirect(const isw_match* match, std::int32_t priority, std::uint32_t kind,
+                           std::uint32_t id) {
     int error = 0;
     Entry* found = find_entry(match, priority, error);
     if (found == nullptr) return error;
@@ -227,7 +225,7 @@ inline int Table::modify_indirect(const isw_match* match, std::int32_t priority,
     return 0;
 }
 
-inline int Table::remove(const isw_match* match, std::int32_t priority) {
+int Table::remove(const isw_match* match, std::int32_t priority) {
     int error = 0;
     Entry* found = find_entry(match, priority, error);
     if (found == nullptr) return error;
@@ -246,7 +244,7 @@ inline int Table::remove(const isw_match* match, std::int32_t priority) {
     return 0;
 }
 
-inline void Table::declare_default(std::uint32_t action, const std::uint8_t* params, std::size_t length) {
+void Table::declare_default(std::uint32_t action, const std::uint8_t* params, std::size_t length) {
     if (decode_action(action, params, length, declared_default_) != 0) {
         throw std::logic_error("the default action of table " + std::to_string(info_.id) + " in the program");
     }
@@ -254,7 +252,7 @@ inline void Table::declare_default(std::uint32_t action, const std::uint8_t* par
     default_ = declared_default_;
 }
 
-inline int Table::set_default(std::uint32_t action, const std::uint8_t* params, std::size_t length) {
+int Table::set_default(std::uint32_t action, const std::uint8_t* params, std::size_t length) {
     if (info_.const_default) return -EPERM;
     if (action == 0) {
         ActionProfile::release(default_.indirect);
@@ -270,7 +268,7 @@ inline int Table::set_default(std::uint32_t action, const std::uint8_t* params, 
     return 0;
 }
 
-inline int Table::set_default_indirect(std::uint32_t kind, std::uint32_t id) {
+int Table::set_default_indirect(std::uint32_t kind, std::uint32_t id) {
     if (info_.const_default) return -EPERM;
     if (profile_ == nullptr) return -EINVAL;
     Indirect referred;
@@ -283,7 +281,7 @@ inline int Table::set_default_indirect(std::uint32_t kind, std::uint32_t id) {
 
 // --- reading back
 
-inline void Table::show(const Entry& e, isw_entry_fn visit, void* ctx, bool is_default) const {
+void Table::show(const Entry& e, isw_entry_fn visit, void* ctx, bool is_default) const {
     std::size_t key_bytes = 0;
     for (std::uint32_t f = 0; f < info_.field_count; ++f) key_bytes += (info_.fields[f].width + 7) / 8;
     std::vector<std::uint8_t> values(key_bytes);
@@ -331,12 +329,10 @@ inline void Table::show(const Entry& e, isw_entry_fn visit, void* ctx, bool is_d
     visit(ctx, &shown);
 }
 
-inline void Table::visit_entries(isw_entry_fn visit, void* ctx) const {
+void Table::visit_entries(isw_entry_fn visit, void* ctx) const {
     for (const auto& e : entries_) show(*e, visit, ctx, false);
 }
 
-inline void Table::visit_default(isw_entry_fn visit, void* ctx) const { show(default_, visit, ctx, true); }
+void Table::visit_default(isw_entry_fn visit, void* ctx) const { show(default_, visit, ctx, true); }
 
 }  // namespace isw
-
-#endif  // INAGG_SWITCH_TABLE_IMPL_HPP
