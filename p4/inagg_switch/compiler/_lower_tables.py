@@ -172,9 +172,11 @@ class TableLowerer(StatementLowerer):
 
 def _priorities(d: syntax.Table) -> list[int]:
     """Priorities of the entries, the largest first: entries match in the order in which they are written, unless they
-    say otherwise (P4-16 specification, section 14.2.1.4)."""
+    say otherwise (P4-16 specification, section 14.2.1.4). @priority(n), which p4c knows, stands for the n-th place."""
     if all(row.priority is None for row in d.entries):
-        return list(range(len(d.entries), 0, -1))
+        places = [_place(row, number) for number, row in enumerate(d.entries, 1)]
+        order = sorted(range(len(places)), key=places.__getitem__)
+        return [len(places) - order.index(number) for number in range(len(places))]
     wins, delta = d.properties.get("largest_priority_wins"), d.properties.get("priority_delta")
     largest = wins is None or bool(wins.value.value)
     step = (1 if delta is None else int(delta.value.value)) * (-1 if largest else 1)
@@ -184,6 +186,16 @@ def _priorities(d: syntax.Table) -> list[int]:
     if largest:
         return priorities
     return [max(priorities) + 1 - p for p in priorities]
+
+
+def _place(row: syntax.Entry, number: int) -> int:
+    for annotation in row.annotations:
+        if annotation.name == "priority":
+            match annotation.arguments:
+                case [int(place)]:
+                    return place
+            raise CompileError("@priority takes a number", row.at)
+    return number
 
 
 def _entry_key(key: syntax.Expression, field: ir.KeyField) -> tuple[int | None, int, int]:

@@ -32,6 +32,10 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         const entries = {
             (0x10 &&& 0xF0, 1) : set(1);
             (0x12, 1) : set(2);
+            (0x40 &&& 0xF0, 1) : set(3);
+            (0x41, 1) : set(4) @priority(3);
+            (0x42, 1) : set(5) @priority(1);
+            (0x43, 1) : set(6) @priority(2);
             (_, 2) : add(3, 4);
             (0x01 &&& 0x01, 3) : missed();
         }
