@@ -30,6 +30,8 @@ constexpr double GATHER_SHARE = 1.0 / 16;
 constexpr double GATHER_LONGEST = 250e-6;
 constexpr std::size_t GATHERED = 16;       // datagrams in the last batch that make it unnecessary
 constexpr double GATHER_SHORTEST = 50e-6;  // the kernel's timer slack; a shorter sleep is not one
+// Pieces of a window that leave one by one: see send().
+constexpr std::size_t TRAINS = 4;
 // What the kernel charges a received packet beyond its bytes: sk_buff, shared info, rounding of the data area
 // to a power of two.
 constexpr std::size_t PACKET_OVERHEAD = 1280;
@@ -255,10 +257,14 @@ bool Transport::take_orders(double now) {
     return true;
 }
 
+// A token bucket passes what comes in one piece once there are tokens for all of it, and its answers come in
+// one piece as well. So that one is on the way while another is made, a window has several (as TCP sizes
+// them).
 Transport::Blocked Transport::send(double now) {
     std::array<std::span<const std::byte>, BATCH> datagrams;
+    const std::size_t train = std::clamp<std::size_t>(engine_.stats().window / TRAINS, 1, BATCH);
     while (engine_.anything_to_send()) {
-        const std::size_t count = engine_.to_send(packets_, datagrams);
+        const std::size_t count = engine_.to_send(packets_, std::span(datagrams).first(train));
         ++stats_.send_calls;
         const BatchResult result = sending_.send(socket_, std::span(datagrams).first(count));
         if (result.error != 0) {

@@ -23,6 +23,7 @@ from inagg._core import EngineError, Transport
 WORDS = 4
 SLOTS = 16
 SO_NO_CHECK = 11  # socket(7); Python's socket module has no name for it
+UDP_GRO = 104  # udp(7)
 # Far more than anything here takes.
 PATIENCE_S = 20.0
 
@@ -353,6 +354,22 @@ def test_where_the_kernel_does_not_segment_packets_go_one_by_one(checksums: bool
         assert array.tolist() == [1.0] * array.size
         assert transport.stats()["segmentation"] == checksums
         transport.close()
+
+
+def test_a_quarter_of_the_window_leaves_in_one_piece() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+        peer.setsockopt(socket.IPPROTO_UDP, UDP_GRO, 1)
+        peer.settimeout(PATIENCE_S)
+        transport = make_transport(peer.getsockname())
+        transport.submit(np.ones(100_000, np.float32))
+        pieces: list[int] = []
+        while sum(pieces) < SLOTS:
+            data, control, _, _ = peer.recvmsg(65536, socket.CMSG_SPACE(4))
+            segment = int.from_bytes(control[0][2][:4], sys.byteorder) if control else len(data)
+            pieces.append(len(data) // segment)
+        transport.close()
+    assert max(pieces) == SLOTS // 4
 
 
 def test_a_socket_stays_the_caller_s_when_the_transport_cannot_be_made() -> None:
