@@ -84,6 +84,34 @@ def compile_command(
         raise UsageError(f"{output}: {error.strerror}") from None
 
 
+@app.command("test")
+def run_vectors(
+    program: P4File,
+    vectors: Annotated[
+        list[Path], typer.Argument(metavar="FILE.vectors...", help="Packets and what they should lead to.")
+    ],
+    define: Defines = None,
+) -> None:
+    """Runs a program on packet vectors, each file on a new switch. The exit code is 1 if anything is not as they
+    say."""
+    from inagg_switch.switch import Switch
+    from inagg_switch.vectors import failures, read_vectors
+
+    _check_readable(program)
+    wrong = 0
+    for path in vectors:
+        _check_readable(path)
+        read = read_vectors(path)
+        with Switch.from_p4(program, _parse_defines(define)) as switch:
+            found = list(failures(switch, read))
+        for failure in found:
+            print(f"{path}:{failure}")
+        wrong += len(found)
+        print(f"{path}: {len(read.packets)} packets, {len(found)} wrong")
+    if wrong:
+        raise typer.Exit(1)
+
+
 @app.command()
 def run(
     port: Annotated[

@@ -203,7 +203,7 @@ def check_seed(
     return program, frames, compare(program, frames, on_bmv2)
 
 
-def _seeds(text: str) -> range:
+def seeds_of(text: str) -> range:
     first, _, last = text.partition("..")
     return range(int(first), int(last or first) + 1)
 
@@ -213,7 +213,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=_seeds, default=range(1, 21), help="N or FIRST..LAST")
+    parser.add_argument("--seeds", type=seeds_of, default=range(1, 21), help="N or FIRST..LAST")
     parser.add_argument("--packets", type=int, default=100, help="for each program")
     parser.add_argument("--no-bmv2", action="store_true", help="the evaluator only, even if BMv2 is on PATH")
     parser.add_argument("--show", action="store_true", help="print the programs and run nothing")

@@ -4,11 +4,15 @@
 The expected frames were the same on both when they were written down.
 """
 
+import subprocess
 from pathlib import Path
 
 import bmv2
 import pytest
-from switch_vectors import Vectors, read_vectors, run_bmv2, run_model
+from bmv2_vectors import run_bmv2
+
+from inagg_switch import Switch
+from inagg_switch.vectors import VectorError, Vectors, failures, read_vectors
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.p4"))
 
@@ -19,9 +23,8 @@ def vectors_of(program: Path) -> Vectors:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)
 def test_on_the_model(program: Path) -> None:
-    vectors = vectors_of(program)
-    for packet, out in zip(vectors.packets, run_model(program, vectors), strict=True):
-        assert out == packet.expected, f"{program.stem}.vectors:{packet.line}"
+    with Switch.from_p4(program) as switch:
+        assert list(failures(switch, vectors_of(program))) == []
 
 
 @pytest.mark.bmv2
@@ -32,3 +35,33 @@ def test_on_bmv2(program: Path) -> None:
     # Its ports have threads of their own: the order of the copies of one packet is nobody's.
     for packet, out in zip(vectors.packets, run_bmv2(program, vectors), strict=True):
         assert sorted(out) == sorted(packet.expected), f"{program.stem}.vectors:{packet.line}"
+
+
+# --- the format, and the command that runs it
+
+
+def test_the_command_tells_what_is_not_as_the_vectors_say(switch_command: list[str], tmp_path: Path) -> None:
+    program = PROGRAMS[0].with_name("state.p4")
+    lines = program.with_suffix(".vectors").read_text().splitlines()
+    place = next(i for i, line in enumerate(lines) if line.startswith("expect 1 "))
+    lines[place] = "expect 2 00"
+    (tmp_path / "wrong.vectors").write_text("\n".join(lines))
+    command = [*switch_command, "test", str(program), str(program.with_suffix(".vectors"))]
+    right = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert right.returncode == 0
+    assert right.stdout.endswith(" packets, 0 wrong\n")
+    done = subprocess.run(
+        [*command, str(tmp_path / "wrong.vectors")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert f"wrong.vectors:{place}: expected 2:00, got 1:" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["packet", "packet one 00", "expect 1 00", "insert t 5 a()", "insert t a=1", "counter c 0", "go 1"],
+)
+def test_a_line_that_makes_no_sense_is_named(line: str, tmp_path: Path) -> None:
+    (tmp_path / "v").write_text(f"# nothing\n{line}\n")
+    with pytest.raises(VectorError, match=f"{tmp_path}/v:2: "):
+        read_vectors(tmp_path / "v")
