@@ -1,7 +1,8 @@
 """A rank's membership of one job: joining it, the transport that sums, the heartbeat, leaving.
 
-The packets are handled by a thread of the core, and whoever waits for a sum waits for that thread, without the GIL. Two
-threads of Python serve a session: the heartbeat, and the completer, which calls back those who asked for it.
+The packets are handled by a thread of the core, and whoever waits for a sum waits for that thread, without the GIL.
+Threads of Python are the heartbeat and the completers, which call back those who asked for it. One completer more than
+are at it waits for what is done next, so that a callback may itself wait for another sum.
 """
 
 import json
@@ -32,6 +33,7 @@ _log = logging.getLogger(__name__)
 
 Callback = Callable[[], None]
 _MASK_64 = (1 << 64) - 1
+_FREE_COMPLETERS = 2  # more than that end
 
 
 class Store(Protocol):
@@ -60,7 +62,7 @@ class Reduction:
         return self._session.wait(self, timeout_s)
 
     def on_finished(self, callback: Callback) -> None:
-        """Call it once when finished, on the session's completer thread; at once, if the job has ended."""
+        """Call it once when finished, on a thread of the session; at once, if the job has ended."""
         self._session.watch(self, callback)
 
     def copy_back(self) -> None:
@@ -97,7 +99,9 @@ class Session:
         self._lock = threading.Lock()  # guards what follows, and what a Reduction is told
         self._pending: dict[int, Reduction] = {}  # not finished, as far as this side has noticed; in order
         self._watched: dict[int, Reduction] = {}  # with callbacks
-        self._completing = True  # the completer looks after _watched
+        self._completing = True  # the completers look after _watched
+        self._completers: set[threading.Thread] = set()
+        self._free_completers = 0  # those not in a callback
         self._submitted = 0
         self._heartbeat = HeartbeatThread(
             client,
@@ -107,9 +111,9 @@ class Session:
             self._policy.heartbeat_timeout_s,
             self._on_job_failure,
         )
-        self._completer = threading.Thread(target=self._complete, name=f"inagg-done-{self.job}", daemon=True)
         self._heartbeat.start()
-        self._completer.start()
+        with self._lock:
+            self._add_completer()
 
     def submit(self, tensor: torch.Tensor, *, options: Options, average: bool) -> Reduction:
         """Queue the all-reduce of `tensor` (float32, CPU, any shape and strides), in place.
@@ -199,30 +203,49 @@ class Session:
             _log.warning("job %d, rank %d could not say goodbye: %s", self.job, self.rank, error)
         finally:
             self._transport.close()
-            if threading.current_thread() is not self._completer:
-                self._completer.join()
+            for completer in list(self._completers):
+                if completer is not threading.current_thread():
+                    completer.join()
             self._client.close()
 
     def _on_job_failure(self, reason: str, lost_ranks: tuple[int, ...]) -> None:
         self._loss = _Loss(reason, lost_ranks)
         self._transport.fail(reason)
 
+    def _add_completer(self) -> None:
+        """With the lock held."""
+        thread = threading.Thread(target=self._complete, name=f"inagg-done-{self.job}", daemon=True)
+        self._completers.add(thread)
+        self._free_completers += 1
+        thread.start()
+
     def _complete(self) -> None:
-        """Call back those who watch, in order of completion; after a failure, all that are left. No lock is held."""
-        try:
-            while True:
-                ticket = self._transport.next_done(None)
-                with self._lock:
-                    done = self._watched.pop(ticket, None) if ticket is not None else None
-                if done is not None:
-                    self._call_back(done)
-        except _core.EngineError:
+        """Call back those who watch, in order of completion; after a failure, all that are left."""
+        while (done := self._next_done()) is not None:
             with self._lock:
-                self._completing = False
-                left = list(self._watched.values())
-                self._watched.clear()
-        for reduction in left:
-            self._call_back(reduction)
+                self._free_completers -= 1
+                if self._free_completers == 0:
+                    self._add_completer()
+            self._call_back(done)
+            with self._lock:
+                if self._free_completers >= _FREE_COMPLETERS:
+                    break
+                self._free_completers += 1
+        with self._lock:
+            self._completers.discard(threading.current_thread())
+
+    def _next_done(self) -> Reduction | None:
+        """One that is watched and done; None when there will be no more."""
+        while True:
+            try:
+                ticket = self._transport.next_done(None)
+            except _core.EngineError:
+                with self._lock:
+                    self._completing = False
+                    return self._watched.pop(next(iter(self._watched))) if self._watched else None
+            with self._lock:
+                if ticket is not None and ticket in self._watched:
+                    return self._watched.pop(ticket)
 
     def _call_back(self, reduction: Reduction) -> None:
         self.wait(reduction, 0.0)

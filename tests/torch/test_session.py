@@ -99,6 +99,43 @@ def test_a_callback_may_start_another_all_reduce() -> None:
         assert started[0].wait()
 
 
+def test_a_callback_may_wait_for_another_all_reduce() -> None:
+    with session() as one:
+        depth = 5
+        deepest = threading.Event()
+
+        def sum_again(left: int) -> None:
+            if left == 0:
+                deepest.set()
+                return
+            all_reduce(one, torch.ones(10)).get_future().then(lambda _: sum_again(left - 1)).wait()
+
+        sum_again(depth)
+        assert deepest.is_set()
+        for _ in range(20):
+            all_reduce(one, torch.ones(10)).get_future().wait()
+        until(lambda: len(one._completers) <= 2)
+
+
+def test_a_callback_that_waits_hears_of_a_failure() -> None:
+    with session(workers=2) as one:
+        works = [all_reduce(one, torch.ones(5)) for _ in range(4)]
+        futures = [work.get_future() for work in works]
+        failed: list[str] = []
+
+        def wait_for_the_last(_: object) -> None:
+            try:
+                futures[-1].wait()
+            except RuntimeError as error:
+                failed.append(str(error))
+
+        chained = [future.then(wait_for_the_last) for future in futures[:-1]]
+        one._transport.fail("rank 1 was lost")
+        for future in chained:
+            future.wait()
+        assert len(failed) == 3
+
+
 def test_what_was_done_before_a_failure_stays_done() -> None:
     strided = torch.ones(10, 2)[:, 0]
     with session() as one:
