@@ -3,7 +3,7 @@
 import ctypes as c
 from pathlib import Path
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 EmitFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_uint32, c.POINTER(c.c_uint8), c.c_size_t)
 
@@ -96,7 +96,7 @@ class Api(c.Structure):
 
     _fields_ = (
         ("abi_version", c.c_uint32),
-        ("create", c.CFUNCTYPE(_VOID, c.c_uint64)),
+        ("create", c.CFUNCTYPE(_VOID, c.c_uint64, TextFunction, _VOID)),
         ("destroy", c.CFUNCTYPE(None, _VOID)),
         ("lock", c.CFUNCTYPE(None, _VOID)),
         ("unlock", c.CFUNCTYPE(None, _VOID)),
@@ -109,6 +109,7 @@ class Api(c.Structure):
         ("table_delete", c.CFUNCTYPE(*_DIRECT)),
         ("table_set_default", c.CFUNCTYPE(c.c_int, _VOID, _ID, _ID, c.c_char_p, c.c_size_t)),
         ("table_entries", c.CFUNCTYPE(c.c_int, _VOID, _ID, EntryFunction, _VOID)),
+        ("table_entry", c.CFUNCTYPE(*_DIRECT, EntryFunction, _VOID)),
         ("table_default", c.CFUNCTYPE(c.c_int, _VOID, _ID, EntryFunction, _VOID)),
         ("multicast_set", c.CFUNCTYPE(c.c_int, _VOID, _ID, c.POINTER(Replica), c.c_size_t)),
         ("counter_read", c.CFUNCTYPE(c.c_int, _VOID, _ID, c.c_uint64, _COUNT, _COUNT)),

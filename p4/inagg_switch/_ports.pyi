@@ -37,14 +37,18 @@ class PacketLoop:
         """Frames with offloads are taken: they were wanted, and the kernel can."""
 
     def unknown_port_drops(self) -> int: ...
+    def to_cpu_drops(self) -> int:
+        """Frames to the CPU port that nobody took in time: 1000 may wait in next_to_cpu()."""
+
     def next_event(self) -> tuple[bool, int, str] | None:
         """(is a warning, port id, text); blocks. None once the loop has been stopped."""
 
     def next_to_cpu(self) -> bytes | None:
         """The next frame that the program sent to the CPU port; blocks. None once the loop has been stopped."""
 
-    def inject(self, port: int, frame: bytes) -> None:
-        """Runs a frame through the program, on the loop's thread, as if it had come in by `port`."""
+    def inject(self, port: int, frame: bytes) -> bool:
+        """Runs a frame through the program, on the loop's thread, as if it had come in by `port`. False: dropped, as
+        1000 wait already."""
 
     def now_us(self) -> int:
         """The time that the program is told."""
@@ -64,6 +68,7 @@ class ProgramControl:
         """Action 0 puts back the default action that the program declares."""
 
     def table_entries(self, table: int, field_bytes: Sequence[int], /) -> list[EntryTuple]: ...
+    def table_entry(self, table: int, match: Sequence[MatchTuple], priority: int, /) -> EntryTuple: ...
     def table_default(self, table: int, /) -> list[EntryTuple]: ...
     def multicast_set(self, group: int, replicas: Sequence[tuple[int, int]], /) -> None:
         """(port, rid) of each replica; none of them deletes the group."""

@@ -172,9 +172,13 @@ class Ports:
         """The next frame that the program sent to the CPU port; blocks. None once the ports have stopped."""
         return self._loop.next_to_cpu()
 
-    def inject(self, port: int, frame: bytes) -> None:
-        """Runs a frame through the program soon, as if it had come in by `port`."""
-        self._loop.inject(port, frame)
+    def to_cpu_drops(self) -> int:
+        """Frames to the CPU port that next_to_cpu() did not take in time."""
+        return self._loop.to_cpu_drops()
+
+    def inject(self, port: int, frame: bytes) -> bool:
+        """Runs a frame through the program soon, as if it had come in by `port`. False: dropped, too many wait."""
+        return self._loop.inject(port, frame)
 
     def now(self) -> float:
         """The time that the program is told, in seconds."""

@@ -36,7 +36,7 @@ extern "C" __attribute__((visibility("default"))) const isw_api* isw_program_v1(
     static const isw_api api = [] {
         isw_api functions{};
         functions.abi_version = ISW_ABI_VERSION;
-        functions.create = [](uint64_t) -> void* { return new Hub; };
+        functions.create = [](uint64_t, isw_text_fn, void*) -> void* { return new Hub; };
         functions.destroy = [](void* program) { delete hub(program); };
         functions.lock = [](void* program) { hub(program)->mutex.lock(); };
         functions.unlock = [](void* program) { hub(program)->mutex.unlock(); };

@@ -41,6 +41,7 @@ _RUNTIME = (
     "decimal.hpp",
     "hash.hpp",
     "key.hpp",
+    "masked_index.hpp",
     "meter.hpp",
     "packet.hpp",
     "profile.hpp",

@@ -56,6 +56,12 @@ int table_entries(void* handle, std::uint32_t table, isw_entry_fn visit, void* c
     });
 }
 
+int table_entry(void* handle, std::uint32_t table, const isw_match* match, std::int32_t priority,
+                isw_entry_fn visit, void* ctx) {
+    return with(program(handle).tables, table,
+                [&](Table& t) { return t.visit_entry(match, priority, visit, ctx); });
+}
+
 int table_default(void* handle, std::uint32_t table, isw_entry_fn visit, void* ctx) {
     return with(program(handle).tables, table, [&](Table& t) {
         t.visit_default(visit, ctx);
@@ -228,7 +234,7 @@ int value_set_write(void* handle, std::uint32_t value_set, const isw_match* rows
 
 }  // namespace
 
-isw_api api_with(void* (*create)(std::uint64_t seed)) {
+isw_api api_with(void* (*create)(std::uint64_t seed, isw_text_fn why, void* ctx)) {
     return {
         ISW_ABI_VERSION,
         create,
@@ -241,6 +247,7 @@ isw_api api_with(void* (*create)(std::uint64_t seed)) {
         table_delete,
         table_set_default,
         table_entries,
+        table_entry,
         table_default,
         multicast_set,
         counter_read,

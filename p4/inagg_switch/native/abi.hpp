@@ -6,7 +6,7 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstdio>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <new>
@@ -67,18 +67,19 @@ class ProgramBase {
 };
 
 // The functions of program.h for a program that `create` makes.
-isw_api api_with(void* (*create)(std::uint64_t seed));
+isw_api api_with(void* (*create)(std::uint64_t seed, isw_text_fn why, void* ctx));
 
 template <class P>
-void* create_program(std::uint64_t seed) {
+void* create_program(std::uint64_t seed, isw_text_fn why, void* ctx) {
+    const char* reason = "there is not enough memory for its state";
     try {
         return static_cast<ProgramBase*>(new P(seed));
     } catch (const std::bad_alloc&) {
-        return nullptr;
+        why(ctx, reason, std::strlen(reason));
     } catch (const std::exception& error) {  // what the compiler should have refused
-        std::fprintf(stderr, "inagg_switch: %s\n", error.what());
-        return nullptr;
+        why(ctx, error.what(), std::strlen(error.what()));
     }
+    return nullptr;
 }
 
 template <class P>

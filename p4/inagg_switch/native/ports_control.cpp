@@ -82,6 +82,21 @@ int Control::table_entries(uint32_t table, const std::vector<size_t>& field_byte
     return api_->table_entries(handle_, table, &Collector::visit, &collector);
 }
 
+int Control::table_entry(uint32_t table, const std::vector<Match>& match, int32_t priority,
+                         std::vector<Entry>& entries) {
+    const auto key = key_of(match);
+    const std::vector<size_t> no_fields;
+    Collector collector{&no_fields, &entries};
+    {
+        const std::lock_guard guard(*this);
+        const int result =
+            api_->table_entry(handle_, table, key.data(), priority, &Collector::visit, &collector);
+        if (result != 0) return result;
+    }
+    entries.front().match = match;
+    return 0;
+}
+
 int Control::table_default(uint32_t table, std::vector<Entry>& entries) {
     const std::vector<size_t> no_fields;
     Collector collector{&no_fields, &entries};

@@ -57,6 +57,9 @@ class Control {
 
     // `field_bytes`: bytes of each match field's value.
     int table_entries(uint32_t table, const std::vector<size_t>& field_bytes, std::vector<Entry>& entries);
+    // One entry, which is -ENOENT if it is not there.
+    int table_entry(uint32_t table, const std::vector<Match>& match, int32_t priority,
+                    std::vector<Entry>& entries);
     int table_default(uint32_t table, std::vector<Entry>& entries);
 
     int multicast_set(uint32_t group, const std::vector<std::pair<uint32_t, uint32_t>>& replicas);

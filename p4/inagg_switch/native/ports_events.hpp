@@ -24,13 +24,15 @@ struct Event {
 template <class T>
 class WaitingQueue {
   public:
-    void push(T item) {
+    // Whether it fitted.
+    bool push(T item) {
         {
             const std::lock_guard guard(mutex_);
-            if (closed_ || items_.size() >= kLimit) return;
+            if (closed_ || items_.size() >= kLimit) return false;
             items_.push_back(std::move(item));
         }
         ready_.notify_one();
+        return true;
     }
 
     // The next item; nothing once the queue is closed and empty. Blocks.

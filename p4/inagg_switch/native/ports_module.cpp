@@ -164,12 +164,13 @@ void bind_packet_loop(nb::module_& module) {
         .def("statistics", &statistics)
         .def("has_offloads", &ports::Switch::has_offloads)
         .def("unknown_port_drops", &ports::Switch::unknown_port_drops)
+        .def("to_cpu_drops", &ports::Switch::to_cpu_drops)
         .def("next_event", &next_event)
         .def("next_to_cpu", &next_to_cpu)
         .def(
             "inject",
             [](ports::Switch& self, uint32_t port, const nb::bytes& frame) {
-                self.inject(port, from_bytes(frame));
+                return self.inject(port, from_bytes(frame));
             },
             nb::arg("port"), nb::arg("frame"))
         .def("now_us", &ports::Switch::now_us);
@@ -207,6 +208,13 @@ void bind_control_tables(nb::class_<Control>& cls) {
                  std::vector<ports::Entry> entries;
                  run([&] { return self.table_entries(table, field_bytes, entries); });
                  return to_tuples(entries);
+             })
+        .def("table_entry",
+             [](Control& self, uint32_t table, const std::vector<MatchTuple>& match, int32_t priority) {
+                 const auto fields = from_tuples(match);
+                 std::vector<ports::Entry> entries;
+                 run([&] { return self.table_entry(table, fields, priority, entries); });
+                 return to_tuples(entries).front();
              })
         .def("table_default", [](Control& self, uint32_t table) {
             std::vector<ports::Entry> entries;

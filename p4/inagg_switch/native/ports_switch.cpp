@@ -272,16 +272,18 @@ void Switch::enqueue(uint32_t id, const uint8_t* frame, size_t length) {
 }
 
 void Switch::send_to_cpu(const uint8_t* frame, size_t length) {
-    to_cpu_.push(std::string(reinterpret_cast<const char*>(frame), length));
+    if (!to_cpu_.push(std::string(reinterpret_cast<const char*>(frame), length))) to_cpu_drops_.add(1);
 }
 
-void Switch::inject(uint32_t port, std::string frame) {
+bool Switch::inject(uint32_t port, std::string frame) {
     {
         const std::lock_guard guard(injected_mutex_);
+        if (injected_.size() >= kMaxInjected) return false;
         injected_.emplace_back(port, std::move(frame));
     }
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+    return true;
 }
 
 void Switch::process_injected() {

@@ -85,8 +85,10 @@ class Switch {
 
     // Frames that the program sent to the CPU port.
     WaitingQueue<std::string>& to_cpu() { return to_cpu_; }
-    // Runs a frame through the program as if it had come in by `port`.
-    void inject(uint32_t port, std::string frame);
+    // Those for which it had no room.
+    uint64_t to_cpu_drops() const { return to_cpu_drops_.read(); }
+    // Runs a frame through the program as if it had come in by `port`; false if too many wait for that.
+    bool inject(uint32_t port, std::string frame);
     // The time that the program is told, microseconds.
     uint64_t now_us() const;
 
@@ -149,6 +151,8 @@ class Switch {
     Counter unknown_port_;
     EventQueue events_;
     WaitingQueue<std::string> to_cpu_;
+    Counter to_cpu_drops_;
+    static constexpr size_t kMaxInjected = 1000;
     std::mutex injected_mutex_;  // guards injected_; innermost
     std::vector<std::pair<uint32_t, std::string>> injected_;
 

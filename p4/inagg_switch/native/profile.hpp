@@ -28,9 +28,9 @@ struct ProfileMember {
     std::uint32_t action = 0;  // P4Info id
     std::uint32_t action_index = 0;
     std::vector<std::uint64_t> params;
-    std::uint32_t entries = 0;  // that refer to it
-    std::uint32_t groups = 0;
-    std::vector<std::uint32_t> handles;  // at least one
+    std::uint32_t entries = 0;                   // that refer to it
+    std::map<std::size_t, std::size_t> weights;  // that it has in groups, with how many have it
+    std::vector<std::uint32_t> handles;          // at least one
 };
 
 struct ProfileGroup {
@@ -81,14 +81,14 @@ class ActionProfile {
     int delete_member(std::uint32_t id) {
         const auto found = members_.find(id);
         if (found == members_.end()) return -ENOENT;
-        if (found->second->entries != 0 || found->second->groups != 0) return -EBUSY;
+        if (found->second->entries != 0 || !found->second->weights.empty()) return -EBUSY;
         for (const std::uint32_t handle : found->second->handles) free_handles_.insert(handle);
         members_.erase(found);
         return 0;
     }
 
     int set_group(std::uint32_t id, const std::uint32_t* members, std::size_t count) {
-        std::map<std::uint32_t, std::uint32_t> weights;
+        std::map<std::uint32_t, std::size_t> weights;
         for (std::size_t i = 0; i < count; ++i) {
             if (!members_.contains(members[i])) return -ENOENT;
             ++weights[members[i]];
@@ -100,8 +100,8 @@ class ActionProfile {
         for (const auto& [member_id, weight] : weights) {
             ProfileMember& member = *members_.at(member_id);
             while (member.handles.size() < weight) member.handles.push_back(take_handle());
-            for (std::uint32_t i = 0; i < weight; ++i) slots.emplace_back(member.handles[i], &member);
-            ++member.groups;
+            for (std::size_t i = 0; i < weight; ++i) slots.emplace_back(member.handles[i], &member);
+            ++member.weights[weight];
         }
         std::sort(slots.begin(), slots.end());
         const std::vector<ProfileMember*> before = std::move(group->slots);
@@ -184,13 +184,12 @@ class ActionProfile {
     // The slots of a group that is no more, or of what it was: handles for weights that no group has are
     // freed.
     void let_go(const std::vector<ProfileMember*>& slots) {
-        for (ProfileMember* member : std::set<ProfileMember*>(slots.begin(), slots.end())) {
-            --member->groups;
-            std::size_t most = 1;
-            for (const auto& entry : groups_) {
-                const auto& in = entry.second->slots;
-                most = std::max(most, static_cast<std::size_t>(std::count(in.begin(), in.end(), member)));
-            }
+        std::map<ProfileMember*, std::size_t> weights;
+        for (ProfileMember* member : slots) ++weights[member];
+        for (const auto& [member, weight] : weights) {
+            const auto had = member->weights.find(weight);
+            if (--had->second == 0) member->weights.erase(had);
+            const std::size_t most = member->weights.empty() ? 1 : member->weights.rbegin()->first;
             while (member->handles.size() > most) {
                 free_handles_.insert(member->handles.back());
                 member->handles.pop_back();

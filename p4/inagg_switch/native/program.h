@@ -34,7 +34,7 @@
 extern "C" {
 #endif
 
-#define ISW_ABI_VERSION 2u
+#define ISW_ABI_VERSION 3u
 
 // A packet leaves through `port`. `frame` is valid during the call only.
 typedef void (*isw_emit_fn)(void* ctx, uint32_t port, const uint8_t* frame, size_t length);
@@ -109,8 +109,8 @@ typedef struct isw_api {
     uint32_t abi_version;  // ISW_ABI_VERSION
 
     // A program with fresh state. `seed` starts its random number generator: equal seeds, equal runs.
-    // NULL when memory runs out.
-    void* (*create)(uint64_t seed);
+    // NULL when there can be none; `why` is then called with the reason.
+    void* (*create)(uint64_t seed, isw_text_fn why, void* ctx);
     void (*destroy)(void* program);
 
     void (*lock)(void* program);
@@ -132,6 +132,9 @@ typedef struct isw_api {
                              size_t params_length);
     // Every entry, in no particular order; the default entry is not among them.
     int (*table_entries)(void* program, uint32_t table, isw_entry_fn visit, void* ctx);
+    // One entry; -ENOENT if it is not there.
+    int (*table_entry)(void* program, uint32_t table, const isw_match* match, int32_t priority,
+                       isw_entry_fn visit, void* ctx);
     int (*table_default)(void* program, uint32_t table, isw_entry_fn visit, void* ctx);
 
     // Sets a group's replicas, in order; count 0 deletes the group (-ENOENT if it is not there). Group 0 does

@@ -11,7 +11,10 @@
 namespace isw {
 
 Table::Table(const TableInfo& info, ActionProfile* profile)
-    : info_(info), profile_(profile), buckets_(8, Bucket{0, nullptr}) {
+    : info_(info),
+      profile_(profile),
+      by_masks_(info.fields, info.field_count),
+      buckets_(8, Bucket{0, nullptr}) {
     for (std::uint32_t i = 0; i < info.field_count; ++i) {
         const FieldInfo& field = info.fields[i];
         if (field.kind == MatchKind::lpm) {
@@ -19,18 +22,13 @@ Table::Table(const TableInfo& info, ActionProfile* profile)
             lpm_width_ = field.width;
             prefix_counts_.assign(field.width + 1, 0);
         } else if (field.kind != MatchKind::exact) {
-            scanned_ = true;
+            masked_ = true;
         }
         limbs_ += limbs_of(field.width);
     }
 }
 
-Entry* Table::scan(const std::uint64_t* key) const {
-    for (Entry* e : by_priority_) {
-        if (matches(*e, info_.fields, info_.field_count, key)) return e;
-    }
-    return nullptr;
-}
+Entry* Table::find_masked(const std::uint64_t* key) const { return by_masks_.find(key); }
 
 Entry* Table::longest_prefix(const std::uint64_t* key, std::size_t limbs) const {
     std::uint64_t masked[64];
@@ -56,7 +54,7 @@ Entry* Table::longest_prefix(const std::uint64_t* key, std::size_t limbs) const 
 }
 
 std::uint64_t Table::entry_hash(const Entry& e) const {
-    if (!scanned_) return hash_of(e.value.data(), limbs_, lpm_limb_ >= 0 ? e.prefix : 0);
+    if (!masked_) return hash_of(e.value.data(), limbs_, lpm_limb_ >= 0 ? e.prefix : 0);
     const std::uint64_t seed = hash_of(e.mask.data(), limbs_, static_cast<std::uint64_t>(e.priority));
     return hash_of(e.value.data(), limbs_, seed);
 }
@@ -65,7 +63,7 @@ std::uint64_t Table::entry_hash(const Entry& e) const {
 
 int Table::decode_entry(const isw_match* match, std::int32_t priority, Entry& out) const {
     if (info_.field_count == 0) return -EINVAL;
-    if (scanned_ ? priority <= 0 : priority != 0) return -EINVAL;
+    if (masked_ ? priority <= 0 : priority != 0) return -EINVAL;
     out.priority = priority;
     const int error = decode_key(info_.fields, info_.field_count, match, out);
     if (error == 0) out.hash = entry_hash(out);
@@ -172,12 +170,11 @@ int Table::insert_indirect(const isw_match* match, std::int32_t priority, std::u
 int Table::add(std::unique_ptr<Entry> e) {
     if (find_same(*e) != nullptr) return -EEXIST;
     if (entries_.size() >= info_.size) return -ENOSPC;
-    entries_.reserve(entries_.size() + 1);
-    if (scanned_) {
-        const auto place =
-            std::upper_bound(by_priority_.begin(), by_priority_.end(), e->priority,
-                             [](std::int32_t p, const Entry* other) { return p > other->priority; });
-        by_priority_.insert(place, e.get());
+    if (entries_.size() == entries_.capacity()) entries_.reserve(2 * entries_.size() + 8);
+    e->order = inserted_++;
+    e->place = entries_.size();
+    if (masked_) {
+        by_masks_.add(e.get());
     } else if (lpm_limb_ >= 0) {
         ++prefix_counts_[e->prefix];
     }
@@ -232,14 +229,13 @@ int Table::remove(const isw_match* match, std::int32_t priority) {
     if (found->is_const) return -EPERM;
     ActionProfile::release(found->indirect);
     remove_from_index(found);
-    if (scanned_) {
-        by_priority_.erase(std::find(by_priority_.begin(), by_priority_.end(), found));
+    if (masked_) {
+        by_masks_.remove(found);
     } else if (lpm_limb_ >= 0) {
         --prefix_counts_[found->prefix];
     }
-    const auto owner =
-        std::find_if(entries_.begin(), entries_.end(), [&](const auto& e) { return e.get() == found; });
-    std::swap(*owner, entries_.back());
+    entries_.back()->place = found->place;
+    std::swap(entries_[found->place], entries_.back());
     entries_.pop_back();
     return 0;
 }
@@ -331,6 +327,13 @@ void Table::show(const Entry& e, isw_entry_fn visit, void* ctx, bool is_default)
 
 void Table::visit_entries(isw_entry_fn visit, void* ctx) const {
     for (const auto& e : entries_) show(*e, visit, ctx, false);
+}
+
+int Table::visit_entry(const isw_match* match, std::int32_t priority, isw_entry_fn visit, void* ctx) {
+    int error = 0;
+    const Entry* found = find_entry(match, priority, error);
+    if (found != nullptr) show(*found, visit, ctx, false);
+    return error;
 }
 
 void Table::visit_default(isw_entry_fn visit, void* ctx) const { show(default_, visit, ctx, true); }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Match-action tables. Keys are arrays of 64-bit limbs: every field takes (width + 63) / 64 of them, least
-// significant first. Tables with exact keys, and at most one lpm key, are looked up by hash; a table with a
-// ternary, range or optional key is scanned from the highest priority down.
+// significant first. Tables with exact keys, and at most one lpm key, are looked up by hash; those with a
+// ternary, range or optional key by masked_index.hpp.
 #ifndef INAGG_SWITCH_TABLE_HPP
 #define INAGG_SWITCH_TABLE_HPP
 
@@ -15,6 +15,7 @@
 
 #include "bits.hpp"
 #include "key.hpp"
+#include "masked_index.hpp"
 #include "meter.hpp"
 #include "profile.hpp"
 #include "program.h"
@@ -26,6 +27,8 @@ struct Entry : Key {
     std::uint32_t action = 0;  // index in the table's actions
     std::int32_t priority = 0;
     bool is_const = false;
+    std::uint64_t order = 0;  // among the table's entries, by insertion
+    std::size_t place = 0;    // in the table's list of them
     std::uint64_t hash = 0;
     std::uint64_t packets = 0;
     std::uint64_t bytes = 0;
@@ -52,7 +55,7 @@ class Table {
     template <unsigned K>
     Entry* lookup(const std::uint64_t (&key)[K]) const {
         if (entries_.empty()) return nullptr;
-        if (scanned_) return scan(key);
+        if (masked_) return find_masked(key);
         if (lpm_limb_ >= 0) return longest_prefix(key, K);
         return find(hash_of(key, K, 0), [&](const Entry& e) {
             std::uint64_t difference = 0;
@@ -76,6 +79,7 @@ class Table {
     // The default action that the program declares; set_default(0) puts it back. Throws as declare_entry().
     void declare_default(std::uint32_t action, const std::uint8_t* params, std::size_t length);
     void visit_entries(isw_entry_fn visit, void* ctx) const;
+    int visit_entry(const isw_match* match, std::int32_t priority, isw_entry_fn visit, void* ctx);
     void visit_default(isw_entry_fn visit, void* ctx) const;
     // NULL where there is none, with the reason in `error`.
     Entry* find_entry(const isw_match* match, std::int32_t priority, int& error);
@@ -88,10 +92,7 @@ class Table {
 
     static std::uint64_t hash_of(const std::uint64_t* key, std::size_t n, std::uint64_t seed) {
         std::uint64_t h = seed + 0x9E3779B97F4A7C15u;
-        for (std::size_t i = 0; i < n; ++i) {
-            const uint128 m = static_cast<uint128>(h ^ key[i]) * 0xD6E8FEB86659FD93u;
-            h = static_cast<std::uint64_t>(m) ^ static_cast<std::uint64_t>(m >> 64);
-        }
+        for (std::size_t i = 0; i < n; ++i) h = mix(h, key[i]);
         return h;
     }
     template <class Same>
@@ -102,7 +103,7 @@ class Table {
         }
         return nullptr;
     }
-    Entry* scan(const std::uint64_t* key) const;
+    Entry* find_masked(const std::uint64_t* key) const;
     Entry* longest_prefix(const std::uint64_t* key, std::size_t limbs) const;
 
     std::uint64_t entry_hash(const Entry& e) const;
@@ -119,12 +120,13 @@ class Table {
     const TableInfo& info_;
     ActionProfile* profile_;
     std::size_t limbs_ = 0;
-    bool scanned_ = false;
+    bool masked_ = false;
     std::int32_t lpm_limb_ = -1;
     std::uint32_t lpm_width_ = 0;
     std::vector<std::uint32_t> prefix_counts_;  // entries by prefix length
     std::vector<std::unique_ptr<Entry>> entries_;
-    std::vector<Entry*> by_priority_;  // of a scanned table: highest first, then in order of insertion
+    MaskedIndex<Entry> by_masks_;
+    std::uint64_t inserted_ = 0;
     std::vector<Bucket> buckets_;
     std::size_t indexed_ = 0;
     Entry default_;
