@@ -3,6 +3,8 @@
 import ctypes
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from p4.config.v1 import p4info_pb2 as pb
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 _REASONS = {
     errno.ENOENT: "it is not there",
     errno.EEXIST: "an equal entry is there",
-    errno.ENOSPC: "the table is full",
+    errno.ENOSPC: "it is full",
     errno.EINVAL: "the match, priority or parameters do not fit",
     errno.EPERM: "the program does not allow it",
     errno.EBUSY: "it is in use",
@@ -29,6 +31,15 @@ def check(result: int, what: str) -> None:
     """Raises EntryError for a refusal by the program (native/program.h)."""
     if result != 0:
         raise EntryError(f"{what}: {_REASONS.get(-result, os.strerror(-result))}")
+
+
+@contextmanager
+def refusals(what: str) -> Iterator[None]:
+    """The same of calls whose refusals are OSErrors."""
+    try:
+        yield
+    except OSError as error:
+        check(-(error.errno or 0), what)
 
 
 def check_numbers(what: str, *numbers: int) -> None:
@@ -123,10 +134,8 @@ class Meter:
     def __setitem__(self, index: int, value: "tuple[int, int, int, int] | None") -> None:
         """(cir, cburst, pir, pburst)"""
         config = meter_config(value, f"meter {self._info.preamble.name}[{index}]")
-        try:
+        with refusals(f"meter {self._info.preamble.name}[{index}]"):
             self._switch.externs.meter_write(self._info.preamble.id, index_of(index, len(self)), 1, config)
-        except OSError as error:
-            check(-(error.errno or 0), f"meter {self._info.preamble.name}[{index}]")
 
 
 def meter_config(value: tuple[int, int, int, int] | None, what: str) -> MeterConfig | None:

@@ -6,11 +6,11 @@ are short and rare, so they take the program's lock from Python; what is called 
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from inagg_switch import _abi
+from inagg_switch._program_lock import ProgramLock
 
 
 class MeterConfig(NamedTuple):
@@ -26,128 +26,104 @@ class MeterConfig(NamedTuple):
 MatchTuple = tuple[bytes | None, bytes | None, int]
 
 
-class LoadedProgram(Protocol):
-    """What this needs of a Switch."""
-
-    @property
-    def api_address(self) -> int: ...
-
-    @property
-    def handle(self) -> int: ...
-
-
 class Externs:
     """Safe to use from several threads, as long as the program lives."""
 
-    def __init__(self, program: LoadedProgram) -> None:
-        self._api = _abi.Api.from_address(program.api_address)
-        self._program = program
+    def __init__(self, lock: ProgramLock) -> None:
+        self._lock = lock
         self._on_digest: Any = None
         self._on_log: Any = None
-
-    @property
-    def _handle(self) -> int:
-        return self._program.handle
-
-    @contextmanager
-    def _locked(self) -> Iterator[_abi.Api]:
-        handle = self._handle
-        self._api.lock(handle)
-        try:
-            yield self._api
-        finally:
-            self._api.unlock(handle)
 
     # --- meters
 
     def meter_read(self, meter: int, index: int) -> MeterConfig | None:
         """None: not configured, every packet is green."""
         config = _abi.Meter()
-        with self._locked() as api:
-            _check(api.meter_read(self._handle, meter, index, config))
+        with self._lock.held() as (api, handle):
+            _check(api.meter_read(handle, meter, index, config))
         return _shown(config)
 
     def meter_write(self, meter: int, first: int, count: int, config: MeterConfig | None) -> None:
         """Configures indices first to first + count - 1, or puts them back to unconfigured."""
         given = _meter(config)
-        with self._locked() as api:
+        with self._lock.held() as (api, handle):
             for index in range(first, first + count):
-                _check(api.meter_write(self._handle, meter, index, given))
+                _check(api.meter_write(handle, meter, index, given))
 
     def direct_meter_read(self, table: int, match: Sequence[MatchTuple], priority: int) -> MeterConfig | None:
         """The meter of a table entry."""
         config = _abi.Meter()
-        with self._locked() as api:
-            _check(api.direct_meter_read(self._handle, table, key_of(match), priority, config))
+        with self._lock.held() as (api, handle):
+            _check(api.direct_meter_read(handle, table, key_of(match), priority, config))
         return _shown(config)
 
     def direct_meter_write(
         self, table: int, match: Sequence[MatchTuple], priority: int, config: MeterConfig | None
     ) -> None:
         """Configures the meter of a table entry."""
-        with self._locked() as api:
-            _check(api.direct_meter_write(self._handle, table, key_of(match), priority, _meter(config)))
+        with self._lock.held() as (api, handle):
+            _check(api.direct_meter_write(handle, table, key_of(match), priority, _meter(config)))
 
     # --- clone sessions and value sets
 
     def clone_set(self, session: int, replicas: Sequence[tuple[int, int]], max_length: int) -> None:
         """(port, rid) of each replica; none of them deletes the session. `max_length` 0: whole packets."""
         array = (_abi.Replica * max(1, len(replicas)))(*(_abi.Replica(*r) for r in replicas))
-        with self._locked() as api:
-            _check(api.clone_set(self._handle, session, array, len(replicas), max_length))
+        with self._lock.held() as (api, handle):
+            _check(api.clone_set(handle, session, array, len(replicas), max_length))
 
     def value_set_write(self, value_set: int, rows: Sequence[Sequence[MatchTuple]]) -> None:
         """Replaces the members; one match a field in each."""
         fields = [match for row in rows for match in row]
-        with self._locked() as api:
-            _check(api.value_set_write(self._handle, value_set, key_of(fields), len(rows)))
+        with self._lock.held() as (api, handle):
+            _check(api.value_set_write(handle, value_set, key_of(fields), len(rows)))
 
     # --- action profiles
 
     def member_insert(self, profile: int, member: int, action: int, params: bytes) -> None:
         """EEXIST when it is there."""
-        with self._locked() as api:
-            _check(api.member_insert(self._handle, profile, member, action, params, len(params)))
+        with self._lock.held() as (api, handle):
+            _check(api.member_insert(handle, profile, member, action, params, len(params)))
 
     def member_modify(self, profile: int, member: int, action: int, params: bytes) -> None:
         """ENOENT when it is not there."""
-        with self._locked() as api:
-            _check(api.member_modify(self._handle, profile, member, action, params, len(params)))
+        with self._lock.held() as (api, handle):
+            _check(api.member_modify(handle, profile, member, action, params, len(params)))
 
     def member_delete(self, profile: int, member: int) -> None:
         """EBUSY while an entry or a group refers to it."""
-        with self._locked() as api:
-            _check(api.member_delete(self._handle, profile, member))
+        with self._lock.held() as (api, handle):
+            _check(api.member_delete(handle, profile, member))
 
     def group_set(self, profile: int, group: int, members: Sequence[int]) -> None:
         """Makes or replaces a group; a member of weight n stands in `members` n times."""
         array = (ctypes.c_uint32 * max(1, len(members)))(*members)
-        with self._locked() as api:
-            _check(api.group_set(self._handle, profile, group, array, len(members)))
+        with self._lock.held() as (api, handle):
+            _check(api.group_set(handle, profile, group, array, len(members)))
 
     def group_delete(self, profile: int, group: int) -> None:
         """EBUSY while an entry refers to it."""
-        with self._locked() as api:
-            _check(api.group_delete(self._handle, profile, group))
+        with self._lock.held() as (api, handle):
+            _check(api.group_delete(handle, profile, group))
 
     def insert_indirect(
         self, table: int, match: Sequence[MatchTuple], priority: int, kind: int, identity: int
     ) -> None:
         """Inserts an entry that refers to a member or a group (`kind`: _abi.MEMBER or _abi.GROUP)."""
-        with self._locked() as api:
-            _check(api.table_insert_indirect(self._handle, table, key_of(match), priority, kind, identity))
+        with self._lock.held() as (api, handle):
+            _check(api.table_insert_indirect(handle, table, key_of(match), priority, kind, identity))
 
     def modify_indirect(
         self, table: int, match: Sequence[MatchTuple], priority: int, kind: int, identity: int
     ) -> None:
         """The same for an entry that is there."""
-        with self._locked() as api:
-            _check(api.table_modify_indirect(self._handle, table, key_of(match), priority, kind, identity))
+        with self._lock.held() as (api, handle):
+            _check(api.table_modify_indirect(handle, table, key_of(match), priority, kind, identity))
 
     def set_default_indirect(self, table: int, kind: int, identity: int) -> None:
         """The default entry refers to a member or a group from now on."""
-        with self._locked() as api:
-            _check(api.table_set_default_indirect(self._handle, table, kind, identity))
+        with self._lock.held() as (api, handle):
+            _check(api.table_set_default_indirect(handle, table, kind, identity))
 
     # --- what the program has to say
 
@@ -157,11 +133,12 @@ class Externs:
 
         def call(_: int, digest: int, data: Any, length: int) -> None:
             assert write is not None
-            write(digest, ctypes.string_at(data, length))
+            with self._lock.callback():
+                write(digest, ctypes.string_at(data, length))
 
         function = _abi.DigestFunction(call) if write is not None else _abi.DigestFunction()
-        with self._locked() as api:
-            api.on_digest(self._handle, function, None)
+        with self._lock.held() as (api, handle):
+            api.on_digest(handle, function, None)
             self._on_digest = function
 
     def on_log(self, write: Callable[[str], None] | None) -> None:
@@ -169,11 +146,12 @@ class Externs:
 
         def call(_: int, message: bytes) -> None:
             assert write is not None
-            write(message.decode(errors="replace"))
+            with self._lock.callback():
+                write(message.decode(errors="replace"))
 
         function = _abi.LogFunction(call) if write is not None else _abi.LogFunction()
-        with self._locked() as api:
-            api.on_log(self._handle, function, None)
+        with self._lock.held() as (api, handle):
+            api.on_log(handle, function, None)
             self._on_log = function
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from p4.config.v1 import p4info_pb2 as pb
 
 from inagg_switch import _abi
-from inagg_switch._arrays import check, check_numbers
+from inagg_switch._arrays import check_numbers, refusals
 from inagg_switch._values import encode_params, find
 from inagg_switch.errors import EntryError
 
@@ -50,10 +50,8 @@ class ActionProfile:
         """Removes a member. Raises EntryError while an entry or a group refers to it."""
         what = f"cannot delete member {member} of {self._info.preamble.name}"
         check_numbers(what, member)
-        try:
+        with refusals(what):
             self._switch.externs.member_delete(self._info.preamble.id, member)
-        except OSError as error:
-            check(-(error.errno or 0), what)
 
     def set_group(self, group: int, members: Sequence[int]) -> None:
         """Makes or replaces a group; a member of weight n is given n times."""
@@ -61,19 +59,17 @@ class ActionProfile:
         check_numbers(what, group, *members)
         if not self._info.with_selector:
             raise EntryError(f"{what}: it has no selector, so there are no groups")
-        try:
+        if self._info.max_group_size and len(members) > self._info.max_group_size:
+            raise EntryError(f"{what}: a group has at most {self._info.max_group_size} members")
+        with refusals(what):
             self._switch.externs.group_set(self._info.preamble.id, group, members)
-        except OSError as error:
-            check(-(error.errno or 0), what)
 
     def delete_group(self, group: int) -> None:
         """Removes a group. Raises EntryError while an entry refers to it."""
         what = f"cannot delete group {group} of {self._info.preamble.name}"
         check_numbers(what, group)
-        try:
+        with refusals(what):
             self._switch.externs.group_delete(self._info.preamble.id, group)
-        except OSError as error:
-            check(-(error.errno or 0), what)
 
     def _change(self, how: str, member: int, action: str, params: Mapping[str, int | bytes]) -> None:
         what = f"cannot {how} member {member} of {self._info.preamble.name}"
@@ -85,7 +81,5 @@ class ActionProfile:
         data = encode_params(info, params)
         externs = self._switch.externs
         call = externs.member_insert if how == "insert" else externs.member_modify
-        try:
+        with refusals(what):
             call(self._info.preamble.id, member, info.preamble.id, data)
-        except OSError as error:
-            check(-(error.errno or 0), what)

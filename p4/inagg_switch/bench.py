@@ -7,7 +7,7 @@ measure(program, load, packets=1_000_000)
 import json
 import statistics
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,15 +118,23 @@ def install(program: Switch, path: Path) -> None:
     """
     try:
         wanted = json.loads(path.read_text())
+        _refuse_unknown(path, wanted, {"entries", "multicast"})
         for group, replicas in wanted.get("multicast", {}).items():
             program.multicast_group(int(group), [(port, rid) for port, rid in replicas])
         for entry in wanted.get("entries", []):
+            _refuse_unknown(path, entry, {"table", "match", "action", "params", "priority"})
             match = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.get("match", {}).items()}
             program.insert(
                 entry["table"], match, entry["action"], entry.get("params"), entry.get("priority", 0)
             )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BenchError(f"{path}: not a list of entries: {error!r}") from None
+
+
+def _refuse_unknown(path: Path, given: Mapping[str, object], known: set[str]) -> None:
+    unknown = sorted(given.keys() - known)
+    if unknown:
+        raise BenchError(f"{path}: unknown key {unknown[0]!r}; there are: {', '.join(sorted(known))}")
 
 
 def aggregation(program: Switch, workers: int) -> Load:

@@ -183,8 +183,6 @@ def run(
     if program is not None:
         _check_readable(program)
         loaded = Switch.from_p4(program, defines, traced=trace)
-        if trace:
-            loaded.on_trace(_print_trace)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -331,6 +329,7 @@ def _write_statistics(ports: "Ports", path: Path) -> None:
     figures = {
         "ports": [dataclasses.asdict(one) for one in ports.statistics()],
         "unknown_port_drops": ports.unknown_port_drops(),
+        "to_cpu_drops": ports.to_cpu_drops(),
     }
     try:
         path.write_text(json.dumps(figures, indent=2) + "\n")

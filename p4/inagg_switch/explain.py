@@ -142,14 +142,14 @@ def _cell_bytes(bits: int) -> int:
     return (bits + 63) // 64 * 8
 
 
-def _headers(type_: t.Type, path: str = "hdr", count: int = 1) -> Iterator[Header]:
+def _headers(type_: t.Type, path: str = "", count: int = 1) -> Iterator[Header]:
     if isinstance(type_, t.StackType):
         yield from _headers(type_.element, f"{path}[{type_.size}]", count * type_.size)
     elif t.is_header(type_):
         yield Header(path, str(type_), _bits(type_), count)
     elif isinstance(type_, t.StructType):
         for name, field in type_.fields.items():
-            yield from _headers(field, f"{path}.{name}", count)
+            yield from _headers(field, f"{path}.{name}".removeprefix("."), count)
 
 
 def _table(table: ir.Table, control: str, stage: int) -> Table:

@@ -27,8 +27,23 @@ class _Learning:
     config: p4runtime_pb2.DigestEntry.Config
     buffer: dict[bytes, None] = field(default_factory=dict)  # in order, each once
     buffered_since: float = 0.0
-    lists: dict[int, tuple[float, frozenset[bytes]]] = field(default_factory=dict)  # sent: time, data
+    lists: dict[int, tuple[float, list[bytes]]] = field(
+        default_factory=dict
+    )  # sent: time, data; oldest first
+    waiting: set[bytes] = field(default_factory=set)  # the data of all lists
     next_list: int = 1
+
+    def forget(self, list_id: int) -> bool:
+        """Lets the digests of a list be sent again; whether there is such a list."""
+        _, data = self.lists.pop(list_id, (0.0, None))
+        self.waiting.difference_update(data or ())
+        return data is not None
+
+    def forget_old(self, now: float) -> None:
+        """The same of lists that were not acknowledged in time."""
+        timeout = self.config.ack_timeout_ns * 1e-9
+        while self.lists and now - next(iter(self.lists.values()))[0] >= timeout:
+            self.forget(next(iter(self.lists)))
 
 
 class Digests:
@@ -81,7 +96,7 @@ class Digests:
         """Lets the digests of a list be sent again. Raises RequestError for a list that is not waited for."""
         digest = self._digest(message.digest_id)
         learning = self._enabled.get(digest.id)
-        if learning is None or learning.lists.pop(message.list_id, None) is None:
+        if learning is None or not learning.forget(message.list_id):
             raise RequestError(
                 Code.NOT_FOUND, f"digest {digest.name}: no list {message.list_id} to acknowledge"
             )
@@ -91,11 +106,10 @@ class Digests:
         learning = self._enabled.get(digest_id)
         if learning is None:
             return []
-        _forget(learning, now)
-        waiting = sum(len(sent) for _, sent in learning.lists.values())
-        if data in learning.buffer or any(data in sent for _, sent in learning.lists.values()):
+        learning.forget_old(now)
+        if data in learning.buffer or data in learning.waiting:
             return []
-        if waiting >= MAX_UNACKNOWLEDGED:
+        if len(learning.waiting) >= MAX_UNACKNOWLEDGED:
             return []
         if not learning.buffer:
             learning.buffered_since = now
@@ -118,7 +132,8 @@ class Digests:
         for data in learning.buffer:
             message.data.append(to_p4data(self._known[digest_id], data))
         if learning.config.ack_timeout_ns:
-            learning.lists[learning.next_list] = (now, frozenset(learning.buffer))
+            learning.lists[learning.next_list] = (now, list(learning.buffer))
+            learning.waiting.update(learning.buffer)
         learning.buffer.clear()
         learning.next_list += 1
         return message
@@ -126,12 +141,6 @@ class Digests:
 
 def _deadline(learning: _Learning) -> float:
     return learning.buffered_since + float(learning.config.max_timeout_ns) * 1e-9
-
-
-def _forget(learning: _Learning, now: float) -> None:
-    timeout = learning.config.ack_timeout_ns * 1e-9
-    for number in [n for n, (sent_at, _) in learning.lists.items() if now - sent_at >= timeout]:
-        del learning.lists[number]
 
 
 def to_p4data(digest: Digest, data: bytes) -> p4data_pb2.P4Data:

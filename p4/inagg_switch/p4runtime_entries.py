@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime_errors import Code, RequestError, invalid
+from inagg_switch._ports import ProgramControl
+from inagg_switch.p4runtime_errors import Code, RequestError, from_errno, invalid
 from inagg_switch.p4runtime_names import Action, Field, MatchKind, Names, Table
 from inagg_switch.p4runtime_values import byte_width, canonical, full_width, parse_value
 
@@ -179,6 +180,14 @@ def _write_field(out: p4runtime_pb2.FieldMatch, field: Field, match: MatchTuple)
 def entry_key(entry: EntryTuple) -> Key:
     """The key of an entry as the program shows it."""
     return Key(tuple(entry[0]), entry[1])
+
+
+def find_entry(control: ProgramControl, table: Table, key: Key) -> EntryTuple:
+    """The entry as the program shows it. Raises RequestError when it is not there."""
+    try:
+        return control.table_entry(table.id, key.match, key.priority)
+    except OSError as error:
+        raise from_errno(error, f"table {table.name}") from None
 
 
 def write_key(out: p4runtime_pb2.TableEntry, table: Table, key: Key) -> None:

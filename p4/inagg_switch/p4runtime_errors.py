@@ -50,7 +50,7 @@ def invalid(message: str) -> RequestError:
 _CODE_OF_ERRNO = {
     errno.ENOENT: (Code.NOT_FOUND, "there is no such entry"),
     errno.EEXIST: (Code.ALREADY_EXISTS, "an entry with this match and priority exists"),
-    errno.ENOSPC: (Code.RESOURCE_EXHAUSTED, "the table is full"),
+    errno.ENOSPC: (Code.RESOURCE_EXHAUSTED, "it is full"),
     errno.EINVAL: (Code.INVALID_ARGUMENT, "the program refused the value"),
     errno.EBUSY: (Code.FAILED_PRECONDITION, "an entry or a group refers to it"),
     errno.EPERM: (Code.PERMISSION_DENIED, "the program declares this constant"),

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch._externs import MeterConfig
-from inagg_switch.p4runtime_entries import EntryTuple, Key, entry_key, parse_key, write_key
+from inagg_switch.p4runtime_entries import EntryTuple, Key, entry_key, find_entry, parse_key, write_key
 from inagg_switch.p4runtime_errors import from_errno, invalid
-from inagg_switch.p4runtime_names import Array, Table, index_range
+from inagg_switch.p4runtime_names import Table, arrays_of, index_range
 from inagg_switch.p4runtime_target import Target
 
 MODIFY = p4runtime_pb2.Update.MODIFY
@@ -46,13 +46,7 @@ def write_meter(target: Target, kind: int, message: p4runtime_pb2.MeterEntry) ->
 
 def read_meters(target: Target, request: p4runtime_pb2.MeterEntry) -> Iterator[p4runtime_pb2.Entity]:
     """Meter id 0 stands for all meters, no index for all indices."""
-    meters: list[Array] = list(target.names.meters.values())
-    if request.meter_id:
-        meters = [target.names.meter(request.meter_id)]
-    elif request.HasField("index"):
-        raise invalid("a read of all meters takes no index")
-    for meter in meters:
-        first, count = index_range(meter, request, "meter")
+    for meter, first, count in arrays_of(target.names.meters, request.meter_id, request, "meter"):
         for index in range(first, first + count):
             entity = p4runtime_pb2.Entity()
             out = entity.meter_entry
@@ -102,14 +96,12 @@ def read_direct_meters(
     elif wanted.match:
         raise invalid("a read of all tables takes no match")
     for table in tables:
-        key = parse_key(table, wanted) if wanted.match else None
-        found = False
-        for entry in target.control.table_entries(table.id, table.field_bytes):
-            if key is None or entry_key(entry) == key:
-                found = True
-                yield _direct_meter_entity(table, entry)
-        if key is not None and not found:
-            raise from_errno(OSError(2, ""), f"table {table.name}")
+        if wanted.match:
+            entries = [find_entry(target.control, table, parse_key(table, wanted))]
+        else:
+            entries = target.control.table_entries(table.id, table.field_bytes)
+        for entry in entries:
+            yield _direct_meter_entity(table, entry)
 
 
 def _direct_meter_entity(table: Table, entry: EntryTuple) -> p4runtime_pb2.Entity:

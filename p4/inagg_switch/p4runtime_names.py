@@ -214,37 +214,53 @@ class Names:
 
     def table(self, table_id: int) -> Table:
         """The table of that id; INVALID_ARGUMENT when there is none."""
-        return self._find(self.tables, table_id, "table")
+        return self.find(self.tables, table_id, "table")
 
     def action(self, action_id: int) -> Action:
         """The action of that id; INVALID_ARGUMENT when there is none."""
-        return self._find(self.actions, action_id, "action")
+        return self.find(self.actions, action_id, "action")
 
     def counter(self, counter_id: int) -> Array:
         """The indexed counter of that id; INVALID_ARGUMENT when there is none."""
-        return self._find(self.counters, counter_id, "counter")
+        return self.find(self.counters, counter_id, "counter")
 
     def meter(self, meter_id: int) -> Array:
         """The indexed meter of that id; INVALID_ARGUMENT when there is none."""
-        return self._find(self.meters, meter_id, "meter")
+        return self.find(self.meters, meter_id, "meter")
 
     def profile(self, profile_id: int) -> Profile:
         """The action profile of that id; INVALID_ARGUMENT when there is none."""
-        return self._find(self.profiles, profile_id, "action profile")
+        return self.find(self.profiles, profile_id, "action profile")
 
     def value_set(self, value_set_id: int) -> ValueSet:
         """The value set of that id; INVALID_ARGUMENT when there is none."""
-        return self._find(self.value_sets, value_set_id, "value set")
+        return self.find(self.value_sets, value_set_id, "value set")
 
     def register(self, register_id: int) -> Array:
         """The register of that id; INVALID_ARGUMENT when there is none."""
-        return self._find(self.registers, register_id, "register")
+        return self.find(self.registers, register_id, "register")
 
     @staticmethod
-    def _find(items: dict[int, _Item], item_id: int, what: str) -> _Item:
+    def find(items: dict[int, _Item], item_id: int, what: str) -> _Item:
+        """The item of that id; INVALID_ARGUMENT when there is none."""
         if item_id not in items:
             raise invalid(f"the program has no {what} with the id 0x{item_id:08x}")
         return items[item_id]
+
+
+def arrays_of(
+    known: dict[int, Array],
+    array_id: int,
+    message: p4runtime_pb2.CounterEntry | p4runtime_pb2.RegisterEntry | p4runtime_pb2.MeterEntry,
+    what: str,
+) -> list[tuple[Array, int, int]]:
+    """The arrays that a read means, all of them for id 0, and of each the first index and the number of cells."""
+    if array_id:
+        array = Names.find(known, array_id, what)
+        return [(array, *index_range(array, message, what))]
+    if message.HasField("index"):
+        raise invalid(f"a read of all {what}s takes no index")
+    return [(array, 0, array.size) for array in known.values()]
 
 
 def index_range(

@@ -172,7 +172,6 @@ def _carry_over(old: Target, new: Target) -> None:
     new.groups.update(old.groups)
     new.sessions.update(old.sessions)
     new.opaque.update(old.opaque)
-    new.timers.update(old.timers)
 
 
 def _carry_profiles(old: Target, new: Target) -> None:
@@ -185,7 +184,7 @@ def _carry_profiles(old: Target, new: Target) -> None:
 
 def _carry_table(old: Target, new: Target, table: Table) -> None:
     for entry in old.control.table_entries(table.id, table.field_bytes):
-        match, priority, action, params, _, _, is_const, kind, identity, _, meter = entry
+        match, priority, action, params, _, _, is_const, kind, identity, last_hit_us, meter = entry
         key = entry_key(entry)
         one_shot = old.one_shots.get((table.id, key))
         if is_const:
@@ -198,6 +197,9 @@ def _carry_table(old: Target, new: Target, table: Table) -> None:
             new.control.table_insert(table.id, match, priority, action, params)
         if meter is not None:
             new.externs.direct_meter_write(table.id, match, priority, MeterConfig(*meter))
+        timer = old.timers.by_entry.get((table.id, key))
+        if timer is not None:
+            new.timers.set((table.id, key), timer.after(last_hit_us * 1e-6))
     if not table.has_const_default:
         for _, _, action, params, _, _, _, kind, identity, *_ in old.control.table_default(table.id):
             if kind != ACTION:

@@ -1,7 +1,8 @@
 """Action profiles: members, groups, and what the entries of their tables refer to, one-shot action sets among it.
 
-To the program a one-shot set is a group with members of its own. Their ids are from ONE_SHOT_IDS up, where a client's
-cannot be, and reads do not show them.
+To the program a one-shot set is a group with members of its own, which reads do not show. As an action profile takes
+either one-shot sets or members and groups (specification, "One Shot Action Selector Programming"), their ids cannot be
+those of a client's.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,6 @@ INSERT = p4runtime_pb2.Update.INSERT
 MODIFY = p4runtime_pb2.Update.MODIFY
 DELETE = p4runtime_pb2.Update.DELETE
 
-ONE_SHOT_IDS = 1 << 31
 MAX_WEIGHT = 10_000  # of a group: BMv2's tables of members have no limit of their own
 
 
@@ -33,10 +33,18 @@ class Reference:
     one_shot: p4runtime_pb2.TableAction | None = None
 
 
-def _checked_id(number: int, subject: str) -> int:
-    if not 0 < number < ONE_SHOT_IDS:
-        raise RequestError(Code.OUT_OF_RANGE, f"{subject} {number}: ids are 1 to {ONE_SHOT_IDS - 1}")
-    return number
+def _check_known(kind: int, identity: int, there: bool, subject: str) -> None:
+    if identity == 0:
+        raise invalid(f"{subject}: 0 is not an id")
+    if kind == INSERT and there:
+        raise RequestError(Code.ALREADY_EXISTS, f"{subject} exists")
+    if kind != INSERT and not there:
+        raise RequestError(Code.NOT_FOUND, f"{subject} does not exist")
+
+
+def _refuse_mixture(target: Target, profile: Profile) -> None:
+    if any(target.names.tables[table].profile == profile for table, _ in target.one_shots):
+        raise invalid(f"action profile {profile.name}: its tables have action sets, so there are no members")
 
 
 def _parse_action(target: Target, profile: Profile, message: p4runtime_pb2.Action) -> tuple[int, bytes]:
@@ -52,13 +60,15 @@ def write_member(target: Target, kind: int, message: p4runtime_pb2.ActionProfile
     """Inserts, modifies or deletes a member."""
     profile = target.names.profile(message.action_profile_id)
     subject = f"action profile {profile.name}, member {message.member_id}"
-    member = _checked_id(message.member_id, f"action profile {profile.name}, member")
+    member = message.member_id
     key = (profile.id, member)
+    _check_known(kind, member, key in target.members, subject)
     try:
         if kind == DELETE:
             target.externs.member_delete(profile.id, member)
-            target.members.pop(key, None)
+            del target.members[key]
             return
+        _refuse_mixture(target, profile)
         if not message.HasField("action"):
             raise invalid(f"{subject}: it needs an action")
         action, params = _parse_action(target, profile, message.action)
@@ -92,17 +102,17 @@ def write_group(target: Target, kind: int, message: p4runtime_pb2.ActionProfileG
     subject = f"action profile {profile.name}, group {message.group_id}"
     if not profile.with_selector:
         raise invalid(f"action profile {profile.name} has no selector, so there are no groups")
-    group = _checked_id(message.group_id, f"action profile {profile.name}, group")
+    group = message.group_id
     key = (profile.id, group)
-    if kind == INSERT and key in target.profile_groups:
-        raise RequestError(Code.ALREADY_EXISTS, f"{subject} exists")
-    if kind != INSERT and key not in target.profile_groups:
-        raise RequestError(Code.NOT_FOUND, f"{subject} does not exist")
+    _check_known(kind, group, key in target.profile_groups, subject)
     try:
         if kind == DELETE:
             target.externs.group_delete(profile.id, group)
             del target.profile_groups[key]
             return
+        _refuse_mixture(target, profile)
+        if kind == MODIFY and message.max_size not in (0, target.profile_groups[key].max_size):
+            raise invalid(f"{subject}: max_size is set when a group is inserted")
         target.externs.group_set(profile.id, group, _group_members(target, profile, message, subject))
     except OSError as error:
         raise from_errno(error, subject) from None
@@ -161,9 +171,15 @@ def refer(target: Target, table: Table, message: p4runtime_pb2.TableAction) -> R
     profile, kind = table.profile, message.WhichOneof("type")
     assert profile is not None
     if kind == "action_profile_member_id":
-        return Reference(MEMBER, _checked_id(message.action_profile_member_id, f"table {table.name}, member"))
+        member = message.action_profile_member_id
+        if (profile.id, member) not in target.members:
+            raise RequestError(Code.NOT_FOUND, f"action profile {profile.name} has no member {member}")
+        return Reference(MEMBER, member)
     if kind == "action_profile_group_id" and profile.with_selector:
-        return Reference(GROUP, _checked_id(message.action_profile_group_id, f"table {table.name}, group"))
+        group = message.action_profile_group_id
+        if (profile.id, group) not in target.profile_groups:
+            raise RequestError(Code.NOT_FOUND, f"action profile {profile.name} has no group {group}")
+        return Reference(GROUP, group)
     if kind == "action_profile_action_set" and profile.with_selector:
         return _make_one_shot(target, table, profile, message)
     allowed = "a member, a group or an action set" if profile.with_selector else "a member"
@@ -174,6 +190,8 @@ def _make_one_shot(
     target: Target, table: Table, profile: Profile, message: p4runtime_pb2.TableAction
 ) -> Reference:
     subject = f"table {table.name}, action set"
+    if any(owner == profile.id for owner, _ in (*target.members, *target.profile_groups)):
+        raise invalid(f"{subject}: action profile {profile.name} has members or groups, so there are none")
     parsed = []
     for one in message.action_profile_action_set.action_profile_actions:
         _check_weight(one, subject)

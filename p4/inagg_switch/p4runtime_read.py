@@ -1,6 +1,6 @@
 """Read: finds the entities that one element of a ReadRequest asks for (P4Runtime specification, "Wildcard Reads")."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from p4.v1 import p4runtime_pb2
@@ -12,15 +12,16 @@ from inagg_switch._abi import ACTION
 from inagg_switch.p4runtime_entries import (
     EntryTuple,
     entry_key,
+    find_entry,
     parse_key,
     parse_match,
     write_action,
     write_key,
 )
 from inagg_switch.p4runtime_errors import Code, RequestError, from_errno, invalid
-from inagg_switch.p4runtime_names import Array, Table, index_range
+from inagg_switch.p4runtime_names import Table, arrays_of
 from inagg_switch.p4runtime_replication import read_replication
-from inagg_switch.p4runtime_target import Opaque, Target
+from inagg_switch.p4runtime_target import Target
 from inagg_switch.p4runtime_value_sets import read_value_sets
 from inagg_switch.p4runtime_values import byte_width, canonical
 
@@ -55,18 +56,10 @@ def _read_table_entries(target: Target, request: p4runtime_pb2.TableEntry) -> En
 
 
 def _select(target: Target, table: Table, request: p4runtime_pb2.TableEntry) -> Iterator[EntryTuple]:
-    if request.is_default_action:
-        if request.match or request.priority:
-            raise invalid(f"table {table.name}: the default entry has no match and no priority")
-        entries = target.control.table_default(table.id)
-    else:
-        entries = target.control.table_entries(table.id, table.field_bytes)
-    match = parse_match(table, request.match) if request.match else None
-    for entry in entries:
-        opaque = _opaque(target, table, request, entry)
+    for entry in _candidates(target, table, request):
+        opaque = target.opaque_of(table.id, None if request.is_default_action else entry_key(entry))
         if (
-            (match is None or tuple(entry[0]) == match)
-            and request.priority in (0, entry[1])
+            request.priority in (0, entry[1])
             and request.action.action.action_id in (0, entry[2])
             and request.metadata in (b"", opaque.metadata)
             and request.controller_metadata in (0, opaque.controller_metadata)
@@ -74,9 +67,21 @@ def _select(target: Target, table: Table, request: p4runtime_pb2.TableEntry) -> 
             yield entry
 
 
-def _opaque(target: Target, table: Table, request: p4runtime_pb2.TableEntry, entry: EntryTuple) -> Opaque:
-    key = None if request.is_default_action else entry_key(entry)
-    return target.opaque.get((table.id, key), Opaque())
+def _candidates(target: Target, table: Table, request: p4runtime_pb2.TableEntry) -> Iterable[EntryTuple]:
+    """Entries with the match that is asked for; the priority has yet to be looked at."""
+    if request.is_default_action:
+        if request.match or request.priority:
+            raise invalid(f"table {table.name}: the default entry has no match and no priority")
+        return target.control.table_default(table.id)
+    if not request.match:
+        return target.control.table_entries(table.id, table.field_bytes)
+    match = parse_match(table, request.match)
+    if bool(request.priority) != table.needs_priority:
+        return (e for e in target.control.table_entries(table.id, table.field_bytes) if tuple(e[0]) == match)
+    try:
+        return [target.control.table_entry(table.id, match, request.priority)]
+    except FileNotFoundError:
+        return []
 
 
 def _table_entity(
@@ -96,7 +101,7 @@ def _table_entity(
         write_action(out, target.names, action, params)
     else:
         profiles.write_reference(out.action, target, table, entry_key(entry), kind, identity)
-    opaque = _opaque(target, table, request, entry)
+    opaque = target.opaque_of(table.id, None if request.is_default_action else entry_key(entry))
     out.metadata = opaque.metadata
     out.controller_metadata = opaque.controller_metadata
     if request.HasField("counter_data") and table.has_direct_counter:
@@ -117,7 +122,7 @@ def _write_times(
 ) -> None:
     if request.is_default_action or not table.has_idle_timeout:
         return
-    timer = target.timers.get((table.id, entry_key(entry)))
+    timer = target.timers.by_entry.get((table.id, entry_key(entry)))
     if timer is not None:
         out.idle_timeout_ns = timer.timeout_ns
     if request.HasField("time_since_last_hit"):
@@ -127,16 +132,19 @@ def _write_times(
 def _read_direct_counters(target: Target, request: p4runtime_pb2.DirectCounterEntry) -> Entities:
     wanted = request.table_entry
     if not wanted.table_id:
+        if wanted.match:
+            raise invalid("a read of all tables takes no match")
         tables = [table for table in target.names.tables.values() if table.has_direct_counter]
     else:
         tables = [target.names.table(wanted.table_id)]
         if not tables[0].has_direct_counter:
             raise invalid(f"table {tables[0].name} has no direct counter")
-        if wanted.match:
-            yield _one_direct_counter(target, tables[0], wanted)
-            return
     for table in tables:
-        for entry in _select(target, table, wanted):
+        if wanted.match and not wanted.is_default_action:
+            entries: Iterable[EntryTuple] = [find_entry(target.control, table, parse_key(table, wanted))]
+        else:
+            entries = _select(target, table, wanted)
+        for entry in entries:
             entity = p4runtime_pb2.Entity()
             out = entity.direct_counter_entry
             if wanted.is_default_action:
@@ -148,26 +156,8 @@ def _read_direct_counters(target: Target, request: p4runtime_pb2.DirectCounterEn
             yield entity
 
 
-def _one_direct_counter(
-    target: Target, table: Table, wanted: p4runtime_pb2.TableEntry
-) -> p4runtime_pb2.Entity:
-    key = parse_key(table, wanted)
-    packets, byte_count = target.control.direct_counter_read(table.id, key.match, key.priority)
-    entity = p4runtime_pb2.Entity()
-    write_key(entity.direct_counter_entry.table_entry, table, key)
-    entity.direct_counter_entry.data.packet_count = packets
-    entity.direct_counter_entry.data.byte_count = byte_count
-    return entity
-
-
 def _read_counters(target: Target, request: p4runtime_pb2.CounterEntry) -> Entities:
-    counters: list[Array] = list(target.names.counters.values())
-    if request.counter_id:
-        counters = [target.names.counter(request.counter_id)]
-    elif request.HasField("index"):
-        raise invalid("a read of all counters takes no index")
-    for counter in counters:
-        first, count = index_range(counter, request, "counter")
+    for counter, first, count in arrays_of(target.names.counters, request.counter_id, request, "counter"):
         for index, (packets, byte_count) in enumerate(
             target.control.counter_read(counter.id, first, count), first
         ):
@@ -185,13 +175,9 @@ def _read_digests(target: Target, request: p4runtime_pb2.DigestEntry) -> Entitie
 
 
 def _read_registers(target: Target, request: p4runtime_pb2.RegisterEntry) -> Entities:
-    registers: list[Array] = list(target.names.registers.values())
-    if request.register_id:
-        registers = [target.names.register(request.register_id)]
-    for register in registers:
+    for register, first, count in arrays_of(target.names.registers, request.register_id, request, "register"):
         if register.bit_width == 0:
             raise RequestError(Code.UNIMPLEMENTED, f"register {register.name}: only bit<W> can be read")
-        first, count = index_range(register, request, "register")
         width = byte_width(register.bit_width)
         # A few cells at a time: a read of a large register must not stop the packets for long.
         for start in range(first, first + count, _REGISTER_BATCH):

@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 API_VERSION = "1.4.1"  # of the p4runtime package whose messages these are
 ENTITIES_PER_RESPONSE = 1000  # keeps a message far below gRPC's default limit of 4 MiB
 MAX_QUEUED_DIGESTS = 10_000  # that wait for the thread that sends them; further ones are lost
+MAX_QUEUED_MESSAGES = (
+    1000  # packets, digest lists and idle entries that a controller has not read yet; likewise
+)
 
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
@@ -85,9 +88,10 @@ class P4RuntimeService:
     """Implements p4.v1.P4Runtime; method names and signatures are grpcio's."""
 
     def __init__(
-        self, device_id: int, pipeline: Pipeline, send_packet: Callable[[bytes], None] = _no_cpu_port
+        self, device_id: int, pipeline: Pipeline, send_packet: Callable[[bytes], bool] = _no_cpu_port
     ) -> None:
-        """`send_packet` runs a frame through the program as one that comes in by the CPU port."""
+        """`send_packet` runs a frame through the program as one that comes in by the CPU port; False: there is no
+        room for it."""
         self._device_id = device_id
         self._pipeline = pipeline
         self._send_packet = send_packet
@@ -255,7 +259,7 @@ class P4RuntimeService:
         try:
             for request in requests:
                 answer = self._handle_stream_message(session, request)
-                if answer is not None:
+                if answer is not None and stream.qsize() < MAX_QUEUED_MESSAGES:
                     stream.put(answer)
         except RequestError as error:
             stream.put(error)
@@ -295,7 +299,8 @@ class P4RuntimeService:
                     Code.FAILED_PRECONDITION, "no program is running: commit a pipeline config"
                 )
             frame = packet_out(controller_header(running.names.p4info, "packet_out"), message)
-            self._send_packet(frame)
+            if not self._send_packet(frame):
+                raise RequestError(Code.RESOURCE_EXHAUSTED, "too many packets wait to be sent: dropped")
 
     def packet_in(self, frame: bytes) -> None:
         """Tells the primaries of a frame that the program has sent to the CPU port."""
@@ -373,7 +378,12 @@ class P4RuntimeService:
             self._tell_primaries(response)
 
     def _tell_primaries(self, response: p4runtime_pb2.StreamMessageResponse) -> None:
-        self._deliver([Notification(session, response) for session in self._arbitration.primaries()])
+        for session in self._arbitration.primaries():
+            if self._streams[session].qsize() < MAX_QUEUED_MESSAGES:
+                self._deliver([Notification(session, response)])
+            elif not session.is_behind:
+                logger.warning("a controller does not read its stream: what does not fit is dropped")
+                session.is_behind = True
 
     def _deliver(self, notifications: list[Notification]) -> None:
         for notification in notifications:

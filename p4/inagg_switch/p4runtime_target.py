@@ -11,6 +11,7 @@ from inagg_switch._externs import Externs
 from inagg_switch._ports import ProgramControl
 from inagg_switch.p4runtime_digests import Digests
 from inagg_switch.p4runtime_entries import Key
+from inagg_switch.p4runtime_idle import Timers
 from inagg_switch.p4runtime_names import Names
 
 
@@ -26,9 +27,11 @@ class Program(Protocol):
     @property
     def handle(self) -> int: ...
 
+    @property
+    def externs(self) -> Externs: ...
+
 
 if TYPE_CHECKING:
-    from inagg_switch.p4runtime_idle import Timer
     from inagg_switch.p4runtime_profiles import Reference
 
 
@@ -60,26 +63,30 @@ class Target:
     profile_groups: dict[tuple[int, int], p4runtime_pb2.ActionProfileGroup] = field(default_factory=dict)
     # By table id and key, as `opaque`.
     one_shots: dict[tuple[int, Key], "Reference"] = field(default_factory=dict)
-    timers: dict[tuple[int, Key], "Timer"] = field(default_factory=dict)
+    timers: Timers = field(default_factory=Timers)
     # By table id and key; the default entry's key is None. Entries without any are not there.
     opaque: dict[tuple[int, Key | None], Opaque] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.names = Names(self.program.p4info)
         self.control = ProgramControl(self.program.api_address, self.program.handle)
-        self.externs = Externs(self.program)
+        self.externs = self.program.externs
         self.digests = Digests(list(self.names.digests.values()))
-        self._last_id = (1 << 31) - 1
+        self._last_id = 0
 
     def new_id(self) -> int:
-        """An id that no client can give: of a member or group that stands for a one-shot action set."""
+        """Of a member or group that stands for a one-shot action set."""
         self._last_id += 1
         return self._last_id
+
+    def opaque_of(self, table_id: int, key: Key | None) -> Opaque:
+        """The opaque fields of an entry, as written."""
+        return self.opaque.get((table_id, key), Opaque())
 
     def forget(self, table_id: int, key: Key) -> None:
         """Forgets what belonged to a deleted entry."""
         self.opaque.pop((table_id, key), None)
-        self.timers.pop((table_id, key), None)
+        self.timers.by_entry.pop((table_id, key), None)
 
     def remember(self, table_id: int, key: Key | None, message: p4runtime_pb2.TableEntry) -> None:
         """Keeps the opaque fields of a written entry, in place of the ones it had."""

@@ -8,7 +8,7 @@ from p4.v1 import p4runtime_pb2
 from inagg_switch import p4runtime_idle as idle
 from inagg_switch import p4runtime_meters as meters
 from inagg_switch import p4runtime_profiles as profiles
-from inagg_switch.p4runtime_entries import Key, entry_key, parse_action, parse_key
+from inagg_switch.p4runtime_entries import Key, find_entry, parse_action, parse_key
 from inagg_switch.p4runtime_errors import Code, RequestError, from_errno, invalid
 from inagg_switch.p4runtime_names import Table, index_range
 from inagg_switch.p4runtime_replication import write_replication
@@ -111,8 +111,8 @@ def _modify_entry(target: Target, table: Table, message: p4runtime_pb2.TableEntr
         elif message.HasField("action"):
             action, params = parse_action(target.names, table, message.action, is_default=False)
             target.control.table_modify(table.id, key.match, key.priority, action, params)
-        elif all(entry_key(e) != key for e in target.control.table_entries(table.id, table.field_bytes)):
-            raise RequestError(Code.NOT_FOUND, f"table {table.name}: there is no such entry")
+        else:
+            find_entry(target.control, table, key)
     except OSError as error:
         raise from_errno(error, f"table {table.name}") from None
     _write_resources(target, table, key, message)

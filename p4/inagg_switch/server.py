@@ -82,11 +82,11 @@ class SwitchServer:
         on_trace: Callable[[str], None] | None = None,
     ) -> None:
         """Claims the address ("HOST:PORT" or "unix:PATH"); raises ServerError if it cannot be had. With `on_trace`,
-        programs are compiled to tell their packets' paths, and tell them to it."""
+        programs are compiled to tell their packets' paths, and tell them to it, on a thread of its own."""
         self._ports = ports
         self._address = address
-        self._on_trace = on_trace
         self._log = ProgramLog()
+        self._trace = ProgramLog(on_trace) if on_trace is not None else None
         self._pipeline = Pipeline(self._compile, ports.set_program, ports.now)
         if ports.cpu_port is None:
             self._service = P4RuntimeService(device_id, self._pipeline)
@@ -124,11 +124,14 @@ class SwitchServer:
         self.port = bound
 
     def _compile(self, source: str) -> Switch:
-        program = Switch.from_source(source, traced=self._on_trace is not None)
-        if self._on_trace is not None:
-            program.on_trace(self._on_trace)
-        program.on_log(self._log.write)
+        program = Switch.from_source(source, traced=self._trace is not None)
+        self._listen(program)
         return program
+
+    def _listen(self, program: Switch) -> None:
+        program.on_log(self._log.write)
+        if self._trace is not None:
+            program.on_trace(self._trace.write)
 
     def _bring_packets(self) -> None:
         while (frame := self._ports.next_to_cpu()) is not None:
@@ -139,13 +142,15 @@ class SwitchServer:
 
     def load(self, program: Switch) -> None:
         """Runs a program that did not come through P4Runtime; clients see it as the pipeline config. Its messages
-        go to the log from then on."""
-        program.on_log(self._log.write)
+        go to the log from then on, its packets' paths to `on_trace` (then it must be traced)."""
+        self._listen(program)
         self._pipeline.start_with(program, program.source)
 
     def start(self) -> None:
         """Starts to move packets and to serve."""
         self._log.start()
+        if self._trace is not None:
+            self._trace.start()
         self._ports.start()
         self._to_cpu.start()
         self._notify.start()
@@ -157,6 +162,8 @@ class SwitchServer:
         self._server.stop(_STOP_GRACE_S).wait()
         self._ports.stop()
         self._log.stop()
+        if self._trace is not None:
+            self._trace.stop()
         for thread in (self._to_cpu, self._notify):
             if thread.is_alive():
                 thread.join()

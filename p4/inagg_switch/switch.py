@@ -10,17 +10,27 @@ Names are those of P4Info; a unique ending of one, at a dot, will do.
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from p4.config.v1 import p4info_pb2 as pb
 
 from inagg_switch import _abi
-from inagg_switch._arrays import Counter, Meter, Register, check, check_numbers, check_priority, meter_config
+from inagg_switch._arrays import (
+    Counter,
+    Meter,
+    Register,
+    check,
+    check_numbers,
+    check_priority,
+    meter_config,
+    refusals,
+)
 from inagg_switch._externs import Externs, MeterConfig
 from inagg_switch._profiles import ActionProfile, Group, Member
+from inagg_switch._program_lock import ProgramLock
 from inagg_switch._values import (
     MatchValue,
     encode_match,
@@ -68,17 +78,21 @@ class Switch:
         self._on_trace: Callable[[str], None] | None = None
         self._write_trace = _abi.TextFunction(self._trace_line)
         self._api = _abi.load(compiled.artifact.library)
-        handle = self._api.create(seed & (1 << 64) - 1)
+        reasons: list[str] = []
+        why = _abi.TextFunction(
+            lambda _, text, length: reasons.append(ctypes.string_at(text, length).decode())
+        )
+        handle = self._api.create(seed & (1 << 64) - 1, why, None)
         if not handle:
-            raise SwitchError("out of memory for the program's state")
+            raise SwitchError(f"the program cannot start: {reasons[0]}")
         self._handle: int | None = handle
         self._out: list[tuple[int, bytes]] = []
         self._emit = _abi.EmitFunction(self._collect)
-        self.externs = Externs(self)
+        self._lock = ProgramLock(self._api, lambda: self.handle)
+        self.externs = Externs(self._lock)
         self._digests: deque[tuple[int, bytes]] = deque(maxlen=_MAX_DIGESTS)
         if self.p4info.digests:
             self.externs.on_digest(lambda digest, data: self._digests.append((digest, data)))
-        self._process_lock = threading.Lock()
         self._trace_lock = threading.Lock()
 
     @classmethod
@@ -104,6 +118,7 @@ class Switch:
 
     def close(self) -> None:
         """Frees the program's state. Every later call raises SwitchError."""
+        self._lock.refuse_callback()
         handle, self._handle = self._handle, None
         if handle is not None:
             self._api.destroy(handle)
@@ -152,15 +167,9 @@ class Switch:
             raise SwitchError("the program is closed")
         return self._handle
 
-    @contextmanager
-    def locked(self) -> Iterator[tuple[_abi.Api, int]]:
+    def locked(self) -> AbstractContextManager[tuple[_abi.Api, int]]:
         """The function table and handle, with the program's mutex held."""
-        handle = self.handle
-        self._api.lock(handle)
-        try:
-            yield self._api, handle
-        finally:
-            self._api.unlock(handle)
+        return self._lock.held()
 
     # --- tables
 
@@ -225,10 +234,8 @@ class Switch:
         check_numbers(what, target.id)
         key = match_tuples(table, match)
         call = self.externs.insert_indirect if how == "insert" else self.externs.modify_indirect
-        try:
+        with refusals(what):
             call(table.preamble.id, key, priority, target.kind, target.id)
-        except OSError as error:
-            check(-(error.errno or 0), what)
 
     def _action_of(self, table: pb.Table, name: str) -> pb.Action:
         allowed = {ref.id for ref in table.action_refs}
@@ -249,17 +256,26 @@ class Switch:
         check(result, what)
 
     def set_default(
-        self, table: str, action: str | None, params: Mapping[str, int | bytes] | None = None
+        self,
+        table: str,
+        action: str | Member | Group | None,
+        params: Mapping[str, int | bytes] | None = None,
     ) -> None:
         """Changes the default action; None puts back the one that the program declares."""
         info = find(self.p4info.tables, table, "table")
+        what = f"cannot set the default action of table {info.preamble.name}"
+        if isinstance(action, Member | Group):
+            check_numbers(what, action.id)
+            with refusals(what):
+                self.externs.set_default_indirect(info.preamble.id, action.kind, action.id)
+            return
         identity, data = 0, b""
         if action is not None:
             action_info = self._action_of(info, action)
             identity, data = action_info.preamble.id, encode_params(action_info, params or {})
         with self.locked() as (api, handle):
             result = api.table_set_default(handle, info.preamble.id, identity, data, len(data))
-        check(result, f"cannot set the default action of table {info.preamble.name}")
+        check(result, what)
 
     def entries(self, table: str) -> list[TableEntry]:
         """All entries, in no particular order."""
@@ -312,19 +328,15 @@ class Switch:
         deletes it."""
         what = f"cannot set clone session {session}"
         check_numbers(what, session, truncate or 0, *(n for pair in replicas for n in pair))
-        try:
+        with refusals(what):
             self.externs.clone_set(session, replicas, truncate or 0)
-        except OSError as error:
-            check(-(error.errno or 0), what)
 
     def value_set(self, name: str, members: Sequence[MatchValue | Mapping[str, MatchValue]]) -> None:
         """Replaces the members of a parser value set: a match each (by field when there are several fields)."""
         info = find(self.p4info.value_sets, name, "value set")
         rows = [fields_match(info.match, member, f"value set {info.preamble.name}") for member in members]
-        try:
+        with refusals(f"cannot set the members of {info.preamble.name}"):
             self.externs.value_set_write(info.preamble.id, rows)
-        except OSError as error:
-            check(-(error.errno or 0), f"cannot set the members of {info.preamble.name}")
 
     def profile(self, name: str) -> ActionProfile:
         """An action profile or selector."""
@@ -346,10 +358,8 @@ class Switch:
         what = f"direct meter of {dict(match)} in table {info.preamble.name}"
         check_priority(what, priority)
         given = meter_config(config, what)
-        try:
+        with refusals(what):
             self.externs.direct_meter_write(info.preamble.id, match_tuples(info, match), priority, given)
-        except OSError as error:
-            check(-(error.errno or 0), what)
 
     def digests(self) -> list[Digest]:
         """Digests since the last call, oldest first (the last 10,000 at most)."""
@@ -361,7 +371,8 @@ class Switch:
         return found
 
     def on_log(self, write: Callable[[str], None] | None) -> None:
-        """Gives `write` the messages of log_msg() and of assertions that failed, while the packet is processed."""
+        """Gives `write` the messages of log_msg() and of assertions that failed, while the packet is processed: it may
+        not use this switch. process() raises what it raises."""
         self.externs.on_log(write)
 
     def counter(self, name: str) -> Counter:
@@ -400,7 +411,7 @@ class Switch:
         if not 0 <= now * 1e6 < 1 << 64:
             raise SwitchError(f"the time {now} is out of range")
         data = bytes(frame) if isinstance(frame, bytearray | memoryview) else frame
-        with self._process_lock, self.locked() as (api, handle):
+        with self.locked() as (api, handle), self._lock.raising():
             self._out = []
             api.process(handle, port, data, len(data), int(now * 1e6), self._emit, None)
             return self._out
@@ -411,6 +422,7 @@ class Switch:
         """process(), and before its result the frame's path, line by line: parser states, look-ups, actions, writes,
         drops. Needs a program compiled with `traced`."""
         lines: list[str] = []
+        self._lock.refuse_callback()
         with self._trace_lock:
             before = self._on_trace
             self.on_trace(lines.append)
@@ -421,7 +433,7 @@ class Switch:
 
     def on_trace(self, write: Callable[[str], None] | None) -> None:
         """Gives `write` every line of every packet's path from now on, also of those that ports bring; None ends that.
-        It is called while the packet is processed, so it may not use this switch."""
+        It is called while the packet is processed, so it may not use this switch; process() raises what it raises."""
         with self.locked() as (api, handle):
             if api.trace(handle, self._write_trace if write is not None else _abi.TextFunction(), None) != 0:
                 raise SwitchError("the program does not tell its packets' paths: compile it with traced=True")
@@ -429,7 +441,8 @@ class Switch:
 
     def _trace_line(self, _: int, text: "ctypes._Pointer[ctypes.c_char]", length: int) -> None:
         if self._on_trace is not None:
-            self._on_trace(ctypes.string_at(text, length).decode())
+            with self._lock.callback():
+                self._on_trace(ctypes.string_at(text, length).decode())
 
     def _collect(self, _: int, port: int, frame: "ctypes._Pointer[ctypes.c_uint8]", length: int) -> None:
         self._out.append((port, ctypes.string_at(frame, length)))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from p4runtime_client import INAGG_P4, SMALL_P4, Controller
+from p4runtime_objects import OBJECTS_P4
 from switch_network import Network
 
 from inagg_switch.p4runtime_errors import Code
@@ -65,7 +66,10 @@ class HubProgram:
         class Api(ctypes.Structure):
             _fields_ = (
                 ("abi_version", ctypes.c_uint32),
-                ("create", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64)),
+                (
+                    "create",
+                    ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p),
+                ),
                 ("destroy", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
             )
 
@@ -73,7 +77,7 @@ class HubProgram:
         self._library.isw_program_v1.restype = ctypes.POINTER(Api)
         api = self._library.isw_program_v1()
         self.api_address = ctypes.cast(api, ctypes.c_void_p).value or 0
-        self.handle = api.contents.create(0)
+        self.handle = api.contents.create(0, None, None)
         self._destroy = api.contents.destroy
 
     def close(self) -> None:
@@ -169,3 +173,23 @@ def primary(address, connect) -> Controller:
 def configured(primary, inagg) -> Controller:
     primary.configure(inagg)
     return primary
+
+
+@pytest.fixture
+def sw() -> Iterator[Switch]:
+    """p4runtime_objects.p4."""
+    with Switch.from_p4(OBJECTS_P4) as made:
+        yield made
+
+
+@pytest.fixture
+def client(sw: Switch, tmp_path: Path, connect: Callable[..., Controller]) -> Iterator[Controller]:
+    """The primary controller of a switch that runs `sw`."""
+    server = SwitchServer(Ports([]), device_id=1, address=f"unix:{tmp_path}/s.sock")
+    server.load(sw)
+    server.start()
+    made = connect(f"unix:{tmp_path}/s.sock")
+    made.arbitrate()
+    assert made.next().arbitration.status.code == Code.OK
+    yield made
+    server.stop()

@@ -13,7 +13,7 @@ from p4.v1 import p4runtime_pb2
 from p4runtime_client import Controller
 from p4runtime_sh.p4runtime import SSLOptions
 
-from inagg_switch import Switch
+from inagg_switch import Switch, p4runtime_service
 from inagg_switch.p4runtime_errors import Code
 from inagg_switch.p4runtime_service import P4RuntimeService
 from inagg_switch.ports import PortOptions, Ports
@@ -115,6 +115,34 @@ def test_a_packet_out_with_other_metadata_is_dropped_with_the_reason(controller,
     assert error.packet_out.packet_out == message.packet
     ports.inject(1, b"next")  # nothing came of the refused one
     assert controller.next().packet.payload == b"next"
+
+
+def test_packets_that_a_controller_does_not_read_are_dropped(
+    controller: Controller, ports: Ports, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(p4runtime_service, "MAX_QUEUED_MESSAGES", 0)
+    ports.inject(300, b"lost")
+    ports.inject(300, b"lost too")
+    controller.send(packet_out(b"", id1=b""))  # refused: nor is there room to say so
+    controller.arbitrate()
+    assert controller.next().arbitration.status.code == Code.OK
+    assert caplog.text.count("does not read its stream") <= 1
+    monkeypatch.undo()
+    ports.inject(300, b"not lost")
+    assert controller.next().packet.payload == b"not lost"
+
+
+def test_packets_wait_for_the_switch_in_bounded_space(ports: Ports):
+    # Not started, so nothing takes them.
+    assert [ports.inject(300, b"x") for _ in range(1001)] == [True] * 1000 + [False]
+
+
+def test_a_packet_out_that_finds_no_room_comes_back(
+    controller: Controller, ports: Ports, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ports, "inject", lambda *_: False)
+    controller.send(packet_out(b"x", id1=b"\x01", id2=b"\x00"))
+    assert controller.next().error.canonical_code == Code.RESOURCE_EXHAUSTED
 
 
 def test_only_primaries_send_and_receive_packets(controller: Controller, served: str, connect, ports: Ports):

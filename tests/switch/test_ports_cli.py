@@ -208,7 +208,7 @@ def test_messages_wait_in_bounded_space_and_the_lost_are_counted(caplog):
     log.stop()
     assert [record.getMessage() for record in caplog.records] == [
         "message 0",
-        "3 messages of the program were lost: it has more than can be logged",
+        "3 lines of the program were lost: it has more than can be written",
         "message 1",
     ]
 

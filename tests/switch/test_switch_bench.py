@@ -119,6 +119,15 @@ def test_what_cannot_be_done_is_explained(switch_command, arguments, words):
     assert "Traceback" not in done.stderr
 
 
+def test_entries_with_unknown_keys_are_refused(switch_command, tmp_path):
+    path = tmp_path / "entries.json"
+    for text, key in (('{"entires": []}', "entires"), ('{"entries": [{"tabel": "t"}]}', "tabel")):
+        path.write_text(text)
+        done = bench(switch_command, "--entries", str(path))
+        assert done.returncode == 2
+        assert f"{path}: unknown key '{key}'" in done.stderr
+
+
 def test_entries_that_are_none_are_explained(switch_command, tmp_path):
     path = tmp_path / "entries.json"
     for text in ("{", "[]", '{"entries": [{}]}', '{"multicast": {"x": []}}'):

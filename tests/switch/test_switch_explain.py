@@ -37,7 +37,7 @@ def test_tables_memory_and_headers_of_a_program():
         Memory("SmallIngress.cells", "register", 8, 12, 16),
     )
     assert explanation.state_bytes == 272
-    assert explanation.headers == (Header("hdr.ethernet", "ethernet_t", 112, 1),)
+    assert explanation.headers == (Header("ethernet", "ethernet_t", 112, 1),)
 
 
 def test_meters_are_memory_too():

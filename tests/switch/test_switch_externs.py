@@ -2,12 +2,13 @@
 """What the program tells the control plane: messages, assertions, digests; time in meters and idle entries."""
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from switch_programs import v1program
 
-from inagg_switch import Switch, _abi
+from inagg_switch import Switch, SwitchError, _abi
 from inagg_switch._values import encode_match, find
 from inagg_switch.compiler.preprocess import preprocess_text
 
@@ -35,6 +36,21 @@ def test_a_message_may_have_any_characters() -> None:
         switch.on_log(messages.append)
         switch.process(1, FRAME)
     assert messages == ['caf\u00e97 \U0001f6001 ??/ "quoted" 1']
+
+
+def test_a_callback_may_not_use_its_switch_and_what_it_raises_is_raised() -> None:
+    with run('log_msg("said");') as switch:
+        calls: list[Callable[[str], object]] = [
+            lambda _: switch.process(1, FRAME),
+            lambda _: switch.on_log(None),
+            lambda _: switch.close(),
+        ]
+        for call in calls:
+            switch.on_log(call)
+            with pytest.raises(SwitchError, match="may not use its switch"):
+                switch.process(1, FRAME)
+        switch.on_log(None)
+        assert len(switch.process(1, FRAME)) == 1
 
 
 @pytest.mark.parametrize("what", ["assert", "assume"])

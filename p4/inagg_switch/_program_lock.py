@@ -1,0 +1,68 @@
+"""A program's mutex, and what is called back while it is held."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from inagg_switch._abi import Api
+from inagg_switch.errors import SwitchError
+
+logger = logging.getLogger(__name__)
+
+
+class ProgramLock:
+    """Safe to use from several threads. A callback may not use its program: it gets an error, where it would wait for
+    itself for ever."""
+
+    def __init__(self, api: Api, handle: Callable[[], int]) -> None:
+        """`handle` gives the program's, or raises when there is none any more."""
+        self._api = api
+        self._handle = handle
+        self._calls_back: int | None = None  # the thread that is in a callback; written with the mutex held
+        self._raised: list[Exception] | None = None  # by callbacks, if somebody waits for them; likewise
+
+    def refuse_callback(self) -> None:
+        """Raises SwitchError in a callback of this program."""
+        if self._calls_back == threading.get_ident():
+            raise SwitchError(
+                "a callback (on_log, on_trace) may not use its switch, which waits for it: note what it was told, and"
+                " act afterwards"
+            )
+
+    @contextmanager
+    def held(self) -> Iterator[tuple[Api, int]]:
+        """The function table and handle, with the mutex held."""
+        self.refuse_callback()
+        handle = self._handle()
+        self._api.lock(handle)
+        try:
+            yield self._api, handle
+        finally:
+            self._api.unlock(handle)
+
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """Raises at the end what a callback has raised. The mutex is held."""
+        raised: list[Exception] = []
+        self._raised = raised
+        try:
+            yield
+        finally:
+            self._raised = None
+        if raised:
+            raise raised[0]
+
+    @contextmanager
+    def callback(self) -> Iterator[None]:
+        """Around a callback, which native code calls: no exception gets past this."""
+        self._calls_back = threading.get_ident()
+        try:
+            yield
+        except Exception as error:
+            if self._raised is None:
+                logger.exception("a callback failed")
+            else:
+                self._raised.append(error)
+        finally:
+            self._calls_back = None
