@@ -43,7 +43,7 @@ STATEMENTS = {
     "hdr.h§[1].a = 1;": "a value of type h_t has no elements",
     "hdr.s§.next.a = 1;": "`next` of a header stack exists in parsers only",
     "bit<8> x = 1; bit<8> §x = 2;": "`x` is already declared at test.p4:18",
-    "bit<§0> x;": "width 0 is not between 1 and 65536",
+    "bit<§0> x;": "width 0 is not between 1 and 2048",
     "bit<8> x = §256w1;": "expected bit<8> for variable `x`, found a value of type bit<256>",
     "int §x = 1;": "a variable cannot be of type int",
     "const bit<8> k = §meta.x;": "the value of constant `k` must be known at compile time",
@@ -73,6 +73,15 @@ STATEMENTS = {
     "meta.x = meta.x §/ 0;": "division by zero",
     "meta.x = meta.x §% 8w0;": "division by zero",
     "meta.x §/= 0;": "division by zero",
+    "meta.x = meta.x §/ 3;": "`/` needs values known at compile time, or a power of two on its right",
+    "meta.x = 8 §% meta.x;": "`%` needs values known at compile time, or a power of two on its right",
+    "meta.x = meta.flag ? §1 : 2;": "the width of one of the values must be known, as in 8w1",
+    "{ bit<8> §meta; }": "`meta` hides a parameter of that name",
+    "@hidden §meta.x = 1;": "an annotation is for a declaration, a block or a loop, found `meta`",
+    "digest(1, §hdr.h);": "digest needs a struct or a list: digest<struct_t>(receiver, {...})",
+    'log_msg("{}", §meta.x);': "log_msg shows a list of numbers: {a, b}",
+    "f(§meta.x);": "parameter `a` of function f needs a value known at compile time",
+    "inner.apply(§meta.x);": "parameter `a` of control N needs a value known at compile time",
     "meta.x = meta.x << §-1;": "shift by a negative number",
     "meta.x = !§meta.x;": "expected bool for operand of `!`, found a value of type bit<8>",
     "meta.flag = !§meta.x;": "expected bool for operand of `!`, found a value of type bit<8>",
@@ -94,7 +103,8 @@ STATEMENTS = {
     "§clone(CloneType.E2E, 1);": "this clone can only be called in egress",
     "§recirculate_preserving_field_list(1);":
         "recirculate_preserving_field_list can only be called in egress",
-    "§resubmit(meta);": "resubmit is not supported",
+    "§resubmit(meta);": "resubmit is not supported; use resubmit_preserving_field_list",
+    "§clone3(CloneType.I2E, 1, {meta.x});": "clone3 is not supported; use clone_preserving_field_list",
     "random(§nope = meta.x, lo = 0, hi = 1);": "function random has no parameter `nope`",
     "random(meta.x, §result = meta.x, hi = 1);": "parameter `result` of function random is given twice",
     "mark_to_drop(§_);": "`_` can only stand for an `out` parameter of function mark_to_drop",
@@ -164,8 +174,17 @@ LOCALS = {
     "direct_meter<bit<2>>(MeterType.bytes) m; action a(inout bit<2> c) { bit<2> x; §m.read(x); } "
     "table t { key = { meta.x: exact; } actions = { a(meta.x[1:0]); } meters = m; }":
         "the result of a direct meter must go to metadata or a header field",
-    "table t { key = { meta.x: §selector; } actions = { NoAction; } }":
-        "table t has a selector key but no action_selector as its implementation",
+    "table t { key = { meta.x: exact; meta.y: selector; } actions = { NoAction; } "
+    "const entries = { (1, §2): NoAction(); } }": "an entry cannot have a value for a selector key",
+    "action a() { bit<8> §meta; }": "`meta` hides a parameter of that name",
+    "table t { actions = { NoAction; } const entries = { §1: NoAction(); } }": "table t has entries and no key",
+    "action a() { } @name(\"a\") action §b() { } table t { actions = { a; b; } }":
+        "another action has the name `I.a` already",
+    "direct_meter<bit<8>>(MeterType.bytes) §m; action a() { m.read(meta.x); } "
+    "table t { key = { meta.x: exact; } actions = { a; } }": "I.m is read, and no table has it",
+    "direct_meter<bit<8>>(MeterType.bytes) m; "
+    "table §t { key = { meta.x: exact; } actions = { NoAction; } meters = m; }":
+        "no action of I.t reads its meter",
     "register<bit<8>>(3) r; table t { key = { meta.x: exact; } actions = { NoAction; } implementation = §r; }":
         "expected action_profile or action_selector, found `r` (register<bit<8>>)",
 }  # fmt: skip
@@ -184,6 +203,8 @@ PARSERS = {
     "state start { §exit; }": "`exit` is not allowed in a parser",
     "state start { transition accept; } state §start { transition accept; }":
         "state `start` is already declared",
+    "state start { §hdr.s.push_front(1); transition accept; }":
+        "push_front of a header stack does not exist in parsers",
     "state start { packet§.nope(); transition accept; }": "extern packet_in has no method `nope`",
 }  # fmt: skip
 
@@ -215,7 +236,8 @@ def check_place(fragment: str, text: str, message: str) -> None:
 
 @pytest.mark.parametrize("fragment", STATEMENTS)
 def test_in_statements(fragment: str) -> None:
-    check_place(fragment, v1program(fragment), STATEMENTS[fragment])
+    top = "void f(bit<8> a) { } control N(bit<8> a) { apply { } }"
+    check_place(fragment, v1program(fragment, top=top, locals="N() inner;"), STATEMENTS[fragment])
 
 
 def two_tables_with_a_selector(first: str, second: str) -> str:
@@ -260,7 +282,11 @@ PROGRAMS = {
     "": "the program has no `main` package",
     "§x": "expected a declaration, found `x`",
     "struct s { bit<8> a; bit<8> §a; }": "struct s has two fields `a`",
-    "header §h { bit<7> a; }": "header h is 7 bits wide, which is not a whole number of bytes",
+    "parser §P() { state start { transition more; } state more { transition start; } }":
+        "parser P reaches neither accept nor reject",
+    "struct s { @field_list(§K) bit<8> a; }": "`K` is not declared",
+    "struct s { @field_list(§true) bit<8> a; }":
+        "the number of a field list must be a number known at compile time",
     "header h { error §a; }": "a header cannot have a field of type error",
     "header_union u { bit<8> §a; }": "a header_union cannot have a field of type bit<8>",
     "enum e { a, §a }": "enum e has two members `a`",

@@ -20,22 +20,32 @@ def run(statement: str) -> Switch:
     return Switch.from_source(preprocess_text(v1program(statement), "test.p4").text)
 
 
-def test_log_msg_shows_numbers_in_their_places() -> None:
-    statement = 'log_msg("a = {}, {c} \\\\{} and more", { hdr.h.a, hdr.h.c + 1 });'
+def test_log_msg_shows_numbers_in_their_places_and_any_characters() -> None:
+    statement = (
+        'log_msg("a = {}, {c} \\\\{} and more", { hdr.h.a, hdr.h.c + 1 });'
+        'log_msg("caf\u00e97 \U0001f6001 ??/ \\"quoted\\" {}", { CounterType.bytes });'
+    )
     messages: list[str] = []
     with run(statement) as switch:
         switch.on_log(messages.append)
         switch.process(1, FRAME)
-    assert messages == ["a = 1, 4 {} and more"]
+    assert messages == ["a = 1, 4 {} and more", 'caf\u00e97 \U0001f6001 ??/ "quoted" 1']
 
 
-def test_a_message_may_have_any_characters() -> None:
-    statement = 'log_msg("caf\u00e97 \U0001f6001 ??/ \\"quoted\\" {}", { hdr.h.a });'
+def test_a_loop_that_does_not_end_is_left() -> None:
+    """After a million rounds of all loops for one packet, those of functions among them."""
+    top = """
+        counter(1, CounterType.packets) rounds;
+        void count(in bit<32> more) { for (bit<32> i = 0; i <= more; i = i + 1) { rounds.count(0); } }
+    """
+    text = v1program("count(hdr.h.d - 1); count(32w0xFFFFFFFF); count(5);", top=top)
     messages: list[str] = []
-    with run(statement) as switch:
+    with Switch.from_source(preprocess_text(text, "test.p4").text) as switch:
         switch.on_log(messages.append)
-        switch.process(1, FRAME)
-    assert messages == ['caf\u00e97 \U0001f6001 ??/ "quoted" 1']
+        for times in (1, 2):
+            assert len(switch.process(1, FRAME)) == 1
+            assert switch.counter("rounds")[0][0] == times * 1_000_000
+    assert messages == ["a loop is left after 1000000 rounds"] * 2
 
 
 def test_a_callback_may_not_use_its_switch_and_what_it_raises_is_raised() -> None:
@@ -109,8 +119,18 @@ def test_a_digest_has_the_fields_one_after_the_other() -> None:
             assert api.on_digest(handle, function, None) == 0
         switch.process(3, bytes.fromhex("09 1235 00"))
         switch.process(3, bytes.fromhex("08 1235 00"))
-        identity = find(switch.p4info.digests, "learned_t", "digest").preamble.id
-    assert seen == [(identity, bytes.fromhex("1235 0003 01"))]
+        switch.process(3, bytes.fromhex("42 1235 06"))
+        switch.process(3, bytes.fromhex("43 1235 06"))
+        struct, list_, bits = (
+            find(switch.p4info.digests, name, "digest") for name in ("learned_t", "digest_0", "digest_1")
+        )
+    assert seen == [
+        (struct.preamble.id, bytes.fromhex("1235 0003 01")),
+        (list_.preamble.id, bytes.fromhex("1235 06")),
+        (bits.preamble.id, bytes.fromhex("1235")),
+    ]
+    assert [m.bitstring.bit.bitwidth for m in list_.type_spec.tuple.members] == [16, 8]
+    assert bits.type_spec.bitstring.bit.bitwidth == 16
 
 
 def test_a_meter_fills_with_time() -> None:

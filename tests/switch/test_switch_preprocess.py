@@ -31,6 +31,7 @@ def words(text: str, **defines: str) -> str:
     ("a /* b \n c */ d // e\nf", "a d f"),
     ('"/* no comment */" // one', '"/* no comment */"'),
     ("#define IN(x) x\nIN(\"a, b\")", '"a, b"'),
+    ('#define A 1\n@n("one\n// A two\nA") A', '@ n ( "one\n// A two\nA" ) 1'),
     ("#ifdef A\n1\n#else\n2\n#endif", "2"),
     ("#define A\n#ifdef A\n1\n#else\n2\n#endif", "1"),
     ("#ifndef A\n1\n#endif", "1"),

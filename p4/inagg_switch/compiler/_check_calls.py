@@ -56,7 +56,9 @@ class CallChecker(ExpressionChecker):
             if self.inside in ("parser", "function"):
                 raise CompileError(f"action {found.name} cannot be called from a {self.inside}", callee.at)
             e.target = targets.ActionTarget(found)
-            e.bound = self.bind(f"action {found.name}", found.parameters, e.arguments, {}, e.start)
+            e.bound = self.bind(
+                f"action {found.name}", found.parameters, e.arguments, {}, e.start, of_action=True
+            )
             e.type = t.VOID
             return e
         if isinstance(found, syntax.TypeDeclaration | t.Type):
@@ -116,8 +118,11 @@ class CallChecker(ExpressionChecker):
         arguments: Sequence[syntax.Argument],
         binding: Binding,
         at: Position,
+        *,
+        of_action: bool = False,
     ) -> dict[str, syntax.Expression | None]:
-        """Checked arguments by parameter name; adds to `binding` the types that they show. `_` gives None."""
+        """Checked arguments by parameter name; adds to `binding` the types that they show. `_` gives None. A parameter
+        without direction needs a value known at compile time, but for those of actions."""
         pairs = _pair(what, parameters, arguments, at)
         checked: dict[str, syntax.Expression | None] = {}
         for parameter, argument in pairs:
@@ -144,13 +149,26 @@ class CallChecker(ExpressionChecker):
                         value.at,
                     )
                 else:
-                    checked[parameter.name] = self.convert(
-                        value, wanted, f"parameter `{parameter.name}` of {what}"
+                    value = self.convert(value, wanted, f"parameter `{parameter.name}` of {what}")
+                    checked[parameter.name] = value
+                if not (of_action or parameter.direction or self.compile_time(value)):
+                    raise CompileError(
+                        f"parameter `{parameter.name}` of {what} needs a value known at compile time",
+                        value.start,
                     )
         for parameter in parameters:
             if parameter.name not in checked and parameter.default is not None:
                 checked[parameter.name] = parameter.default
         return checked
+
+    def compile_time(self, e: syntax.Expression) -> bool:
+        """A constant, an instance, or a constructor parameter (whose value each instance gives)."""
+        if e.value is not None or isinstance(e.type, t.ExternType | t.BlockType):
+            return True
+        if isinstance(e, syntax.Name):
+            return isinstance(e.declaration, syntax.Parameter) and e.declaration.direction == ""
+        parts = [v for v in vars(e).values() if isinstance(v, syntax.Expression)]
+        return bool(parts) and not isinstance(e, syntax.Call) and all(self.compile_time(p) for p in parts)
 
     def _argument(
         self, what: str, parameter: syntax.Parameter, argument: syntax.Argument
@@ -314,6 +332,8 @@ class CallChecker(ExpressionChecker):
             callee.base = self.lvalue(callee.base)
             e.type = t.VOID
         elif name in ("push_front", "pop_front") and isinstance(type_, t.StackType):
+            if self.inside == "parser":
+                raise CompileError(f"{name} of a header stack does not exist in parsers", e.start)
             callee.base = self.lvalue(callee.base)
             if len(e.arguments) != 1 or e.arguments[0].value is None:
                 raise CompileError(f"{name} takes one argument", e.start)

@@ -74,7 +74,7 @@ class ExpressionChecker(TypeChecker):
             return e
         if isinstance(e, syntax.DefaultValue | syntax.InvalidHeader):
             return self._default(e, to)
-        if isinstance(e, syntax.Conditional) and have == t.INTEGER and is_bits(t.strip(to)):
+        if isinstance(e, syntax.Conditional) and isinstance(have, t.TupleType | t.RecordType):
             e.then, e.otherwise = self.convert(e.then, to, what), self.convert(e.otherwise, to, what)
             e.type = to
             return e
@@ -400,6 +400,8 @@ class ExpressionChecker(TypeChecker):
         e.type = e.then.type
         if e.condition.value is not None:
             e.value = e.then.value if e.condition.value else e.otherwise.value
+        elif e.type == t.INTEGER:
+            raise CompileError("the width of one of the values must be known, as in 8w1", e.then.start)
         return e
 
     def _cast(self, e: syntax.Cast) -> syntax.Expression:

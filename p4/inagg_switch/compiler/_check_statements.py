@@ -40,8 +40,16 @@ class StatementChecker(CallChecker):
 
     def block(self, s: syntax.Block) -> None:
         with self.inner_scope():
-            for statement in s.statements:
-                self.statement(statement)
+            self.sequence(s.statements)
+
+    def sequence(self, statements: list[syntax.Statement]) -> None:
+        """Statements of a block or parser state, whose declarations may not hide a parameter."""
+        for statement in statements:
+            if isinstance(statement, syntax.Declaration):
+                hidden = self.scope.find(statement.name)
+                if isinstance(hidden, syntax.Parameter):
+                    raise CompileError(f"`{statement.name}` hides a parameter of that name", statement.at)
+            self.statement(statement)
 
     # --- declarations that are statements
 
@@ -69,21 +77,7 @@ class StatementChecker(CallChecker):
         s.type, s.bound = self.construct(type_, [], s.arguments, s.at)
         if self.inside in ("action", "function", "block"):
             raise CompileError("an instance cannot be declared here", s.at)
-        for name, value in s.bound.items():
-            if value is not None and not self._compile_time(value):
-                raise CompileError(
-                    f"constructor argument `{name}` must be known at compile time", value.start
-                )
         self.declare(s)
-
-    def _compile_time(self, e: syntax.Expression) -> bool:
-        """A constant, an instance, or a constructor parameter (whose value each instance gives)."""
-        if e.value is not None or isinstance(e.type, t.ExternType | t.BlockType):
-            return True
-        if isinstance(e, syntax.Name):
-            return isinstance(e.declaration, syntax.Parameter) and e.declaration.direction == ""
-        parts = [v for v in vars(e).values() if isinstance(v, syntax.Expression)]
-        return bool(parts) and not isinstance(e, syntax.Call) and all(self._compile_time(p) for p in parts)
 
     # --- simple statements
 

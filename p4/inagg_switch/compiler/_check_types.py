@@ -9,6 +9,8 @@ from inagg_switch.compiler import types as t
 from inagg_switch.compiler.lexer import MAX_WIDTH
 from inagg_switch.errors import CompileError, Position
 
+_MAX_VARBIT = 1 << 16
+
 Entry = syntax.Node | list[syntax.Function] | t.Type
 
 
@@ -117,8 +119,9 @@ class TypeChecker:
                 raise CompileError("varbit needs a width: varbit<W>", ref.at)
             return t.INTEGER if ref.kind == "int" else t.BitType(1)
         width = self.constant(ref.width, "a width")
-        if not 1 <= width <= MAX_WIDTH:
-            raise CompileError(f"width {width} is not between 1 and {MAX_WIDTH}", ref.width.at)
+        most = _MAX_VARBIT if ref.kind == "varbit" else MAX_WIDTH
+        if not 1 <= width <= most:
+            raise CompileError(f"width {width} is not between 1 and {most}", ref.width.at)
         if ref.kind == "varbit":
             return t.VarbitType(width)
         return t.BitType(width, ref.kind == "int")
@@ -200,6 +203,10 @@ class TypeChecker:
             self._declared[id(declaration)] = base
         self.declare(declaration)
 
+    def structs(self) -> list[t.StructType]:
+        """Those declared so far, in order."""
+        return [made for made in self._declared.values() if isinstance(made, t.StructType)]
+
     def _struct(self, declaration: syntax.StructDeclaration) -> t.Type:
         with self.type_parameters(declaration.type_parameters) as variables:
             fields: dict[str, t.Type] = {}
@@ -229,6 +236,11 @@ class TypeChecker:
             )
         if not fits:
             raise CompileError(f"a {declaration.kind} cannot have a field of type {type_}", field.at)
+        for annotation in field.annotations:
+            if annotation.name == "field_list":
+                annotation.arguments = [
+                    self.constant(e, "the number of a field list") for e in annotation.expressions
+                ]
         return type_
 
     def _check_header(self, declaration: syntax.StructDeclaration, fields: Mapping[str, t.Type]) -> None:
@@ -237,12 +249,6 @@ class TypeChecker:
         varbits = [n for n, f in fields.items() if isinstance(f, t.VarbitType)]
         if len(varbits) > 1:
             raise CompileError(f"header {declaration.name} has more than one varbit field", declaration.at)
-        width = sum(t.bit_width(f) for f in fields.values())
-        if width % 8:
-            raise CompileError(
-                f"header {declaration.name} is {width} bits wide, which is not a whole number of bytes",
-                declaration.at,
-            )
 
     def _enum(self, declaration: syntax.EnumDeclaration) -> t.Type:
         base: t.BitType | None = None

@@ -8,8 +8,6 @@ _ARITHMETIC = {
     "+": "add",
     "-": "sub",
     "*": "mul",
-    "/": "divide",
-    "%": "modulo",
     "&": "bit_and",
     "|": "bit_or",
     "^": "bit_xor",

@@ -93,9 +93,27 @@ class ExpressionLowerer:
         return ir.Operation(e.type, "neg" if e.operator == "-" else e.operator, (operand,))
 
     def _binary(self, e: syntax.Binary) -> ir.Expr:
-        if e.operator in ("/", "%") and t.bit_width(e.type) > 64:
-            raise CompileError(f"`{e.operator}` of more than 64 bits is not supported", e.at)
+        if e.operator in ("/", "%"):
+            return self._divided(e)
         return ir.Operation(e.type, e.operator, (self.expression(e.left), self._shift_distance(e)))
+
+    def _divided(self, e: syntax.Binary) -> ir.Expr:
+        """BMv2 has no division: what p4c takes is one by a power of two, or of values that it knows."""
+        known = self._evaluate(e)
+        if known is not None:
+            return constant(known, e.type)
+        if self._evaluate(e.left) == 0:
+            # What the divisor calls is still called.
+            return ir.Operation(e.type, "&", (ir.Const(e.type, 0), self.expression(e.right)))
+        divisor = self._evaluate(e.right)
+        if not isinstance(divisor, int) or divisor <= 0 or divisor & (divisor - 1):
+            raise CompileError(
+                f"`{e.operator}` needs values known at compile time, or a power of two on its right", e.at
+            )
+        left = self.expression(e.left)
+        if e.operator == "%":
+            return ir.Operation(e.type, "&", (left, ir.Const(e.type, divisor - 1)))
+        return ir.Operation(e.type, ">>", (left, ir.Const(t.BitType(32), divisor.bit_length() - 1)))
 
     def _shift_distance(self, e: syntax.Binary) -> ir.Expr:
         if e.operator in ("<<", ">>") and e.right.type == t.INTEGER:

@@ -3,10 +3,13 @@
 from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._lower_expressions import ExpressionLowerer
-from inagg_switch.errors import CompileError
+from inagg_switch.errors import CompileError, Position
 
 _CHECKSUMS = frozenset(
     f"{what}_checksum{how}" for what in ("verify", "update") for how in ("", "_with_payload")
+)
+_FIELD_LIST_FUNCTIONS = frozenset(
+    f"{what}_preserving_field_list" for what in ("clone", "resubmit", "recirculate")
 )
 # Functions that BMv2 has in one block only.
 _PLACES = {"resubmit_preserving_field_list": "ingress", "recirculate_preserving_field_list": "egress"}
@@ -53,7 +56,9 @@ class ExternLowerer(ExpressionLowerer):
             "assume": self._assert,
         }.get(name)
         if handler is None:
-            raise CompileError(f"{name} is not supported", e.start)
+            newer = {"clone3": "clone"}.get(name, name) + "_preserving_field_list"
+            instead = f"; use {newer}" if newer in _FIELD_LIST_FUNCTIONS else ""
+            raise CompileError(f"{name} is not supported{instead}", e.start)
         return handler(e)
 
     def _mark_to_drop(self, e: syntax.Call) -> ir.Stmt:
@@ -102,8 +107,8 @@ class ExternLowerer(ExpressionLowerer):
         detail = (self._algorithm(e), name.endswith("payload"))
         return ir.Primitive(kind, (condition, checksum, *data), detail=detail)
 
-    def digest_object(self, type_: t.StructType) -> ir.Digest:
-        """The digest with that contents; the same for every call."""
+    def digest_object(self, type_: t.Type, at: Position) -> ir.Digest:
+        """The digest with that contents: the same for every call with a struct, else a new one."""
         raise NotImplementedError
 
     def _digest(self, e: syntax.Call) -> ir.Stmt:
@@ -112,10 +117,14 @@ class ExternLowerer(ExpressionLowerer):
         if self.pipeline_place() == "egress":
             return ir.Group(())  # allowed, but BMv2 looks for digests after ingress only
         type_ = e.type_values["T"]
-        if not isinstance(type_, t.StructType):
-            raise CompileError("digest needs a struct: digest<struct_t>(receiver, {...})", e.start)
+        sent = e.bound["data"]
+        assert sent is not None
+        if t.has_header(type_) or (sent.value is not None and not isinstance(sent.value, tuple)):
+            raise CompileError(
+                "digest needs a struct or a list: digest<struct_t>(receiver, {...})", sent.start
+            )
         data = self.fields(e, "data")
-        return ir.Primitive("digest", data, self.digest_object(type_))
+        return ir.Primitive("digest", data, self.digest_object(type_, e.start))
 
     # --- packets that go round again
 
@@ -150,12 +159,16 @@ class ExternLowerer(ExpressionLowerer):
         assert message is not None
         data: tuple[ir.Expr, ...] = ()
         if "data" in e.bound:
+            listed = e.bound["data"]
+            if listed is not None and not isinstance(listed.type, t.TupleType | t.StructType):
+                raise CompileError("log_msg shows a list of numbers: {a, b}", listed.start)
             self.in_field_list = True
             value = self.bound(e, "data")
             self.in_field_list = False
             data = tuple(_leaves(value))
         for leaf in data:
-            if not isinstance(t.strip(leaf.type), t.BitType) and leaf.type not in (t.BOOL, t.ERROR):
+            bits = t.strip(leaf.type)
+            if not isinstance(bits, t.BitType | t.EnumType) and bits not in (t.BOOL, t.ERROR):
                 raise CompileError(f"log_msg shows numbers, not {leaf.type}", e.start)
         return ir.Primitive("log_msg", data, detail=str(message.value))
 

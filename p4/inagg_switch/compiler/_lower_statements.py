@@ -7,6 +7,7 @@ from inagg_switch.compiler import fold, ir, syntax
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._lower_calls import CallLowerer
 from inagg_switch.compiler._lower_expressions import zero
+from inagg_switch.compiler._lower_loops import ends
 from inagg_switch.errors import CompileError
 
 
@@ -31,6 +32,10 @@ class StatementLowerer(CallLowerer):
             syntax.Variable: self._variable,
             syntax.Constant: lambda s: ir.Group(()),
         }
+
+    def note_endless_loop(self) -> None:
+        """There is a loop that may not end."""
+        raise NotImplementedError
 
     def statement(self, s: syntax.Statement) -> ir.Stmt:
         lowerer = self._statements.get(type(s))
@@ -86,7 +91,10 @@ class StatementLowerer(CallLowerer):
         if self.pending:
             raise CompileError("lookahead is not supported in the condition of a loop", s.condition.at)
         self.pending = outside
-        return ir.Loop(start, condition, self.statements(s.update), self.statement(s.body))
+        bounded = ends(s)
+        if not bounded:
+            self.note_endless_loop()
+        return ir.Loop(start, condition, self.statements(s.update), self.statement(s.body), bounded)
 
     def _for_in(self, s: syntax.ForIn) -> ir.Stmt:
         name = self.variable(s.variable, s.variable.type)

@@ -43,7 +43,7 @@ class TableLowerer(StatementLowerer):
             arguments,
             const_default,
             d.const_entries,
-            self._entries(d, keys),
+            [] if "implementation" in d.properties else self._entries(d, keys),
             self._direct_counter(d),
             self._direct_meter(d),
             self._profile(d),

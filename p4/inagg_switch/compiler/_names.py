@@ -27,7 +27,7 @@ _GENERATED = frozenset(
     value_t Stack Wide Entry Table Register Counter FieldSum ApplyResult PacketIn PacketOut MatchKind FieldInfo
     ActionInfo TableInfo ProfileInfo ProfileMember ActionProfile Meters colour member kNoAction
     V1Pipeline isw_match kDropPort kMaxParserSteps kParserTimeout
-    add sub mul divide modulo neg bit_not bit_and bit_or bit_xor less less_signed distance shl shr shr_signed
+    add sub mul neg bit_not bit_and bit_or bit_xor less less_signed distance shl shr shr_signed
     add_saturating sub_saturating add_saturating_signed sub_saturating_signed resize resize_signed concat slice
     with_slice load_bits assign_object from_limbs to_limbs csum16 api_of isw_program_v1
     found entry key result value condition subject next_value last_value more sum fields low high cell accepted steps
@@ -41,7 +41,7 @@ _PROGRAM = frozenset(
     current_length exited checksum_error multicast_set set_valid set_invalid count elapsed mutex tables counted_tables
     counters registers V1Program ProgramBase clones requests hash_input halt halted log log_to log_context digest_to
     digest_context meters metered_tables profiles value_sets preserve rounds again bare clone_ingress clone_egress
-    clone_set clock_us now_us digest_id digest_data trace trace_to error_name
+    clone_set go_round loop_rounds clock_us now_us digest_id digest_data trace trace_to error_name
     """.split()  # noqa: SIM905
 )
 _NUMBERED = re.compile(r"(operand|subject|copy|in)_\d+|(apply|key)_.*")

@@ -43,6 +43,8 @@ class StatementParser(ExpressionParser):
     def _statement(self) -> syntax.Statement:
         annotations = self.annotations()
         token = self.token
+        if annotations and not (self._starts_declaration() or self.at_text("{", "const", "for")):
+            raise self.error(f"an annotation is for a declaration, a block or a loop, found {token}")
         if token.kind == "keyword" and not self._is_assignment_to_soft_keyword():
             reader = {
                 "if": self._if,
@@ -200,14 +202,22 @@ class StatementParser(ExpressionParser):
             if self.token.kind not in ("name", "keyword"):
                 raise self.error(f"expected the annotation's name, found {self.token}")
             name = self.advance().text
-            found.append(self._annotation_body(at, name))
+            found.append(self._pragma(at) if name == "pragma" else self._annotation_body(at, name))
         return found
+
+    def _pragma(self, at: Position) -> syntax.Annotation:
+        """`@pragma name words...`, to the end of the line."""
+        words: list[str] = []
+        while self.token.kind != "end" and (self.token.at.path, self.token.at.line) == (at.path, at.line):
+            words.append(self.advance().text)
+        return syntax.Annotation(at, words[0] if words else "pragma", words[1:], " ".join(words[1:]))
 
     def _annotation_body(self, at: Position, name: str) -> syntax.Annotation:
         """Arguments are kept as (kind, text) words: what they mean depends on the annotation."""
         closing = {"(": ")", "[": "]"}.get(self.token.text)
         if closing is None:
             return syntax.Annotation(at, name, [], "")
+        expressions = self._expressions_ahead() if name == "field_list" and closing == ")" else []
         opening = self.advance()
         words: list[str] = []
         values: list[object] = []
@@ -230,4 +240,11 @@ class StatementParser(ExpressionParser):
                 values.append(token.value[0])
             elif token.text != ",":
                 values.append(token.text)
-        return syntax.Annotation(at, name, values, " ".join(words), opening.text == "[")
+        return syntax.Annotation(at, name, values, " ".join(words), opening.text == "[", expressions)
+
+    def _expressions_ahead(self) -> list[syntax.Expression]:
+        """The arguments of a call that the reader is at, and stays at."""
+        mark = self.mark()
+        found = [a.value for a in self.arguments() if a.value is not None]
+        self.return_to(mark)
+        return found

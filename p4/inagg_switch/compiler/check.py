@@ -30,10 +30,12 @@ _MATCH_KINDS = frozenset(["exact", "lpm", "ternary", "range", "optional", "selec
 
 @dataclass(frozen=True)
 class CheckedProgram:
-    """What later stages need: the tree, the errors by number, and the `main` package."""
+    """What later stages need: the tree, the errors by number, the structs and headers that are declared (but those of
+    generic ones), and the `main` package."""
 
     declarations: list[syntax.Declaration]
     errors: dict[str, int]
+    structs: list[t.StructType]
     main: syntax.Instantiation
 
     def constants(self) -> dict[str, int | bool | str]:
@@ -63,7 +65,7 @@ class _DeclarationChecker(StatementChecker):
         if not isinstance(main, syntax.Instantiation):
             at = program.declarations[-1].at if program.declarations else Position("<source>", 1, 1)
             raise CompileError("the program has no `main` package", at)
-        return CheckedProgram(program.declarations, self.errors, main)
+        return CheckedProgram(program.declarations, self.errors, self.structs(), main)
 
     def _declaration(self, d: syntax.Declaration) -> None:
         if isinstance(d, syntax.MembersDeclaration):
@@ -168,9 +170,10 @@ class _DeclarationChecker(StatementChecker):
             self._parameters(d.constructor_parameters)
             self._parameters(d.parameters)
             self.inside = "control"
-            for local in d.locals:
-                self._control_local(local)
-            self.block(d.body)
+            with self.inner_scope():
+                for local in d.locals:
+                    self._control_local(local)
+                self.block(d.body)
             self.inside = "top"
         self.declare(d)
 
@@ -207,11 +210,6 @@ class _DeclarationChecker(StatementChecker):
                 raise CompileError(
                     f"`{key.match_kind}` is not a match kind of this architecture", key.kind_at
                 )
-            if key.match_kind == "selector" and "implementation" not in d.properties:
-                raise CompileError(
-                    f"table {d.name} has a selector key but no action_selector as its implementation",
-                    key.kind_at,
-                )
             key.expression = self.rvalue(key.expression)
             self._key_type(d, key)
         for ref in d.actions:
@@ -219,8 +217,12 @@ class _DeclarationChecker(StatementChecker):
         self._default_action(d)
         for name, entry in d.properties.items():
             self._property(d, name, entry)
+        if d.entries and not d.keys:
+            raise CompileError(f"table {d.name} has entries and no key", d.entries[0].at)
         for row in d.entries:
             self._entry(d, row)
+        if d.entries and "implementation" in d.properties:
+            self._warn(d, "BMv2 ignores the entries of a table with an action profile", d.entries[0].at)
         self._priorities(d)
         self.declare(d)
 
@@ -250,7 +252,7 @@ class _DeclarationChecker(StatementChecker):
             raise CompileError(f"table {d.name} lists action `{ref.name}` twice", ref.at)
         ref.declaration = found
         directional = [p for p in found.parameters if p.direction]
-        ref.bound = self.bind(f"action {ref.name}", directional, ref.arguments, {}, ref.at)
+        ref.bound = self.bind(f"action {ref.name}", directional, ref.arguments, {}, ref.at, of_action=True)
 
     def _default_action(self, d: syntax.Table) -> None:
         ref = d.default_action
@@ -276,7 +278,7 @@ class _DeclarationChecker(StatementChecker):
         parameters = ref.declaration.parameters
         plain = [p for p in parameters if not p.direction]
         given = parameters if len(ref.arguments) == len(parameters) else plain
-        ref.bound = self.bind(f"action {ref.name}", given, ref.arguments, {}, ref.at)
+        ref.bound = self.bind(f"action {ref.name}", given, ref.arguments, {}, ref.at, of_action=True)
         for parameter in plain:
             value = ref.bound[parameter.name]
             if value is None or value.value is None:
@@ -310,17 +312,19 @@ class _DeclarationChecker(StatementChecker):
             if entry.value.value <= 0:
                 raise CompileError("`priority_delta` must be positive", entry.value.start)
         else:
-            place = f"{entry.at.path}:{entry.at.line}:{entry.at.column}"
-            _log.warning("%s: warning: table %s: property `%s` means nothing here", place, d.name, name)
+            self._warn(d, f"property `{name}` means nothing here", entry.at)
+
+    def _warn(self, d: syntax.Table, message: str, at: Position) -> None:
+        _log.warning("%s:%d:%d: warning: table %s: %s", at.path, at.line, at.column, d.name, message)
 
     def _entry(self, d: syntax.Table, row: syntax.Entry) -> None:
-        if "implementation" in d.properties:
-            raise CompileError("a table with an action profile cannot have entries in the program", row.at)
         row.keys = _one_by_one(row.keys, len(d.keys), row.at)
         if len(row.keys) != len(d.keys):
             raise CompileError(f"table {d.name} has {len(d.keys)} keys, the entry {len(row.keys)}", row.at)
         row.keys = [self.set_of(k, key.expression.type) for k, key in zip(row.keys, d.keys, strict=True)]
         for value, key in zip(row.keys, d.keys, strict=True):
+            if key.match_kind == "selector" and "implementation" not in d.properties:
+                raise CompileError("an entry cannot have a value for a selector key", value.start)
             _check_entry_key(value, key)
         listed = self._listed(d, row.action)
         if any(a.name == "defaultonly" for a in listed.annotations):
@@ -358,14 +362,17 @@ class _DeclarationChecker(StatementChecker):
             self._parameters(d.constructor_parameters)
             self._parameters(d.parameters)
             self.inside = "parser"
-            for local in d.locals:
-                if isinstance(local, syntax.ValueSet):
-                    self._value_set(local)
-                else:
-                    self.statement(local)
-            for state in d.states:
-                self._state(state, names)
+            with self.inner_scope():
+                for local in d.locals:
+                    if isinstance(local, syntax.ValueSet):
+                        self._value_set(local)
+                    else:
+                        self.statement(local)
+                for state in d.states:
+                    self._state(state, names)
             self.inside = "top"
+        if not _ends(d):
+            raise CompileError(f"parser {d.name} reaches neither accept nor reject", d.at)
         self.declare(d)
 
     def _value_set(self, local: syntax.ValueSet) -> None:
@@ -381,8 +388,7 @@ class _DeclarationChecker(StatementChecker):
 
     def _state(self, state: syntax.State, names: set[str]) -> None:
         with self.inner_scope():
-            for statement in state.body:
-                self.statement(statement)
+            self.sequence(state.body)
             if isinstance(state.transition, str):
                 if state.transition not in names:
                     raise CompileError(f"state `{state.transition}` is not declared", state.transition_at)
@@ -406,7 +412,7 @@ class _DeclarationChecker(StatementChecker):
                 )
             case.keys = [self.set_of(k, s.type) for k, s in zip(case.keys, select.subjects, strict=True)]
             for part in (part for key in case.keys for part in _set_parts(key)):
-                if not self._compile_time(part):
+                if not self.compile_time(part):
                     raise CompileError("a value of a select case must be known at compile time", part.start)
 
     def _is_value_set(self, case: syntax.SelectCase, select: syntax.Select) -> bool:
@@ -425,6 +431,28 @@ class _DeclarationChecker(StatementChecker):
             )
         case.keys = [key]
         return True
+
+
+def _ends(d: syntax.Parser) -> bool:
+    """Some way leads out of the states."""
+    following = {state.name: _following(state) for state in d.states}
+    reached = {"start"}
+    todo = ["start"]
+    while todo:
+        for name in following[todo.pop()] - reached:
+            if name in ("accept", "reject"):
+                return True
+            reached.add(name)
+            todo.append(name)
+    return False
+
+
+def _following(state: syntax.State) -> set[str]:
+    if not isinstance(state.transition, syntax.Select):
+        return {state.transition or "reject"}
+    cases = state.transition.cases
+    always = any(all(isinstance(k, syntax.Anything | syntax.DefaultValue) for k in c.keys) for c in cases)
+    return {c.state for c in cases} | (set() if always else {"reject"})
 
 
 def _can_be_selected(type_: t.Type) -> bool:

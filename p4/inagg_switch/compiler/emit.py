@@ -240,6 +240,7 @@ class _ProgramEmitter(StatementEmitter):
             f"static constexpr bool kHalts = {_bool(bool({'assert', 'assume'} & program.extern_functions))};"
         )
         self.line(f"static constexpr bool kDigests = {_bool('digest' in program.extern_functions)};")
+        self.line(f"static constexpr bool kEndlessLoops = {_bool(program.endless_loops)};")
         self.line("Packet packet{};")
         self.line("Packet copy{};")
         self.line()

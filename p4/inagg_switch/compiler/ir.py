@@ -73,7 +73,7 @@ class Slice(Expr):
 
 @dataclass(frozen=True)
 class Operation(Expr):
-    """`name` is a P4 operator, or one of: cast, neg, last_index, valid, conditional, lookahead, length."""
+    """`name` is a P4 operator, but no division; or cast, neg, last_index, valid, conditional, lookahead, length."""
 
     name: str
     operands: tuple[Expr, ...]
@@ -181,6 +181,7 @@ class Loop(Stmt):
     condition: Expr
     update: tuple[Stmt, ...]
     body: Stmt
+    bounded: bool  # it is evident that it ends
 
 
 @dataclass(frozen=True)
@@ -316,9 +317,9 @@ class Profile(Object):
 
 @dataclass
 class Digest(Object):
-    """What digest<T>() sends: one for each T."""
+    """What digest<T>() sends: one for each struct T, and one for each call with something else."""
 
-    type: StructType
+    type: Type
 
 
 @dataclass
@@ -355,6 +356,7 @@ class Entry:
 
 @dataclass
 class Table(Object):
+    declaration: syntax.Table
     keys: list[KeyField]
     actions: list[ActionUse]
     size: int
@@ -431,6 +433,7 @@ class Program:
     errors: dict[str, int]
     calls_extern_functions: bool  # in a control
     extern_functions: frozenset[str]  # those that are called at all
+    endless_loops: bool  # there are loops that may not end
     field_lists: dict[int, list[tuple[str, ...]]]  # of metadata, by number: paths of fields
     # Headers of packets from and to the controller: @controller_header("packet_in") and the like.
     controller_headers: list[StructType] = field(default_factory=list)

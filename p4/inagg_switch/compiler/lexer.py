@@ -72,9 +72,10 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 )
+_STRING_END = re.compile(r'(?:\\.|[^"\\])*"')
 _MARKER = re.compile(r'\s*#\s*(?:line\s+)?(\d+)\s+"([^"]*)"')
 _RADIX = {"x": 16, "b": 2, "o": 8, "d": 10}
-MAX_WIDTH = 1 << 16
+MAX_WIDTH = 2048  # of bit and int, as p4c has it
 
 
 class Token(NamedTuple):
@@ -93,7 +94,10 @@ def tokenize(text: str, path: str = "<source>") -> list[Token]:
     """All tokens, an `end` token last. Raises CompileError at the first character that starts none."""
     tokens: list[Token] = []
     line = 0
-    for row in text.split("\n"):
+    rows = text.split("\n")
+    place = -1
+    while (place := place + 1) < len(rows):
+        row = rows[place]
         line += 1
         if "#" in row:
             marker = _MARKER.match(row)
@@ -101,11 +105,16 @@ def tokenize(text: str, path: str = "<source>") -> list[Token]:
                 line, path = int(marker.group(1)) - 1, marker.group(2)
                 continue
         position = 0
-        length = len(row)
-        while position < length:
+        while position < len(row):
             match = _TOKEN.match(row, position)
             if match is None:
                 at = Position(path, line, position + 1)
+                if row[position] == '"' and _in_annotation(tokens):
+                    string, end_row, position = _long_string(rows, place, position)
+                    if string:
+                        tokens.append(Token("string", string, at))
+                        row, line, place = rows[end_row], line + end_row - place, end_row
+                        continue
                 if row[position] == '"' or not _in_annotation(tokens):
                     raise CompileError(_complaint(row, position), at)
                 tokens.append(Token("other", row[position], at))
@@ -128,6 +137,18 @@ def tokenize(text: str, path: str = "<source>") -> list[Token]:
         end = Position(last.at.path, last.at.line, last.at.column + len(last.text))
     tokens.append(Token("end", "", end))
     return tokens
+
+
+def _long_string(rows: list[str], first: int, start: int) -> tuple[str, int, int]:
+    """A string that starts in the row `first` and ends in a later one: its text, that row, and the place behind it.
+    The text is empty when it does not end."""
+    parts = [rows[first][start:]]
+    for last in range(first + 1, len(rows)):
+        end = _STRING_END.match(rows[last])
+        if end is not None and _MARKER.match(rows[last]) is None:
+            return "\n".join((*parts, end.group())), last, end.end()
+        parts.append(rows[last])
+    return "", first, start
 
 
 def _in_annotation(tokens: list[Token]) -> bool:

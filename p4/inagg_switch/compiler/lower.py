@@ -46,6 +46,7 @@ class ProgramLowerer:
         self.globals: dict[int, object] = {}
         self.calls_extern_functions = False
         self.extern_functions: set[str] = set()
+        self.endless_loops = False
         self.place = ""
         self._known_structs: set[int] = set()
         self._functions: dict[int, ir.Function] = {}
@@ -67,8 +68,12 @@ class ProgramLowerer:
             pipeline[self.place] = self._top_block(argument)
         parser = pipeline["parser"].parameters
         headers, metadata, standard = (p.type for p in parser[1:])
+        for type_, what in ((headers, "headers"), (metadata, "metadata")):
+            if not (isinstance(type_, t.StructType) and type_.kind == "struct"):
+                raise CompileError(f"the {what} of a program are a struct, not {type_}", main.at)
         assert isinstance(headers, t.StructType)
         assert isinstance(standard, t.StructType)
+        self._check_meters()
         return ir.Program(
             self.structs,
             list(self._functions.values()),
@@ -81,9 +86,20 @@ class ProgramLowerer:
             self.program.errors,
             self.calls_extern_functions,
             frozenset(self.extern_functions),
+            self.endless_loops,
             _field_lists(metadata),
             self._controller_headers(),
         )
+
+    def _check_meters(self) -> None:
+        """A direct meter that is read belongs to a table, and the other way round."""
+        for made in self.objects:
+            if isinstance(made, ir.DirectMeter) and made.target is not None and made.table is None:
+                raise CompileError(f"{made.full_name} is read, and no table has it", made.declaration.at)
+            if isinstance(made, ir.DirectMeter) and made.table is not None and made.target is None:
+                raise CompileError(
+                    f"no action of {made.table.full_name} reads its meter", made.table.declaration.at
+                )
 
     def _globals(self, main: syntax.Instantiation) -> None:
         """Extern objects that are declared outside the blocks."""
@@ -96,10 +112,8 @@ class ProgramLowerer:
                 self.globals[id(declaration)] = scope.values[id(declaration)]
 
     def _controller_headers(self) -> list[t.StructType]:
-        """In the order in which they are declared."""
-        order = {id(d): place for place, d in enumerate(self.program.declarations)}
-        found = [s for s in self.structs if s.declaration.annotation("controller_header") is not None]
-        return sorted(found, key=lambda s: order[id(s.declaration)])
+        """Whether or not packets have them."""
+        return [s for s in self.program.structs if s.declaration.annotation("controller_header") is not None]
 
     def _top_block(self, argument: syntax.Expression) -> ir.Block:
         declaration = argument.type.declaration  # type: ignore[attr-defined]
@@ -136,14 +150,27 @@ class ProgramLowerer:
             for name, field in type_.fields.items():
                 where = next((f.at for f in type_.declaration.fields if f.name == name), at)
                 self.use_type(field, where)
+            if type_.kind == "header" and t.bit_width(type_) % 8:
+                raise CompileError(
+                    f"header {type_} is {t.bit_width(type_)} bits wide, which is not a whole number of bytes",
+                    type_.declaration.at,
+                )
             self._known_structs.add(id(type_))
             self.structs.append(type_)
 
-    def digest(self, type_: t.StructType) -> ir.Digest:
-        for made in self.objects:
-            if isinstance(made, ir.Digest) and made.type is type_:
-                return made
-        digest = ir.Digest(self.members.unique(f"digest_{type_.name}"), type_.name, type_.declaration, type_)
+    def digest(self, type_: t.Type, at: Position) -> ir.Digest:
+        if isinstance(type_, t.StructType):
+            for made in self.objects:
+                if isinstance(made, ir.Digest) and made.type is type_:
+                    return made
+            name, declaration = type_.name, type_.declaration
+        else:
+            others = sum(
+                isinstance(o, ir.Digest) and not isinstance(o.type, t.StructType) for o in self.objects
+            )
+            name = f"digest_{others}"  # as p4c names it
+            declaration = syntax.Declaration(at, name)
+        digest = ir.Digest(self.members.unique(f"digest_{name}"), name, declaration, type_)
         self.objects.append(digest)
         return digest
 
@@ -162,6 +189,7 @@ class FunctionLowerer(StatementLowerer):
     def __init__(self, program: ProgramLowerer) -> None:
         super().__init__(program.use_type)
         self._program = program
+        self.values.update(program.globals)
 
     def function_of(self, declaration: syntax.Function) -> ir.Function:
         return self._program.function(declaration)
@@ -171,6 +199,9 @@ class FunctionLowerer(StatementLowerer):
 
     def note_extern_function(self, name: str) -> None:
         self._program.extern_functions.add(name)
+
+    def note_endless_loop(self) -> None:
+        self._program.endless_loops = True
 
     def lower(self, declaration: syntax.Function) -> ir.Function:
         assert declaration.body is not None
@@ -346,8 +377,8 @@ class BlockLowerer(ParserLowerer):
         assert isinstance(made, ir.Object)
         return made
 
-    def digest_object(self, type_: t.StructType) -> ir.Digest:
-        return self._program.digest(type_)
+    def digest_object(self, type_: t.Type, at: Position) -> ir.Digest:
+        return self._program.digest(type_, at)
 
     # --- what calls refer to
 
@@ -407,6 +438,9 @@ class BlockLowerer(ParserLowerer):
         if isinstance(self._declaration, syntax.Control):
             self._program.calls_extern_functions = True
 
+    def note_endless_loop(self) -> None:
+        self._program.endless_loops = True
+
     def new_table_member(self, full_name: str) -> str:
         return self._program.members.unique(full_name)
 
@@ -434,9 +468,7 @@ def _field_lists(metadata: t.Type, path: tuple[str, ...] = ()) -> dict[int, list
         if annotation is None:
             inner = _field_lists(metadata.fields[field.name], here)
         else:
-            if not all(isinstance(n, int) for n in annotation.arguments if n != ","):
-                raise CompileError("@field_list takes numbers", annotation.at)
-            inner = {n: [here] for n in annotation.arguments if isinstance(n, int)}
+            inner = {number: [here] for number in annotation.arguments}
         for number, paths in inner.items():
             lists.setdefault(number, []).extend(paths)
     return lists

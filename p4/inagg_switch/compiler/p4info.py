@@ -117,11 +117,18 @@ def _symbols(program: ir.Program) -> dict[tuple[str, str], syntax.Declaration]:
         ir.Profile: "action_profile",
         ir.Digest: "digest",
     }
-    symbols: dict[tuple[str, str], syntax.Declaration] = {
-        (kinds[type(o)], o.full_name): o.declaration for o in program.objects if not _unused(o)
-    }
-    symbols.update({("action", a.full_name): a.declaration for a in _actions(program)})
-    symbols.update({("controller_header", h.name): h.declaration for h in program.controller_headers})
+    listed: list[tuple[str, str, syntax.Declaration]] = [
+        (kinds[type(o)], o.full_name, o.declaration) for o in program.objects if not _unused(o)
+    ]
+    listed += [
+        ("action", a.full_name, a.declaration) for b in program.blocks for a in b.actions if a.in_p4info
+    ]
+    listed += [("controller_header", h.name, h.declaration) for h in program.controller_headers]
+    symbols: dict[tuple[str, str], syntax.Declaration] = {}
+    for kind, name, declaration in listed:
+        if symbols.setdefault((kind, name), declaration) is not declaration:
+            what = kind.replace("_", " ")
+            raise CompileError(f"another {what} has the name `{name}` already", declaration.at)
     return symbols
 
 
@@ -227,7 +234,7 @@ class _Writer:
             message.idle_timeout_behavior = pb.Table.NOTIFY_CONTROL
         message.size = table.size
         message.is_const_table = table.const_entries
-        message.has_initial_entries = bool(table.entries)
+        message.has_initial_entries = bool(table.declaration.entries)
 
     def _default(self, message: pb.Table, table: ir.Table) -> None:
         use = table.actions[table.default_action]
@@ -300,10 +307,7 @@ class _Writer:
         message.size = meter.size
 
     def _direct_meter(self, meter: ir.DirectMeter) -> None:
-        if meter.table is None:
-            raise CompileError(
-                f"direct meter `{meter.declaration.name}` belongs to no table", meter.declaration.at
-            )
+        assert meter.table is not None
         message = self._info.direct_meters.add()
         self._preamble(message.preamble, "direct_meter", meter.full_name, meter.declaration)
         message.spec.unit = _METER_UNITS[meter.unit]
@@ -324,12 +328,7 @@ class _Writer:
     def _digest(self, digest: ir.Digest) -> None:
         message = self._info.digests.add()
         self._preamble(message.preamble, "digest", digest.full_name, digest.declaration)
-        message.type_spec.struct.name = digest.full_name
-        shown = self._info.type_info.structs[digest.full_name]
-        for name, type_ in digest.type.fields.items():
-            member = shown.members.add()
-            member.name = name
-            self._type_spec(member.type_spec, type_)
+        self._type_spec(message.type_spec, digest.type)
 
     def _type_spec(self, spec: p4types_pb2.P4DataTypeSpec, type_: t.Type) -> None:
         if isinstance(type_, t.NewType):
@@ -342,6 +341,9 @@ class _Writer:
             spec.enum.name = type_.name
         elif type_ == t.ERROR:
             spec.error.SetInParent()
+        elif isinstance(type_, t.TupleType):
+            for element in type_.elements:
+                self._type_spec(spec.tuple.members.add(), element)
         elif isinstance(type_, t.StructType):
             spec.struct.name = type_.name
             shown = self._info.type_info.structs[type_.name]
@@ -371,8 +373,8 @@ class _Writer:
 
 
 def _unused(made: ir.Object) -> bool:
-    """A direct counter that no table has."""
-    return isinstance(made, ir.DirectCounter) and made.table is None
+    """A direct counter or meter that no table has."""
+    return isinstance(made, ir.DirectCounter | ir.DirectMeter) and made.table is None
 
 
 def _suffixes(name: str) -> list[str]:

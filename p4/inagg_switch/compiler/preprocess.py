@@ -21,7 +21,8 @@ P4INCLUDE = Path(__file__).resolve().parent.parent / "p4include"
 _MAX_INCLUDE_DEPTH = 64
 _MAX_EXPANSION = 200_000  # tokens of one logical line: stops a macro bomb
 
-_COMMENT_OR_STRING = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_STRING = re.compile(r'"(?:\\.|[^"\\])*"', re.DOTALL)
+_COMMENT_OR_STRING = re.compile(_STRING.pattern + r"|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _PIECE = re.compile(
     r'[A-Za-z_]\w*|\d\w*|"(?:\\.|[^"\\])*"|##|&&&|\.\.\.|\|[+-]\|=?|<<=?|>>=?|\.\.|&&|\|\||\+\+|[=!<>+*/%&|^-]=|\s+|.',
     re.DOTALL,
@@ -106,7 +107,7 @@ class _Output:
         else:
             self._lines.append(f'# {line} "{path}"')
         self._lines.append(text)
-        self._path, self._line = path, line + 1
+        self._path, self._line = path, line + 1 + text.count("\n")
 
 
 class _Preprocessor:
@@ -150,6 +151,7 @@ class _Preprocessor:
             elif row.lstrip().startswith("#"):
                 self._directive(name, directory, line, row, conditionals)
             elif all(c.active for c in conditionals) and row.strip():
+                row, index = _join_string(row, rows, index)
                 row, index = self._join_arguments(row, rows, index)
                 self._text_line(name, line, row)
         if conditionals:
@@ -435,6 +437,15 @@ def _logical_line(rows: list[str], index: int) -> tuple[str, int]:
     index += 1
     while row.endswith("\\") and index < len(rows):
         row, index = row[:-1] + " " + rows[index], index + 1
+    return row, index
+
+
+def _join_string(row: str, rows: list[str], index: int) -> tuple[str, int]:
+    """Adds lines while a string is still open, as that of an annotation may be."""
+    while '"' in row and '"' in _STRING.sub("", row) and index < len(rows):
+        if rows[index].lstrip().startswith("#"):
+            break
+        row, index = row + "\n" + rows[index], index + 1
     return row, index
 
 

@@ -77,19 +77,6 @@ constexpr value_t<W> mul(const value_t<W>& a, const value_t<W>& b) {
     }
 }
 
-// Quotient and remainder; by zero, zero.
-template <unsigned W>
-    requires(W <= 64)
-constexpr value_t<W> divide(const value_t<W>& a, const value_t<W>& b) {
-    return b == 0 ? value_t<W>{} : static_cast<value_t<W>>(a / b);
-}
-
-template <unsigned W>
-    requires(W <= 64)
-constexpr value_t<W> modulo(const value_t<W>& a, const value_t<W>& b) {
-    return b == 0 ? value_t<W>{} : static_cast<value_t<W>>(a % b);
-}
-
 template <unsigned W>
 constexpr value_t<W> neg(const value_t<W>& a) {
     return sub<W>(value_t<W>{}, a);

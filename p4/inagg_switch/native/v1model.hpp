@@ -45,6 +45,9 @@ inline constexpr unsigned kMaxRounds = 1024;
 // Transitions that a parser which can go round may make; BMv2 would go on for ever.
 inline constexpr unsigned kMaxParserSteps = 100000;
 
+// Rounds that loops make for one received packet, of those that do not evidently end; BMv2 would go on for ever.
+inline constexpr std::uint32_t kMaxLoopRounds = 1000000;
+
 // ApplyResult.action where nothing ran.
 inline constexpr std::uint32_t kNoAction = 0xFFFFFFFF;
 
@@ -87,6 +90,7 @@ class V1Program : public ProgramBase {
     std::uint64_t now_us = 0;          // the same, since the first packet
     std::uint32_t digest_id = 0;       // 0: none
     std::vector<std::uint8_t> digest_data;
+    std::uint32_t loop_rounds = 0;
     bool exited = false;
     bool checksum_error = false;
     bool halted = false;  // an assertion failed; BMv2 ends then
@@ -98,6 +102,20 @@ class V1Program : public ProgramBase {
         halted = true;
         ISW_TRACE(why);
         if (log_to != nullptr) log_to(log_context, why);
+    }
+    // False when loops have gone round too often: they all end then.
+    bool go_round() {
+        if (loop_rounds < kMaxLoopRounds) {
+            ++loop_rounds;
+            return true;
+        }
+        if (loop_rounds == kMaxLoopRounds) {
+            ++loop_rounds;
+            const std::string why = "a loop is left after " + std::to_string(kMaxLoopRounds) + " rounds";
+            ISW_TRACE(why);
+            if (log_to != nullptr) log_to(log_context, why.c_str());
+        }
+        return false;
     }
     // log_msg: every {} of the text is a number; \{ and \} are brackets.
     void log(const char* text, std::initializer_list<std::string> numbers) {
@@ -198,6 +216,7 @@ class V1Pipeline : public V1Program {
         packet.standard.ingress_global_timestamp = wrap<48>(this->now_us);
         ISW_TRACE("packet of " + std::to_string(length) + " bytes in by port " + std::to_string(port));
         if constexpr (Derived::kReturns) rounds_made_ = 0;
+        if constexpr (Derived::kEndlessLoops) loop_rounds = 0;
         ingress(self, frame, length, now_us, emit, ctx);
         if constexpr (Derived::kReturns) rounds(self, now_us, emit, ctx);
     }

@@ -67,6 +67,10 @@ extern direct_counter {
     void count();
 }
 
+#define V1MODEL_METER_COLOR_GREEN 0
+#define V1MODEL_METER_COLOR_YELLOW 1
+#define V1MODEL_METER_COLOR_RED 2
+
 extern meter INDEX_PARAMETER {
     meter(bit<32> size, MeterType type);
     void execute_meter<T>(in INDEX index, out T result);

@@ -45,6 +45,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         if (hdr.op.code == 0x24) { hdr.s[1].setInvalid(); }
         if (hdr.op.code == 0x25) { hdr.s.pop_front(3); }
         if (hdr.op.code == 0x26) { hdr.s.push_front(2); }
+        if (hdr.op.code == 7) { hdr.p = hdr.q.a == 0 ? { 1, 2, 3 } : { hdr.q.a, 4, 5 }; }
         if (hdr.op.code == 0x27) { hdr.s[2] = hdr.s[0]; }
         if (hdr.p.isValid()) { hdr.f.valid_p = 1; }
         if (hdr.q.isValid()) { hdr.f.valid_q = 1; }

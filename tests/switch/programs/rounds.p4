@@ -5,8 +5,10 @@
 header ask_t { bit<8> what; bit<8> port; bit<8> session; bit<8> seen; }
 header told_t { bit<8> instance; bit<8> kept; bit<8> lost; bit<8> inner; bit<16> rid; bit<16> length; bit<8> ingress_port; bit<8> spec; bit<8> error_seen; }
 struct headers_t { ask_t ask; told_t told; }
-struct inner_t { @field_list(3) bit<8> x; bit<8> y; }
-struct metadata_t { @field_list(1, 2) bit<8> kept; bit<8> lost; inner_t inner; bit<8> parsed; }
+const bit<8> kKept = 1;
+enum bit<8> List { Both = 2, Inner = 3 }
+struct inner_t { @field_list(List.Inner) bit<8> x; bit<8> y; }
+struct metadata_t { @field_list(kKept, List.Both) bit<8> kept; bit<8> lost; inner_t inner; bit<8> parsed; }
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     state start {
@@ -26,7 +28,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             if (hdr.ask.what == 1) { clone(CloneType.I2E, (bit<32>) hdr.ask.session); }
             if (hdr.ask.what == 2) { clone_preserving_field_list(CloneType.I2E, (bit<32>) hdr.ask.session, 1); }
             if (hdr.ask.what == 3) { clone_preserving_field_list(CloneType.I2E, (bit<32>) hdr.ask.session, 2); mark_to_drop(sm); }
-            if (hdr.ask.what == 4) { resubmit_preserving_field_list(1); }
+            if (hdr.ask.what == 4) { resubmit_preserving_field_list(kKept); }
             if (hdr.ask.what == 5) { resubmit_preserving_field_list(3); mark_to_drop(sm); }
             if (hdr.ask.what == 6) { clone(CloneType.I2E, 1); clone_preserving_field_list(CloneType.I2E, (bit<32>) hdr.ask.session, 1); resubmit_preserving_field_list(1); }
             if (hdr.ask.what == 11) { truncate(13); }
@@ -68,7 +70,7 @@ control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             meta.kept = 0x90;
             if (hdr.ask.what == 7) { clone_preserving_field_list(CloneType.E2E, (bit<32>) hdr.ask.session, 1); }
             if (hdr.ask.what == 8) { clone(CloneType.E2E, (bit<32>) hdr.ask.session); mark_to_drop(sm); }
-            if (hdr.ask.what == 9) { recirculate_preserving_field_list(2); }
+            if (hdr.ask.what == 9) { recirculate_preserving_field_list(List.Both); }
             if (hdr.ask.what == 10) { recirculate_preserving_field_list(2); mark_to_drop(sm); }
             if (hdr.ask.what == 14) { truncate(3); }
             if (hdr.ask.what == 16) { recirculate_preserving_field_list(2); truncate(7); }

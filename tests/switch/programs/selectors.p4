@@ -17,11 +17,13 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     direct_meter<bit<2>>(MeterType.bytes) flow_rate;
     direct_counter(CounterType.packets) flow_count;
     action_profile(16) singles;
+    action_profile(4) spare;
     @max_group_size(8)
     action_selector(HashAlgorithm.crc16, 32, 14) spread;
     action member(bit<16> number) { meta.member = number; }
     action other(bit<16> number) { meta.member = number + 0x1000; }
     action measure() { flow_rate.read(meta.direct); }
+    direct_meter<bit<2>>(MeterType.packets) unused;
     action skip() { }
     table single {
         key = { hdr.ask.what: exact; }
@@ -33,6 +35,17 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         key = { hdr.ask.what: ternary; hdr.ask.flow: selector; hdr.ask.index: selector; }
         actions = { member; other; }
         implementation = spread;
+    }
+    // BMv2 knows nothing of entries in a table with an action profile, nor of selector keys in one without.
+    table listed {
+        key = { hdr.ask.what: exact; }
+        actions = { member; NoAction; }
+        implementation = spare;
+        const entries = { 0x40: member(7); }
+    }
+    table lone_selector {
+        key = { hdr.ask.what: exact; hdr.ask.flow: selector; }
+        actions = { member; NoAction; }
     }
     table measured {
         key = { hdr.ask.flow: exact; }
@@ -58,6 +71,10 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             if (group.apply().hit) { hdr.told.run = 4; }
         }
         if (hdr.ask.what == 9) { digest<learned_t>(1, { hdr.ask.flow, sm.ingress_port, hdr.ask.flow[0:0] == 1 }); }
+        if (hdr.ask.what == 0x40) { listed.apply(); }
+        if (hdr.ask.what == 0x41) { lone_selector.apply(); }
+        if (hdr.ask.what == 0x42) { digest(1, { hdr.ask.flow, hdr.ask.index }); }
+        if (hdr.ask.what == 0x43) { digest<bit<16>>(1, hdr.ask.flow); }
         hdr.told.colour = (bit<8>) meta.colour;
         hdr.told.direct = (bit<8>) meta.direct;
         hdr.told.member = meta.member;
