@@ -41,7 +41,7 @@ import numpy as np  # noqa: E402
 from switch_network import Network  # noqa: E402
 
 UDP_SEGMENT, UDP_GRO = 103, 104
-SLOTS = 512
+SLOTS = 1024
 HEADER = struct.Struct("!BBHBBHIII")
 WORDS_BYTES = 1024
 NEVER = 2**40
@@ -60,8 +60,8 @@ class Setting:
 SETTINGS = {
     one.name: one
     for one in (
-        Setting("model", True, 60, 480),
-        Setting("plain", False, 60, 480),
+        Setting("model", True, 60, 960),
+        Setting("plain", False, 60, 960),
         Setting("bmv2", False, 8, 32),
     )
 }
