@@ -107,6 +107,18 @@ def test_names_and_ids_by_annotation() -> None:
     assert table.initial_default_action.arguments[0].value == b"\x07"
 
 
+def test_profiles_made_by_a_table_are_called_by_the_property() -> None:
+    tables = "".join(
+        f"table {name} {{ key = {{ meta.x: exact; }} actions = {{ NoAction; }} "
+        f"{how} implementation = action_profile(4); }}"
+        for name, how in (("t", '@name("ap")'), ("u", ""), ("v", ""))
+    )
+    info = p4info_of_text(v1program(locals=tables))
+    names = {p.preamble.name: list(p.table_ids) for p in info.action_profiles}
+    ids = {t.preamble.name: [t.preamble.id] for t in info.tables}
+    assert names == {"ap": ids["I.t"], "implementation": ids["I.u"], "I.v.implementation": ids["I.v"]}
+
+
 def test_equal_ids_are_refused() -> None:
     text = v1program("a.apply(); b.apply();", locals="""
         @id(1) table a { actions = { NoAction; } } @id(1) table b { actions = { NoAction; } }""")  # fmt: skip

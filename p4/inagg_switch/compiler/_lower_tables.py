@@ -160,13 +160,14 @@ class TableLowerer(StatementLowerer):
         value = entry.value
         found = self.values.get(id(value.declaration)) if isinstance(value, syntax.Name) else None
         if isinstance(value, syntax.Call) and isinstance(value.target, targets.ConstructorTarget):
-            found = self.object_made(value, name)
+            found = self.object_made(value, entry, self.table_name(d))
         if not isinstance(found, ir.Object):
             raise CompileError(f"the object for `{name}` is not known here", entry.at)
         return found
 
-    def object_made(self, call: syntax.Call, name: str) -> ir.Object:
-        """An extern object called `name` from a constructor call."""
+    def object_made(self, call: syntax.Call, entry: syntax.Property, table: str) -> ir.Object:
+        """An extern object from a constructor call, for a property of a table. It is called what @name of the property
+        says, or like the property, or, if that is taken, also by the table."""
         raise NotImplementedError
 
 

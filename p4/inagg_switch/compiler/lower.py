@@ -369,10 +369,19 @@ class BlockLowerer(ParserLowerer):
             raise CompileError(f"`{name}` must be known at compile time", value.start)
         return list(value.type.members)[value.value]
 
-    def object_made(self, call: syntax.Call, name: str) -> ir.Object:
+    def object_made(self, call: syntax.Call, entry: syntax.Property, table: str) -> ir.Object:
         assert isinstance(call.target, targets.ConstructorTarget)
-        local = syntax.Instantiation(call.at, name, syntax.DontCareTypeRef(call.at), call.arguments)
+        local = syntax.Instantiation(
+            call.at,
+            entry.name,
+            syntax.DontCareTypeRef(call.at),
+            call.arguments,
+            annotations=entry.annotations,
+        )
         local.type, local.bound = call.target.type, call.bound
+        name = control_plane_name(local, "")
+        if any(name == o.full_name for o in self._program.objects):
+            name = f"{table}.{name}"
         made = self._make(local, local.type, name)
         assert isinstance(made, ir.Object)
         return made

@@ -120,16 +120,30 @@ def _symbols(program: ir.Program) -> dict[tuple[str, str], syntax.Declaration]:
     listed: list[tuple[str, str, syntax.Declaration]] = [
         (kinds[type(o)], o.full_name, o.declaration) for o in program.objects if not _unused(o)
     ]
-    listed += [
-        ("action", a.full_name, a.declaration) for b in program.blocks for a in b.actions if a.in_p4info
-    ]
     listed += [("controller_header", h.name, h.declaration) for h in program.controller_headers]
     symbols: dict[tuple[str, str], syntax.Declaration] = {}
     for kind, name, declaration in listed:
         if symbols.setdefault((kind, name), declaration) is not declaration:
             what = kind.replace("_", " ")
             raise CompileError(f"another {what} has the name `{name}` already", declaration.at)
+    for block in program.blocks:
+        _actions_of(block, symbols)
     return symbols
+
+
+def _actions_of(block: ir.Block, symbols: dict[tuple[str, str], syntax.Declaration]) -> None:
+    """Adds those of a block. Actions of several blocks may share a name, and are one to controllers then."""
+    own: dict[str, syntax.Declaration] = {}
+    for action in block.actions:
+        if (
+            action.in_p4info
+            and own.setdefault(action.full_name, action.declaration) is not action.declaration
+        ):
+            raise CompileError(
+                f"another action has the name `{action.full_name}` already", action.declaration.at
+            )
+        if action.in_p4info:
+            symbols.setdefault(("action", action.full_name), action.declaration)
 
 
 def _fixed_id(declaration: syntax.Declaration, kind: str) -> int | None:

@@ -393,18 +393,20 @@ class _DeclarationParser(StatementParser):
         self.expect("{")
         seen: set[str] = set()
         while not self.accept("}"):
-            self.annotations()
+            annotations = self.annotations()
             is_const = self.accept("const") is not None
             token = self.name("a table property")
             if token.text in seen:
                 raise self.error(f"table {name.text} has two `{token.text}` properties", token.at)
             seen.add(token.text)
-            self._property(table, token, is_const)
+            self._property(table, token, is_const, annotations)
         if "actions" not in seen:
             raise self.error(f"table {name.text} has no actions", name.at)
         return table
 
-    def _property(self, table: syntax.Table, token: Token, is_const: bool) -> None:
+    def _property(
+        self, table: syntax.Table, token: Token, is_const: bool, annotations: list[syntax.Annotation]
+    ) -> None:
         self.expect("=", f"after `{token.text}`")
         if token.text == "key":
             self._keys(table)
@@ -418,12 +420,9 @@ class _DeclarationParser(StatementParser):
             table.default_action = self._action_ref([])
             self.expect(";", "after the default action")
         else:
-            value = self._property_value()
+            value = self.expression()
             self.expect(";", f"after `{token.text}`")
-            table.properties[token.text] = syntax.Property(token.at, token.text, value, is_const)
-
-    def _property_value(self) -> syntax.Expression:
-        return self.expression()
+            table.properties[token.text] = syntax.Property(token.at, token.text, value, is_const, annotations)
 
     def _keys(self, table: syntax.Table) -> None:
         self.expect("{")

@@ -526,6 +526,7 @@ class Property(Node):
     name: str
     value: Expression
     is_const: bool
+    annotations: list[Annotation]
 
 
 @dataclass(eq=False)
