@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -53,13 +54,30 @@ class Tls:
     client_ca: Path | None = None
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Raises ServerError for a file that cannot be read."""
+        """Raises ServerError for a file that cannot be read, or is not what it should be."""
         authority = self._read(self.client_ca) if self.client_ca is not None else None
+        key, certificate = self._read(self.key), self._read(self.certificate)
+        self._check()
         return grpc.ssl_server_credentials(
-            [(self._read(self.key), self._read(self.certificate))],
+            [(key, certificate)],
             root_certificates=authority,
             require_client_auth=authority is not None,
         )
+
+    def _check(self) -> None:
+        # gRPC would only say that it cannot listen.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.certificate, self.key, password="")  # else it asks
+        except ssl.SSLError as error:
+            raise ServerError(
+                f"TLS: {self.certificate} and {self.key} are not a certificate and its key in PEM form: {error}"
+            ) from None
+        try:
+            if self.client_ca is not None:
+                context.load_verify_locations(self.client_ca)
+        except ssl.SSLError as error:
+            raise ServerError(f"TLS: {self.client_ca} has no certificate in PEM form: {error}") from None
 
     @staticmethod
     def _read(path: Path) -> bytes:

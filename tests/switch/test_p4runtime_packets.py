@@ -233,6 +233,26 @@ def test_mutual_tls_admits_only_clients_of_the_authority(tls_server: str, certif
             assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.parametrize(
+    ("certificate", "key", "client_ca", "message"),
+    [
+        ("server.pem", "other.key", None, "other.key are not a certificate and its key"),
+        ("names", "server.key", None, "names and .* are not a certificate"),
+        ("server.pem", "server.key", "names", "names has no certificate"),
+    ],
+)
+def test_files_that_are_no_certificates_are_errors(
+    ports: Ports, certificates: Path, certificate: str, key: str, client_ca: str | None, message: str
+):
+    tls = Tls(
+        certificate=certificates / certificate,
+        key=certificates / key,
+        client_ca=certificates / client_ca if client_ca else None,
+    )
+    with pytest.raises(ServerError, match=message):
+        SwitchServer(ports, device_id=1, address="127.0.0.1:0", tls=tls)
+
+
 def test_a_missing_certificate_is_an_error(ports: Ports, tmp_path: Path):
     tls = Tls(certificate=tmp_path / "nothere.pem", key=tmp_path / "nothere.key")
     with pytest.raises(ServerError, match=r"nothere.key: No such file"):
