@@ -147,8 +147,9 @@ def connect():
     """Connects controllers; they are closed after the test."""
     made: list[Controller] = []
 
-    def connect(address: str, election_id: int | None = 1) -> Controller:
-        made.append(Controller(address, election_id))
+    def connect(address: str, election_id: int | None = 1, **options: int) -> Controller:
+        names = ((f"grpc.{name}", value) for name, value in options.items())
+        made.append(Controller(address, election_id, tuple(names)))
         return made[-1]
 
     yield connect

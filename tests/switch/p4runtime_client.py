@@ -2,6 +2,7 @@
 
 import queue
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
@@ -23,9 +24,11 @@ GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
 class Controller:
     """A P4Runtime client as bare as can be."""
 
-    def __init__(self, address: str, election_id: int | None = 1) -> None:
+    def __init__(
+        self, address: str, election_id: int | None = 1, options: Sequence[tuple[str, int]] = ()
+    ) -> None:
         self.election_id = election_id
-        self._channel = grpc.insecure_channel(address)
+        self._channel = grpc.insecure_channel(address, options)
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
         self._requests: queue.SimpleQueue = queue.SimpleQueue()
         self.received: queue.SimpleQueue = queue.SimpleQueue()

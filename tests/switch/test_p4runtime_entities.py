@@ -77,6 +77,15 @@ def test_a_large_batch_gets_the_code_of_every_update(configured, inagg, count):
         configured.write(delete(arp_entry(inagg, 8)))
 
 
+def test_a_client_that_takes_more_metadata_gets_the_codes_of_any_batch(address, configured, connect, inagg):
+    """Specification, "gRPC Metadata Maximum Size"."""
+    large = connect(address, 2, max_metadata_size=1 << 20, absolute_max_metadata_size=1 << 20)
+    large.arbitrate()
+    assert large.next().arbitration.status.code == Code.OK
+    batch = [delete(arp_entry(inagg, 1 + number)) for number in range(5000)]
+    assert [code for code, _ in batch_codes(large.write, *batch)] == [Code.NOT_FOUND] * 5000
+
+
 @pytest.mark.parametrize(
     ("count", "at_least"), [(1, MAX_ERROR_TEXT), (10, MAX_ERROR_TEXT), (60, 40), (200, 10), (300, 0)]
 )

@@ -3,12 +3,18 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from p4.v1 import p4runtime_pb2
 from p4runtime_client import SMALL_P4, Update
 
+from inagg_switch.p4runtime_arbitration import Arbitration, Session
+from inagg_switch.p4runtime_digests import Digests
 from inagg_switch.p4runtime_errors import Code, RequestError
+from inagg_switch.p4runtime_names import Digest
+from inagg_switch.p4runtime_packets import ControllerHeader, packet_out
 from inagg_switch.p4runtime_read import read_entities
 from inagg_switch.p4runtime_target import Target
 from inagg_switch.p4runtime_write import apply_update
@@ -304,3 +310,81 @@ def test_every_read_gets_entities_or_an_answer(wanted):
         target = Target(program, p4runtime_pb2.ForwardingPipelineConfig())
         error = refusal(lambda: list(read_entities(target, wanted)))
         assert error is None or error.code in ANSWERS
+
+
+# --- messages of any shape
+
+
+@st.composite
+def any_message(draw, kind: type[Message], depth: int = 6):
+    """A message with any of its fields, in any combination; ids are often those of OBJECTS_P4."""
+    message = kind()
+    chosen = {draw(st.sampled_from(oneof.fields)).name for oneof in kind.DESCRIPTOR.oneofs}
+    for field in kind.DESCRIPTOR.fields:
+        is_left_out = field.containing_oneof is not None and field.name not in chosen
+        if is_left_out or depth == 0 or draw(st.integers(0, 4)) == 0:
+            continue
+        is_list = field.label == field.LABEL_REPEATED
+        values = [draw(any_value(field, depth)) for _ in range(draw(st.integers(0, 2)) if is_list else 1)]
+        if field.message_type is not None:
+            message.MergeFrom(kind(**{field.name: values if is_list else values[0]}))
+        elif is_list:
+            getattr(message, field.name).extend(values)
+        else:
+            setattr(message, field.name, values[0])
+    return message
+
+
+def any_value(field: FieldDescriptor, depth: int) -> st.SearchStrategy:
+    if field.message_type is not None:
+        return any_message(field.message_type._concrete_class, depth - 1)
+    if field.type == field.TYPE_BYTES:
+        return small_bytes
+    return SCALARS[field.cpp_type]
+
+
+_KNOWN = [*OBJECT_IDS, *OBJECT_ACTIONS, *(table.preamble.id for table in OBJECT_INFO.tables), 0, 1, 2]
+SCALARS = {
+    FieldDescriptor.CPPTYPE_UINT32: mostly(*_KNOWN),
+    FieldDescriptor.CPPTYPE_UINT64: st.integers(0, 2**64 - 1),
+    FieldDescriptor.CPPTYPE_INT32: int32,
+    FieldDescriptor.CPPTYPE_INT64: int64,
+    FieldDescriptor.CPPTYPE_BOOL: st.booleans(),
+    FieldDescriptor.CPPTYPE_DOUBLE: st.floats(),
+    FieldDescriptor.CPPTYPE_STRING: st.sampled_from(["", "x"]),
+    FieldDescriptor.CPPTYPE_ENUM: st.integers(0, 5),
+}
+
+
+def answered(call: Callable[[], object]) -> bool:
+    """Whether the call was refused, with an error for which the client is to blame."""
+    error = refusal(call)
+    assert error is None or error.code in ANSWERS, error
+    return error is not None
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(any_message(p4runtime_pb2.Entity), max_size=4), st.sampled_from([1, 1, 2, 3]))
+def test_entities_of_any_shape_are_read_and_written_or_refused(given_entities, kind):
+    with Switch.from_p4(OBJECTS_P4) as program:
+        target = Target(program, p4runtime_pb2.ForwardingPipelineConfig())
+        for entity in given_entities:
+            answered(lambda entity=entity: list(read_entities(target, entity)))
+            before = state(target)
+            if answered(lambda entity=entity: apply_update(target, Update(type=kind, entity=entity))):
+                assert state(target) == before
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(any_message(p4runtime_pb2.MasterArbitrationUpdate), max_size=4),
+    any_message(p4runtime_pb2.PacketOut),
+    any_message(p4runtime_pb2.DigestListAck),
+)
+def test_stream_messages_of_any_shape_are_answered(updates, packet, ack):
+    arbitration = Arbitration(1)
+    for update in updates:
+        answered(lambda update=update: arbitration.update(Session(), update))
+    header = ControllerHeader("packet_out", ((1, "port", 9), (2, "pad", 7)))
+    answered(lambda: packet_out(header, packet))
+    answered(lambda: Digests([Digest(OBJECT_IDS[-1], "d", "struct", (16,))]).acknowledge(ack))
