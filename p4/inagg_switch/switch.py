@@ -28,7 +28,8 @@ from inagg_switch._arrays import (
     meter_config,
     refusals,
 )
-from inagg_switch._externs import Externs, MeterConfig
+from inagg_switch._entries import TableEntry, shown
+from inagg_switch._externs import Externs
 from inagg_switch._profiles import ActionProfile, Group, Member
 from inagg_switch._program_lock import ProgramLock
 from inagg_switch._values import (
@@ -52,22 +53,6 @@ class Digest:
 
     name: str
     fields: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class TableEntry:
-    """An entry as the program has it. Match values are what insert() takes; don't-care keys are left out. `meter` is
-    that of a direct meter; `last_hit` a time in seconds, of tables with support_timeout."""
-
-    match: Mapping[str, MatchValue]
-    action: str | Member | Group
-    params: Mapping[str, int]
-    priority: int
-    packets: int
-    bytes: int
-    is_const: bool
-    meter: MeterConfig | None = None
-    last_hit: float = 0.0
 
 
 class Switch:
@@ -281,7 +266,7 @@ class Switch:
         """All entries, in no particular order."""
         info = find(self.p4info.tables, table, "table")
         found: list[TableEntry] = []
-        visit = _abi.EntryFunction(lambda _, entry: found.append(self._shown(info, entry.contents)))
+        visit = _abi.EntryFunction(lambda _, entry: found.append(shown(self.p4info, info, entry.contents)))
         with self.locked() as (api, handle):
             api.table_entries(handle, info.preamble.id, visit, None)
         return found
@@ -290,25 +275,10 @@ class Switch:
         """The default action in force."""
         info = find(self.p4info.tables, table, "table")
         found: list[TableEntry] = []
-        visit = _abi.EntryFunction(lambda _, entry: found.append(self._shown(info, entry.contents)))
+        visit = _abi.EntryFunction(lambda _, entry: found.append(shown(self.p4info, info, entry.contents)))
         with self.locked() as (api, handle):
             api.table_default(handle, info.preamble.id, visit, None)
         return found[0]
-
-    def _shown(self, table: pb.Table, entry: _abi.Entry) -> TableEntry:
-        if entry.indirect_kind != _abi.ACTION:
-            return self._shown_indirect(table, entry)
-        action = next(a for a in self.p4info.actions if a.preamble.id == entry.action)
-        data = ctypes.string_at(entry.params, entry.params_length) if entry.params_length else b""
-        params: dict[str, int] = {}
-        for param in action.params:
-            size = (param.bitwidth + 7) // 8
-            params[param.name], data = int.from_bytes(data[:size], "big"), data[size:]
-        return _table_entry(table, entry, action.preamble.name, params)
-
-    def _shown_indirect(self, table: pb.Table, entry: _abi.Entry) -> TableEntry:
-        kind = Member if entry.indirect_kind == _abi.MEMBER else Group
-        return _table_entry(table, entry, kind(entry.indirect_id), {})
 
     # --- the rest of the control plane
 
@@ -446,38 +416,3 @@ class Switch:
 
     def _collect(self, _: int, port: int, frame: "ctypes._Pointer[ctypes.c_uint8]", length: int) -> None:
         self._out.append((port, ctypes.string_at(frame, length)))
-
-
-def _table_entry(
-    table: pb.Table, entry: _abi.Entry, action: str | Member | Group, params: Mapping[str, int]
-) -> TableEntry:
-    match: dict[str, MatchValue] = {}
-    for number, field in enumerate(table.match_fields[: entry.match_count]):
-        value = _shown_match(field, entry.match[number])
-        if value is not None:
-            match[field.name] = value
-    return TableEntry(
-        match,
-        action,
-        params,
-        entry.priority,
-        entry.packets,
-        entry.bytes,
-        bool(entry.is_const),
-        MeterConfig(entry.meter.cir, entry.meter.cburst, entry.meter.pir, entry.meter.pburst)
-        if entry.meter.is_set
-        else None,
-        entry.last_hit_us * 1e-6,
-    )
-
-
-def _shown_match(field: pb.MatchField, match: _abi.ShownMatch) -> MatchValue:
-    if not match.value:
-        return None
-    size = (field.bitwidth + 7) // 8
-    value = int.from_bytes(ctypes.string_at(match.value, size), "big")
-    if field.match_type == pb.MatchField.LPM:
-        return value, match.prefix_length
-    if match.mask_or_high:
-        return value, int.from_bytes(ctypes.string_at(match.mask_or_high, size), "big")
-    return value
