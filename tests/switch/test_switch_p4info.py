@@ -13,7 +13,7 @@ from switch_programs import v1program
 
 from inagg_switch import CompileError
 from inagg_switch.compiler import generate
-from inagg_switch.compiler.p4info import one_at_a_time
+from inagg_switch.compiler.p4info_ids import one_at_a_time
 from inagg_switch.compiler.preprocess import preprocess, preprocess_text
 
 HERE = Path(__file__).parent

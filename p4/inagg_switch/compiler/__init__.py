@@ -17,7 +17,8 @@ from inagg_switch.compiler.emit import emit
 from inagg_switch.compiler.instrument import instrument
 from inagg_switch.compiler.lexer import line_at, tokenize
 from inagg_switch.compiler.lower import lower
-from inagg_switch.compiler.p4info import assign_ids, p4info
+from inagg_switch.compiler.p4info import p4info
+from inagg_switch.compiler.p4info_ids import assign_ids
 from inagg_switch.compiler.parser import parse
 from inagg_switch.compiler.preprocess import preprocess
 from inagg_switch.errors import CompileError, Position

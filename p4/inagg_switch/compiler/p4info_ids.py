@@ -1,0 +1,115 @@
+"""Ids of what P4Info lists, as p4c gives them: the resource's type in the high byte, below it 24 bits of Jenkins'
+one-at-a-time hash of the full name, counted up past ids that are taken, names in alphabetical order (P4Runtime
+specification, section 6.3; the hash is p4c's choice: control-plane/p4RuntimeSymbolTable.cpp).
+"""
+
+from inagg_switch.compiler import ir, syntax
+from inagg_switch.errors import CompileError
+
+PREFIXES = {
+    "action": 0x01,
+    "table": 0x02,
+    "value_set": 0x03,
+    "controller_header": 0x04,
+    "action_profile": 0x11,
+    "counter": 0x12,
+    "direct_counter": 0x13,
+    "meter": 0x14,
+    "direct_meter": 0x15,
+    "register": 0x16,
+    "digest": 0x17,
+}
+
+Ids = dict[tuple[str, str], int]
+
+
+def assign_ids(program: ir.Program) -> Ids:
+    """(kind, full name) to id, of everything that P4Info lists."""
+    taken: set[int] = set()
+    ids: Ids = {}
+    symbols = _symbols(program)
+    for key, declaration in symbols.items():
+        fixed = _fixed_id(declaration, key[0])
+        if fixed is None:
+            continue
+        if fixed in taken:
+            raise CompileError(f"@id of {key[1]} is taken", declaration.at)
+        taken.add(fixed)
+        ids[key] = fixed
+    for kind, name in sorted(symbols, key=lambda k: (PREFIXES[k[0]], k[1].encode())):
+        if (kind, name) in ids:
+            continue
+        number = one_at_a_time(name.encode())
+        while (identity := PREFIXES[kind] << 24 | number & 0xFFFFFF) in taken:
+            number += 1
+        taken.add(identity)
+        ids[kind, name] = identity
+    return ids
+
+
+def one_at_a_time(data: bytes) -> int:
+    """Bob Jenkins' hash, 32 bits."""
+    value = 0
+    for byte in data:
+        value = (value + byte) & 0xFFFFFFFF
+        value = (value + (value << 10)) & 0xFFFFFFFF
+        value ^= value >> 6
+    value = (value + (value << 3)) & 0xFFFFFFFF
+    value ^= value >> 11
+    return (value + (value << 15)) & 0xFFFFFFFF
+
+
+def _symbols(program: ir.Program) -> dict[tuple[str, str], syntax.Declaration]:
+    kinds: dict[type, str] = {
+        ir.Table: "table",
+        ir.Counter: "counter",
+        ir.DirectCounter: "direct_counter",
+        ir.Register: "register",
+        ir.ValueSet: "value_set",
+        ir.Meter: "meter",
+        ir.DirectMeter: "direct_meter",
+        ir.Profile: "action_profile",
+        ir.Digest: "digest",
+    }
+    listed: list[tuple[str, str, syntax.Declaration]] = [
+        (kinds[type(o)], o.full_name, o.declaration) for o in program.objects if not is_unused(o)
+    ]
+    listed += [("controller_header", h.name, h.declaration) for h in program.controller_headers]
+    symbols: dict[tuple[str, str], syntax.Declaration] = {}
+    for kind, name, declaration in listed:
+        if symbols.setdefault((kind, name), declaration) is not declaration:
+            what = kind.replace("_", " ")
+            raise CompileError(f"another {what} has the name `{name}` already", declaration.at)
+    for block in program.blocks:
+        _actions_of(block, symbols)
+    return symbols
+
+
+def _actions_of(block: ir.Block, symbols: dict[tuple[str, str], syntax.Declaration]) -> None:
+    """Adds those of a block. Actions of several blocks may share a name, and are one to controllers then."""
+    own: dict[str, syntax.Declaration] = {}
+    for action in block.actions:
+        if (
+            action.in_p4info
+            and own.setdefault(action.full_name, action.declaration) is not action.declaration
+        ):
+            raise CompileError(
+                f"another action has the name `{action.full_name}` already", action.declaration.at
+            )
+        if action.in_p4info:
+            symbols.setdefault(("action", action.full_name), action.declaration)
+
+
+def _fixed_id(declaration: syntax.Declaration, kind: str) -> int | None:
+    annotation = declaration.annotation("id")
+    if annotation is None or not annotation.arguments:
+        return None
+    value = annotation.arguments[0]
+    if not isinstance(value, int) or value >> 24 not in (0, PREFIXES[kind]):
+        raise CompileError(f"@id of {declaration.name} is not an id of a {kind}", annotation.at)
+    return value | PREFIXES[kind] << 24
+
+
+def is_unused(made: ir.Object) -> bool:
+    """A direct counter or meter that no table has."""
+    return isinstance(made, ir.DirectCounter | ir.DirectMeter) and made.table is None
