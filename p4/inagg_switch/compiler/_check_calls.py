@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from inagg_switch.compiler import syntax, targets
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler._check_expressions import ExpressionChecker, describe
+from inagg_switch.compiler._check_conversions import describe
+from inagg_switch.compiler._check_expressions import ExpressionChecker
 from inagg_switch.compiler._check_types import substitute
 from inagg_switch.errors import CompileError, Position
 

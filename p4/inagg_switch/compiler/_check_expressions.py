@@ -5,19 +5,12 @@ from typing import Any
 
 from inagg_switch.compiler import fold, syntax
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler._check_types import TypeChecker
-from inagg_switch.errors import CompileError, Position
-
-_ARITHMETIC = frozenset(["+", "-", "*", "/", "%", "&", "|", "^", "|+|", "|-|"])
-_ORDER = frozenset(["<", "<=", ">", ">="])
+from inagg_switch.compiler._check_conversions import describe, is_bits
+from inagg_switch.compiler._check_operators import OperatorChecker
+from inagg_switch.errors import CompileError
 
 
-def is_bits(type_: t.Type) -> bool:
-    """bit<W> or int<W>."""
-    return isinstance(type_, t.BitType)
-
-
-class ExpressionChecker(TypeChecker):
+class ExpressionChecker(OperatorChecker):
     """expression() gives the checked expression, which may be another node: conversions are put in."""
 
     def __init__(self) -> None:
@@ -32,10 +25,10 @@ class ExpressionChecker(TypeChecker):
             syntax.Member: self._member,
             syntax.Index: self._index,
             syntax.Slice: self._slice,
-            syntax.Unary: self._unary,
-            syntax.Binary: self._binary,
-            syntax.Conditional: self._conditional,
-            syntax.Cast: self._cast,
+            syntax.Unary: self.unary,
+            syntax.Binary: self.binary,
+            syntax.Conditional: self.conditional,
+            syntax.Cast: self.cast,
             syntax.Call: self.call,
             syntax.ListExpression: self._list,
             syntax.StructExpression: self._record,
@@ -56,7 +49,7 @@ class ExpressionChecker(TypeChecker):
         """An expression that has a value; converted to `to` if given."""
         checked = self.expression(e)
         if isinstance(checked, syntax.TypeExpression) or isinstance(checked.type, t.CallableType):
-            raise CompileError(f"{_describe(checked)} is not a value", checked.start)
+            raise CompileError(f"{describe(checked)} is not a value", checked.start)
         return checked if to is None else self.convert(checked, to, what)
 
     def constant(self, expression: syntax.Expression, what: str) -> int:
@@ -66,84 +59,6 @@ class ExpressionChecker(TypeChecker):
         return checked.value
 
     # --- conversions
-
-    def convert(self, e: syntax.Expression, to: t.Type, what: str = "") -> syntax.Expression:
-        """The implicit conversions of the specification's section 8.11.2; else an error."""
-        have = e.type
-        if have == to or to == t.ANYTHING or isinstance(to, t.TypeVariable):
-            return e
-        if isinstance(e, syntax.DefaultValue | syntax.InvalidHeader):
-            return self._default(e, to)
-        if isinstance(e, syntax.Conditional) and isinstance(have, t.TupleType | t.RecordType):
-            e.then, e.otherwise = self.convert(e.then, to, what), self.convert(e.otherwise, to, what)
-            e.type = to
-            return e
-        if have == t.INTEGER and isinstance(t.strip(to), t.BitType) and not isinstance(to, t.EnumType):
-            return self._converted(e, to)
-        if isinstance(have, t.EnumType) and have.base is not None and have.base == to:
-            return self._converted(e, to)
-        if isinstance(e, syntax.ListExpression):
-            made = self._list_to(e, to)
-            if made is not None:
-                return made
-        if isinstance(e, syntax.StructExpression) and isinstance(to, t.StructType):
-            return self._record_to(e, to)
-        raise CompileError(f"expected {to}{what and ' for ' + what}, found {_describe(e)}", e.start)
-
-    def _converted(self, e: syntax.Expression, to: t.Type) -> syntax.Expression:
-        if e.value is None:
-            if e.type == t.INTEGER:
-                raise CompileError("a number without a width must be known at compile time", e.start)
-            value = None
-        else:
-            value = fold.cast_value(e.value, to)
-        cast = syntax.Cast(e.at, None, e)
-        cast.type, cast.value = to, value
-        return cast
-
-    def _default(self, e: syntax.Expression, to: t.Type) -> syntax.Expression:
-        if isinstance(e, syntax.InvalidHeader) and not (t.is_header(to) or t.is_union(to)):
-            raise CompileError(f"`{{#}}` is an invalid header, and {to} is not a header", e.at)
-        e.type = to
-        return e
-
-    def _list_to(self, e: syntax.ListExpression, to: t.Type) -> syntax.Expression | None:
-        if isinstance(to, t.StructType):
-            parts = list(to.fields.values())
-        elif isinstance(to, t.TupleType):
-            parts = list(to.elements)
-        elif isinstance(to, t.StackType):
-            parts = [to.element] * to.size
-        else:
-            return None
-        items = list(e.items)
-        if items and isinstance(items[-1], syntax.DefaultValue) and len(items) <= len(parts) + 1:
-            items = items[:-1] + [self._another_default(items[-1].at) for _ in parts[len(items) - 1 :]]
-        if len(items) != len(parts):
-            raise CompileError(f"{to} has {len(parts)} parts, the list {len(items)}", e.at)
-        e.items = [self.convert(item, part) for item, part in zip(items, parts, strict=True)]
-        e.type = to
-        e.value = tuple(i.value for i in e.items) if all(i.value is not None for i in e.items) else None
-        return e
-
-    def _another_default(self, at: Position) -> syntax.Expression:
-        made = syntax.DefaultValue(at)
-        made.type = t.ANYTHING
-        return made
-
-    def _record_to(self, e: syntax.StructExpression, to: t.StructType) -> syntax.Expression:
-        given = dict(e.fields)
-        unknown = [n for n in given if n not in to.fields]
-        if unknown:
-            raise CompileError(f"{to} has no field `{unknown[0]}`", given[unknown[0]].at)
-        missing = [n for n in to.fields if n not in given]
-        if missing and not e.defaulted:
-            raise CompileError(f"field `{missing[0]}` of {to} is not given", e.at)
-        items = [self.convert(given.get(n) or self._another_default(e.at), f) for n, f in to.fields.items()]
-        e.fields = list(zip(to.fields, items, strict=True))
-        e.type = to
-        e.value = tuple(i.value for i in items) if all(i.value is not None for i in items) else None
-        return e
 
     # --- leaves
 
@@ -209,7 +124,7 @@ class ExpressionChecker(TypeChecker):
         if isinstance(base, t.ApplyResultType) and e.name in ("hit", "miss", "action_run"):
             e.type = t.ActionListType(base.table) if e.name == "action_run" else t.BOOL
             return e
-        raise CompileError(f"{_describe(e.base)} has no member `{e.name}`", e.at)
+        raise CompileError(f"{describe(e.base)} has no member `{e.name}`", e.at)
 
     def _type_member(self, e: syntax.Member, base: t.Type) -> syntax.Expression:
         if base == t.ERROR:
@@ -245,9 +160,9 @@ class ExpressionChecker(TypeChecker):
         elif isinstance(base, t.StackType):
             size = base.size
             if not (e.index.type == t.INTEGER or is_bits(t.strip(e.index.type))):
-                raise CompileError(f"expected a number as index, found {_describe(e.index)}", e.index.start)
+                raise CompileError(f"expected a number as index, found {describe(e.index)}", e.index.start)
         else:
-            raise CompileError(f"{_describe(e.base)} has no elements", e.at)
+            raise CompileError(f"{describe(e.base)} has no elements", e.at)
         if e.index.value is not None and not 0 <= e.index.value < size:
             raise CompileError(f"index {e.index.value} is outside {base}", e.index.at)
         if isinstance(base, t.TupleType):
@@ -262,7 +177,7 @@ class ExpressionChecker(TypeChecker):
         e.base = self.rvalue(e.base)
         base = t.strip(e.base.type)
         if not isinstance(base, t.BitType):
-            raise CompileError(f"only bits can be sliced, not {_describe(e.base)}", e.at)
+            raise CompileError(f"only bits can be sliced, not {describe(e.base)}", e.at)
         high, low = self.constant(e.high, "a slice bound"), self.constant(e.low, "a slice bound")
         if not 0 <= low <= high < base.width:
             raise CompileError(f"[{high}:{low}] is not a slice of {base}", e.at)
@@ -273,150 +188,6 @@ class ExpressionChecker(TypeChecker):
         return e
 
     # --- operators
-
-    def _unary(self, e: syntax.Unary) -> syntax.Expression:
-        e.operand = self.rvalue(e.operand)
-        if e.operator == "!":
-            e.operand = self.convert(e.operand, t.BOOL, "operand of `!`")
-            e.type = t.BOOL
-        else:
-            e.operand = self._plain_bits(e.operand)
-            type_ = e.operand.type
-            if not (is_bits(type_) or (type_ == t.INTEGER and e.operator != "~")):
-                raise CompileError(f"`{e.operator}` needs bits, found {_describe(e.operand)}", e.at)
-            e.type = type_
-        if e.operand.value is not None:
-            e.value = fold.fold_unary(e.operator, e.operand.value, e.type)
-        return e
-
-    def _plain_bits(self, e: syntax.Expression) -> syntax.Expression:
-        """A serialisable enum's value as bits."""
-        if isinstance(e.type, t.EnumType) and e.type.base is not None:
-            return self._converted(e, e.type.base)
-        return e
-
-    def _binary(self, e: syntax.Binary) -> syntax.Expression:
-        e.left, e.right = self.rvalue(e.left), self.rvalue(e.right)
-        return self.typed_binary(e)
-
-    def typed_binary(self, e: syntax.Binary) -> syntax.Expression:
-        """The operands are checked already."""
-        if e.operator in ("&&", "||"):
-            e.left = self.convert(e.left, t.BOOL, f"operand of `{e.operator}`")
-            e.right = self.convert(e.right, t.BOOL, f"operand of `{e.operator}`")
-            e.type = t.BOOL
-        elif e.operator in ("==", "!="):
-            self._equality(e)
-        elif e.operator in ("<<", ">>"):
-            self._shift(e)
-        elif e.operator == "++":
-            e.left, e.right = self._plain_bits(e.left), self._plain_bits(e.right)
-            left, right = e.left.type, e.right.type
-            if not (isinstance(left, t.BitType) and isinstance(right, t.BitType)):
-                raise CompileError(f"`++` needs bits of known width, found {left} and {right}", e.at)
-            e.type = fold.concatenated(left, right)
-        else:
-            self._arithmetic(e)
-        self._fold(e)
-        return e
-
-    def _fold(self, e: syntax.Binary) -> None:
-        left, right = e.left.value, e.right.value
-        if e.operator in ("&&", "||") and left is not None and right is None:
-            # Short circuit: `false && x` is known whatever x is.
-            e.value = left if left == (e.operator == "||") else None
-            return
-        if e.operator in ("/", "%") and right == 0:
-            raise CompileError("division by zero", e.at)
-        if left is None or right is None:
-            return
-        try:
-            e.value = fold.fold_binary(e.operator, left, right, e.left.type, e.right.type)
-        except fold.FoldError as error:
-            raise CompileError(str(error), e.at) from None
-
-    def _equality(self, e: syntax.Binary) -> None:
-        e.type = t.BOOL
-        left, right = e.left, e.right
-        if isinstance(left, syntax.InvalidHeader | syntax.ListExpression | syntax.StructExpression):
-            e.left = self.convert(left, right.type)
-        elif left.type == t.INTEGER and right.type != t.INTEGER:
-            e.left = self.convert(left, self._plain_bits(right).type, "operand of a comparison")
-            e.right = self._plain_bits(right)
-        elif right.type != left.type and isinstance(left.type, t.EnumType):
-            e.left = self._plain_bits(left)
-            e.right = self.convert(right, e.left.type, "operand of a comparison")
-        else:
-            e.right = self.convert(right, left.type, "operand of a comparison")
-        type_ = e.left.type
-        if isinstance(type_, t.CallableType | t.ExternType | t.BlockType) or type_ == t.STRING:
-            raise CompileError(f"values of type {type_} cannot be compared", e.at)
-
-    def _shift(self, e: syntax.Binary) -> None:
-        e.left, e.right = self._plain_bits(e.left), self._plain_bits(e.right)
-        left, right = e.left.type, e.right.type
-        if left == t.INTEGER and e.right.value is None:
-            raise CompileError("a number without a width can only be shifted by a constant", e.at)
-        if not (is_bits(left) or left == t.INTEGER):
-            raise CompileError(f"`{e.operator}` needs bits, found {_describe(e.left)}", e.at)
-        if isinstance(right, t.BitType):
-            if right.signed:
-                raise CompileError("the distance of a shift must not be signed", e.right.at)
-        elif right != t.INTEGER:
-            raise CompileError(
-                f"`{e.operator}` needs a number of bits, found {_describe(e.right)}", e.right.at
-            )
-        elif e.right.value < 0:
-            raise CompileError("shift by a negative number", e.right.at)
-        e.type = left
-
-    def _arithmetic(self, e: syntax.Binary) -> None:
-        e.left, e.right = self._plain_bits(e.left), self._plain_bits(e.right)
-        if e.left.type == t.INTEGER and is_bits(e.right.type):
-            e.left = self.convert(e.left, e.right.type)
-        elif e.right.type == t.INTEGER and is_bits(e.left.type):
-            e.right = self.convert(e.right, e.left.type)
-        left, right = e.left.type, e.right.type
-        if left != right or not (is_bits(left) or left == t.INTEGER):
-            raise CompileError(
-                f"`{e.operator}` needs two operands of the same bit type, found {left} and {right}", e.at
-            )
-        if (
-            left == t.INTEGER
-            and e.operator in ("|+|", "|-|", "&", "|", "^")
-            and e.operator.strip("|") in ("+", "-")
-        ):
-            raise CompileError(f"`{e.operator}` needs operands with a width", e.at)
-        if e.operator in ("/", "%") and isinstance(left, t.BitType) and left.signed:
-            raise CompileError(f"`{e.operator}` is not defined for signed numbers", e.at)
-        e.type = t.BOOL if e.operator in _ORDER else left
-
-    def _conditional(self, e: syntax.Conditional) -> syntax.Expression:
-        e.condition = self.rvalue(e.condition, t.BOOL, "condition of `?:`")
-        e.then, e.otherwise = self.rvalue(e.then), self.rvalue(e.otherwise)
-        if e.then.type == t.INTEGER or isinstance(e.then, syntax.ListExpression | syntax.StructExpression):
-            e.then = self.convert(e.then, e.otherwise.type)
-        e.otherwise = self.convert(e.otherwise, e.then.type, "second value of `?:`")
-        e.type = e.then.type
-        if e.condition.value is not None:
-            e.value = e.then.value if e.condition.value else e.otherwise.value
-        elif e.type == t.INTEGER:
-            raise CompileError("the width of one of the values must be known, as in 8w1", e.then.start)
-        return e
-
-    def _cast(self, e: syntax.Cast) -> syntax.Expression:
-        assert e.ref is not None
-        to = self.type_of(e.ref)
-        e.operand = self.rvalue(e.operand)
-        have = e.operand.type
-        if isinstance(e.operand, syntax.ListExpression | syntax.StructExpression | syntax.InvalidHeader):
-            return self.convert(e.operand, to)
-        if not _castable(have, to, e.operand.value):
-            raise CompileError(f"cannot cast {_describe(e.operand)} to {to}", e.at)
-        e.type = to
-        if e.operand.value is not None:
-            e.value = fold.cast_value(e.operand.value, to) if have != to else e.operand.value
-        return e
 
     # --- lists and sets
 
@@ -450,12 +221,12 @@ class ExpressionChecker(TypeChecker):
         checked = self.expression(e)
         if isinstance(checked, syntax.Mask):
             checked.left, checked.mask = (
-                self.convert(self._plain_bits(p), self._set_bits(type_, p))
+                self.convert(self.plain_bits(p), self._set_bits(type_, p))
                 for p in (checked.left, checked.mask)
             )
         elif isinstance(checked, syntax.Range):
             checked.low, checked.high = (
-                self.convert(self._plain_bits(p), self._set_bits(type_, p))
+                self.convert(self.plain_bits(p), self._set_bits(type_, p))
                 for p in (checked.low, checked.high)
             )
         elif isinstance(checked, syntax.Anything | syntax.DefaultValue):
@@ -495,56 +266,11 @@ class ExpressionChecker(TypeChecker):
                     return ""
                 how = f"an `{declaration.direction}`" if declaration.direction else "a directionless"
                 return f"`{e.name}` is {how} parameter and cannot be assigned to"
-            return f"{_describe(e)} cannot be assigned to"
+            return f"{describe(e)} cannot be assigned to"
         if isinstance(e, syntax.Member) and e.name not in ("lastIndex", "size", "hit", "miss", "action_run"):
             return self._not_assignable(e.base)
         if isinstance(e, syntax.Member) and isinstance(e.base.type, t.StructType):
             return self._not_assignable(e.base)
         if isinstance(e, syntax.Index | syntax.Slice):
             return self._not_assignable(e.base)
-        return f"{_describe(e)} cannot be assigned to"
-
-
-def _castable(have: t.Type, to: t.Type, value: Any) -> bool:
-    if have == to:
-        return True
-    if (isinstance(have, t.NewType) and have.base == to) or (
-        isinstance(to, t.NewType) and (to.base == have or have == t.INTEGER)
-    ):
-        return True
-    if isinstance(have, t.NewType) and isinstance(to, t.NewType):
-        return t.strip(have) == t.strip(to)
-    source, target = t.strip(have), t.strip(to)
-    if (isinstance(have, t.EnumType) and have.base is None) or (
-        isinstance(to, t.EnumType) and to.base is None
-    ):
-        return False
-    if source == t.INTEGER:
-        return isinstance(target, t.BitType) or (target == t.BOOL and value in (0, 1))
-    if source == t.BOOL:
-        return target == t.BitType(1)
-    if isinstance(source, t.BitType):
-        if target == t.BOOL:
-            return source == t.BitType(1)
-        if target == t.INTEGER:
-            return value is not None
-        if isinstance(target, t.BitType):
-            return source.signed == target.signed or source.width == target.width
-    return False
-
-
-def _describe(e: syntax.Expression) -> str:
-    if isinstance(e, syntax.Name):
-        return f"`{e.name}` ({e.type})" if not isinstance(e.type, t.CallableType) else str(e.type)
-    if isinstance(e, syntax.TypeExpression):
-        return f"type {e.type}"
-    if isinstance(e, syntax.String):
-        return "a string"
-    if isinstance(e, syntax.ListExpression | syntax.StructExpression):
-        return "a list"
-    if isinstance(e.type, t.CallableType):
-        return str(e.type)
-    return f"a value of type {e.type}"
-
-
-describe = _describe
+        return f"{describe(e)} cannot be assigned to"

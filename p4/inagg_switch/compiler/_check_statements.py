@@ -6,7 +6,7 @@ from typing import Any
 from inagg_switch.compiler import fold, syntax, targets
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._check_calls import CallChecker
-from inagg_switch.compiler._check_expressions import describe
+from inagg_switch.compiler._check_conversions import describe
 from inagg_switch.errors import CompileError
 
 

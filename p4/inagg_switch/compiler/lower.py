@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler._check_expressions import describe
+from inagg_switch.compiler._check_conversions import describe
 from inagg_switch.compiler._lower_instances import Instance, objects_given, takes_object
 from inagg_switch.compiler._lower_parsers import ParserLowerer
 from inagg_switch.compiler._lower_statements import StatementLowerer
