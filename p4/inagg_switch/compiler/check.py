@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler._check_calls import Binding
+from inagg_switch.compiler._check_arguments import Binding
 from inagg_switch.compiler._check_parsers import ParserChecker
 from inagg_switch.compiler._check_types import Scope
 from inagg_switch.errors import CompileError, Position

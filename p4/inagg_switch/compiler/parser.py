@@ -4,12 +4,12 @@ Written by hand rather than from a grammar, for two reasons. P4's grammar is not
 is a type decides how `(T) - x`, `T x;` or `f<T>(x)` is read, so the parser keeps the type names in scope; and a
 hand-written parser can say what it expected where, in the words of the language.
 
-One class in four files, by what they read: _tokens (the stream), _parse_expressions (types, expressions, sets),
-_parse_statements, and this one (declarations).
+One class in several files, by what they read: _tokens (the stream), _parse_expressions (types, expressions, sets),
+_parse_statements, _parse_tables, _parse_blocks (controls, parsers, actions), and this one (declarations).
 """
 
 from inagg_switch.compiler import syntax
-from inagg_switch.compiler._parse_statements import StatementParser
+from inagg_switch.compiler._parse_blocks import BlockParser
 from inagg_switch.compiler.lexer import Token
 from inagg_switch.errors import Position
 
@@ -19,7 +19,7 @@ def parse(tokens: list[Token]) -> syntax.Program:
     return _DeclarationParser(tokens).program()
 
 
-class _DeclarationParser(StatementParser):
+class _DeclarationParser(BlockParser):
     def program(self) -> syntax.Program:
         declarations: list[syntax.Declaration] = []
         while self.token.kind != "end":
@@ -38,9 +38,9 @@ class _DeclarationParser(StatementParser):
             "typedef": self._typedef,
             "type": self._typedef,
             "extern": self._extern,
-            "action": self._action,
-            "parser": self._parser,
-            "control": self._control,
+            "action": self.action,
+            "parser": self.parser,
+            "control": self.control,
             "package": self._package,
         }
         token = self.token
@@ -76,41 +76,13 @@ class _DeclarationParser(StatementParser):
             raise self.error("variables are not allowed at the top level; use `const`")
         return self.variable_or_instantiation(annotations)
 
-    def _type_parameters(self) -> list[str]:
-        names: list[str] = []
-        if self.accept("<"):
-            while not self.at_text(">"):
-                names.append(self.name("a type parameter").text)
-                if not self.accept(","):
-                    break
-            self.expect(">", "after the type parameters")
-        return names
-
-    def _parameters(self) -> list[syntax.Parameter]:
-        self.expect("(")
-        parameters: list[syntax.Parameter] = []
-        while not self.at_text(")"):
-            annotations = self.annotations()
-            direction = self.advance().text if self.at_text("in", "out", "inout") else ""
-            ref = self.type_ref()
-            name = self.name("the parameter's name")
-            self.hide_type(name.text)
-            default = self.expression() if self.accept("=") else None
-            parameters.append(
-                syntax.Parameter(name.at, name.text, direction, ref, default, annotations=annotations)
-            )
-            if not self.accept(","):
-                break
-        self.expect(")", "after the parameters")
-        return parameters
-
     # --- types
 
     def _struct(self) -> syntax.Declaration:
         kind = self.advance().text
         name = self.name(f"the {kind}'s name")
         self.declare_type(name.text)
-        type_parameters = self._type_parameters()
+        type_parameters = self.type_parameters()
         self.open_types(type_parameters)
         self.expect("{")
         fields: list[syntax.Field] = []
@@ -173,8 +145,8 @@ class _DeclarationParser(StatementParser):
         self.return_to(mark)
         result = self.type_ref()
         name = self.name("the function's name")
-        type_parameters = self._type_parameters()
-        parameters = self._parameters()
+        type_parameters = self.type_parameters()
+        parameters = self.parameters()
         return syntax.Function(name.at, name.text, result, type_parameters, parameters, None)
 
     def _prototype_type_parameters(self) -> list[str]:
@@ -186,7 +158,7 @@ class _DeclarationParser(StatementParser):
         else:
             self.type_ref()
         self.name("the function's name")
-        return self._type_parameters()
+        return self.type_parameters()
 
     def _extern(self) -> syntax.Declaration:
         self.advance()
@@ -203,7 +175,7 @@ class _DeclarationParser(StatementParser):
             return function
         name = self.advance()
         self.declare_type(name.text)
-        type_parameters = self._type_parameters()
+        type_parameters = self.type_parameters()
         self.open_types(type_parameters)
         self.expect("{")
         methods: list[syntax.Function] = []
@@ -214,7 +186,7 @@ class _DeclarationParser(StatementParser):
             if self.token.text == name.text and self.peek().text == "(":
                 at = self.advance().at
                 self.open_types([])
-                function = syntax.Function(at, name.text, None, [], self._parameters(), None)
+                function = syntax.Function(at, name.text, None, [], self.parameters(), None)
                 self.close_types()
                 constructors.append(function)
             else:
@@ -228,239 +200,15 @@ class _DeclarationParser(StatementParser):
             name.at, name.text, methods, constructors, type_parameters=type_parameters
         )
 
-    def _action(self) -> syntax.Declaration:
-        self.advance()
-        name = self.name("the action's name")
-        self.hide_type(name.text)
-        self.open_types([])
-        parameters = self._parameters()
-        action = syntax.Action(name.at, name.text, parameters, self.block())
-        self.close_types()
-        return action
-
     def _package(self) -> syntax.Declaration:
         self.advance()
         name = self.name("the package's name")
         self.declare_type(name.text)
-        type_parameters = self._type_parameters()
+        type_parameters = self.type_parameters()
         self.open_types(type_parameters)
-        parameters = self._parameters()
+        parameters = self.parameters()
         self.close_types()
         self.expect(";", "after a package")
         return syntax.BlockTypeDeclaration(
             name.at, name.text, "package", parameters, type_parameters=type_parameters
         )
-
-    # --- controls and parsers
-
-    def _control(self) -> syntax.Declaration:
-        self.advance()
-        name = self.name("the control's name")
-        self.declare_type(name.text)
-        type_parameters = self._type_parameters()
-        self.open_types(type_parameters)
-        parameters = self._parameters()
-        if self.accept(";"):
-            self.close_types()
-            return syntax.BlockTypeDeclaration(
-                name.at, name.text, "control", parameters, type_parameters=type_parameters
-            )
-        constructor = self._parameters() if self.at_text("(") else []
-        self.expect("{", "before the control's body")
-        found: list[syntax.Declaration] = []
-        while not self.at_text("apply"):
-            found.append(self._control_local())
-        self.advance()
-        body = self.block()
-        self.expect("}", "after the control's apply block")
-        self.close_types()
-        return syntax.Control(
-            name.at, name.text, parameters, constructor, found, body, type_parameters=type_parameters
-        )
-
-    def _control_local(self) -> syntax.Declaration:
-        annotations = self.annotations()
-        if self.at_text("const"):
-            declaration: syntax.Declaration = self._constant()
-        elif self.at_text("action"):
-            declaration = self._action()
-        elif self.at_text("table"):
-            declaration = self._table()
-        elif self.starts_type():
-            declaration = self.variable_or_instantiation(annotations)
-        elif (self.token.kind == "name" and self.peek().text in ("(", "<")) or self.peek().kind == "name":
-            raise self.error(f"`{self.token.text}` is not a type")
-        else:
-            raise self.error(f"expected a declaration or `apply`, found {self.token}")
-        declaration.annotations = annotations
-        return declaration
-
-    def _parser(self) -> syntax.Declaration:
-        self.advance()
-        name = self.name("the parser's name")
-        self.declare_type(name.text)
-        type_parameters = self._type_parameters()
-        self.open_types(type_parameters)
-        parameters = self._parameters()
-        if self.accept(";"):
-            self.close_types()
-            return syntax.BlockTypeDeclaration(
-                name.at, name.text, "parser", parameters, type_parameters=type_parameters
-            )
-        constructor = self._parameters() if self.at_text("(") else []
-        self.expect("{", "before the parser's body")
-        found: list[syntax.Declaration] = []
-        states: list[syntax.State] = []
-        while not self.accept("}"):
-            annotations = self.annotations()
-            if self.at_text("state"):
-                states.append(self._state(annotations))
-            elif self.at_text("value_set"):
-                found.append(self._value_set(annotations))
-            elif self.at_text("const"):
-                found.append(self._constant())
-            elif self.starts_type():
-                found.append(self.variable_or_instantiation(annotations))
-            else:
-                raise self.error(f"expected a state or a declaration, found {self.token}")
-        self.close_types()
-        return syntax.Parser(
-            name.at, name.text, parameters, constructor, found, states, type_parameters=type_parameters
-        )
-
-    def _value_set(self, annotations: list[syntax.Annotation]) -> syntax.Declaration:
-        self.advance()
-        self.expect("<")
-        ref = self.type_ref()
-        self.expect(">")
-        self.expect("(")
-        size = self.expression()
-        self.expect(")")
-        name = self.name("the value set's name")
-        self.hide_type(name.text)
-        self.expect(";", "after a value set")
-        return syntax.ValueSet(name.at, name.text, ref, size, annotations=annotations)
-
-    def _state(self, annotations: list[syntax.Annotation]) -> syntax.State:
-        self.advance()
-        name = self.name("the state's name")
-        opening = self.expect("{")
-        body: list[syntax.Statement] = []
-        while not self.at_text("transition", "}"):
-            if self.token.kind == "end":
-                raise self.error("`{` is not closed", opening.at)
-            body.append(self.statement())
-        transition: str | syntax.Select | None = None
-        transition_at = self.token.at
-        if self.accept("transition"):
-            transition_at = self.token.at
-            if self.at_text("select"):
-                transition = self._select()
-            else:
-                transition = self.name("a state's name or `select`").text
-                self.expect(";", "after a transition")
-        self.expect("}", "after a state")
-        return syntax.State(name.at, name.text, body, transition, transition_at, annotations=annotations)
-
-    def _select(self) -> syntax.Select:
-        at = self.advance().at
-        subjects: list[syntax.Expression] = []
-        self.expect("(", "after `select`")
-        while not self.at_text(")"):
-            subjects.append(self.expression())
-            if not self.accept(","):
-                break
-        self.expect(")")
-        self.expect("{")
-        cases: list[syntax.SelectCase] = []
-        while not self.accept("}"):
-            case_at = self.token.at
-            keys = self.key_set()
-            self.expect(":", "after a set")
-            state = self.name("a state's name")
-            self.expect(";", "after a select case")
-            cases.append(syntax.SelectCase(case_at, keys, state.text))
-        self.accept(";")
-        return syntax.Select(at, subjects, cases)
-
-    # --- tables
-
-    def _table(self) -> syntax.Declaration:
-        self.advance()
-        name = self.name("the table's name")
-        self.hide_type(name.text)
-        table = syntax.Table(name.at, name.text, [], [], None, False, [], False, {})
-        self.expect("{")
-        seen: set[str] = set()
-        while not self.accept("}"):
-            annotations = self.annotations()
-            is_const = self.accept("const") is not None
-            token = self.name("a table property")
-            if token.text in seen:
-                raise self.error(f"table {name.text} has two `{token.text}` properties", token.at)
-            seen.add(token.text)
-            self._property(table, token, is_const, annotations)
-        if "actions" not in seen:
-            raise self.error(f"table {name.text} has no actions", name.at)
-        return table
-
-    def _property(
-        self, table: syntax.Table, token: Token, is_const: bool, annotations: list[syntax.Annotation]
-    ) -> None:
-        self.expect("=", f"after `{token.text}`")
-        if token.text == "key":
-            self._keys(table)
-        elif token.text == "actions":
-            self._actions(table)
-        elif token.text == "entries":
-            table.const_entries = is_const
-            self._entries(table)
-        elif token.text == "default_action":
-            table.const_default = is_const
-            table.default_action = self._action_ref([])
-            self.expect(";", "after the default action")
-        else:
-            value = self.expression()
-            self.expect(";", f"after `{token.text}`")
-            table.properties[token.text] = syntax.Property(token.at, token.text, value, is_const, annotations)
-
-    def _keys(self, table: syntax.Table) -> None:
-        self.expect("{")
-        while not self.accept("}"):
-            at = self.token.at
-            expression = self.expression()
-            self.expect(":", "after a key")
-            kind = self.name("a match kind")
-            annotations = self.annotations()
-            self.expect(";", "after a key")
-            table.keys.append(syntax.Key(at, expression, kind.text, kind.at, annotations))
-
-    def _actions(self, table: syntax.Table) -> None:
-        self.expect("{")
-        while not self.accept("}"):
-            table.actions.append(self._action_ref(self.annotations()))
-            self.expect(";", "after an action")
-
-    def _action_ref(self, annotations: list[syntax.Annotation]) -> syntax.ActionRef:
-        self.accept(".")
-        name = self.name("an action's name")
-        arguments = self.arguments() if self.at_text("(") else []
-        return syntax.ActionRef(name.at, name.text, arguments, annotations)
-
-    def _entries(self, table: syntax.Table) -> None:
-        self.expect("{")
-        while not self.accept("}"):
-            at = self.token.at
-            is_const = self.accept("const") is not None
-            priority = None
-            if self.at_text("priority") and self.peek().text == "=":
-                self.advance()
-                self.advance()
-                priority = self._operand()
-                self.expect(":", "after a priority")
-            keys = self.key_set()
-            self.expect(":", "after the keys of an entry")
-            action = self._action_ref([])
-            annotations = self.annotations()
-            self.expect(";", "after an entry")
-            table.entries.append(syntax.Entry(at, keys, action, annotations, priority, is_const))

@@ -15,18 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inagg_switch.compiler._condition import evaluate_condition
+from inagg_switch.compiler._macros import Macro, Macros, Piece, split_words
 from inagg_switch.errors import CompileError, Position
 
 P4INCLUDE = Path(__file__).resolve().parent.parent / "p4include"
 _MAX_INCLUDE_DEPTH = 64
-_MAX_EXPANSION = 200_000  # tokens of one logical line: stops a macro bomb
 
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"', re.DOTALL)
 _COMMENT_OR_STRING = re.compile(_STRING.pattern + r"|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
-_PIECE = re.compile(
-    r'[A-Za-z_]\w*|\d\w*|"(?:\\.|[^"\\])*"|##|&&&|\.\.\.|\|[+-]\|=?|<<=?|>>=?|\.\.|&&|\|\||\+\+|[=!<>+*/%&|^-]=|\s+|.',
-    re.DOTALL,
-)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _OPERATOR_CHARACTERS = frozenset("+-*/%&|^=!<>.")
 _MARKER = re.compile(r'\s*#\s*(?:line\s+)?(\d+)\s+"([^"]*)"')
@@ -41,22 +37,6 @@ class Preprocessed:
 
     text: str
     files: Mapping[str, Sequence[str]]
-
-
-@dataclass(frozen=True)
-class _Macro:
-    name: str
-    parameters: tuple[str, ...] | None
-    body: tuple[str, ...]
-
-
-@dataclass
-class _Piece:
-    """A token on its way out. `column` is None for one that a macro made."""
-
-    text: str
-    column: int | None
-    hidden: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -116,11 +96,11 @@ class _Preprocessor:
         self.files: dict[str, Sequence[str]] = {}
         self._include_paths = (*include_paths, P4INCLUDE)
         self._depth = 0
-        self._macros: dict[str, _Macro] = {}
+        self._macros = Macros()
         for name, value in {"__p4c__": "1", "__P4C__": "1", **defines}.items():
             if not _IDENTIFIER.fullmatch(name):
                 raise CompileError(f"-D {name}: not an identifier", Position("<command line>", 1, 1))
-            self._macros[name] = _Macro(name, None, tuple(_split(str(value))))
+            self._macros[name] = Macro(name, None, tuple(split_words(str(value))))
 
     # --- files and lines
 
@@ -180,20 +160,20 @@ class _Preprocessor:
         ):
             self.out.line(name, line, row.rstrip())
             return
-        pieces: list[_Piece] = []
+        pieces: list[Piece] = []
         extra = 0
         column = 1
-        for text in _PIECE.findall(row):
-            pieces.append(_Piece(text, column))
+        for text in split_words(row):
+            pieces.append(Piece(text, column))
             if "\n" in text:
                 extra += text.count("\n")
                 column = len(text) - text.rindex("\n")
             else:
                 column += len(text)
-        expanded = self._expand(pieces, Position(name, line, 1))
+        expanded = self._macros.expand(pieces, Position(name, line, 1))
         self._render(name, line, expanded)
 
-    def _render(self, name: str, line: int, pieces: list[_Piece]) -> None:
+    def _render(self, name: str, line: int, pieces: list[Piece]) -> None:
         text = ""
         for piece in pieces:
             if piece.text.isspace():
@@ -256,8 +236,8 @@ class _Preprocessor:
 
     def _condition(self, keyword: str, rest: str, at: Position) -> bool:
         if keyword == "if":
-            pieces: list[_Piece] = []
-            words = [t for t in _split(rest) if not t.isspace()]
+            pieces: list[Piece] = []
+            words = [t for t in split_words(rest) if not t.isspace()]
             index = 0
             while index < len(words):
                 if words[index] == "defined":
@@ -265,12 +245,12 @@ class _Preprocessor:
                     operand = words[index + 1 + bracket : index + 2 + bracket]
                     if not operand or (bracket and words[index + 3 : index + 4] != [")"]):
                         raise CompileError("expected a name after `defined`", at)
-                    pieces.append(_Piece("1" if operand[0] in self._macros else "0", None))
+                    pieces.append(Piece("1" if operand[0] in self._macros else "0", None))
                     index += 4 if bracket else 2
                 else:
-                    pieces.append(_Piece(words[index], None))
+                    pieces.append(Piece(words[index], None))
                     index += 1
-            return evaluate_condition([p.text for p in self._expand(pieces, at)], at)
+            return evaluate_condition([p.text for p in self._macros.expand(pieces, at)], at)
         macro = rest.strip().split()
         if not macro or not _IDENTIFIER.fullmatch(macro[0]):
             raise CompileError(f"expected a name after #{keyword}", at)
@@ -278,7 +258,7 @@ class _Preprocessor:
 
     def _include(self, rest: str, directory: Path | None, at: Position) -> None:
         match = _INCLUDE.match(
-            "".join(p.text for p in self._expand([_Piece(t, None) for t in _split(rest)], at))
+            "".join(p.text for p in self._macros.expand([Piece(t, None) for t in split_words(rest)], at))
         )
         if match is None:
             raise CompileError('expected <file> or "file" after #include', at)
@@ -303,127 +283,9 @@ class _Preprocessor:
             bad = [p for p in parameters if not _IDENTIFIER.fullmatch(p)]
             if bad:
                 raise CompileError(f"macro parameter `{bad[0]}` is not an identifier", at)
-        self._macros[match.group(1)] = _Macro(
-            match.group(1), parameters, tuple(_split(match.group(4).strip()))
+        self._macros[match.group(1)] = Macro(
+            match.group(1), parameters, tuple(split_words(match.group(4).strip()))
         )
-
-    # --- macro expansion
-
-    def _expand(self, pieces: list[_Piece], at: Position) -> list[_Piece]:
-        done: list[_Piece] = []
-        todo = pieces[::-1]
-        steps = 0
-        while todo:
-            steps += 1
-            if steps > _MAX_EXPANSION:
-                raise CompileError("macro expansion does not end", at)
-            piece = todo.pop()
-            if piece.text == "__LINE__":
-                done.append(_Piece(str(at.line), piece.column))
-                continue
-            if piece.text == "__FILE__":
-                done.append(_Piece(f'"{at.path}"', piece.column))
-                continue
-            macro = self._macros.get(piece.text)
-            if macro is None or piece.text in piece.hidden:
-                done.append(piece)
-                continue
-            body = self._replacement(macro, piece, todo, at)
-            if body is None:
-                done.append(piece)
-                continue
-            if body:
-                body[0].column = piece.column
-            todo.extend(reversed(body))
-        return done
-
-    def _replacement(
-        self, macro: _Macro, use: _Piece, todo: list[_Piece], at: Position
-    ) -> list[_Piece] | None:
-        """The macro's body, arguments in place; None where a function-like macro has no arguments."""
-        hidden = use.hidden | {macro.name}
-        if macro.parameters is None:
-            return [_Piece(t, None, hidden) for t in _paste(list(macro.body))]
-        rest = len(todo)
-        while rest and todo[rest - 1].text.isspace():
-            rest -= 1
-        if not rest or todo[rest - 1].text != "(":
-            return None
-        del todo[rest - 1 :]
-        arguments = self._arguments(macro, todo, at)
-        values = dict(zip(macro.parameters, arguments, strict=True))
-        words: list[str] = []
-        body = macro.body
-        index = 0
-        while index < len(body):
-            word = body[index]
-            if word == "#" and index + 1 < len(body) and body[index + 1] in values:
-                words.append('"' + _plain(values[body[index + 1]]).replace('"', '\\"') + '"')
-                index += 2
-                continue
-            if word in values:
-                pasted = "##" in _neighbours(body, index)
-                argument = values[word] if pasted else self._expand(list(values[word]), at)
-                words.extend(p.text for p in argument)
-            else:
-                words.append(word)
-            index += 1
-        return [_Piece(t, None, hidden) for t in _paste(words)]
-
-    def _arguments(self, macro: _Macro, todo: list[_Piece], at: Position) -> list[list[_Piece]]:
-        arguments: list[list[_Piece]] = [[]]
-        depth = 0
-        while True:
-            if not todo:
-                raise CompileError(f"the arguments of macro {macro.name} are not closed", at)
-            piece = todo.pop()
-            if piece.text == ")" and depth == 0:
-                break
-            if piece.text == "," and depth == 0:
-                arguments.append([])
-                continue
-            depth += {"(": 1, ")": -1}.get(piece.text, 0)
-            arguments[-1].append(_Piece(piece.text, None, piece.hidden))
-        assert macro.parameters is not None
-        if not macro.parameters and len(arguments) == 1 and not _plain(arguments[0]):
-            return []
-        if len(arguments) != len(macro.parameters):
-            raise CompileError(
-                f"macro {macro.name} takes {len(macro.parameters)} arguments, {len(arguments)} given", at
-            )
-        return arguments
-
-
-def _plain(pieces: list[_Piece]) -> str:
-    return " ".join("".join(p.text for p in pieces).split())
-
-
-def _neighbours(body: tuple[str, ...], index: int) -> list[str]:
-    before = [w for w in body[:index] if not w.isspace()][-1:]
-    after = [w for w in body[index + 1 :] if not w.isspace()][:1]
-    return before + after
-
-
-def _paste(words: list[str]) -> list[str]:
-    result: list[str] = []
-    index = 0
-    while index < len(words):
-        if words[index] == "##" and result:
-            while result and result[-1].isspace():
-                result.pop()
-            index += 1
-            while index < len(words) and words[index].isspace():
-                index += 1
-            if index < len(words) and result:
-                result[-1] += words[index]
-        else:
-            result.append(words[index])
-        index += 1
-    return result
-
-
-def _split(text: str) -> list[str]:
-    return _PIECE.findall(text)
 
 
 def _would_join(left: str, right: str) -> bool:
