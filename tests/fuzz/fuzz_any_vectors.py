@@ -37,6 +37,8 @@ class VectorGenerator:
         self._random = random.Random(seed)
         self._constants = sorted({n for n in _numbers(config) if n > 0})
         self._pools: dict[int, list[int]] = {}
+        # p4c drops tables that nothing applies.
+        self._tables = {t["name"] for pipeline in config["pipelines"] for t in pipeline["tables"]}
         self._types = {t["name"]: t["fields"] for t in config["header_types"]}
         self._headers = {h["name"]: self._types[h["header_type"]] for h in config["headers"]}
         self._stacks = {s["name"]: self._types[s["header_type"]] for s in config["header_stacks"]}
@@ -114,7 +116,7 @@ class VectorGenerator:
         profile = next(
             (p for p in self._info.action_profiles if p.preamble.id == table.implementation_id), None
         )
-        if table.is_const_table:
+        if table.is_const_table or name not in self._tables:
             return
         usable = any(r.scope != pb.ActionRef.DEFAULT_ONLY for r in table.action_refs)
         count = min(self._random.randrange(6), max(0, table.size - 2)) if table.match_fields and usable else 0

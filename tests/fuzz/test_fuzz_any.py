@@ -33,6 +33,7 @@ CONFIG = {
     "header_types": [{"name": "a_t", "fields": [["x", 8, False]]}, {"name": "b_t", "fields": [["y", 16, False]]}],
     "headers": [{"name": "a", "header_type": "a_t"}, {"name": "b", "header_type": "b_t"}],
     "header_stacks": [],
+    "pipelines": [{"tables": [{"name": "I.t"}]}],
     "parsers": [
         {
             "init_state": "start",

@@ -286,8 +286,11 @@ class ExpressionEmitter:
             elif argument.how == "reference":
                 assert argument.expr is not None
                 text = self.expr(argument.expr)
-                if argument.direction == "out":
+                if argument.direction == "out" and e.callee not in self.block_names:
                     before.append(f"{text} = {{}};")
+                elif argument.direction == "out" and t.has_header(t.strip(argument.type)):
+                    # As p4c has it: headers become invalid, everything else stays as it was.
+                    before.append(f"assign_object({text}, {self.type(argument.type)}{{}});")
                 given.append(text)
             else:
                 name = f"copy_{number_}"

@@ -45,7 +45,7 @@ class CallLowerer(ExternLowerer):
         if isinstance(target, targets.BlockTarget):
             block = self.block_of(target, e.bound, e.start)
             passed = [p for p in target.block.declaration.parameters if not takes_object(p)]
-            arguments = self.arguments(passed, e.bound, private=True)
+            arguments = self.arguments(passed, e.bound, private=True, in_block=True)
             return ir.Call(t.VOID, block.name, arguments, block.exits)
         if isinstance(target, targets.BuiltinTarget) and target.name == "isValid":
             return ir.Operation(t.BOOL, "valid", (self.expression(target.object),))

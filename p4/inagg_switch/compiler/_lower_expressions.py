@@ -214,12 +214,19 @@ class ExpressionLowerer:
         return name
 
     def arguments(
-        self, parameters: list[syntax.Parameter], bound: dict[str, syntax.Expression | None], private: bool
+        self,
+        parameters: list[syntax.Parameter],
+        bound: dict[str, syntax.Expression | None],
+        private: bool,
+        in_block: bool = False,
     ) -> tuple[ir.CallArgument, ...]:
         """Copy-in and copy-out, or references where nobody can tell the difference.
 
         `private`: the callee sees nothing of this block but its parameters. Otherwise only the caller's own
         variables may be referred to, because the callee might see the rest under another name.
+
+        `in_block`: the callee is a parser or control. To others p4c gives a new header for an `out` one: while that is
+        invalid, what is written to it does not come back, and the fields of the argument stay as they were.
         """
         lowered = [
             (p, None if bound.get(p.name) is None else self.expression(bound[p.name]))  # type: ignore[arg-type]
@@ -232,7 +239,8 @@ class ExpressionLowerer:
             whole = isinstance(parameter.type, t.StructType | t.StackType | t.TupleType | t.ExternType)
             if direction != "in" or whole:
                 others = [e for p, e in lowered if p is not parameter and e is not None]
-                alone = expr is not None and self._can_refer(expr, others, private)
+                anew = direction == "out" and not in_block and t.has_header(t.strip(parameter.type))
+                alone = expr is not None and not anew and self._can_refer(expr, others, private)
                 how = "reference" if alone or isinstance(parameter.type, t.ExternType) else "copy"
             if how == "copy" and direction == "in":
                 how = "value"

@@ -9,6 +9,9 @@ struct inner_t { bit<8> x; bool y; }
 struct headers_t { op_t op; out_t o; h_t g; h_t h; h_t[4] s; }
 struct metadata_t { inner_t i; inner_t j; h_t hidden; h_t other; bit<8> n; }
 
+void writes_out(out h_t p) { p.a = 0x77; }
+void makes_out(out h_t p) { p.setValid(); p.a = 0x77; }
+
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     state start { packet.extract(hdr.op); packet.extract(hdr.g); packet.extract(hdr.h); transition items; }
     state items {
@@ -18,8 +21,11 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
     state done { packet.advance(8); transition accept; }
 }
 control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
+control WritesOut(out h_t p) { apply { p.a = 0x77; } }
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     action reads_out(out bit<8> p) { meta.n = 1; p = meta.n; }
+    WritesOut() control_out;
+    action action_out(out h_t p) { p.a = 0x77; }
     action swaps(inout h_t p, inout h_t q) { h_t kept = p; p = q; q = kept; }
     apply {
         sm.egress_spec = 1;
@@ -51,6 +57,13 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             19: { hdr.s[3] = hdr.s[0]; hdr.s[2].a = 0x55; }
             20: { hdr.s.push_front(1); hdr.s[0] = hdr.g; hdr.g.setInvalid(); }
             21: { hdr.op = { 99 }; hdr.h = { a = 1, b = 0x203 }; hdr.g.setInvalid(); hdr.g = { 4, 5 }; }
+            // An `out` header is invalid; what is written to it while it is so comes back from a control only.
+            23: { writes_out(hdr.g); hdr.o.r = hdr.g.a; hdr.o.t = hdr.g.b; }
+            24: { makes_out(hdr.g); }
+            25: { action_out(hdr.g); hdr.o.r = hdr.g.a; hdr.o.t = hdr.g.b; }
+            26: { control_out.apply(hdr.g); hdr.o.r = hdr.g.a; hdr.o.t = hdr.g.b; }
+            27: { hdr.s.push_front(9); }
+            28: { hdr.s.pop_front(9); }
             22: { hdr.o.r = (bit<8>) sm.packet_length; hdr.g.setInvalid(); }
         }
         hdr.o.flags[0:0] = (bit<1>) hdr.g.isValid();
