@@ -48,6 +48,7 @@ from fuzz_statements import (
     If,
     Leave,
     LValue,
+    Move,
     OperatorAssign,
     Parameter,
     Routine,
@@ -71,6 +72,7 @@ class Generator:
         self.functions: list[Routine] = []
         self.actions: list[Routine] = []
         self.tables: list[Table] = []
+        self.in_loop = False
         self.headers_seen = False  # fields of a, b and s may be read where they are valid
 
     def name(self, prefix: str) -> str:
@@ -195,7 +197,9 @@ class Generator:
 
     def target(self) -> LValue:
         whole = self.random.choice(self.scope)
-        if whole.type.width > 1 and not whole.type.signed and self.chance(0.2):  # p4c: no slices of an int<W>
+        # p4c: no slices of an int<W>; and in a loop it takes the value that a variable had before for that of every
+        # round, if all that changes it is an assignment to a slice.
+        if whole.type.width > 1 and not whole.type.signed and not self.in_loop and self.chance(0.2):
             low = self.random.randrange(whole.type.width)
             return Slice(whole, self.random.randrange(low, whole.type.width), low)
         return whole
@@ -216,17 +220,16 @@ class Generator:
             return If(self.expression(BOOL, 2), self.block(depth - 1, where), self.block(depth - 1, where))
         if where == "function":
             return self.statement(depth - 1, where)
-        if made == 12:
-            header = self.random.choice(["hdr.a", "hdr.b"])
-            return SetValid(header, self.chance(0.6), [n for n, _ in self.h.fields])
-        if made == 13:
-            target_, source = self.random.sample(["hdr.a", "hdr.b"], 2)
-            return CopyHeader(target_, source, [n for n, _ in self.h.fields])
+        if made in (12, 13):
+            return self.header_statement()
         if made == 14 and self.actions:
             return self.call(self.random.choice(self.actions), 1)
         if where == "action":
             if self.chance(0.3):
-                return For(self.name("n"), 1, self.random.randrange(1, 4), self.block(0, where))
+                self.in_loop = True
+                body = self.block(0, where)
+                self.in_loop = False
+                return For(self.name("n"), 1, self.random.randrange(1, 4), body)
             return If(
                 self.expression(BOOL, 2), Block([Leave(self.chance(0.2))]), self.block(depth - 1, where)
             )
@@ -243,6 +246,19 @@ class Generator:
                 return Apply(table)
             return Apply(table, how, self.block(depth - 1, where), self.block(depth - 1, where))
         return self.statement(depth - 1, where)
+
+    def header_statement(self) -> Statement:
+        if self.chance(0.6):
+            headers, fields = ["hdr.a", "hdr.b"], [n for n, _ in self.h.fields]
+        else:
+            headers, fields = [f"hdr.s[{n}]" for n in range(STACK)], [n for n, _ in self.s.fields]
+            if self.chance(0.4):
+                how = self.random.choice(("push_front", "pop_front"))
+                return Move("hdr.s", STACK, how, self.random.randrange(1, STACK + 3), fields)
+        if self.chance(0.5):
+            return SetValid(self.random.choice(headers), self.chance(0.6), fields)
+        target, source = self.random.sample(headers, 2)
+        return CopyHeader(target, source, fields)
 
     def switch(self, depth: int) -> Statement:
         subject = self.expression(Type(self.random.choice((2, 3, 8))), 1)
@@ -427,9 +443,11 @@ class Generator:
             return value
         if made == 3:
             return None
+        # p4c makes `default` of a mask of zero and of the whole range, and BMv2 tries that last.
         if made == 4:
-            return ("&&&", value, other)
-        return ("..", min(value, other), max(value, other))
+            return ("&&&", value, other or 1)
+        low, high = min(value, other), max(value, other)
+        return ("..", max(low, 1) if high == (1 << width) - 1 else low, high)
 
     # --- all of it
 

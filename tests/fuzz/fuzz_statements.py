@@ -167,6 +167,29 @@ class CopyHeader(Statement):
 
 
 @dataclass
+class Move(Statement):
+    """push_front or pop_front of a stack, also by more than its size; what comes in is invalid."""
+
+    stack: str
+    size: int
+    how: str
+    count: int
+    fields: list[str]
+
+    def p4(self) -> list[str]:
+        return [f"{self.stack}.{self.how}({self.count});"]
+
+    def run(self, env: Environment) -> None:
+        names = ["$valid", *self.fields]
+        before = [[env[f"{self.stack}[{n}].{name}"] for name in names] for n in range(self.size)]
+        for n in range(self.size):
+            source = n - self.count if self.how == "push_front" else n + self.count
+            values = before[source] if 0 <= source < self.size else [False] + [0] * len(self.fields)
+            for name, value in zip(names, values, strict=True):
+                env[f"{self.stack}[{n}].{name}"] = value
+
+
+@dataclass
 class Leave(Statement):
     """`exit`, or `return` of a control or an action."""
 

@@ -95,7 +95,7 @@ def test_arguments_are_copied_in_and_out() -> None:
 
 
 def test_what_does_not_matter_is_taken_out() -> None:
-    program = Generator(4).program()
+    program = Generator(2).program()
     before = program.p4()
     assert before.count("|-|") > 1
 

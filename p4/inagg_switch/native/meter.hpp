@@ -71,7 +71,7 @@ class Meters {
 
     // The colour, or `colour` as it was when the index is outside the array.
     template <class T>
-    void execute(std::uint64_t index, T& colour, std::uint32_t length, std::uint64_t now_us) {
+    void execute(std::uint32_t index, T& colour, std::uint32_t length, std::uint64_t now_us) {
         if (index >= cells_.size()) return;
         colour = static_cast<T>(cells_[index].execute(counts_bytes_ ? length : 1, now_us));
     }

@@ -3,7 +3,8 @@
 // State that outlives a packet: registers, counters, multicast groups, random numbers.
 //
 // An index outside an array: BMv2 leaves the destination of a read as it was and ignores writes and counts,
-// with a message in its log (targets/simple_switch/primitives.cpp); so does this, without the message.
+// with a message in its log (targets/simple_switch/primitives.cpp); so does this, without the message. Only
+// 32 bits of an index that a packet gives count there.
 #ifndef INAGG_SWITCH_STATE_HPP
 #define INAGG_SWITCH_STATE_HPP
 
@@ -52,10 +53,10 @@ class Register final : public RegisterBase {
   public:
     explicit Register(std::uint64_t size) : size_(size), memory_(size * sizeof(value_t<W>)) {}
 
-    void read(value_t<W>& result, std::uint64_t index) const {
+    void read(value_t<W>& result, std::uint32_t index) const {
         if (index < size_) set<W>(result, cells()[index]);
     }
-    void write(std::uint64_t index, const value_t<W>& value) {
+    void write(std::uint32_t index, const value_t<W>& value) {
         if (index < size_) set<W>(cells()[index], value);
     }
     int control_read(std::uint64_t index, std::uint8_t* value) const override {
@@ -82,7 +83,7 @@ class Counter {
     Counter(std::uint64_t size, bool packets, bool bytes)
         : counts_packets_(packets), counts_bytes_(bytes), cells_(size) {}
 
-    void count(std::uint64_t index, std::uint32_t length) {
+    void count(std::uint32_t index, std::uint32_t length) {
         if (index >= cells_.size()) return;
         ++cells_[index].packets;
         cells_[index].bytes += length;

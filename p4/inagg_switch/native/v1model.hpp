@@ -45,7 +45,8 @@ inline constexpr unsigned kMaxRounds = 1024;
 // Transitions that a parser which can go round may make; BMv2 would go on for ever.
 inline constexpr unsigned kMaxParserSteps = 100000;
 
-// Rounds that loops make for one received packet, of those that do not evidently end; BMv2 would go on for ever.
+// Rounds that loops make for one received packet, of those that do not evidently end; BMv2 would go on for
+// ever.
 inline constexpr std::uint32_t kMaxLoopRounds = 1000000;
 
 // ApplyResult.action where nothing ran.
@@ -440,6 +441,7 @@ class V1Pipeline : public V1Program {
         packet.standard.packet_length = current_length;
         packet.standard.egress_global_timestamp = wrap<48>(elapsed(now_us));
         packet.standard.enq_timestamp = wrap<32>(elapsed(now_us));
+        packet.standard.enq_qdepth = packet.standard.deq_timedelta = packet.standard.deq_qdepth = 0;
         exited = false;
         ISW_TRACE("egress to port " + std::to_string(port) + ", rid " +
                   std::to_string(packet.standard.egress_rid));

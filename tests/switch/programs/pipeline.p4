@@ -21,6 +21,9 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         if (hdr.ask.what[3:3] == 1) { mark_to_drop(sm); }
         if (hdr.ask.what[4:4] == 1) { hdr.told.setValid(); }
         if (hdr.ask.what[5:5] == 1) { exit; }
+        if (hdr.ask.what[6:6] == 1) {
+            sm.enq_qdepth = 5; sm.deq_qdepth = 6; sm.instance_type = 9; sm.packet_length = 3; sm.egress_rid = 4;
+        }
         meta.kept = meta.kept + 1;
     }
 }
@@ -35,6 +38,7 @@ control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         hdr.told.egress_spec = (bit<16>) sm.egress_spec;
         hdr.told.group = sm.mcast_grp;
         hdr.told.kept = meta.kept;
+        if (hdr.ask.what[6:6] == 1) { hdr.told.kept = (bit<8>) sm.enq_qdepth + (bit<8>) sm.deq_qdepth; }
         if (hdr.ask.egress_what == 1) { mark_to_drop(sm); }
         if (hdr.ask.egress_what == 2 && sm.egress_port == 2) { mark_to_drop(sm); }
         if (hdr.ask.egress_what == 3) { sm.egress_spec = 3; }

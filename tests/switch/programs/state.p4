@@ -1,4 +1,5 @@
 // Registers and counters, inside and outside their bounds; state lives from packet to packet.
+#define V1MODEL_VERSION 20200408
 #include <core.p4>
 #include <v1model.p4>
 
@@ -11,10 +12,11 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
 }
 control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
-    register<bit<48>>(8) cells;
-    register<bit<5>>(4) small;
-    counter(4, CounterType.packets_and_bytes) seen;
-    counter(4, CounterType.packets) seen_packets;
+    register<bit<48>, bit<32>>(8) cells;
+    register<bit<48>, bit<48>>(8) far;
+    register<bit<5>, bit<32>>(4) small;
+    counter<bit<32>>(4, CounterType.packets_and_bytes) seen;
+    counter<bit<32>>(4, CounterType.packets) seen_packets;
     apply {
         sm.egress_spec = 1;
         bit<32> index = (bit<32>) hdr.i.index;
@@ -34,6 +36,10 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             bit<5> back = 0;
             small.read(back, index);
             hdr.i.value = (bit<48>) back;
+        } else if (hdr.i.op == 4) {
+            // BMv2 takes 32 bits of an index.
+            far.write(hdr.i.value, 48w99);
+            far.read(hdr.i.value, (bit<48>) index);
         }
     }
 }
