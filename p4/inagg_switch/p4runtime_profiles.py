@@ -111,13 +111,16 @@ def write_group(target: Target, kind: int, message: p4runtime_pb2.ActionProfileG
             del target.profile_groups[key]
             return
         _refuse_mixture(target, profile)
-        if kind == MODIFY and message.max_size not in (0, target.profile_groups[key].max_size):
-            raise invalid(f"{subject}: max_size is set when a group is inserted")
-        target.externs.group_set(profile.id, group, _group_members(target, profile, message, subject))
+        kept = p4runtime_pb2.ActionProfileGroup()
+        kept.CopyFrom(message)
+        if kind == MODIFY:
+            kept.max_size = target.profile_groups[key].max_size
+            if message.max_size not in (0, kept.max_size):
+                raise invalid(f"{subject}: max_size is set when a group is inserted")
+        target.externs.group_set(profile.id, group, _group_members(target, profile, kept, subject))
     except OSError as error:
         raise from_errno(error, subject) from None
-    target.profile_groups[key] = p4runtime_pb2.ActionProfileGroup()
-    target.profile_groups[key].CopyFrom(message)
+    target.profile_groups[key] = kept
 
 
 def _group_members(

@@ -20,6 +20,7 @@ from inagg_switch.p4runtime_errors import MAX_ERROR_TEXT, BatchError, Code, Requ
 from inagg_switch.p4runtime_packets import controller_header, packet_in, packet_out
 from inagg_switch.p4runtime_pipeline import Pipeline
 from inagg_switch.p4runtime_read import read_entities
+from inagg_switch.p4runtime_rollback import write_all_or_none
 from inagg_switch.p4runtime_target import Target
 from inagg_switch.p4runtime_write import apply_update
 
@@ -52,13 +53,11 @@ def _abort_batch(context: grpc.ServicerContext, error: BatchError) -> NoReturn:
 
 
 def _check_atomicity(atomicity: int) -> None:
-    if atomicity == p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
-        return
     if atomicity not in p4runtime_pb2.WriteRequest.Atomicity.values():
         raise RequestError(Code.INVALID_ARGUMENT, f"{atomicity} is not an atomicity")
-    # Both are optional (specification, "Batch Atomicity"); a batch half undone would be worse than none.
-    name = p4runtime_pb2.WriteRequest.Atomicity.Name(atomicity)
-    raise RequestError(Code.UNIMPLEMENTED, f"{name} is not supported: use CONTINUE_ON_ERROR")
+    # Optional (specification, "Batch Atomicity").
+    if atomicity == p4runtime_pb2.WriteRequest.DATAPLANE_ATOMIC:
+        raise RequestError(Code.UNIMPLEMENTED, "DATAPLANE_ATOMIC is not supported: use ROLLBACK_ON_ERROR")
 
 
 def _no_cpu_port(_: bytes) -> NoReturn:
@@ -164,7 +163,10 @@ class P4RuntimeService:
                 self._check_writer(request)
                 target = self._target()
                 _check_atomicity(request.atomicity)
-                errors = [self._attempt(target, update) for update in request.updates]
+                if request.atomicity == p4runtime_pb2.WriteRequest.ROLLBACK_ON_ERROR:
+                    errors = write_all_or_none(target, request.updates, self._attempt)
+                else:
+                    errors = [self._attempt(target, update) for update in request.updates]
                 if any(update.entity.HasField("digest_entry") for update in request.updates):
                     self._watch(target)
             if any(errors):

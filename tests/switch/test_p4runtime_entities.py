@@ -136,8 +136,23 @@ def test_a_default_action_is_modified_and_reset(primary, small):
         assert code == Code.INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize("atomicity", [1, 2])
-def test_other_batch_modes_are_unimplemented(configured, atomicity):
+def test_of_a_batch_with_rollback_all_updates_are_applied_or_none(configured, inagg):
+    rollback = p4runtime_pb2.WriteRequest.ROLLBACK_ON_ERROR
+    first, second, other = arp_entry(inagg, 1), arp_entry(inagg, 2), arp_entry(inagg, 1, mac=0x0300)
+    configured.write(insert(first), insert(second), atomicity=rollback)
+    batch = [modify(other), delete(second), insert(arp_entry(inagg, 3)), insert(first), delete(first)]
+    codes = [code for code, _ in batch_codes(lambda: configured.write(*batch, atomicity=rollback))]
+    assert codes == [Code.ABORTED] * 3 + [Code.ALREADY_EXISTS, Code.ABORTED]
+    found = configured.read(all_entries())
+    assert len(found) == 2
+    assert first in found
+    assert second in found
+    configured.write(*batch[:3], atomicity=rollback)
+    assert other in configured.read(all_entries())
+
+
+def test_an_atomic_batch_is_unimplemented(configured):
+    atomicity = p4runtime_pb2.WriteRequest.DATAPLANE_ATOMIC
     assert code_of(configured.write, atomicity=atomicity) == grpc.StatusCode.UNIMPLEMENTED
 
 

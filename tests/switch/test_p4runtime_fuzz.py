@@ -16,6 +16,7 @@ from inagg_switch.p4runtime_errors import Code, RequestError
 from inagg_switch.p4runtime_names import Digest
 from inagg_switch.p4runtime_packets import ControllerHeader, packet_out
 from inagg_switch.p4runtime_read import read_entities
+from inagg_switch.p4runtime_rollback import write_all_or_none
 from inagg_switch.p4runtime_target import Target
 from inagg_switch.p4runtime_write import apply_update
 from inagg_switch.switch import Switch
@@ -301,6 +302,24 @@ def apply_all(program: Switch, batch: list[Update]) -> None:
         if error is not None:
             assert error.code in ANSWERS, error
             assert state(target) == before
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(object_updates, max_size=6), st.lists(object_updates, max_size=8))
+def test_a_batch_that_is_rolled_back_leaves_nothing(before, batch):
+    with Switch.from_p4(OBJECTS_P4) as program:
+        target = Target(program, p4runtime_pb2.ForwardingPipelineConfig())
+        for update in before:
+            attempt(target, update)
+        was = state(target)
+        errors = write_all_or_none(target, batch, attempt)
+        if any(errors):
+            assert len([e for e in errors if e is not None and e.code != Code.ABORTED]) == 1
+            assert state(target) == was
+
+
+def attempt(target: Target, update: Update) -> RequestError | None:
+    return refusal(lambda: apply_update(target, update))
 
 
 @settings(max_examples=150, deadline=None)

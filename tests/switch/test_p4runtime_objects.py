@@ -2,7 +2,9 @@
 """Meters, clone sessions and value sets over P4Runtime, seen in what the program does with packets; all objects in
 process."""
 
+import grpc
 import pytest
+from p4.v1 import p4runtime_pb2
 from p4runtime_client import Controller, SetRequest, action_id, delete, insert, modify, table_id
 from p4runtime_objects import (
     Entity,
@@ -12,6 +14,7 @@ from p4runtime_objects import (
     id_of,
     learn,
     member,
+    one_shot,
     out_ports,
     refused,
     route,
@@ -198,6 +201,45 @@ def test_reconcile_keeps_every_kind_of_object(sw: Switch, client: Controller):
     found = client.read(*everything)
     assert len(found) == len(written)
     assert all(entity in found for entity in written)
+
+
+def test_rollback_puts_back_every_kind_of_object(sw: Switch, client: Controller):
+    limited = group(sw, 7, (1, 2))
+    limited.action_profile_group.max_size = 2
+    metered = flow(sw, 9, idle_timeout_ns=3_600_000_000_000, metadata=b"mine")
+    metered.table_entry.meter_config.cir = metered.table_entry.meter_config.pir = 5
+    written = [member(sw, 1, 1), limited, route(sw, 5, group=7), metered, flow(sw, 8), session(5, (4, 0)),
+               learn(sw, max_list_size=1)]  # fmt: skip
+    client.write(*map(insert, written), modify(tag_types(sw, 0x9999)))
+    everything = [Entity() for _ in range(6)]
+    everything[0].action_profile_member.SetInParent()
+    everything[1].action_profile_group.SetInParent()
+    everything[2].table_entry.meter_config.SetInParent()
+    everything[3].packet_replication_engine_entry.SetInParent()
+    everything[4].value_set_entry.SetInParent()
+    everything[5].digest_entry.SetInParent()
+    before = client.read(*everything)
+    now_metered = flow(sw, 8, metadata=b"new")
+    now_metered.table_entry.meter_config.cir = now_metered.table_entry.meter_config.pir = 7
+    changes = [
+        modify(now_metered),
+        modify(flow(sw, 9)),
+        delete(metered),
+        modify(group(sw, 7, (1, 1))),
+        delete(route(sw, 5)),
+        delete(limited),
+        delete(member(sw, 1, 1)),
+        insert(one_shot(sw, 6, 1, 2)),
+        modify(session(5, (6, 1))),
+        modify(tag_types(sw)),
+        delete(learn(sw)),
+    ]
+    with pytest.raises(grpc.RpcError):
+        client.write(*changes, delete(flow(sw, 7)), atomicity=p4runtime_pb2.WriteRequest.ROLLBACK_ON_ERROR)
+    after = client.read(*everything)
+    assert sorted(map(str, after)) == sorted(map(str, before))
+    client.write(*changes, atomicity=p4runtime_pb2.WriteRequest.ROLLBACK_ON_ERROR)
+    assert client.read(*everything) != before
 
 
 @pytest.mark.parametrize(
