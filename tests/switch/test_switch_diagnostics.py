@@ -117,6 +117,10 @@ STATEMENTS = {
     "meta.x = §8x1;": "`8x1` is not a number",
     "meta.x = 1w2 + §$;": "unexpected character '$'",
     'meta.x = §"': "string is not closed",
+    "for (§i in 0 .. 3) { }": "the variable of a loop needs its type: bit<32> i",
+    "if (meta.x §= 1) { }": "expected `)`, found `=`; values are compared with `==`",
+    "hash(meta.y, HashAlgorithm.crc16, §0, {hdr.h.a}, 16w10);":
+        "the width of this number is not known; write it as in 8w1",
 }  # fmt: skip
 
 # Before the apply block of the ingress.

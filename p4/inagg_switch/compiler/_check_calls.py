@@ -39,10 +39,13 @@ class CallChecker(ArgumentChecker):
             e.bound = self.bind(f"function {callee.name}", function.parameters, e.arguments, binding, e.start)
             e.target = (targets.ExternTarget if function.body is None else targets.FunctionTarget)(function)
             self._result(e, function, binding)
+            for parameter in function.parameters:
+                given = e.bound.get(parameter.name)
+                if given is not None and binding.get(parameter.type) == t.INTEGER:  # type: ignore[call-overload]
+                    raise CompileError(
+                        "the width of this number is not known; write it as in 8w1", given.start
+                    )
             if function.body is not None and function.type_parameters:
-                wrong = next((v for v in self.variables[id(function)] if binding[v] == t.INTEGER), None)
-                if wrong is not None:
-                    raise CompileError(f"type argument {wrong} of `{function.name}` has no width", e.start)
                 e.target = targets.FunctionTarget(self.specialised(function, binding))
             return e
         if isinstance(found, syntax.Action):

@@ -126,6 +126,8 @@ class StatementParser(ExpressionParser):
         at = self.advance().at
         self.expect("(", "after `if`")
         condition = self.expression()
+        if self.at_text("="):
+            raise self.error("expected `)`, found `=`; values are compared with `==`")
         self.expect(")")
         then = self.statement()
         otherwise = self.statement() if self.accept("else") else None
@@ -169,6 +171,8 @@ class StatementParser(ExpressionParser):
             while self.accept(","):
                 start.append(self._for_start())
         else:
+            if self.peek().text == "in":
+                raise self.error(f"the variable of a loop needs its type: bit<32> {self.token.text}")
             start = self._for_list(";")
         self.expect(";", "after the start of a loop")
         condition = self.expression()
