@@ -32,6 +32,10 @@ Defines = Annotated[
     list[str] | None,
     typer.Option("--define", "-D", metavar="NAME[=VALUE]", help="Preprocessor macro; may be repeated."),
 ]
+Includes = Annotated[
+    list[Path] | None,
+    typer.Option("--include", "-I", metavar="DIR", help="Where #include looks as well; may be repeated."),
+]
 P4File = Annotated[Path, typer.Argument(metavar="PROGRAM.p4", help="P4_16 source for v1model.")]
 
 
@@ -63,6 +67,7 @@ def compile_command(
         Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for what is written.")
     ],
     define: Defines = None,
+    include: Includes = None,
 ) -> None:
     """Compiles a program and writes its P4Info (p4info.txtpb), its device config (PROGRAM.p4, preprocessed) and the C++
     that it became (PROGRAM.cpp, for reading)."""
@@ -74,7 +79,7 @@ def compile_command(
     for path in (output / name for name in names):
         if path.exists() and path.samefile(program):
             raise UsageError(f"{path}: is the program itself: choose another folder with --output")
-    compiled = Switch.from_p4(program, _parse_defines(define))
+    compiled = Switch.from_p4(program, _parse_defines(define), include_paths=include or ())
     try:
         output.mkdir(parents=True, exist_ok=True)
         (output / "p4info.txtpb").write_text(text_format.MessageToString(compiled.p4info))
@@ -91,6 +96,7 @@ def run_vectors(
         list[Path], typer.Argument(metavar="FILE.vectors...", help="Packets and what they should lead to.")
     ],
     define: Defines = None,
+    include: Includes = None,
 ) -> None:
     """Runs a program on packet vectors, each file on a new switch. The exit code is 1 if anything is not as they
     say."""
@@ -102,7 +108,7 @@ def run_vectors(
     for path in vectors:
         _check_readable(path)
         read = read_vectors(path)
-        with Switch.from_p4(program, _parse_defines(define)) as switch:
+        with Switch.from_p4(program, _parse_defines(define), include_paths=include or ()) as switch:
             found = list(failures(switch, read))
         for failure in found:
             print(f"{path}:{failure}")
@@ -124,6 +130,7 @@ def run(
         Path | None, typer.Argument(metavar="[PROGRAM.p4]", help="Runs at once; else a controller sets one.")
     ] = None,
     define: Defines = None,
+    include: Includes = None,
     grpc: Annotated[
         str, typer.Option("--grpc", metavar="ADDRESS", help="P4Runtime at HOST:PORT or unix:PATH.")
     ] = "127.0.0.1:9559",
@@ -182,7 +189,7 @@ def run(
     loaded = None
     if program is not None:
         _check_readable(program)
-        loaded = Switch.from_p4(program, defines, traced=trace)
+        loaded = Switch.from_p4(program, defines, include_paths=include or (), traced=trace)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -224,13 +231,14 @@ def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> 
 def explain(
     program: P4File,
     define: Defines = None,
+    include: Includes = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of the tables.")] = False,
 ) -> None:
     """Shows what a program consists of: pipeline, tables by stage, memory of registers and counters, headers."""
     from inagg_switch.explain import explain as explain_program
 
     _check_readable(program)
-    explanation = explain_program(program, _parse_defines(define))
+    explanation = explain_program(program, _parse_defines(define), include or ())
     if as_json:
         print(json.dumps(dataclasses.asdict(explanation), indent=2))
         return
@@ -243,6 +251,7 @@ def explain(
 def bench(
     program: P4File,
     define: Defines = None,
+    include: Includes = None,
     frame: Annotated[
         list[str] | None,
         typer.Option("--frame", metavar="PORT:HEX", help="A packet to put in; repeat for more."),
@@ -276,7 +285,7 @@ def bench(
     _check_readable(program)
     if entries is not None:
         _check_readable(entries)
-    with Switch.from_p4(program, _parse_defines(define)) as loaded:
+    with Switch.from_p4(program, _parse_defines(define), include_paths=include or ()) as loaded:
         if entries is not None:
             benchmark.install(loaded, entries)
         if aggregate is not None:

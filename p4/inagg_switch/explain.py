@@ -4,7 +4,7 @@ A control's tables are given stages as hardware would have to: a table comes aft
 reads or writes, or on whose result it depends. Nothing is compiled to machine code for this.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,9 +76,11 @@ class Explanation:
     state_bytes: int
 
 
-def explain(path: Path | str, defines: dict[str, str] | None = None) -> Explanation:
+def explain(
+    path: Path | str, defines: dict[str, str] | None = None, include_paths: Sequence[Path] = ()
+) -> Explanation:
     """Explains a P4 file. Raises CompileError."""
-    program = lower_file(path, defines)
+    program = lower_file(path, defines, include_paths)
     parts, tables = [], []
     for name in _PIPELINE:
         block = program.pipeline[name]

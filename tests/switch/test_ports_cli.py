@@ -57,6 +57,19 @@ def test_a_program_that_does_not_compile_is_explained(switch_command, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("command", ["compile", "explain"])
+def test_includes_are_found_where_an_option_says(switch_command, tmp_path, command):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "inner.p4").write_text("const bit<8> a = b;\n")
+    program = tmp_path / "main.p4"
+    program.write_text("#include <inner.p4>\n")
+    output = ["-o", str(tmp_path / "out")] if command == "compile" else []
+    done = run(switch_command, command, str(program), *output)
+    assert done.stderr.startswith(f"{program}:1:1: error: cannot find inner.p4")
+    done = run(switch_command, command, str(program), *output, "-I", str(tmp_path / "there"))
+    assert done.stderr.startswith(f"{tmp_path / 'there' / 'inner.p4'}:1:18: error: `b` is not declared")
+
+
 def test_compile_writes_p4info_and_a_device_config_that_compiles_to_the_same(switch_command, tmp_path):
     done = run(switch_command, "compile", str(INAGG_P4), "-o", str(tmp_path / "a"), "-D", "WORDS=2")
     assert done.returncode == 0, done.stderr

@@ -82,11 +82,13 @@ def generate(
         return emit(lowered, ids, traced=traced), info, checked.constants()
 
 
-def lower_file(path: Path | str, defines: Mapping[str, str] | None = None) -> ir.Program:
+def lower_file(
+    path: Path | str, defines: Mapping[str, str] | None = None, include_paths: Sequence[Path] = ()
+) -> ir.Program:
     """Stages 1 to 5 on a file: for those who want to look at a program. Raises CompileError."""
     files: Mapping[str, Sequence[str]] = {}
     try:
-        preprocessed = preprocess(path, defines)
+        preprocessed = preprocess(path, defines, include_paths)
         files = preprocessed.files
         with _reported(preprocessed.text, str(path)):
             return lower(front_end(preprocessed.text, str(path)))
