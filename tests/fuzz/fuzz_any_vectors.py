@@ -37,8 +37,9 @@ class VectorGenerator:
         self._random = random.Random(seed)
         self._constants = sorted({n for n in _numbers(config) if n > 0})
         self._pools: dict[int, list[int]] = {}
-        # p4c drops tables that nothing applies.
-        self._tables = {t["name"] for pipeline in config["pipelines"] for t in pipeline["tables"]}
+        # p4c drops tables that nothing applies. Those with entries of their own have enough to match.
+        tables = [t for pipeline in config["pipelines"] for t in pipeline["tables"]]
+        self._tables = {t["name"] for t in tables if not t.get("entries")}
         self._types = {t["name"]: t["fields"] for t in config["header_types"]}
         self._headers = {h["name"]: self._types[h["header_type"]] for h in config["headers"]}
         self._stacks = {s["name"]: self._types[s["header_type"]] for s in config["header_stacks"]}
@@ -151,6 +152,8 @@ class VectorGenerator:
         value, other = self._value(width), self._value(width)
         ones = (1 << width) - 1
         if field.match_type == pb.MatchField.LPM:
+            if width % 8:  # BMv2 counts the prefix from the start of a whole byte
+                return None
             length = self._random.choice((0, 1, width // 2, width - 1, width, width))
             return (value >> (width - length) << (width - length), length) if length else None
         if field.match_type == pb.MatchField.TERNARY:

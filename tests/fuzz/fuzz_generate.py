@@ -325,12 +325,13 @@ class Generator:
         )
         for _ in range(self.random.randrange(1, 4)):
             kind = self.random.choice(kinds)
-            if kind == "lpm" and any(k == "lpm" for _, k in keys):
-                kind = "exact"
             unsigned = [r for r in self.scope if 1 < r.type.width <= 64 and not r.type.signed]
             key: Expression = self.random.choice(unsigned)
             if self.chance(0.3):
                 key = self.expression(Type(self.random.choice((4, 8, 16))), 1)
+            # BMv2 counts a prefix from the start of a whole byte.
+            if kind == "lpm" and (key.type.width % 8 or any(k == "lpm" for _, k in keys)):
+                kind = "exact"
             keys.append((key, kind))
         few = self.random.sample(actions, min(len(actions), 2))
         entries: list[Entry] = []
