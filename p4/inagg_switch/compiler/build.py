@@ -33,31 +33,8 @@ _TUNING = ("-O2", "-march=native", "-fno-tree-loop-distribute-patterns")
 _FLAGS = ("-std=c++20", *_TUNING, "-fPIC", "-fno-plt")
 _HEADER = "v1model.hpp"  # all that a program includes
 _OBJECTS = ("abi", "table")
-_RUNTIME = (
-    "abi.cpp",
-    "abi.hpp",
-    "bits.hpp",
-    "checksum.hpp",
-    "decimal.hpp",
-    "hash.hpp",
-    "key.hpp",
-    "masked_index.hpp",
-    "meter.hpp",
-    "packet.hpp",
-    "profile.hpp",
-    "program.h",
-    "state.hpp",
-    "table.cpp",
-    "table.hpp",
-    "table_info.hpp",
-    "trace.hpp",
-    "tuple.hpp",
-    "v1model.hpp",
-    "value_set.hpp",
-    "varbit.hpp",
-    "wide.hpp",
-    "wide_x86.hpp",
-)
+# All that a program is compiled from: the rest of the folder is the ports'.
+_RUNTIME = sorted(p.name for p in NATIVE.glob("*.[ch]*") if not p.name.startswith("ports_"))
 _RUNTIMES_KEPT = 4  # compiled ones, of 100 MB each: other versions, compilers or CPUs may use the same folder
 _TIMEOUT_S = 300.0
 
