@@ -114,14 +114,15 @@ def compile_cpp(source: Path, library: Path, extra_flags: tuple[str, ...] = ()) 
     """Generated code to a shared library."""
     folder = _runtime_folder()
     includes = (f"-I{folder}", f"-I{NATIVE}")
-    _make_once(folder / f"{_HEADER}.gch", "-x", "c++-header", str(NATIVE / _HEADER))
     program = library.with_suffix(".o")
     objects = [folder / f"{name}.o" for name in _OBJECTS]
+    # Who compiles one program only need not wait for the precompiled header: the second program makes it.
+    if all(file.exists() for file in objects):
+        _make_once(folder / f"{_HEADER}.gch", "-x", "c++-header", str(NATIVE / _HEADER))
     with ThreadPoolExecutor() as at_once:
         made = [at_once.submit(run_compiler, *extra_flags, *includes, "-c", str(source), "-o", str(program))]
         for file in objects:
-            text = NATIVE / f"{file.stem}.cpp"
-            made.append(at_once.submit(_make_once, file, *includes, "-include", _HEADER, "-c", str(text)))
+            made.append(at_once.submit(_make_once, file, "-c", str(NATIVE / f"{file.stem}.cpp")))
         for one in made:
             one.result()
     run_compiler("-shared", str(program), *map(str, objects), "-o", str(library))
