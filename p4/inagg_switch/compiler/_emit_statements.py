@@ -170,7 +170,7 @@ class StatementEmitter(PrimitiveEmitter, ExpressionEmitter):
         updates = ", ".join(self._as_expression(u) for u in s.update)
         condition = self.expr(s.condition)
         if not s.bounded:
-            condition = f"({condition}) && program.go_round()"
+            condition = f"{condition} && program.go_round()"
         self.open(f"for (; {condition}; {updates}) {{")
         self.inside(s.body)
         self.close()
