@@ -119,6 +119,33 @@ def test_profiles_made_by_a_table_are_called_by_the_property() -> None:
     assert names == {"ap": ids["I.t"], "implementation": ids["I.u"], "I.v.implementation": ids["I.v"]}
 
 
+def test_the_package_says_what_it_is() -> None:
+    properties = "@platform_property(multicast_group_table_size = 512)"
+    annotations = f'@pkginfo(name = "p.p4", version = "1.2") {properties} @x(1)'
+    info = p4info_of_text(v1program().replace("V1Switch(", f"{annotations} V1Switch(")).pkg_info
+    assert (info.arch, info.name, info.version) == ("v1model", "p.p4", "1.2")
+    assert info.platform_properties.multicast_group_table_size == 512
+    assert list(info.annotations) == ["@x(1)"]
+    with pytest.raises(CompileError, match="`colour` is not a part of @pkginfo"):
+        p4info_of_text(v1program().replace("V1Switch(", '@pkginfo(colour = "red") V1Switch('))
+
+
+def test_fields_and_parameters_may_say_their_ids() -> None:
+    info = p4info_of_text(v1program("t.apply(); direct(3);", locals="""
+        action direct(bit<8> x) { meta.x = x; }
+        action a(@id(2) bit<8> x, bit<8> y, @id(7) bit<8> z) { }
+        table t {
+            key = { meta.x: exact @id(3); meta.y: exact; hdr.h.a: exact @id(1); hdr.h.b: exact; }
+            actions = { a; }
+            default_action = a(1, 2, 3);
+        }"""))  # fmt: skip
+    (table,) = info.tables
+    assert [f.id for f in table.match_fields] == [3, 2, 1, 4]
+    assert [a.param_id for a in table.initial_default_action.arguments] == [2, 3, 7]
+    params = {a.preamble.name: [p.id for p in a.params] for a in info.actions}
+    assert params == {"I.a": [2, 3, 7], "I.direct": []}
+
+
 def test_equal_ids_are_refused() -> None:
     text = v1program("a.apply(); b.apply();", locals="""
         @id(1) table a { actions = { NoAction; } } @id(1) table b { actions = { NoAction; } }""")  # fmt: skip

@@ -28,6 +28,7 @@ def words(text: str, **defines: str) -> str:
     ("#define CAT(a, b) a ## b\nCAT(bit, s) CAT(x, 1)", "bits x1"),
     ("#define STR(a) #a\nSTR(a + b)", '"a + b"'),
     ("#define LONG 1 \\\n + 2\nLONG", "1 + 2"),
+    ("#define LO\\\nNG 1\nLONG", "1"),
     ("a /* b \n c */ d // e\nf", "a d f"),
     ('"/* no comment */" // one', '"/* no comment */"'),
     ("#define IN(x) x\nIN(\"a, b\")", '"a, b"'),

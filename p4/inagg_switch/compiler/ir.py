@@ -434,6 +434,7 @@ class Program:
     calls_extern_functions: bool  # in a control
     extern_functions: frozenset[str]  # those that are called at all
     endless_loops: bool  # there are loops that may not end
+    annotations: list[syntax.Annotation]  # of `main`
     field_lists: dict[int, list[tuple[str, ...]]]  # of metadata, by number: paths of fields
     # Headers of packets from and to the controller: @controller_header("packet_in") and the like.
     controller_headers: list[StructType] = field(default_factory=list)

@@ -85,6 +85,7 @@ class ProgramLowerer:
             self.calls_extern_functions,
             frozenset(self.extern_functions),
             self.endless_loops,
+            main.annotations,
             _field_lists(metadata),
             self._controller_headers(),
         )

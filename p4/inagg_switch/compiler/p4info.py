@@ -9,7 +9,7 @@ from p4.config.v1 import p4types_pb2
 
 from inagg_switch.compiler import ir, syntax
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler.p4info_ids import is_unused
+from inagg_switch.compiler.p4info_ids import field_ids, is_unused
 from inagg_switch.errors import CompileError
 
 _UNITS = {
@@ -63,7 +63,7 @@ class _Writer:
                 self._suffixes[suffix] = self._suffixes.get(suffix, 0) + 1
 
     def run(self) -> pb.P4Info:
-        self._info.pkg_info.arch = "v1model"
+        self._package()
         for made in self._program.objects:
             if is_unused(made):
                 continue
@@ -99,6 +99,29 @@ class _Writer:
             self._info.type_info.SetInParent()  # p4c writes it, even empty, once it has looked at a type
         return self._info
 
+    def _package(self) -> None:
+        """Of `main`: @pkginfo(name = "...", ...), @platform_property(...), and other annotations as they are."""
+        package = self._info.pkg_info
+        package.arch = "v1model"
+        special = {"pkginfo": package, "platform_property": package.platform_properties}
+        for annotation in self._program.annotations:
+            message = special.get(annotation.name)
+            if message is None:
+                continue
+            words = annotation.arguments
+            for name, equals, value in zip(words[::3], words[1::3], words[2::3], strict=False):
+                field = message.DESCRIPTOR.fields_by_name.get(str(name))
+                if (
+                    field is None
+                    or equals != "="
+                    or not isinstance(value, str if message is package else int)
+                ):
+                    raise CompileError(f"`{name}` is not a part of @{annotation.name}", annotation.at)
+                setattr(message, field.name, value)
+        package.annotations.extend(
+            _annotations(a for a in self._program.annotations if a.name not in special)
+        )
+
     def _preamble(
         self,
         preamble: pb.Preamble,
@@ -118,7 +141,7 @@ class _Writer:
     def _table(self, table: ir.Table) -> None:
         message = self._info.tables.add()
         self._preamble(message.preamble, "table", table.full_name, table.declaration)
-        for number, key in enumerate(table.keys, 1):
+        for number, key in zip(field_ids([k.annotations for k in table.keys]), table.keys, strict=True):
             field = message.match_fields.add()
             field.id, field.name, field.bitwidth = number, key.name, key.width
             field.match_type = _MATCH_TYPES[key.kind]
@@ -153,7 +176,8 @@ class _Writer:
             message.const_default_action_id = identity
         message.initial_default_action.action_id = identity
         plain = [p for p in use.action.declaration.parameters if not p.direction]
-        for number, (parameter, value) in enumerate(zip(plain, table.default_arguments, strict=True), 1):
+        ids = field_ids([p.annotations for p in plain])
+        for number, parameter, value in zip(ids, plain, table.default_arguments, strict=True):
             argument = message.initial_default_action.arguments.add()
             argument.param_id = number
             width = t.bit_width(parameter.type)
@@ -163,7 +187,14 @@ class _Writer:
         message = self._info.actions.add()
         self._preamble(message.preamble, "action", action.full_name, action.declaration)
         plain = [p for p in action.declaration.parameters if not p.direction]
-        for number, parameter in enumerate(plain, 1):
+        if not any(
+            use.action is action
+            for o in self._program.objects
+            if isinstance(o, ir.Table)
+            for use in o.actions
+        ):
+            plain = []  # p4c has made variables of them
+        for number, parameter in zip(field_ids([p.annotations for p in plain]), plain, strict=True):
             param = message.params.add()
             param.id, param.name, param.bitwidth = number, _own_name(parameter), t.bit_width(parameter.type)
             param.annotations.extend(_annotations(parameter.annotations))
@@ -202,7 +233,8 @@ class _Writer:
             raise CompileError("@controller_header needs a name, such as packet_in", annotation.at)
         # P4Runtime calls it what the annotation says, not by the header's name.
         message.preamble.name = message.preamble.alias = str(annotation.arguments[0])
-        for number, field in enumerate(header.declaration.fields, 1):
+        fields = header.declaration.fields
+        for number, field in zip(field_ids([f.annotations for f in fields]), fields, strict=True):
             type_ = header.fields[field.name]
             metadata = message.metadata.add()
             metadata.id, metadata.name, metadata.bitwidth = number, field.name, t.bit_width(type_)

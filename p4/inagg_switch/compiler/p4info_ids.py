@@ -3,6 +3,8 @@ one-at-a-time hash of the full name, counted up past ids that are taken, names i
 specification, section 6.3; the hash is p4c's choice: control-plane/p4RuntimeSymbolTable.cpp).
 """
 
+from collections.abc import Sequence
+
 from inagg_switch.compiler import ir, syntax
 from inagg_switch.errors import CompileError
 
@@ -113,3 +115,29 @@ def _fixed_id(declaration: syntax.Declaration, kind: str) -> int | None:
 def is_unused(made: ir.Object) -> bool:
     """A direct counter or meter that no table has."""
     return isinstance(made, ir.DirectCounter | ir.DirectMeter) and made.table is None
+
+
+def field_ids(annotated: Sequence[Sequence[syntax.Annotation]]) -> list[int]:
+    """Ids of match fields, parameters or metadata: what their @id says, the others counted up from 1 past those."""
+    given = [_own_id(annotations) for annotations in annotated]
+    ids: list[int] = []
+    following = 1
+    for own in given:
+        if own is not None:
+            ids.append(own)
+            following += 1
+            continue
+        while following in ids or following in given:
+            following += 1
+        ids.append(following)
+    return ids
+
+
+def _own_id(annotations: Sequence[syntax.Annotation]) -> int | None:
+    found = next((a for a in annotations if a.name == "id"), None)
+    if found is None:
+        return None
+    value = found.arguments[0] if len(found.arguments) == 1 else None
+    if not isinstance(value, int) or not 0 < value < 1 << 32:
+        raise CompileError("@id takes a number above 0", found.at)
+    return value

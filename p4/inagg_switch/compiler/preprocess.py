@@ -298,7 +298,7 @@ def _logical_line(rows: list[str], index: int) -> tuple[str, int]:
     row = rows[index]
     index += 1
     while row.endswith("\\") and index < len(rows):
-        row, index = row[:-1] + " " + rows[index], index + 1
+        row, index = row[:-1] + rows[index], index + 1
     return row, index
 
 
