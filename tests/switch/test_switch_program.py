@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -201,7 +202,7 @@ def test_threads_may_share_a_program() -> None:
 
 
 def programs_in(cache: Path) -> set[str]:
-    """Names of what is there besides the compiled runtime."""
+    """Names of what is there besides the precompiled headers."""
     return {path.name for path in cache.iterdir() if not path.name.startswith("runtime-")}
 
 
@@ -230,6 +231,32 @@ def test_a_broken_cache_entry_is_made_anew(private_cache: Path, tmp_path: Path, 
     with Switch.from_p4(tmp_path / "p.p4") as program:
         assert program.process(1, bytes(8)) == [(2, b"\0\x01" + bytes(6))]
     assert (artifact.library.parent / missing).exists()
+
+
+def test_the_headers_are_precompiled_beside_the_second_program(private_cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.p4").write_text(SMALL.replace("+ 1", "+ STEP"))
+    found = []
+    for step in "123":
+        compile_file(tmp_path / "p.p4", {"STEP": step})
+        found.append([path.name for path in private_cache.glob("runtime-*/*")])
+    assert found == [[], ["v1model.hpp.gch"], ["v1model.hpp.gch"]]
+
+
+@pytest.mark.parametrize(
+    ("built_from", "message"), [("0" * 64 + "  table.cpp\n", "table.cpp changed"), (None, "not built")]
+)
+def test_a_package_built_from_other_sources_is_not_used(
+    private_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built_from: str | None, message: str
+) -> None:
+    if built_from is not None:
+        (tmp_path / "control_plane.sha256").write_text(built_from)
+    elsewhere = ModuleSpec("inagg_switch._ports", None, origin=str(tmp_path / "_ports.so"))
+    monkeypatch.setattr(build.importlib.util, "find_spec", lambda _: elsewhere)
+    build._control_plane.cache_clear()
+    build._runtime_key.cache_clear()
+    (tmp_path / "p.p4").write_text(SMALL)
+    with pytest.raises(ToolchainError, match=message):
+        compile_file(tmp_path / "p.p4")
 
 
 def test_processes_that_compile_the_same_program_at_once_all_succeed(

@@ -4,11 +4,12 @@ The cache key covers everything that decides the machine code: the preprocessed 
 sources, the C++ compiler, its flags and the CPU's features. Entries are directories that appear by rename, so
 compilations of one program at the same time do no harm.
 
-What is the same for all programs is compiled once: the headers to a precompiled one, which GCC finds by itself, and
-the control plane to objects that every program is linked with. That takes two thirds off the time of most programs.
+What is the same for all programs is compiled once: the control plane, which every program is linked with, with this
+package; the headers to a precompiled one, which GCC finds by itself, beside the second program.
 """
 
 import hashlib
+import importlib.util
 import json
 import logging
 import os
@@ -32,9 +33,7 @@ NATIVE = _PACKAGE / "native"
 _TUNING = ("-O2", "-march=native", "-fno-tree-loop-distribute-patterns")
 _FLAGS = ("-std=c++20", *_TUNING, "-fPIC", "-fno-plt")
 _HEADER = "v1model.hpp"  # all that a program includes
-_OBJECTS = ("abi", "table")
-# All that a program is compiled from: the rest of the folder is the ports'.
-_RUNTIME = sorted(p.name for p in NATIVE.glob("*.[ch]*") if not p.name.startswith("ports_"))
+_SOURCES = "control_plane.sha256"  # of what the control plane was built from, and programs include
 _RUNTIMES_KEPT = 4  # compiled ones, of 100 MB each: other versions, compilers or CPUs may use the same folder
 _TIMEOUT_S = 300.0
 
@@ -114,30 +113,40 @@ def compile_cpp(source: Path, library: Path, extra_flags: tuple[str, ...] = ()) 
     """Generated code to a shared library."""
     folder = _runtime_folder()
     includes = (f"-I{folder}", f"-I{NATIVE}")
-    program = library.with_suffix(".o")
-    objects = [folder / f"{name}.o" for name in _OBJECTS]
-    # Who compiles one program only need not wait for the precompiled header: the second program makes it.
-    if all(file.exists() for file in objects):
-        _make_once(folder / f"{_HEADER}.gch", "-x", "c++-header", str(NATIVE / _HEADER))
-    with ThreadPoolExecutor() as at_once:
-        made = [at_once.submit(run_compiler, *extra_flags, *includes, "-c", str(source), "-o", str(program))]
-        for file in objects:
-            made.append(at_once.submit(_make_once, file, "-c", str(NATIVE / f"{file.stem}.cpp")))
-        for one in made:
-            one.result()
-    run_compiler("-shared", str(program), *map(str, objects), "-o", str(library))
-    program.unlink()
+    archive = ("-Wl,--whole-archive", str(_control_plane()), "-Wl,--no-whole-archive")
+    with ThreadPoolExecutor(1) as beside:
+        precompiled = beside.submit(_precompile, folder) if folder.exists() else None
+        run_compiler("-shared", *extra_flags, *includes, str(source), *archive, "-o", str(library))
+    if precompiled is not None:
+        precompiled.result()
+    _use(folder)
     _log.debug("compiled %s", library)
 
 
-def _make_once(file: Path, *arguments: str) -> None:
-    """Compiles a file of the runtime unless it is there. It appears whole."""
-    if file.exists():
+def _precompile(folder: Path) -> None:
+    """Makes the precompiled header unless it is there. It appears whole."""
+    header = folder / f"{_HEADER}.gch"
+    if header.exists():
         return
-    with tempfile.TemporaryDirectory(prefix=f"{file.name}.", dir=file.parent) as folder:
-        made = Path(folder) / file.name
-        run_compiler(*arguments, "-o", str(made))
-        made.rename(file)
+    with tempfile.TemporaryDirectory(prefix=f"{header.name}.", dir=folder) as draft:
+        made = Path(draft) / header.name
+        run_compiler("-x", "c++-header", str(NATIVE / _HEADER), "-o", str(made))
+        made.rename(header)
+
+
+@cache
+def _control_plane() -> Path:
+    """The library that was built with this package, from the sources that are here now."""
+    spec = importlib.util.find_spec("inagg_switch._ports")
+    folder = Path(spec.origin).parent if spec is not None and spec.origin is not None else _PACKAGE
+    try:
+        lines = (folder / _SOURCES).read_text().splitlines()
+    except OSError as error:
+        raise ToolchainError("inagg_switch is not built: install it with pip, or make setup") from error
+    for built, name in (line.split() for line in lines):
+        if hashlib.sha256((NATIVE / name).read_bytes()).hexdigest() != built:
+            raise ToolchainError(f"inagg_switch was built before {name} changed: make setup builds it again")
+    return folder / "libcontrol_plane.a"
 
 
 def run_compiler(*arguments: str) -> None:
@@ -154,14 +163,17 @@ def run_compiler(*arguments: str) -> None:
 
 
 def _runtime_folder() -> Path:
-    """Where the compiled parts are that all programs share. Those that nobody has used for long are removed."""
-    folder = cache_folder() / f"runtime-{_runtime_key()}"
+    """Where the precompiled header is. The folder appears with the first program."""
+    return cache_folder() / f"runtime-{_runtime_key()}"
+
+
+def _use(folder: Path) -> None:
+    """Removes those that nobody has used for long."""
     folder.mkdir(parents=True, exist_ok=True)
     os.utime(folder)
     by_use = sorted(cache_folder().glob("runtime-*"), key=lambda f: f.stat().st_mtime)
     for unused in by_use[:-_RUNTIMES_KEPT]:
         shutil.rmtree(unused, ignore_errors=True)
-    return folder
 
 
 def _compiler() -> Path:
@@ -181,8 +193,8 @@ def _compiler_identity() -> str:
 @cache
 def _runtime_key() -> str:
     """Names the compiled runtime."""
-    sources = [(NATIVE / name).read_bytes() for name in _RUNTIME]
-    return _digest(*sources, _compiler_identity().encode(), " ".join(_FLAGS).encode(), _cpu().encode())
+    built = _control_plane().with_name(_SOURCES).read_bytes()
+    return _digest(built, _compiler_identity().encode(), " ".join(_FLAGS).encode(), _cpu().encode())
 
 
 def _digest(*parts: bytes) -> str:
