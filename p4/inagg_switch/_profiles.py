@@ -74,9 +74,9 @@ class ActionProfile:
     def _change(self, how: str, member: int, action: str, params: Mapping[str, int | bytes]) -> None:
         what = f"cannot {how} member {member} of {self._info.preamble.name}"
         check_numbers(what, member)
-        tables = [t for t in self._switch.p4info.tables if t.preamble.id in self._info.table_ids]
+        tables = [t for t in self._switch.layout.tables if t.preamble.id in self._info.table_ids]
         allowed = {ref.id for table in tables for ref in table.action_refs}
-        actions = [a for a in self._switch.p4info.actions if a.preamble.id in allowed]
+        actions = [a for a in self._switch.layout.actions if a.preamble.id in allowed]
         info = find(actions, action, f"action of {self._info.preamble.name}")
         data = encode_params(info, params)
         externs = self._switch.externs

@@ -97,10 +97,10 @@ def _whole(kind: int, value: int | bytes, width: int) -> int | bytes:
     return (1 << width) - 1 if kind == pb.MatchField.TERNARY else value
 
 
-def split_fields(p4info: pb.P4Info, spec: P4DataTypeSpec, data: bytes) -> dict[str, int]:
+def split_fields(layout: pb.P4Info, spec: P4DataTypeSpec, data: bytes) -> dict[str, int]:
     """The fields of a digest's data, by name; of a tuple by position, of a single value as "value"."""
     fields: dict[str, int] = {}
-    for name, width in field_widths(p4info, spec):
+    for name, width in field_widths(layout, spec):
         size = (width + 7) // 8
         fields[name], data = int.from_bytes(data[:size], "big"), data[size:]
     return fields
@@ -118,11 +118,6 @@ def field_widths(p4info: pb.P4Info, spec: P4DataTypeSpec) -> list[tuple[str, int
     if kind == "tuple":
         parts = [(str(i), field_widths(p4info, m)) for i, m in enumerate(spec.tuple.members)]
         return [(place if name == "value" else f"{place}.{name}", w) for place, ws in parts for name, w in ws]
-    if kind == "new_type":
-        original = types.new_types[spec.new_type.name]
-        return field_widths(p4info, original.original_type)
-    if kind == "serializable_enum":
-        return [("value", types.serializable_enums[spec.serializable_enum.name].underlying_type.bitwidth)]
     return [("value", _bits(spec.bitstring) if kind == "bitstring" else {"bool": 1}.get(kind or "", 32))]
 
 

@@ -36,7 +36,7 @@ class Key:
 
 
 def _parse_lpm(field: Field, lpm: p4runtime_pb2.FieldMatch.LPM, subject: str) -> MatchTuple:
-    value = parse_value(lpm.value, field.bit_width, subject)
+    value = field.parse(lpm.value, subject)
     if not 0 < lpm.prefix_len <= field.bit_width:
         raise invalid(f"{subject}: the prefix length {lpm.prefix_len} is not in 1 to {field.bit_width}")
     if value & ((1 << (field.bit_width - lpm.prefix_len)) - 1):
@@ -45,8 +45,8 @@ def _parse_lpm(field: Field, lpm: p4runtime_pb2.FieldMatch.LPM, subject: str) ->
 
 
 def _parse_ternary(field: Field, ternary: p4runtime_pb2.FieldMatch.Ternary, subject: str) -> MatchTuple:
-    value = parse_value(ternary.value, field.bit_width, subject)
-    mask = parse_value(ternary.mask, field.bit_width, f"{subject}: mask")
+    value = field.parse(ternary.value, subject)
+    mask = field.parse(ternary.mask, f"{subject}: mask")
     if mask == 0:
         raise invalid(f"{subject}: leave a field out that matches anything")
     if value & ~mask:
@@ -55,8 +55,8 @@ def _parse_ternary(field: Field, ternary: p4runtime_pb2.FieldMatch.Ternary, subj
 
 
 def _parse_range(field: Field, bounds: p4runtime_pb2.FieldMatch.Range, subject: str) -> MatchTuple:
-    low = parse_value(bounds.low, field.bit_width, f"{subject}: low")
-    high = parse_value(bounds.high, field.bit_width, f"{subject}: high")
+    low = field.parse(bounds.low, f"{subject}: low")
+    high = field.parse(bounds.high, f"{subject}: high")
     if low > high:
         raise invalid(f"{subject}: low is above high")
     if low == 0 and high == (1 << field.bit_width) - 1:
@@ -76,7 +76,7 @@ def _parse_field(owner: str, field: Field, message: p4runtime_pb2.FieldMatch) ->
     if field.kind is MatchKind.RANGE:
         return _parse_range(field, message.range, subject)
     exact = message.exact if field.kind is MatchKind.EXACT else message.optional
-    return (full_width(parse_value(exact.value, field.bit_width, subject), field.bit_width), None, 0)
+    return (full_width(field.parse(exact.value, subject), field.bit_width), None, 0)
 
 
 def parse_match(table: Table, messages: Iterable[p4runtime_pb2.FieldMatch]) -> tuple[MatchTuple, ...]:
@@ -150,8 +150,10 @@ def parse_params(action: Action, messages: Iterable[p4runtime_pb2.Action.Param])
             raise invalid(f"action {action.name} has no parameter with the id {message.param_id}")
         if param.id in values:
             raise invalid(f"action {action.name}, parameter {param.name}: given twice")
-        number = parse_value(message.value, param.bit_width, f"action {action.name}, parameter {param.name}")
-        values[param.id] = full_width(number, param.bit_width)
+        subject = f"action {action.name}, parameter {param.name}"
+        number = parse_value(message.value, param.given_width, subject)
+        # BMv2 keeps all bits that a controller gives; the program sees its own.
+        values[param.id] = full_width(number & (1 << param.bit_width) - 1, param.bit_width)
     missing = [param.name for param in action.params if param.id not in values]
     if missing:
         raise invalid(f"action {action.name}: the parameter {missing[0]} is missing")

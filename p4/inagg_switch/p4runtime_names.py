@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch._values import field_widths
 from inagg_switch.p4runtime_errors import Code, RequestError, invalid
-from inagg_switch.p4runtime_values import byte_width
+from inagg_switch.p4runtime_values import byte_width, parse_value
 
 
 class MatchKind(Enum):
@@ -34,12 +34,18 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Field:
-    """A match field or an action parameter."""
+    """A match field or an action parameter. `bit_width` is what the program works on; a controller's values have
+    `given_width` bits (@p4runtime_translation), 0 if they are strings."""
 
     id: int
     name: str
     bit_width: int
+    given_width: int
     kind: MatchKind = MatchKind.EXACT
+
+    def parse(self, value: bytes, subject: str) -> int:
+        """A controller's binary string as a number. Raises RequestError when one or the other has not the bits."""
+        return parse_value(value, min(self.bit_width, self.given_width), subject)
 
 
 @dataclass(frozen=True)
@@ -123,23 +129,47 @@ class Digest:
 _Item = TypeVar("_Item", Table, Action, Array, Profile, ValueSet, Digest)
 
 
-def _fields(messages: Iterable[p4info_pb2.MatchField], owner: str) -> tuple[Field, ...]:
+_Sent: TypeAlias = p4info_pb2.Action.Param | p4info_pb2.ControllerPacketMetadata.Metadata
+
+
+def _given_width(shown: _Sent | p4info_pb2.MatchField, layout: _Sent | p4info_pb2.MatchField) -> int:
+    return int(shown.bitwidth if shown.bitwidth or shown.HasField("type_name") else layout.bitwidth)
+
+
+def fields_of(messages: Iterable[_Sent], layout: Iterable[_Sent]) -> tuple[Field, ...]:
+    """The parameters of an action, or the metadata of a packet."""
+    return tuple(
+        Field(one.id, one.name, inner.bitwidth, _given_width(one, inner))
+        for one, inner in zip(messages, layout, strict=True)
+    )
+
+
+def _fields(
+    messages: Iterable[p4info_pb2.MatchField], layout: Iterable[p4info_pb2.MatchField], owner: str
+) -> tuple[Field, ...]:
     fields = []
-    for field in messages:
+    for field, inner in zip(messages, layout, strict=True):
         if field.match_type not in _KINDS:
             raise RequestError(
                 Code.UNIMPLEMENTED, f"{owner}: the match kind of {field.name} is not supported"
             )
-        fields.append(Field(field.id, field.name, field.bitwidth, _KINDS[field.match_type]))
+        width = _given_width(field, inner)
+        fields.append(Field(field.id, field.name, inner.bitwidth, width, _KINDS[field.match_type]))
     return tuple(fields)
 
 
-def _table(message: p4info_pb2.Table, counted: set[int], metered: set[int], profile: Profile | None) -> Table:
+def _table(
+    message: p4info_pb2.Table,
+    layout: p4info_pb2.Table,
+    counted: set[int],
+    metered: set[int],
+    profile: Profile | None,
+) -> Table:
     scope = p4info_pb2.ActionRef
     return Table(
         id=message.preamble.id,
         name=message.preamble.name,
-        fields=_fields(message.match_fields, f"table {message.preamble.name}"),
+        fields=_fields(message.match_fields, layout.match_fields, f"table {message.preamble.name}"),
         entry_actions=frozenset(r.id for r in message.action_refs if r.scope != scope.DEFAULT_ONLY),
         default_actions=frozenset(r.id for r in message.action_refs if r.scope != scope.TABLE_ONLY),
         has_const_default=message.const_default_action_id != 0,
@@ -151,9 +181,8 @@ def _table(message: p4info_pb2.Table, counted: set[int], metered: set[int], prof
     )
 
 
-def _action(message: p4info_pb2.Action) -> Action:
-    params = tuple(Field(param.id, param.name, param.bitwidth) for param in message.params)
-    return Action(message.preamble.id, message.preamble.name, params)
+def _action(message: p4info_pb2.Action, layout: p4info_pb2.Action) -> Action:
+    return Action(message.preamble.id, message.preamble.name, fields_of(message.params, layout.params))
 
 
 def _profile(message: p4info_pb2.ActionProfile, tables: Iterable[p4info_pb2.Table]) -> Profile:
@@ -173,9 +202,9 @@ def _profile(message: p4info_pb2.ActionProfile, tables: Iterable[p4info_pb2.Tabl
     )
 
 
-def _digest(p4info: p4info_pb2.P4Info, message: p4info_pb2.Digest) -> Digest:
+def _digest(layout: p4info_pb2.P4Info, message: p4info_pb2.Digest) -> Digest:
     kind = message.type_spec.WhichOneof("type_spec") or "bitstring"
-    widths = tuple(width for _, width in field_widths(p4info, message.type_spec))
+    widths = tuple(width for _, width in field_widths(layout, message.type_spec))
     return Digest(message.preamble.id, message.preamble.name, kind, widths)
 
 
@@ -189,27 +218,33 @@ def _by_id(items: Iterable[_Item]) -> dict[int, _Item]:
 
 
 class Names:
-    """Look-ups in one P4Info."""
+    """Look-ups in one P4Info and its layout, the P4Info with the widths of the program."""
 
-    def __init__(self, p4info: p4info_pb2.P4Info) -> None:
+    def __init__(self, p4info: p4info_pb2.P4Info, layout: p4info_pb2.P4Info) -> None:
         self.p4info = p4info
+        self.layout = layout
         counted = {counter.direct_table_id for counter in p4info.direct_counters}
         metered = {meter.direct_table_id for meter in p4info.direct_meters}
         self.profiles = _by_id(_profile(profile, p4info.tables) for profile in p4info.action_profiles)
         self.tables = _by_id(
-            _table(table, counted, metered, self.profiles.get(table.implementation_id))
-            for table in p4info.tables
+            _table(table, inner, counted, metered, self.profiles.get(table.implementation_id))
+            for table, inner in zip(p4info.tables, layout.tables, strict=True)
         )
         self.meters = _by_id(Array(m.preamble.id, m.preamble.name, m.size) for m in p4info.meters)
-        self.digests = _by_id(_digest(p4info, digest) for digest in p4info.digests)
+        self.digests = _by_id(_digest(layout, digest) for digest in layout.digests)
         self.value_sets = _by_id(
-            ValueSet(v.preamble.id, v.preamble.name, v.size, _fields(v.match, f"value set {v.preamble.name}"))
-            for v in p4info.value_sets
+            ValueSet(
+                v.preamble.id,
+                v.preamble.name,
+                v.size,
+                _fields(v.match, inner.match, f"value set {v.preamble.name}"),
+            )
+            for v, inner in zip(p4info.value_sets, layout.value_sets, strict=True)
         )
-        self.actions = _by_id(_action(action) for action in p4info.actions)
+        self.actions = _by_id(map(_action, p4info.actions, layout.actions))
         self.counters = _by_id(Array(c.preamble.id, c.preamble.name, c.size) for c in p4info.counters)
         self.registers = _by_id(
-            Array(r.preamble.id, r.preamble.name, r.size, _register_width(r)) for r in p4info.registers
+            Array(r.preamble.id, r.preamble.name, r.size, _register_width(r)) for r in layout.registers
         )
 
     def table(self, table_id: int) -> Table:

@@ -7,31 +7,32 @@ bit first (P4Runtime specification, "Packet I/O").
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch.p4runtime_errors import invalid
-from inagg_switch.p4runtime_values import byte_width, canonical, parse_value
+from inagg_switch.p4runtime_names import Field, Names, fields_of
+from inagg_switch.p4runtime_values import canonical, full_width
 
 
 @dataclass(frozen=True)
 class ControllerHeader:
-    """A header with @controller_header; fields are (id, name, bit width). Without fields it takes no bytes."""
+    """A header with @controller_header. Without fields it takes no bytes."""
 
     name: str
-    fields: tuple[tuple[int, str, int], ...] = ()
+    fields: tuple[Field, ...] = ()
 
     @property
     def bit_width(self) -> int:
         """Bits of the whole header: a multiple of 8, as of any header."""
-        return sum(width for _, _, width in self.fields)
+        return sum(field.bit_width for field in self.fields)
 
 
-def controller_header(p4info: p4info_pb2.P4Info, name: str) -> ControllerHeader:
+def controller_header(names: Names, name: str) -> ControllerHeader:
     """The header of that name ("packet_in", "packet_out"); one without fields when the program has none."""
-    for message in p4info.controller_packet_metadata:
+    listed = (names.p4info.controller_packet_metadata, names.layout.controller_packet_metadata)
+    for message, layout in zip(*listed, strict=True):
         if message.preamble.name == name:
-            return ControllerHeader(name, tuple((m.id, m.name, m.bitwidth) for m in message.metadata))
+            return ControllerHeader(name, fields_of(message.metadata, layout.metadata))
     return ControllerHeader(name)
 
 
@@ -43,10 +44,10 @@ def packet_in(header: ControllerHeader, frame: bytes) -> p4runtime_pb2.PacketIn 
     rest = int.from_bytes(frame[:size], "big")
     shift = header.bit_width
     message = p4runtime_pb2.PacketIn(payload=frame[size:])
-    for field_id, _, width in header.fields:
-        shift -= width
-        value = rest >> shift & (1 << width) - 1
-        message.metadata.add(metadata_id=field_id, value=canonical(value.to_bytes(byte_width(width), "big")))
+    for field in header.fields:
+        shift -= field.bit_width
+        value = rest >> shift & (1 << field.bit_width) - 1
+        message.metadata.add(metadata_id=field.id, value=canonical(full_width(value, field.bit_width)))
     return message
 
 
@@ -54,22 +55,22 @@ def packet_out(header: ControllerHeader, message: p4runtime_pb2.PacketOut) -> by
     """The frame that comes in by the CPU port. Raises RequestError unless the metadata are exactly the header's."""
     values = _values(header, message.metadata)
     number = 0
-    for field_id, _, width in header.fields:
-        number = number << width | values[field_id]
+    for field in header.fields:
+        number = number << field.bit_width | values[field.id]
     return number.to_bytes(header.bit_width // 8, "big") + bytes(message.payload)
 
 
 def _values(header: ControllerHeader, given: Sequence[p4runtime_pb2.PacketMetadata]) -> dict[int, int]:
-    known = {field_id: (name, width) for field_id, name, width in header.fields}
+    known = {field.id: field for field in header.fields}
     values: dict[int, int] = {}
     for metadata in given:
-        if metadata.metadata_id not in known:
+        field = known.get(metadata.metadata_id)
+        if field is None:
             raise invalid(f"header {header.name} has no metadata with the id {metadata.metadata_id}")
-        name, width = known[metadata.metadata_id]
-        if metadata.metadata_id in values:
-            raise invalid(f"header {header.name}, {name}: given twice")
-        values[metadata.metadata_id] = parse_value(metadata.value, width, f"header {header.name}, {name}")
-    for field_id, name, _ in header.fields:
-        if field_id not in values:
-            raise invalid(f"header {header.name}: the metadata {name} is missing")
+        if field.id in values:
+            raise invalid(f"header {header.name}, {field.name}: given twice")
+        values[field.id] = field.parse(metadata.value, f"header {header.name}, {field.name}")
+    for field in header.fields:
+        if field.id not in values:
+            raise invalid(f"header {header.name}: the metadata {field.name} is missing")
     return values

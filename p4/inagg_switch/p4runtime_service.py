@@ -300,7 +300,7 @@ class P4RuntimeService:
                 raise RequestError(
                     Code.FAILED_PRECONDITION, "no program is running: commit a pipeline config"
                 )
-            frame = packet_out(controller_header(running.names.p4info, "packet_out"), message)
+            frame = packet_out(controller_header(running.names, "packet_out"), message)
             if not self._send_packet(frame):
                 raise RequestError(Code.RESOURCE_EXHAUSTED, "too many packets wait to be sent: dropped")
 
@@ -310,7 +310,7 @@ class P4RuntimeService:
             running = self._pipeline.running
             if running is None:
                 return
-            message = packet_in(controller_header(running.names.p4info, "packet_in"), frame)
+            message = packet_in(controller_header(running.names, "packet_in"), frame)
             if message is None:
                 logger.warning("a packet to the CPU port is too short for its packet_in header: dropped")
                 return

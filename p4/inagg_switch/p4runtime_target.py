@@ -22,6 +22,9 @@ class Program(Protocol):
     def p4info(self) -> p4info_pb2.P4Info: ...
 
     @property
+    def layout(self) -> p4info_pb2.P4Info: ...
+
+    @property
     def api_address(self) -> int: ...
 
     @property
@@ -68,7 +71,7 @@ class Target:
     opaque: dict[tuple[int, Key | None], Opaque] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.names = Names(self.program.p4info)
+        self.names = Names(self.program.p4info, self.program.layout)
         self.control = ProgramControl(self.program.api_address, self.program.handle)
         self.externs = self.program.externs
         self.digests = Digests(list(self.names.digests.values()))

@@ -12,7 +12,12 @@ def byte_width(bit_width: int) -> int:
 
 
 def parse_value(value: bytes, bit_width: int, subject: str) -> int:
-    """The number in a binary string of any length; refuses an empty one and one that needs more bits."""
+    """The number in a binary string of any length; refuses an empty one and one that needs more bits. Without bits it
+    is no number at all."""
+    if not bit_width:
+        raise invalid(
+            f"{subject}: its type is translated to a string or a name, which the program does not know"
+        )
     if not value:
         raise invalid(f"{subject}: the value is empty")
     number = int.from_bytes(value, "big")

@@ -76,7 +76,7 @@ class Switch:
         self._lock = ProgramLock(self._api, lambda: self.handle)
         self.externs = Externs(self._lock)
         self._digests: deque[tuple[int, bytes]] = deque(maxlen=_MAX_DIGESTS)
-        if self.p4info.digests:
+        if self.layout.digests:
             self.externs.on_digest(lambda digest, data: self._digests.append((digest, data)))
         self._trace_lock = threading.Lock()
 
@@ -124,6 +124,12 @@ class Switch:
     def p4info(self) -> pb.P4Info:
         """The program's P4Info, as p4c would write it."""
         return self._compiled.artifact.p4info
+
+    @property
+    def layout(self) -> pb.P4Info:
+        """The same, but with the widths that values have in the program where @p4runtime_translation says others: what
+        the methods here take."""
+        return self._compiled.artifact.layout
 
     @property
     def source(self) -> str:
@@ -192,7 +198,7 @@ class Switch:
         params: Mapping[str, int | bytes],
         priority: int,
     ) -> None:
-        info = find(self.p4info.tables, table, "table")
+        info = find(self.layout.tables, table, "table")
         what = f"cannot {how} {dict(match)} in table {info.preamble.name}"
         check_priority(what, priority)
         if isinstance(action, Member | Group):
@@ -225,14 +231,14 @@ class Switch:
     def _action_of(self, table: pb.Table, name: str) -> pb.Action:
         allowed = {ref.id for ref in table.action_refs}
         return find(
-            (a for a in self.p4info.actions if a.preamble.id in allowed),
+            (a for a in self.layout.actions if a.preamble.id in allowed),
             name,
             f"action of table {table.preamble.name}",
         )
 
     def delete(self, table: str, match: Mapping[str, MatchValue], priority: int = 0) -> None:
         """Removes an entry. Raises EntryError when it is not there."""
-        info = find(self.p4info.tables, table, "table")
+        info = find(self.layout.tables, table, "table")
         what = f"cannot delete {dict(match)} in table {info.preamble.name}"
         check_priority(what, priority)
         key = encode_match(info, match)
@@ -247,7 +253,7 @@ class Switch:
         params: Mapping[str, int | bytes] | None = None,
     ) -> None:
         """Changes the default action; None puts back the one that the program declares."""
-        info = find(self.p4info.tables, table, "table")
+        info = find(self.layout.tables, table, "table")
         what = f"cannot set the default action of table {info.preamble.name}"
         if isinstance(action, Member | Group):
             check_numbers(what, action.id)
@@ -264,18 +270,18 @@ class Switch:
 
     def entries(self, table: str) -> list[TableEntry]:
         """All entries, in no particular order."""
-        info = find(self.p4info.tables, table, "table")
+        info = find(self.layout.tables, table, "table")
         found: list[TableEntry] = []
-        visit = _abi.EntryFunction(lambda _, entry: found.append(shown(self.p4info, info, entry.contents)))
+        visit = _abi.EntryFunction(lambda _, entry: found.append(shown(self.layout, info, entry.contents)))
         with self.locked() as (api, handle):
             api.table_entries(handle, info.preamble.id, visit, None)
         return found
 
     def default_entry(self, table: str) -> TableEntry:
         """The default action in force."""
-        info = find(self.p4info.tables, table, "table")
+        info = find(self.layout.tables, table, "table")
         found: list[TableEntry] = []
-        visit = _abi.EntryFunction(lambda _, entry: found.append(shown(self.p4info, info, entry.contents)))
+        visit = _abi.EntryFunction(lambda _, entry: found.append(shown(self.layout, info, entry.contents)))
         with self.locked() as (api, handle):
             api.table_default(handle, info.preamble.id, visit, None)
         return found[0]
@@ -303,18 +309,18 @@ class Switch:
 
     def value_set(self, name: str, members: Sequence[MatchValue | Mapping[str, MatchValue]]) -> None:
         """Replaces the members of a parser value set: a match each (by field when there are several fields)."""
-        info = find(self.p4info.value_sets, name, "value set")
+        info = find(self.layout.value_sets, name, "value set")
         rows = [fields_match(info.match, member, f"value set {info.preamble.name}") for member in members]
         with refusals(f"cannot set the members of {info.preamble.name}"):
             self.externs.value_set_write(info.preamble.id, rows)
 
     def profile(self, name: str) -> ActionProfile:
         """An action profile or selector."""
-        return ActionProfile(self, find(self.p4info.action_profiles, name, "action profile"))
+        return ActionProfile(self, find(self.layout.action_profiles, name, "action profile"))
 
     def meter(self, name: str) -> Meter:
         """An indexed meter."""
-        return Meter(self, find(self.p4info.meters, name, "meter"))
+        return Meter(self, find(self.layout.meters, name, "meter"))
 
     def direct_meter(
         self,
@@ -324,7 +330,7 @@ class Switch:
         priority: int = 0,
     ) -> None:
         """Configures the meter of a table entry: (cir, cburst, pir, pburst), or None for green. entries() shows it."""
-        info = find(self.p4info.tables, table, "table")
+        info = find(self.layout.tables, table, "table")
         what = f"direct meter of {dict(match)} in table {info.preamble.name}"
         check_priority(what, priority)
         given = meter_config(config, what)
@@ -336,8 +342,8 @@ class Switch:
         found = []
         while self._digests:
             identity, data = self._digests.popleft()
-            info = next(d for d in self.p4info.digests if d.preamble.id == identity)
-            found.append(Digest(info.preamble.name, split_fields(self.p4info, info.type_spec, data)))
+            info = next(d for d in self.layout.digests if d.preamble.id == identity)
+            found.append(Digest(info.preamble.name, split_fields(self.layout, info.type_spec, data)))
         return found
 
     def on_log(self, write: Callable[[str], None] | None) -> None:
@@ -347,13 +353,13 @@ class Switch:
 
     def counter(self, name: str) -> Counter:
         """An indexed counter."""
-        return Counter(self, find(self.p4info.counters, name, "counter"))
+        return Counter(self, find(self.layout.counters, name, "counter"))
 
     def direct_counter(
         self, table: str, match: Mapping[str, MatchValue], priority: int = 0
     ) -> tuple[int, int]:
         """(packets, bytes) of a table entry."""
-        info = find(self.p4info.tables, table, "table")
+        info = find(self.layout.tables, table, "table")
         what = f"direct counter of {dict(match)} in table {info.preamble.name}"
         check_priority(what, priority)
         key = encode_match(info, match)
@@ -365,7 +371,7 @@ class Switch:
 
     def register(self, name: str) -> Register:
         """A register array."""
-        return Register(self, find(self.p4info.registers, name, "register"))
+        return Register(self, find(self.layout.registers, name, "register"))
 
     # --- packets
 

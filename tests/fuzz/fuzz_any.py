@@ -50,15 +50,15 @@ def expect_model(program: Path, vectors: Vectors, cells: int = 16) -> Vectors:
         set_up(switch, told)
         for packet in told.packets:
             packet.expected = switch.process(packet.port, packet.frame)
-        for info in switch.p4info.counters:
+        for info in switch.layout.counters:
             counter, name = switch.counter(info.preamble.name), info.preamble.name
             told.counters += [(name, i, *counter[i]) for i in range(min(cells, len(counter)))]
-        for info in switch.p4info.registers:
+        for info in switch.layout.registers:
             register, name = switch.register(info.preamble.name), info.preamble.name
             told.registers += [(name, i, register[i]) for i in range(min(cells, len(register)))]
-        for info in switch.p4info.direct_counters:
+        for info in switch.layout.direct_counters:
             table = next(
-                t for t in switch.p4info.tables if t.preamble.id == info.direct_table_id
+                t for t in switch.layout.tables if t.preamble.id == info.direct_table_id
             ).preamble.name
             first = len(switch.entries(table)) - len([e for e in told.inserts if e.table == table])
             if first == 0:  # BMv2's handles count the entries of the program too
@@ -71,7 +71,7 @@ def expect_model(program: Path, vectors: Vectors, cells: int = 16) -> Vectors:
 def difference(config: Path, program: Path, vectors: Vectors) -> Difference | None:
     """What BMv2 does otherwise. Raises SwitchError or bmv2.Bmv2Error."""
     with Switch.from_p4(program) as switch:
-        info = switch.p4info
+        info = switch.layout
     told = expect_model(program, vectors)
     state = None
     try:
@@ -116,7 +116,7 @@ def minimise(vectors: Vectors, differs: Callable[[Vectors], bool]) -> Vectors:
 def check(program: Path, seeds: range, packets: int, keep: Path | None) -> int:
     """Compares a program on both; returns how many seeds differ. Raises SwitchError or bmv2.Bmv2Error."""
     with Switch.from_p4(program) as switch:
-        info = switch.p4info
+        info = switch.layout
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="inagg-fuzz-") as folder:
         config = bmv2.compile_p4(program, Path(folder))

@@ -28,7 +28,7 @@ class StateError(AssertionError):
 def run_bmv2(program_file: Path, vectors: Vectors) -> list[Output]:
     """Compiles and runs; see run_config()."""
     with Switch.from_p4(program_file) as program:
-        info = program.p4info
+        info = program.layout
     with tempfile.TemporaryDirectory(prefix="inagg-bmv2-") as folder:
         return run_config(compile_p4(program_file, Path(folder)), info, vectors)
 

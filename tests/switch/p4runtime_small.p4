@@ -3,6 +3,10 @@
 #include <core.p4>
 #include <v1model.p4>
 
+// A controller's values of these have 32 bits, and none.
+@p4runtime_translation("test/port", bit<32>) type bit<9> port_id_t;
+@p4runtime_translation("test/name", string) type bit<9> port_name_t;
+
 header ethernet_t {
     bit<48> dst;
     bit<48> src;
@@ -37,9 +41,17 @@ control SmallIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
         mark_to_drop(standard_metadata);
     }
 
+    action send_to(port_id_t port) {
+        standard_metadata.egress_spec = (bit<9>) port;
+    }
+
+    action send_named(port_name_t port) {
+        standard_metadata.egress_spec = (bit<9>) port;
+    }
+
     table forward {
         key = { hdr.ethernet.dst : exact @name("dst"); }
-        actions = { send; drop; }
+        actions = { send; send_to; send_named; drop; }
         size = 16;
         default_action = drop();
     }

@@ -18,7 +18,7 @@ from p4runtime_client import SMALL_P4, Controller, SetRequest, Update, batch_cod
 from inagg_switch import Switch
 from inagg_switch.p4runtime_errors import Code
 
-NAMES = ("forward", "ordered", "fixed", "send", "drop", "mark", "skip", "seen")
+NAMES = ("forward", "ordered", "fixed", "send", "send_to", "send_named", "drop", "mark", "skip", "seen")
 INSERT, MODIFY, DELETE = Update.INSERT, Update.MODIFY, Update.DELETE
 OK, BAD, THERE, MISSING, DENIED = (
     Code.OK,
@@ -80,6 +80,11 @@ REQUESTS = [
     (INSERT, f"table_entry {{ table_id: $forward {DROP} }}", BAD),
     (INSERT, f"table_entry {{ table_id: 12345 {DROP} }}", BAD),
     (Update.UNSPECIFIED, forward(r"\x09"), BAD),
+    (INSERT, forward(r"\x0f", r'$send_to params { param_id: 1 value: "\x00\x00\x01\x02" }'), OK),
+    (INSERT, forward(r"\x10", r'$send_to params { param_id: 1 value: "\xff\xff\xff\x02" }'), OK),
+    (DELETE, forward(r"\x10"), OK),
+    (INSERT, forward(r"\x10", r'$send_to params { param_id: 1 value: "\x01\x00\x00\x00\x00" }'), BAD),
+    (INSERT, forward(r"\x10", r'$send_named params { param_id: 1 value: "eth1" }'), BAD),
     (INSERT, forward(r"\x0e", more='metadata: "abc" controller_metadata: 7'), OK),
     (MODIFY, default("$forward", r'action { action { action_id: $send params { param_id: 1 value: "\x03" } } }'), OK),
     (INSERT, default("$forward", DROP), BAD),
@@ -123,6 +128,7 @@ READS = ["table_entry { table_id: $forward }", "table_entry { table_id: $forward
 ENTRIES = [
     forward(r"\x01", r'$send params { param_id: 1 value: "\x05" }'),
     forward(r"\x0e", more='metadata: "abc" controller_metadata: 7'),
+    forward(r"\x0f", r'$send_to params { param_id: 1 value: "\x01\x02" }'),
     default("$forward", DROP),
     group(1, 3),
     group(2),

@@ -5,7 +5,7 @@ from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime_entries import Key, parse_action, parse_key, write_action, write_key
+from inagg_switch.p4runtime_entries import Key, parse_action, parse_key, parse_params, write_action, write_key
 from inagg_switch.p4runtime_errors import Code, RequestError
 from inagg_switch.p4runtime_names import Names
 from inagg_switch.p4runtime_values import canonical, parse_value
@@ -39,7 +39,8 @@ actions { preamble { id: 0x01000003 name: "In.default_only" } }
 actions { preamble { id: 0x01000004 name: "In.foreign" } }
 """
 
-NAMES = Names(text_format.Parse(P4INFO, p4info_pb2.P4Info()))
+INFO = text_format.Parse(P4INFO, p4info_pb2.P4Info())
+NAMES = Names(INFO, INFO)
 
 
 def entry(text: str) -> p4runtime_pb2.TableEntry:
@@ -55,6 +56,49 @@ def refused(table: int, text: str) -> str:
         key_of(table, text)
     assert caught.value.code == Code.INVALID_ARGUMENT
     return caught.value.message
+
+
+LAYOUT = text_format.Parse("""
+tables {
+  preamble { id: 0x02000001 name: "In.t" }
+  match_fields { id: 1 name: "wide" bitwidth: 9 match_type: EXACT }
+  match_fields { id: 2 name: "text" bitwidth: 9 match_type: OPTIONAL }
+  match_fields { id: 3 name: "error" bitwidth: 32 match_type: TERNARY }
+}
+actions { preamble { id: 0x01000001 name: "In.a" } params { id: 1 name: "wide" bitwidth: 9 } }
+""", p4info_pb2.P4Info())  # fmt: skip
+
+
+def translated() -> Names:
+    """What a program with the widths of LAYOUT is to a controller that has 32 bits for one and a string for another."""
+    shown = p4info_pb2.P4Info()
+    shown.CopyFrom(LAYOUT)
+    wide, text, error = shown.tables[0].match_fields
+    wide.bitwidth, text.bitwidth, error.bitwidth = 32, 0, 0
+    shown.actions[0].params[0].bitwidth = 32
+    wide.type_name.name = shown.actions[0].params[0].type_name.name = "wide_t"
+    text.type_name.name = "text_t"
+    return Names(shown, LAYOUT)
+
+
+def test_translated_keys_are_as_wide_as_the_program_has_them():
+    table = translated().table(0x02000001)
+    wide = r'priority: 1 match { field_id: 1 exact { value: "\x00\x00\x01\x02" } }'
+    error = r'match { field_id: 3 ternary { value: "\x04" mask: "\xff" } }'
+    assert parse_key(table, entry(wide + error)).match == (
+        (b"\x01\x02", None, 0), (None, None, 0), (b"\0\0\0\x04", b"\0\0\0\xff", 0))  # fmt: skip
+    with pytest.raises(RequestError, match="does not fit into 9 bits"):
+        parse_key(table, entry(r'priority: 1 match { field_id: 1 exact { value: "\x02\x00" } }'))
+    with pytest.raises(RequestError, match="translated to a string"):
+        parse_key(table, entry(wide + r'match { field_id: 2 optional { value: "\x01" } }'))
+
+
+def test_of_translated_parameters_the_program_has_the_low_bits():
+    param = p4runtime_pb2.Action.Param(param_id=1, value=b"\xff\xff\xfd")
+    assert parse_params(translated().action(0x01000001), [param]) == b"\x01\xfd"
+    param.value = b"\x01" + bytes(4)
+    with pytest.raises(RequestError, match="does not fit into 32 bits"):
+        parse_params(translated().action(0x01000001), [param])
 
 
 FULL_MATCH = r"""

@@ -13,7 +13,7 @@ from p4runtime_client import SMALL_P4, Update
 from inagg_switch.p4runtime_arbitration import Arbitration, Session
 from inagg_switch.p4runtime_digests import Digests
 from inagg_switch.p4runtime_errors import Code, RequestError
-from inagg_switch.p4runtime_names import Digest
+from inagg_switch.p4runtime_names import Digest, Field
 from inagg_switch.p4runtime_packets import ControllerHeader, packet_out
 from inagg_switch.p4runtime_read import read_entities
 from inagg_switch.p4runtime_rollback import write_all_or_none
@@ -404,6 +404,6 @@ def test_stream_messages_of_any_shape_are_answered(updates, packet, ack):
     arbitration = Arbitration(1)
     for update in updates:
         answered(lambda update=update: arbitration.update(Session(), update))
-    header = ControllerHeader("packet_out", ((1, "port", 9), (2, "pad", 7)))
+    header = ControllerHeader("packet_out", (Field(1, "port", 9, 9), Field(2, "pad", 7, 7)))
     answered(lambda: packet_out(header, packet))
     answered(lambda: Digests([Digest(OBJECT_IDS[-1], "d", "struct", (16,))]).acknowledge(ack))

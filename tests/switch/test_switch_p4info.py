@@ -12,6 +12,7 @@ from switch_packets import INAGG_P4
 from switch_programs import v1program
 
 from inagg_switch import CompileError
+from inagg_switch._values import field_widths
 from inagg_switch.compiler import generate
 from inagg_switch.compiler.p4info_ids import one_at_a_time
 from inagg_switch.compiler.preprocess import preprocess, preprocess_text
@@ -31,6 +32,7 @@ def in_order(info: pb.P4Info) -> pb.P4Info:
         "direct_counters",
         "registers",
         "controller_packet_metadata",
+        "digests",
     ):
         resources = sorted(getattr(info, name), key=lambda r: r.preamble.id)
         ordered.ClearField(name)
@@ -52,16 +54,19 @@ def test_inagg_p4info_is_what_p4c_wrote() -> None:
     assert in_order(p4info_of(INAGG_P4)) == in_order(reference)
 
 
+def p4c_writes(program: Path, folder: Path) -> pb.P4Info:
+    assert shutil.which("p4c-bm2-ss")
+    subprocess.run(
+        ["p4c-bm2-ss", "-o", str(folder / "x.json"), "--p4runtime-files", str(folder / "x.txtpb"), str(program)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return text_format.Parse((folder / "x.txtpb").read_text(), pb.P4Info())
+
+
 @pytest.mark.bmv2
 @pytest.mark.parametrize("program", [INAGG_P4, *PROGRAMS], ids=lambda p: p.stem)
 def test_p4info_is_what_p4c_writes(program: Path, tmp_path: Path) -> None:
-    assert shutil.which("p4c-bm2-ss")
-    subprocess.run(
-        ["p4c-bm2-ss", "-o", str(tmp_path / "x.json"), "--p4runtime-files", str(tmp_path / "x.txtpb"), str(program)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    reference = text_format.Parse((tmp_path / "x.txtpb").read_text(), pb.P4Info())
-    assert in_order(p4info_of(program)) == in_order(reference)
+    assert in_order(p4info_of(program)) == in_order(p4c_writes(program, tmp_path))
 
 
 def test_the_hash_of_ids() -> None:
@@ -144,6 +149,109 @@ def test_fields_and_parameters_may_say_their_ids() -> None:
     assert [a.param_id for a in table.initial_default_action.arguments] == [2, 3, 7]
     params = {a.preamble.name: [p.id for p in a.params] for a in info.actions}
     assert params == {"I.a": [2, 3, 7], "I.direct": []}
+
+
+TYPES = v1program(
+    "t.apply(); r.read(meta.w, 0); digest<learn_t>(1, { meta.p, meta.k, meta.l, meta.e, meta.w });",
+    headers="""
+        @p4runtime_translation("u/port", bit<32>) @other(1) type bit<9> port_t;
+        @p4runtime_translation("u/name", string) type bit<10> name_t;
+        @p4runtime_translation("u/old", 12) type bit<9> old_t;
+        type bit<16> plain_t;
+        type plain_t again_t;
+        type port_t inner_t;
+        enum bit<12> kind_t { none = 0, all = 0xfff }
+        enum level_t { low, high }
+        error { Odd }
+        struct learn_t { port_t p; kind_t k; level_t l; error e; again_t w; }
+        struct pair_t { bit<9> i; bit<7> pad; }
+        @controller_header("packet_out") header out_t { port_t p; bit<7> pad; @shown pair_t pair; kind_t k; bit<4> q; }
+        header h_t { bit<8> a; }
+        struct headers_t { h_t h; }
+        struct metadata_t {
+            port_t p; name_t n; kind_t k; level_t l; error e; again_t w; inner_t i; old_t o; bool b;
+        }
+    """,
+    locals="""
+        register<again_t>(4) r;
+        action a(port_t p, name_t n, kind_t k, level_t l, plain_t w) { meta.n = n; meta.l = l; }
+        action b(port_t p, old_t o) { meta.p = p; }
+        table t {
+            key = {
+                meta.p: exact; meta.n: optional; meta.k: ternary; meta.w: lpm; meta.i: range; meta.o: exact;
+                meta.e: exact; meta.b: exact;
+            }
+            actions = { a; b; NoAction; }
+            default_action = NoAction();
+        }
+    """,
+)
+
+
+def types_program(folder: Path) -> Path:
+    (folder / "types.p4").write_text(TYPES)
+    return folder / "types.p4"
+
+
+def test_types_are_shown_by_name(tmp_path: Path) -> None:
+    info = p4info_of(types_program(tmp_path))
+    fields = [(f.bitwidth, f.type_name.name) for f in info.tables[0].match_fields]
+    assert fields == [(32, "port_t"), (0, "name_t"), (12, ""), (16, "again_t"), (9, "inner_t"), (12, "old_t"), (0, ""),
+                      (1, "")]  # fmt: skip
+    action = next(a for a in info.actions if a.preamble.name == "I.a")
+    assert [(p.bitwidth, p.type_name.name) for p in action.params] == [
+        (32, "port_t"), (0, "name_t"), (12, ""), (0, "level_t"), (16, "plain_t")]  # fmt: skip
+    assert [(m.id, m.name, m.bitwidth) for m in info.controller_packet_metadata[0].metadata] == [
+        (1, "p", 32), (2, "pad", 7), (3, "pair.i", 9), (4, "pair.pad", 7), (5, "k", 12), (6, "q", 4)]  # fmt: skip
+    assert info.registers[0].type_spec.new_type.name == "again_t"
+    types = info.type_info
+    assert set(types.new_types) == {"port_t", "name_t", "old_t", "plain_t", "again_t", "inner_t"}
+    port = types.new_types["port_t"]
+    assert (port.translated_type.uri, port.translated_type.sdn_bitwidth) == ("u/port", 32)
+    assert list(port.annotations) == ["@other(1)"]
+    assert types.new_types["name_t"].translated_type.HasField("sdn_string")
+    assert types.new_types["inner_t"].original_type.bitstring.bit.bitwidth == 9
+    values = {m.name: m.value for m in types.serializable_enums["kind_t"].members}
+    assert values == {"none": b"\0\0", "all": b"\x0f\xff"}
+    assert [m.name for m in types.enums["level_t"].members] == ["low", "high"]
+    assert types.error.members[-1] == "Odd"
+    specs = [m.type_spec.WhichOneof("type_spec") for m in types.structs["learn_t"].members]
+    assert specs == ["new_type", "serializable_enum", "enum", "error", "new_type"]
+
+
+@pytest.mark.bmv2
+def test_types_are_shown_as_p4c_shows_them(tmp_path: Path) -> None:
+    program = types_program(tmp_path)
+    assert in_order(p4info_of(program)) == in_order(p4c_writes(program, tmp_path))
+
+
+def test_the_layout_has_the_widths_of_the_program(tmp_path: Path) -> None:
+    layout = generate(preprocess(types_program(tmp_path)).text)[2]
+    assert [f.bitwidth for f in layout.tables[0].match_fields] == [9, 10, 12, 16, 9, 9, 32, 1]
+    assert [p.bitwidth for a in layout.actions for p in a.params if a.preamble.name == "I.a"] == [
+        9,
+        10,
+        12,
+        32,
+        16,
+    ]
+    assert layout.registers[0].type_spec.bitstring.bit.bitwidth == 16
+    assert [w for _, w in field_widths(layout, layout.digests[0].type_spec)] == [9, 12, 32, 32, 16]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "base", "message"),
+    [
+        ('("u", int<8>)', "bit<8>", 'takes \\("uri", bit<W>\\) or'),
+        ('("u")', "bit<8>", 'takes \\("uri", bit<W>\\) or'),
+        ('("u", bit<8>)', "bool", "is for types of bits, not of bool"),
+    ],
+)
+def test_a_wrong_translation_is_refused(annotation: str, base: str, message: str) -> None:
+    text = v1program("t.apply();", top=f"@p4runtime_translation{annotation} type {base} n_t;",
+                     locals="action a(n_t n) { } table t { actions = { a; } }")  # fmt: skip
+    with pytest.raises(CompileError, match=message):
+        p4info_of_text(text)
 
 
 def test_equal_ids_are_refused() -> None:

@@ -223,7 +223,7 @@ def test_another_define_is_another_program(private_cache: Path, tmp_path: Path) 
     assert programs_in(private_cache) == keys
 
 
-@pytest.mark.parametrize("missing", ["program.so", "p4info.bin", "constants.json"])
+@pytest.mark.parametrize("missing", ["program.so", "p4info.bin", "layout.bin", "constants.json"])
 def test_a_broken_cache_entry_is_made_anew(private_cache: Path, tmp_path: Path, missing: str) -> None:
     (tmp_path / "p.p4").write_text(SMALL)
     artifact = compile_file(tmp_path / "p.p4").artifact

@@ -32,10 +32,10 @@ def test_wide_sums_are_right_with_every_instruction_set(march: str, tmp_path: Pa
     if not INSTRUCTION_SETS[march] <= CPU_FLAGS:
         pytest.skip(f"this CPU has no {march}")
     text = preprocess(INAGG_P4, {"WORDS": "4"}).text
-    cpp, p4info, constants = generate(text)
+    cpp, *described = generate(text)
     (tmp_path / "program.cpp").write_text(cpp)
     compile_cpp(tmp_path / "program.cpp", tmp_path / "program.so", (f"-march={march}",))
-    artifact = Artifact(tmp_path / "program.so", tmp_path / "program.cpp", p4info, constants)
+    artifact = Artifact(tmp_path / "program.so", tmp_path / "program.cpp", *described)
     ones = (1 << 2048) - 1
     generator = random.Random(7)
     with Switch(Compiled(text, artifact)) as program:

@@ -58,8 +58,7 @@ def compile_source(source: str, name: str = "<source>", *, traced: bool = False)
     key = _build.cache_key(source, traced=traced)
     artifact = _build.cached(key)
     if artifact is None:
-        cpp, info, constants = generate(source, name, traced=traced)
-        artifact = _build.build(key, cpp, info, constants)
+        artifact = _build.build(key, *generate(source, name, traced=traced))
     return Compiled(source, artifact)
 
 
@@ -70,16 +69,16 @@ def front_end(source: str, name: str = "<source>") -> CheckedProgram:
 
 def generate(
     source: str, name: str = "<source>", *, traced: bool = False
-) -> tuple[str, P4Info, dict[str, int | bool | str]]:
-    """Stages 2 to 6 on preprocessed text: the C++, the P4Info and the constants."""
+) -> tuple[str, P4Info, P4Info, dict[str, int | bool | str]]:
+    """Stages 2 to 6 on preprocessed text: the C++, the P4Info, its layout and the constants."""
     with _reported(source, name):
         checked = front_end(source, name)
         lowered = lower(checked)
         ids = assign_ids(lowered)
-        info = p4info(lowered, ids)
+        info, layout = p4info(lowered, ids), p4info(lowered, ids, layout=True)
         if traced:
             instrument(lowered)
-        return emit(lowered, ids, traced=traced), info, checked.constants()
+        return emit(lowered, ids, traced=traced), info, layout, checked.constants()
 
 
 def lower_file(

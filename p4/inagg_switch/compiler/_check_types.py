@@ -199,7 +199,7 @@ class TypeChecker:
             if declaration.new:
                 if not (isinstance(t.strip(base), t.BitType) or base == t.BOOL):
                     raise CompileError(f"`type` needs a bit, int or bool type, not {base}", declaration.at)
-                base = t.NewType(declaration.name, base)
+                base = t.NewType(declaration.name, base, declaration)
             self._declared[id(declaration)] = base
         self.declare(declaration)
 

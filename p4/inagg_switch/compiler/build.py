@@ -40,11 +40,13 @@ _TIMEOUT_S = 300.0
 
 @dataclass(frozen=True)
 class Artifact:
-    """A compiled program in the cache. `cpp` is the generated source, kept for the reader."""
+    """A compiled program in the cache. `cpp` is the generated source, kept for the reader; `layout` is the P4Info with
+    the widths that the library takes where controllers see others (@p4runtime_translation)."""
 
     library: Path
     cpp: Path
     p4info: p4info_pb2.P4Info
+    layout: p4info_pb2.P4Info
     constants: Mapping[str, int | bool | str]
 
 
@@ -65,15 +67,26 @@ def cached(key: str) -> Artifact | None:
     """The artifact of an earlier compilation; None if there is none, or not a whole one."""
     folder = cache_folder() / key
     try:
-        info = p4info_pb2.P4Info.FromString((folder / "p4info.bin").read_bytes())
+        info, layout = (
+            p4info_pb2.P4Info.FromString((folder / name).read_bytes())
+            for name in ("p4info.bin", "layout.bin")
+        )
         constants = json.loads((folder / "constants.json").read_text())
     except (OSError, ValueError):
         return None
     library = folder / "program.so"
-    return Artifact(library, folder / "program.cpp", info, constants) if library.is_file() else None
+    if not library.is_file():
+        return None
+    return Artifact(library, folder / "program.cpp", info, layout, constants)
 
 
-def build(key: str, cpp: str, info: p4info_pb2.P4Info, constants: Mapping[str, int | bool | str]) -> Artifact:
+def build(
+    key: str,
+    cpp: str,
+    info: p4info_pb2.P4Info,
+    layout: p4info_pb2.P4Info,
+    constants: Mapping[str, int | bool | str],
+) -> Artifact:
     """Compiles and stores. Raises ToolchainError when there is no compiler or it fails."""
     root = cache_folder()
     try:
@@ -88,6 +101,7 @@ def build(key: str, cpp: str, info: p4info_pb2.P4Info, constants: Mapping[str, i
         (folder / "program.cpp").write_text(cpp)
         compile_cpp(folder / "program.cpp", folder / "program.so")
         (folder / "p4info.bin").write_bytes(info.SerializeToString(deterministic=True))
+        (folder / "layout.bin").write_bytes(layout.SerializeToString(deterministic=True))
         (folder / "constants.json").write_text(json.dumps(dict(constants)))
         folder.chmod(0o755)
         _publish(folder, root / key)

@@ -10,6 +10,7 @@ from p4.config.v1 import p4types_pb2
 from inagg_switch.compiler import ir, syntax
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler.p4info_ids import field_ids, is_unused
+from inagg_switch.compiler.p4info_types import TypeWriter, shown_annotations
 from inagg_switch.errors import CompileError
 
 _UNITS = {
@@ -25,14 +26,13 @@ _MATCH_TYPES = {
     "range": pb.MatchField.RANGE,
     "optional": pb.MatchField.OPTIONAL,
 }
-# Annotations that P4Info shows in fields of its own, or that mean nothing to the control plane.
-_HIDDEN = frozenset(["name", "id", "brief", "description", "hidden"])
 _PROFILE_ANNOTATIONS = frozenset(["max_group_size"])
 
 
-def p4info(program: ir.Program, ids: Mapping[tuple[str, str], int]) -> pb.P4Info:
-    """The P4Info message."""
-    return _Writer(program, ids).run()
+def p4info(program: ir.Program, ids: Mapping[tuple[str, str], int], *, layout: bool = False) -> pb.P4Info:
+    """The P4Info message. A layout has the program's own bits in place of types that controllers know by name or
+    another width."""
+    return _Writer(program, ids, layout=layout).run()
 
 
 def _actions(program: ir.Program) -> Iterable[ir.Action]:
@@ -53,10 +53,11 @@ def _place(block: ir.Block, action: ir.Action) -> int:
 
 
 class _Writer:
-    def __init__(self, program: ir.Program, ids: Mapping[tuple[str, str], int]) -> None:
+    def __init__(self, program: ir.Program, ids: Mapping[tuple[str, str], int], *, layout: bool) -> None:
         self._program = program
         self._ids = ids
         self._info = pb.P4Info()
+        self._types = TypeWriter(self._info.type_info, program.errors, layout=layout)
         self._suffixes: dict[str, int] = {}
         for name in {name for _, name in ids}:
             for suffix in _suffixes(name):
@@ -119,7 +120,7 @@ class _Writer:
                     raise CompileError(f"`{name}` is not a part of @{annotation.name}", annotation.at)
                 setattr(message, field.name, value)
         package.annotations.extend(
-            _annotations(a for a in self._program.annotations if a.name not in special)
+            shown_annotations(a for a in self._program.annotations if a.name not in special)
         )
 
     def _preamble(
@@ -133,7 +134,9 @@ class _Writer:
         preamble.id = self._ids[kind, name]
         preamble.name = name
         preamble.alias = next(s for s in _suffixes(name) if self._suffixes[s] == 1 or s == name)
-        preamble.annotations.extend(_annotations(a for a in declaration.annotations if a.name not in hidden))
+        preamble.annotations.extend(
+            shown_annotations(a for a in declaration.annotations if a.name not in hidden)
+        )
         for annotation in declaration.annotations:
             if annotation.structured:
                 _structured(preamble.structured_annotations.add(), annotation)
@@ -143,15 +146,14 @@ class _Writer:
         self._preamble(message.preamble, "table", table.full_name, table.declaration)
         for number, key in zip(field_ids([k.annotations for k in table.keys]), table.keys, strict=True):
             field = message.match_fields.add()
-            field.id, field.name, field.bitwidth = number, key.name, key.width
+            field.id, field.name = number, key.name
+            self._types.write(field, key.type)
             field.match_type = _MATCH_TYPES[key.kind]
-            field.annotations.extend(_annotations(key.annotations))
-            if isinstance(key.type, t.NewType):
-                field.type_name.name = key.type.name
+            field.annotations.extend(shown_annotations(key.annotations))
         for use in table.actions:
             ref = message.action_refs.add()
             ref.id = self._ids["action", use.action.full_name]
-            ref.annotations.extend(_annotations(use.annotations))
+            ref.annotations.extend(shown_annotations(use.annotations))
             if not use.in_entries:
                 ref.scope = pb.ActionRef.DEFAULT_ONLY
             elif not use.as_default:
@@ -196,10 +198,9 @@ class _Writer:
             plain = []  # p4c has made variables of them
         for number, parameter in zip(field_ids([p.annotations for p in plain]), plain, strict=True):
             param = message.params.add()
-            param.id, param.name, param.bitwidth = number, _own_name(parameter), t.bit_width(parameter.type)
-            param.annotations.extend(_annotations(parameter.annotations))
-            if isinstance(parameter.type, t.NewType):
-                param.type_name.name = parameter.type.name
+            param.id, param.name = number, _own_name(parameter)
+            self._types.write(param, parameter.type)
+            param.annotations.extend(shown_annotations(parameter.annotations))
 
     def _counter(self, counter: ir.Counter) -> None:
         message = self._info.counters.add()
@@ -219,10 +220,9 @@ class _Writer:
         self._preamble(message.preamble, "value_set", value_set.full_name, value_set.declaration)
         for number, field in enumerate(value_set.fields, 1):
             match = message.match.add()
-            match.id, match.name, match.bitwidth = number, field.name, field.width
+            match.id, match.name = number, field.name
+            self._types.write(match, field.type)
             match.match_type = _MATCH_TYPES[field.kind]
-            if isinstance(field.type, t.NewType):
-                match.type_name.name = field.type.name
         message.size = value_set.size
 
     def _controller_header(self, header: t.StructType) -> None:
@@ -233,14 +233,13 @@ class _Writer:
             raise CompileError("@controller_header needs a name, such as packet_in", annotation.at)
         # P4Runtime calls it what the annotation says, not by the header's name.
         message.preamble.name = message.preamble.alias = str(annotation.arguments[0])
-        fields = header.declaration.fields
-        for number, field in zip(field_ids([f.annotations for f in fields]), fields, strict=True):
-            type_ = header.fields[field.name]
+        fields = _flat_fields(header)
+        ids = field_ids([annotations for _, _, annotations in fields])
+        for number, (name, type_, annotations) in zip(ids, fields, strict=True):
             metadata = message.metadata.add()
-            metadata.id, metadata.name, metadata.bitwidth = number, field.name, t.bit_width(type_)
-            metadata.annotations.extend(_annotations(field.annotations))
-            if isinstance(type_, t.NewType):
-                metadata.type_name.name = type_.name
+            metadata.id, metadata.name = number, name
+            self._types.write(metadata, type_)
+            metadata.annotations.extend(shown_annotations(annotations))
 
     def _meter(self, meter: ir.Meter) -> None:
         message = self._info.meters.add()
@@ -270,48 +269,29 @@ class _Writer:
     def _digest(self, digest: ir.Digest) -> None:
         message = self._info.digests.add()
         self._preamble(message.preamble, "digest", digest.full_name, digest.declaration)
-        self._type_spec(message.type_spec, digest.type)
-
-    def _type_spec(self, spec: p4types_pb2.P4DataTypeSpec, type_: t.Type) -> None:
-        if isinstance(type_, t.NewType):
-            spec.new_type.name = type_.name
-        elif type_ == t.BOOL:
-            spec.bool.SetInParent()
-        elif isinstance(type_, t.EnumType) and type_.base is not None:
-            spec.serializable_enum.name = type_.name
-        elif isinstance(type_, t.EnumType):
-            spec.enum.name = type_.name
-        elif type_ == t.ERROR:
-            spec.error.SetInParent()
-        elif isinstance(type_, t.TupleType):
-            for element in type_.elements:
-                self._type_spec(spec.tuple.members.add(), element)
-        elif isinstance(type_, t.StructType):
-            spec.struct.name = type_.name
-            shown = self._info.type_info.structs[type_.name]
-            if not shown.members:
-                for name, field in type_.fields.items():
-                    member = shown.members.add()
-                    member.name = name
-                    self._type_spec(member.type_spec, field)
-        else:
-            bits = t.strip(type_)
-            assert isinstance(bits, t.BitType)
-            if bits.signed:
-                spec.bitstring.int.bitwidth = bits.width
-            else:
-                spec.bitstring.bit.bitwidth = bits.width
+        self._types.write_spec(message.type_spec, digest.type)
 
     def _register(self, register: ir.Register) -> None:
         message = self._info.registers.add()
         self._preamble(message.preamble, "register", register.full_name, register.declaration)
-        bits = t.strip(register.type)
-        assert isinstance(bits, t.BitType)
-        if bits.signed:
-            message.type_spec.bitstring.int.bitwidth = bits.width
-        else:
-            message.type_spec.bitstring.bit.bitwidth = bits.width
+        self._types.write_spec(message.type_spec, register.type)
         message.size = register.size
+
+
+def _flat_fields(struct: t.StructType) -> list[tuple[str, t.Type, list[syntax.Annotation]]]:
+    """Name, type and annotations of each field, those of structs in their place; the innermost annotation of a name
+    counts."""
+    found: list[tuple[str, t.Type, list[syntax.Annotation]]] = []
+    for field in struct.declaration.fields:
+        type_ = struct.fields[field.name]
+        if not isinstance(type_, t.StructType):
+            found.append((field.name, type_, field.annotations))
+            continue
+        for name, inner, annotations in _flat_fields(type_):
+            own = {a.name for a in annotations}
+            outer = [a for a in field.annotations if a.name not in own]
+            found.append((f"{field.name}.{name}", inner, [*annotations, *outer]))
+    return found
 
 
 def _suffixes(name: str) -> list[str]:
@@ -323,14 +303,6 @@ def _suffixes(name: str) -> list[str]:
 def _own_name(parameter: syntax.Parameter) -> str:
     annotation = parameter.annotation("name")
     return str(annotation.arguments[0]) if annotation is not None and annotation.arguments else parameter.name
-
-
-def _annotations(annotations: Iterable[syntax.Annotation]) -> list[str]:
-    shown = []
-    for a in annotations:
-        if a.name not in _HIDDEN and not a.structured:
-            shown.append(f"@{a.name}({a.raw})" if a.raw else f"@{a.name}")
-    return shown
 
 
 def _structured(message: p4types_pb2.StructuredAnnotation, annotation: syntax.Annotation) -> None:

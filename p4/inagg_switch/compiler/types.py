@@ -119,6 +119,7 @@ class NewType(Type):
 
     name: str
     base: Type
+    declaration: Any = None
 
     def __str__(self) -> str:
         return self.name
