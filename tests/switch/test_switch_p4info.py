@@ -188,13 +188,44 @@ TYPES = v1program(
 )
 
 
-def types_program(folder: Path) -> Path:
-    (folder / "types.p4").write_text(TYPES)
-    return folder / "types.p4"
+# Keys without a @name, a table of the default size, and nothing else that has a type.
+KEYS = v1program(
+    "t.apply();",
+    headers="""
+        header h_t { @name("first") bit<8> a; bit<8> b; }
+        struct headers_t { h_t h; h_t[3] s; }
+        struct metadata_t { @name("renamed") bit<8> x; @name(".free") bit<8> y; bit<2> i; }
+    """,
+    locals="""
+        action a() { }
+        table t {
+            key = {
+                hdr.h.isValid(): exact; hdr.h.a: exact; hdr.s[1].b: exact; hdr.s[meta.i].b: exact;
+                meta.x[3:0]: exact; meta.y: exact; hdr.h.b & 15: exact;
+            }
+            actions = { a; }
+            size = 0;
+        }
+    """,
+)
+EXTERN = v1program(locals="counter(4, CounterType.bytes) c;")
 
 
-def test_types_are_shown_by_name(tmp_path: Path) -> None:
-    info = p4info_of(types_program(tmp_path))
+def written(text: str, folder: Path) -> Path:
+    (folder / "program.p4").write_text(text)
+    return folder / "program.p4"
+
+
+def test_keys_without_a_name_are_called_by_the_expression() -> None:
+    (table,) = p4info_of_text(KEYS).tables
+    assert [f.name for f in table.match_fields] == [
+        "hdr.h.$valid$", "hdr.h.first", "hdr.s[1].b", "hdr.s[meta.i].b", "meta.renamed[3:0]", "free", "hdr.h.b & 15",
+    ]  # fmt: skip
+    assert table.size == 1024
+
+
+def test_types_are_shown_by_name() -> None:
+    info = p4info_of_text(TYPES)
     fields = [(f.bitwidth, f.type_name.name) for f in info.tables[0].match_fields]
     assert fields == [(32, "port_t"), (0, "name_t"), (12, ""), (16, "again_t"), (9, "inner_t"), (12, "old_t"), (0, ""),
                       (1, "")]  # fmt: skip
@@ -220,13 +251,14 @@ def test_types_are_shown_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.bmv2
-def test_types_are_shown_as_p4c_shows_them(tmp_path: Path) -> None:
-    program = types_program(tmp_path)
+@pytest.mark.parametrize("text", [TYPES, KEYS, EXTERN], ids=["types", "keys", "extern"])
+def test_what_is_declared_is_shown_as_p4c_shows_it(text: str, tmp_path: Path) -> None:
+    program = written(text, tmp_path)
     assert in_order(p4info_of(program)) == in_order(p4c_writes(program, tmp_path))
 
 
-def test_the_layout_has_the_widths_of_the_program(tmp_path: Path) -> None:
-    layout = generate(preprocess(types_program(tmp_path)).text)[2]
+def test_the_layout_has_the_widths_of_the_program() -> None:
+    layout = generate(preprocess_text(TYPES).text)[2]
     assert [f.bitwidth for f in layout.tables[0].match_fields] == [9, 10, 12, 16, 9, 9, 32, 1]
     assert [p.bitwidth for a in layout.actions for p in a.params if a.preamble.name == "I.a"] == [
         9,

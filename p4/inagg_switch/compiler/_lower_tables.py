@@ -38,7 +38,7 @@ class TableLowerer(StatementLowerer):
             d,
             keys,
             uses,
-            _DEFAULT_SIZE if size is None else self.number(size.value, "the size of a table"),
+            (self.number(size.value, "the size of a table") if size is not None else 0) or _DEFAULT_SIZE,
             default,
             arguments,
             const_default,
@@ -254,19 +254,22 @@ def _is_true(entry: syntax.Property | None) -> bool:
 
 
 def _source(e: syntax.Expression) -> str:
-    """A key's name when it has no @name: the expression as written, as p4c has it."""
+    """A key's name when it has no @name: the expression as written, fields by their @name, as p4c has it."""
     if isinstance(e, syntax.Name):
         return e.name
     if isinstance(e, syntax.Member):
-        return f"{_source(e.base)}.{e.name}"
+        owner = e.base.type
+        fields = owner.declaration.fields if isinstance(owner, t.StructType) else []
+        name = next((f.shown_name() for f in fields if f.name == e.name), e.name)
+        return name[1:] if name.startswith(".") else f"{_source(e.base)}.{name}"
     if isinstance(e, syntax.Index):
-        return f"{_source(e.base)}[{e.index.value}]"
+        return f"{_source(e.base)}[{_source(e.index) if e.index.value is None else e.index.value}]"
     if isinstance(e, syntax.Slice):
         return f"{_source(e.base)}[{e.high.value}:{e.low.value}]"
     if isinstance(e, syntax.Cast):
         return _source(e.operand)
     if isinstance(e, syntax.Call) and isinstance(e.callee, syntax.Member) and e.callee.name == "isValid":
-        return f"{_source(e.callee.base)}.isValid()"
+        return f"{_source(e.callee.base)}.$valid$"
     if isinstance(e, syntax.Binary) and e.operator == "&":
         return f"{_source(e.left)} & {_source(e.right)}"
     if isinstance(e, syntax.Integer):

@@ -90,10 +90,7 @@ class Namespace:
 
 def control_plane_name(declaration: syntax.Declaration, path: str) -> str:
     """Full name in P4Info: the path of the instance and the @name, if any; `@name(".x")` is absolute."""
-    annotation = declaration.annotation("name")
-    name = declaration.name
-    if annotation is not None and annotation.arguments:
-        name = str(annotation.arguments[0])
-        if name.startswith("."):
-            return name[1:]
+    name = declaration.shown_name()
+    if name.startswith("."):
+        return name[1:]
     return f"{path}.{name}" if path else name

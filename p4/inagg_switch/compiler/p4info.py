@@ -93,7 +93,7 @@ class _Writer:
         if (
             self._program.calls_extern_functions
             or self._info.tables
-            or self._info.registers
+            or any(isinstance(made.declaration, syntax.Instantiation) for made in self._program.objects)
             or self._info.controller_packet_metadata
             or any(a.params for a in self._info.actions)
         ):
@@ -198,7 +198,7 @@ class _Writer:
             plain = []  # p4c has made variables of them
         for number, parameter in zip(field_ids([p.annotations for p in plain]), plain, strict=True):
             param = message.params.add()
-            param.id, param.name = number, _own_name(parameter)
+            param.id, param.name = number, parameter.shown_name()
             self._types.write(param, parameter.type)
             param.annotations.extend(shown_annotations(parameter.annotations))
 
@@ -298,11 +298,6 @@ def _suffixes(name: str) -> list[str]:
     """Shortest first."""
     parts = name.split(".")
     return [".".join(parts[i:]) for i in range(len(parts) - 1, -1, -1)]
-
-
-def _own_name(parameter: syntax.Parameter) -> str:
-    annotation = parameter.annotation("name")
-    return str(annotation.arguments[0]) if annotation is not None and annotation.arguments else parameter.name
 
 
 def _structured(message: p4types_pb2.StructuredAnnotation, annotation: syntax.Annotation) -> None:

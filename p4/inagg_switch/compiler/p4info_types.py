@@ -48,7 +48,7 @@ class TypeWriter:
         if self._layout:
             type_ = t.strip(type_)
         if isinstance(type_, t.NewType):
-            spec.new_type.name = _own_name(type_)
+            spec.new_type.name = type_.declaration.shown_name()
         elif type_ == t.BOOL:
             spec.bool.SetInParent()
         elif isinstance(type_, t.EnumType) and type_.base is not None:
@@ -71,8 +71,8 @@ class TypeWriter:
         self._declare(type_)
 
     def _declare(self, type_: t.Type) -> None:
-        if isinstance(type_, t.NewType) and _own_name(type_) not in self._info.new_types:
-            self._declare_new(self._info.new_types[_own_name(type_)], type_)
+        if isinstance(type_, t.NewType) and type_.declaration.shown_name() not in self._info.new_types:
+            self._declare_new(self._info.new_types[type_.declaration.shown_name()], type_)
         elif isinstance(type_, t.StructType) and type_.name not in self._info.structs:
             shown = self._info.structs[type_.name]
             for name, field in type_.fields.items():
@@ -121,11 +121,6 @@ def shown_annotations(annotations: Iterable[syntax.Annotation]) -> list[str]:
         if a.name not in _HIDDEN and not a.structured:
             shown.append(f"@{a.name}({a.raw})" if a.raw else f"@{a.name}")
     return shown
-
-
-def _own_name(type_: t.NewType) -> str:
-    annotation = type_.declaration.annotation("name")
-    return str(annotation.arguments[0]) if annotation is not None and annotation.arguments else type_.name
 
 
 def _translation(type_: t.NewType) -> tuple[str, int] | None:

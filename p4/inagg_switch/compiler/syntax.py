@@ -341,6 +341,11 @@ class Declaration(Statement):
         """The first annotation of that name."""
         return next((a for a in self.annotations if a.name == name), None)
 
+    def shown_name(self) -> str:
+        """What controllers know it by: @name("...") or its name."""
+        given = self.annotation("name")
+        return str(given.arguments[0]) if given is not None and given.arguments else self.name
+
 
 @dataclass(eq=False)
 class Constant(Declaration):
