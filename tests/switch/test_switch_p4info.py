@@ -33,6 +33,7 @@ def in_order(info: pb.P4Info) -> pb.P4Info:
         "registers",
         "controller_packet_metadata",
         "digests",
+        "action_profiles",
     ):
         resources = sorted(getattr(info, name), key=lambda r: r.preamble.id)
         ordered.ClearField(name)
@@ -201,14 +202,21 @@ KEYS = v1program(
         table t {
             key = {
                 hdr.h.isValid(): exact; hdr.h.a: exact; hdr.s[1].b: exact; hdr.s[meta.i].b: exact;
-                meta.x[3:0]: exact; meta.y: exact; hdr.h.b & 15: exact;
+                meta.x[3:0]: exact; meta.y: exact; hdr.h.b & 8w0x0F: exact;
             }
             actions = { a; }
             size = 0;
         }
     """,
 )
-EXTERN = v1program(locals="counter(4, CounterType.bytes) c;")
+EXTERN = v1program(
+    locals="""
+    @max_group_size(3) @selector_size_semantics("sum_of_members") @max_member_weight(9)
+    action_selector(HashAlgorithm.crc16, 16, 8) s;
+    @selector_size_semantics("SUM_OF_WEIGHTS") action_selector(HashAlgorithm.crc16, 16, 8) w;
+    @max_group_size(3) action_profile(4) p;
+"""
+)
 
 
 def written(text: str, folder: Path) -> Path:
@@ -219,9 +227,18 @@ def written(text: str, folder: Path) -> Path:
 def test_keys_without_a_name_are_called_by_the_expression() -> None:
     (table,) = p4info_of_text(KEYS).tables
     assert [f.name for f in table.match_fields] == [
-        "hdr.h.$valid$", "hdr.h.first", "hdr.s[1].b", "hdr.s[meta.i].b", "meta.renamed[3:0]", "free", "hdr.h.b & 15",
+        "hdr.h.$valid$", "hdr.h.first", "hdr.s[1].b", "hdr.s[meta.i].b", "meta.renamed[3:0]", "free", "hdr.h.b & 0xf",
     ]  # fmt: skip
     assert table.size == 1024
+
+
+def test_what_limits_the_groups_of_a_selector() -> None:
+    profiles = {p.preamble.alias: p for p in p4info_of_text(EXTERN).action_profiles}
+    assert (profiles["s"].max_group_size, profiles["s"].sum_of_members.max_member_weight) == (3, 9)
+    assert profiles["w"].HasField("sum_of_weights")
+    assert profiles["p"].max_group_size == 0
+    with pytest.raises(CompileError, match="is sum_of_weights or sum_of_members"):
+        p4info_of_text(EXTERN.replace("SUM_OF_WEIGHTS", "other"))
 
 
 def test_types_are_shown_by_name() -> None:

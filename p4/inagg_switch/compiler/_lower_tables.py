@@ -273,5 +273,6 @@ def _source(e: syntax.Expression) -> str:
     if isinstance(e, syntax.Binary) and e.operator == "&":
         return f"{_source(e.left)} & {_source(e.right)}"
     if isinstance(e, syntax.Integer):
-        return str(e.number)
+        base = next((b for b in "xob" if f"0{b}" in e.text.lower()), "d")  # p4c keeps the base, not the width
+        return f"{e.number:#{base}}"
     raise CompileError('a key that is not a field needs a name: @name("...")', e.start)

@@ -162,7 +162,7 @@ class ExpressionParser(TokenStream):
         if token.kind == "number":
             self.advance()
             assert token.value is not None
-            return syntax.Integer(token.at, *token.value)
+            return syntax.Integer(token.at, *token.value, token.text)
         if token.kind == "string":
             return self._strings()
         if token.kind == "keyword" and token.text in ("true", "false"):

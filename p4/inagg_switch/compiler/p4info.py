@@ -26,7 +26,7 @@ _MATCH_TYPES = {
     "range": pb.MatchField.RANGE,
     "optional": pb.MatchField.OPTIONAL,
 }
-_PROFILE_ANNOTATIONS = frozenset(["max_group_size"])
+_PROFILE_ANNOTATIONS = frozenset(["max_group_size", "selector_size_semantics", "max_member_weight"])
 
 
 def p4info(program: ir.Program, ids: Mapping[tuple[str, str], int], *, layout: bool = False) -> pb.P4Info:
@@ -262,9 +262,8 @@ class _Writer:
         message.table_ids.extend(self._ids["table", table.full_name] for table in profile.tables)
         message.with_selector = profile.algorithm is not None
         message.size = profile.size
-        most = profile.declaration.annotation("max_group_size")
-        if most is not None and most.arguments:
-            message.max_group_size = int(most.arguments[0])
+        if profile.algorithm is not None:
+            _selector_limits(message, profile.declaration)
 
     def _digest(self, digest: ir.Digest) -> None:
         message = self._info.digests.add()
@@ -292,6 +291,22 @@ def _flat_fields(struct: t.StructType) -> list[tuple[str, t.Type, list[syntax.An
             outer = [a for a in field.annotations if a.name not in own]
             found.append((f"{field.name}.{name}", inner, [*annotations, *outer]))
     return found
+
+
+def _selector_limits(message: pb.ActionProfile, declaration: syntax.Declaration) -> None:
+    most, semantics, heaviest = (
+        found.arguments[0]
+        if (found := declaration.annotation(name)) is not None and found.arguments
+        else None
+        for name in ("max_group_size", "selector_size_semantics", "max_member_weight")
+    )
+    message.max_group_size = int(most or 0)
+    if str(semantics).lower() == "sum_of_weights":
+        message.sum_of_weights.SetInParent()
+    elif str(semantics).lower() == "sum_of_members":
+        message.sum_of_members.max_member_weight = int(heaviest or 0)
+    elif semantics is not None:
+        raise CompileError("@selector_size_semantics is sum_of_weights or sum_of_members", declaration.at)
 
 
 def _suffixes(name: str) -> list[str]:

@@ -88,6 +88,7 @@ class Integer(Expression):
     number: int
     width: int | None
     signed: bool
+    text: str  # as written
 
 
 @dataclass(eq=False)
