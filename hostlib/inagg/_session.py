@@ -5,6 +5,7 @@ Threads of Python are the heartbeat and the completers, which call back those wh
 are at it waits for what is done next, so that a callback may itself wait for another sum.
 """
 
+import contextlib
 import json
 import logging
 import socket
@@ -203,9 +204,8 @@ class Session:
             _log.warning("job %d, rank %d could not say goodbye: %s", self.job, self.rank, error)
         finally:
             self._transport.close()
-            for completer in list(self._completers):
-                if completer is not threading.current_thread():
-                    completer.join()
+            while (completer := self._other_completer()) is not None:
+                completer.join()
             self._client.close()
 
     def _on_job_failure(self, reason: str, lost_ranks: tuple[int, ...]) -> None:
@@ -213,26 +213,35 @@ class Session:
         self._transport.fail(reason)
 
     def _add_completer(self) -> None:
-        """With the lock held."""
+        """With the lock held, so that others see it when it is started."""
         thread = threading.Thread(target=self._complete, name=f"inagg-done-{self.job}", daemon=True)
+        thread.start()
         self._completers.add(thread)
         self._free_completers += 1
-        thread.start()
+
+    def _other_completer(self) -> threading.Thread | None:
+        with self._lock:
+            return next((t for t in self._completers if t is not threading.current_thread()), None)
 
     def _complete(self) -> None:
-        """Call back those who watch, in order of completion; after a failure, all that are left."""
-        while (done := self._next_done()) is not None:
+        """Call back those who watch, as they are done; after a failure, all that are left."""
+        try:
+            while (done := self._next_done()) is not None:
+                with self._lock:
+                    self._free_completers -= 1
+                    if self._free_completers == 0:
+                        with contextlib.suppress(
+                            RuntimeError
+                        ):  # no more threads: one callback after the other
+                            self._add_completer()
+                self._call_back(done)
+                with self._lock:
+                    if self._free_completers >= _FREE_COMPLETERS:
+                        break
+                    self._free_completers += 1
+        finally:
             with self._lock:
-                self._free_completers -= 1
-                if self._free_completers == 0:
-                    self._add_completer()
-            self._call_back(done)
-            with self._lock:
-                if self._free_completers >= _FREE_COMPLETERS:
-                    break
-                self._free_completers += 1
-        with self._lock:
-            self._completers.discard(threading.current_thread())
+                self._completers.discard(threading.current_thread())
 
     def _next_done(self) -> Reduction | None:
         """One that is watched and done; None when there will be no more."""

@@ -1,10 +1,12 @@
 """One rank's session: a real transport and the reference switch on the loopback; only the controller's answers are
 made up."""
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
@@ -134,6 +136,22 @@ def test_a_callback_that_waits_hears_of_a_failure() -> None:
         for future in chained:
             future.wait()
         assert len(failed) == 3
+
+
+def slowly(tell: Callable[[bool], None], _: object) -> None:
+    threading.Event().wait(0.002)
+    tell(True)
+
+
+def test_when_a_session_is_closed_every_callback_has_been_made() -> None:
+    for _ in range(20):
+        told: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        with session(workers=2) as one:
+            for _ in range(6):
+                future = all_reduce(one, torch.ones(5)).get_future()
+                future.add_done_callback(partial(slowly, told.put))
+            one.close()
+            assert told.qsize() == 6
 
 
 def test_what_was_done_before_a_failure_stays_done() -> None:
