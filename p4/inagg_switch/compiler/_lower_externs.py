@@ -191,5 +191,5 @@ def _leaves(e: ir.Expr) -> list[ir.Expr]:
         return [leaf for element in elements for leaf in _leaves(element)]
     if isinstance(e.type, t.TupleType):
         parts = enumerate(e.type.elements)
-        return [leaf for i, part in parts for leaf in _leaves(ir.Field(part, e, f"part_{i}"))]
+        return [leaf for i, part in parts for leaf in _leaves(ir.Part(part, e, i))]
     return [e]

@@ -8,7 +8,7 @@ header odd_t { bit<3> x; bit<13> y; bit<72> z; }
 header told_t { bit<64> hash; bit<16> narrow; }
 struct headers_t { ask_t ask; body_t body; odd_t odd; told_t told; }
 struct pair_t { bit<7> left; bit<9> right; }
-struct metadata_t { pair_t pair; bool flag; }
+struct metadata_t { pair_t pair; bool flag; tuple<bit<16>, bit<8>> two; }
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     state start {
@@ -58,6 +58,9 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             hash(hdr.told.hash, HashAlgorithm.csum16, hdr.ask.base, { hdr.odd.x, hdr.body.c, hdr.odd.y }, hdr.ask.most);
         } else if (hdr.ask.algorithm == 14) {
             hash(hdr.told.hash, HashAlgorithm.crc16, hdr.ask.base, hdr.odd, hdr.ask.most);
+        } else if (hdr.ask.algorithm == 15) {
+            meta.two = { hdr.body.b, hdr.body.c };
+            hash(hdr.told.narrow, HashAlgorithm.crc16, 16w0, meta.two, 32w0x10000);
         }
     }
 }
