@@ -22,10 +22,12 @@ Whatever the order of the lines, entries and groups come before the first packet
 at after the last.
 """
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from p4.config.v1 import p4info_pb2 as pb
 
@@ -34,6 +36,7 @@ from inagg_switch._values import find
 from inagg_switch.errors import SwitchError
 from inagg_switch.switch import Switch
 
+T = TypeVar("T")
 Key = int | tuple[int, int]
 Output = list[tuple[int, bytes]]
 _CALL = re.compile(r"([\w.]+)\(([^()]*)\)")
@@ -89,24 +92,59 @@ class Vectors:
 
     def entry(self, table: str, number: int) -> Insert:
         """The n-th `insert` of a table."""
-        return [e for e in self.inserts if e.table == table][number]
+        found = [e for e in self.inserts if _same_name(e.table, table)]
+        if number >= len(found):
+            raise VectorError(f"there is no insert {number} of table {table}: they count from 0")
+        return found[number]
+
+
+def _same_name(one: str, other: str) -> bool:
+    """Whether one is the other, or its ending at a dot."""
+    return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
 
 
 def read_vectors(path: Path) -> Vectors:
     """Reads a file. Raises VectorError, which names the line."""
     vectors = Vectors()
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise VectorError(f"{path}: not UTF-8 text") from error
+    for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#")[0].split()
         if words:
             try:
                 _read_line(vectors, number, words)
-            except (ValueError, IndexError, KeyError) as error:
+            except ValueError as error:
                 raise VectorError(f"{path}:{number}: {error}") from error
     return vectors
 
 
+# Words behind each command: the fewest and the most.
+_WORDS: dict[str, tuple[int, float]] = {
+    "insert": (2, math.inf),
+    "default": (2, math.inf),
+    "group": (1, math.inf),
+    "clone": (1, math.inf),
+    "member": (3, math.inf),
+    "members": (2, math.inf),
+    "meter": (6, 6),
+    "direct_meter": (6, 6),
+    "packet": (1, math.inf),
+    "expect": (1, math.inf),
+    "counter": (4, 4),
+    "direct_counter": (4, 4),
+    "register": (3, 3),
+}
+
+
 def _read_line(vectors: Vectors, number: int, words: list[str]) -> None:
     command, *rest = words
+    if command not in _WORDS:
+        raise ValueError(f"unknown command {command}")
+    least, most = _WORDS[command]
+    if not least <= len(rest) <= most:
+        raise ValueError(f"too {'few' if len(rest) < least else 'many'} words behind {command}")
     if command == "insert":
         vectors.inserts.append(_insert(rest))
     elif command == "default":
@@ -114,26 +152,33 @@ def _read_line(vectors: Vectors, number: int, words: list[str]) -> None:
     elif command in ("group", "clone"):
         pairs = [word.split(":") for word in rest[1:]]
         groups = vectors.groups if command == "group" else vectors.clones
-        groups[int(rest[0])] = [(int(port), int(rid)) for port, rid in pairs]
+        groups[_number(rest[0])] = [(_number(port), _number(rid)) for port, rid in pairs]
     elif command == "member":
-        vectors.members.append((rest[0], int(rest[1]), *_call(" ".join(rest[2:]))))
+        vectors.members.append((rest[0], _number(rest[1]), *_call(" ".join(rest[2:]))))
     elif command == "members":
-        vectors.member_groups.append((rest[0], int(rest[1]), [int(word) for word in rest[2:]]))
+        vectors.member_groups.append((rest[0], _number(rest[1]), [_number(word) for word in rest[2:]]))
     elif command in ("meter", "direct_meter"):
-        cir, cburst, pir, pburst = (int(word) for word in rest[2:])
+        cir, cburst, pir, pburst = (_number(word) for word in rest[2:])
         meters = vectors.meters if command == "meter" else vectors.direct_meters
-        meters.append((rest[0], int(rest[1]), (cir, cburst, pir, pburst)))
+        meters.append((rest[0], _number(rest[1]), (cir, cburst, pir, pburst)))
     elif command == "packet":
-        vectors.packets.append(Packet(number, int(rest[0]), bytes.fromhex("".join(rest[1:]))))
+        vectors.packets.append(Packet(number, _number(rest[0]), bytes.fromhex("".join(rest[1:]))))
     elif command == "expect":
-        vectors.packets[-1].expected.append((int(rest[0]), bytes.fromhex("".join(rest[1:]))))
+        if not vectors.packets:
+            raise ValueError("expect without a packet before it")
+        vectors.packets[-1].expected.append((_number(rest[0]), bytes.fromhex("".join(rest[1:]))))
     elif command in ("counter", "direct_counter"):
         counters = vectors.counters if command == "counter" else vectors.direct_counters
-        counters.append((rest[0], int(rest[1]), int(rest[2]), int(rest[3])))
-    elif command == "register":
-        vectors.registers.append((rest[0], int(rest[1]), int(rest[2], 0)))
+        counters.append((rest[0], _number(rest[1]), _number(rest[2]), _number(rest[3])))
     else:
-        raise ValueError(f"unknown command {command}")
+        vectors.registers.append((rest[0], _number(rest[1]), _number(rest[2])))
+
+
+def _number(text: str) -> int:
+    value = int(text, 0)
+    if value < 0:
+        raise ValueError(f"{text} is negative")
+    return value
 
 
 def _insert(words: list[str]) -> Insert:
@@ -144,9 +189,16 @@ def _insert(words: list[str]) -> Insert:
         raise ValueError("expected KEY=VALUE ... ACTION(PARAM=VALUE, ...)")
     keys, rest = text[: found[-1].start()].split(), text[found[-1].end() :].split()
     name, params = _call(found[-1].group())
-    match = dict(_key(key) for key in keys)
-    priority = int(rest[0].removeprefix("priority=")) if rest else 0
+    match = _once("key", (_key(key) for key in keys))
+    priority = 0
+    if rest:
+        word, equals, value = rest[0].partition("=")
+        if len(rest) > 1 or word != "priority" or not equals:
+            raise ValueError(f"expected priority=N at the end, not {' '.join(rest)}")
+        priority = _number(value)
     if name in _INDIRECT:
+        if list(params) != ["id"]:
+            raise ValueError(f"expected {name}(id=NUMBER)")
         return Insert(words[0], match, _INDIRECT[name](params["id"]), {}, priority)
     return Insert(words[0], match, name, params, priority)
 
@@ -167,7 +219,16 @@ def _call(text: str) -> tuple[str, dict[str, int]]:
     if found is None:
         raise ValueError(f"expected ACTION(PARAM=VALUE, ...), not {text}")
     pairs = [pair.split("=") for pair in found.group(2).split(",") if pair.strip()]
-    return found.group(1), {name.strip(): int(value, 0) for name, value in pairs}
+    return found.group(1), _once("parameter", ((name.strip(), int(value, 0)) for name, value in pairs))
+
+
+def _once(what: str, pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{what} {name} is given twice")
+        found[name] = value
+    return found
 
 
 # --- as text

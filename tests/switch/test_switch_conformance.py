@@ -59,9 +59,38 @@ def test_the_command_tells_what_is_not_as_the_vectors_say(switch_command: list[s
 
 @pytest.mark.parametrize(
     "line",
-    ["packet", "packet one 00", "expect 1 00", "insert t 5 a()", "insert t a=1", "counter c 0", "go 1"],
+    [
+        "packet",
+        "packet one 00",
+        "packet -1 00",
+        "expect 1 00",
+        "insert t 5 a()",
+        "insert t a=1",
+        "insert t a=1 a=2 b()",
+        "insert t a=1 b(c=1, c=2)",
+        "insert t a=1 b() 3",
+        "insert t a=1 b() priority=3 4",
+        "insert t a=1 _member(x=1)",
+        "counter c 0",
+        "register r 1 0 7",
+        "go 1",
+    ],
 )
 def test_a_line_that_makes_no_sense_is_named(line: str, tmp_path: Path) -> None:
     (tmp_path / "v").write_text(f"# nothing\n{line}\n")
     with pytest.raises(VectorError, match=f"{tmp_path}/v:2: "):
+        read_vectors(tmp_path / "v")
+
+
+def test_an_insert_is_found_by_either_name_of_its_table(tmp_path: Path) -> None:
+    (tmp_path / "v").write_text("insert t a=0x1 b()\ninsert I.t a=2 b()\n")
+    vectors = read_vectors(tmp_path / "v")
+    assert vectors.entry("I.t", 1).match == vectors.entry("t", 1).match == {"a": 2}
+    with pytest.raises(VectorError, match="no insert 2 of table t"):
+        vectors.entry("t", 2)
+
+
+def test_vectors_are_text(tmp_path: Path) -> None:
+    (tmp_path / "v").write_bytes(b"packet 1 \xff")
+    with pytest.raises(VectorError, match="not UTF-8"):
         read_vectors(tmp_path / "v")
