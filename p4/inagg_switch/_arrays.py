@@ -55,10 +55,14 @@ def check_priority(what: str, priority: int) -> None:
         raise EntryError(f"{what}: the priority {priority} is out of range")
 
 
+class OutsideError(EntryError, IndexError):
+    """An index that an array does not have; an IndexError ends a `for` over one."""
+
+
 def index_of(index: int, size: int) -> int:
-    """The index, if it is one. Raises EntryError."""
+    """The index, if it is one. Raises OutsideError."""
     if not 0 <= index < size:
-        raise EntryError(f"index {index} is outside 0..{size - 1}")
+        raise OutsideError(f"index {index} is outside 0..{size - 1}")
     return index
 
 

@@ -86,7 +86,7 @@ class Switch:
         path: Path | str,
         defines: Mapping[str, str] | None = None,
         seed: int = 0,
-        include_paths: Sequence[Path] = (),
+        include_paths: Sequence[Path | str] = (),
         *,
         traced: bool = False,
     ) -> "Switch":

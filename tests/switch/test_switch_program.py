@@ -75,6 +75,7 @@ def test_registers_read_and_write(state_program: Switch) -> None:
     assert out[2:] == bytes.fromhex("112233445566")
     state_program.process(1, bytes((0, 7)) + b"\xff" * 6)
     assert cells[7] == 2**48 - 1
+    assert list(cells) == [cells[i] for i in range(8)]
 
 
 @pytest.mark.parametrize(("index", "value"), [(8, 0), (-1, 0), (0, 1 << 48), (0, -1)])

@@ -37,7 +37,7 @@ class Compiled:
 def compile_file(
     path: Path | str,
     defines: Mapping[str, str] | None = None,
-    include_paths: Sequence[Path] = (),
+    include_paths: Sequence[Path | str] = (),
     *,
     traced: bool = False,
 ) -> Compiled:
@@ -82,7 +82,7 @@ def generate(
 
 
 def lower_file(
-    path: Path | str, defines: Mapping[str, str] | None = None, include_paths: Sequence[Path] = ()
+    path: Path | str, defines: Mapping[str, str] | None = None, include_paths: Sequence[Path | str] = ()
 ) -> ir.Program:
     """Stages 1 to 5 on a file: for those who want to look at a program. Raises CompileError."""
     files: Mapping[str, Sequence[str]] = {}

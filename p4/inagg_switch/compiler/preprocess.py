@@ -49,7 +49,7 @@ class _Conditional:
 
 
 def preprocess(
-    path: Path | str, defines: Mapping[str, str] | None = None, include_paths: Sequence[Path] = ()
+    path: Path | str, defines: Mapping[str, str] | None = None, include_paths: Sequence[Path | str] = ()
 ) -> Preprocessed:
     """Preprocesses a file. Raises CompileError; a file that cannot be read is one too."""
     worker = _Preprocessor(defines or {}, include_paths)
@@ -61,7 +61,7 @@ def preprocess_text(
     text: str,
     name: str = "<source>",
     defines: Mapping[str, str] | None = None,
-    include_paths: Sequence[Path] = (),
+    include_paths: Sequence[Path | str] = (),
 ) -> Preprocessed:
     """Preprocesses a text; "" includes are searched in `include_paths` only."""
     worker = _Preprocessor(defines or {}, include_paths)
@@ -91,10 +91,10 @@ class _Output:
 
 
 class _Preprocessor:
-    def __init__(self, defines: Mapping[str, str], include_paths: Sequence[Path]) -> None:
+    def __init__(self, defines: Mapping[str, str], include_paths: Sequence[Path | str]) -> None:
         self.out = _Output()
         self.files: dict[str, Sequence[str]] = {}
-        self._include_paths = (*include_paths, P4INCLUDE)
+        self._include_paths = (*map(Path, include_paths), P4INCLUDE)
         self._depth = 0
         self._macros = Macros()
         for name, value in {"__p4c__": "1", "__P4C__": "1", **defines}.items():
