@@ -46,29 +46,43 @@ class BlockParser(TableParser):
         return action
 
     def control(self) -> syntax.Declaration:
+        return self._block("control")
+
+    def parser(self) -> syntax.Declaration:
+        return self._block("parser")
+
+    def _block(self, kind: str) -> syntax.Declaration:
+        """A control or parser; or the type of one, which has no body."""
         self.advance()
-        name = self.name("the control's name")
+        name = self.name(f"the {kind}'s name")
         self.declare_type(name.text)
         type_parameters = self.type_parameters()
         self.open_types(type_parameters)
         parameters = self.parameters()
         if self.accept(";"):
-            self.close_types()
-            return syntax.BlockTypeDeclaration(
-                name.at, name.text, "control", parameters, type_parameters=type_parameters
+            block: syntax.Declaration = syntax.BlockTypeDeclaration(
+                name.at, name.text, kind, parameters, type_parameters=type_parameters
             )
-        constructor = self.parameters() if self.at_text("(") else []
-        self.expect("{", "before the control's body")
+        else:
+            constructor = self.parameters() if self.at_text("(") else []
+            self.expect("{", f"before the {kind}'s body")
+            head = (name.at, name.text, parameters, constructor)
+            if kind == "control":
+                block = syntax.Control(*head, *self._control_body(), type_parameters=type_parameters)
+            else:
+                block = syntax.Parser(*head, *self._parser_body(), type_parameters=type_parameters)
+        self.close_types()
+        return block
+
+    def _control_body(self) -> tuple[list[syntax.Declaration], syntax.Block]:
+        """What is declared, and the apply block."""
         found: list[syntax.Declaration] = []
         while not self.at_text("apply"):
             found.append(self._control_local())
         self.advance()
         body = self.block()
         self.expect("}", "after the control's apply block")
-        self.close_types()
-        return syntax.Control(
-            name.at, name.text, parameters, constructor, found, body, type_parameters=type_parameters
-        )
+        return found, body
 
     def _control_local(self) -> syntax.Declaration:
         annotations = self.annotations()
@@ -87,20 +101,8 @@ class BlockParser(TableParser):
         declaration.annotations = annotations
         return declaration
 
-    def parser(self) -> syntax.Declaration:
-        self.advance()
-        name = self.name("the parser's name")
-        self.declare_type(name.text)
-        type_parameters = self.type_parameters()
-        self.open_types(type_parameters)
-        parameters = self.parameters()
-        if self.accept(";"):
-            self.close_types()
-            return syntax.BlockTypeDeclaration(
-                name.at, name.text, "parser", parameters, type_parameters=type_parameters
-            )
-        constructor = self.parameters() if self.at_text("(") else []
-        self.expect("{", "before the parser's body")
+    def _parser_body(self) -> tuple[list[syntax.Declaration], list[syntax.State]]:
+        """What is declared, and the states."""
         found: list[syntax.Declaration] = []
         states: list[syntax.State] = []
         while not self.accept("}"):
@@ -115,10 +117,7 @@ class BlockParser(TableParser):
                 found.append(self.variable_or_instantiation(annotations))
             else:
                 raise self.error(f"expected a state or a declaration, found {self.token}")
-        self.close_types()
-        return syntax.Parser(
-            name.at, name.text, parameters, constructor, found, states, type_parameters=type_parameters
-        )
+        return found, states
 
     def _value_set(self, annotations: list[syntax.Annotation]) -> syntax.Declaration:
         self.advance()
