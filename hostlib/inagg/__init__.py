@@ -1,15 +1,43 @@
 """inagg: gradients summed in a programmable switch, as a torch.distributed backend.
 
-    import inagg
     torch.distributed.init_process_group("inagg")
+
+needs no import of this package: torch finds the backend by its entry point (`inagg.registration`). What the package
+has to offer is imported when it is first asked for, so that a program which does not use it pays nothing.
 
 Public names: `Options`, `ProcessGroup`, `stats`, and the errors of `inagg.errors`.
 """
 
-from inagg.errors import InaggError
-from inagg.options import Options
-from inagg.process_group import ProcessGroup, register, stats
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from inagg.registration import register
+
+if TYPE_CHECKING:
+    from inagg.errors import InaggError
+    from inagg.options import Options
+    from inagg.process_group import ProcessGroup, stats
 
 __all__ = ["InaggError", "Options", "ProcessGroup", "stats"]
+
+_HOMES = {
+    "InaggError": "inagg.errors",
+    "Options": "inagg.options",
+    "ProcessGroup": "inagg.process_group",
+    "stats": "inagg.process_group",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
 
 register()

@@ -135,8 +135,8 @@ def _close(session: "weakref.ref[_session.Session]") -> None:
         living.close()
 
 
-def _create(backend_options: Any, pg_options: object) -> ProcessGroup:
-    """Called by torch for each new group."""
+def create(backend_options: Any, pg_options: object) -> ProcessGroup:
+    """A new group, as `inagg.registration` has torch ask for it."""
     if pg_options is not None and not isinstance(pg_options, Options):
         raise ConfigurationError(f"pg_options must be inagg.Options, not {type(pg_options).__name__}")
     return ProcessGroup(
@@ -146,12 +146,6 @@ def _create(backend_options: Any, pg_options: object) -> ProcessGroup:
         backend_options.timeout,
         pg_options if pg_options is not None else Options.from_environment(),
     )
-
-
-def register() -> None:
-    """Make ``backend="inagg"`` known to torch.distributed. Importing inagg does it."""
-    if "INAGG" not in dist.Backend._plugins:
-        dist.Backend.register_backend("inagg", _create, extended_api=True, devices=["cpu"])
 
 
 def stats(group: dist.ProcessGroup | None = None) -> dict[str, Any]:

@@ -1,0 +1,42 @@
+"""`import torch` makes the backend known, costs nothing for it, and cannot fail because of it."""
+
+import subprocess
+import sys
+
+
+def python(program: str, **environment: str) -> str:
+    """What `program` prints in a new interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_torch_registers_the_backend_and_imports_nothing_else() -> None:
+    seen = python(
+        "import sys, torch\n"
+        "print('INAGG' in torch.distributed.Backend._plugins,"
+        " sorted(name for name in sys.modules if name.split('.')[0] in ('inagg', 'pydantic', 'httpx')))"
+    )
+    assert seen == "True ['inagg', 'inagg.registration']"
+
+
+def test_a_broken_installation_is_noticed_by_those_alone_who_use_it() -> None:
+    seen = python(
+        "import sys; sys.modules['pydantic'] = None\n"
+        "import torch, torch.distributed as dist\n"
+        "print(torch.ones(2).sum().item())\n"
+        "try: dist.init_process_group('inagg', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "except ImportError as error: print('pydantic' in str(error))"
+    )
+    assert seen.split() == ["2.0", "True"]
+
+
+def test_without_autoload_an_import_registers_it() -> None:
+    seen = python(
+        "import torch; known = torch.distributed.Backend._plugins\n"
+        "before = 'INAGG' in known; import inagg; print(before, 'INAGG' in known)",
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert seen == "False True"
