@@ -8,9 +8,10 @@ are at it waits for what is done next, so that a callback may itself wait for an
 import contextlib
 import json
 import logging
+import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,7 +29,7 @@ from inagg.errors import (
     NetworkTimeoutError,
     PeerLostError,
 )
-from inagg.options import Options
+from inagg.options import Options, parse_cpus
 
 _log = logging.getLogger(__name__)
 
@@ -380,21 +381,22 @@ def _enter(client: ControlClient, job: int, rank: int, options: Options) -> Sess
             port=options.switch_port,
         )
         policy = status.policy
-        transport = _core.Transport(
-            socket_fd=udp.fileno(),
-            job=job,
-            rank=rank,
-            workers=status.workers,
-            epoch=status.epoch,
-            slots=status.slots,
-            words=status.words,
-            aggregator=(aggregator.ip, aggregator.udp_port),
-            rto_initial_s=policy.rto_initial_s,
-            rto_min_s=policy.rto_min_s,
-            rto_max_s=policy.rto_max_s,
-            give_up_s=policy.give_up_s,
-            spin_s=options.spin_us * 1e-6,
-        )
+        with confined_to(options.cpus):
+            transport = _core.Transport(
+                socket_fd=udp.fileno(),
+                job=job,
+                rank=rank,
+                workers=status.workers,
+                epoch=status.epoch,
+                slots=status.slots,
+                words=status.words,
+                aggregator=(aggregator.ip, aggregator.udp_port),
+                rto_initial_s=policy.rto_initial_s,
+                rto_min_s=policy.rto_min_s,
+                rto_max_s=policy.rto_max_s,
+                give_up_s=policy.give_up_s,
+                spin_s=options.spin_us * 1e-6,
+            )
         udp.detach()  # the transport's now
     session = Session(client, status, rank, transport)
     try:
@@ -403,6 +405,25 @@ def _enter(client: ControlClient, job: int, rank: int, options: Options) -> Sess
         session.close()
         raise
     return session
+
+
+@contextlib.contextmanager
+def confined_to(cpus: str | None) -> Iterator[None]:
+    """A thread that is started in the block has these processors; this one has its own again after it."""
+    if cpus is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, parse_cpus(cpus))
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(
+            f"cpus: this process may run on none of the processors {cpus!r}, only on {sorted(before)}"
+        ) from error
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _give_up_on(client: ControlClient, job: int, rank: int, error: InaggError) -> None:

@@ -23,10 +23,35 @@ ENVIRONMENT: Mapping[str, str] = {
     "rounding": "INAGG_ROUNDING",
     "seed": "INAGG_SEED",
     "spin_us": "INAGG_SPIN_US",
+    "cpus": "INAGG_CPUS",
 }
 
 
+_MAX_CPU = 8191  # NR_CPUS of the largest Linux kernels, less one
+
 LaneBits = Literal[8, 16, 32]
+
+
+def parse_cpus(text: str) -> frozenset[int]:
+    """The processors of a list such as ``"0,4-7"``.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    cpus: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not (first.isdecimal() and (last.isdecimal() or not dash)):
+            raise ValueError('must be a list of processors such as "0,4-7"')
+        if not int(first) <= int(last or first) <= _MAX_CPU:
+            raise ValueError(f"processors have numbers from 0 to {_MAX_CPU}, and ranges go up")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return frozenset(cpus)
+
+
+def _list_of_cpus(text: str) -> str:
+    parse_cpus(text)
+    return text
 
 
 def _power_of_two(value: int) -> int:
@@ -52,6 +77,8 @@ class Options(BaseModel):
         seed: of stochastic rounding, 0 to 2^63 - 1; each rank draws from a sequence of its own.
         spin_us: microseconds to poll for packets before sleeping. Worth a try where each worker has a core to spare;
             on a busy machine it takes time from those that have work.
+        cpus: processors that the thread which handles packets may run on, as taskset has them (``"0,4-7"``); by
+            default, those of the process.
         setup_timeout_s: seconds that all ranks have to join the job.
 
     Raises:
@@ -69,6 +96,7 @@ class Options(BaseModel):
     rounding: Literal["nearest", "stochastic"] = "nearest"
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
     spin_us: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    cpus: Annotated[str, AfterValidator(_list_of_cpus)] | None = None
     setup_timeout_s: Annotated[float, Field(gt=0)] = 60.0
 
     def __init__(self, **settings: object) -> None:

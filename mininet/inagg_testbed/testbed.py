@@ -22,6 +22,7 @@ from inagg_testbed.files import handing_over, make_folder
 from inagg_testbed.lifecycle import STATE_DIR, Run, open_run
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.processes import NodeProcess
+from inagg_testbed.processors import Processors, confined_to, share_processors
 from inagg_testbed.requirements import SwitchKind, check_requirements
 from inagg_testbed.switches import start_controller, switch_target
 from inagg_testbed.topology import Network, host_name
@@ -44,6 +45,7 @@ class Testbed:
     results: Path
     switch: SwitchKind
     max_slots: int | None
+    processors: Processors | None = None
     services: list[NodeProcess] = field(default_factory=list)
     controller: ControllerClient | None = None
     groups: list[WorkerGroup] = field(default_factory=list)
@@ -56,7 +58,10 @@ class Testbed:
         return asked if self.max_slots is None else min(asked, self.max_slots)
 
     def _inagg_environment(self, slots: int | None) -> dict[str, str]:
-        return {"INAGG_CONTROLLER": CONTROLLER_URL, "INAGG_SLOTS": str(self.slots(slots))}
+        environment = {"INAGG_CONTROLLER": CONTROLLER_URL, "INAGG_SLOTS": str(self.slots(slots))}
+        if self.processors is not None:
+            environment["INAGG_CPUS"] = self.processors.of_workers
+        return environment
 
     def node_environments(self) -> dict[str, dict[str, str]]:
         """What `inagg exec` adds to the environment in each host, for a training script of the user's own."""
@@ -183,8 +188,8 @@ def open_testbed(
     """Bring a testbed up, hand it out, take it down whatever happens.
 
     Logs go to a new folder RESULTS_ROOT/DATE-TIME-RUN and stay there. `on_stage` hears what is going on, for people.
-    gloo_over="bridge" gives gloo links and a Linux bridge of its own. The links' offloads are off where the switch does
-    not take them.
+    The switch has a processor of its own where that leaves enough of them (`share_processors`). gloo_over="bridge"
+    gives gloo links and a Linux bridge of its own. The links' offloads are off where the switch does not take them.
     Raises MissingRequirementError, ConfigurationError, NetworkError, ProcessFailedError.
     """
     check_requirements(switch)
@@ -199,12 +204,14 @@ def open_testbed(
         link = replace(link, offloads=link.offloads and target.offloads)
         network = Network(run, hosts=hosts, spec=link, bridge=gloo_over == "bridge")
         stack.callback(network.stop)
-        testbed = Testbed(run, network, results, switch, target.max_slots)
+        processors = share_processors(hosts) if switch != "bridge" else None
+        testbed = Testbed(run, network, results, switch, target.max_slots, processors)
         run.manifest.settings["environment"] = testbed.node_environments()
         run.save()
         stack.callback(testbed.stop_processes)
         on_stage(f"switch ({switch})")
-        processes, pipeline = target.start(network, results)
+        with confined_to(processors.of_switch if processors else None):
+            processes, pipeline = target.start(network, results)
         testbed.services.extend(processes)
         if pipeline is not None:
             on_stage("controller")

@@ -1,12 +1,14 @@
 """One rank's session: a real transport and the reference switch on the loopback; only the controller's answers are
 made up."""
 
+import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,9 +17,9 @@ from virtual_network import EPOCH, JOB, make_aggregator
 
 from inagg._control import Aggregator, ControlClient, Heartbeat, JobStatus, Policy
 from inagg._core import Transport
-from inagg._session import Session
+from inagg._session import Session, confined_to
 from inagg._work import AllReduceWork
-from inagg.errors import InaggError, JobError
+from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.options import Options
 
 PATIENCE_S = 20.0
@@ -195,3 +197,23 @@ def test_the_same_memory_is_summed_once_after_the_other() -> None:
         works = [all_reduce(one, tensor) for _ in range(3)]
         assert all(work.wait() for work in works)
         assert tensor.tolist() == [1.0] * 100_000
+
+
+def test_the_packet_thread_stays_on_the_processors_it_is_given() -> None:
+    own = os.sched_getaffinity(0)
+    last = max(own)
+    with confined_to(str(last)), session():
+        packet_threads = [
+            int(task.name)
+            for task in Path("/proc/self/task").iterdir()
+            if (task / "comm").read_text() == "inagg\n"
+        ]
+        assert [os.sched_getaffinity(thread) for thread in packet_threads] == [{last}]
+    assert os.sched_getaffinity(0) == own
+
+
+def test_processors_that_are_not_there_are_an_error_that_names_those_that_are() -> None:
+    own = os.sched_getaffinity(0)
+    with pytest.raises(ConfigurationError, match=rf"8191.*{max(own)}"), confined_to("8191"):
+        pass
+    assert os.sched_getaffinity(0) == own

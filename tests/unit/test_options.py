@@ -45,6 +45,12 @@ def test_an_empty_variable_is_one_that_is_not_set() -> None:
         ("fallback", "maybe"),
         ("setup_timeout_s", 0),
         ("slotz", 64),
+        ("cpus", ""),
+        ("cpus", "0,"),
+        ("cpus", "3-1"),
+        ("cpus", "-1"),
+        ("cpus", "0-99999999999"),
+        ("cpus", "1e1"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(setting: str, value: object) -> None:
