@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The inagg controller: jobs, slot leases, epochs and the switch's tables (docs/protocol.md, 5 to 8).
 
-entries, leases, job, jobs, loss    decide; they know no clock, thread, socket or gRPC
+entries, leases, calls, job, jobs, loss    decide; they know no clock, thread, socket or gRPC
 program                             what the P4 program provides, from its P4Info
 switch                              P4Runtime, through p4runtime-shell, which nothing else imports
 service                             drives the decisions in one asyncio loop and the switch on one thread

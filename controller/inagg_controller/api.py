@@ -13,13 +13,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from .calls import Call, Question, Report
 from .entries import Member
 from .errors import RequestError
 from .job import Job
 from .models import (
     AggregatorDocument,
+    Beat,
+    CallRange,
     CountDocument,
-    Empty,
     Health,
     HeartbeatDocument,
     JobDocument,
@@ -27,6 +29,7 @@ from .models import (
     Loss,
     LossList,
     LostDocument,
+    MismatchDocument,
     NewJob,
     NewWorker,
     PolicyDocument,
@@ -93,9 +96,8 @@ def _add_jobs(app: FastAPI, service: Service) -> None:
         return WorkerDocument(**dict(document), rank=member.rank, bit=1 << member.rank, port=member.port)
 
     @app.post("/jobs/{number}/workers/{rank}/heartbeat")
-    async def heartbeat(number: int, rank: int, body: Empty | None = None) -> HeartbeatDocument:
-        job = service.heartbeat(number, rank)
-        return HeartbeatDocument.model_construct(state=job.state, lost=_lost(job), reason=job.reason)
+    async def heartbeat(number: int, rank: int, body: Beat | None = None) -> HeartbeatDocument:
+        return _heartbeat(service.heartbeat(number, rank, None if body is None else _report(body)))
 
     @app.delete("/jobs/{number}/workers/{rank}")
     async def leave(
@@ -154,6 +156,27 @@ def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) 
         policy=PolicyDocument(**{name: getattr(policy, name) for name in PolicyDocument.model_fields}),
         aggregator=_aggregator(service),
         counters=None if counts is None else _counts(counts),
+    )
+
+
+def _report(beat: Beat) -> Report:
+    return Report(
+        beat.begun,
+        None if beat.asked is None else Question(beat.asked.first, beat.asked.last),
+        [Call(call.digest, call.text) for call in beat.calls],
+    )
+
+
+def _heartbeat(job: Job) -> HeartbeatDocument:
+    question, mismatch = job.comparison.question, job.mismatch
+    return HeartbeatDocument.model_construct(
+        state=job.state,
+        lost=_lost(job),
+        reason=job.reason,
+        mismatch=None
+        if mismatch is None
+        else MismatchDocument(number=mismatch.number, calls=dict(mismatch.calls)),
+        ask=None if question is None else CallRange(first=question.first, last=question.last),
     )
 
 

@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass, field
 
+from .calls import Comparison, Mismatch
 from .entries import JobEntries, Member
 from .leases import Lease
 
@@ -74,6 +75,8 @@ class Job:
     group: int
     lease: Lease
     created_at: float
+    comparison: Comparison
+    mismatch: Mismatch | None = None
     state: str = "joining"
     reason: str | None = None
     members: dict[int, Member] = field(default_factory=dict)

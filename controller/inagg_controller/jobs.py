@@ -15,6 +15,7 @@ job have them. What the slots still hold then belongs to another epoch (docs/pro
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from .calls import Comparison, Report
 from .entries import JobEntries, Member, job_entries
 from .errors import ConflictError, InvalidRequestError, UnavailableError, UnknownJobError
 from .job import LEFT, Effect, Install, Job, Limits, Policy, Remove
@@ -94,6 +95,7 @@ class JobTable:
             group=group,
             lease=lease,
             created_at=now,
+            comparison=Comparison(workers),
         )
         self._next_epoch += 1
         self.jobs[number] = job
@@ -126,8 +128,8 @@ class JobTable:
         self._install_if_complete(job)
         return job
 
-    def heartbeat(self, number: int, rank: int, now: float) -> Job:
-        """A rank lives."""
+    def heartbeat(self, number: int, rank: int, now: float, report: Report | None = None) -> Job:
+        """A rank lives. A report from which it is certain that ranks call different collectives fails the job."""
         job = self.job(number)
         self._check_rank(job, rank)
         if rank not in job.members:
@@ -136,6 +138,10 @@ class JobTable:
             raise ConflictError(f"rank {rank} has left job {number}")
         job.last_seen[rank] = now
         job.beating.add(rank)
+        if report is not None and not job.ended:
+            job.mismatch = job.comparison.hear(rank, report)
+            if job.mismatch is not None:
+                self._end(job, "failed", f"the ranks call different collectives: {job.mismatch}", now)
         return job
 
     def leave(self, number: int, rank: int, now: float, error: str | None = None) -> Job:

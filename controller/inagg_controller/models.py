@@ -81,8 +81,26 @@ class NewWorker(Document):
     mtu: Annotated[int, Field(ge=68, le=65535)] | None = None
 
 
-class Empty(Document):
-    """{}"""
+class CallDocument(Document):
+    """One collective that a rank has begun. digest: of its text and of all before it."""
+
+    digest: Annotated[int, Field(ge=0, lt=1 << 32)]
+    text: Annotated[str, Field(max_length=1000)]
+
+
+class CallRange(Document):
+    """The collectives numbered first to last."""
+
+    first: Annotated[int, Field(ge=1)]
+    last: Annotated[int, Field(ge=1)]
+
+
+class Beat(Document):
+    """POST /jobs/{id}/workers/{rank}/heartbeat. begun: collectives so far; calls: the answer to the last `ask`."""
+
+    begun: Annotated[int, Field(ge=0)] = 0
+    asked: CallRange | None = None
+    calls: Annotated[list[CallDocument], Field(max_length=1 << 14)] = []
 
 
 class Loss(Document):
@@ -133,12 +151,21 @@ class AggregatorDocument(Document):
     udp_port: int
 
 
+class MismatchDocument(Document):
+    """The collective in which ranks differ. calls: rank -> what it is there."""
+
+    number: int
+    calls: dict[int, str]
+
+
 class HeartbeatDocument(Document):
-    """The answer to a heartbeat."""
+    """The answer to a heartbeat. ask: the calls that the next one is to tell."""
 
     state: State
     lost: list[LostDocument]
     reason: str | None
+    mismatch: MismatchDocument | None
+    ask: CallRange | None
 
 
 class JobDocument(Document):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from .calls import Report
 from .entries import Member, arp_entry, flood_group
 from .errors import (
     InvalidRequestError,
@@ -169,9 +170,13 @@ class Service:
                 " give every link on the way a larger MTU, or run the P4 program compiled with fewer WORDS"
             )
 
-    def heartbeat(self, number: int, rank: int) -> Job:
+    def heartbeat(self, number: int, rank: int, report: Report | None) -> Job:
         """See JobTable.heartbeat."""
-        return self.jobs.heartbeat(number, rank, self._clock())
+        job = self.jobs.heartbeat(number, rank, self._clock(), report)
+        if self.jobs.version != self._seen_version:
+            _log.warning("job %d %s: %s", number, job.state, job.reason)
+            self._publish()
+        return job
 
     def leave(self, number: int, rank: int, error: str | None) -> Job:
         """See JobTable.leave."""

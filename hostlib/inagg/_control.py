@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from ._heartbeat import HeartbeatThread
+from ._journal import Report
 from .errors import ControllerError, ControllerRefusedError, ControllerUnreachableError, JobError
 
 _T = TypeVar("_T")
@@ -58,15 +59,26 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Mismatch:
+    """The collective, by its number in the group, in which ranks differ. calls: rank -> what it is there."""
+
+    number: int
+    calls: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """The controller's answer to one heartbeat.
 
-    state: "joining", "running", "failed" or "finished". reason: why the job failed, else None.
+    state: "joining", "running", "failed" or "finished". reason: why the job failed, else None. mismatch: if that is
+    because ranks call different collectives. ask: first and last number of the calls to tell with the next heartbeat.
     """
 
     state: str
     lost: tuple[Lost, ...]
     reason: str | None
+    mismatch: Mismatch | None = None
+    ask: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +112,21 @@ def _lost(document: Any) -> tuple[Lost, ...]:
 
 def _counts(document: Any) -> dict[int, tuple[int, int]]:
     return {int(key): (int(count["packets"]), int(count["bytes"])) for key, count in document.items()}
+
+
+def _heartbeat(document: Any) -> Heartbeat:
+    mismatch, ask = document["mismatch"], document["ask"]
+    return Heartbeat(
+        str(document["state"]),
+        _lost(document["lost"]),
+        document["reason"],
+        None
+        if mismatch is None
+        else Mismatch(
+            int(mismatch["number"]), {int(rank): str(text) for rank, text in mismatch["calls"].items()}
+        ),
+        None if ask is None else (int(ask["first"]), int(ask["last"])),
+    )
 
 
 def _job_status(document: Any) -> JobStatus:
@@ -221,12 +248,20 @@ class ControlClient:
                     job=job,
                 )
 
-    def heartbeat(self, job: int, rank: int, *, timeout_s: float | None = None) -> Heartbeat:
-        """Tell the controller that this rank lives, and learn how the job is."""
-        answer = self._mapping("POST", f"/jobs/{job}/workers/{rank}/heartbeat", body={}, timeout_s=timeout_s)
-        return self._read(
-            lambda: Heartbeat(str(answer["state"]), _lost(answer["lost"]), answer["reason"]), "a heartbeat"
+    def heartbeat(
+        self, job: int, rank: int, report: Report | None = None, *, timeout_s: float | None = None
+    ) -> Heartbeat:
+        """Tell the controller that this rank lives and what it calls, and learn how the job is."""
+        body: dict[str, Any] = {}
+        if report is not None:
+            body["begun"] = report.begun
+            if report.asked is not None:
+                body["asked"] = {"first": report.asked[0], "last": report.asked[1]}
+                body["calls"] = [{"digest": digest, "text": text} for digest, text in report.calls]
+        answer = self._mapping(
+            "POST", f"/jobs/{job}/workers/{rank}/heartbeat", body=body, timeout_s=timeout_s
         )
+        return self._read(lambda: _heartbeat(answer), "a heartbeat")
 
     def leave(self, job: int, rank: int, *, error: str | None = None) -> JobStatus:
         """Leave the job; it finishes when the last rank has left. Leaving twice changes nothing.
@@ -324,4 +359,13 @@ class ControlClient:
         )
 
 
-__all__ = ["Aggregator", "ControlClient", "Heartbeat", "HeartbeatThread", "JobStatus", "Lost", "Policy"]
+__all__ = [
+    "Aggregator",
+    "ControlClient",
+    "Heartbeat",
+    "HeartbeatThread",
+    "JobStatus",
+    "Lost",
+    "Mismatch",
+    "Policy",
+]

@@ -103,11 +103,13 @@ class Engine:
         lane_bits: LaneBits = 32,
         average: bool = False,
         stochastic: int | None = None,
+        context: int = 0,
         now: float = 0.0,
     ) -> int:
         """Queues an in-place all-reduce and returns its ticket: 1, 2, 3... Raises EngineError once failed.
 
         With `stochastic`, a seed of its own for each rank and collective, rounding is stochastic (protocol 3.1).
+        `context`, 32 bits, is part of the fingerprint: ranks that give different ones fail (protocol 3.2).
         """
 
     def receive(self, datagram: bytes, now: float) -> None: ...
@@ -169,6 +171,7 @@ class Transport:
         lane_bits: LaneBits = 32,
         average: bool = False,
         stochastic: int | None = None,
+        context: int = 0,
     ) -> int:
         """Queues an in-place all-reduce; returns its ticket (1, 2, 3...). Does not wait.
 
@@ -185,6 +188,7 @@ class Transport:
         lane_bits: LaneBits = 32,
         average: bool = False,
         stochastic: int | None = None,
+        context: int = 0,
     ) -> int:
         """The same for `elements` float32 at `address` (4-byte aligned), which the caller keeps alive."""
 

@@ -9,19 +9,23 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ._journal import Journal
 from .errors import ControllerError, ControllerRefusedError
 
 if TYPE_CHECKING:
-    from ._control import ControlClient, Heartbeat
+    from ._control import ControlClient, Heartbeat, Mismatch
 
 _log = logging.getLogger(__name__)
 
 # Beats that may be under way at once.
 _LANES = 3
+
+# Between the beats of a rank that confers.
+_CONFER_PAUSE_S = 0.05
 
 # How long stopping waits for a heartbeat under way.
 _STOP_TIMEOUT_S = 1.0
@@ -29,10 +33,15 @@ _STOP_TIMEOUT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a rank cannot go on. lost_ranks: the other ranks that are gone; empty if that is not the cause."""
+    """Why a rank cannot go on.
+
+    lost_ranks: the other ranks that are gone; empty if that is not the cause. mismatch: the cause, if the ranks call
+    different collectives.
+    """
 
     reason: str
     lost_ranks: tuple[int, ...]
+    mismatch: "Mismatch | None" = None
 
 
 class HeartbeatMonitor:
@@ -53,7 +62,7 @@ class HeartbeatMonitor:
         self._last_answer = now
         lost_ranks = tuple(lost.rank for lost in beat.lost)
         if beat.state == "failed":
-            return Failure(beat.reason or "the job has failed", lost_ranks)
+            return Failure(beat.reason or "the job has failed", lost_ranks, beat.mismatch)
         if beat.state == "finished":
             return Failure("the job has ended", ())
         if not beat.lost:
@@ -83,8 +92,9 @@ class HeartbeatThread(threading.Thread):
     """Beats for one rank until stopped, or until on_failure has been called, which happens at most once.
 
     interval_s, timeout_s: heartbeat_interval_s and heartbeat_timeout_s of the job's policy.
-    on_failure(reason, lost_ranks): called on one of its threads; lost_ranks is empty when no other rank is to
+    on_failure(failure): called on one of its threads, or on one that confers; no lost ranks when no other rank is to
     blame (the controller is gone, the switch restarted).
+    journal: what this rank calls, to be told to the controller.
 
     The beats take turns on a few threads and so on a few connections: where packets are lost, TCP's repeats of one
     beat may take seconds, and the next ones must not wait for them.
@@ -97,7 +107,8 @@ class HeartbeatThread(threading.Thread):
         rank: int,
         interval_s: float,
         timeout_s: float,
-        on_failure: Callable[[str, tuple[int, ...]], None],
+        on_failure: Callable[[Failure], None],
+        journal: Journal,
     ) -> None:
         super().__init__(name=f"inagg-heartbeat-{job}-{rank}", daemon=True)
         self._client = client
@@ -106,6 +117,8 @@ class HeartbeatThread(threading.Thread):
         self._interval_s = interval_s
         self._timeout_s = timeout_s
         self._on_failure = on_failure
+        self._journal = journal
+        self._asked: tuple[int, int] | None = None
         self._stopping = threading.Event()
         # Guards the monitor, and decides which comes first of stopping and failing; on_failure runs under it.
         self._lock = threading.RLock()
@@ -134,25 +147,46 @@ class HeartbeatThread(threading.Thread):
             lane.start()
         self._beat_on(0)
 
+    def confer(self, timeout_s: float) -> None:
+        """Beat quickly, on the caller's thread: until the job has failed or this has been stopped, or for timeout_s.
+
+        For a rank that sees that something is wrong, and that others may know why.
+        """
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end and not self._stopping.wait(_CONFER_PAUSE_S):
+            self._settle(self._beat())
+        with self._lock:  # if it has failed just now, on_failure has been called
+            return
+
     def _beat_on(self, lane: int) -> None:
         next_beat = time.monotonic() + lane * self._interval_s
         while not self._stopping.wait(max(0.0, next_beat - time.monotonic())):
             next_beat = max(next_beat + _LANES * self._interval_s, time.monotonic())
-            judge = self._beat()
-            with self._lock:
-                if self._stopping.is_set():
-                    return
-                failure = judge(time.monotonic())
-                if failure is not None:
-                    self._stopping.set()
-                    _log.error("job %d, rank %d cannot go on: %s", self._job, self._rank, failure.reason)
-                    others = tuple(rank for rank in failure.lost_ranks if rank != self._rank)
-                    self._on_failure(failure.reason, others)
+            self._settle(self._beat())
+
+    def _settle(self, judge: Callable[[float], Failure | None]) -> None:
+        with self._lock:
+            failure = None if self._stopping.is_set() else judge(time.monotonic())
+            if failure is None:
+                return
+            self._stopping.set()
+            _log.error("job %d, rank %d cannot go on: %s", self._job, self._rank, failure.reason)
+            others = tuple(rank for rank in failure.lost_ranks if rank != self._rank)
+            self._on_failure(replace(failure, lost_ranks=others))
 
     def _beat(self) -> Callable[[float], Failure | None]:
-        """One beat; returns what the monitor makes of its outcome."""
+        """One beat; returns what the monitor makes of its outcome.
+
+        A question about several calls is answered at once: the ranks disagree, and the answer tells in what.
+        """
         try:
-            beat = self._client.heartbeat(self._job, self._rank, timeout_s=self._timeout_s)
+            while True:
+                asked = self._asked
+                report = self._journal.report(asked)
+                beat = self._client.heartbeat(self._job, self._rank, report, timeout_s=self._timeout_s)
+                self._asked = beat.ask
+                if beat.ask is None or beat.ask == asked or beat.ask[0] == beat.ask[1]:
+                    break
         except ControllerRefusedError as error:
             return partial(self._monitor.refused, error)
         except ControllerError as error:

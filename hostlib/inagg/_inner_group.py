@@ -5,19 +5,26 @@ GIL held and, finding none, runs the collective without letting go of it; gloo's
 tensors while they hold gloo's queue lock, and both wait for ever. The methods of the backend let go of the GIL.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import Store, Work
+from torch.distributed.distributed_c10d import PrefixStore, Store, Work
+
+from inagg._calls import is_collective
+from inagg._gloo_connections import GlooConnections
+from inagg._inner_work import InnerWork
+from inagg.errors import InaggError
 
 
-def _forward(name: str) -> Callable[..., Work]:
-    def method(self: "InnerGroup", *arguments: Any, **settings: Any) -> Work:
-        work: Work = getattr(self.inner, name)(*arguments, **settings)
-        return work
+def _forward(name: str) -> Callable[..., Any]:
+    def method(self: "InnerGroup", *arguments: Any, **settings: Any) -> Any:
+        if is_collective(name):
+            self._begin(name, (*arguments, *settings.values()))
+        work = getattr(self.inner, name)(*arguments, **settings)
+        return InnerWork(work, self._diagnose) if isinstance(work, Work) else work
 
     method.__name__ = name
     return method
@@ -48,10 +55,20 @@ class InnerGroup(dist.ProcessGroup):
         self, store: Store, rank: int, size: int, timeout: timedelta, address: str | None = None
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch's stub lacks this overload
-        self.inner = _gloo(store, rank, size, timeout, address)
+        self._connections = GlooConnections(
+            lambda: _gloo(store, rank, size, timeout, address), PrefixStore("connections", store), rank, size
+        )
+        self.inner = self._connections.group
         # For what torch asks the group's backend itself, such as its sequence number.
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self.inner)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+
+    def _begin(self, method: str, arguments: Sequence[Any]) -> None:
+        """Called with each collective, before gloo is."""
+
+    def _diagnose(self) -> InaggError | None:
+        """What broke the group, if that is known to be more than what gloo says. Called when a collective failed."""
+        return None
 
     allgather = _forward("allgather")
     _allgather_base = _forward("_allgather_base")

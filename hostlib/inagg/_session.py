@@ -11,15 +11,23 @@ import logging
 import os
 import socket
 import threading
+<<<<<<< HEAD
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+=======
+from collections.abc import Callable
+>>>>>>> 5c57179 (Ranks that call different collectives are told, with both sides named)
 from typing import Any, Protocol
 
 import torch
+from torch.distributed import ReduceOp
 
 from inagg import _core
+from inagg._calls import describe
 from inagg._control import ControlClient, HeartbeatThread, JobStatus
+from inagg._heartbeat import Failure
 from inagg._interface import interface_of, source_address
+from inagg._journal import Journal
 from inagg.errors import (
     ConfigurationError,
     InaggError,
@@ -73,29 +81,29 @@ class Reduction:
             self._tensor.copy_(self.flat.view(self._tensor.shape))
 
 
-@dataclass(frozen=True, slots=True)
-class _Loss:
-    """Why the job cannot go on, as the heartbeat learnt it."""
-
-    reason: str
-    ranks: tuple[int, ...]
-
-
 class Session:
     """One rank in one running job.
 
-    `submit` may be called from any thread; all ranks must submit the same all-reduces in the same order.
+    `submit` may be called from any thread; all ranks must submit the same all-reduces in the same order. on_failure is
+    called, on any thread, when the heartbeat finds that the job has failed.
     """
 
     def __init__(
-        self, client: ControlClient, status: JobStatus, rank: int, transport: _core.Transport
+        self,
+        client: ControlClient,
+        status: JobStatus,
+        rank: int,
+        transport: _core.Transport,
+        on_failure: Callback = lambda: None,
     ) -> None:
         self.job = status.id
         self.rank = rank
         self._client = client
         self._policy = status.policy
         self._transport = transport
-        self._loss: _Loss | None = None
+        self.journal = Journal()
+        self._on_failure = on_failure
+        self._failure: Failure | None = None  # as the heartbeat learnt it
         self._closed = False
         self._submitting = threading.Lock()  # held over a submission: the core's order is the callers'
         self._lock = threading.Lock()  # guards what follows, and what a Reduction is told
@@ -112,6 +120,7 @@ class Session:
             self._policy.heartbeat_interval_s,
             self._policy.heartbeat_timeout_s,
             self._on_job_failure,
+            self.journal,
         )
         self._heartbeat.start()
         with self._lock:
@@ -130,6 +139,8 @@ class Session:
         """
         tensor = tensor.detach()
         memory = _memory(tensor)
+        operation = ReduceOp.AVG if average else ReduceOp.SUM
+        call = describe("allreduce", ([tensor], operation), options.lane_bits)
         with self._submitting:
             self._collect(memory)
             reduction = Reduction(self, tensor, memory)
@@ -139,6 +150,7 @@ class Session:
                     lane_bits=options.lane_bits,
                     average=average,
                     stochastic=self._rounding_seed(options),
+                    context=self.journal.begin(call),
                 )
             except _core.EngineError as error:
                 raise self._translate(error) from error
@@ -199,7 +211,7 @@ class Session:
             self._closed = True
         self._heartbeat.stop()
         try:
-            if self._loss is None:
+            if self._failure is None:
                 self._client.leave(self.job, self.rank)
         except InaggError as error:
             _log.warning("job %d, rank %d could not say goodbye: %s", self.job, self.rank, error)
@@ -209,9 +221,18 @@ class Session:
                 completer.join()
             self._client.close()
 
-    def _on_job_failure(self, reason: str, lost_ranks: tuple[int, ...]) -> None:
-        self._loss = _Loss(reason, lost_ranks)
-        self._transport.fail(reason)
+    def diagnose(self) -> InaggError | None:
+        """Why the job has failed; None if it has not, as far as anybody knows. For whoever saw something go wrong."""
+        if self._failure is None and not self._closed:
+            # Long enough for the controller to miss a rank that has died just now.
+            policy = self._policy
+            self._heartbeat.confer(policy.heartbeat_timeout_s + 2 * policy.heartbeat_interval_s)
+        return None if self._failure is None else self._job_failure(self._failure, None)
+
+    def _on_job_failure(self, failure: Failure) -> None:
+        self._failure = failure
+        self._transport.fail(failure.reason)
+        self._on_failure()
 
     def _add_completer(self) -> None:
         """With the lock held, so that others see it when it is started."""
@@ -277,20 +298,34 @@ class Session:
     def _translate(self, error: _core.EngineError) -> InaggError:
         """What the core reports, as the error class that says whose fault it is."""
         job, rank, chunk = self.job, self.rank, error.chunk
-        if self._loss is not None and error.code == "failed":
-            if self._loss.ranks:
-                return PeerLostError(
-                    self._loss.ranks, reason=self._loss.reason, job=job, rank=rank, chunk=chunk
-                )
-            return JobError(self._loss.reason, job=job, rank=rank, chunk=chunk)
+        if error.code in ("checksum", "kind_mismatch") and self._failure is None and not self._closed:
+            # Other ranks know what they have called; the controller finds out, within a few of their heartbeats.
+            self._heartbeat.confer(self._policy.heartbeat_timeout_s)
+        if self._failure is not None and (error.code == "failed" or self._failure.mismatch is not None):
+            return self._job_failure(self._failure, chunk)
         if chunk is not None:
             if error.code == "checksum":
                 return IntegrityError(chunk, job=job, rank=rank)
             if error.code == "kind_mismatch":
-                return MismatchError(chunk, job=job, rank=rank)
+                return MismatchError(chunk, job=job, rank=rank, detail=self._own_call())
             if error.code == "give_up":
                 return NetworkTimeoutError(chunk, waited_s=self._policy.give_up_s, job=job, rank=rank)
         return JobError(error.message, job=job, rank=rank, chunk=chunk)
+
+    def _job_failure(self, failure: Failure, chunk: int | None) -> InaggError:
+        job, rank = self.job, self.rank
+        if failure.mismatch is not None:
+            number, calls = failure.mismatch.number, failure.mismatch.calls
+            return MismatchError(
+                chunk, job=job, rank=rank, detail=failure.reason, collective=number, calls=calls
+            )
+        if failure.lost_ranks:
+            return PeerLostError(failure.lost_ranks, reason=failure.reason, job=job, rank=rank, chunk=chunk)
+        return JobError(failure.reason, job=job, rank=rank, chunk=chunk)
+
+    def _own_call(self) -> str:
+        number, text = self.journal.last()
+        return f"the ranks disagree about a collective; the last one of this rank is number {number}, {text}"
 
 
 def _memory(tensor: torch.Tensor) -> range:
@@ -310,11 +345,13 @@ def _overlap(first: range, second: range) -> bool:
     return max(first.start, second.start) < min(first.stop, second.stop)
 
 
-def join(store: Store, rank: int, size: int, options: Options) -> Session:
+def join(
+    store: Store, rank: int, size: int, options: Options, on_failure: Callback = lambda: None
+) -> Session:
     """Join, with all ranks of a process group, a job of their own.
 
     Rank 0 creates the job and tells its number through `store`. Every rank then says through `store` whether it is in,
-    so that either all of them return or all of them raise.
+    so that either all of them return or all of them raise. on_failure: see `Session`.
 
     Raises:
         InaggError: this rank's own problem, or a JobError that names the rank that had one.
@@ -325,7 +362,7 @@ def join(store: Store, rank: int, size: int, options: Options) -> Session:
     job: int | None = None
     try:
         job = _agree_on_job(client, store, rank, size, options)
-        session = _enter(client, job, rank, options)
+        session = _enter(client, job, rank, options, on_failure)
     except InaggError as error:
         problem = error
         if job is not None:
@@ -359,7 +396,7 @@ def _agree_on_job(client: ControlClient, store: Store, rank: int, size: int, opt
     return int(told["id"])
 
 
-def _enter(client: ControlClient, job: int, rank: int, options: Options) -> Session:
+def _enter(client: ControlClient, job: int, rank: int, options: Options, on_failure: Callback) -> Session:
     """Register, start the transport and the heartbeat, and wait for the other ranks."""
     aggregator = client.status(job).aggregator
     address = str(options.address) if options.address else source_address(aggregator.ip)
@@ -398,7 +435,7 @@ def _enter(client: ControlClient, job: int, rank: int, options: Options) -> Sess
                 spin_s=options.spin_us * 1e-6,
             )
         udp.detach()  # the transport's now
-    session = Session(client, status, rank, transport)
+    session = Session(client, status, rank, transport, on_failure)
     try:
         client.wait_running(job, timeout_s=options.setup_timeout_s)
     except InaggError:

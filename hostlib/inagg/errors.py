@@ -17,7 +17,7 @@ stay readable as attributes; None means that the raiser did not know. Every erro
 attributes, so it can cross a process boundary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -166,20 +166,33 @@ class IntegrityError(InaggError):
 
 
 class MismatchError(InaggError):
-    """The ranks disagree about the collective that a chunk belongs to."""
+    """The ranks disagree about what they do.
+
+    chunk: where this was noticed, None where not in a sum. collective: the number, within its group, of the collective
+    in which ranks differ, and calls: rank -> what it is there; None and empty if nobody knows. detail: what is known.
+    """
 
     def __init__(
-        self, chunk: int, *, job: int | None = None, rank: int | None = None, detail: str = ""
+        self,
+        chunk: int | None = None,
+        *,
+        job: int | None = None,
+        rank: int | None = None,
+        detail: str = "",
+        collective: int | None = None,
+        calls: Mapping[int, str] | None = None,
     ) -> None:
-        what = f"this collective ({detail})" if detail else "this collective"
         super().__init__(
-            f"{_subject(job, rank, chunk)}the ranks disagree about {what}. "
-            "Every rank must call the same collectives, in the same order, on tensors of the same size."
+            f"{_subject(job, rank, chunk)}{detail or 'the ranks disagree about this collective'}. Every rank must "
+            "call the same collectives of a group, in the same order, on tensors of the same size and type, with the "
+            "same options."
         )
         self.chunk = chunk
         self.job = job
         self.rank = rank
         self.detail = detail
+        self.collective = collective
+        self.calls = dict(calls or {})
 
 
 __all__ = [

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
 from inagg import _session
+from inagg._calls import describe
 from inagg._inner_group import InnerGroup
 from inagg._interface import source_address
 from inagg._work import AllReduceWork
@@ -54,7 +55,9 @@ class ProcessGroup(InnerGroup):
         self._inner_all_reduces = 0
         self._session: _session.Session | None = None
         try:
-            self._session = _session.join(PrefixStore("inagg", store), rank, size, options)
+            self._session = _session.join(
+                PrefixStore("inagg", store), rank, size, options, self._connections.break_off
+            )
         except InaggError as error:
             if options.fallback == "error":
                 raise
@@ -71,7 +74,8 @@ class ProcessGroup(InnerGroup):
         average = _SWITCH_OPS.get(_operation(opts))
         if self._session is None or average is None or not all(map(_summable, tensors)):
             self._inner_all_reduces += 1
-            return super().allreduce(tensors, opts)
+            work: Work = super().allreduce(tensors, opts)
+            return work
         self._all_reduces += 1
         parts = []
         for tensor in tensors:
@@ -94,6 +98,14 @@ class ProcessGroup(InnerGroup):
     def abort(self) -> None:
         """As `shutdown`; what is outstanding fails."""
         self.shutdown()
+
+    def _begin(self, method: str, arguments: Sequence[Any]) -> None:
+        """Note a collective of the inner group among those that ranks compare."""
+        if self._session is not None:
+            self._session.journal.begin(describe(method, arguments))
+
+    def _diagnose(self) -> InaggError | None:
+        return None if self._session is None else self._session.diagnose()
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name for it
         return "inagg"

@@ -137,8 +137,8 @@ class PyEngine {
     explicit PyEngine(const EngineConfig& config) : config_(config), engine_(config) {}
 
     Ticket submit(const FloatArray& array, unsigned lane_bits, bool average,
-                  std::optional<std::uint64_t> stochastic, double now) {
-        const Request request{as_span(array), lane_bits, average, rounding(stochastic)};
+                  std::optional<std::uint64_t> stochastic, std::uint32_t context, double now) {
+        const Request request{as_span(array), lane_bits, average, rounding(stochastic), context};
         config_.validate(request);
         if (engine_.failure()) {
             raise_engine_error(*engine_.failure(), config_);
@@ -198,7 +198,7 @@ void define_engine(nb::module_& m) {
             "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.01, "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0,
             "first_chunk"_a = 0)
         .def("submit", &PyEngine::submit, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
-             "average"_a = false, "stochastic"_a = nb::none(), "now"_a = 0.0)
+             "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0, "now"_a = 0.0)
         .def("receive", &PyEngine::receive, "datagram"_a, "now"_a)
         .def("to_send", &PyEngine::to_send, "now"_a, "limit"_a = nb::none())
         .def("deadline", &PyEngine::deadline)
@@ -247,16 +247,16 @@ class PyTransport {
     }
 
     Ticket submit_array(const FloatArray& array, unsigned lane_bits, bool average,
-                        std::optional<std::uint64_t> stochastic) {
-        const Ticket ticket = submit({as_span(array), lane_bits, average, rounding(stochastic)});
+                        std::optional<std::uint64_t> stochastic, std::uint32_t context) {
+        const Ticket ticket = submit({as_span(array), lane_bits, average, rounding(stochastic), context});
         alive_.emplace(ticket, array);
         return ticket;
     }
 
     Ticket submit_address(std::uintptr_t address, std::size_t elements, unsigned lane_bits, bool average,
-                          std::optional<std::uint64_t> stochastic) {
-        return submit(
-            {{reinterpret_cast<float*>(address), elements}, lane_bits, average, rounding(stochastic)});
+                          std::optional<std::uint64_t> stochastic, std::uint32_t context) {
+        const std::span data(reinterpret_cast<float*>(address), elements);
+        return submit({data, lane_bits, average, rounding(stochastic), context});
     }
 
     bool wait(Ticket ticket, std::optional<double> timeout) {
@@ -383,9 +383,9 @@ void define_transport(nb::module_& m) {
             "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0, "spin_s"_a = 0.0)
         .def_prop_ro("local_address", &PyTransport::local_address)
         .def("submit", &PyTransport::submit_array, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
-             "average"_a = false, "stochastic"_a = nb::none())
+             "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0)
         .def("submit", &PyTransport::submit_address, "address"_a.noconvert(), "elements"_a, nb::kw_only(),
-             "lane_bits"_a = 32, "average"_a = false, "stochastic"_a = nb::none())
+             "lane_bits"_a = 32, "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0)
         .def("wait", &PyTransport::wait, "ticket"_a, "timeout_s"_a = nb::none())
         .def("watch", &PyTransport::watch, "ticket"_a)
         .def("next_done", &PyTransport::next_done, "timeout_s"_a = nb::none())

@@ -28,7 +28,8 @@ Collective::Collective(Ticket ticket, const Request& request, unsigned workers, 
 
 std::uint32_t Collective::fingerprint() const {
     const std::uint32_t width = request_.lane_bits == 32 ? 0 : request_.lane_bits == 16 ? 1 : 2;
-    return static_cast<std::uint32_t>(8 * request_.data.size()) + 2 * width + (request_.average ? 1 : 0);
+    return static_cast<std::uint32_t>(8 * request_.data.size()) + 2 * width + (request_.average ? 1 : 0) +
+           request_.context;
 }
 
 std::span<float> Collective::block(std::size_t index) const {

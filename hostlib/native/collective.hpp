@@ -23,6 +23,8 @@ struct Request {
     unsigned lane_bits = 32;
     bool average = false;
     Rounding rounding = {};
+    // What the ranks agree on besides, as the caller sums it up: part of the fingerprint (protocol.md, 3.2).
+    std::uint32_t context = 0;
 };
 
 enum class Role : std::uint8_t { exponent, data, special };

@@ -98,9 +98,9 @@ def checksum(lanes: Sequence[int]) -> int:
     return sum(lanes) % 2**32
 
 
-def fingerprint(elements: int, lane_bits: int, average: bool) -> int:
+def fingerprint(elements: int, lane_bits: int, average: bool, context: int = 0) -> int:
     """Section 3.2."""
-    return (8 * elements + 2 * {32: 0, 16: 1, 8: 2}[lane_bits] + average) % 2**32
+    return (8 * elements + 2 * {32: 0, 16: 1, 8: 2}[lane_bits] + average + context) % 2**32
 
 
 def finite(block: Sequence[float]) -> list[float]:

@@ -17,6 +17,7 @@ import pytest
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from inagg._control import ControlClient, HeartbeatThread
+from inagg._journal import Journal
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "p4" / "inagg.p4"
@@ -242,14 +243,20 @@ def test_a_rank_that_stops_beating_is_lost_and_the_other_learns_its_name(testbed
         job = testbed.register_all(client, client.create_job(2, 4), [first, second])
         failures, failed = [], threading.Event()
 
-        def on_failure(reason, lost_ranks):
-            failures.append((reason, lost_ranks))
+        def on_failure(failure):
+            failures.append((failure.reason, failure.lost_ranks))
             failed.set()
 
         policy = job.policy
         beats = [
             HeartbeatThread(
-                client, job.id, rank, policy.heartbeat_interval_s, policy.heartbeat_timeout_s, on_failure
+                client,
+                job.id,
+                rank,
+                policy.heartbeat_interval_s,
+                policy.heartbeat_timeout_s,
+                on_failure,
+                Journal(),
             )
             for rank in range(2)
         ]

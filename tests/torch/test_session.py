@@ -17,7 +17,12 @@ from virtual_network import EPOCH, JOB, make_aggregator
 
 from inagg._control import Aggregator, ControlClient, Heartbeat, JobStatus, Policy
 from inagg._core import Transport
+<<<<<<< HEAD
 from inagg._session import Session, confined_to
+=======
+from inagg._journal import Report
+from inagg._session import Session
+>>>>>>> 5c57179 (Ranks that call different collectives are told, with both sides named)
 from inagg._work import AllReduceWork
 from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.options import Options
@@ -29,7 +34,9 @@ OPTIONS = Options(controller="http://127.0.0.1:9")
 class HealthyController(ControlClient):
     """Answers that all is well."""
 
-    def heartbeat(self, job: int, rank: int, *, timeout_s: float | None = None) -> Heartbeat:
+    def heartbeat(
+        self, job: int, rank: int, report: Report | None = None, *, timeout_s: float | None = None
+    ) -> Heartbeat:
         return Heartbeat("running", (), None)
 
     def leave(self, job: int, rank: int, *, error: str | None = None) -> JobStatus:

@@ -80,6 +80,7 @@ def test_a_lost_special_flag_is_an_error() -> None:
         pytest.param((64, 129), ({}, {}), id="sizes with other block counts"),
         pytest.param((64, 64), ({}, {"average": True}), id="sum and average"),
         pytest.param((64, 64), ({}, {"lane_bits": 16}), id="lane widths"),
+        pytest.param((64, 64), ({"context": 7}, {"context": 8}), id="contexts"),
     ],
 )
 def test_ranks_that_disagree_on_a_collective_are_told(

@@ -250,11 +250,11 @@ def test_a_job_may_cross_the_wrap_of_chunk_numbers() -> None:
 
 def test_an_exponent_packet_has_the_fingerprint_and_a_data_packet_its_checksum() -> None:
     engine = lone_worker(1)
-    engine.submit(ones(1), lane_bits=16, average=True)
+    engine.submit(ones(1), lane_bits=16, average=True, context=2**32 - 10)
     (exponent,) = engine.to_send(0.0)
     header = reference.decode(exponent)
     assert len(exponent) == 20
-    fingerprint = 8 * 64 + 2 + 1
+    fingerprint = 8 * 64 + 2 + 1 - 10  # mod 2^32
     assert header.checksum == fingerprint
     assert header.exponent == 1 + 16384
     engine.receive(header._replace(kind=0x81).encode(), 0.0)

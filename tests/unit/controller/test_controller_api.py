@@ -255,6 +255,8 @@ def test_a_silent_rank_is_lost_its_job_fails_and_its_entries_go(serving, memory_
                 "state": "failed",
                 "lost": [{"rank": 1, "reason": "no heartbeat for 3 s"}],
                 "reason": "rank 1: no heartbeat for 3 s",
+                "mismatch": None,
+                "ask": None,
             }
             assert memory_switch.in_table(ADMISSION) == memory_switch.in_table(RECEIVER) == []
             assert (await client.get("/health")).json()["free_slots"] == 64
@@ -268,7 +270,13 @@ def test_leaving_one_after_another_finishes_a_job_and_the_rest_are_told_meanwhil
             number = await start_job(client)
             await client.delete(f"/jobs/{number}/workers/1")
             beat = (await client.post(f"/jobs/{number}/workers/0/heartbeat")).json()
-            assert beat == {"state": "running", "lost": [{"rank": 1, "reason": "left"}], "reason": None}
+            assert beat == {
+                "state": "running",
+                "lost": [{"rank": 1, "reason": "left"}],
+                "reason": None,
+                "mismatch": None,
+                "ask": None,
+            }
             assert len(memory_switch.in_table(ADMISSION)) == 2
             again = await client.delete(f"/jobs/{number}/workers/1")
             assert again.status_code == 200

@@ -2,14 +2,16 @@
 """The workers' client and heartbeats: against a transport in memory, and against the real API."""
 
 import asyncio
+import json
 import pickle
 import threading
 
 import httpx
 import pytest
 
-from inagg._control import ControlClient, Heartbeat, HeartbeatThread, Lost
+from inagg._control import ControlClient, Heartbeat, HeartbeatThread, Lost, Mismatch
 from inagg._heartbeat import Failure, HeartbeatMonitor
+from inagg._journal import Journal
 from inagg.errors import (
     ConfigurationError,
     ControllerError,
@@ -43,7 +45,8 @@ def answering(*answers):
     return client, requests
 
 
-BEAT = (200, {"state": "running", "lost": [], "reason": None})
+WELL = {"state": "running", "lost": [], "reason": None, "mismatch": None, "ask": None}
+BEAT = (200, WELL)
 
 
 @pytest.fixture
@@ -218,7 +221,7 @@ def test_a_controller_that_does_not_know_the_rank_is_a_failure_at_once(status, f
 
 
 def beating(client, failed, rank=0, timeout_s=0.2):
-    thread = HeartbeatThread(client, 1, rank, 0.01, timeout_s, lambda *failure: failed.append(failure))
+    thread = HeartbeatThread(client, 1, rank, 0.01, timeout_s, failed.append, Journal())
     thread.start()
     return thread
 
@@ -256,23 +259,24 @@ def test_a_beat_that_gets_no_answer_does_not_hold_up_the_next_ones(wait_until):
 def test_the_thread_reports_a_failure_once_and_ends(wait_until):
     lost = [{"rank": 1, "reason": "no heartbeat for 3 s"}]
     client, _ = answering(
-        BEAT, (200, {"state": "failed", "lost": lost, "reason": "rank 1: no heartbeat for 3 s"})
+        BEAT, (200, {**WELL, "state": "failed", "lost": lost, "reason": "rank 1: no heartbeat for 3 s"})
     )
     failed = []
     thread = beating(client, failed)
     wait_until(lambda: failed)
     thread.join(10)
     thread.stop()
-    assert failed == [("rank 1: no heartbeat for 3 s", (1,))]
+    assert failed == [Failure("rank 1: no heartbeat for 3 s", (1,))]
 
 
 def test_a_rank_does_not_count_itself_among_the_lost(wait_until):
     lost = [{"rank": 0, "reason": "no heartbeat for 3 s"}]
-    client, _ = answering((200, {"state": "failed", "lost": lost, "reason": "rank 0: no heartbeat for 3 s"}))
+    gone = {**WELL, "state": "failed", "lost": lost, "reason": "rank 0: no heartbeat for 3 s"}
+    client, _ = answering((200, gone))
     failed = []
     beating(client, failed)
     wait_until(lambda: failed)
-    assert failed == [("rank 0: no heartbeat for 3 s", ())]
+    assert failed == [Failure("rank 0: no heartbeat for 3 s", ())]
 
 
 def test_the_thread_reports_a_controller_that_is_gone(wait_until):
@@ -280,20 +284,46 @@ def test_the_thread_reports_a_controller_that_is_gone(wait_until):
     failed = []
     beating(client, failed)
     wait_until(lambda: failed)
-    ((reason, lost_ranks),) = failed
-    assert reason.startswith("no answer to heartbeats for")
-    assert lost_ranks == ()
+    assert failed[0].reason.startswith("no answer to heartbeats for")
+    assert failed[0].lost_ranks == ()
+
+
+def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch(wait_until):
+    reports = []
+    calls = {"0": "barrier()", "1": "gather(float32[3], dst=0)"}
+
+    def handle(request):
+        reports.append(json.loads(request.content))
+        if "calls" not in reports[-1]:
+            return httpx.Response(200, json={**WELL, "ask": {"first": 2, "last": 3}})
+        lost = {"state": "failed", "reason": "the ranks call different collectives: ..."}
+        return httpx.Response(200, json={**WELL, **lost, "mismatch": {"number": 3, "calls": calls}})
+
+    journal = Journal()
+    digests = [journal.begin(text) for text in ("barrier()", "barrier()", "barrier()", "later()")]
+    failed = []
+    client = ControlClient(URL, transport=httpx.MockTransport(handle))
+    # An interval for ever: what follows the question follows at once.
+    thread = HeartbeatThread(client, 1, 0, 1e6, 1e6, failed.append, journal)
+    thread.confer(10.0)
+    assert reports[0] == {"begun": 4}
+    assert reports[1] == {
+        "begun": 4,
+        "asked": {"first": 2, "last": 3},
+        "calls": [{"digest": digest, "text": "barrier()"} for digest in digests[1:3]],
+    }
+    assert failed[0].mismatch == Mismatch(3, {0: "barrier()", 1: "gather(float32[3], dst=0)"})
 
 
 def test_stopping_from_the_failure_callback_does_not_wait_for_itself():
     client, _ = answering((404, {"title": "Unknown job", "detail": "there is no job 1"}))
     stopped = threading.Event()
 
-    def on_failure(reason, lost_ranks):
+    def on_failure(failure):
         thread.stop()
         stopped.set()
 
-    thread = HeartbeatThread(client, 1, 0, 0.01, 1.0, on_failure)
+    thread = HeartbeatThread(client, 1, 0, 0.01, 1.0, on_failure, Journal())
     thread.start()
     assert stopped.wait(10)
     thread.join(10)
@@ -301,7 +331,7 @@ def test_stopping_from_the_failure_callback_does_not_wait_for_itself():
 
 def test_stopping_a_thread_that_was_never_started_is_harmless():
     client, _ = answering(BEAT)
-    HeartbeatThread(client, 1, 0, 0.01, 1.0, lambda *failure: None).stop()
+    HeartbeatThread(client, 1, 0, 0.01, 1.0, lambda failure: None, Journal()).stop()
 
 
 ERRORS = [
@@ -312,7 +342,7 @@ ERRORS = [
     PeerLostError([2, 3], reason="no heartbeat for 3 s", job=1, rank=0, chunk=77),
     NetworkTimeoutError(77, waited_s=120.0, job=1, rank=0),
     IntegrityError(77, job=1, rank=0),
-    MismatchError(77, job=1, rank=0, detail="sizes 300 and 400"),
+    MismatchError(77, job=1, rank=0, detail="they do", collective=3, calls={0: "barrier()", 1: "gather()"}),
 ]
 
 

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The texts of collectives that ranks compare (`_journal`): what all ranks must agree on, and nothing else.
+
+Sizes are in elements, since torch sums tensors of different shapes. Of a collective whose parts may be of different
+sizes at different ranks the text has the size that is the same at all: that of the whole.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+
+
+class _Kind(NamedTuple):
+    """place: which argument has the tensors that all ranks agree on; None for no argument. sized: on sizes as well.
+    root: what the root is called, if there is one. reduces: with an operation.
+    """
+
+    name: str
+    place: int | None
+    sized: bool = True
+    root: str | None = None
+    reduces: bool = False
+
+
+# By the methods of torch's process group.
+_KINDS = {
+    "allgather": _Kind("all_gather", 0),
+    "_allgather_base": _Kind("all_gather", 0),
+    "allgather_coalesced": _Kind("all_gather", 0),
+    "allgather_into_tensor_coalesced": _Kind("all_gather", 0),
+    "allreduce": _Kind("all_reduce", 0, reduces=True),
+    "allreduce_coalesced": _Kind("all_reduce", 0, reduces=True),
+    "alltoall": _Kind("all_to_all", 1, sized=False),
+    "alltoall_base": _Kind("all_to_all", 1, sized=False),
+    "barrier": _Kind("barrier", None),
+    "broadcast": _Kind("broadcast", 0, root="src"),
+    "gather": _Kind("gather", 1, root="dst"),
+    "monitored_barrier": _Kind("monitored_barrier", None),
+    "reduce": _Kind("reduce", 0, root="dst", reduces=True),
+    "reduce_scatter": _Kind("reduce_scatter", 1, reduces=True),
+    "_reduce_scatter_base": _Kind("reduce_scatter", 1, reduces=True),
+    "reduce_scatter_tensor_coalesced": _Kind("reduce_scatter", 1, reduces=True),
+    "scatter": _Kind("scatter", 0, root="src"),
+}
+
+
+def is_collective(method: str) -> bool:
+    """Whether all ranks must call this method of a process group: send and recv are none."""
+    return method in _KINDS
+
+
+def describe(method: str, arguments: Sequence[Any], lane_bits: int | None = None) -> str:
+    """The text of a collective called by a method of a process group, such as ``broadcast(float32[10], src=0)``.
+
+    lane_bits: of a sum that goes through the switch.
+    """
+    kind = _KINDS[method]
+    tensors = [] if kind.place is None or kind.place >= len(arguments) else _types(arguments[kind.place])
+    opts = arguments[-1] if arguments else None
+    return _text(
+        kind,
+        tuple(tensors),
+        _operation(opts) if kind.reduces else None,
+        getattr(opts, "rootRank", opts if isinstance(opts, int) else 0) if kind.root else 0,
+        lane_bits,
+    )
+
+
+def _types(tensors: torch.Tensor | Iterable[Any]) -> Iterable[tuple[torch.dtype, int]]:
+    """Type and elements of each tensor; of a list of tensors within a list, those of its elements together."""
+    for tensor in [tensors] if isinstance(tensors, torch.Tensor) else tensors:
+        if isinstance(tensor, torch.Tensor):
+            yield tensor.dtype, tensor.numel()
+        elif tensor:
+            yield tensor[0].dtype, sum(part.numel() for part in tensor)
+
+
+def _operation(opts: Any) -> Any:
+    """The operation in an options object or given bare; SUM where none is given, as torch has it."""
+    operation = getattr(opts, "reduceOp", opts)
+    operation = getattr(operation, "op", operation)
+    return operation if hasattr(operation, "name") else torch.distributed.ReduceOp.SUM
+
+
+@lru_cache(maxsize=4096)
+def _text(
+    kind: _Kind,
+    tensors: tuple[tuple[torch.dtype, int], ...],
+    operation: Any,
+    root: int,
+    lane_bits: int | None,
+) -> str:
+    facts = [] if operation is None else [str(operation.name)]
+    for dtype, elements in tensors:
+        name = str(dtype).removeprefix("torch.")
+        facts.append(f"{name}[{elements}]" if kind.sized else name)
+    if kind.root is not None:
+        facts.append(f"{kind.root}={root}")
+    if lane_bits not in (None, 32):
+        facts.append(f"{lane_bits}-bit lanes")
+    return f"{kind.name}({', '.join(facts)})"

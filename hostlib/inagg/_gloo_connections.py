@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The TCP connections of a gloo group, to break them off: gloo itself offers no way to end a collective under way.
+
+Gloo connects every two ranks when a group is made: one of them connects to the port at which the other's device
+listens. So a socket is the group's if its own port is such a port of ours, or its peer's one of another rank's.
+"""
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from torch.distributed.distributed_c10d import Store
+
+# Held while a group is made, so that the ports that appear are its own.
+_making = Lock()
+
+
+class GlooConnections:
+    """Those of one group, found when it is made.
+
+    Args:
+        make: makes the group.
+        store: keys that the group's ranks share.
+        rank, size: this process in the group.
+    """
+
+    def __init__(self, make: Callable[[], Any], store: Store, rank: int, size: int) -> None:
+        with _making:
+            before = set(_listening())
+            self.group = make()
+            self._own = set(_listening()) - before
+        store.set(f"listening/{rank}", json.dumps(sorted(self._own)))
+        told = (json.loads(store.get(f"listening/{other}")) for other in range(size) if other != rank)
+        self._others = {(ip, port) for addresses in told for ip, port in addresses}
+
+    def break_off(self) -> None:
+        """Shut the connections down: what waits for another rank fails, here and there, and so does what follows."""
+        own_ports = {port for _, port in self._own}
+        for tcp in _sockets():
+            with contextlib.suppress(OSError):  # not connected
+                if tcp.getpeername()[:2] in self._others or tcp.getsockname()[1] in own_ports:
+                    tcp.shutdown(socket.SHUT_RDWR)
+
+
+def _listening() -> Iterator[tuple[str, int]]:
+    for tcp in _sockets():
+        if tcp.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            yield tcp.getsockname()[:2]
+
+
+def _sockets() -> Iterator[socket.socket]:
+    """This process's TCP sockets, each by a descriptor of its own that is closed when the next is asked for."""
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            duplicate = os.dup(int(entry.name))
+        except OSError:
+            continue  # closed meanwhile: the listing's own
+        try:
+            found = socket.socket(fileno=duplicate)
+        except OSError:
+            os.close(duplicate)
+            continue
+        with found:
+            if found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM:
+                yield found

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a collective of the inner group gives back: gloo's Work, whose failure is told as what broke the group."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.distributed.distributed_c10d import Work
+
+from inagg.errors import InaggError
+
+_NO_TIMEOUT = timedelta(0)
+
+
+class InnerWork(Work):
+    """Gloo's `work`.
+
+    When it fails because the group is broken, `wait` raises the InaggError that says why, from gloo's RuntimeError.
+    The future is gloo's own.
+
+    Args:
+        diagnose: what broke the group, None if nothing did; asked when the work has failed, and may take a moment.
+    """
+
+    def __init__(self, work: Work, diagnose: Callable[[], InaggError | None]) -> None:
+        super().__init__()
+        self._work = work
+        self._diagnose = diagnose
+
+    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+        try:
+            return self._work.wait() if timeout == _NO_TIMEOUT else self._work.wait(timeout)
+        except RuntimeError as error:
+            # A wait that has taken too long is no failure: the collective goes on.
+            problem = self._diagnose() if self._work.is_completed() else None
+            if problem is None:
+                raise
+            raise problem from error
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return self._work.is_completed()
+
+    def is_success(self) -> bool:
+        return self._work.is_success()
+
+    def exception(self) -> Any:
+        return self._work.exception()
+
+    def result(self) -> list[torch.Tensor]:
+        return self._work.result()
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        return self._work.get_future()
+
+    def source_rank(self) -> int:
+        return self._work.source_rank()
+
+    def _source_rank(self) -> int:
+        return self._work._source_rank()

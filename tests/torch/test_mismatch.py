@@ -1,0 +1,60 @@
+"""Ranks that call different collectives: all of them get an error that names both sides, in seconds."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import mismatch_worker
+import pytest
+
+from inagg_testbed.links import LinkSpec
+from inagg_testbed.testbed import open_testbed
+
+WORKER = Path(__file__).with_name("mismatch_worker.py")
+RANKS = 3
+# Case -> the number of the first collective in which rank 1 differs, what it is there, and at the others.
+EXPECTED = {
+    "sizes": (1, "all_reduce(SUM, float32[1001])", "all_reduce(SUM, float32[1000])"),
+    "types": (1, "all_reduce(SUM, int16[1000])", "all_reduce(SUM, float32[1000])"),
+    "order": (2, "all_reduce(SUM, float32[1000])", "broadcast(float32[10], src=0)"),
+    "of_one_length_in_bytes_before_a_sum": (
+        1,
+        "all_reduce(MAX, int32[10])",
+        "all_reduce(MAX, float32[10])",
+    ),
+    "both_within_the_inner_group": (1, "barrier()", "broadcast(float32[10], src=1)"),
+}
+
+pytestmark = pytest.mark.netns
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, dict[str, Any]]]:
+    """Case -> rank -> what it got."""
+    found: dict[str, dict[int, dict[str, Any]]] = {run.__name__: {} for run in mismatch_worker.CASES}
+    with open_testbed(
+        hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=tmp_path_factory.mktemp("mismatch")
+    ) as testbed:
+        group = testbed.launch([sys.executable, str(WORKER), "{events}"], name="mismatch")
+        group.follow(
+            lambda rank, row: found[row["case"]].update({rank: row}), timeout_s=120, watch=testbed.services
+        )
+    return found
+
+
+@pytest.mark.parametrize("case", EXPECTED)
+def test_all_ranks_are_told_what_each_called(rows: dict[str, dict[int, dict[str, Any]]], case: str) -> None:
+    number, odd, others = EXPECTED[case]
+    for rank in range(RANKS):
+        row = rows[case][rank]
+        assert row["collective"] == number, row
+        assert row["calls"] == {"0": others, "1": odd, "2": others}
+        assert (
+            f"ranks 0, 2: collective {number} is {others}; rank 1: collective {number} is {odd}"
+            in row["error"]
+        )
+        assert row["seconds"] < 20
+
+
+def test_a_rank_that_is_late_is_no_mismatch(rows: dict[str, dict[int, dict[str, Any]]]) -> None:
+    assert [rows["late_but_right"][rank]["error"] for rank in range(RANKS)] == [None] * RANKS
