@@ -11,12 +11,7 @@ import logging
 import os
 import socket
 import threading
-<<<<<<< HEAD
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-=======
-from collections.abc import Callable
->>>>>>> 5c57179 (Ranks that call different collectives are told, with both sides named)
 from typing import Any, Protocol
 
 import torch

@@ -17,12 +17,8 @@ from virtual_network import EPOCH, JOB, make_aggregator
 
 from inagg._control import Aggregator, ControlClient, Heartbeat, JobStatus, Policy
 from inagg._core import Transport
-<<<<<<< HEAD
-from inagg._session import Session, confined_to
-=======
 from inagg._journal import Report
-from inagg._session import Session
->>>>>>> 5c57179 (Ranks that call different collectives are told, with both sides named)
+from inagg._session import Session, confined_to
 from inagg._work import AllReduceWork
 from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.options import Options
