@@ -1,6 +1,7 @@
 """The `inagg` command."""
 
 import logging
+import math
 import os
 import shutil
 import signal
@@ -109,6 +110,50 @@ def up(
             for process in testbed.services:
                 process.check()
             time.sleep(1.0)
+
+
+@app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def run_script(
+    command: Annotated[list[str], typer.Argument(help="A script (*.py), or any command, and its arguments.")],
+    workers: Annotated[int, typer.Option(min=1, max=64)] = 4,
+    link: LinkOption = "100mbit",
+    mtu: MtuOption = 1500,
+    switch: SwitchOption = "model",
+    results: ResultsOption = Path("results"),
+    p4: P4Option = None,
+) -> None:
+    """Run a training script on a testbed of its own, one rank in each host.
+
+    The ranks have what torchrun gives them (RANK, WORLD_SIZE, MASTER_ADDR...), and INAGG_CONTROLLER. What rank 0 prints
+    is shown; what the others print is in their logs.
+    """
+    from inagg_testbed.testbed import open_testbed
+
+    with errors_explained():
+        if command[0].endswith(".py"):
+            if not Path(command[0]).is_file():
+                raise ConfigurationError(f"no script {command[0]}")
+            command = [sys.executable, *command]
+    with (
+        errors_explained(),
+        open_testbed(
+            hosts=workers,
+            link=LinkSpec.parse(link, mtu=mtu),
+            results_root=results,
+            switch=switch,
+            program=p4,
+            on_stage=console.print,
+        ) as testbed,
+    ):
+        group = testbed.launch(command, name="run")
+        with group.workers[0].process.log_path.open(errors="replace") as said:
+
+            def show() -> None:
+                sys.stdout.write(said.read())
+                sys.stdout.flush()
+
+            group.follow(lambda _rank, _event: None, timeout_s=math.inf, watch=testbed.services, on_poll=show)
+        console.print(f"logs: {testbed.results}", highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -64,8 +64,10 @@ class WorkerGroup:
         *,
         timeout_s: float,
         watch: Sequence[NodeProcess] = (),
+        on_poll: Callable[[], None] = lambda: None,
     ) -> None:
-        """Deliver events as (rank, event) until all workers have ended well.
+        """Deliver events as (rank, event) until all workers have ended well; `on_poll` is called every now and then,
+        and once after the last has ended.
 
         Raises WorkerFailedError when one ends badly or the time is up, ProcessFailedError when one of `watch` (the
         switch, the controller) dies. The workers have ended in every case.
@@ -76,12 +78,14 @@ class WorkerGroup:
                 running = [worker for worker in self.workers if worker.process.poll() is None]
                 failed = [worker for worker in self.workers if worker.process.poll() not in (None, 0)]
                 self._deliver(on_event)
+                on_poll()
                 if not running and not failed:
                     return
                 for process in watch:
                     process.check()
                 if failed:
                     self._give_grace(on_event)
+                    on_poll()
                     raise self._failure()
                 if time.monotonic() > deadline:
                     raise self._late(running, timeout_s)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from inagg_testbed.cli import app
 from inagg_testbed.lifecycle import manifests, tagged_processes
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 BENCH = ("--workers", "2", "--elements", "10")
 
 
@@ -29,7 +30,7 @@ def inagg(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[s
 def test_help_names_the_commands() -> None:
     done = inagg("--help")
     assert done.returncode == 0
-    for command in ("demo", "bench", "up", "down", "exec", "doctor"):
+    for command in ("demo", "run", "bench", "up", "down", "exec", "doctor"):
         assert command in done.stdout
 
 
@@ -121,6 +122,32 @@ def test_results_below_a_file_are_refused(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "cannot make the folder" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_script_that_is_not_there_is_refused_before_anything_starts() -> None:
+    done = inagg("run", "nosuch.py", "--steps", "3")
+    assert done.returncode == 1
+    assert "no script nosuch.py" in done.stdout
+
+
+@pytest.mark.netns
+def test_a_script_runs_in_every_host_and_rank_0_is_heard(tmp_path: Path) -> None:
+    options = ("--workers", "2", "--link", "unshaped", "--results", str(tmp_path))
+    done = inagg("run", *options, str(EXAMPLES / "linear_regression.py"), "--steps", "60")
+    assert done.returncode == 0, done.stdout
+    assert "step 60: loss 0.0" in done.stdout
+    assert "farthest weight is 0.0" in done.stdout
+    (other,) = tmp_path.glob("*/run-rank1.log")
+    assert "step" not in other.read_text()
+
+
+@pytest.mark.netns
+def test_a_command_that_fails_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+    options = ("--workers", "2", "--switch", "bridge", "--results", str(tmp_path))
+    done = inagg("run", *options, "sh", "-c", "echo heard from $RANK; exit $RANK")
+    assert done.returncode == 1
+    assert "heard from 0" in done.stdout
+    assert "rank 1 ended with exit status 1" in done.stdout
 
 
 def lingering(run: str) -> "subprocess.Popen[str]":
