@@ -101,7 +101,8 @@ def run_vectors(
     """Runs a program on packet vectors, each file on a new switch. The exit code is 1 if anything is not as they
     say."""
     from inagg_switch.switch import Switch
-    from inagg_switch.vectors import failures, read_vectors
+    from inagg_switch.vectors import read_vectors
+    from inagg_switch.vectors_run import failures
 
     _check_readable(program)
     wrong = 0
@@ -111,7 +112,7 @@ def run_vectors(
         with Switch.from_p4(program, _parse_defines(define), include_paths=include or ()) as switch:
             found = list(failures(switch, read))
         for failure in found:
-            print(f"{path}:{failure}")
+            print(failure)
         wrong += len(found)
         print(f"{path}: {len(read.packets)} packets, {len(found)} wrong")
     if wrong:

@@ -10,31 +10,30 @@ A line is a command; `#` starts a comment. Numbers are decimal or 0x...; frames 
     members PROFILE GROUP NUMBER ...                  a group; likewise
     meter NAME INDEX CIR CBURST PIR PBURST            rates a second
     direct_meter TABLE INSERT CIR CBURST PIR PBURST   of the n-th `insert` of the table, from 0
+    value_set NAME VALUE     one more member of a parser value set; FIELD=VALUE ... if it has several fields
     packet PORT FRAME        a frame comes in
     expect PORT FRAME        it leads to this one; no `expect` after a `packet`: it is dropped
+    digest NAME FIELD=VALUE ...                       it also tells this one; no `digest` in the file: none is looked at
     counter NAME INDEX PACKETS BYTES
     direct_counter TABLE INSERT PACKETS BYTES
     register NAME INDEX VALUE
 
 In `insert` the ACTION may be _member(id=NUMBER) or _group(id=NUMBER).
-VALUE of a key by kind: `v` (exact, optional), `v/length` (lpm), `v&mask` (ternary), `low..high` (range).
+VALUE of a key by kind: `v` (exact, optional), `v/length` (lpm), `v&mask` (ternary), `low..high` (range). A digest has
+the fields of its struct, those of one that is none are `value`, of a tuple `0`, `1`...
 Whatever the order of the lines, entries and groups come before the first packet, and counters and registers are looked
 at after the last.
 """
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from p4.config.v1 import p4info_pb2 as pb
-
 from inagg_switch._profiles import Group, Member
-from inagg_switch._values import find
 from inagg_switch.errors import SwitchError
-from inagg_switch.switch import Switch
 
 T = TypeVar("T")
 Key = int | tuple[int, int]
@@ -44,11 +43,18 @@ _INDIRECT: dict[str, type[Member] | type[Group]] = {"_member": Member, "_group":
 
 
 class VectorError(SwitchError):
-    """A line of a file of vectors makes no sense."""
+    """A line of a file of vectors makes no sense, or the program refuses it."""
+
+
+@dataclass(kw_only=True)
+class _Line:
+    """Of the file; 0 when it is of no file."""
+
+    line: int = field(default=0, compare=False)
 
 
 @dataclass
-class Insert:
+class Insert(_Line):
     table: str
     match: dict[str, Key]
     action: str | Member | Group
@@ -57,38 +63,96 @@ class Insert:
 
 
 @dataclass
-class Default:
+class Default(_Line):
     table: str
     action: str
     params: dict[str, int]
 
 
 @dataclass
-class Packet:
-    """`line` is 0 when it is of no file."""
+class ProfileMember(_Line):
+    profile: str
+    number: int
+    action: str
+    params: dict[str, int]
 
-    line: int
+
+@dataclass
+class ProfileGroup(_Line):
+    profile: str
+    number: int
+    members: list[int]
+
+
+@dataclass
+class Replicas(_Line):
+    """(port, replication id) pairs of a multicast group or a clone session."""
+
+    number: int
+    replicas: list[tuple[int, int]]
+
+
+@dataclass
+class Rates(_Line):
+    """(cir, cburst, pir, pburst) of a meter at an index, or of the n-th insert of a table."""
+
+    name: str
+    index: int
+    rates: tuple[int, int, int, int]
+
+
+@dataclass
+class SetMember(_Line):
+    """Of a parser value set; by field when there are several."""
+
+    name: str
+    match: Key | dict[str, Key]
+
+
+@dataclass
+class Cell(_Line):
+    """What a counter (packets, bytes) or a register (one value) has at an index, or the counter of the n-th insert of a
+    table."""
+
+    name: str
+    index: int
+    values: tuple[int, ...]
+
+
+@dataclass
+class Told(_Line):
+    """A digest."""
+
+    name: str
+    fields: dict[str, int]
+
+
+@dataclass
+class Packet(_Line):
     port: int
     frame: bytes
     expected: Output = field(default_factory=list)
+    digests: list[Told] = field(default_factory=list)
 
 
 @dataclass
 class Vectors:
     """A file of vectors, command by command."""
 
+    path: Path = field(default=Path("vectors"), compare=False)
     inserts: list[Insert] = field(default_factory=list)
     defaults: list[Default] = field(default_factory=list)
-    groups: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    clones: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    members: list[tuple[str, int, str, dict[str, int]]] = field(default_factory=list)
-    member_groups: list[tuple[str, int, list[int]]] = field(default_factory=list)
-    meters: list[tuple[str, int, tuple[int, int, int, int]]] = field(default_factory=list)
-    direct_meters: list[tuple[str, int, tuple[int, int, int, int]]] = field(default_factory=list)
+    groups: list[Replicas] = field(default_factory=list)
+    clones: list[Replicas] = field(default_factory=list)
+    members: list[ProfileMember] = field(default_factory=list)
+    member_groups: list[ProfileGroup] = field(default_factory=list)
+    meters: list[Rates] = field(default_factory=list)
+    direct_meters: list[Rates] = field(default_factory=list)
+    value_sets: list[SetMember] = field(default_factory=list)
     packets: list[Packet] = field(default_factory=list)
-    counters: list[tuple[str, int, int, int]] = field(default_factory=list)
-    direct_counters: list[tuple[str, int, int, int]] = field(default_factory=list)
-    registers: list[tuple[str, int, int]] = field(default_factory=list)
+    counters: list[Cell] = field(default_factory=list)
+    direct_counters: list[Cell] = field(default_factory=list)
+    registers: list[Cell] = field(default_factory=list)
 
     def entry(self, table: str, number: int) -> Insert:
         """The n-th `insert` of a table."""
@@ -105,7 +169,7 @@ def _same_name(one: str, other: str) -> bool:
 
 def read_vectors(path: Path) -> Vectors:
     """Reads a file. Raises VectorError, which names the line."""
-    vectors = Vectors()
+    vectors = Vectors(path)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -130,48 +194,82 @@ _WORDS: dict[str, tuple[int, float]] = {
     "members": (2, math.inf),
     "meter": (6, 6),
     "direct_meter": (6, 6),
+    "value_set": (2, math.inf),
     "packet": (1, math.inf),
     "expect": (1, math.inf),
+    "digest": (2, math.inf),
     "counter": (4, 4),
     "direct_counter": (4, 4),
     "register": (3, 3),
 }
 
 
-def _read_line(vectors: Vectors, number: int, words: list[str]) -> None:
+def _read_line(vectors: Vectors, line: int, words: list[str]) -> None:
     command, *rest = words
     if command not in _WORDS:
         raise ValueError(f"unknown command {command}")
     least, most = _WORDS[command]
     if not least <= len(rest) <= most:
         raise ValueError(f"too {'few' if len(rest) < least else 'many'} words behind {command}")
-    if command == "insert":
-        vectors.inserts.append(_insert(rest))
+    if command in ("packet", "expect", "digest"):
+        _read_packet(vectors, line, command, rest)
+    elif command == "insert":
+        vectors.inserts.append(_insert(rest, line))
     elif command == "default":
-        vectors.defaults.append(Default(rest[0], *_call(" ".join(rest[1:]))))
+        vectors.defaults.append(Default(rest[0], *_call(" ".join(rest[1:])), line=line))
     elif command in ("group", "clone"):
-        pairs = [word.split(":") for word in rest[1:]]
+        pairs = [_pair(word) for word in rest[1:]]
         groups = vectors.groups if command == "group" else vectors.clones
-        groups[_number(rest[0])] = [(_number(port), _number(rid)) for port, rid in pairs]
+        groups.append(Replicas(_number(rest[0]), pairs, line=line))
     elif command == "member":
-        vectors.members.append((rest[0], _number(rest[1]), *_call(" ".join(rest[2:]))))
+        call = _call(" ".join(rest[2:]))
+        vectors.members.append(ProfileMember(rest[0], _number(rest[1]), *call, line=line))
     elif command == "members":
-        vectors.member_groups.append((rest[0], _number(rest[1]), [_number(word) for word in rest[2:]]))
+        numbers = [_number(word) for word in rest[2:]]
+        vectors.member_groups.append(ProfileGroup(rest[0], _number(rest[1]), numbers, line=line))
     elif command in ("meter", "direct_meter"):
         cir, cburst, pir, pburst = (_number(word) for word in rest[2:])
         meters = vectors.meters if command == "meter" else vectors.direct_meters
-        meters.append((rest[0], _number(rest[1]), (cir, cburst, pir, pburst)))
-    elif command == "packet":
-        vectors.packets.append(Packet(number, _number(rest[0]), bytes.fromhex("".join(rest[1:]))))
-    elif command == "expect":
-        if not vectors.packets:
-            raise ValueError("expect without a packet before it")
-        vectors.packets[-1].expected.append((_number(rest[0]), bytes.fromhex("".join(rest[1:]))))
-    elif command in ("counter", "direct_counter"):
-        counters = vectors.counters if command == "counter" else vectors.direct_counters
-        counters.append((rest[0], _number(rest[1]), _number(rest[2]), _number(rest[3])))
+        meters.append(Rates(rest[0], _number(rest[1]), (cir, cburst, pir, pburst), line=line))
+    elif command == "value_set":
+        vectors.value_sets.append(SetMember(rest[0], _member(rest[1:]), line=line))
     else:
-        vectors.registers.append((rest[0], _number(rest[1]), _number(rest[2])))
+        cells = {
+            "counter": vectors.counters,
+            "direct_counter": vectors.direct_counters,
+            "register": vectors.registers,
+        }
+        values = tuple(_number(word) for word in rest[2:])
+        cells[command].append(Cell(rest[0], _number(rest[1]), values, line=line))
+
+
+def _read_packet(vectors: Vectors, line: int, command: str, words: list[str]) -> None:
+    if command == "packet":
+        frame = bytes.fromhex("".join(words[1:]))
+        vectors.packets.append(Packet(_number(words[0]), frame, line=line))
+        return
+    if not vectors.packets:
+        raise ValueError(f"{command} without a packet before it")
+    packet = vectors.packets[-1]
+    if command == "expect":
+        packet.expected.append((_number(words[0]), bytes.fromhex("".join(words[1:]))))
+        return
+    pairs = (word.partition("=") for word in words[1:])
+    fields = _once("field", ((name, int(value, 0)) for name, _, value in pairs))
+    packet.digests.append(Told(words[0], fields, line=line))
+
+
+def _pair(word: str) -> tuple[int, int]:
+    port, colon, rid = word.partition(":")
+    if not colon:
+        raise ValueError(f"expected PORT:RID, not {word}")
+    return _number(port), _number(rid)
+
+
+def _member(words: list[str]) -> Key | dict[str, Key]:
+    if len(words) == 1 and "=" not in words[0]:
+        return _value(words[0])
+    return _once("field", (_key(word) for word in words))
 
 
 def _number(text: str) -> int:
@@ -181,7 +279,7 @@ def _number(text: str) -> int:
     return value
 
 
-def _insert(words: list[str]) -> Insert:
+def _insert(words: list[str], line: int) -> Insert:
     text = " ".join(words[1:])
     # Names of keys may have brackets too: the action is the last call.
     found = list(_CALL.finditer(text))
@@ -199,19 +297,23 @@ def _insert(words: list[str]) -> Insert:
     if name in _INDIRECT:
         if list(params) != ["id"]:
             raise ValueError(f"expected {name}(id=NUMBER)")
-        return Insert(words[0], match, _INDIRECT[name](params["id"]), {}, priority)
-    return Insert(words[0], match, name, params, priority)
+        return Insert(words[0], match, _INDIRECT[name](params["id"]), {}, priority, line=line)
+    return Insert(words[0], match, name, params, priority, line=line)
 
 
 def _key(text: str) -> tuple[str, Key]:
     name, equals, value = text.rpartition("=")
     if not equals:
         raise ValueError(f"expected KEY=VALUE, not {text}")
+    return name, _value(value)
+
+
+def _value(text: str) -> Key:
     for separator in ("..", "&", "/"):
-        if separator in value:
-            first, second = value.split(separator)
-            return name, (int(first, 0), int(second, 0))
-    return name, int(value, 0)
+        if separator in text:
+            first, _, second = text.partition(separator)
+            return int(first, 0), int(second, 0)
+    return int(text, 0)
 
 
 def _call(text: str) -> tuple[str, dict[str, int]]:
@@ -229,102 +331,3 @@ def _once(what: str, pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
             raise ValueError(f"{what} {name} is given twice")
         found[name] = value
     return found
-
-
-# --- as text
-
-
-def lines_of(vectors: Vectors, info: pb.P4Info) -> Iterator[str]:
-    """The lines of a file of these vectors."""
-    for default in vectors.defaults:
-        yield f"default {default.table} {_shown_call(default.action, default.params)}"
-    for profile, member, action, params in vectors.members:
-        yield f"member {profile} {member} {_shown_call(action, params)}"
-    for profile, group, members in vectors.member_groups:
-        yield f"members {profile} {group} {_words(members)}"
-    for entry in vectors.inserts:
-        yield _shown_insert(entry, find(info.tables, entry.table, "table"))
-    for command, meters in (("meter", vectors.meters), ("direct_meter", vectors.direct_meters)):
-        yield from (f"{command} {name} {number} {_words(rates)}" for name, number, rates in meters)
-    for command, groups in (("group", vectors.groups), ("clone", vectors.clones)):
-        for number, replicas in groups.items():
-            yield f"{command} {number} {_words(f'{port}:{rid}' for port, rid in replicas)}"
-    for packet in vectors.packets:
-        yield f"packet {packet.port} {packet.frame.hex()}"
-        yield from (f"expect {port} {frame.hex()}" for port, frame in packet.expected)
-    for command, counters in (("counter", vectors.counters), ("direct_counter", vectors.direct_counters)):
-        yield from (f"{command} {_words(counter)}" for counter in counters)
-    yield from (f"register {name} {index} {value:#x}" for name, index, value in vectors.registers)
-
-
-def _words(values: "Iterator[str] | list[int] | tuple[object, ...]") -> str:
-    return " ".join(str(value) for value in values)
-
-
-def _shown_call(action: str | Member | Group, params: dict[str, int]) -> str:
-    if not isinstance(action, str):
-        return f"_{type(action).__name__.lower()}(id={action.id})"
-    return f"{action}({', '.join(f'{name}={value:#x}' for name, value in params.items())})"
-
-
-def _shown_insert(entry: Insert, table: pb.Table) -> str:
-    separators = {pb.MatchField.LPM: "/", pb.MatchField.TERNARY: "&", pb.MatchField.RANGE: ".."}
-    words = ["insert", entry.table]
-    for key in table.match_fields:
-        value = entry.match.get(key.name)
-        if isinstance(value, tuple):
-            second = str(value[1]) if key.match_type == pb.MatchField.LPM else hex(value[1])
-            words.append(f"{key.name}={value[0]:#x}{separators[key.match_type]}{second}")
-        elif value is not None:
-            words.append(f"{key.name}={value:#x}")
-    words.append(_shown_call(entry.action, entry.params))
-    return " ".join(words + ([f"priority={entry.priority}"] if entry.priority else []))
-
-
-# --- on the model
-
-
-def set_up(switch: Switch, vectors: Vectors) -> None:
-    """Everything that comes before the first packet. Raises EntryError or UnknownName."""
-    for default in vectors.defaults:
-        switch.set_default(default.table, default.action, default.params)
-    for profile, number, action, params in vectors.members:
-        switch.profile(profile).insert(number, action, params)
-    for profile, number, members in vectors.member_groups:
-        switch.profile(profile).set_group(number, members)
-    for name, number, rates in vectors.meters:
-        switch.meter(name)[number] = rates
-    for entry in vectors.inserts:
-        switch.insert(entry.table, entry.match, entry.action, entry.params, entry.priority)
-    for name, number, rates in vectors.direct_meters:
-        entry = vectors.entry(name, number)
-        switch.direct_meter(name, entry.match, rates, entry.priority)
-    for group, replicas in vectors.groups.items():
-        switch.multicast_group(group, replicas)
-    for session, replicas in vectors.clones.items():
-        switch.clone_session(session, replicas)
-
-
-def failures(switch: Switch, vectors: Vectors) -> Iterator[str]:
-    """Runs the vectors on a new switch and tells what is not as they say; for a packet its line first. Raises
-    EntryError or UnknownName."""
-    set_up(switch, vectors)
-    for packet in vectors.packets:
-        out = switch.process(packet.port, packet.frame)
-        if out != packet.expected:
-            yield f"{packet.line}: expected {_shown_output(packet.expected)}, got {_shown_output(out)}"
-    for name, index, packets, count in vectors.counters:
-        if switch.counter(name)[index] != (packets, count):
-            yield f" counter {name}[{index}] is {switch.counter(name)[index]}, not {(packets, count)}"
-    for name, number, packets, count in vectors.direct_counters:
-        entry = vectors.entry(name, number)
-        counted = switch.direct_counter(name, entry.match, entry.priority)
-        if counted != (packets, count):
-            yield f" the counter of entry {number} of {name} is {counted}, not {(packets, count)}"
-    for name, index, value in vectors.registers:
-        if switch.register(name)[index] != value:
-            yield f" register {name}[{index}] is {switch.register(name)[index]:#x}, not {value:#x}"
-
-
-def _shown_output(output: Output) -> str:
-    return ", ".join(f"{port}:{frame.hex()}" for port, frame in output) or "nothing"

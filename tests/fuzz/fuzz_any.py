@@ -26,7 +26,8 @@ from fuzz_run import seeds_of
 from p4.config.v1.p4info_pb2 import P4Info
 
 from inagg_switch import Switch, SwitchError
-from inagg_switch.vectors import Packet, Vectors, lines_of, set_up
+from inagg_switch.vectors import Cell, Packet, Vectors
+from inagg_switch.vectors_run import lines_of, set_up
 
 _TRIES = 60  # runs of BMv2 to make a case smaller
 _LEFT_OUT = 20  # packets of a seed
@@ -52,12 +53,12 @@ def expect_model(program: Path, vectors: Vectors, cells: int = 16) -> Vectors:
             packet.expected = switch.process(packet.port, packet.frame)
         for info in switch.layout.counters:
             counter, name = switch.counter(info.preamble.name), info.preamble.name
-            told.counters += [(name, i, *counter[i]) for i in range(min(cells, len(counter)))]
+            told.counters += [Cell(name, i, counter[i]) for i in range(min(cells, len(counter)))]
         for info in switch.layout.registers:
             register, name = switch.register(info.preamble.name), info.preamble.name
             shown = ((i, register[i]) for i in range(min(cells, len(register))))
             told.registers += [
-                (name, i, value) for i, value in shown if value < 1 << 63
+                Cell(name, i, (value,)) for i, value in shown if value < 1 << 63
             ]  # BMv2 shows no more
         for info in switch.layout.direct_counters:
             table = next(
@@ -67,7 +68,7 @@ def expect_model(program: Path, vectors: Vectors, cells: int = 16) -> Vectors:
             if first == 0:  # BMv2's handles count the entries of the program too
                 for number, entry in enumerate(e for e in told.inserts if e.table == table):
                     counted = switch.direct_counter(table, entry.match, entry.priority)
-                    told.direct_counters.append((table, number, *counted))
+                    told.direct_counters.append(Cell(table, number, counted))
     return told
 
 
@@ -96,7 +97,7 @@ def difference(config: Path, program: Path, vectors: Vectors) -> Difference | No
 def minimise(vectors: Vectors, differs: Callable[[Vectors], bool]) -> Vectors:
     """Takes out packets, entries and defaults, half of them first, as long as the difference stays."""
     tries = _TRIES
-    for name in ("groups", "clones", "meters"):
+    for name in ("groups", "clones", "meters", "value_sets"):
         smaller = replace(vectors, **{name: type(getattr(vectors, name))()})
         if differs(smaller):
             vectors = smaller

@@ -8,7 +8,18 @@ from typing import Any
 from p4.config.v1 import p4info_pb2 as pb
 
 from inagg_switch import Group, Member
-from inagg_switch.vectors import Default, Insert, Key, Packet, Vectors
+from inagg_switch.vectors import (
+    Default,
+    Insert,
+    Key,
+    Packet,
+    ProfileGroup,
+    ProfileMember,
+    Rates,
+    Replicas,
+    SetMember,
+    Vectors,
+)
 
 _PORTS = range(1, 5)
 _PORT_BITS = 9
@@ -68,18 +79,24 @@ class VectorGenerator:
         made = Vectors()
         sessions = {n for n in self._constants if n <= 32767}
         for number in range(1, 5):
-            made.groups[number] = self._replicas()
+            made.groups.append(Replicas(number, self._replicas()))
         for number in sorted({1, 2, 3, *self._random.sample(sorted(sessions), min(24, len(sessions)))}):
-            made.clones[number] = self._replicas()[:2]
+            made.clones.append(Replicas(number, self._replicas()[:2]))
         for profile in self._info.action_profiles:
             self._profile(made, profile)
         for meter in self._info.meters:
             for index in range(min(4, meter.size)):
-                made.meters.append((meter.preamble.name, index, self._rates()))
+                made.meters.append(Rates(meter.preamble.name, index, self._rates()))
+        for known in self._info.value_sets:
+            for _ in range(self._random.randrange(min(4, known.size) + 1)):
+                match: dict[str, Key] = {f.name: self._value(f.bitwidth) for f in known.match}
+                made.value_sets.append(
+                    SetMember(known.preamble.name, match if len(match) > 1 else match.popitem()[1])
+                )
         for table in self._info.tables:
             self._table(made, table)
         for _ in range(packets):
-            made.packets.append(Packet(0, self._random.choice(_PORTS), self._frame()))
+            made.packets.append(Packet(self._random.choice(_PORTS), self._frame()))
         return made
 
     # --- entries
@@ -99,11 +116,12 @@ class VectorGenerator:
         name = profile.preamble.name
         count = min(4, profile.size) if profile.size else 4
         for number in range(count):
-            made.members.append((name, number, *self._action(table, entry=True)))
+            made.members.append(ProfileMember(name, number, *self._action(table, entry=True)))
         if profile.with_selector:
             for group in range(2):
                 size = self._random.randrange(1, count + 1)
-                made.member_groups.append((name, group, sorted(self._random.sample(range(count), size))))
+                chosen = sorted(self._random.sample(range(count), size))
+                made.member_groups.append(ProfileGroup(name, group, chosen))
 
     def _action(self, table: pb.Table, *, entry: bool) -> tuple[str, dict[str, int]]:
         hidden = pb.ActionRef.DEFAULT_ONLY if entry else pb.ActionRef.TABLE_ONLY

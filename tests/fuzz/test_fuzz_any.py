@@ -10,7 +10,8 @@ from fuzz_any_vectors import VectorGenerator
 from google.protobuf import text_format
 from p4.config.v1.p4info_pb2 import P4Info
 
-from inagg_switch.vectors import Packet, Vectors, lines_of, read_vectors
+from inagg_switch.vectors import Packet, Vectors, read_vectors
+from inagg_switch.vectors_run import lines_of
 
 PROGRAMS = Path(__file__).parents[1] / "switch" / "programs"
 INFO = text_format.Parse(
@@ -73,13 +74,11 @@ def test_vectors_are_the_same_after_writing_and_reading(tmp_path: Path) -> None:
         made.packets[0].expected = [(1, b"\x01\x02")]
         (tmp_path / "v").write_text("\n".join(lines_of(made, INFO)))
         read = read_vectors(tmp_path / "v")
-        for packet in read.packets:
-            packet.line = 0
         assert read == made
 
 
 def test_only_what_makes_the_difference_is_left() -> None:
-    vectors = Vectors(packets=[Packet(0, 1, bytes([n])) for n in range(16)])
+    vectors = Vectors(packets=[Packet(1, bytes([n])) for n in range(16)])
 
     def differs(v: Vectors) -> bool:
         return {b"\x03", b"\x0a"} <= {p.frame for p in v.packets}

@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import ctypes.util
 import itertools
+import json
 import os
 import shutil
 import socket
@@ -26,7 +27,11 @@ from pathlib import Path
 
 _PACKET_IN, _PACKET_OUT = 3, 4
 _HEADER = struct.Struct("iii")
+_LEARNED = struct.Struct(
+    "=4sQiiQI"
+)  # topic, device, context, list, buffer, samples; each of the same size follows
 _AF_SP, _NN_PAIR, _NN_SOL_SOCKET, _NN_RCVTIMEO = 1, 16, 0, 5
+_NN_SUB, _NN_SUB_SUBSCRIBE = 33, 1
 _NN_MSG = ctypes.c_size_t(-1).value
 _numbers = itertools.count()
 
@@ -56,9 +61,9 @@ def compile_p4(program: Path, folder: Path, options: Sequence[str] = ()) -> Path
 
 
 class _Socket:
-    """A nanomsg PAIR socket."""
+    """A nanomsg PAIR socket, or with a topic a SUB socket."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, topic: bytes = b"") -> None:
         name = ctypes.util.find_library("nanomsg")
         if name is None:
             raise Bmv2Error("libnanomsg is not installed")
@@ -66,7 +71,9 @@ class _Socket:
         self._nn.nn_recv.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._nn.nn_send.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int)
         self._nn.nn_freemsg.argtypes = (ctypes.c_void_p,)
-        self._number = self._nn.nn_socket(_AF_SP, _NN_PAIR)
+        self._number = self._nn.nn_socket(_AF_SP, _NN_SUB if topic else _NN_PAIR)
+        if topic:
+            self._nn.nn_setsockopt(self._number, _NN_SUB, _NN_SUB_SUBSCRIBE, topic, len(topic))
         if self._number < 0 or self._nn.nn_connect(self._number, address.encode()) < 0:
             raise Bmv2Error(f"cannot connect to {address}")
 
@@ -111,11 +118,15 @@ class Bmv2:
             "--notifications-addr", f"ipc://{self._folder}/notifications", "--log-console", "-L", "warn", str(config),
         ]  # fmt: skip
         self._socket: _Socket | None = None
+        self._learned: _Socket | None = None
+        self._digests = [one["id"] for one in json.loads(config.read_text())["learn_lists"]]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)
         try:
             self._wait_until_ready()
             self._socket = _Socket(address)
+            if self._digests:
+                self._learned = _Socket(f"ipc://{self._folder}/notifications", b"LEA")
         except BaseException:
             self.close()
             raise
@@ -128,9 +139,10 @@ class Bmv2:
 
     def close(self) -> None:
         """Ends the switch and removes its files."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        for one in (self._socket, self._learned):
+            if one is not None:
+                one.close()
+        self._socket = self._learned = None
         self._process.terminate()
         try:
             self._process.wait(10)
@@ -171,6 +183,22 @@ class Bmv2:
             raise Bmv2Error(f"simple_switch_CLI: {refused or done.stdout + done.stderr}")
         return done.stdout
 
+    def add_to_value_set(self, name: str, value: bytes) -> None:
+        """Another member of a parser value set. simple_switch_CLI has pvs_add, but it fails with a Python of today, so
+        this is its Thrift call."""
+        method = b"standard:bm_parse_vset_add"
+        call = struct.pack(">II", 0x80010001, len(method)) + method + struct.pack(">I", 0)
+        call += struct.pack(">bhi", 8, 1, 0)  # i32 context
+        for number, text in ((2, name.encode()), (3, value)):
+            call += struct.pack(">bhI", 11, number, len(text)) + text
+        with socket.create_connection(("127.0.0.1", self._thrift), 10) as connection:
+            connection.sendall(call + b"\0")
+            answer = connection.recv(4096)
+        if answer[: 4 + 4 + len(method) + 4 + 1] != struct.pack(">II", 0x80010002, len(method) - 9) + method[
+            9:
+        ] + bytes(5):
+            raise Bmv2Error(f"cannot add {value.hex()} to value set {name}: {answer!r}")
+
     def send(self, port: int, frame: bytes) -> None:
         """A frame comes in."""
         assert self._socket is not None
@@ -204,6 +232,18 @@ class Bmv2:
         while (received := self.receive(timeout)) is not None:
             out.append(received)
         return out
+
+    def digests(self, timeout: float = 1.5) -> list[tuple[int, bytes]]:
+        """Number (in the order of the program) and data of every digest, in order for each number, until none has come
+        for `timeout` seconds (BMv2 waits a second for more). One that is the same as an earlier one is told once."""
+        found = []
+        while self._learned is not None and (message := self._learned.receive(timeout)) is not None:
+            *_, number, _, samples = _LEARNED.unpack_from(message)
+            data = message[_LEARNED.size :]
+            size = len(data) // samples
+            place = self._digests.index(number)
+            found += [(place, data[i * size : (i + 1) * size]) for i in range(samples)]
+        return found
 
 
 def _free_port() -> int:

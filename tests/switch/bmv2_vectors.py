@@ -10,15 +10,16 @@ from bmv2 import Bmv2, compile_p4
 from p4.config.v1 import p4info_pb2 as pb
 
 from inagg_switch import Member, Switch
-from inagg_switch._values import find
-from inagg_switch.vectors import Key, Output, Vectors
+from inagg_switch._values import find, split_fields
+from inagg_switch.vectors import Cell, Key, Output, SetMember, Vectors
 
 _FIRST_PRIORITY = 1_000_000  # simple_switch_CLI's lowest number wins, P4Runtime's highest
 _MIRROR_GROUPS = 0x7000  # multicast groups of clone sessions
 
 
 class StateError(AssertionError):
-    """A counter or register is not what the vectors say. `out` is what run_config() would have returned."""
+    """A counter, a register or the digests are not what the vectors say. `out` is what run_config() would have
+    returned."""
 
     def __init__(self, message: str, out: list[Output]) -> None:
         super().__init__(message)
@@ -38,13 +39,23 @@ def run_config(config: Path, info: pb.P4Info, vectors: Vectors) -> list[Output]:
     in one more list at the end. Raises StateError."""
     with Bmv2(config) as switch:
         switch.command(*_cli_commands(info, vectors))
+        for member in vectors.value_sets:
+            known = find(info.value_sets, member.name, "value set")
+            switch.add_to_value_set(known.preamble.name, _set_member(known, member))
         out = [switch.process(p.port, p.frame, len(p.expected)) for p in vectors.packets]
         rest = switch.rest()
+        told = switch.digests() if any(p.digests for p in vectors.packets) else []
         commands, wanted = _state(info, vectors)
         seen = switch.command(*commands)
         values = re.findall(r"\]=\s*(?:\((\d+) bytes, (\d+) packets\)|(\d+))", seen)
     if rest:
         out.append(rest)
+    for place, known in enumerate(info.digests):
+        name = known.preamble.name
+        digests = [split_fields(info, known.type_spec, data) for number, data in told if number == place]
+        said = [d.fields for p in vectors.packets for d in p.digests if _is_of(info, d.name, name)]
+        if digests != said and any(p.digests for p in vectors.packets):
+            raise StateError(f"digest {name}: BMv2 tells {digests}, expected {said}", out)
     for (name, *expected), (count, packets, value) in zip(wanted, values, strict=True):
         found = [int(value)] if value else [int(packets), int(count)]
         # BMv2 counts both, whatever the program says.
@@ -53,45 +64,49 @@ def run_config(config: Path, info: pb.P4Info, vectors: Vectors) -> list[Output]:
     return out
 
 
+def _is_of(info: pb.P4Info, name: str, full: str) -> bool:
+    return find(info.digests, name, "digest").preamble.name == full
+
+
 def _state(info: pb.P4Info, vectors: Vectors) -> tuple[list[str], list[tuple[str | int | None, ...]]]:
     """Commands that show counters and registers, and what they should show: (name, packets, bytes), or (name, value);
     None for what is not counted."""
     commands: list[str] = []
     wanted: list[tuple[str | int | None, ...]] = []
 
-    def counter(name: str, unit: int, index: int, packets: int, count: int) -> None:
-        commands.append(f"counter_read {name} {index}")
-        counts_packets = unit in (pb.CounterSpec.PACKETS, pb.CounterSpec.BOTH)
-        counts_bytes = unit in (pb.CounterSpec.BYTES, pb.CounterSpec.BOTH)
-        wanted.append(
-            (f"{name}[{index}]", packets if counts_packets else None, count if counts_bytes else None)
-        )
+    def counter(name: str, unit: int, cell: Cell) -> None:
+        commands.append(f"counter_read {name} {cell.index}")
+        packets = cell.values[0] if unit in (pb.CounterSpec.PACKETS, pb.CounterSpec.BOTH) else None
+        count = cell.values[1] if unit in (pb.CounterSpec.BYTES, pb.CounterSpec.BOTH) else None
+        wanted.append((f"{name}[{cell.index}]", packets, count))
 
-    for name, index, packets, count in vectors.counters:
-        one = find(info.counters, name, "counter")
-        counter(one.preamble.name, one.spec.unit, index, packets, count)
-    for name, number, packets, count in vectors.direct_counters:
-        table = find(info.tables, name, "table").preamble.id
+    for cell in vectors.counters:
+        one = find(info.counters, cell.name, "counter")
+        counter(one.preamble.name, one.spec.unit, cell)
+    for cell in vectors.direct_counters:
+        table = find(info.tables, cell.name, "table").preamble.id
         direct = next(c for c in info.direct_counters if c.direct_table_id == table)
-        counter(direct.preamble.name, direct.spec.unit, number, packets, count)
-    for name, index, value in vectors.registers:
-        register = find(info.registers, name, "register").preamble.name
-        commands.append(f"register_read {register} {index}")
-        wanted.append((f"{register}[{index}]", value))
+        counter(direct.preamble.name, direct.spec.unit, cell)
+    for cell in vectors.registers:
+        register = find(info.registers, cell.name, "register").preamble.name
+        commands.append(f"register_read {register} {cell.index}")
+        wanted.append((f"{register}[{cell.index}]", *cell.values))
     return commands, wanted
 
 
 def _cli_commands(info: pb.P4Info, vectors: Vectors) -> Iterator[str]:
-    for profile, _, action, params in vectors.members:
-        full = find(info.action_profiles, profile, "profile").preamble.name
-        yield " ".join(["act_prof_create_member", full, *_cli_action(list(info.actions), action, params)])
-    for profile, number, members in vectors.member_groups:
-        full = find(info.action_profiles, profile, "profile").preamble.name
+    for member in vectors.members:
+        full = find(info.action_profiles, member.profile, "profile").preamble.name
+        call = _cli_action(list(info.actions), member.action, member.params)
+        yield " ".join(["act_prof_create_member", full, *call])
+    for group in vectors.member_groups:
+        full = find(info.action_profiles, group.profile, "profile").preamble.name
         yield f"act_prof_create_group {full}"
-        for member in members:
-            yield f"act_prof_add_member_to_group {full} {member} {number}"
-    for name, number, rates in vectors.meters:
-        yield f"meter_set_rates {find(info.meters, name, 'meter').preamble.name} {number} {_cli_rates(rates)}"
+        for number in group.members:
+            yield f"act_prof_add_member_to_group {full} {number} {group.number}"
+    for meter in vectors.meters:
+        full = find(info.meters, meter.name, "meter").preamble.name
+        yield f"meter_set_rates {full} {meter.index} {_cli_rates(meter.rates)}"
     for entry in vectors.inserts:
         table = find(info.tables, entry.table, "table")
         name = table.preamble.name
@@ -107,15 +122,15 @@ def _cli_commands(info: pb.P4Info, vectors: Vectors) -> Iterator[str]:
         table = find(info.tables, default.table, "table")
         call = _cli_action(_actions(info, table), default.action, default.params)
         yield " ".join(["table_set_default", table.preamble.name, *call])
-    for name, number, rates in vectors.direct_meters:
+    for meter in vectors.direct_meters:
         meters = {m.direct_table_id: m.preamble.name for m in info.direct_meters}
-        meter = meters[find(info.tables, name, "table").preamble.id]
-        yield f"meter_set_rates {meter} {number} {_cli_rates(rates)}"
+        full = meters[find(info.tables, meter.name, "table").preamble.id]
+        yield f"meter_set_rates {full} {meter.index} {_cli_rates(meter.rates)}"
     handle = 0
-    groups = dict(vectors.groups)
-    for session, replicas in vectors.clones.items():
-        groups[_MIRROR_GROUPS + session] = replicas
-        yield f"mirroring_add_mc {session} {_MIRROR_GROUPS + session}"
+    groups = {g.number: g.replicas for g in vectors.groups}
+    for session in vectors.clones:
+        groups[_MIRROR_GROUPS + session.number] = session.replicas
+        yield f"mirroring_add_mc {session.number} {_MIRROR_GROUPS + session.number}"
     for group, replicas in groups.items():
         yield f"mc_mgrp_create {group}"
         for port, rid in replicas:
@@ -137,6 +152,17 @@ def _cli_action(actions: list[pb.Action], name: str, params: dict[str, int]) -> 
 def _cli_rates(rates: tuple[int, int, int, int]) -> str:
     """A rate a microsecond and a burst each."""
     return " ".join(f"{rate / 1e6}:{burst}" for rate, burst in (rates[:2], rates[2:]))
+
+
+def _set_member(known: pb.ValueSet, member: SetMember) -> bytes:
+    """The fields one after the other, bit for bit; BMv2 has exact members alone."""
+    match = member.match if isinstance(member.match, dict) else {known.match[0].name: member.match}
+    bits = width = 0
+    for one in known.match:
+        value = match[one.name]
+        assert isinstance(value, int)
+        bits, width = bits << one.bitwidth | value, width + one.bitwidth
+    return bits.to_bytes((width + 7) // 8, "big")
 
 
 def _cli_key(value: Key | None, width: int, kind: int) -> str:

@@ -12,7 +12,8 @@ import pytest
 from bmv2_vectors import run_bmv2
 
 from inagg_switch import Switch
-from inagg_switch.vectors import VectorError, Vectors, failures, read_vectors
+from inagg_switch.vectors import VectorError, Vectors, read_vectors
+from inagg_switch.vectors_run import failures
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.p4"))
 
@@ -73,6 +74,10 @@ def test_the_command_tells_what_is_not_as_the_vectors_say(switch_command: list[s
         "insert t a=1 _member(x=1)",
         "counter c 0",
         "register r 1 0 7",
+        "value_set v",
+        "value_set v a=1 a=2",
+        "group 1 2",
+        "digest d x=1",
         "go 1",
     ],
 )
@@ -80,6 +85,43 @@ def test_a_line_that_makes_no_sense_is_named(line: str, tmp_path: Path) -> None:
     (tmp_path / "v").write_text(f"# nothing\n{line}\n")
     with pytest.raises(VectorError, match=f"{tmp_path}/v:2: "):
         read_vectors(tmp_path / "v")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("insert nothing a=1 b()", "no table `nothing`"),
+        ("insert single hdr.ask.what=0x100 _member(id=0)", "does not fit bit<8>"),
+        ("insert single hdr.ask.what=1 _member(id=7)", "does not exist|not there|no member"),
+        ("members spread 0 9", "spread"),
+        ("meter rates 9 0 1 0 1", "9"),
+        ("value_set nothing 1", "no value set `nothing`"),
+        ("default measured measure(x=1)", "x"),
+        ("group 0 1:1", "group 0"),
+        ("counter nothing 0 1 1", "no counter `nothing`"),
+        ("direct_counter measured 3 1 1", "no insert 3"),
+        ("packet 1 00\ndigest nothing a=1", "no digest `nothing`"),
+    ],
+)
+def test_a_line_that_the_program_refuses_is_named(line: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "v").write_text(f"# nothing\n{line}\n")
+    with (
+        Switch.from_p4(PROGRAMS[0].with_name("selectors.p4")) as switch,
+        pytest.raises(VectorError, match=f"{tmp_path}/v:2: .*({message})"),
+    ):
+        list(failures(switch, read_vectors(tmp_path / "v")))
+
+
+def test_digests_that_are_not_as_expected_are_told(tmp_path: Path) -> None:
+    frame = "packet 1 09cb5501\nexpect 2 09cb55010000000000"
+    (tmp_path / "v").write_text(f"{frame}\ndigest learned_t flow=1 port=1 odd=1\n{frame}\n")
+    with Switch.from_p4(PROGRAMS[0].with_name("selectors.p4")) as switch:
+        told = list(failures(switch, read_vectors(tmp_path / "v")))
+    wanted = "expected learned_t flow=0x1 port=0x1 odd=0x1, got learned_t flow=0xcb55 port=0x1 odd=0x1"
+    assert told == [
+        f"{tmp_path}/v:1: {wanted}",
+        f"{tmp_path}/v:4: expected no digest, got learned_t flow=0xcb55 port=0x1 odd=0x1",
+    ]
 
 
 def test_an_insert_is_found_by_either_name_of_its_table(tmp_path: Path) -> None:

@@ -206,5 +206,5 @@ def test_every_operator_on_bmv2(operators_p4: Path) -> None:
         for code, (_, function) in enumerate(operations(width)):
             for a, b in operands(width, 8, 2):
                 wanted = [(1, expected(width, code, function(a, b)))]
-                vectors.packets.append(Packet(0, 1, frame(width, code, a, b), wanted))
+                vectors.packets.append(Packet(1, frame(width, code, a, b), wanted))
     assert run_bmv2(operators_p4, vectors) == [p.expected for p in vectors.packets]

@@ -1,4 +1,5 @@
-// Parser errors: the pipeline goes on with what has been extracted. verify, lookahead, advance, subparsers, select.
+// Parser errors: the pipeline goes on with what has been extracted. verify, lookahead, advance, subparsers, select, value
+// sets.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -8,6 +9,8 @@ header body_t { bit<16> x; bit<16> y; }
 header seen_t { bit<8> error_code; bit<8> op; bit<8> body; bit<8> mark; bit<16> peeked; bit<16> n; }
 struct headers_t { op_t op; body_t body; body_t[2] more; seen_t seen; }
 struct metadata_t { bit<8> mark; bit<16> peeked; bit<16> n; }
+
+struct pair_t { bit<8> n; bit<16> x; }
 
 parser Body(packet_in packet, inout body_t body, inout bit<8> mark) {
     state start {
@@ -20,6 +23,8 @@ parser Body(packet_in packet, inout body_t body, inout bit<8> mark) {
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     Body() body;
+    value_set<bit<8>>(4) some;
+    value_set<pair_t>(4) pairs;
     bit<8> local = 3;
     state start {
         packet.extract(hdr.op);
@@ -36,8 +41,16 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
             (6, _): no_match;
             (7, 0): reject;
             (7, 1): peek_struct;
+            (8, _): look_for_one;
         }
     }
+    state look_for_one { transition select(hdr.op.n) { some: found_one; default: look_for_two; } }
+    state look_for_two {
+        packet.extract(hdr.body);
+        transition select(hdr.op.n, hdr.body.x) { pairs: found_two; default: accept; }
+    }
+    state found_one { meta.mark = 0x11; transition accept; }
+    state found_two { meta.mark = 0x22; transition accept; }
     state take_body { body.apply(packet, hdr.body, meta.mark); meta.mark = meta.mark + 1; transition accept; }
     state peek { meta.peeked = packet.lookahead<bit<16>>(); packet.extract(hdr.body); transition accept; }
     state skip { packet.advance(16); packet.extract(hdr.body); transition accept; }
