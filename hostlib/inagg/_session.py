@@ -351,6 +351,7 @@ def join(
     Raises:
         InaggError: this rank's own problem, or a JobError that names the rank that had one.
     """
+    assert options.controller is not None  # Options.resolve sees to it
     client = ControlClient(options.controller)
     session: Session | None = None
     problem: InaggError | None = None

@@ -1,35 +1,36 @@
-"""How a process group uses the switch: one frozen object, checked once.
+# SPDX-License-Identifier: Apache-2.0
+"""How a process group uses the switch: one schema for all places that settings come from.
 
-A program passes it to ``init_process_group(..., pg_options=inagg.Options(...))``. A launcher that must not touch
-the program sets the variables named in ``ENVIRONMENT`` instead; the two are not mixed.
+Each setting is taken from the first place that has it: ``init_process_group(..., pg_options=inagg.Options(...))``, the
+environment (``INAGG_SLOTS`` for `slots`), the file ``inagg.toml`` of the working directory (or the one that
+``INAGG_CONFIG`` names), the default. ``python -m inagg.options`` prints the table of docs/options.md.
 """
 
+import difflib
 import os
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address
-from typing import Annotated, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from inagg.errors import ConfigurationError
 
-ENVIRONMENT: Mapping[str, str] = {
-    "controller": "INAGG_CONTROLLER",
-    "lane_bits": "INAGG_LANE_BITS",
-    "slots": "INAGG_SLOTS",
-    "address": "INAGG_ADDRESS",
-    "switch_port": "INAGG_SWITCH_PORT",
-    "fallback": "INAGG_FALLBACK",
-    "rounding": "INAGG_ROUNDING",
-    "seed": "INAGG_SEED",
-    "spin_us": "INAGG_SPIN_US",
-    "cpus": "INAGG_CPUS",
-}
+CONFIG_FILE = "inagg.toml"
+CONFIG_VARIABLE = "INAGG_CONFIG"
 
-
+_PREFIX = "INAGG_"
 _MAX_CPU = 8191  # NR_CPUS of the largest Linux kernels, less one
 
-LaneBits = Literal[8, 16, 32]
+
+def _number(value: object) -> object:
+    """A Literal of numbers does not take text, which is what the environment has."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+LaneBits = Annotated[Literal[8, 16, 32], BeforeValidator(_number)]
 
 
 def parse_cpus(text: str) -> frozenset[int]:
@@ -61,73 +62,218 @@ def _power_of_two(value: int) -> int:
 
 
 class Options(BaseModel):
-    """Settings of one process group.
+    """Settings of one process group; what is left out comes from the environment, inagg.toml, or is the default.
 
-    Attributes:
-        controller: base URL of the controller, such as ``http://10.0.0.254:9560``.
-        lane_bits: bits a gradient element has on the wire, 32, 16 or 8; all ranks use the same.
-        slots: packets in flight a worker asks the switch for (a power of two); it may be granted fewer. It uses as
-            many of them as it takes to keep the links busy.
-        address: this worker's IPv4 address towards the switch; by default, that of the route to the aggregator.
-        switch_port: the switch port this host is on; may be left out when the controller knows the host.
-        fallback: what to do when the job cannot be set up on the switch: ``"error"`` raises on all ranks,
-            ``"inner"`` lets gloo do the sums, on all ranks and for the life of the group, with a warning.
-        rounding: of elements to lanes: ``"nearest"`` (ties to even), or ``"stochastic"``, up or down with the
-            probabilities that make the mean exact; reproducible from `seed`.
-        seed: of stochastic rounding, 0 to 2^63 - 1; each rank draws from a sequence of its own.
-        spin_us: microseconds to poll for packets before sleeping. Worth a try where each worker has a core to spare;
-            on a busy machine it takes time from those that have work.
-        cpus: processors that the thread which handles packets may run on, as taskset has them (``"0,4-7"``); by
-            default, those of the process.
-        setup_timeout_s: seconds that all ranks have to join the job.
+    The fields' descriptions stand in docs/options.md.
 
     Raises:
-        ConfigurationError: a value is missing or wrong (a ``ValueError`` as well, as pydantic has it).
+        ConfigurationError: a value is wrong, or a name unknown (a ``ValueError`` as well, as pydantic has it).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    controller: Annotated[str, Field(pattern=r"^https?://\S+$")]
-    lane_bits: LaneBits = 32
-    slots: Annotated[int, Field(ge=2, le=1 << 16), AfterValidator(_power_of_two)] = 256
-    address: IPv4Address | None = None
-    switch_port: Annotated[int, Field(ge=1, le=510)] | None = None
-    fallback: Literal["error", "inner"] = "error"
-    rounding: Literal["nearest", "stochastic"] = "nearest"
-    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
-    spin_us: Annotated[float, Field(ge=0, le=1e6)] = 0.0
-    cpus: Annotated[str, AfterValidator(_list_of_cpus)] | None = None
-    setup_timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    controller: Annotated[
+        str | None,
+        Field(
+            pattern=r"^https?://\S+$", description="URL of the controller, such as `http://10.0.0.254:9560`"
+        ),
+    ] = None
+    lane_bits: Annotated[
+        LaneBits,
+        Field(description="bits that an element has on the wire: 32, 16 or 8; the same at all ranks"),
+    ] = 32
+    slots: Annotated[
+        int,
+        Field(
+            ge=2,
+            le=1 << 16,
+            description="packets in flight that a worker asks the switch for, a power of two; it may be granted fewer,"
+            " and uses as many of them as it takes to keep the links busy",
+        ),
+        AfterValidator(_power_of_two),
+    ] = 256
+    address: Annotated[
+        IPv4Address | None,
+        Field(description="this host's IPv4 address towards the switch; by default, that of the route to it"),
+    ] = None
+    switch_port: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=510,
+            description="the switch port that this host is on; by default, as the controller's `--host` has it",
+        ),
+    ] = None
+    fallback: Annotated[
+        Literal["error", "inner"],
+        Field(
+            description="when there is no job to be had on the switch: `error` raises at all ranks, `inner` lets gloo "
+            "do the sums, at all ranks and for the life of the group, with a warning"
+        ),
+    ] = "error"
+    rounding: Annotated[
+        Literal["nearest", "stochastic"],
+        Field(
+            description="of elements to lanes: `nearest`, or `stochastic`, up or down with the probabilities that make "
+            "the mean exact"
+        ),
+    ] = "nearest"
+    seed: Annotated[
+        int,
+        Field(
+            ge=0,
+            lt=1 << 63,
+            description="of stochastic rounding; each rank draws from a sequence of its own",
+        ),
+    ] = 0
+    spin_us: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1e6,
+            description="microseconds to poll for packets before sleeping, where each worker has a core to spare",
+        ),
+    ] = 0.0
+    cpus: Annotated[
+        Annotated[str, AfterValidator(_list_of_cpus)] | None,
+        Field(
+            description="processors that the thread which handles packets may run on, as taskset has them (`0,4-7`); "
+            "by default, those of the process"
+        ),
+    ] = None
+    setup_timeout_s: Annotated[
+        float, Field(gt=0, description="seconds that all ranks have to join the job")
+    ] = 60.0
 
     def __init__(self, **settings: object) -> None:
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise ConfigurationError(_explain(error, {})) from error
+            raise ConfigurationError(_explain(error, {name: name for name in settings})) from error
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:
-        """The options that a launcher put in ``environment`` (by default that of the process)."""
+    def resolve(
+        cls,
+        given: Self | None = None,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> Self:
+        """The settings that a group runs with: those set in `given`, then the environment's, then inagg.toml's.
+
+        environment: by default that of the process. folder: by default the working directory.
+
+        Raises:
+            ConfigurationError: names the place, the setting and what was expected.
+        """
         environment = os.environ if environment is None else environment
-        settings: dict[str, object] = {
-            name: environment[variable] for name, variable in ENVIRONMENT.items() if environment.get(variable)
-        }
-        if "lane_bits" in settings and str(settings["lane_bits"]).isdecimal():
-            settings["lane_bits"] = int(str(settings["lane_bits"]))  # a Literal does not convert text
+        path = _config_file(environment, Path() if folder is None else folder)
+        settings: dict[str, object] = {}
+        places: dict[str, str] = {}
+        if path is not None:
+            settings = _read(path)
+            places = {name: f"{path}: {name}" for name in settings}
+        for name, (variable, value) in _from_environment(environment).items():
+            settings[name] = value
+            places[name] = variable
+        if given is not None:
+            own = given.model_dump(include=given.model_fields_set)
+            settings |= own
+            places |= {name: name for name in own}
         try:
-            return cls(**settings)
+            options = cls(**settings)
         except ConfigurationError as error:
             cause = error.__cause__
             if not isinstance(cause, ValidationError):
                 raise
-            raise ConfigurationError(_explain(cause, ENVIRONMENT)) from cause
+            raise ConfigurationError(_explain(cause, places)) from cause
+        if options.controller is None:
+            raise ConfigurationError(
+                f"inagg options: no controller is given. Set {_PREFIX}CONTROLLER=http://HOST:PORT, write controller = "
+                f'"http://HOST:PORT" in {CONFIG_FILE}, or pass pg_options=inagg.Options(controller="http://HOST:PORT").'
+            )
+        return options
 
 
-def _explain(error: ValidationError, names: Mapping[str, str]) -> str:
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
+    return _PREFIX + name.upper()
+
+
+def launcher_environment(settings: Sequence[str]) -> dict[str, str]:
+    """The variables for settings written NAME=VALUE, as launchers take them.
+
+    Raises:
+        ConfigurationError: one is not written so, or is wrong.
+    """
+    given = dict(setting.split("=", 1) for setting in settings if "=" in setting)
+    if len(given) < len(settings):
+        raise ConfigurationError(f"inagg options: write NAME=VALUE, each name once: {', '.join(settings)}")
+    Options(**given)
+    return {variable_of(name): value for name, value in given.items()}
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Setting -> (variable, value). An empty variable is one that is not set."""
+    known = {variable_of(name): name for name in Options.model_fields}
+    for variable in environment:
+        if variable.startswith(_PREFIX) and variable not in (*known, CONFIG_VARIABLE):
+            name = variable.removeprefix(_PREFIX).lower()
+            close = difflib.get_close_matches(name, Options.model_fields, 1, cutoff=0.8)
+            if close:
+                raise ConfigurationError(
+                    f"inagg options: {variable} is no setting; did you mean {variable_of(close[0])}?"
+                )
+    return {
+        name: (variable, environment[variable])
+        for variable, name in known.items()
+        if environment.get(variable)
+    }
+
+
+def _config_file(environment: Mapping[str, str], folder: Path) -> Path | None:
+    named = environment.get(CONFIG_VARIABLE)
+    if not named:
+        return path if (path := folder / CONFIG_FILE).is_file() else None
+    path = folder / named
+    if not path.is_file():
+        raise ConfigurationError(f"inagg options: {CONFIG_VARIABLE} names {named}, which is no file")
+    return path
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
+        raise ConfigurationError(f"inagg options: {path}: {error}") from error
+
+
+def _explain(error: ValidationError, places: Mapping[str, str]) -> str:
     """One sentence a wrong setting, under the name the user knows it by."""
     problems = []
     for detail in error.errors():
         name = str(detail["loc"][0]) if detail["loc"] else "options"
-        given = "" if detail["type"] == "missing" else f" (got {detail['input']!r})"
-        problems.append(f"{names.get(name, name)}: {detail['msg']}{given}")
+        place = places.get(name, name)
+        if detail["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(name, Options.model_fields, 1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(Options.model_fields)}"
+            problems.append(f"{place}: is no setting; {hint}")
+        else:
+            problems.append(f"{place}: {detail['msg']} (got {detail['input']!r})")
     return "inagg options: " + "; ".join(problems)
+
+
+def markdown_table() -> str:
+    """The options as a table for docs/options.md."""
+
+    def default(value: Any) -> str:
+        return "" if value is None else f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+
+    rows = [
+        f"| `{name}` | `{variable_of(name)}` | {default(field.default)} | {field.description} |"
+        for name, field in Options.model_fields.items()
+    ]
+    return "\n".join(["| setting | variable | default | meaning |", "|---|---|---|---|", *rows])
+
+
+if __name__ == "__main__":
+    print(markdown_table())

@@ -124,7 +124,7 @@ def _gloo_address(options: Options) -> str | None:
         return None
     if options.address is not None:
         return str(options.address)
-    host = urlsplit(options.controller).hostname
+    host = urlsplit(options.controller or "").hostname
     try:
         return source_address(host) if host else None
     except ConfigurationError:
@@ -156,7 +156,7 @@ def create(backend_options: Any, pg_options: object) -> ProcessGroup:
         backend_options.group_rank,
         backend_options.group_size,
         backend_options.timeout,
-        pg_options if pg_options is not None else Options.from_environment(),
+        Options.resolve(pg_options),
     )
 
 

@@ -22,6 +22,7 @@ from inagg_testbed.cli_options import (
     SwitchOption,
     console,
     errors_explained,
+    launcher_settings,
 )
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError
 from inagg_testbed.lifecycle import RUN_VARIABLE, find_run, sweep
@@ -81,6 +82,10 @@ def up(
     switch: SwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting of inagg's groups, as lane_bits=16 (docs/options.md); repeat."),
+    ] = None,
 ) -> None:
     """Bring a testbed up and keep it until Ctrl-C or `inagg down`."""
     from inagg_testbed.control import CONTROLLER_URL
@@ -94,6 +99,7 @@ def up(
             results_root=results,
             switch=switch,
             program=p4,
+            environment=launcher_settings(settings or []),
             on_stage=console.print,
         ) as testbed,
     ):

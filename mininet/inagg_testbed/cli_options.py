@@ -1,7 +1,7 @@
 """What the commands of `inagg` share: the console, options, and how errors end a command."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from inagg_testbed.errors import LauncherError, MissingRequirementError
+from inagg_testbed.errors import ConfigurationError, LauncherError, MissingRequirementError
 from inagg_testbed.lifecycle import Interrupted, signals_raise
 from inagg_testbed.links import JUMBO_MTU, SMALLEST_MTU
 from inagg_testbed.requirements import SwitchKind
@@ -33,6 +33,19 @@ P4Option = Annotated[
     Path | None, typer.Option("--p4", help="The P4 program; by default the repository's p4/inagg.p4.")
 ]
 RunOption = Annotated[str | None, typer.Option("--run", help="Id of the testbed, where several are up.")]
+
+
+def launcher_settings(settings: Sequence[str]) -> dict[str, str]:
+    """The environment for settings of inagg's groups, written NAME=VALUE. Raises ConfigurationError."""
+    if not settings:
+        return {}
+    from inagg import options  # takes seconds: torch
+    from inagg.errors import ConfigurationError as WrongSetting
+
+    try:
+        return options.launcher_environment(settings)
+    except WrongSetting as error:
+        raise ConfigurationError(str(error)) from error
 
 
 @contextmanager

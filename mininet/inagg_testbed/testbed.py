@@ -46,6 +46,7 @@ class Testbed:
     switch: SwitchKind
     max_slots: int | None
     processors: Processors | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
     services: list[NodeProcess] = field(default_factory=list)
     controller: ControllerClient | None = None
     groups: list[WorkerGroup] = field(default_factory=list)
@@ -61,7 +62,7 @@ class Testbed:
         environment = {"INAGG_CONTROLLER": CONTROLLER_URL, "INAGG_SLOTS": str(self.slots(slots))}
         if self.processors is not None:
             environment["INAGG_CPUS"] = self.processors.of_workers
-        return environment
+        return {**environment, **self.environment}
 
     def node_environments(self) -> dict[str, dict[str, str]]:
         """What `inagg exec` adds to the environment in each host, for a training script of the user's own."""
@@ -183,13 +184,15 @@ def open_testbed(
     program: Path | None = None,
     gloo_over: GlooPath = "switch",
     state_dir: Path = STATE_DIR,
+    environment: Mapping[str, str] | None = None,
     on_stage: Callable[[str], Any] = lambda _stage: None,
 ) -> Iterator[Testbed]:
     """Bring a testbed up, hand it out, take it down whatever happens.
 
     Logs go to a new folder RESULTS_ROOT/DATE-TIME-RUN and stay there. `on_stage` hears what is going on, for people.
     The switch has a processor of its own where that leaves enough of them (`share_processors`). gloo_over="bridge"
-    gives gloo links and a Linux bridge of its own. The links' offloads are off where the switch does not take them.
+    gives gloo links and a Linux bridge of its own. `environment` is that of all workers, before their
+    own. The links' offloads are off where the switch does not take them.
     Raises MissingRequirementError, ConfigurationError, NetworkError, ProcessFailedError.
     """
     check_requirements(switch)
@@ -205,7 +208,7 @@ def open_testbed(
         network = Network(run, hosts=hosts, spec=link, bridge=gloo_over == "bridge")
         stack.callback(network.stop)
         processors = share_processors(hosts) if switch != "bridge" else None
-        testbed = Testbed(run, network, results, switch, target.max_slots, processors)
+        testbed = Testbed(run, network, results, switch, target.max_slots, processors, environment or {})
         run.manifest.settings["environment"] = testbed.node_environments()
         run.save()
         stack.callback(testbed.stop_processes)

@@ -261,8 +261,7 @@ def other_collectives() -> None:
 
 @case
 def sixteen_bit_lanes_in_a_group_of_their_own() -> None:
-    options = inagg.Options.from_environment().model_copy(update={"lane_bits": 16})
-    group = dist.new_group(backend="inagg", pg_options=options)
+    group = dist.new_group(backend="inagg", pg_options=inagg.Options(lane_bits=16))
     tensor = normal(dist.get_rank(), 5000)
     dist.all_reduce(tensor, group=group)
     assert_sum(tensor, contributions(lambda rank: normal(rank, 5000)), lane_bits=16)

@@ -1,10 +1,15 @@
 """A setting is checked once, when it is given, and a wrong one is named as the user knows it."""
 
+from pathlib import Path
+
 import pytest
 
 from inagg import Options
 from inagg.errors import ConfigurationError
+from inagg.options import launcher_environment, markdown_table
 
+NOWHERE = Path("/nowhere")
+DOCS = Path(__file__).parents[2] / "docs/options.md"
 URL = "http://10.0.0.254:9560"
 
 
@@ -23,13 +28,15 @@ def test_environment_gives_the_same_options() -> None:
         "INAGG_FALLBACK": "inner",
         "UNRELATED": "x",
     }
-    assert Options.from_environment(environment) == Options(
+    assert Options.resolve(environment=environment, folder=NOWHERE) == Options(
         controller=URL, lane_bits=16, slots=128, address="10.0.0.3", switch_port=3, fallback="inner"
     )
 
 
 def test_an_empty_variable_is_one_that_is_not_set() -> None:
-    assert Options.from_environment({"INAGG_CONTROLLER": URL, "INAGG_SLOTS": ""}).slots == 256
+    assert (
+        Options.resolve(environment={"INAGG_CONTROLLER": URL, "INAGG_SLOTS": ""}, folder=NOWHERE).slots == 256
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,16 +68,68 @@ def test_a_wrong_setting_is_refused_by_name(setting: str, value: object) -> None
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({}, "INAGG_CONTROLLER: Field required"),
+        ({}, "no controller is given. Set INAGG_CONTROLLER=http://HOST:PORT, write controller ="),
+        ({"INAGG_CONTROLER": URL}, "INAGG_CONTROLER is no setting; did you mean INAGG_CONTROLLER"),
         ({"INAGG_CONTROLLER": URL, "INAGG_LANE_BITS": "24"}, "INAGG_LANE_BITS: .*got 24"),
         ({"INAGG_CONTROLLER": URL, "INAGG_SLOTS": "many"}, "INAGG_SLOTS: .*got 'many'"),
     ],
 )
 def test_a_wrong_variable_is_refused_by_name(environment: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        Options.from_environment(environment)
+        Options.resolve(environment=environment, folder=NOWHERE)
 
 
 def test_options_do_not_change() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Options(controller=URL).slots = 128  # type: ignore[misc]
+
+
+def test_each_setting_comes_from_the_first_place_that_has_it(tmp_path: Path) -> None:
+    (tmp_path / "inagg.toml").write_text(f'controller = "{URL}"\nlane_bits = 16\nslots = 64\nseed = 5\n')
+    environment = {"INAGG_SLOTS": "128", "INAGG_LANE_BITS": "8"}
+    assert Options.resolve(Options(lane_bits=32), environment, tmp_path) == Options(
+        controller=URL, lane_bits=32, slots=128, seed=5
+    )
+
+
+def test_another_file_may_be_named(tmp_path: Path) -> None:
+    (tmp_path / "inagg.toml").write_text("slots = 4")
+    (tmp_path / "other.toml").write_text(f'controller = "{URL}"')
+    options = Options.resolve(environment={"INAGG_CONFIG": "other.toml"}, folder=tmp_path)
+    assert (options.controller, options.slots) == (URL, 256)
+    with pytest.raises(ConfigurationError, match=r"INAGG_CONFIG names third\.toml, which is no file"):
+        Options.resolve(environment={"INAGG_CONFIG": "third.toml"}, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("slots = 48", r"inagg\.toml: slots: .*must be a power of two \(got 48\)"),
+        ("slotz = 64", r"inagg\.toml: slotz: is no setting; did you mean slots\?"),
+        ("lane_bits = 12", r"inagg\.toml: lane_bits: Input should be 8, 16 or 32 \(got 12\)"),
+        ("slots = ", r"inagg\.toml: Invalid value"),
+        ("[inagg]", r"inagg\.toml: inagg: is no setting; there are controller, lane_bits"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_named_with_the_file(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "inagg.toml").write_text(text)
+    with pytest.raises(ConfigurationError, match=message):
+        Options.resolve(Options(controller=URL), {}, tmp_path)
+
+
+def test_launchers_take_settings_as_arguments() -> None:
+    assert launcher_environment(["lane_bits=16", "rounding=stochastic"]) == {
+        "INAGG_LANE_BITS": "16",
+        "INAGG_ROUNDING": "stochastic",
+    }
+    for wrong, message in (
+        ("lane_bits=12", "should be 8, 16 or 32"),
+        ("lane_bit=16", "lane_bit: is no setting; did you mean lane_bits"),
+        ("lane_bits", "NAME=VALUE"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            launcher_environment([wrong])
+
+
+def test_the_table_in_the_docs_is_of_this_code() -> None:
+    assert DOCS.read_text().endswith(markdown_table() + "\n"), "python -m inagg.options prints it"
