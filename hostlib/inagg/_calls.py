@@ -26,6 +26,9 @@ class _Kind(NamedTuple):
 
 # By the methods of torch's process group.
 _KINDS = {
+    "all_gather_single": _Kind("all_gather", 0),
+    "all_gather_single_coalesced": _Kind("all_gather", 0),
+    "all_to_all_single": _Kind("all_to_all", 1, sized=False),
     "allgather": _Kind("all_gather", 0),
     "_allgather_base": _Kind("all_gather", 0),
     "allgather_coalesced": _Kind("all_gather", 0),
@@ -40,6 +43,8 @@ _KINDS = {
     "monitored_barrier": _Kind("monitored_barrier", None),
     "reduce": _Kind("reduce", 0, root="dst", reduces=True),
     "reduce_scatter": _Kind("reduce_scatter", 1, reduces=True),
+    "reduce_scatter_single": _Kind("reduce_scatter", 1, reduces=True),
+    "reduce_scatter_single_coalesced": _Kind("reduce_scatter", 1, reduces=True),
     "_reduce_scatter_base": _Kind("reduce_scatter", 1, reduces=True),
     "reduce_scatter_tensor_coalesced": _Kind("reduce_scatter", 1, reduces=True),
     "scatter": _Kind("scatter", 0, root="src"),

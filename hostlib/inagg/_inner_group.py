@@ -1,8 +1,9 @@
-"""A process group that hands every collective to an inner gloo backend; `ProcessGroup` takes all-reduce out of it.
+"""A process group that hands every collective to an inner one; `ProcessGroup` takes sums out of it.
 
 torch's base class would dispatch by itself what a subclass does not override. But it looks for the override with the
 GIL held and, finding none, runs the collective without letting go of it; gloo's own threads need the GIL to drop
-tensors while they hold gloo's queue lock, and both wait for ever. The methods of the backend let go of the GIL.
+tensors while they hold gloo's queue lock, and both wait for ever. The methods of a group that is no subclass let go of
+the GIL.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from inagg._inner_work import InnerWork
 from inagg.errors import InaggError
 
 
-def _forward(name: str) -> Callable[..., Any]:
+def _forward(name: str) -> Callable[..., Work]:
     def method(self: "InnerGroup", *arguments: Any, **settings: Any) -> Any:
         if is_collective(name):
             self._begin(name, (*arguments, *settings.values()))
@@ -58,10 +59,18 @@ class InnerGroup(dist.ProcessGroup):
         self._connections = GlooConnections(
             lambda: _gloo(store, rank, size, timeout, address), PrefixStore("connections", store), rank, size
         )
-        self.inner = self._connections.group
-        # For what torch asks the group's backend itself, such as its sequence number.
-        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self.inner)
-        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        self.inner: Any = dist.ProcessGroup(rank, size)  # type: ignore[call-arg]
+        for group in (self, self.inner):  # self: for what torch asks a group's backend, such as its timeout
+            group._register_backend(
+                torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._connections.group
+            )
+            group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+
+    @property
+    def timeout_s(self) -> float:
+        """Of a collective that is not given one, in seconds; torch may change it."""
+        seconds: float = self._connections.group.options._timeout.total_seconds()
+        return seconds
 
     def _begin(self, method: str, arguments: Sequence[Any]) -> None:
         """Called with each collective, before gloo is."""
@@ -70,6 +79,10 @@ class InnerGroup(dist.ProcessGroup):
         """What broke the group, if that is known to be more than what gloo says. Called when a collective failed."""
         return None
 
+    # Old and new names: torch calls either, and looks for both at a subclass.
+    all_gather_single = _forward("all_gather_single")
+    all_gather_single_coalesced = _forward("all_gather_single_coalesced")
+    all_to_all_single = _forward("all_to_all_single")
     allgather = _forward("allgather")
     _allgather_base = _forward("_allgather_base")
     allgather_coalesced = _forward("allgather_coalesced")
@@ -87,6 +100,8 @@ class InnerGroup(dist.ProcessGroup):
     reduce = _forward("reduce")
     reduce_scatter = _forward("reduce_scatter")
     _reduce_scatter_base = _forward("_reduce_scatter_base")
+    reduce_scatter_single = _forward("reduce_scatter_single")
+    reduce_scatter_single_coalesced = _forward("reduce_scatter_single_coalesced")
     reduce_scatter_tensor_coalesced = _forward("reduce_scatter_tensor_coalesced")
     scatter = _forward("scatter")
     send = _forward("send")

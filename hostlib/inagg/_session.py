@@ -11,19 +11,19 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch.distributed import ReduceOp
 
 from inagg import _core
-from inagg._calls import describe
 from inagg._control import ControlClient, HeartbeatThread, JobStatus
 from inagg._heartbeat import Failure
 from inagg._interface import interface_of, source_address
 from inagg._journal import Journal
 from inagg.errors import (
+    CollectiveTimeoutError,
     ConfigurationError,
     InaggError,
     IntegrityError,
@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 Callback = Callable[[], None]
 _MASK_64 = (1 << 64) - 1
+_NEVER_S = 1e9
+_DEADLINES_S = 1.0  # between looks at the deadlines of what is watched
 _FREE_COMPLETERS = 2  # more than that end
 
 
@@ -50,30 +52,53 @@ class Store(Protocol):
 
 
 class Reduction:
-    """An all-reduce of one tensor, under way or finished. Made by `Session.submit`."""
+    """A sum under way or finished. Made by `Session.submit`."""
 
-    def __init__(self, session: "Session", tensor: torch.Tensor, memory: range) -> None:
+    def __init__(
+        self,
+        session: "Session",
+        flat: torch.Tensor,
+        memory: range,
+        deliver: Callback | None,
+        timeout_s: float,
+    ) -> None:
         self.error: InaggError | None = None
         self.finished = False
+        self.flat = flat
         self.memory = memory
         self.ticket = 0
         self.callbacks: list[Callback] = []
+        self.timeout_s = timeout_s
+        self.deadline = time.monotonic() + timeout_s
+        self.finishing = threading.Lock()  # held while the result is delivered
         self._session = session
-        self._tensor = tensor
-        self.flat = tensor.contiguous().view(-1)  # what is being summed; the same memory, if contiguous
+        self._deliver = deliver
 
     def wait(self, timeout_s: float | None) -> bool:
-        """True when finished, with or without an error; False after timeout_s (None: never)."""
-        return self._session.wait(self, timeout_s)
+        """True when finished, with or without an error; False after timeout_s.
+
+        None: never False. What is not done by the deadline then ends in an error, and so does the job.
+        """
+        if timeout_s is not None:
+            return self._session.wait(self, timeout_s)
+        if not self._session.wait(self, max(0.0, self.deadline - time.monotonic())):
+            self._session.give_up(self)
+            self._session.wait(self, None)
+        return True
 
     def on_finished(self, callback: Callback) -> None:
         """Call it once when finished, on a thread of the session; at once, if the job has ended."""
         self._session.watch(self, callback)
 
-    def copy_back(self) -> None:
-        """The sums to where they are wanted."""
-        if self.flat.data_ptr() != self._tensor.data_ptr():
-            self._tensor.copy_(self.flat.view(self._tensor.shape))
+    def deliver(self) -> None:
+        """The result to where it is wanted."""
+        if self._deliver is not None:
+            self._deliver()
+
+
+class _Overdue(NamedTuple):
+    elements: int
+    timeout_s: float
 
 
 class Session:
@@ -100,6 +125,8 @@ class Session:
         self._on_failure = on_failure
         self._failure: Failure | None = None  # as the heartbeat learnt it
         self._closed = False
+        self._failed = False  # by this rank, on purpose
+        self._overdue: _Overdue | None = None
         self._submitting = threading.Lock()  # held over a submission: the core's order is the callers'
         self._lock = threading.Lock()  # guards what follows, and what a Reduction is told
         self._pending: dict[int, Reduction] = {}  # not finished, as far as this side has noticed; in order
@@ -121,27 +148,40 @@ class Session:
         with self._lock:
             self._add_completer()
 
-    def submit(self, tensor: torch.Tensor, *, options: Options, average: bool) -> Reduction:
-        """Queue the all-reduce of `tensor` (float32, CPU, any shape and strides), in place.
+    def submit(
+        self,
+        flat: torch.Tensor,
+        *,
+        options: Options,
+        call: str,
+        average: bool = False,
+        touches: torch.Tensor | None = None,
+        deliver: Callback | None = None,
+        timeout_s: float = _NEVER_S,
+    ) -> Reduction:
+        """Queue the all-reduce of `flat` (float32, CPU, contiguous), in place.
 
-        While another all-reduce of the same memory is under way this waits for it: the core works on several at once,
-        and a program that issues two in a row means one after the other. After an error the values of `tensor` are
-        unspecified.
+        While another one that touches the same memory is under way this waits for it (as `settle` does, which is for
+        whoever makes `flat` of something else): the core works on several at once, and a program that issues two in a
+        row means one after the other. After an error the values of `flat` are unspecified.
+
+        Args:
+            call: what all ranks must agree on (`_calls.describe`).
+            touches: the tensor that holds the result in the end, if that is not `flat`; `deliver` brings it there,
+                called once, on the thread of whoever notices first that the sum is done.
+            timeout_s: seconds after which the job fails if this is not done.
 
         Raises:
-            ConfigurationError: elements of `tensor` share memory, so there is no sum in place.
-            InaggError: the job has failed already. In both cases `tensor` is untouched.
+            ConfigurationError: elements of `touches` share memory, so there is no sum in place.
+            InaggError: the job has failed already. In both cases the tensors are untouched.
         """
-        tensor = tensor.detach()
-        memory = _memory(tensor)
-        operation = ReduceOp.AVG if average else ReduceOp.SUM
-        call = describe("allreduce", ([tensor], operation), options.lane_bits)
+        memory = _memory(flat if touches is None else touches)
         with self._submitting:
             self._collect(memory)
-            reduction = Reduction(self, tensor, memory)
+            reduction = Reduction(self, flat, memory, deliver, timeout_s)
             try:
                 reduction.ticket = self._transport.submit(
-                    reduction.flat,
+                    flat,
                     lane_bits=options.lane_bits,
                     average=average,
                     stochastic=self._rounding_seed(options),
@@ -154,12 +194,18 @@ class Session:
                 self._submitted += 1
         return reduction
 
+    def settle(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Wait for sums under way that bring their results to the memory of `tensors`."""
+        for memory in map(_memory, tensors):
+            with self._submitting:
+                self._collect(memory)
+
     def _collect(self, memory: range) -> None:
         """Wait for all-reduces of this memory, and forget those at the front that are done."""
         in_front = True
         for other in list(self._pending.values()):
             if _overlap(memory, other.memory):
-                self.wait(other, None)
+                other.wait(None)
             elif in_front:
                 in_front = self.wait(other, 0.0)
 
@@ -206,7 +252,7 @@ class Session:
             self._closed = True
         self._heartbeat.stop()
         try:
-            if self._failure is None:
+            if self._failure is None and not self._failed:
                 self._client.leave(self.job, self.rank)
         except InaggError as error:
             _log.warning("job %d, rank %d could not say goodbye: %s", self.job, self.rank, error)
@@ -264,7 +310,7 @@ class Session:
         """One that is watched and done; None when there will be no more."""
         while True:
             try:
-                ticket = self._transport.next_done(None)
+                ticket = self._transport.next_done(_DEADLINES_S)
             except _core.EngineError:
                 with self._lock:
                     self._completing = False
@@ -272,6 +318,9 @@ class Session:
             with self._lock:
                 if ticket is not None and ticket in self._watched:
                     return self._watched.pop(ticket)
+                overdue = min(self._watched.values(), key=lambda one: one.deadline, default=None)
+            if overdue is not None and overdue.deadline < time.monotonic():
+                self.give_up(overdue)
 
     def _call_back(self, reduction: Reduction) -> None:
         self.wait(reduction, 0.0)
@@ -281,18 +330,38 @@ class Session:
             callback()
 
     def _finish(self, reduction: Reduction, problem: InaggError | None) -> None:
-        with self._lock:
+        with reduction.finishing:
             if reduction.finished:
                 return
             if problem is None:
-                reduction.copy_back()
+                reduction.deliver()
             reduction.error = problem
             reduction.finished = True
+        with self._lock:
             self._pending.pop(reduction.ticket, None)
+
+    def give_up(self, reduction: Reduction) -> None:
+        """The job fails, for all ranks: `reduction` has not been done in its time."""
+        elements, timeout_s = reduction.flat.numel(), reduction.timeout_s
+        self._overdue = _Overdue(elements, timeout_s)
+        self.fail(f"rank {self.rank}: {elements} elements were not summed within {timeout_s:g} s")
+
+    def fail(self, reason: str) -> None:
+        """End the job, for all ranks: what is outstanding ends in an error."""
+        with self._lock:
+            if self._closed or self._failed:
+                return
+            self._failed = True
+        self._transport.fail(reason)
+        self._heartbeat.stop()
+        _give_up_on(self._client, self.job, self.rank, reason)
 
     def _translate(self, error: _core.EngineError) -> InaggError:
         """What the core reports, as the error class that says whose fault it is."""
         job, rank, chunk = self.job, self.rank, error.chunk
+        if self._overdue is not None and error.code == "failed":
+            elements, timeout_s = self._overdue
+            return CollectiveTimeoutError(elements, timeout_s=timeout_s, job=job, rank=rank, chunk=chunk)
         if error.code in ("checksum", "kind_mismatch") and self._failure is None and not self._closed:
             # Other ranks know what they have called; the controller finds out, within a few of their heartbeats.
             self._heartbeat.confer(self._policy.heartbeat_timeout_s)
@@ -362,7 +431,7 @@ def join(
     except InaggError as error:
         problem = error
         if job is not None:
-            _give_up_on(client, job, rank, error)
+            _give_up_on(client, job, rank, str(error))
     store.set(f"outcome/{rank}", "" if problem is None else str(problem))
     outcomes = [store.get(f"outcome/{other}").decode() for other in range(size)]
     if problem is None:
@@ -459,9 +528,9 @@ def confined_to(cpus: str | None) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _give_up_on(client: ControlClient, job: int, rank: int, error: InaggError) -> None:
+def _give_up_on(client: ControlClient, job: int, rank: int, reason: str) -> None:
     """Tell the controller, so that the other ranks do not wait for this one."""
     try:
-        client.leave(job, rank, error=str(error))
+        client.leave(job, rank, error=reason)
     except InaggError as complaint:
         _log.warning("job %d, rank %d could not say goodbye: %s", job, rank, complaint)

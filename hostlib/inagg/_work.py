@@ -1,4 +1,4 @@
-"""What an asynchronous all-reduce gives back: a ``torch.distributed.Work``."""
+"""What an asynchronous sum gives back: a ``torch.distributed.Work``."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ _NO_TIMEOUT = timedelta(0)
 
 
 class Part(Protocol):
-    """An all-reduce of one tensor: `inagg._session.Reduction`."""
+    """A sum: `inagg._session.Reduction`."""
 
     error: InaggError | None
     finished: bool
@@ -26,11 +26,11 @@ class Part(Protocol):
     def on_finished(self, callback: Callable[[], None]) -> None: ...
 
 
-class AllReduceWork(Work):
-    """An all-reduce of some tensors, finished when each of its `parts` is.
+class SwitchWork(Work):
+    """Sums that together are one collective, finished when each of its `parts` is.
 
-    The future carries the tensors, as DDP's reducer expects. A failure reaches a Python caller of `wait` as the
-    InaggError it is, and the C++ of the reducer, through the future, as a RuntimeError with its message.
+    The future carries `tensors`, which hold the result, as DDP's reducer expects. A failure reaches a Python caller of
+    `wait` as the InaggError it is, and the C++ of the reducer, through the future, as a RuntimeError with its message.
 
     Args:
         problem: why a tensor could not be submitted at all.
@@ -52,13 +52,13 @@ class AllReduceWork(Work):
 
         Raises:
             InaggError: what went wrong.
-            TimeoutError: not done within `timeout`; the all-reduce goes on.
+            TimeoutError: not done within `timeout`; the sum goes on. Without one, the group's timeout ends the job.
         """
-        seconds = None if timeout == _NO_TIMEOUT else timeout.total_seconds()
+        seconds = None if timeout <= _NO_TIMEOUT else timeout.total_seconds()
         end = None if seconds is None else time.monotonic() + seconds
         for part in self._parts:
             if not part.wait(None if end is None else max(0.0, end - time.monotonic())):
-                raise TimeoutError(f"all-reduce not done after {seconds:g} s; it goes on")
+                raise TimeoutError(f"sum not done after {seconds:g} s; it goes on")
         error = self.exception()
         if error is not None:
             raise error

@@ -7,7 +7,8 @@
     │   ├── ControllerUnreachableError    no answer from it (also a ConnectionError)
     │   └── ControllerRefusedError        it answered, with an error status
     ├── JobError                  the job has ended or failed as a whole
-    │   └── PeerLostError         ... because of another rank
+    │   ├── PeerLostError         ... because of another rank
+    │   └── CollectiveTimeoutError    ... because of a collective that took too long (also a TimeoutError)
     ├── NetworkTimeoutError       the network or the switch: nothing came back (also a TimeoutError)
     ├── IntegrityError            a result whose checksum does not fit its lanes
     └── MismatchError             ranks that disagree about a collective
@@ -128,6 +129,32 @@ class PeerLostError(JobError):
         self.chunk = chunk
 
 
+class CollectiveTimeoutError(JobError, TimeoutError):
+    """A collective was not done within the group's timeout, so this rank has ended the job.
+
+    elements: of the tensor that was being summed. timeout_s: the timeout, in seconds.
+    """
+
+    def __init__(
+        self,
+        elements: int,
+        *,
+        timeout_s: float,
+        job: int | None = None,
+        rank: int | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        super().__init__(
+            f"timeout: {elements} elements were not summed within the group's {timeout_s:g} s. Has every rank "
+            "called this collective, and is it still training? A longer timeout is init_process_group's to give.",
+            job=job,
+            rank=rank,
+            chunk=chunk,
+        )
+        self.elements = elements
+        self.timeout_s = timeout_s
+
+
 class NetworkTimeoutError(InaggError, TimeoutError):
     """Nothing at all was received for the give-up time while a chunk was outstanding.
 
@@ -196,6 +223,7 @@ class MismatchError(InaggError):
 
 
 __all__ = [
+    "CollectiveTimeoutError",
     "ConfigurationError",
     "ControllerError",
     "ControllerRefusedError",

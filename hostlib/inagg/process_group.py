@@ -1,7 +1,6 @@
 """The torch.distributed backend ``"inagg"``.
 
-All-reduces that the switch can do (SUM and AVG of float32 on the CPU) go through it; everything else goes to gloo,
-which is the base class's doing.
+Sums that the switch can do go through it (docs/backend.md has the list); everything else goes to the inner group.
 """
 
 import atexit
@@ -19,18 +18,15 @@ from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
 from inagg import _session
 from inagg._calls import describe
+from inagg._elements import decode, encode, summable, whole
 from inagg._inner_group import InnerGroup
 from inagg._interface import source_address
-from inagg._work import AllReduceWork
+from inagg._operation import Operation, as_plain_sum
+from inagg._work import SwitchWork
 from inagg.errors import ConfigurationError, InaggError
 from inagg.options import Options
 
 _log = logging.getLogger(__name__)
-
-_SWITCH_OPS = {
-    dist.ReduceOp.SUM: False,
-    dist.ReduceOp.AVG: True,
-}  # operation -> divides by the number of ranks
 
 
 class ProcessGroup(InnerGroup):
@@ -41,7 +37,7 @@ class ProcessGroup(InnerGroup):
     Args:
         store: keys that the group's ranks share, and only they.
         rank, size: this process in the group.
-        timeout: of the inner group's collectives.
+        timeout: of each collective. A sum that takes longer ends the job.
         options: see `Options`.
 
     Raises:
@@ -51,8 +47,11 @@ class ProcessGroup(InnerGroup):
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, options: Options) -> None:
         super().__init__(PrefixStore("inner", store), rank, size, timeout, _gloo_address(options))
         self.options = options
-        self._all_reduces = 0
-        self._inner_all_reduces = 0
+        # Integers are exact whatever the lanes of floats are.
+        self._exactly = options.model_copy(update={"lane_bits": 32, "rounding": "nearest"})
+        self._switch_sums = 0
+        self._inner_sums = 0
+        self._told: set[str] = set()
         self._session: _session.Session | None = None
         try:
             self._session = _session.join(
@@ -67,27 +66,157 @@ class ProcessGroup(InnerGroup):
             atexit.register(_close, weakref.ref(self._session))
 
     def allreduce(  # type: ignore[override]  # every overload of the base class in one
-        self, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any = dist.ReduceOp.SUM
+        self, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any = None
     ) -> Work:
         """All-reduce in place, asynchronously. Through the switch if it can do it, else through the inner group."""
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        average = _SWITCH_OPS.get(_operation(opts))
-        if self._session is None or average is None or not all(map(_summable, tensors)):
-            self._inner_all_reduces += 1
-            work: Work = super().allreduce(tensors, opts)
-            return work
-        self._all_reduces += 1
-        parts = []
-        for tensor in tensors:
-            try:
-                parts.append(self._session.submit(tensor, options=self.options, average=average))
-            except InaggError as error:
-                return AllReduceWork(tensors, parts, error)
-        return AllReduceWork(tensors, parts)
+        operation = Operation.of(opts)
+        if self._takes(operation, tensors):
+            return self._sum("allreduce", opts, operation, [(tensor, tensor, None) for tensor in tensors])
+        scale = operation.scale_for(self.size())
+        if scale is not None and all(map(torch.is_floating_point, tensors)):
+            for tensor in tensors:
+                tensor.mul_(scale)
+            opts = as_plain_sum(opts)
+        return super().allreduce(tensors, _or_sum(opts, dist.AllreduceOptions))
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Work:
         """As `allreduce`: each tensor is summed on its own."""
-        return self.allreduce(tensors, opts if opts is not None else dist.ReduceOp.SUM)
+        if self._takes(Operation.of(opts), tensors):
+            return self.allreduce(tensors, opts)
+        return super().allreduce_coalesced(tensors, _or_sum(opts, dist.AllreduceCoalescedOptions))
+
+    def reduce(  # type: ignore[override]
+        self, tensors: Sequence[torch.Tensor], opts: Any = None, *more: Any, **named: Any
+    ) -> Work:
+        """The sum to one rank. Through the switch it goes to all, of which the others make no use of it: a rank sends
+        and receives the tensor once, where gloo's ring has the root receive and others send it twice."""
+        operation = Operation.of(opts)
+        if more or named or not hasattr(opts, "rootRank") or not self._takes(operation, tensors):
+            return super().reduce(tensors, *([] if opts is None else [opts]), *more, **named)
+        is_root = opts.rootRank == self.rank()
+        return self._sum(
+            "reduce", opts, operation, [(tensor, tensor if is_root else None, None) for tensor in tensors]
+        )
+
+    def reduce_scatter(  # type: ignore[override]
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any = None
+    ) -> Work:
+        """Each rank's part of the sum. Through the switch, as in gloo, every rank gets the whole of it."""
+        operation = Operation.of(opts)
+        parts = [tensor for several in inputs for tensor in several]
+        if not self._takes(operation, [*outputs, *parts]):
+            return super().reduce_scatter(outputs, inputs, _or_sum(opts, dist.ReduceScatterOptions))
+        wanted = []
+        for output, several in zip(outputs, inputs, strict=True):
+            start = sum(tensor.numel() for tensor in several[: self.rank()])
+            whole = torch.cat([tensor.reshape(-1) for tensor in several])
+            wanted.append((whole, output, slice(start, start + output.numel())))
+        return self._sum("reduce_scatter", opts, operation, wanted)
+
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
+        """As `reduce_scatter`, of one tensor with the parts of all ranks one after the other."""
+        return self.reduce_scatter_single_coalesced([output], [tensor], opts)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> Work:
+        """Several `reduce_scatter_single` at once."""
+        operation = Operation.of(opts)
+        sizes_fit = all(i.numel() == o.numel() * self.size() for o, i in zip(outputs, inputs, strict=True))
+        if not sizes_fit or not self._takes(operation, [*outputs, *inputs]):
+            settings = _or_sum(opts, dist.ReduceScatterOptions)
+            scale = operation.scale_for(self.size())
+            if scale is not None and all(map(torch.is_floating_point, inputs)):
+                inputs, settings = [tensor * scale for tensor in inputs], as_plain_sum(settings)
+            return super().reduce_scatter_single_coalesced(outputs, inputs, settings)
+        first = [self.rank() * output.numel() for output in outputs]
+        return self._sum(
+            "reduce_scatter",
+            opts,
+            operation,
+            [
+                (tensor, output, slice(start, start + output.numel()))
+                for tensor, output, start in zip(inputs, outputs, first, strict=True)
+            ],
+        )
+
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def _takes(self, operation: Operation, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether the switch does this reduction. All ranks decide alike: by operation, type and layout."""
+        through_switch = (
+            self._session is not None
+            and operation.is_sum
+            and all(map(_summable, tensors))
+            and len({tensor.dtype for tensor in tensors}) <= 1
+            and not (operation.scale_for(2) is not None and any(whole(tensor.dtype) for tensor in tensors))
+        )
+        self._inner_sums += not through_switch
+        for tensor in tensors:
+            if tensor.layout != torch.strided and "sparse" not in self._told:
+                self._told.add("sparse")
+                _log.warning("inagg: gloo sums sparse tensors: which elements they have differs by rank")
+        return through_switch
+
+    def _sum(
+        self,
+        method: str,
+        opts: Any,
+        operation: Operation,
+        wanted: Sequence[tuple[torch.Tensor, torch.Tensor | None, slice | None]],
+    ) -> Work:
+        """Sums through the switch: for each tensor, where the result goes (None: nowhere) and which part of it."""
+        assert self._session is not None
+        self._switch_sums += 1
+        parts: list[_session.Reduction] = []
+        problem = None
+        for tensor, output, part in wanted:
+            call = describe(method, ([tensor], [tensor], opts), self._options_for(tensor).lane_bits)
+            try:
+                parts.append(self._submit(self._session, call, operation, tensor.detach(), output, part))
+            except InaggError as error:
+                problem = error
+                break
+        return SwitchWork([output for _, output, _ in wanted if output is not None], parts, problem)
+
+    def _options_for(self, tensor: torch.Tensor) -> Options:
+        return self._exactly if whole(tensor.dtype) else self.options
+
+    def _submit(
+        self,
+        session: "_session.Session",
+        call: str,
+        operation: Operation,
+        tensor: torch.Tensor,
+        output: torch.Tensor | None,
+        part: slice | None,
+    ) -> "_session.Reduction":
+        ranks = self.size()
+        session.settle([tensor] if output is None else [tensor, output])
+        in_place = output is not None and output.data_ptr() == tensor.data_ptr() and part is None
+        encoded = encode(tensor, ranks)
+        if operation.factor is not None:
+            encoded = (encoded * operation.factor).to(torch.float32)
+        elif not in_place and encoded.data_ptr() == tensor.data_ptr():
+            encoded = encoded.clone()  # what is not to hold the result stays as it is
+        result = None if output is None else output.detach()
+
+        def deliver() -> None:
+            if result is not None:
+                sums = encoded if part is None else encoded[:, part]
+                result.copy_(decode(sums, result.dtype, ranks).view(result.shape))
+
+        return session.submit(
+            encoded.view(-1),
+            options=self._options_for(tensor),
+            call=call,
+            average=operation.average,
+            touches=result,
+            deliver=None if result is not None and encoded.data_ptr() == result.data_ptr() else deliver,
+            timeout_s=self.timeout_s if operation.timeout_s is None else operation.timeout_s,
+        )
 
     def shutdown(self) -> None:
         """Leave the job. Called by ``destroy_process_group``."""
@@ -96,8 +225,10 @@ class ProcessGroup(InnerGroup):
         super().shutdown()
 
     def abort(self) -> None:
-        """As `shutdown`; what is outstanding fails."""
-        self.shutdown()
+        """End the job for all ranks, at once: what is outstanding fails, here and there."""
+        if self._session is not None:
+            self._session.fail(f"rank {self.rank()} aborted the group")
+        self.inner.abort()
 
     def _begin(self, method: str, arguments: Sequence[Any]) -> None:
         """Note a collective of the inner group among those that ranks compare."""
@@ -112,7 +243,7 @@ class ProcessGroup(InnerGroup):
 
     def stats(self) -> dict[str, Any]:
         """What the group did so far; see `inagg.stats`."""
-        counts = {"all_reduces": self._all_reduces, "inner_all_reduces": self._inner_all_reduces}
+        counts = {"all_reduces": self._switch_sums, "inner_all_reduces": self._inner_sums}
         if self._session is None:
             return {"path": "inner", **counts}
         return {"path": "switch", "lane_bits": self.options.lane_bits, **counts, **self._session.stats()}
@@ -131,14 +262,19 @@ def _gloo_address(options: Options) -> str | None:
         return None  # joining the job will say it better
 
 
-def _operation(opts: Any) -> Any:
-    """The operation in ``AllreduceOptions``, ``AllreduceCoalescedOptions`` or given bare."""
-    operation = getattr(opts, "reduceOp", opts)
-    return getattr(operation, "op", operation)
-
-
 def _summable(tensor: torch.Tensor) -> bool:
-    return tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.layout == torch.strided
+    return summable(tensor.dtype) and tensor.device.type == "cpu" and tensor.layout == torch.strided
+
+
+def _or_sum(opts: Any, kind: Any) -> Any:
+    """Options for the inner group, whose bindings want an object of their kind."""
+    if isinstance(opts, kind):
+        return opts
+    settings = kind()
+    if opts is not None:
+        settings.reduceOp = getattr(opts, "reduceOp", opts)
+        settings.timeout = getattr(opts, "timeout", settings.timeout)
+    return settings
 
 
 def _close(session: "weakref.ref[_session.Session]") -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def case(function: Callable[[], None]) -> Callable[[], None]:
 
 def normal(rank: int, *shape: int, scale: float = 1.0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(1000 + rank)
-    return torch.randn(*shape, generator=generator) * scale
+    return torch.randn(shape, generator=generator) * scale
 
 
 def contributions(make: Callable[[int], torch.Tensor]) -> torch.Tensor:
@@ -225,22 +226,157 @@ def an_expanded_tensor_is_refused() -> None:
         dist.all_reduce(torch.ones(1).expand(5))
 
 
+def through_switch() -> int:
+    count: int = inagg.stats()["all_reduces"]
+    return count
+
+
 @case
-def other_types_and_operations_go_to_the_inner_group() -> None:
-    ranks = dist.get_world_size()
-    before = inagg.stats()
-    doubles = torch.ones(3, dtype=torch.float64)
+def integers_are_exact_and_wrap_around() -> None:
+    ranks, before = dist.get_world_size(), through_switch()
+    types = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+    for dtype in types:
+        limits = torch.iinfo(dtype)
+        generator = torch.Generator().manual_seed(5)
+        shares = torch.randint(limits.min, limits.max, (ranks, 4000), generator=generator).to(dtype)
+        shares[:, 0], shares[:, 1] = limits.min, limits.max
+        tensor = shares[dist.get_rank()].clone()
+        dist.all_reduce(tensor)
+        assert torch.equal(tensor, shares.sum(0, dtype=torch.int64).to(dtype)), dtype
+    assert through_switch() == before + len(types)
+
+
+@case
+def half_floats_are_summed_in_float32_and_rounded_once() -> None:
+    before = through_switch()
+    for dtype in (torch.float16, torch.bfloat16):
+        for shape in ((3000,), (), (0,)):
+            tensor = normal(dist.get_rank(), *shape).to(dtype)
+            work = dist.all_reduce(tensor, async_op=True)
+            assert work is not None
+            assert work.get_future().wait()[0] is tensor
+            inputs = contributions(lambda rank, shape=shape, dtype=dtype: normal(rank, *shape).to(dtype))
+            rounding = torch.finfo(dtype).eps * inputs.sum(0).abs()
+            assert ((tensor.double() - inputs.sum(0)).abs() <= bound(inputs) + rounding).all()
+    assert through_switch() == before + 6
+
+
+@case
+def premultiplied_sums() -> None:
+    factor = 1 / (dist.get_rank() + 2)
+    tensor = normal(dist.get_rank(), 700)
+    dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(factor))
+    assert_sum(tensor, contributions(lambda rank: normal(rank, 700) / (rank + 2)))
+    strided = normal(dist.get_rank(), 700, 2)[:, 1]
+    dist.all_reduce(strided, op=dist._make_nccl_premul_sum(torch.tensor([0.5])))
+    assert_sum(strided, contributions(lambda rank: normal(rank, 700, 2)[:, 1] / 2))
+
+
+@case
+def what_the_switch_cannot_do_goes_to_the_inner_group() -> None:
+    rank, ranks, before = dist.get_rank(), dist.get_world_size(), through_switch()
+    doubles = torch.full((3,), 1 + 2.0**-50, dtype=torch.float64)
     dist.all_reduce(doubles)
-    integers = torch.full((3,), 2**40)
-    dist.all_reduce(integers)
-    greatest = torch.tensor([float(dist.get_rank())])
+    assert doubles.tolist() == [ranks * (1 + 2.0**-50)] * 3
+    mean = torch.full((3,), float(rank), dtype=torch.float64)
+    dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+    assert torch.allclose(mean, torch.full_like(mean, (ranks - 1) / 2))
+    greatest, least = torch.tensor([float(rank)]), torch.tensor([rank])
     dist.all_reduce(greatest, op=dist.ReduceOp.MAX)
-    assert doubles.tolist() == [ranks] * 3
-    assert integers.tolist() == [ranks * 2**40] * 3
-    assert greatest.item() == ranks - 1
-    after = inagg.stats()
-    assert after["all_reduces"] == before["all_reduces"]
-    assert after["inner_all_reduces"] == before["inner_all_reduces"] + 3
+    dist.all_reduce(least, op=dist.ReduceOp.MIN)
+    assert (greatest.item(), least.item()) == (ranks - 1, 0)
+    bits = torch.tensor([1 << rank])
+    dist.all_reduce(bits, op=dist.ReduceOp.BOR)
+    assert bits.item() == (1 << ranks) - 1
+    sparse = torch.sparse_coo_tensor([[rank, 7]], [1.0, 2.0], (8,))
+    dist.all_reduce(sparse)
+    assert sparse.to_dense().tolist()[7] == 2.0 * ranks
+    assert through_switch() == before
+    with pytest.raises(RuntimeError):
+        dist.all_reduce(torch.ones(3, dtype=torch.int32), op=dist.ReduceOp.AVG)
+
+
+@case
+def complex_numbers_are_summed_as_pairs() -> None:
+    before = through_switch()
+    tensor = torch.complex(normal(dist.get_rank(), 50), torch.ones(50))
+    dist.all_reduce(tensor)
+    assert_sum(tensor.real, contributions(lambda rank: normal(rank, 50)))
+    assert tensor.imag.tolist() == [float(dist.get_world_size())] * 50
+    assert through_switch() == before + 1
+
+
+@case
+def reduce_gives_the_sum_to_the_root_and_leaves_the_others_alone() -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for root in range(ranks):
+        for mine in (normal(rank, 901), (normal(rank, 901) * 1000).to(torch.int32)):
+            tensor = mine.clone()
+            dist.reduce(tensor, root)
+            if rank != root:
+                assert torch.equal(tensor, mine)
+            elif mine.is_floating_point():
+                inputs = contributions(lambda other: normal(other, 901))
+                assert (tensor.double() - inputs.sum(0)).abs().max().item() <= bound(inputs)
+            else:
+                total = sum((normal(other, 901) * 1000).to(torch.int32) for other in range(ranks))
+                assert torch.equal(tensor, total)
+
+
+@case
+def reduce_scatter_in_all_its_forms() -> None:
+    rank, ranks, before = dist.get_rank(), dist.get_world_size(), through_switch()
+    inputs = contributions(lambda other: normal(other, ranks, 333))
+    mine = normal(rank, ranks, 333)
+    untouched = mine.clone()
+
+    def check(output: torch.Tensor, expected: torch.Tensor) -> None:
+        assert (output.double() - expected).abs().max().item() <= bound(inputs)
+        assert torch.equal(mine, untouched)
+
+    output = torch.empty(333)
+    dist.reduce_scatter_tensor(output, mine)
+    check(output, inputs.sum(0)[rank])
+    dist.reduce_scatter_tensor(output, mine, op=dist.ReduceOp.AVG)
+    check(output, inputs.mean(0)[rank])
+    dist.reduce_scatter(output, list(mine))
+    check(output, inputs.sum(0)[rank])
+    uneven = [mine[other, : 10 + other] for other in range(ranks)]
+    part = torch.empty(10 + rank)
+    dist.reduce_scatter(part, uneven)
+    check(part, inputs.sum(0)[rank, : 10 + rank])
+    outputs = [torch.empty(333), torch.empty(333)]
+    with dist._coalescing_manager():
+        for one in outputs:
+            dist.reduce_scatter_tensor(one, mine)
+    for one in outputs:
+        check(one, inputs.sum(0)[rank])
+    in_place = mine.clone()
+    dist.reduce_scatter_tensor(in_place[rank], in_place)
+    assert (in_place[rank].double() - inputs.sum(0)[rank]).abs().max().item() <= bound(inputs)
+    assert through_switch() == before + 6
+    doubles = torch.empty(333, dtype=torch.float64)
+    dist.reduce_scatter_tensor(doubles, mine.double().view(-1), op=dist.ReduceOp.AVG)
+    check(doubles, inputs.mean(0)[rank])
+    with pytest.raises((RuntimeError, ValueError)):
+        dist.reduce_scatter_tensor(torch.empty(332), mine)
+
+
+@case
+def coalesced_all_reduces_and_gathers() -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    tensors = [normal(rank, size) for size in (5, 700)]
+    with dist._coalescing_manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    for tensor, size in zip(tensors, (5, 700), strict=True):
+        assert_sum(tensor, contributions(lambda other, size=size: normal(other, size)))
+    gathered = [torch.empty(ranks * 3) for _ in range(2)]
+    with dist._coalescing_manager():
+        for one in gathered:
+            dist.all_gather_into_tensor(one, torch.full((3,), float(rank)))
+    for one in gathered:
+        assert one[::3].tolist() == [float(other) for other in range(ranks)]
 
 
 @case
@@ -255,7 +391,26 @@ def other_collectives() -> None:
     objects: list[object] = [None] * ranks
     dist.all_gather_object(objects, {"rank": rank})
     assert objects == [{"rank": other} for other in range(ranks)]
+    exchanged = torch.empty(ranks)
+    dist.all_to_all_single(exchanged, torch.full((ranks,), float(rank)))
+    assert exchanged.tolist() == [float(other) for other in range(ranks)]
+    shares = [torch.full((2,), float(other)) for other in range(ranks)] if rank == 0 else None
+    mine = torch.empty(2)
+    dist.scatter(mine, shares)
+    assert mine.tolist() == [rank, rank]
+    whole = [torch.empty(2) for _ in range(ranks)] if rank == 0 else None
+    dist.gather(mine, whole)
+    assert whole is None or torch.stack(whole)[:, 0].tolist() == [float(other) for other in range(ranks)]
+    if ranks > 1:
+        received = torch.empty(1)
+        there, back = (rank + 1) % ranks, (rank - 1) % ranks
+        calls = [dist.P2POp(dist.isend, torch.tensor([float(rank)]), there)]
+        calls.append(dist.P2POp(dist.irecv, received, back))
+        for work in dist.batch_isend_irecv(calls):
+            work.wait()
+        assert received.item() == back
     dist.barrier()
+    dist.group.WORLD.monitored_barrier(timedelta(seconds=60))
     assert dist.get_backend() == "inagg"
 
 

@@ -3,6 +3,7 @@ made up."""
 
 import os
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,8 +20,8 @@ from inagg._control import Aggregator, ControlClient, Heartbeat, JobStatus, Poli
 from inagg._core import Transport
 from inagg._journal import Report
 from inagg._session import Session, confined_to
-from inagg._work import AllReduceWork
-from inagg.errors import ConfigurationError, InaggError, JobError
+from inagg._work import SwitchWork
+from inagg.errors import CollectiveTimeoutError, ConfigurationError, InaggError, JobError
 from inagg.options import Options
 
 PATIENCE_S = 20.0
@@ -36,6 +37,7 @@ class HealthyController(ControlClient):
         return Heartbeat("running", (), None)
 
     def leave(self, job: int, rank: int, *, error: str | None = None) -> JobStatus:
+        self.left_with = error
         return status_of(1)
 
 
@@ -86,8 +88,12 @@ def until(condition: Callable[[], bool]) -> None:
         threading.Event().wait(0.001)
 
 
-def all_reduce(one: Session, tensor: torch.Tensor) -> AllReduceWork:
-    return AllReduceWork([tensor], [one.submit(tensor, options=OPTIONS, average=False)])
+def all_reduce(one: Session, tensor: torch.Tensor) -> SwitchWork:
+    flat = tensor.contiguous()
+    return SwitchWork(
+        [tensor],
+        [one.submit(flat, options=OPTIONS, call="", touches=tensor, deliver=lambda: tensor.copy_(flat))],
+    )
 
 
 def done_in_the_core(one: Session, count: int) -> None:
@@ -96,7 +102,7 @@ def done_in_the_core(one: Session, count: int) -> None:
 
 def test_a_callback_may_start_another_all_reduce() -> None:
     with session() as one:
-        started: list[AllReduceWork] = []
+        started: list[SwitchWork] = []
         first = all_reduce(one, torch.ones(1000))
         chained = first.get_future().then(lambda _: started.append(all_reduce(one, torch.ones(3))))
         done_in_the_core(one, 1)
@@ -220,3 +226,24 @@ def test_processors_that_are_not_there_are_an_error_that_names_those_that_are() 
     with pytest.raises(ConfigurationError, match=rf"8191.*{max(own)}"), confined_to("8191"):
         pass
     assert os.sched_getaffinity(0) == own
+
+
+def test_a_sum_that_takes_longer_than_its_timeout_ends_the_job_for_all_ranks() -> None:
+    with session(workers=2) as one:
+        other = all_reduce(one, torch.ones(6))
+        reduction = one.submit(torch.ones(5), options=OPTIONS, call="", timeout_s=0.05)
+        assert not reduction.wait(0.0)
+        assert reduction.wait(None)
+        assert isinstance(reduction.error, CollectiveTimeoutError)
+        assert re.search(r"5 elements were not summed within the group's 0\.05 s", str(reduction.error))
+        with pytest.raises(JobError):
+            other.wait()
+        assert one._client.left_with == "rank 0: 5 elements were not summed within 0.05 s"
+
+
+def test_a_future_that_takes_longer_than_its_timeout_fails_with_nobody_waiting() -> None:
+    with session(workers=2) as one:
+        reduction = one.submit(torch.ones(5), options=OPTIONS, call="", timeout_s=0.05)
+        future = SwitchWork([], [reduction]).get_future()
+        with pytest.raises(RuntimeError, match="5 elements were not summed"):
+            future.wait()

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 import torch
 
-from inagg._work import AllReduceWork
+from inagg._work import SwitchWork
 from inagg.errors import InaggError, JobError, PeerLostError
 
 LOST = PeerLostError([2], reason="no heartbeat for 3.0 s", job=1, rank=0, chunk=77)
@@ -43,7 +43,7 @@ class Part:
 
 def test_is_done_when_every_part_is() -> None:
     parts = [Part(), Part()]
-    work = AllReduceWork([torch.zeros(1), torch.zeros(2)], parts)
+    work = SwitchWork([torch.zeros(1), torch.zeros(2)], parts)
     future = work.get_future()
     parts[1].finish()
     assert not work.is_completed()
@@ -59,21 +59,21 @@ def test_is_done_when_every_part_is() -> None:
 def test_the_future_carries_the_tensors_whenever_it_is_asked_for() -> None:
     tensors = [torch.ones(3)]
     part = Part()
-    work = AllReduceWork(tensors, [part])
+    work = SwitchWork(tensors, [part])
     part.finish()
     assert work.get_future().wait() == tensors
     assert work.result() == tensors
 
 
 def test_without_parts_it_is_done_at_once() -> None:
-    work = AllReduceWork([], [])
+    work = SwitchWork([], [])
     assert work.wait()
     assert work.get_future().wait() == []
 
 
 def test_wait_raises_the_error_itself() -> None:
     part = Part()
-    work = AllReduceWork([torch.zeros(1)], [part])
+    work = SwitchWork([torch.zeros(1)], [part])
     part.finish(LOST)
     assert work.is_completed()
     assert not work.is_success()
@@ -85,7 +85,7 @@ def test_wait_raises_the_error_itself() -> None:
 def test_the_future_raises_an_error_with_its_message() -> None:
     # DDP's reducer is C++ and waits on the future: it must see a failure, not an exception object as a value.
     part = Part()
-    work = AllReduceWork([torch.zeros(1)], [part])
+    work = SwitchWork([torch.zeros(1)], [part])
     part.finish(LOST)
     with pytest.raises(RuntimeError, match=r"lost rank 2 .*77"):
         work.get_future().wait()
@@ -93,7 +93,7 @@ def test_the_future_raises_an_error_with_its_message() -> None:
 
 def test_what_could_not_be_submitted_fails_when_the_rest_is_done() -> None:
     part = Part()
-    work = AllReduceWork([torch.zeros(1)] * 2, [part], JobError("the job has ended"))
+    work = SwitchWork([torch.zeros(1)] * 2, [part], JobError("the job has ended"))
     assert not work.is_completed()
     part.finish()
     with pytest.raises(JobError, match="the job has ended"):
@@ -104,7 +104,7 @@ def test_what_could_not_be_submitted_fails_when_the_rest_is_done() -> None:
 
 def test_wait_gives_up_after_its_timeout_and_the_work_goes_on() -> None:
     part = Part()
-    work = AllReduceWork([torch.zeros(1)], [part])
+    work = SwitchWork([torch.zeros(1)], [part])
     with pytest.raises(TimeoutError, match=r"not done after 0\.01 s"):
         work.wait(timedelta(milliseconds=10))
     part.finish()

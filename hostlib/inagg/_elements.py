@@ -1,0 +1,75 @@
+"""How elements of every type travel as float32 elements, the only ones that the core sums.
+
+| type | as float32 | what comes back |
+|---|---|---|
+| float32 | itself | docs/protocol.md, 3.4 |
+| float16, bfloat16 | each exactly one element | the float32 sum, rounded once |
+| integers of 8 to 64 bits | one element for each digit | the sum modulo 2^bits, exact |
+
+**Integers.** An integer is written in balanced digits of b = 25 - g bits, from -2^(b-1) to 2^(b-1) - 1, where g =
+ceil(log2 N) for N ranks. With 32-bit lanes the sum of N such digits is exact: a block's exponent is at most b, so that
+one step of its lanes is 2^(b - (31 - g)) = 2^-6 or less, and every digit a whole number of steps; and the sum is at
+most N 2^(b-1) <= 2^24 in magnitude, so that float32 has it. The digits' sums are put together modulo 2^64, as
+integers wrap around.
+
+float64 is not here: what digits of a common scale cost its small elements would go unnoticed.
+"""
+
+import math
+
+import torch
+
+_FLOATS = frozenset({torch.float32, torch.float16, torch.bfloat16})
+_INTEGERS = frozenset({torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64})
+
+
+def summable(dtype: torch.dtype) -> bool:
+    """Whether elements of this type can travel as float32 elements."""
+    return dtype in _FLOATS or dtype in _INTEGERS
+
+
+def whole(dtype: torch.dtype) -> bool:
+    """Whether `dtype` is an integer type: its sums need 32-bit lanes, rounded to nearest, and have no mean."""
+    return dtype in _INTEGERS
+
+
+def digits(dtype: torch.dtype, ranks: int) -> int:
+    """float32 elements that an element of an integer type takes."""
+    return math.ceil(torch.iinfo(dtype).bits / _digit_bits(ranks))
+
+
+def encode(tensor: torch.Tensor, ranks: int) -> torch.Tensor:
+    """The elements of `tensor` (any shape and strides) for a sum over `ranks` ranks.
+
+    Returns:
+        float32, contiguous, of shape (k, elements): k is 1 for floats. Contiguous float32 tensors share their memory.
+    """
+    if not whole(tensor.dtype):
+        return tensor.to(torch.float32).contiguous().view(1, -1)
+    values = tensor.contiguous().view(-1).to(torch.int64)
+    bits, count = _digit_bits(ranks), digits(tensor.dtype, ranks)
+    half = 1 << (bits - 1)
+    shifted = values + _wrapped(sum(half << (bits * k) for k in range(count)))
+    encoded = torch.empty(count, values.numel(), dtype=torch.float32)
+    for k in range(count):
+        encoded[k] = ((shifted >> (bits * k)) & (2 * half - 1)) - half
+    return encoded
+
+
+def decode(sums: torch.Tensor, dtype: torch.dtype, ranks: int) -> torch.Tensor:
+    """What `encode` made, summed, in its own type again; one-dimensional."""
+    if not whole(dtype):
+        return sums[0].to(dtype)
+    total = torch.zeros(sums.shape[1], dtype=torch.int64)
+    for k, row in enumerate(sums):
+        total += row.to(torch.int64) * (1 << (_digit_bits(ranks) * k))
+    return total.to(dtype)
+
+
+def _digit_bits(ranks: int) -> int:
+    return 25 - math.ceil(math.log2(ranks))
+
+
+def _wrapped(value: int) -> int:
+    """`value` modulo 2^64, as an int64 holds it."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)

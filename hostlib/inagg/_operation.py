@@ -1,0 +1,50 @@
+"""What a reduction is asked to do: the operation, how it scales, how long it may take."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+_ReduceOp: Any = dist.ReduceOp
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A reduction's operation, read from torch's options or given bare.
+
+    is_sum: SUM, AVG or PREMUL_SUM. average: divides by the number of ranks. factor: what each contribution is
+    multiplied by first, if anything. timeout_s: None for the group's.
+    """
+
+    is_sum: bool
+    average: bool = False
+    factor: float | torch.Tensor | None = None
+    timeout_s: float | None = None
+
+    @classmethod
+    def of(cls, opts: Any) -> "Operation":
+        operation = getattr(opts, "reduceOp", _ReduceOp.SUM if opts is None else opts)
+        timeout = getattr(opts, "timeout", None)
+        timeout_s = timeout.total_seconds() if timeout is not None and timeout.total_seconds() > 0 else None
+        if operation == _ReduceOp.PREMUL_SUM:
+            _, factor = operation.__getstate__()
+            return cls(True, factor=factor, timeout_s=timeout_s)
+        average = bool(operation == _ReduceOp.AVG)
+        return cls(average or bool(operation == _ReduceOp.SUM), average, timeout_s=timeout_s)
+
+    def scale_for(self, ranks: int) -> float | torch.Tensor | None:
+        """What contributions are multiplied by where only plain sums can be had."""
+        return 1 / ranks if self.average else self.factor
+
+
+def as_plain_sum(opts: Any) -> Any:
+    """The same options, but for SUM."""
+    if not hasattr(opts, "reduceOp"):
+        return _ReduceOp.SUM
+    copy = type(opts)()
+    for name in ("timeout", "asyncOp", "rootRank", "rootTensor"):
+        if hasattr(opts, name):
+            setattr(copy, name, getattr(opts, name))
+    copy.reduceOp = _ReduceOp.SUM
+    return copy
