@@ -25,4 +25,4 @@ def test_two_jobs_learn_side_by_side(tmp_path: Path) -> None:
     last_epoch = next(line for line in logs["digits"] if line.startswith("epoch 3: "))
     assert float(last_epoch.split()[2].rstrip("%")) > 80
     loss = next(line for line in logs["gpt"] if line.startswith("step 20: "))
-    assert float(loss.split()[2]) < 3.2  # 5.5 is guessing, 3.1 is the frequencies of bytes alone
+    assert float(loss.split()[2]) < 3.2  # 5.5 is guessing, 3.26 the frequencies of bytes alone
