@@ -3,7 +3,7 @@
 import ctypes as c
 from pathlib import Path
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 
 EmitFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_uint32, c.POINTER(c.c_uint8), c.c_size_t)
 
@@ -31,6 +31,8 @@ class Meter(c.Structure):
         ("is_set", c.c_int),
     )
 
+
+ALL = (1 << 31) - 1  # entries, more than there can be
 
 ACTION, MEMBER, GROUP = 0, 1, 2  # isw_entry.indirect_kind
 
@@ -108,7 +110,7 @@ class Api(c.Structure):
         ("table_modify", _INSERT),
         ("table_delete", c.CFUNCTYPE(*_DIRECT)),
         ("table_set_default", c.CFUNCTYPE(c.c_int, _VOID, _ID, _ID, c.c_char_p, c.c_size_t)),
-        ("table_entries", c.CFUNCTYPE(c.c_int, _VOID, _ID, EntryFunction, _VOID)),
+        ("table_entries", c.CFUNCTYPE(c.c_int, _VOID, _ID, c.c_size_t, c.c_size_t, EntryFunction, _VOID)),
         ("table_entry", c.CFUNCTYPE(*_DIRECT, EntryFunction, _VOID)),
         ("table_default", c.CFUNCTYPE(c.c_int, _VOID, _ID, EntryFunction, _VOID)),
         ("multicast_set", c.CFUNCTYPE(c.c_int, _VOID, _ID, c.POINTER(Replica), c.c_size_t)),

@@ -86,6 +86,44 @@ class ProgramControl:
     def register_read(self, register: int, first: int, count: int, value_bytes: int, /) -> list[bytes]: ...
     def register_write(self, register: int, first: int, count: int, value: bytes, /) -> None: ...
 
+# id, bits in the program, bits that a controller may use (0: none), number of the match kind in p4.v1.FieldMatch
+FieldShape = tuple[int, int, int, int]
+# id, whether entries may have it, parameters
+ActionShape = tuple[int, bool, Sequence[FieldShape]]
+# id, is writable, needs a priority, has a direct counter, match fields, actions
+TableShape = tuple[int, bool, bool, bool, Sequence[FieldShape], Sequence[ActionShape]]
+
+class TableUpdates:
+    """A WriteRequest as it comes, its updates apart: is_plain() are those that TableEntries may be able to write."""
+
+    def __init__(self, request: bytes, /) -> None: ...
+    @property
+    def is_sound(self) -> bool:
+        """False for a message that protobuf has to look at as a whole."""
+
+    @property
+    def rest(self) -> bytes:
+        """The request without its updates."""
+
+    def __len__(self) -> int: ...
+    def is_plain(self, place: int, /) -> bool: ...
+    def message(self, place: int, /) -> bytes:
+        """An Update."""
+
+class TableEntries:
+    """Plain table entries, by the thousand, between P4Runtime's messages and a program, which is locked for a few of
+    them at a time. Nobody else may write entries during a call."""
+
+    def __init__(self, api_address: int, handle: int, tables: Sequence[TableShape], /) -> None: ...
+    def write(self, updates: TableUpdates, first: int, only_inserts: bool, /) -> int:
+        """Writes the updates from `first` on; the place of the first one that it cannot write, or that is refused."""
+
+    def take_back(self, updates: TableUpdates, first: int, end: int, /) -> int:
+        """Deletes the entries that these INSERTs have written, last first; the number of those deleted."""
+
+    def read(self, table: int, with_counters: bool, /) -> list[bytes]:
+        """ReadResponses with all of a table's entries."""
+
 def run_bench(
     api_address: int,
     handle: int,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
@@ -11,6 +11,9 @@ from p4.v1 import p4runtime_pb2
 from inagg_switch._values import field_widths
 from inagg_switch.p4runtime_errors import Code, RequestError, invalid
 from inagg_switch.p4runtime_values import byte_width, parse_value
+
+if TYPE_CHECKING:
+    from inagg_switch._ports import FieldShape, TableShape
 
 
 class MatchKind(Enum):
@@ -78,6 +81,11 @@ class Table:
         """Whether entries are ordered by a priority, which is then mandatory."""
         ordered = (MatchKind.TERNARY, MatchKind.RANGE, MatchKind.OPTIONAL)
         return any(field.kind in ordered for field in self.fields)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its entries have actions, and no state beside the program's."""
+        return bool(self.fields) and self.profile is None and not self.has_idle_timeout
 
     @property
     def field_bytes(self) -> list[int]:
@@ -281,6 +289,25 @@ class Names:
         if item_id not in items:
             raise invalid(f"the program has no {what} with the id 0x{item_id:08x}")
         return items[item_id]
+
+
+def table_shapes(names: Names) -> list["TableShape"]:
+    """The plain tables, as native code takes them."""
+    return [_table_shape(names, table) for table in names.tables.values() if table.is_plain]
+
+
+def _table_shape(names: Names, table: Table) -> "TableShape":
+    actions = [
+        (action, action in table.entry_actions, [_field_shape(p) for p in names.action(action).params])
+        for action in table.entry_actions | table.default_actions
+    ]
+    fields = [_field_shape(field) for field in table.fields]
+    return table.id, not table.is_const, table.needs_priority, table.has_direct_counter, fields, actions
+
+
+def _field_shape(field: Field) -> "FieldShape":
+    kinds = p4runtime_pb2.FieldMatch.DESCRIPTOR.fields_by_name
+    return field.id, field.bit_width, field.given_width, kinds[field.kind.value].number
 
 
 def arrays_of(

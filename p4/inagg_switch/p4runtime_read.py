@@ -1,7 +1,7 @@
 """Read: finds the entities that one element of a ReadRequest asks for (P4Runtime specification, "Wildcard Reads")."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from p4.v1 import p4runtime_pb2
 
@@ -26,6 +26,46 @@ from inagg_switch.p4runtime_value_sets import read_value_sets
 from inagg_switch.p4runtime_values import byte_width, canonical
 
 Entities = Iterator[p4runtime_pb2.Entity]
+Response: TypeAlias = p4runtime_pb2.ReadResponse | bytes
+
+ENTITIES_PER_RESPONSE = 1000  # keeps a message far below gRPC's default limit of 4 MiB
+
+
+def read(
+    target: Target, requests: Iterable[p4runtime_pb2.Entity]
+) -> tuple[list[Response], list[RequestError | None]]:
+    """What answers the elements of a ReadRequest, and the error of each."""
+    responses: list[Response] = []
+    found: list[p4runtime_pb2.Entity] = []
+    errors: list[RequestError | None] = []
+    for request in requests:
+        encoded = _read_plain_tables(target, request)
+        try:
+            if encoded is None:
+                found.extend(read_entities(target, request))
+            errors.append(None)
+        except RequestError as error:
+            errors.append(error)
+        responses += encoded or []
+    for start in range(0, len(found), ENTITIES_PER_RESPONSE):
+        entities = found[start : start + ENTITIES_PER_RESPONSE]
+        responses.append(p4runtime_pb2.ReadResponse(entities=entities))
+    return responses, errors
+
+
+def _read_plain_tables(target: Target, request: p4runtime_pb2.Entity) -> list[bytes] | None:
+    """All entries of one table, or of all tables; None where read_entities() has more to look at."""
+    wanted = request.table_entry
+    given = {descriptor.name for descriptor, _ in wanted.ListFields()}
+    if not request.HasField("table_entry") or given - {"table_id", "counter_data"} or target.opaque:
+        return None
+    tables = [target.names.tables.get(wanted.table_id)] if wanted.table_id else target.names.tables.values()
+    if not all(table is not None and table.is_plain for table in tables):
+        return None
+    with_counters = wanted.HasField("counter_data")
+    return [
+        response for table in tables if table for response in target.entries.read(table.id, with_counters)
+    ]
 
 
 def read_entities(target: Target, request: p4runtime_pb2.Entity) -> Entities:
@@ -52,7 +92,7 @@ def _read_table_entries(target: Target, request: p4runtime_pb2.TableEntry) -> En
         if request.table_id:
             idle.check_entry(table, request, write=False)
         for entry in _select(target, table, request):
-            yield _table_entity(target, table, request, entry)
+            yield table_entity(target, table, request, entry)
 
 
 def _select(target: Target, table: Table, request: p4runtime_pb2.TableEntry) -> Iterator[EntryTuple]:
@@ -84,9 +124,10 @@ def _candidates(target: Target, table: Table, request: p4runtime_pb2.TableEntry)
         return []
 
 
-def _table_entity(
+def table_entity(
     target: Target, table: Table, request: p4runtime_pb2.TableEntry, entry: EntryTuple
 ) -> p4runtime_pb2.Entity:
+    """An entry as a read shows it that asks for the direct resources which `request` has."""
     entity = p4runtime_pb2.Entity()
     out = entity.table_entry
     _, _, action, params, packets, byte_count, is_const, kind, identity, _, meter = entry

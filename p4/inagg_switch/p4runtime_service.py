@@ -16,10 +16,11 @@ from p4.v1 import p4runtime_pb2
 
 from inagg_switch import p4runtime_idle as idle
 from inagg_switch.p4runtime_arbitration import Arbitration, Notification, Session, election_id_of
+from inagg_switch.p4runtime_batch import WriteBatch, write_each
 from inagg_switch.p4runtime_errors import MAX_ERROR_TEXT, BatchError, Code, RequestError
 from inagg_switch.p4runtime_packets import controller_header, packet_in, packet_out
 from inagg_switch.p4runtime_pipeline import Pipeline
-from inagg_switch.p4runtime_read import read_entities
+from inagg_switch.p4runtime_read import Response, read
 from inagg_switch.p4runtime_rollback import write_all_or_none
 from inagg_switch.p4runtime_target import Target
 from inagg_switch.p4runtime_write import apply_update
@@ -27,7 +28,6 @@ from inagg_switch.p4runtime_write import apply_update
 logger = logging.getLogger(__name__)
 
 API_VERSION = "1.4.1"  # of the p4runtime package whose messages these are
-ENTITIES_PER_RESPONSE = 1000  # keeps a message far below gRPC's default limit of 4 MiB
 MAX_QUEUED_DIGESTS = 10_000  # that wait for the thread that sends them; further ones are lost
 MAX_QUEUED_MESSAGES = (
     1000  # packets, digest lists and idle entries that a controller has not read yet; likewise
@@ -50,14 +50,6 @@ def _abort_batch(context: grpc.ServicerContext, error: BatchError) -> NoReturn:
     context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
     context.abort(grpc.StatusCode.UNKNOWN, status.message)
     raise AssertionError("abort() raises")
-
-
-def _check_atomicity(atomicity: int) -> None:
-    if atomicity not in p4runtime_pb2.WriteRequest.Atomicity.values():
-        raise RequestError(Code.INVALID_ARGUMENT, f"{atomicity} is not an atomicity")
-    # Optional (specification, "Batch Atomicity").
-    if atomicity == p4runtime_pb2.WriteRequest.DATAPLANE_ATOMIC:
-        raise RequestError(Code.UNIMPLEMENTED, "DATAPLANE_ATOMIC is not supported: use ROLLBACK_ON_ERROR")
 
 
 def _no_cpu_port(_: bytes) -> NoReturn:
@@ -156,18 +148,14 @@ class P4RuntimeService:
         return response
 
     def Write(  # noqa: N802
-        self, request: p4runtime_pb2.WriteRequest, context: grpc.ServicerContext
+        self, batch: WriteBatch, context: grpc.ServicerContext
     ) -> p4runtime_pb2.WriteResponse:
         try:
             with self._lock:
-                self._check_writer(request)
+                self._check_writer(batch.request)
                 target = self._target()
-                _check_atomicity(request.atomicity)
-                if request.atomicity == p4runtime_pb2.WriteRequest.ROLLBACK_ON_ERROR:
-                    errors = write_all_or_none(target, request.updates, self._attempt)
-                else:
-                    errors = [self._attempt(target, update) for update in request.updates]
-                if any(update.entity.HasField("digest_entry") for update in request.updates):
+                errors = self._write(target, batch)
+                if batch.writes("digest_entry"):
                     self._watch(target)
             if any(errors):
                 raise BatchError("updates", errors)
@@ -177,6 +165,18 @@ class P4RuntimeService:
             logger.warning("write: %s", error)
             _abort_batch(context, error)
         return p4runtime_pb2.WriteResponse()
+
+    def _write(self, target: Target, batch: WriteBatch) -> list[RequestError | None]:
+        """The error of each update."""
+        atomicity = batch.request.atomicity
+        if atomicity == p4runtime_pb2.WriteRequest.ROLLBACK_ON_ERROR:
+            return write_all_or_none(target, batch, self._attempt)
+        if atomicity == p4runtime_pb2.WriteRequest.DATAPLANE_ATOMIC:
+            with target.program.locked():  # no packet is processed meanwhile
+                return write_all_or_none(target, batch, self._attempt)
+        if atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
+            raise RequestError(Code.INVALID_ARGUMENT, f"{atomicity} is not an atomicity")
+        return write_each(target, batch, self._attempt)
 
     @staticmethod
     def _attempt(target: Target, update: p4runtime_pb2.Update) -> RequestError | None:
@@ -191,23 +191,14 @@ class P4RuntimeService:
 
     def Read(  # noqa: N802
         self, request: p4runtime_pb2.ReadRequest, context: grpc.ServicerContext
-    ) -> Iterator[p4runtime_pb2.ReadResponse]:
-        entities: list[p4runtime_pb2.Entity] = []
-        errors: list[RequestError | None] = []
+    ) -> Iterator[Response]:
         try:
             self._check_device(request.device_id)
             with self._lock:
-                target = self._target()
-                for wanted in request.entities:
-                    try:
-                        entities.extend(read_entities(target, wanted))
-                        errors.append(None)
-                    except RequestError as error:
-                        errors.append(error)
+                responses, errors = read(self._target(), request.entities)
         except RequestError as error:
             _abort(context, error)
-        for start in range(0, len(entities), ENTITIES_PER_RESPONSE):
-            yield p4runtime_pb2.ReadResponse(entities=entities[start : start + ENTITIES_PER_RESPONSE])
+        yield from responses
         if any(errors):
             _abort_batch(context, BatchError("reads", errors))
 

@@ -1,18 +1,20 @@
 """A loaded program together with what P4Runtime has to remember about it and the program itself does not."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
+from inagg_switch._abi import Api
 from inagg_switch._externs import Externs
-from inagg_switch._ports import ProgramControl
+from inagg_switch._ports import ProgramControl, TableEntries
 from inagg_switch.p4runtime_digests import Digests
 from inagg_switch.p4runtime_entries import Key
 from inagg_switch.p4runtime_idle import Timers
-from inagg_switch.p4runtime_names import Names
+from inagg_switch.p4runtime_names import Names, table_shapes
 
 
 class Program(Protocol):
@@ -32,6 +34,8 @@ class Program(Protocol):
 
     @property
     def externs(self) -> Externs: ...
+
+    def locked(self) -> AbstractContextManager[tuple[Api, int]]: ...
 
 
 if TYPE_CHECKING:
@@ -55,6 +59,7 @@ class Target:
     now: Callable[[], float] = lambda: 0.0  # the time that the program is told, in seconds
     names: Names = field(init=False)
     control: ProgramControl = field(init=False)
+    entries: TableEntries = field(init=False)  # of those that table_shapes() has
     externs: Externs = field(init=False)
     digests: Digests = field(init=False)
     # As written, so that a read gives back what a write gave (specification, "Read-Write Symmetry").
@@ -73,6 +78,7 @@ class Target:
     def __post_init__(self) -> None:
         self.names = Names(self.program.p4info, self.program.layout)
         self.control = ProgramControl(self.program.api_address, self.program.handle)
+        self.entries = TableEntries(self.program.api_address, self.program.handle, table_shapes(self.names))
         self.externs = self.program.externs
         self.digests = Digests(list(self.names.digests.values()))
         self._last_id = 0

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-from p4.v1 import p4runtime_pb2_grpc
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from inagg_switch.errors import SwitchError
 from inagg_switch.p4runtime_arbitration import MAX_SESSIONS
+from inagg_switch.p4runtime_batch import WriteBatch
 from inagg_switch.p4runtime_pipeline import Pipeline
 from inagg_switch.p4runtime_service import P4RuntimeService
 from inagg_switch.ports import Ports
@@ -43,6 +44,24 @@ def _check_unix_socket(address: str) -> None:
         except OSError:
             return
     raise ServerError(f"cannot serve at {address}: another server listens there")
+
+
+def _bulk_handlers(service: P4RuntimeService) -> grpc.GenericRpcHandler:
+    """Write and Read, whose messages protobuf does not decode and encode as a whole (p4runtime_batch.py)."""
+    encode = p4runtime_pb2.ReadResponse.SerializeToString
+    return grpc.method_handlers_generic_handler(
+        "p4.v1.P4Runtime",
+        {
+            "Write": grpc.unary_unary_rpc_method_handler(
+                service.Write, WriteBatch, p4runtime_pb2.WriteResponse.SerializeToString
+            ),
+            "Read": grpc.unary_stream_rpc_method_handler(
+                service.Read,
+                p4runtime_pb2.ReadRequest.FromString,
+                lambda response: response if isinstance(response, bytes) else encode(response),
+            ),
+        },
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +143,9 @@ class SwitchServer:
                 ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
             ],
         )
+        self._server.add_generic_rpc_handlers(
+            (_bulk_handlers(self._service),)
+        )  # these before the general ones
         p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self._service, self._server)
         if address.startswith("unix:"):
             _check_unix_socket(address)

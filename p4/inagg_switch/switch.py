@@ -274,7 +274,7 @@ class Switch:
         found: list[TableEntry] = []
         visit = _abi.EntryFunction(lambda _, entry: found.append(shown(self.layout, info, entry.contents)))
         with self.locked() as (api, handle):
-            api.table_entries(handle, info.preamble.id, visit, None)
+            api.table_entries(handle, info.preamble.id, 0, _abi.ALL, visit, None)
         return found
 
     def default_entry(self, table: str) -> TableEntry:

@@ -2,7 +2,6 @@
 
 import time
 
-import grpc
 import pytest
 from p4.v1 import p4runtime_pb2
 from p4runtime_client import (
@@ -12,7 +11,6 @@ from p4runtime_client import (
     all_entries,
     arp_entry,
     batch_codes,
-    code_of,
     counter,
     delete,
     group,
@@ -149,11 +147,6 @@ def test_of_a_batch_with_rollback_all_updates_are_applied_or_none(configured, in
     assert second in found
     configured.write(*batch[:3], atomicity=rollback)
     assert other in configured.read(all_entries())
-
-
-def test_an_atomic_batch_is_unimplemented(configured):
-    atomicity = p4runtime_pb2.WriteRequest.DATAPLANE_ATOMIC
-    assert code_of(configured.write, atomicity=atomicity) == grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_what_this_switch_lacks_is_unimplemented_and_named(configured):

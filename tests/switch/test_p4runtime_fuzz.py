@@ -11,6 +11,7 @@ from p4.v1 import p4runtime_pb2
 from p4runtime_client import SMALL_P4, Update
 
 from inagg_switch.p4runtime_arbitration import Arbitration, Session
+from inagg_switch.p4runtime_batch import WriteBatch
 from inagg_switch.p4runtime_digests import Digests
 from inagg_switch.p4runtime_errors import Code, RequestError
 from inagg_switch.p4runtime_names import Digest, Field
@@ -312,7 +313,8 @@ def test_a_batch_that_is_rolled_back_leaves_nothing(before, batch):
         for update in before:
             attempt(target, update)
         was = state(target)
-        errors = write_all_or_none(target, batch, attempt)
+        request = p4runtime_pb2.WriteRequest(updates=batch)
+        errors = write_all_or_none(target, WriteBatch(request.SerializeToString()), attempt)
         if any(errors):
             assert len([e for e in errors if e is not None and e.code != Code.ABORTED]) == 1
             assert state(target) == was

@@ -165,7 +165,7 @@ def test_an_entry_knows_when_it_was_hit() -> None:
         visit = _abi.EntryFunction(lambda _, entry: seen.append(entry.contents.last_hit_us))
         table = find(switch.p4info.tables, "measured", "table").preamble.id
         with switch.locked() as (api, handle):
-            assert api.table_entries(handle, table, visit, None) == 0
+            assert api.table_entries(handle, table, 0, 9, visit, None) == 1
     assert seen == [2_500_000]
 
 

@@ -49,11 +49,10 @@ int table_set_default(void* handle, std::uint32_t table, std::uint32_t action, c
                 [&](Table& t) { return t.set_default(action, params, length); });
 }
 
-int table_entries(void* handle, std::uint32_t table, isw_entry_fn visit, void* ctx) {
-    return with(program(handle).tables, table, [&](Table& t) {
-        t.visit_entries(visit, ctx);
-        return 0;
-    });
+int table_entries(void* handle, std::uint32_t table, std::size_t first, std::size_t count, isw_entry_fn visit,
+                  void* ctx) {
+    return with(program(handle).tables, table,
+                [&](Table& t) { return t.visit_entries(first, count, visit, ctx); });
 }
 
 int table_entry(void* handle, std::uint32_t table, const isw_match* match, std::int32_t priority,

@@ -51,7 +51,7 @@ class ProgramBase {
     virtual int clone_set(std::uint32_t session, const isw_replica* replicas, std::size_t count,
                           std::uint32_t max_length) = 0;
 
-    std::mutex mutex;
+    std::recursive_mutex mutex;
     Directory<Table> tables;
     Directory<Table> counted_tables;  // those with a direct counter
     Directory<Counter> counters;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ports_control.hpp"
 
+#include <algorithm>
+
 namespace inagg::ports {
 namespace {
 
@@ -53,33 +55,37 @@ struct Collector {
 int Control::table_insert(uint32_t table, const std::vector<Match>& match, int32_t priority, uint32_t action,
                           const std::string& params) {
     const auto key = key_of(match);
-    const std::lock_guard guard(*this);
+    const ProgramLock lock(api_, handle_);
     return api_->table_insert(handle_, table, key.data(), priority, action, data_of(params), params.size());
 }
 
 int Control::table_modify(uint32_t table, const std::vector<Match>& match, int32_t priority, uint32_t action,
                           const std::string& params) {
     const auto key = key_of(match);
-    const std::lock_guard guard(*this);
+    const ProgramLock lock(api_, handle_);
     return api_->table_modify(handle_, table, key.data(), priority, action, data_of(params), params.size());
 }
 
 int Control::table_delete(uint32_t table, const std::vector<Match>& match, int32_t priority) {
     const auto key = key_of(match);
-    const std::lock_guard guard(*this);
+    const ProgramLock lock(api_, handle_);
     return api_->table_delete(handle_, table, key.data(), priority);
 }
 
 int Control::table_set_default(uint32_t table, uint32_t action, const std::string& params) {
-    const std::lock_guard guard(*this);
+    const ProgramLock lock(api_, handle_);
     return api_->table_set_default(handle_, table, action, data_of(params), params.size());
 }
 
 int Control::table_entries(uint32_t table, const std::vector<size_t>& field_bytes,
                            std::vector<Entry>& entries) {
     Collector collector{&field_bytes, &entries};
-    const std::lock_guard guard(*this);
-    return api_->table_entries(handle_, table, &Collector::visit, &collector);
+    for (size_t first = 0;; first += kEntriesAtATime) {
+        const ProgramLock lock(api_, handle_);
+        const int shown =
+            api_->table_entries(handle_, table, first, kEntriesAtATime, &Collector::visit, &collector);
+        if (shown < static_cast<int>(kEntriesAtATime)) return std::min(shown, 0);
+    }
 }
 
 int Control::table_entry(uint32_t table, const std::vector<Match>& match, int32_t priority,
@@ -88,7 +94,7 @@ int Control::table_entry(uint32_t table, const std::vector<Match>& match, int32_
     const std::vector<size_t> no_fields;
     Collector collector{&no_fields, &entries};
     {
-        const std::lock_guard guard(*this);
+        const ProgramLock lock(api_, handle_);
         const int result =
             api_->table_entry(handle_, table, key.data(), priority, &Collector::visit, &collector);
         if (result != 0) return result;
@@ -100,20 +106,20 @@ int Control::table_entry(uint32_t table, const std::vector<Match>& match, int32_
 int Control::table_default(uint32_t table, std::vector<Entry>& entries) {
     const std::vector<size_t> no_fields;
     Collector collector{&no_fields, &entries};
-    const std::lock_guard guard(*this);
+    const ProgramLock lock(api_, handle_);
     return api_->table_default(handle_, table, &Collector::visit, &collector);
 }
 
 int Control::multicast_set(uint32_t group, const std::vector<std::pair<uint32_t, uint32_t>>& replicas) {
     std::vector<isw_replica> list;
     for (const auto& [port, rid] : replicas) list.push_back({port, rid});
-    const std::lock_guard guard(*this);
+    const ProgramLock lock(api_, handle_);
     return api_->multicast_set(handle_, group, list.data(), list.size());
 }
 
 int Control::counter_read(uint32_t counter, uint64_t first, uint64_t count, std::vector<Count>& values) {
     values.resize(count);
-    const std::lock_guard guard(*this);
+    const ProgramLock lock(api_, handle_);
     for (uint64_t i = 0; i < count; ++i) {
         const int result =
             api_->counter_read(handle_, counter, first + i, &values[i].packets, &values[i].bytes);
@@ -123,7 +129,7 @@ int Control::counter_read(uint32_t counter, uint64_t first, uint64_t count, std:
 }
 
 int Control::counter_write(uint32_t counter, uint64_t first, uint64_t count, Count value) {
-    const std::lock_guard guard(*this);
+    const ProgramLock lock(api_, handle_);
     for (uint64_t i = 0; i < count; ++i) {
         const int result = api_->counter_write(handle_, counter, first + i, value.packets, value.bytes);
         if (result != 0) return result;
@@ -134,21 +140,21 @@ int Control::counter_write(uint32_t counter, uint64_t first, uint64_t count, Cou
 int Control::direct_counter_read(uint32_t table, const std::vector<Match>& match, int32_t priority,
                                  Count& value) {
     const auto key = key_of(match);
-    const std::lock_guard guard(*this);
+    const ProgramLock lock(api_, handle_);
     return api_->direct_counter_read(handle_, table, key.data(), priority, &value.packets, &value.bytes);
 }
 
 int Control::direct_counter_write(uint32_t table, const std::vector<Match>& match, int32_t priority,
                                   Count value) {
     const auto key = key_of(match);
-    const std::lock_guard guard(*this);
+    const ProgramLock lock(api_, handle_);
     return api_->direct_counter_write(handle_, table, key.data(), priority, value.packets, value.bytes);
 }
 
 int Control::register_read(uint32_t reg, uint64_t first, uint64_t count, size_t value_bytes,
                            std::vector<std::string>& values) {
     values.assign(count, std::string(value_bytes, '\0'));
-    const std::lock_guard guard(*this);
+    const ProgramLock lock(api_, handle_);
     for (uint64_t i = 0; i < count; ++i) {
         const int result =
             api_->register_read(handle_, reg, first + i, reinterpret_cast<uint8_t*>(values[i].data()));
@@ -158,7 +164,7 @@ int Control::register_read(uint32_t reg, uint64_t first, uint64_t count, size_t 
 }
 
 int Control::register_write(uint32_t reg, uint64_t first, uint64_t count, const std::string& value) {
-    const std::lock_guard guard(*this);
+    const ProgramLock lock(api_, handle_);
     for (uint64_t i = 0; i < count; ++i) {
         const int result = api_->register_write(handle_, reg, first + i, data_of(value));
         if (result != 0) return result;

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -43,6 +42,23 @@ struct Count {
     uint64_t bytes = 0;
 };
 
+// Entries that are read or written at a time with the program locked, some 50 us of work: packets wait
+// meanwhile.
+inline constexpr size_t kEntriesAtATime = 64;
+
+// Holds a program's mutex.
+class ProgramLock {
+  public:
+    ProgramLock(const isw_api* api, void* handle) : api_(api), handle_(handle) { api_->lock(handle_); }
+    ~ProgramLock() { api_->unlock(handle_); }
+    ProgramLock(const ProgramLock&) = delete;
+    ProgramLock& operator=(const ProgramLock&) = delete;
+
+  private:
+    const isw_api* api_;
+    void* handle_;
+};
+
 // Results are those of program.h: 0 or -errno.
 class Control {
   public:
@@ -55,7 +71,8 @@ class Control {
     int table_delete(uint32_t table, const std::vector<Match>& match, int32_t priority);
     int table_set_default(uint32_t table, uint32_t action, const std::string& params);
 
-    // `field_bytes`: bytes of each match field's value.
+    // `field_bytes`: bytes of each match field's value. Nobody may write entries meanwhile: the program is
+    // locked for a few at a time.
     int table_entries(uint32_t table, const std::vector<size_t>& field_bytes, std::vector<Entry>& entries);
     // One entry, which is -ENOENT if it is not there.
     int table_entry(uint32_t table, const std::vector<Match>& match, int32_t priority,
@@ -74,11 +91,6 @@ class Control {
     int register_write(uint32_t reg, uint64_t first, uint64_t count, const std::string& value);
 
   private:
-    // What std::lock_guard needs of a mutex.
-    void lock() { api_->lock(handle_); }
-    void unlock() { api_->unlock(handle_); }
-    friend class std::lock_guard<Control>;
-
     const isw_api* api_;
     void* handle_;
 };

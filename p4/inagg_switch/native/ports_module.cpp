@@ -17,6 +17,7 @@
 
 #include "ports_bench.hpp"
 #include "ports_control.hpp"
+#include "ports_entries.hpp"
 #include "ports_switch.hpp"
 
 namespace nb = nanobind;
@@ -282,6 +283,61 @@ void bind_control(nb::module_& module) {
              });
 }
 
+// As in _ports.pyi.
+using FieldTuple = std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>;
+using ActionTuple = std::tuple<uint32_t, bool, std::vector<FieldTuple>>;
+using TableTuple = std::tuple<uint32_t, bool, bool, bool, std::vector<FieldTuple>, std::vector<ActionTuple>>;
+
+std::vector<ports::FieldShape> shapes_of(const std::vector<FieldTuple>& fields) {
+    std::vector<ports::FieldShape> shapes;
+    for (const auto& [id, bits, given_bits, kind] : fields) {
+        shapes.push_back({id, bits, given_bits, static_cast<ports::MatchKind>(kind)});
+    }
+    return shapes;
+}
+
+ports::TableShape shape_of(const TableTuple& table) {
+    const auto& [id, is_writable, needs_priority, is_counted, fields, actions] = table;
+    ports::TableShape shape{id, is_writable, needs_priority, is_counted, shapes_of(fields), {}};
+    for (const auto& [action, in_entries, params] : actions) {
+        shape.actions.push_back({action, in_entries, shapes_of(params)});
+    }
+    return shape;
+}
+
+void bind_entries(nb::module_& module) {
+    using ports::Entries;
+    using ports::Updates;
+    nb::class_<Updates>(module, "TableUpdates")
+        .def("__init__",
+             [](Updates* self, const nb::bytes& request) { new (self) Updates(from_bytes(request)); })
+        .def_prop_ro("is_sound", &Updates::is_sound)
+        .def_prop_ro("rest", [](const Updates& self) { return to_bytes(self.rest()); })
+        .def("__len__", &Updates::size)
+        .def("is_plain", &Updates::is_plain)
+        .def("message", [](const Updates& self, size_t place) {
+            const std::string_view message = self.message(place);
+            return nb::bytes(message.data(), message.size());
+        });
+    nb::class_<Entries>(module, "TableEntries")
+        .def("__init__",
+             [](Entries* self, uintptr_t api, uintptr_t handle, const std::vector<TableTuple>& tables) {
+                 const isw_api* functions = functions_at(api);
+                 if (functions == nullptr || handle == 0) throw nb::value_error("no program");
+                 new (self) Entries(functions, handle_at(handle));
+                 for (const auto& table : tables) self->add_table(shape_of(table));
+             })
+        .def("write", &Entries::write, nb::call_guard<nb::gil_scoped_release>())
+        .def("take_back", &Entries::take_back, nb::call_guard<nb::gil_scoped_release>())
+        .def("read", [](Entries& self, uint32_t table, bool with_counters) {
+            std::vector<std::string> responses;
+            run([&] { return self.read(table, with_counters, responses); });
+            nb::list out;
+            for (const auto& response : responses) out.append(to_bytes(response));
+            return out;
+        });
+}
+
 std::pair<double, uint64_t> run_bench(uintptr_t api, uintptr_t handle,
                                       const std::vector<std::pair<uint32_t, nb::bytes>>& packets,
                                       uint64_t first_round, uint64_t rounds,
@@ -308,4 +364,5 @@ NB_MODULE(_ports, module) {
     module.def("run_bench", &run_bench);
     bind_packet_loop(module);
     bind_control(module);
+    bind_entries(module);
 }

@@ -22,7 +22,7 @@
 //   -EBUSY   the member or group of an action profile is used by an entry or a group
 // A call that fails leaves the program's state as it was.
 //
-// Threads: one mutex a program. Hold it (lock/unlock) around every call below it, process() included;
+// Threads: one mutex a program; who holds it may lock it again. Hold it (lock/unlock) around every call below it, process() included;
 // process() does not take it, so that a port thread takes it once a batch. emit is called with it held.
 #ifndef INAGG_SWITCH_PROGRAM_H
 #define INAGG_SWITCH_PROGRAM_H
@@ -34,7 +34,7 @@
 extern "C" {
 #endif
 
-#define ISW_ABI_VERSION 3u
+#define ISW_ABI_VERSION 4u
 
 // A packet leaves through `port`. `frame` is valid during the call only.
 typedef void (*isw_emit_fn)(void* ctx, uint32_t port, const uint8_t* frame, size_t length);
@@ -130,8 +130,10 @@ typedef struct isw_api {
     // action 0 puts back the default action that the program declares; params are then ignored.
     int (*table_set_default)(void* program, uint32_t table, uint32_t action, const uint8_t* params,
                              size_t params_length);
-    // Every entry, in no particular order; the default entry is not among them.
-    int (*table_entries)(void* program, uint32_t table, isw_entry_fn visit, void* ctx);
+    // `count` entries from the `first` on, in an order that lasts until one is inserted or deleted; the
+    // default entry is not among them. The number of those that there are, or -errno.
+    int (*table_entries)(void* program, uint32_t table, size_t first, size_t count, isw_entry_fn visit,
+                         void* ctx);
     // One entry; -ENOENT if it is not there.
     int (*table_entry)(void* program, uint32_t table, const isw_match* match, int32_t priority,
                        isw_entry_fn visit, void* ctx);

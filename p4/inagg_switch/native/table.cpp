@@ -325,8 +325,11 @@ void Table::show(const Entry& e, isw_entry_fn visit, void* ctx, bool is_default)
     visit(ctx, &shown);
 }
 
-void Table::visit_entries(isw_entry_fn visit, void* ctx) const {
-    for (const auto& e : entries_) show(*e, visit, ctx, false);
+int Table::visit_entries(std::size_t first, std::size_t count, isw_entry_fn visit, void* ctx) const {
+    first = std::min(first, entries_.size());
+    count = std::min(count, entries_.size() - first);
+    for (std::size_t i = first; i < first + count; ++i) show(*entries_[i], visit, ctx, false);
+    return static_cast<int>(count);
 }
 
 int Table::visit_entry(const isw_match* match, std::int32_t priority, isw_entry_fn visit, void* ctx) {

@@ -78,7 +78,7 @@ class Table {
                        const std::uint8_t* params, std::size_t length);
     // The default action that the program declares; set_default(0) puts it back. Throws as declare_entry().
     void declare_default(std::uint32_t action, const std::uint8_t* params, std::size_t length);
-    void visit_entries(isw_entry_fn visit, void* ctx) const;
+    int visit_entries(std::size_t first, std::size_t count, isw_entry_fn visit, void* ctx) const;
     int visit_entry(const isw_match* match, std::int32_t priority, isw_entry_fn visit, void* ctx);
     void visit_default(isw_entry_fn visit, void* ctx) const;
     // NULL where there is none, with the reason in `error`.
