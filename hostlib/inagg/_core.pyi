@@ -58,6 +58,7 @@ class EngineStats(TypedDict):
     in_flight: int  # chunks outstanding now
     window: int  # chunks that may be
     least_rtt_s: float  # of the last seconds; 0 before the first
+    waited_s: float  # for other ranks to begin a collective, in all
     rtt_samples: int
     srtt_s: float  # 0.0 before the first sample
     rttvar_s: float
@@ -104,12 +105,14 @@ class Engine:
         average: bool = False,
         stochastic: int | None = None,
         context: int = 0,
+        residual: NDArray[np.float32] | None = None,
         now: float = 0.0,
     ) -> int:
         """Queues an in-place all-reduce and returns its ticket: 1, 2, 3... Raises EngineError once failed.
 
         With `stochastic`, a seed of its own for each rank and collective, rounding is stochastic (protocol 3.1).
         `context`, 32 bits, is part of the fingerprint: ranks that give different ones fail (protocol 3.2).
+        `residual`, as long as the array, receives what this rank's lanes leave out of each element.
         """
 
     def receive(self, datagram: bytes, now: float) -> None: ...
@@ -172,6 +175,7 @@ class Transport:
         average: bool = False,
         stochastic: int | None = None,
         context: int = 0,
+        residual: Array | None = None,
     ) -> int:
         """Queues an in-place all-reduce; returns its ticket (1, 2, 3...). Does not wait.
 
@@ -268,6 +272,17 @@ def quantise(
 
     With a seed it is rounded stochastically, as elements first_element, first_element + 1... of a tensor.
     """
+
+def residual(
+    block: NDArray[np.float32],
+    words: bytes,
+    *,
+    exponent: int,
+    lane_bits: LaneBits,
+    workers: int,
+    out: NDArray[np.float32],
+) -> None:
+    """What the lanes of a block in `words` leave out of it, element by element; 0 for NaN and infinities."""
 
 def dequantise(
     words: bytes, *, elements: int, exponent: int, lane_bits: LaneBits, workers: int, average: bool = False

@@ -107,6 +107,7 @@ nb::dict to_dict(const EngineStats& stats) {
     out["window"] = stats.window;
     out["rtt_samples"] = stats.rtt_samples;
     out["least_rtt_s"] = stats.least_rtt;
+    out["waited_s"] = stats.waited;
     out["srtt_s"] = stats.srtt;
     out["rttvar_s"] = stats.rttvar;
     out["rto_s"] = stats.rto;
@@ -137,14 +138,16 @@ class PyEngine {
     explicit PyEngine(const EngineConfig& config) : config_(config), engine_(config) {}
 
     Ticket submit(const FloatArray& array, unsigned lane_bits, bool average,
-                  std::optional<std::uint64_t> stochastic, std::uint32_t context, double now) {
-        const Request request{as_span(array), lane_bits, average, rounding(stochastic), context};
+                  std::optional<std::uint64_t> stochastic, std::uint32_t context,
+                  const std::optional<FloatArray>& residual, double now) {
+        const Request request{as_span(array),       lane_bits, average,
+                              rounding(stochastic), context,   as_span(residual)};
         config_.validate(request);
         if (engine_.failure()) {
             raise_engine_error(*engine_.failure(), config_);
         }
         const Ticket ticket = engine_.submit(request, now);
-        alive_.emplace(ticket, array);
+        alive_.emplace(ticket, std::pair(array, residual));
         return ticket;
     }
 
@@ -181,7 +184,7 @@ class PyEngine {
   private:
     EngineConfig config_;
     Engine engine_;
-    std::map<Ticket, FloatArray> alive_;
+    std::map<Ticket, std::pair<FloatArray, std::optional<FloatArray>>> alive_;
 };
 
 void define_engine(nb::module_& m) {
@@ -198,7 +201,8 @@ void define_engine(nb::module_& m) {
             "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.01, "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0,
             "first_chunk"_a = 0)
         .def("submit", &PyEngine::submit, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
-             "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0, "now"_a = 0.0)
+             "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,
+             "residual"_a.noconvert() = nb::none(), "now"_a = 0.0)
         .def("receive", &PyEngine::receive, "datagram"_a, "now"_a)
         .def("to_send", &PyEngine::to_send, "now"_a, "limit"_a = nb::none())
         .def("deadline", &PyEngine::deadline)
@@ -247,9 +251,11 @@ class PyTransport {
     }
 
     Ticket submit_array(const FloatArray& array, unsigned lane_bits, bool average,
-                        std::optional<std::uint64_t> stochastic, std::uint32_t context) {
-        const Ticket ticket = submit({as_span(array), lane_bits, average, rounding(stochastic), context});
-        alive_.emplace(ticket, array);
+                        std::optional<std::uint64_t> stochastic, std::uint32_t context,
+                        const std::optional<FloatArray>& residual) {
+        const Ticket ticket =
+            submit({as_span(array), lane_bits, average, rounding(stochastic), context, as_span(residual)});
+        alive_.emplace(ticket, std::pair(array, residual));
         return ticket;
     }
 
@@ -349,7 +355,7 @@ class PyTransport {
     EngineConfig config_;
     Transport transport_;
     int waiting_ = 0;
-    std::map<Ticket, FloatArray> alive_;
+    std::map<Ticket, std::pair<FloatArray, std::optional<FloatArray>>> alive_;
 };
 
 UdpSocket open_socket(const IpPort& aggregator, const std::optional<IpPort>& local,
@@ -383,7 +389,8 @@ void define_transport(nb::module_& m) {
             "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0, "spin_s"_a = 0.0)
         .def_prop_ro("local_address", &PyTransport::local_address)
         .def("submit", &PyTransport::submit_array, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
-             "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0)
+             "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,
+             "residual"_a.noconvert() = nb::none())
         .def("submit", &PyTransport::submit_address, "address"_a.noconvert(), "elements"_a, nb::kw_only(),
              "lane_bits"_a = 32, "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0)
         .def("wait", &PyTransport::wait, "ticket"_a, "timeout_s"_a = nb::none())

@@ -8,6 +8,7 @@
 #include <nanobind/ndarray.h>
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 namespace inagg {
@@ -17,6 +18,10 @@ using ConstFloatArray =
     nanobind::ndarray<const float, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 
 inline std::span<float> as_span(const FloatArray& array) { return {array.data(), array.size()}; }
+
+inline std::span<float> as_span(const std::optional<FloatArray>& array) {
+    return array ? as_span(*array) : std::span<float>{};
+}
 
 inline std::span<const float> as_span(const ConstFloatArray& array) { return {array.data(), array.size()}; }
 

@@ -187,6 +187,17 @@ void define_numerics(nb::module_& m) {
         },
         "block"_a.noconvert(), nb::kw_only(), "exponent"_a, "lane_bits"_a, "workers"_a, "words"_a,
         "seed"_a = nb::none(), "first_element"_a = 0);
+    m.def(
+        "residual",
+        [](const ConstFloatArray& block, const nb::bytes& words, std::uint16_t exponent, unsigned lane_bits,
+           unsigned workers, const FloatArray& out) {
+            const LaneFormat format(lane_bits, workers);
+            require_fits(block.size(), std::min(words.size() / format.lane_bytes(), out.size()));
+            const bool special = block_exponent(format, as_span(block)).special;
+            residual(format, exponent, as_span(block), special, as_span(words), as_span(out));
+        },
+        "block"_a.noconvert(), "words"_a, nb::kw_only(), "exponent"_a, "lane_bits"_a, "workers"_a,
+        "out"_a.noconvert());
     m.def("dequantise", &py_dequantise, "words"_a, nb::kw_only(), "elements"_a, "exponent"_a, "lane_bits"_a,
           "workers"_a, "average"_a = false);
     m.def(

@@ -32,9 +32,9 @@ std::uint32_t Collective::fingerprint() const {
            request_.context;
 }
 
-std::span<float> Collective::block(std::size_t index) const {
-    const std::size_t first = index * block_elements_;
-    return request_.data.subspan(first, std::min(block_elements_, request_.data.size() - first));
+std::span<float> Collective::part_of(std::span<float> whole, std::size_t block) const {
+    const std::size_t first = block * block_elements_;
+    return whole.subspan(first, std::min(block_elements_, whole.size() - first));
 }
 
 void Collective::count_chunks() {
@@ -129,8 +129,13 @@ std::uint32_t Collective::fill(const Assignment& assignment, std::span<std::byte
     const std::size_t index = assignment.block;
     if (assignment.role == Role::data) {
         const bool special_here = (state_[index] & SPECIAL_HERE) != 0;
-        return quantise(format_, exponents_[index], block(index), special_here, words, request_.rounding,
-                        index * block_elements_);
+        const std::uint32_t sum = quantise(format_, exponents_[index], block(index), special_here, words,
+                                           request_.rounding, index * block_elements_);
+        if (!request_.residual.empty()) {
+            residual(format_, exponents_[index], block(index), special_here, words,
+                     part_of(request_.residual, index));
+        }
+        return sum;
     }
     std::span<const std::uint8_t> classes;
     if (const auto found = classes_.find(index); found != classes_.end()) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct Request {
     Rounding rounding = {};
     // What the ranks agree on besides, as the caller sums it up: part of the fingerprint (protocol.md, 3.2).
     std::uint32_t context = 0;
+    // As long as the data, or empty: receives what this rank's lanes leave out of each element
+    // (numerics.hpp).
+    std::span<float> residual = {};
 };
 
 enum class Role : std::uint8_t { exponent, data, special };
@@ -55,7 +59,7 @@ class Collective {
 
     std::size_t blocks() const { return exponents_.size(); }  // K
     std::size_t lead() const { return lead_; }                // P, how far exponents travel ahead
-    std::span<float> block(std::size_t index) const;
+    std::span<float> block(std::size_t index) const { return part_of(request_.data, index); }
 
     void place(std::uint32_t base) {
         base_ = base;
@@ -104,6 +108,8 @@ class Collective {
     // One more of its chunks has its result.
     void chunk_done() { ++done_; }
     bool begun() const { return done_ > 0; }
+    // When its first packet left; nothing before.
+    std::optional<double> first_sent;
     bool done() const { return done_ == chunks_ && closed(); }
 
     Invitation invitation = Invitation::open;
@@ -114,6 +120,7 @@ class Collective {
 
     void count_chunks();
     void prefetch(std::size_t block) const;
+    std::span<float> part_of(std::span<float> whole, std::size_t block) const;
     std::span<float> part(const Assignment& assignment) const;
 
     Ticket ticket_;

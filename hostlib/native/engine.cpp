@@ -70,6 +70,9 @@ void EngineConfig::validate(const Request& request) const {
             "a collective of " + std::to_string(request.data.size()) + " elements has too many blocks");
     require(reinterpret_cast<std::uintptr_t>(request.data.data()) % alignof(float) == 0,
             "the array is not aligned for float32");
+    require(request.residual.empty() || request.residual.size() == request.data.size(),
+            "the residual has " + std::to_string(request.residual.size()) + " elements, the array " +
+                std::to_string(request.data.size()));
 }
 
 Engine::Engine(const EngineConfig& config)
@@ -305,6 +308,7 @@ void Engine::sent(std::size_t count, double now) {
         ++stats_.packets_sent;
         stats_.bytes_sent += bytes_of(slot);
         slot.sent_at = now;
+        slot.collective->first_sent = slot.collective->first_sent.value_or(now);
         slot.order = ++sendings_;
         move(slot, Slot::State::in_flight);
     }

@@ -79,6 +79,7 @@ struct EngineStats {
     std::uint64_t window = 0;  // chunks
     std::uint64_t rtt_samples = 0;
     double least_rtt = 0;  // lately; 0 before the first
+    double waited = 0;     // for other ranks to begin a collective, in all
     double srtt = 0;
     double rttvar = 0;
     double rto = 0;

@@ -16,6 +16,11 @@ constexpr double REORDERING = 0.25;
 // What the answer to a slot's packet tells about the network.
 void Engine::measure(const Slot& slot, double now) {
     const double rtt = now - slot.sent_at;
+    // The first result of a collective comes when the last rank has begun it.
+    if (!slot.collective->begun() && slot.collective->announced() == 0) {
+        const double waited = now - slot.collective->first_sent.value_or(now) - least_rtt_.value();
+        stats_.waited += std::max(waited, 0.0);
+    }
     // Of a chunk sent again it is not known which sending was answered (Karn): the back-off lasts until that
     // of another chunk is.
     probes_ = slot.resent ? probes_ : 0;

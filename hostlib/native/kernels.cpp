@@ -132,6 +132,19 @@ uint32_t unpack(const unsigned char* __restrict lanes, size_t n, uint32_t zero, 
     return sum;
 }
 
+// Exact where the lane is the nearest: then what is left is no more than the element, and a multiple of the
+// element's last place. That fits a float, and all on the way fits a double.
+template <typename Lane>
+void residual(const float* __restrict x, const unsigned char* __restrict lanes, size_t n, uint32_t bias,
+              double scale, float* __restrict out) {
+    in_steps(n, [&](size_t first, size_t count) __attribute__((always_inline)) {
+        for (size_t i = first; i < first + count; ++i) {
+            const auto q = static_cast<int32_t>(uint32_t{load<Lane>(lanes, i)} - bias);
+            out[i] = static_cast<float>(static_cast<double>(x[i]) - static_cast<double>(q) * scale);
+        }
+    });
+}
+
 void finite(const float* __restrict x, size_t n, float* __restrict out) {
     for (size_t i = 0; i < n; ++i) {
         out[i] = (__builtin_bit_cast(uint32_t, x[i]) & MAGNITUDE) < INFINITE ? x[i] : 0.0F;
@@ -194,6 +207,7 @@ const Kernels INAGG_CONCAT(KERNELS_, INAGG_KERNELS) = {
     .pack_stochastic = {pack_stochastic<uint8_t>, pack_stochastic<uint16_t>, pack_stochastic<uint32_t>},
     .unpack = {unpack<uint8_t, float>, unpack<uint16_t, float>, unpack<uint32_t, float>},
     .unpack_wide = {unpack<uint8_t, double>, unpack<uint16_t, double>, unpack<uint32_t, double>},
+    .residual = {residual<uint8_t>, residual<uint16_t>, residual<uint32_t>},
     .finite = finite,
     .draw = draw,
     .multiply = multiply,

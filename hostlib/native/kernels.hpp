@@ -35,6 +35,10 @@ struct Kernels {
     // The same for any scale: the product is made in double, where it is exact, and rounded once.
     uint32_t (*unpack_wide[3])(const unsigned char* lanes, size_t n, uint32_t zero, double scale, float* x);
 
+    // out[i] = x[i] - (lane i - bias) * scale: what pack has left out. No NaN, no infinity.
+    void (*residual[3])(const float* x, const unsigned char* lanes, size_t n, uint32_t bias, double scale,
+                        float* out);
+
     // A copy with zero for NaNs and infinities.
     void (*finite)(const float* x, size_t n, float* out);
 

@@ -238,6 +238,23 @@ std::uint32_t quantise(const LaneFormat& format, std::uint16_t code, std::span<c
     return sum + pad(format, words, block.size());
 }
 
+void residual(const LaneFormat& format, std::uint16_t code, std::span<const float> block, bool special,
+              std::span<const std::byte> words, std::span<float> out) {
+    const Kernels& run = kernels();
+    const double scale = code == 0 ? 0 : wide_power_of_two((code - EXPONENT_BIAS) - format.fraction_bits());
+    std::array<float, PIECE> finite;
+    for (std::size_t first = 0, count; first < block.size(); first += count) {
+        count = std::min(block.size() - first, PIECE);
+        const float* x = &block[first];
+        if (special) {
+            run.finite(x, count, finite.data());
+            x = finite.data();
+        }
+        run.residual[width_index(format)](x, raw(words) + first * format.lane_bytes(), count, format.bias(),
+                                          scale, &out[first]);
+    }
+}
+
 std::uint32_t dequantise(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words,
                          bool average, std::span<float> block) {
     const int scale = code == 0 ? 0 : (code - EXPONENT_BIAS) - format.fraction_bits();

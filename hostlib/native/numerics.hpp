@@ -73,6 +73,12 @@ std::uint32_t quantise(const LaneFormat& format, std::uint16_t code, std::span<c
                        bool special, std::span<std::byte> words, Rounding rounding = {},
                        std::uint64_t first_element = 0);
 
+// What the lanes of a block in `words` leave out of it: out[i] = block[i] - q 2^(E-F), exact if rounded to
+// nearest, else to within a rounding; 0 for a NaN or an infinity. For error feedback (Seide, Fu, Droppo, Li
+// and Yu: 1-bit stochastic gradient descent, Interspeech 2014).
+void residual(const LaneFormat& format, std::uint16_t code, std::span<const float> block, bool special,
+              std::span<const std::byte> words, std::span<float> out);
+
 // The sums that `words` hold, for as many elements as `block` has; with `average` divided by N. Returns the
 // checksum of all lanes: unless it is the header's, the block is worthless.
 std::uint32_t dequantise(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words,

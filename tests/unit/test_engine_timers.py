@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from virtual_network import Impairment, failure_of, make_aggregator, make_network, make_workers
+from virtual_network import Impairment, all_reduce, failure_of, make_aggregator, make_network, make_workers
 
 from inagg._core import Engine, RttEstimator
 
@@ -256,3 +256,18 @@ def test_an_idle_worker_waits_for_ever() -> None:
     engine.to_send(1000.0)
     engine.to_send(1000.9)
     assert engine.failure is None
+
+
+def test_the_time_that_a_rank_waits_for_others_to_begin_is_told() -> None:
+    network = make_network(2, slots=4, words=1)
+    for _ in range(3):
+        all_reduce(network, np.ones((2, 300), np.float32))
+    before = [engine.stats["waited_s"] for engine in network.engines]
+    assert max(before) < 0.01
+    late = network.now + 0.5
+    network.plan(network.now, 0, lambda engine: engine.submit(np.ones(300, np.float32), now=network.now))
+    network.plan(late, 1, lambda engine: engine.submit(np.ones(300, np.float32), now=late))
+    network.run(4, within=late + 5)
+    waited = [engine.stats["waited_s"] - was for engine, was in zip(network.engines, before, strict=True)]
+    assert waited[0] == pytest.approx(0.5, abs=0.02)
+    assert waited[1] < 0.02
