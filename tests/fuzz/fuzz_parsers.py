@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fuzz_expressions import Environment, Expression, Ref, Type, literal
+from fuzz_headers import Header, Varbit, set_validity
 
 
 class ParserError(Exception):
@@ -16,22 +17,15 @@ class ParserError(Exception):
         self.name = name
 
 
-ERRORS = ("NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds", "ParserInvalidArgument", "Mine")
-
-
-@dataclass
-class Header:
-    """A header type."""
-
-    name: str
-    fields: list[tuple[str, Type]]
-
-    @property
-    def width(self) -> int:
-        return sum(max(1, t.width) for _, t in self.fields)
-
-    def p4(self) -> str:
-        return f"header {self.name} {{ {' '.join(f'{t.p4} {n};' for n, t in self.fields)} }}"
+ERRORS = (
+    "NoError",
+    "PacketTooShort",
+    "NoMatch",
+    "StackOutOfBounds",
+    "HeaderTooShort",
+    "ParserInvalidArgument",
+    "Mine",
+)
 
 
 class Packet:
@@ -54,15 +48,20 @@ class Packet:
 PACKET = "$packet"  # its name in the environment
 
 
-def extract(env: Environment, header: Header, path: str) -> None:
+def extract(env: Environment, header: Header, path: str, varying: int = 0) -> None:
+    """`varying`: bits of the varbit field."""
     packet: Packet = env[PACKET]
-    bits = packet.peek(header.width)
-    packet.at += header.width
+    bits = packet.peek(header.width + varying)
+    packet.at += header.width + varying
     for name, type_ in header.fields:
-        width = max(1, type_.width)
-        number, bits = int(bits[:width], 2), bits[width:]
-        env[f"{path}.{name}"] = bool(number) if type_.width == 0 else type_.wrap(number)
-    env[f"{path}.$valid"] = True
+        width = varying if isinstance(type_, Varbit) else max(1, type_.width)
+        field, bits = bits[:width], bits[width:]
+        if isinstance(type_, Varbit):
+            env[f"{path}.{name}"] = field
+        else:
+            number = int(field, 2)
+            env[f"{path}.{name}"] = bool(number) if type_.width == 0 else type_.wrap(number)
+    set_validity(env, path, True)
 
 
 class ParserStatement:
@@ -86,19 +85,43 @@ class Extract(ParserStatement):
 
 
 @dataclass
+class ExtractVarbit(ParserStatement):
+    """`size`: bits of the varbit field, a bit<32>."""
+
+    header: Header
+    path: str
+    size: Expression
+
+    def p4(self) -> list[str]:
+        return [f"packet.extract({self.path}, {self.size.p4()});"]
+
+    def run(self, env: Environment) -> None:
+        size = self.size.value(env)
+        most = next(t.width for _, t in self.header.fields if isinstance(t, Varbit))
+        if size % 8:
+            raise ParserError("ParserInvalidArgument")
+        if size > most:
+            raise ParserError("HeaderTooShort")
+        extract(env, self.header, self.path, size)
+
+
+@dataclass
 class ExtractNext(ParserStatement):
+    """`member`: of a stack of unions, "" of one of headers."""
+
     header: Header
     stack: str
     size: int
+    member: str = ""
 
     def p4(self) -> list[str]:
-        return [f"packet.extract({self.stack}.next);"]
+        return [f"packet.extract({self.stack}.next{self.member and '.' + self.member});"]
 
     def run(self, env: Environment) -> None:
         place = env[f"{self.stack}.$next"]
         if place >= self.size:
             raise ParserError("StackOutOfBounds")
-        extract(env, self.header, f"{self.stack}[{place}]")
+        extract(env, self.header, f"{self.stack}[{place}]{self.member and '.' + self.member}")
         env[f"{self.stack}.$next"] = place + 1
 
 
@@ -170,17 +193,39 @@ class Last(Expression):
         return env[f"{self.stack}[{place - 1}].{self.name}"]
 
 
+@dataclass
+class ValueSet:
+    """Members have a number a field; with one field it is of a bit<W>, with more of a struct."""
+
+    name: str
+    widths: list[int]
+    size: int
+    members: list[list[int]]
+
+    @property
+    def struct(self) -> str:
+        if len(self.widths) == 1:
+            return ""
+        fields = " ".join(f"bit<{w}> f{n};" for n, w in enumerate(self.widths))
+        return f"struct {self.name}_t {{ {fields} }}"
+
+    def p4(self) -> str:
+        element = f"{self.name}_t" if self.struct else f"bit<{self.widths[0]}>"
+        return f"value_set<{element}>({self.size}) {self.name};"
+
+
 Keyset = int | tuple[str, int, int] | None
 
 
 @dataclass
 class State:
-    """`keys` empty: goes to `target`. A keyset is a number, ("&&&", value, mask), ("..", low, high) or None (`_`)."""
+    """`keys` empty: goes to `target`. A keyset is a number, ("&&&", value, mask), ("..", low, high) or None (`_`); a
+    value set stands for all the keys."""
 
     name: str
     statements: list[ParserStatement] = field(default_factory=list)
     keys: list[Expression] = field(default_factory=list)
-    cases: list[tuple[list[Keyset], str]] = field(default_factory=list)
+    cases: list[tuple[list[Keyset] | ValueSet, str]] = field(default_factory=list)
     target: str = "accept"
 
     def p4(self) -> list[str]:
@@ -191,7 +236,9 @@ class State:
         lines += [f"        {self._keysets(keysets)}: {target};" for keysets, target in self.cases]
         return [*lines, "    }", "}"]
 
-    def _keysets(self, keysets: list[Keyset]) -> str:
+    def _keysets(self, keysets: list[Keyset] | ValueSet) -> str:
+        if isinstance(keysets, ValueSet):
+            return keysets.name
         parts = []
         for keyset in keysets:
             if keyset is None:
@@ -210,7 +257,10 @@ class State:
             return self.target
         values = [k.value(env) for k in self.keys]
         for keysets, target in self.cases:
-            if all(map(_matches, values, keysets)):
+            if isinstance(keysets, ValueSet):
+                if values in keysets.members:
+                    return target
+            elif all(map(_matches, values, keysets)):
                 return target
         return "reject"  # BMv2 sets no error
 
@@ -227,9 +277,10 @@ def _matches(value: int, keyset: Keyset) -> bool:
 @dataclass
 class Parser:
     states: list[State]
+    value_sets: list[ValueSet] = field(default_factory=list)
 
     def p4(self) -> list[str]:
-        return [line for s in self.states for line in s.p4()]
+        return [v.p4() for v in self.value_sets] + [line for s in self.states for line in s.p4()]
 
     def run(self, env: Environment) -> str:
         """Returns the name of the error that it ends with, or NoError."""

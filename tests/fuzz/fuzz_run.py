@@ -9,6 +9,7 @@ python -m fuzz_run --seeds 7 --minimise          # a smaller program that still 
 
 import argparse
 import copy
+import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,15 +18,19 @@ from pathlib import Path
 from typing import Any
 
 import bmv2
+from bmv2_vectors import run_config
 from fuzz_expressions import Const, Expression
 from fuzz_generate import Generator
 from fuzz_program import GeneratedProgram
-from fuzz_statements import Block, Table
+from fuzz_statements import Block
+from p4.config.v1.p4info_pb2 import P4Info
 
-from inagg_switch import CompileError, Switch, ToolchainError
+from inagg_switch import CompileError, Switch, SwitchError, ToolchainError
 from inagg_switch.compiler.preprocess import preprocess_text
+from inagg_switch.vectors import Output, Packet
+from inagg_switch.vectors_run import set_up
 
-Output = list[tuple[int, bytes]]
+_PORT = 2
 
 
 @dataclass
@@ -43,80 +48,48 @@ class Difference:
         return f"{self.what}: packet {self.frame.hex()}\n  {first}\n  {second}"
 
 
-def run_model(program: GeneratedProgram, frames: list[bytes]) -> list[Output]:
-    """Raises CompileError or ToolchainError."""
+def run_model(program: GeneratedProgram, frames: list[bytes]) -> tuple[list[Output], P4Info]:
+    """What leaves, and the program's P4Info. Raises CompileError, ToolchainError or another SwitchError."""
     with Switch.from_source(preprocess_text(program.p4(), "fuzz.p4").text, name="fuzz.p4") as switch:
-        for table in runtime_tables(program):
-            set_up_model(switch, table)
-        return [switch.process(2, frame) for frame in frames]
+        set_up(switch, program.vectors())
+        return [switch.process(_PORT, frame) for frame in frames], switch.layout
 
 
-def runtime_tables(program: GeneratedProgram) -> list[Table]:
-    return [t for t in program.used()[2] if not t.const and t.entries]
-
-
-def by_priority(table: Table) -> bool:
-    return any(kind in ("ternary", "range", "optional") for _, kind in table.keys)
-
-
-def set_up_model(switch: Switch, table: Table) -> None:
-    for place, entry in enumerate(table.entries):
-        match = {
-            table.key_name(i): key
-            for i, (key, (_, kind)) in enumerate(zip(entry.keys, table.keys, strict=True))
-            if key is not None and not dont_care(key, kind)
-        }
-        names = [p.name for p in entry.action.parameters]
-        switch.insert(
-            f"I.{table.name}", match, f"I.{entry.action.name}", dict(zip(names, entry.arguments, strict=True)),
-            1000 - place if by_priority(table) else 0,
-        )  # fmt: skip
-
-
-def dont_care(key: int | tuple[int, int], kind: str) -> bool:
-    return isinstance(key, tuple) and key[1] == 0 and kind in ("lpm", "ternary")
-
-
-def bmv2_commands(table: Table) -> Iterator[str]:
-    for place, entry in enumerate(table.entries):
-        words = []
-        for key, (expression, kind) in zip(entry.keys, table.keys, strict=True):
-            ones = (1 << expression.type.width) - 1
-            if key is None:
-                words.append("0&&&0")
-            elif isinstance(key, int):
-                words.append(f"{key:#x}&&&{ones:#x}" if kind == "optional" else hex(key))
-            else:
-                separator = {"lpm": "/", "ternary": "&&&", "range": "->"}[kind]
-                second = str(key[1]) if kind == "lpm" else hex(key[1])
-                words.append(f"{key[0]:#x}{separator}{second}")
-        arguments = [hex(a) for a in entry.arguments]
-        priority = [str(1 + place)] if by_priority(table) else []
-        yield " ".join(
-            ["table_add", f"I.{table.name}", f"I.{entry.action.name}", *words, "=>", *arguments, *priority]
-        )
-
-
-def run_bmv2(program: GeneratedProgram, frames: list[bytes], expected: list[Output]) -> list[Output]:
+def run_bmv2(
+    program: GeneratedProgram, info: P4Info, frames: list[bytes], expected: list[Output]
+) -> list[Output]:
     """Raises bmv2.Bmv2Error."""
+    vectors = program.vectors()
+    vectors.packets = [Packet(_PORT, f, e) for f, e in zip(frames, expected, strict=True)]
     with tempfile.TemporaryDirectory(prefix="inagg-fuzz-") as folder:
         path = Path(folder) / "fuzz.p4"
         path.write_text(program.p4())
-        with bmv2.Bmv2(bmv2.compile_p4(path, Path(folder))) as switch:
-            switch.command(*(c for t in runtime_tables(program) for c in bmv2_commands(t)))
-            return [switch.process(2, f, max(1, len(e))) for f, e in zip(frames, expected, strict=True)]
+        config = bmv2.compile_p4(path, Path(folder))
+        # p4c leaves out what it finds is never reached.
+        made = json.loads(config.read_text())
+        pipelines, sets = made["pipelines"], {known["name"] for known in made["parse_vsets"]}
+        tables = {table["name"] for pipeline in pipelines for table in pipeline["tables"]}
+        profiles = {profile["name"] for pipeline in pipelines for profile in pipeline["action_profiles"]}
+        vectors.inserts = [e for e in vectors.inserts if e.table in tables]
+        vectors.members = [m for m in vectors.members if m.profile in profiles]
+        vectors.member_groups = [g for g in vectors.member_groups if g.profile in profiles]
+        vectors.value_sets = [v for v in vectors.value_sets if v.name in sets]
+        return run_config(config, info, vectors)
 
 
 def compare(program: GeneratedProgram, frames: list[bytes], on_bmv2: bool) -> Difference | None:
     """The first difference between the model, the evaluator and BMv2."""
-    wanted = [program.evaluate(frame) for frame in frames]
+    registers: dict[Any, int] = {}
+    wanted = [program.evaluate(frame, registers) for frame in frames]
     try:
-        seen = run_model(program, frames)
+        seen, info = run_model(program, frames)
     except CompileError as error:
         return Difference(f"the model refuses it: {error}")
     except ToolchainError as error:
         return Difference(f"the generated C++ does not compile: {error}")
-    real = run_bmv2(program, frames, seen) if on_bmv2 else None
+    except SwitchError as error:
+        return Difference(f"the model refuses an entry: {error}")
+    real = run_bmv2(program, info, frames, seen) if on_bmv2 else None
     for place, frame in enumerate(frames):
         if real is not None and seen[place] != real[place]:
             said = " (as the evaluator says)" if wanted[place] == seen[place] else ""
@@ -165,7 +138,8 @@ def _nodes(program: GeneratedProgram) -> list[Any]:
             for one in vars(node).values():
                 visit(one)
 
-    visit([program.body, program.actions, program.functions, program.tables, program.parser])
+    visit([program.body, program.verify, program.update])
+    visit([program.actions, program.functions, program.tables, program.parser])
     return found
 
 
@@ -191,6 +165,18 @@ def minimise(
             if tries <= 0:
                 break
     return program
+
+
+def _frames_that_differ(
+    program: GeneratedProgram, frames: list[bytes], difference: Difference, on_bmv2: bool
+) -> list[bytes]:
+    """One if it can be; registers may need those before it."""
+    if difference.frame is None:
+        return frames[:1]
+    alone = [difference.frame]
+    if compare(program, alone, on_bmv2) is not None:
+        return alone
+    return frames[: frames.index(difference.frame) + 1]
 
 
 def check_seed(
@@ -228,7 +214,7 @@ def main() -> int:
         try:
             program, frames, difference = check_seed(seed, arguments.packets, on_bmv2)
         except bmv2.Bmv2Error as error:
-            print(f"seed {seed}: no verdict: {str(error)[:500]}", flush=True)
+            print(f"seed {seed}: no verdict: {str(error)[-500:]}", flush=True)
             continue
         if difference is None:
             print(f"seed {seed}: same", flush=True)
@@ -236,7 +222,7 @@ def main() -> int:
         wrong += 1
         print(f"seed {seed}: {difference}", flush=True)
         if arguments.minimise:
-            only = [difference.frame] if difference.frame is not None else frames
+            only = _frames_that_differ(program, frames, difference, on_bmv2)
 
             def differs(p: GeneratedProgram, only: list[bytes] = only) -> bool:
                 try:

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random parsers."""
+
+from fuzz_expressions import BOOL, Cast, Const, Expression, Ref, Shift, Type
+from fuzz_generate_expressions import ExpressionGenerator
+from fuzz_parsers import (
+    Advance,
+    Extract,
+    ExtractNext,
+    ExtractVarbit,
+    Keyset,
+    Last,
+    Lookahead,
+    Parser,
+    ParserStatement,
+    Set,
+    State,
+    ValueSet,
+    Verify,
+)
+from fuzz_program import METADATA, STACK, UNION_STACK
+
+
+class ParserGenerator(ExpressionGenerator):
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.value_sets: list[ValueSet] = []
+
+    def parser(self) -> Parser:
+        names = [f"s{n}" for n in range(self.random.randrange(1, 4))]
+        states = [State("start", [Extract(self.i, "hdr.i")])]
+        states += [State(name) for name in names]
+        taken: set[str] = set()
+        for place, state in enumerate(states):
+            later = [s.name for s in states[place + 1 :]]
+            self.parser_state(state, later, taken)
+        return Parser(states, self.value_sets)
+
+    def parser_state(self, state: State, later: list[str], taken: set[str]) -> None:
+        keys: list[Expression] = [
+            r for r in self.i_fields() if r.type.width in range(2, 65) and not r.type.signed
+        ]
+        loops = False
+        if state.name != "start":
+            made = self.random.randrange(9)
+            alone = self.random.choice(["hdr.a", "hdr.b", "hdr.u.h", "hdr.u.s", "hdr.w.s", "hdr.v", "hdr.x"])
+            if made < 5 and alone not in taken:
+                taken.add(alone)
+                state.statements.append(self.extract(alone))
+            elif made == 5:
+                state.statements.append(Advance(8 * self.random.randrange(1, 4)))
+            elif made == 6:
+                member, header = self.random.choice((("h", self.h), ("s", self.s)))
+                state.statements.append(ExtractNext(header, "hdr.us", UNION_STACK, member))
+                loops = True
+            else:
+                state.statements.append(ExtractNext(self.s, "hdr.s", STACK))
+                keys = [Last(Type(8), "hdr.s", "n")]
+                loops = True
+        state.statements += self.parser_statements()
+        if self.chance(0.2):
+            keys.append(Lookahead(Type(8)))
+        if not keys or self.chance(0.15):
+            state.target = self.random.choice([*later, "accept", "accept"])
+            return
+        state.keys = [self.random.choice(keys) for _ in range(self.random.choice((1, 1, 2)))]
+        targets = [
+            *later,
+            *later,
+            "accept",
+            *(["reject"] if self.chance(0.1) else []),
+            *([state.name] if loops else []),
+        ]
+        for _ in range(self.random.randrange(1, 4)):
+            if self.chance(0.15):
+                state.cases.append((self.value_set(state.keys), self.random.choice(targets)))
+                continue
+            keysets = [self.keyset(k.type.width) for k in state.keys]
+            if any(k is not None for k in keysets):
+                state.cases.append((keysets, self.random.choice(targets)))
+        if self.chance(0.85) or not state.cases:
+            state.cases.append(([None] * len(state.keys), self.random.choice([*later, "accept"])))
+
+    def extract(self, path: str) -> ParserStatement:
+        if path in ("hdr.v", "hdr.x"):
+            size: Expression = Const(Type(32), self.random.choice((0, 8, 16, 24, 64, 72, 12)))
+            if self.chance(0.7):
+                size = Cast(Type(32), Ref(Type(8), "hdr.i.k"))
+                if self.chance(0.7):
+                    size = Shift(Type(32), "<<", size, Const(Type(8), 3))
+            return ExtractVarbit(self.v, path, size)
+        return Extract(self.s if path.endswith(".s") else self.h, path)
+
+    def value_set(self, keys: list[Expression]) -> ValueSet:
+        widths = [k.type.width for k in keys]
+        size = self.random.randrange(1, 5)
+        members = [[self.small(w) for w in widths] for _ in range(self.random.randrange(size + 1))]
+        made = ValueSet(self.name("set"), widths, size, members)
+        self.value_sets.append(made)
+        return made
+
+    def parser_statements(self) -> list[ParserStatement]:
+        kept = self.scope
+        self.scope = [Ref(t, n) for n, t in METADATA.items()] + self.i_fields()
+        made: list[ParserStatement] = []
+        for _ in range(self.random.randrange(3)):
+            if self.chance(0.2):
+                made.append(Verify(self.expression(BOOL, 2), "Mine"))
+            else:
+                name, type_ = self.random.choice(list(METADATA.items()))
+                made.append(Set(Ref(type_, name), self.expression(type_, 2)))
+        self.scope = kept
+        return made
+
+    def keyset(self, width: int) -> Keyset:
+        made = self.random.randrange(6)
+        value, other = self.small(width), self.small(width)
+        if made < 3:
+            return value
+        if made == 3:
+            return None
+        # p4c makes `default` of a mask of zero and of the whole range, and BMv2 tries that last.
+        if made == 4:
+            return ("&&&", value, other or 1)
+        low, high = min(value, other), max(value, other)
+        return ("..", max(low, 1) if high == (1 << width) - 1 else low, high)
