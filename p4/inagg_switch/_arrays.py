@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import operator
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from p4.config.v1 import p4info_pb2 as pb
 
+from inagg_switch._arguments import several, shown, whole
 from inagg_switch._externs import MeterConfig
 from inagg_switch._values import encode
 from inagg_switch.errors import EntryError
@@ -42,28 +44,19 @@ def refusals(what: str) -> Iterator[None]:
         check(-(error.errno or 0), what)
 
 
-def check_numbers(what: str, *numbers: int) -> None:
-    """Refuses what does not fit the ABI's 32 bits, before ctypes cuts it. Raises EntryError."""
-    wrong = [n for n in numbers if not 0 <= n < 1 << 32]
-    if wrong:
-        raise EntryError(f"{what}: {wrong[0]} is out of range")
-
-
-def check_priority(what: str, priority: int) -> None:
-    """Refuses a priority that is none of P4Runtime's (int32, not negative). Raises EntryError."""
-    if not 0 <= priority < 1 << 31:
-        raise EntryError(f"{what}: the priority {priority} is out of range")
-
-
 class OutsideError(EntryError, IndexError):
     """An index that an array does not have; an IndexError ends a `for` over one."""
 
 
 def index_of(index: int, size: int) -> int:
     """The index, if it is one. Raises OutsideError."""
-    if not 0 <= index < size:
-        raise OutsideError(f"index {index} is outside 0..{size - 1}")
-    return index
+    try:
+        number = operator.index(index)
+    except TypeError:
+        raise EntryError(f"an index is one whole number, not {shown(index)}") from None
+    if not 0 <= number < size:
+        raise OutsideError(f"index {shown(number)} is outside 0..{size - 1}")
+    return number
 
 
 class Counter:
@@ -77,22 +70,20 @@ class Counter:
         return int(self._info.size)
 
     def __getitem__(self, index: int) -> tuple[int, int]:
+        index = index_of(index, len(self))
         packets, count = ctypes.c_uint64(), ctypes.c_uint64()
         with self._switch.locked() as (api, handle):
-            result = api.counter_read(
-                handle, self._info.preamble.id, index_of(index, len(self)), packets, count
-            )
+            result = api.counter_read(handle, self._info.preamble.id, index, packets, count)
         check(result, f"counter {self._info.preamble.name}[{index}]")
         return packets.value, count.value
 
     def __setitem__(self, index: int, value: tuple[int, int]) -> None:
-        if len(value) != 2 or any(not 0 <= number < 1 << 64 for number in value):
-            raise EntryError(
-                f"counter {self._info.preamble.name}[{index}]: expected (packets, bytes), 64 bits each"
-            )
+        index = index_of(index, len(self))
+        what = f"counter {self._info.preamble.name}[{index}]"
+        numbers = [whole(n, what, 1 << 64) for n in several(value, what, "(packets, bytes)", 2)]
         with self._switch.locked() as (api, handle):
-            result = api.counter_write(handle, self._info.preamble.id, index_of(index, len(self)), *value)
-        check(result, f"counter {self._info.preamble.name}[{index}]")
+            result = api.counter_write(handle, self._info.preamble.id, index, *numbers)
+        check(result, what)
 
 
 class Register:
@@ -108,17 +99,19 @@ class Register:
         return int(self._info.size)
 
     def __getitem__(self, index: int) -> int:
+        index = index_of(index, len(self))
         buffer = ctypes.create_string_buffer((self._width + 7) // 8)
         with self._switch.locked() as (api, handle):
-            result = api.register_read(handle, self._info.preamble.id, index_of(index, len(self)), buffer)
+            result = api.register_read(handle, self._info.preamble.id, index, buffer)
         check(result, f"register {self._info.preamble.name}[{index}]")
         return int.from_bytes(buffer.raw, "big")
 
     def __setitem__(self, index: int, value: int) -> None:
+        index = index_of(index, len(self))
         what = f"register {self._info.preamble.name}[{index}]"
         data = encode(value, self._width, what)
         with self._switch.locked() as (api, handle):
-            result = api.register_write(handle, self._info.preamble.id, index_of(index, len(self)), data)
+            result = api.register_write(handle, self._info.preamble.id, index, data)
         check(result, what)
 
 
@@ -137,15 +130,16 @@ class Meter:
 
     def __setitem__(self, index: int, value: "tuple[int, int, int, int] | None") -> None:
         """(cir, cburst, pir, pburst)"""
-        config = meter_config(value, f"meter {self._info.preamble.name}[{index}]")
-        with refusals(f"meter {self._info.preamble.name}[{index}]"):
-            self._switch.externs.meter_write(self._info.preamble.id, index_of(index, len(self)), 1, config)
+        index = index_of(index, len(self))
+        what = f"meter {self._info.preamble.name}[{index}]"
+        config = meter_config(value, what)
+        with refusals(what):
+            self._switch.externs.meter_write(self._info.preamble.id, index, 1, config)
 
 
 def meter_config(value: tuple[int, int, int, int] | None, what: str) -> MeterConfig | None:
     """The four numbers of a meter. Raises EntryError when they are not."""
     if value is None:
         return None
-    if len(value) != 4 or any(not 0 <= number < 1 << 64 for number in value):
-        raise EntryError(f"{what}: expected (cir, cburst, pir, pburst), none negative")
-    return MeterConfig(*value)
+    rates = several(value, what, "(cir, cburst, pir, pburst) or None", 4)
+    return MeterConfig(*(whole(rate, what, 1 << 64) for rate in rates))

@@ -28,21 +28,21 @@ class TableEntry:
     last_hit: float = 0.0
 
 
-def shown(p4info: pb.P4Info, table: pb.Table, entry: _abi.Entry) -> TableEntry:
+def table_entry(p4info: pb.P4Info, table: pb.Table, entry: _abi.Entry) -> TableEntry:
     """An entry, or the default entry, of `table`."""
     if entry.indirect_kind != _abi.ACTION:
         kind = Member if entry.indirect_kind == _abi.MEMBER else Group
-        return _table_entry(table, entry, kind(entry.indirect_id), {})
+        return _entry_of(table, entry, kind(entry.indirect_id), {})
     action = next(a for a in p4info.actions if a.preamble.id == entry.action)
     data = ctypes.string_at(entry.params, entry.params_length) if entry.params_length else b""
     params: dict[str, int] = {}
     for param in action.params:
         size = (param.bitwidth + 7) // 8
         params[param.name], data = int.from_bytes(data[:size], "big"), data[size:]
-    return _table_entry(table, entry, action.preamble.name, params)
+    return _entry_of(table, entry, action.preamble.name, params)
 
 
-def _table_entry(
+def _entry_of(
     table: pb.Table, entry: _abi.Entry, action: str | Member | Group, params: Mapping[str, int]
 ) -> TableEntry:
     match: dict[str, MatchValue] = {}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 from p4.config.v1 import p4info_pb2 as pb
 
 from inagg_switch import _abi
-from inagg_switch._arrays import check_numbers, refusals
+from inagg_switch._arguments import several, shown, whole
+from inagg_switch._arrays import refusals
 from inagg_switch._values import encode_params, find
 from inagg_switch.errors import EntryError
 
@@ -40,23 +41,24 @@ class ActionProfile:
 
     def insert(self, member: int, action: str, params: Mapping[str, int | bytes] | None = None) -> None:
         """Adds a member. Raises EntryError when it is there."""
-        self._change("insert", member, action, params or {})
+        self._change("insert", member, action, {} if params is None else params)
 
     def modify(self, member: int, action: str, params: Mapping[str, int | bytes] | None = None) -> None:
         """Changes a member's action. Raises EntryError when it is not there."""
-        self._change("modify", member, action, params or {})
+        self._change("modify", member, action, {} if params is None else params)
 
     def delete(self, member: int) -> None:
         """Removes a member. Raises EntryError while an entry or a group refers to it."""
-        what = f"cannot delete member {member} of {self._info.preamble.name}"
-        check_numbers(what, member)
+        what = f"cannot delete member {shown(member)} of {self._info.preamble.name}"
+        member = whole(member, what)
         with refusals(what):
             self._switch.externs.member_delete(self._info.preamble.id, member)
 
     def set_group(self, group: int, members: Sequence[int]) -> None:
         """Makes or replaces a group; a member of weight n is given n times."""
-        what = f"cannot set group {group} of {self._info.preamble.name}"
-        check_numbers(what, group, *members)
+        what = f"cannot set group {shown(group)} of {self._info.preamble.name}"
+        group = whole(group, what)
+        members = [whole(member, f"{what}, member") for member in several(members, what, "a list of members")]
         if not self._info.with_selector:
             raise EntryError(f"{what}: it has no selector, so there are no groups")
         if self._info.max_group_size and len(members) > self._info.max_group_size:
@@ -66,14 +68,14 @@ class ActionProfile:
 
     def delete_group(self, group: int) -> None:
         """Removes a group. Raises EntryError while an entry refers to it."""
-        what = f"cannot delete group {group} of {self._info.preamble.name}"
-        check_numbers(what, group)
+        what = f"cannot delete group {shown(group)} of {self._info.preamble.name}"
+        group = whole(group, what)
         with refusals(what):
             self._switch.externs.group_delete(self._info.preamble.id, group)
 
     def _change(self, how: str, member: int, action: str, params: Mapping[str, int | bytes]) -> None:
-        what = f"cannot {how} member {member} of {self._info.preamble.name}"
-        check_numbers(what, member)
+        what = f"cannot {how} member {shown(member)} of {self._info.preamble.name}"
+        member = whole(member, what)
         tables = [t for t in self._switch.layout.tables if t.preamble.id in self._info.table_ids]
         allowed = {ref.id for table in tables for ref in table.action_refs}
         actions = [a for a in self._switch.layout.actions if a.preamble.id in allowed]

@@ -1,6 +1,7 @@
 """Names to P4Info objects, and Python values to the bytes of the ABI and back."""
 
 import ctypes
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -8,6 +9,7 @@ from p4.config.v1 import p4info_pb2 as pb
 from p4.config.v1.p4types_pb2 import P4BitstringLikeTypeSpec, P4DataTypeSpec
 
 from inagg_switch._abi import Match
+from inagg_switch._arguments import several, shown
 from inagg_switch._externs import MatchTuple, key_of
 from inagg_switch.errors import EntryError, UnknownName
 
@@ -24,6 +26,8 @@ T = TypeVar("T", bound=_Named)
 
 def find(objects: Iterable[T], name: str, kind: str) -> T:
     """The object of that full name, or the only one whose name ends in it at a dot. Raises UnknownName."""
+    if not isinstance(name, str):
+        raise UnknownName(f"a {kind} is given by its name, not as {shown(name)}")
     listed = list(objects)
     for one in listed:
         if one.preamble.name == name:
@@ -39,9 +43,15 @@ def find(objects: Iterable[T], name: str, kind: str) -> T:
 
 def encode(value: int | bytes, width: int, what: str) -> bytes:
     """Big-endian in (width + 7) / 8 bytes. Raises EntryError when it does not fit."""
-    number = int.from_bytes(value, "big") if isinstance(value, bytes) else int(value)
+    if isinstance(value, bytes | bytearray):
+        number = int.from_bytes(value, "big")
+    else:
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise EntryError(f"{what}: expected a whole number or bytes, not {shown(value)}") from None
     if not 0 <= number < 1 << width:
-        raise EntryError(f"{what}: {number:#x} does not fit bit<{width}>")
+        raise EntryError(f"{what}: {shown(number)} does not fit bit<{width}>")
     return number.to_bytes((width + 7) // 8, "big")
 
 
@@ -52,6 +62,8 @@ def encode_match(table: pb.Table, match: Mapping[str, MatchValue]) -> "ctypes.Ar
 
 def match_tuples(table: pb.Table, match: Mapping[str, MatchValue]) -> list[MatchTuple]:
     """The same as the native calls take it. Raises UnknownName or EntryError."""
+    if not isinstance(match, Mapping):
+        raise EntryError(f"table {table.preamble.name}: expected match values by key, not {shown(match)}")
     return fields_match(table.match_fields, match, f"table {table.preamble.name}")
 
 
@@ -66,7 +78,7 @@ def fields_match(
     unknown = set(match) - {f.name for f in fields}
     if unknown:
         names = ", ".join(f.name for f in fields) or "none"
-        raise UnknownName(f"{owner} has no key `{min(unknown)}`; there are: {names}")
+        raise UnknownName(f"{owner} has no key `{min(map(str, unknown))}`; there are: {names}")
     return [_field(field, match.get(field.name), owner) for field in fields]
 
 
@@ -78,19 +90,29 @@ def _field(field: pb.MatchField, value: MatchValue, owner: str) -> MatchTuple:
             raise EntryError(f"{what} is exact and needs a value")
         return None, None, 0
     if kind in (pb.MatchField.EXACT, pb.MatchField.OPTIONAL):
-        if isinstance(value, tuple):
-            raise EntryError(f"{what} takes one value")
+        if isinstance(value, tuple | list):
+            raise EntryError(f"{what} takes one value, not {shown(value)}")
         return encode(value, width, what), None, 0
-    first, second = value if isinstance(value, tuple) else (value, _whole(kind, value, width))
+    if isinstance(value, tuple):
+        first, second = several(value, what, f"one value or ({_PAIRS[kind]})", 2)
+    else:
+        first, second = value, _all_of(kind, value, width)
     if kind == pb.MatchField.LPM:
-        prefix = int.from_bytes(second, "big") if isinstance(second, bytes) else second
-        if not 0 <= prefix <= width:
+        prefix = int.from_bytes(encode(second, 32, f"{what}, prefix length"), "big")
+        if prefix > width:
             raise EntryError(f"{what}: a prefix of {prefix} bits does not fit bit<{width}>")
         return encode(first, width, what), None, prefix
     return encode(first, width, what), encode(second, width, what), 0
 
 
-def _whole(kind: int, value: int | bytes, width: int) -> int | bytes:
+_PAIRS = {
+    pb.MatchField.LPM: "value, prefix length",
+    pb.MatchField.TERNARY: "value, mask",
+    pb.MatchField.RANGE: "low, high",
+}
+
+
+def _all_of(kind: int, value: int | bytes, width: int) -> int | bytes:
     """The second number that makes a key match one value."""
     if kind == pb.MatchField.LPM:
         return width
@@ -136,10 +158,12 @@ def _bits(spec: P4BitstringLikeTypeSpec) -> int:
 def encode_params(action: pb.Action, params: Mapping[str, int | bytes]) -> bytes:
     """The parameters one after the other. Raises UnknownName or EntryError."""
     names = [p.name for p in action.params]
+    if not isinstance(params, Mapping):
+        raise EntryError(f"action {action.preamble.name}: expected parameters by name, not {shown(params)}")
     unknown = set(params) - set(names)
     if unknown:
         raise UnknownName(
-            f"action {action.preamble.name} has no parameter `{min(unknown)}`; there are: "
+            f"action {action.preamble.name} has no parameter `{min(map(str, unknown))}`; there are: "
             f"{', '.join(names) or 'none'}"
         )
     missing = [n for n in names if n not in params]

@@ -18,17 +18,27 @@ from pathlib import Path
 from p4.config.v1 import p4info_pb2 as pb
 
 from inagg_switch import _abi
+from inagg_switch._arguments import (
+    compiler_arguments,
+    frame_bytes,
+    function,
+    microseconds,
+    replica_pairs,
+    seed_bits,
+    several,
+    shown,
+    text,
+    whole,
+)
 from inagg_switch._arrays import (
     Counter,
     Meter,
     Register,
     check,
-    check_numbers,
-    check_priority,
     meter_config,
     refusals,
 )
-from inagg_switch._entries import TableEntry, shown
+from inagg_switch._entries import TableEntry, table_entry
 from inagg_switch._externs import Externs
 from inagg_switch._profiles import ActionProfile, Group, Member
 from inagg_switch._program_lock import ProgramLock
@@ -67,7 +77,7 @@ class Switch:
         why = _abi.TextFunction(
             lambda _, text, length: reasons.append(ctypes.string_at(text, length).decode())
         )
-        handle = self._api.create(seed & (1 << 64) - 1, why, None)
+        handle = self._api.create(seed_bits(seed), why, None)
         if not handle:
             raise SwitchError(f"the program cannot start: {reasons[0]}")
         self._handle: int | None = handle
@@ -92,6 +102,7 @@ class Switch:
     ) -> "Switch":
         """Compiles a P4 file, or finds it in the cache. `traced`: for trace() and on_trace(); it is slower then.
         Raises CompileError or ToolchainError."""
+        compiler_arguments(path, defines, include_paths)
         return cls(compile_file(path, defines, include_paths, traced=traced), seed)
 
     @classmethod
@@ -99,6 +110,8 @@ class Switch:
         cls, source: str, seed: int = 0, name: str = "<source>", *, traced: bool = False
     ) -> "Switch":
         """The same from preprocessed text, such as another program's `source`."""
+        text(source, "the source")
+        text(name, "the name of the source")
         return cls(compile_source(source, name, traced=traced), seed)
 
     def close(self) -> None:
@@ -176,7 +189,7 @@ class Switch:
         ternary (value, mask), range (low, high). Tables with ternary, range or optional keys need a priority > 0;
         the highest wins. In a table with an action profile, `action` is a Member or a Group. Raises EntryError or
         UnknownName."""
-        self._change("insert", table, match, action, params or {}, priority)
+        self._change("insert", table, match, action, params, priority)
 
     def modify(
         self,
@@ -187,7 +200,7 @@ class Switch:
         priority: int = 0,
     ) -> None:
         """Gives an entry another action or other parameters; its direct counter goes on."""
-        self._change("modify", table, match, action, params or {}, priority)
+        self._change("modify", table, match, action, params, priority)
 
     def _change(
         self,
@@ -195,18 +208,18 @@ class Switch:
         table: str,
         match: Mapping[str, MatchValue],
         action: str | Member | Group,
-        params: Mapping[str, int | bytes],
+        params: Mapping[str, int | bytes] | None,
         priority: int,
     ) -> None:
         info = find(self.layout.tables, table, "table")
-        what = f"cannot {how} {dict(match)} in table {info.preamble.name}"
-        check_priority(what, priority)
+        what = f"cannot {how} {shown(match)} in table {info.preamble.name}"
+        priority = whole(priority, f"{what}, priority", 1 << 31)
         if isinstance(action, Member | Group):
-            self._refer(how, info, match, action, priority)
+            self._refer(how, info, match, action, priority, what)
             return
         action_info = self._action_of(info, action)
         key = encode_match(info, match)
-        data = encode_params(action_info, params)
+        data = encode_params(action_info, {} if params is None else params)
         with self.locked() as (api, handle):
             call = api.table_insert if how == "insert" else api.table_modify
             result = call(handle, info.preamble.id, key, priority, action_info.preamble.id, data, len(data))
@@ -219,14 +232,14 @@ class Switch:
         match: Mapping[str, MatchValue],
         target: Member | Group,
         priority: int,
+        what: str,
     ) -> None:
         """Inserts or modifies an entry that refers to an action profile."""
-        what = f"cannot {how} {dict(match)} in table {table.preamble.name}"
-        check_numbers(what, target.id)
+        identity = whole(target.id, f"{what}, id of the {type(target).__name__.lower()}")
         key = match_tuples(table, match)
         call = self.externs.insert_indirect if how == "insert" else self.externs.modify_indirect
         with refusals(what):
-            call(table.preamble.id, key, priority, target.kind, target.id)
+            call(table.preamble.id, key, priority, target.kind, identity)
 
     def _action_of(self, table: pb.Table, name: str) -> pb.Action:
         allowed = {ref.id for ref in table.action_refs}
@@ -239,8 +252,8 @@ class Switch:
     def delete(self, table: str, match: Mapping[str, MatchValue], priority: int = 0) -> None:
         """Removes an entry. Raises EntryError when it is not there."""
         info = find(self.layout.tables, table, "table")
-        what = f"cannot delete {dict(match)} in table {info.preamble.name}"
-        check_priority(what, priority)
+        what = f"cannot delete {shown(match)} in table {info.preamble.name}"
+        priority = whole(priority, f"{what}, priority", 1 << 31)
         key = encode_match(info, match)
         with self.locked() as (api, handle):
             result = api.table_delete(handle, info.preamble.id, key, priority)
@@ -256,14 +269,17 @@ class Switch:
         info = find(self.layout.tables, table, "table")
         what = f"cannot set the default action of table {info.preamble.name}"
         if isinstance(action, Member | Group):
-            check_numbers(what, action.id)
+            referred = whole(action.id, f"{what}, id of the {type(action).__name__.lower()}")
             with refusals(what):
-                self.externs.set_default_indirect(info.preamble.id, action.kind, action.id)
+                self.externs.set_default_indirect(info.preamble.id, action.kind, referred)
             return
         identity, data = 0, b""
         if action is not None:
             action_info = self._action_of(info, action)
-            identity, data = action_info.preamble.id, encode_params(action_info, params or {})
+            identity, data = (
+                action_info.preamble.id,
+                encode_params(action_info, {} if params is None else params),
+            )
         with self.locked() as (api, handle):
             result = api.table_set_default(handle, info.preamble.id, identity, data, len(data))
         check(result, what)
@@ -272,7 +288,9 @@ class Switch:
         """All entries, in no particular order."""
         info = find(self.layout.tables, table, "table")
         found: list[TableEntry] = []
-        visit = _abi.EntryFunction(lambda _, entry: found.append(shown(self.layout, info, entry.contents)))
+        visit = _abi.EntryFunction(
+            lambda _, entry: found.append(table_entry(self.layout, info, entry.contents))
+        )
         with self.locked() as (api, handle):
             api.table_entries(handle, info.preamble.id, 0, _abi.ALL, visit, None)
         return found
@@ -281,7 +299,9 @@ class Switch:
         """The default action in force."""
         info = find(self.layout.tables, table, "table")
         found: list[TableEntry] = []
-        visit = _abi.EntryFunction(lambda _, entry: found.append(shown(self.layout, info, entry.contents)))
+        visit = _abi.EntryFunction(
+            lambda _, entry: found.append(table_entry(self.layout, info, entry.contents))
+        )
         with self.locked() as (api, handle):
             api.table_default(handle, info.preamble.id, visit, None)
         return found[0]
@@ -290,11 +310,11 @@ class Switch:
 
     def multicast_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
         """Sets the (port, replication id) pairs of a group; none deletes it."""
-        what = f"cannot set multicast group {group}"
-        check_numbers(what, group, *(n for pair in replicas for n in pair))
-        array = (_abi.Replica * max(1, len(replicas)))(*(_abi.Replica(*r) for r in replicas))
+        what = f"cannot set multicast group {shown(group)}"
+        group, pairs = whole(group, what), replica_pairs(replicas, what)
+        array = (_abi.Replica * max(1, len(pairs)))(*(_abi.Replica(*pair) for pair in pairs))
         with self.locked() as (api, handle):
-            result = api.multicast_set(handle, group, array, len(replicas))
+            result = api.multicast_set(handle, group, array, len(pairs))
         check(result, what)
 
     def clone_session(
@@ -302,15 +322,19 @@ class Switch:
     ) -> None:
         """Sets the (port, replication id) pairs that clones to a session go to, cut after `truncate` bytes; none
         deletes it."""
-        what = f"cannot set clone session {session}"
-        check_numbers(what, session, truncate or 0, *(n for pair in replicas for n in pair))
+        what = f"cannot set clone session {shown(session)}"
+        session, pairs = whole(session, what), replica_pairs(replicas, what)
+        length = 0 if truncate is None else whole(truncate, f"{what}, truncate")
         with refusals(what):
-            self.externs.clone_set(session, replicas, truncate or 0)
+            self.externs.clone_set(session, pairs, length)
 
     def value_set(self, name: str, members: Sequence[MatchValue | Mapping[str, MatchValue]]) -> None:
         """Replaces the members of a parser value set: a match each (by field when there are several fields)."""
         info = find(self.layout.value_sets, name, "value set")
-        rows = [fields_match(info.match, member, f"value set {info.preamble.name}") for member in members]
+        owner = f"value set {info.preamble.name}"
+        rows = [
+            fields_match(info.match, member, owner) for member in several(members, owner, "a list of members")
+        ]
         with refusals(f"cannot set the members of {info.preamble.name}"):
             self.externs.value_set_write(info.preamble.id, rows)
 
@@ -331,8 +355,8 @@ class Switch:
     ) -> None:
         """Configures the meter of a table entry: (cir, cburst, pir, pburst), or None for green. entries() shows it."""
         info = find(self.layout.tables, table, "table")
-        what = f"direct meter of {dict(match)} in table {info.preamble.name}"
-        check_priority(what, priority)
+        what = f"direct meter of {shown(match)} in table {info.preamble.name}"
+        priority = whole(priority, f"{what}, priority", 1 << 31)
         given = meter_config(config, what)
         with refusals(what):
             self.externs.direct_meter_write(info.preamble.id, match_tuples(info, match), priority, given)
@@ -349,6 +373,7 @@ class Switch:
     def on_log(self, write: Callable[[str], None] | None) -> None:
         """Gives `write` the messages of log_msg() and of assertions that failed, while the packet is processed: it may
         not use this switch. process() raises what it raises."""
+        function(write, "on_log")
         self.externs.on_log(write)
 
     def counter(self, name: str) -> Counter:
@@ -360,8 +385,8 @@ class Switch:
     ) -> tuple[int, int]:
         """(packets, bytes) of a table entry."""
         info = find(self.layout.tables, table, "table")
-        what = f"direct counter of {dict(match)} in table {info.preamble.name}"
-        check_priority(what, priority)
+        what = f"direct counter of {shown(match)} in table {info.preamble.name}"
+        priority = whole(priority, f"{what}, priority", 1 << 31)
         key = encode_match(info, match)
         packets, count = ctypes.c_uint64(), ctypes.c_uint64()
         with self.locked() as (api, handle):
@@ -381,15 +406,13 @@ class Switch:
         """Runs one received frame. `now` is monotonic, in seconds. Returns (port, frame) of every frame that leaves,
         in the order in which they do. Raises SwitchError for a port beyond 32 bits or a time beyond 64 bits of
         microseconds; a port that the program cannot name brings nothing."""
-        # ctypes cuts what does not fit.
-        if not 0 <= port < 1 << 32:
-            raise SwitchError(f"the port {port} is out of range")
-        if not 0 <= now * 1e6 < 1 << 64:
-            raise SwitchError(f"the time {now} is out of range")
-        data = bytes(frame) if isinstance(frame, bytearray | memoryview) else frame
+        if type(port) is not int or not 0 <= port < 1 << 32:  # ctypes cuts what does not fit
+            port = whole(port, "the port")
+        time_us = microseconds(now)
+        data = frame if isinstance(frame, bytes) else frame_bytes(frame)
         with self.locked() as (api, handle), self._lock.raising():
             self._out = []
-            api.process(handle, port, data, len(data), int(now * 1e6), self._emit, None)
+            api.process(handle, port, data, len(data), time_us, self._emit, None)
             return self._out
 
     def trace(
@@ -410,6 +433,7 @@ class Switch:
     def on_trace(self, write: Callable[[str], None] | None) -> None:
         """Gives `write` every line of every packet's path from now on, also of those that ports bring; None ends that.
         It is called while the packet is processed, so it may not use this switch; process() raises what it raises."""
+        function(write, "on_trace")
         with self.locked() as (api, handle):
             if api.trace(handle, self._write_trace if write is not None else _abi.TextFunction(), None) != 0:
                 raise SwitchError("the program does not tell its packets' paths: compile it with traced=True")
