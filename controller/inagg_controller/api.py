@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from .calls import Call, Question, Report
+from .calls import Call, Question, Report, Wait
 from .entries import Member
 from .errors import RequestError
 from .job import Job
@@ -33,6 +33,7 @@ from .models import (
     NewJob,
     NewWorker,
     PolicyDocument,
+    WaitDocument,
     WorkerDocument,
     format_ip,
     format_mac,
@@ -164,6 +165,7 @@ def _report(beat: Beat) -> Report:
         beat.begun,
         None if beat.asked is None else Question(beat.asked.first, beat.asked.last),
         [Call(call.digest, call.text) for call in beat.calls],
+        Wait(beat.sums, beat.waited_s),
     )
 
 
@@ -177,6 +179,10 @@ def _heartbeat(job: Job) -> HeartbeatDocument:
         if mismatch is None
         else MismatchDocument(number=mismatch.number, calls=dict(mismatch.calls)),
         ask=None if question is None else CallRange(first=question.first, last=question.last),
+        waits={
+            rank: WaitDocument.model_construct(sums=wait.sums, waited_s=wait.waited_s)
+            for rank, wait in job.waits.items()
+        },
     )
 
 

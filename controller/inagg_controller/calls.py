@@ -27,6 +27,16 @@ class Question(NamedTuple):
     last: int
 
 
+class Wait(NamedTuple):
+    """How many sums a rank has done, and how long it has waited, in all, for other ranks to begin them."""
+
+    sums: int
+    waited_s: float
+
+
+NEVER_WAITED = Wait(0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a heartbeat says.
@@ -38,6 +48,7 @@ class Report:
     begun: int
     question: Question | None = None
     calls: Sequence[Call] = ()
+    wait: Wait = NEVER_WAITED
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass, field
 
-from .calls import Comparison, Mismatch
+from .calls import Comparison, Mismatch, Wait
 from .entries import JobEntries, Member
 from .leases import Lease
 
@@ -76,6 +76,7 @@ class Job:
     lease: Lease
     created_at: float
     comparison: Comparison
+    waits: dict[int, Wait] = field(default_factory=dict)
     mismatch: Mismatch | None = None
     state: str = "joining"
     reason: str | None = None

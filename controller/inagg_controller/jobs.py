@@ -139,6 +139,7 @@ class JobTable:
         job.last_seen[rank] = now
         job.beating.add(rank)
         if report is not None and not job.ended:
+            job.waits[rank] = report.wait
             job.mismatch = job.comparison.hear(rank, report)
             if job.mismatch is not None:
                 self._end(job, "failed", f"the ranks call different collectives: {job.mismatch}", now)

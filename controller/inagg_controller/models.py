@@ -96,11 +96,17 @@ class CallRange(Document):
 
 
 class Beat(Document):
-    """POST /jobs/{id}/workers/{rank}/heartbeat. begun: collectives so far; calls: the answer to the last `ask`."""
+    """POST /jobs/{id}/workers/{rank}/heartbeat.
+
+    begun: collectives so far; calls: the answer to the last `ask`. sums: those through the switch that are done;
+    waited_s: seconds that the rank has waited, with all of them, for other ranks to begin.
+    """
 
     begun: Annotated[int, Field(ge=0)] = 0
     asked: CallRange | None = None
     calls: Annotated[list[CallDocument], Field(max_length=1 << 14)] = []
+    sums: Annotated[int, Field(ge=0)] = 0
+    waited_s: Annotated[float, Field(ge=0)] = 0.0
 
 
 class Loss(Document):
@@ -158,14 +164,22 @@ class MismatchDocument(Document):
     calls: dict[int, str]
 
 
+class WaitDocument(Document):
+    """What a rank's last heartbeat said of its waiting (`Beat`)."""
+
+    sums: int
+    waited_s: float
+
+
 class HeartbeatDocument(Document):
-    """The answer to a heartbeat. ask: the calls that the next one is to tell."""
+    """The answer to a heartbeat. ask: the calls that the next one is to tell. waits: by rank."""
 
     state: State
     lost: list[LostDocument]
     reason: str | None
     mismatch: MismatchDocument | None
     ask: CallRange | None
+    waits: dict[int, WaitDocument]
 
 
 class JobDocument(Document):

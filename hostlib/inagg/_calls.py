@@ -56,6 +56,14 @@ def is_collective(method: str) -> bool:
     return method in _KINDS
 
 
+def measure(method: str, arguments: Sequence[Any]) -> tuple[str, int]:
+    """The kind of a call, by its name in torch.distributed, and the bytes of its tensors."""
+    kind = _KINDS.get(method, _Kind(method, 0))
+    if kind.place is None or kind.place >= len(arguments):
+        return kind.name, 0
+    return kind.name, sum(dtype.itemsize * elements for dtype, elements in _types(arguments[kind.place]))
+
+
 def describe(method: str, arguments: Sequence[Any], lane_bits: int | None = None) -> str:
     """The text of a collective called by a method of a process group, such as ``broadcast(float32[10], src=0)``.
 

@@ -7,7 +7,7 @@ repeated only when it never reached the controller.
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -72,6 +72,7 @@ class Heartbeat:
 
     state: "joining", "running", "failed" or "finished". reason: why the job failed, else None. mismatch: if that is
     because ranks call different collectives. ask: first and last number of the calls to tell with the next heartbeat.
+    waits: rank -> sums done, and seconds waited for other ranks to begin them, as last told.
     """
 
     state: str
@@ -79,6 +80,7 @@ class Heartbeat:
     reason: str | None
     mismatch: Mismatch | None = None
     ask: tuple[int, int] | None = None
+    waits: Mapping[int, tuple[int, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ def _heartbeat(document: Any) -> Heartbeat:
             int(mismatch["number"]), {int(rank): str(text) for rank, text in mismatch["calls"].items()}
         ),
         None if ask is None else (int(ask["first"]), int(ask["last"])),
+        {int(rank): (int(wait["sums"]), float(wait["waited_s"])) for rank, wait in document["waits"].items()},
     )
 
 
@@ -254,7 +257,7 @@ class ControlClient:
         """Tell the controller that this rank lives and what it calls, and learn how the job is."""
         body: dict[str, Any] = {}
         if report is not None:
-            body["begun"] = report.begun
+            body |= {"begun": report.begun, "sums": report.sums, "waited_s": report.waited_s}
             if report.asked is not None:
                 body["asked"] = {"first": report.asked[0], "last": report.asked[1]}
                 body["calls"] = [{"digest": digest, "text": text} for digest, text in report.calls]

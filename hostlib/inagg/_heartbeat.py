@@ -8,7 +8,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -94,7 +94,8 @@ class HeartbeatThread(threading.Thread):
     interval_s, timeout_s: heartbeat_interval_s and heartbeat_timeout_s of the job's policy.
     on_failure(failure): called on one of its threads, or on one that confers; no lost ranks when no other rank is to
     blame (the controller is gone, the switch restarted).
-    journal: what this rank calls, to be told to the controller.
+    journal: what this rank calls, to be told to the controller; waited: as well, how many sums it has done, and how
+    long it has waited for others to begin them. waits: what all ranks have told of that.
 
     The beats take turns on a few threads and so on a few connections: where packets are lost, TCP's repeats of one
     beat may take seconds, and the next ones must not wait for them.
@@ -109,6 +110,7 @@ class HeartbeatThread(threading.Thread):
         timeout_s: float,
         on_failure: Callable[[Failure], None],
         journal: Journal,
+        waited: Callable[[], tuple[int, float]] = lambda: (0, 0.0),
     ) -> None:
         super().__init__(name=f"inagg-heartbeat-{job}-{rank}", daemon=True)
         self._client = client
@@ -118,6 +120,8 @@ class HeartbeatThread(threading.Thread):
         self._timeout_s = timeout_s
         self._on_failure = on_failure
         self._journal = journal
+        self._waited = waited
+        self.waits: Mapping[int, tuple[int, float]] = {}
         self._asked: tuple[int, int] | None = None
         self._stopping = threading.Event()
         # Guards the monitor, and decides which comes first of stopping and failing; on_failure runs under it.
@@ -182,9 +186,10 @@ class HeartbeatThread(threading.Thread):
         try:
             while True:
                 asked = self._asked
-                report = self._journal.report(asked)
+                sums, waited_s = self._waited()
+                report = replace(self._journal.report(asked), sums=sums, waited_s=waited_s)
                 beat = self._client.heartbeat(self._job, self._rank, report, timeout_s=self._timeout_s)
-                self._asked = beat.ask
+                self._asked, self.waits = beat.ask, beat.waits
                 if beat.ask is None or beat.ask == asked or beat.ask[0] == beat.ask[1]:
                     break
         except ControllerRefusedError as error:

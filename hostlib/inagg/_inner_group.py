@@ -14,9 +14,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
-from inagg._calls import is_collective
+from inagg._calls import is_collective, measure
 from inagg._gloo_connections import GlooConnections
 from inagg._inner_work import InnerWork
+from inagg._stats import Tally
 from inagg.errors import InaggError
 
 
@@ -24,8 +25,12 @@ def _forward(name: str) -> Callable[..., Work]:
     def method(self: "InnerGroup", *arguments: Any, **settings: Any) -> Any:
         if is_collective(name):
             self._begin(name, (*arguments, *settings.values()))
+        call = self.tally.begin(*measure(name, (*arguments, *settings.values())))
         work = getattr(self.inner, name)(*arguments, **settings)
-        return InnerWork(work, self._diagnose) if isinstance(work, Work) else work
+        if isinstance(work, Work):
+            return InnerWork(work, self._diagnose, call)
+        call.end()
+        return work
 
     method.__name__ = name
     return method
@@ -56,6 +61,7 @@ class InnerGroup(dist.ProcessGroup):
         self, store: Store, rank: int, size: int, timeout: timedelta, address: str | None = None
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch's stub lacks this overload
+        self.tally = Tally()
         self._connections = GlooConnections(
             lambda: _gloo(store, rank, size, timeout, address), PrefixStore("connections", store), rank, size
         )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.distributed.distributed_c10d import Work
 
+from inagg._stats import TalliedCall
 from inagg.errors import InaggError
 
 _NO_TIMEOUT = timedelta(0)
@@ -21,16 +22,20 @@ class InnerWork(Work):
 
     Args:
         diagnose: what broke the group, None if nothing did; asked when the work has failed, and may take a moment.
+        call: to be told of the end, when somebody notices it.
     """
 
-    def __init__(self, work: Work, diagnose: Callable[[], InaggError | None]) -> None:
+    def __init__(self, work: Work, diagnose: Callable[[], InaggError | None], call: TalliedCall) -> None:
         super().__init__()
+        self._call = call
         self._work = work
         self._diagnose = diagnose
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         try:
-            return self._work.wait() if timeout == _NO_TIMEOUT else self._work.wait(timeout)
+            done = self._work.wait() if timeout == _NO_TIMEOUT else self._work.wait(timeout)
+            self._call.end()
+            return done
         except RuntimeError as error:
             # A wait that has taken too long is no failure: the collective goes on.
             problem = self._diagnose() if self._work.is_completed() else None
@@ -42,7 +47,10 @@ class InnerWork(Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        return self._work.is_completed()
+        done = self._work.is_completed()
+        if done:
+            self._call.end()
+        return done
 
     def is_success(self) -> bool:
         return self._work.is_success()

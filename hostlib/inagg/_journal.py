@@ -22,12 +22,15 @@ class Report:
     """What a heartbeat tells of a journal.
 
     begun: the number of the last collective. asked: the range of numbers that `calls` answers, as (digest, text); the
-    first ones are missing if they have been forgotten.
+    first ones are missing if they have been forgotten. sums, waited_s: sums through the switch that are done, and
+    seconds waited for other ranks to begin them.
     """
 
     begun: int
     asked: tuple[int, int] | None = None
     calls: Sequence[tuple[int, str]] = ()
+    sums: int = 0
+    waited_s: float = 0.0
 
 
 class Journal:

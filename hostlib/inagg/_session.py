@@ -22,6 +22,7 @@ from inagg._control import ControlClient, HeartbeatThread, JobStatus
 from inagg._heartbeat import Failure
 from inagg._interface import interface_of, source_address
 from inagg._journal import Journal
+from inagg._stats import TalliedCall
 from inagg.errors import (
     CollectiveTimeoutError,
     ConfigurationError,
@@ -70,6 +71,7 @@ class Reduction:
         self.callbacks: list[Callback] = []
         self.timeout_s = timeout_s
         self.deadline = time.monotonic() + timeout_s
+        self.tallied: TalliedCall | None = None
         self.finishing = threading.Lock()  # held while the result is delivered
         self._session = session
         self._deliver = deliver
@@ -143,6 +145,7 @@ class Session:
             self._policy.heartbeat_timeout_s,
             self._on_job_failure,
             self.journal,
+            self._waited,
         )
         self._heartbeat.start()
         with self._lock:
@@ -157,6 +160,7 @@ class Session:
         average: bool = False,
         touches: torch.Tensor | None = None,
         deliver: Callback | None = None,
+        residual: torch.Tensor | None = None,
         timeout_s: float = _NEVER_S,
     ) -> Reduction:
         """Queue the all-reduce of `flat` (float32, CPU, contiguous), in place.
@@ -169,6 +173,7 @@ class Session:
             call: what all ranks must agree on (`_calls.describe`).
             touches: the tensor that holds the result in the end, if that is not `flat`; `deliver` brings it there,
                 called once, on the thread of whoever notices first that the sum is done.
+            residual: as `flat`; receives what this rank's lanes leave out of it.
             timeout_s: seconds after which the job fails if this is not done.
 
         Raises:
@@ -186,6 +191,7 @@ class Session:
                     average=average,
                     stochastic=self._rounding_seed(options),
                     context=self.journal.begin(call),
+                    residual=residual,
                 )
             except _core.EngineError as error:
                 raise self._translate(error) from error
@@ -241,8 +247,17 @@ class Session:
         callback()
 
     def stats(self) -> dict[str, Any]:
-        """Counters of the transport (packets, bytes, retransmits, RTT...), with the job and rank they belong to."""
-        return {"job": self.job, "rank": self.rank, **self._transport.stats()}
+        """Counters of the transport (packets, bytes, retransmits, RTT...), with the job and rank they belong to, and
+        what all ranks have told, with their last heartbeats, of their waiting for one another."""
+        waits = {
+            rank: {"sums": sums, "waited_s": waited_s}
+            for rank, (sums, waited_s) in sorted(self._heartbeat.waits.items())
+        }
+        return {"job": self.job, "rank": self.rank, **self._transport.stats(), "waits": waits}
+
+    def _waited(self) -> tuple[int, float]:
+        stats = self._transport.stats()
+        return stats["collectives_completed"], stats["waited_s"]
 
     def close(self) -> None:
         """Leave the job. What is still outstanding fails. Closing twice changes nothing."""
@@ -335,6 +350,8 @@ class Session:
                 return
             if problem is None:
                 reduction.deliver()
+                if reduction.tallied is not None:
+                    reduction.tallied.end()
             reduction.error = problem
             reduction.finished = True
         with self._lock:

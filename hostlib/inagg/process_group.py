@@ -9,7 +9,7 @@ import os
 import weakref
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import torch
@@ -17,14 +17,15 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
 from inagg import _session
-from inagg._calls import describe
+from inagg._calls import describe, measure
 from inagg._elements import decode, encode, summable, whole
 from inagg._inner_group import InnerGroup
 from inagg._interface import source_address
 from inagg._operation import Operation, as_plain_sum
+from inagg._stats import Stats, in_profile
 from inagg._work import SwitchWork
 from inagg.errors import ConfigurationError, InaggError
-from inagg.options import Options
+from inagg.options import LaneBits, Options
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class ProcessGroup(InnerGroup):
         self._switch_sums = 0
         self._inner_sums = 0
         self._told: set[str] = set()
+        self._why_inner = ""
         self._session: _session.Session | None = None
         try:
             self._session = _session.join(
@@ -60,6 +62,7 @@ class ProcessGroup(InnerGroup):
         except InaggError as error:
             if options.fallback == "error":
                 raise
+            self._why_inner = str(error)
             _log.warning("inagg: no job on the switch, gloo does the sums of this group instead: %s", error)
         else:
             # A program may end without destroying its groups; the other ranks should hear "left", not silence.
@@ -169,17 +172,75 @@ class ProcessGroup(InnerGroup):
     ) -> Work:
         """Sums through the switch: for each tensor, where the result goes (None: nowhere) and which part of it."""
         assert self._session is not None
+        session = self._session
         self._switch_sums += 1
-        parts: list[_session.Reduction] = []
-        problem = None
-        for tensor, output, part in wanted:
-            call = describe(method, ([tensor], [tensor], opts), self._options_for(tensor).lane_bits)
-            try:
-                parts.append(self._submit(self._session, call, operation, tensor.detach(), output, part))
-            except InaggError as error:
-                problem = error
-                break
-        return SwitchWork([output for _, output, _ in wanted if output is not None], parts, problem)
+        calls = [
+            describe(method, ([tensor], [tensor], opts), self._options_for(tensor).lane_bits)
+            for tensor, _, _ in wanted
+        ]
+        tensors = [tensor for tensor, _, _ in wanted]
+        tallied = self.tally.begin(*measure(method, (tensors, tensors)))
+
+        def submit() -> SwitchWork:
+            parts: list[_session.Reduction] = []
+            problem = None
+            for call, (tensor, output, part) in zip(calls, wanted, strict=True):
+                try:
+                    parts.append(self._submit(session, call, operation, tensor.detach(), output, part))
+                except InaggError as error:
+                    problem = error
+                    break
+            else:
+                parts[-1].tallied = tallied
+            return SwitchWork([output for _, output, _ in wanted if output is not None], parts, problem)
+
+        return in_profile(calls[0], submit)
+
+    def sum_lanes(
+        self,
+        tensor: torch.Tensor,
+        *,
+        lane_bits: LaneBits,
+        average: bool = False,
+        rounding: Literal["nearest", "stochastic"] = "nearest",
+        residual: torch.Tensor | None = None,
+    ) -> Work:
+        """All-reduce in place with lanes and rounding of this call's own, whatever the group's options say.
+
+        Args:
+            tensor: float32, contiguous, on the CPU.
+            lane_bits: 32, 16 or 8; the same at all ranks.
+            residual: as `tensor`, and not it: receives what this rank's lanes leave out of each element.
+
+        Raises:
+            ConfigurationError: a tensor of another kind, or the group has fallen back to gloo.
+        """
+        if self._session is None:
+            raise ConfigurationError("this group has no job on the switch (inagg.stats has the reason)")
+        for given in (tensor,) if residual is None else (tensor, residual):
+            if given.dtype != torch.float32 or given.device.type != "cpu" or not given.is_contiguous():
+                raise ConfigurationError(
+                    f"sum_lanes takes contiguous float32 tensors on the CPU, not {given.dtype} on {given.device}"
+                )
+        session, flat = self._session, tensor.detach().view(-1)
+        operation = dist.ReduceOp.AVG if average else dist.ReduceOp.SUM
+        call = describe("allreduce", ([tensor], operation), lane_bits)
+        self._switch_sums += 1
+        tallied = self.tally.begin(*measure("allreduce", ([tensor],)))
+
+        def submit() -> SwitchWork:
+            part = session.submit(
+                flat,
+                options=self.options.model_copy(update={"lane_bits": lane_bits, "rounding": rounding}),
+                call=call,
+                average=average,
+                residual=None if residual is None else residual.detach().view(-1),
+                timeout_s=self.timeout_s,
+            )
+            part.tallied = tallied
+            return SwitchWork([tensor], [part], None)
+
+        return in_profile(call, submit)
 
     def _options_for(self, tensor: torch.Tensor) -> Options:
         return self._exactly if whole(tensor.dtype) else self.options
@@ -243,9 +304,13 @@ class ProcessGroup(InnerGroup):
 
     def stats(self) -> dict[str, Any]:
         """What the group did so far; see `inagg.stats`."""
-        counts = {"all_reduces": self._switch_sums, "inner_all_reduces": self._inner_sums}
+        counts = {
+            "all_reduces": self._switch_sums,
+            "inner_all_reduces": self._inner_sums,
+            "calls": self.tally.snapshot(),
+        }
         if self._session is None:
-            return {"path": "inner", **counts}
+            return {"path": "inner", "reason": self._why_inner, **counts}
         return {"path": "switch", "lane_bits": self.options.lane_bits, **counts, **self._session.stats()}
 
 
@@ -296,11 +361,17 @@ def create(backend_options: Any, pg_options: object) -> ProcessGroup:
     )
 
 
-def stats(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
-    """What an inagg group (by default the world) did so far.
+def stats(group: dist.ProcessGroup | None = None) -> Stats:
+    """What an inagg group (by default the world) did so far; ``with inagg.stats() as figures:`` what it does within.
 
-    ``path`` is ``"switch"``, or ``"inner"`` when it fell back; ``all_reduces`` went through the switch and
-    ``inner_all_reduces`` did not. On the switch: job, rank, packets, bytes, retransmits, RTT and RTO in seconds.
+    - ``path``: ``"switch"``, or ``"inner"`` when it fell back, with the ``reason``.
+    - ``all_reduces`` went through the switch, ``inner_all_reduces`` did not.
+    - ``calls``: by kind (``"broadcast"``...) ``count``, ``bytes`` of its tensors, and of those whose end this rank has
+      noticed ``ended``, ``seconds`` from the call until then, ``goodput`` in bytes a second.
+    - On the switch: job, rank, packets, bytes, retransmits, window (packets), RTT and RTO in seconds, ``waited_s`` for
+      other ranks to begin a sum.
+    - ``waits``: the same of all ranks, as of their last heartbeats. ``straggler``: from that, the ``rank`` that the
+      others wait for and how late it is on average (``late_s``); None while that is not known.
 
     Raises:
         ConfigurationError: the group is not an inagg group.
@@ -308,4 +379,4 @@ def stats(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     chosen = group if group is not None else dist.distributed_c10d._get_default_group()
     if not isinstance(chosen, ProcessGroup):
         raise ConfigurationError(f"not an inagg process group: {type(chosen).__name__}")
-    return chosen.stats()
+    return Stats(chosen.stats)

@@ -471,6 +471,53 @@ def statistics_count_what_happened() -> None:
 
 
 @case
+def statistics_of_a_block_are_those_of_the_block() -> None:
+    dist.all_reduce(torch.ones(7))
+    with inagg.stats() as figures:
+        for _ in range(3):
+            dist.all_reduce(torch.ones(1000))
+        dist.broadcast(torch.ones(10, dtype=torch.int32), 0)
+    calls = figures["calls"]
+    assert {
+        kind: (call["count"], call["bytes"], call["ended"]) for kind, call in calls.items() if call["count"]
+    } == {
+        "all_reduce": (3, 12_000, 3),
+        "broadcast": (1, 40, 1),
+    }
+    assert calls["all_reduce"]["goodput"] == 12_000 / calls["all_reduce"]["seconds"]
+    assert figures["collectives_completed"] == 3
+    assert figures["window"] > 0
+
+
+@case
+def a_trace_of_the_profiler_has_the_sums() -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        work = dist.all_reduce(torch.ones(1000), async_op=True)
+        assert work is not None
+        work.get_future().wait()
+    assert "inagg::all_reduce(SUM, float32[1000])" in {event.key for event in profile.key_averages()}
+
+
+@case
+def lanes_of_a_call_of_its_own_and_what_they_leave_out() -> None:
+    group = dist.group.WORLD
+    assert isinstance(group, inagg.ProcessGroup)
+    ranks = dist.get_world_size()
+    inputs = contributions(lambda rank: normal(rank, 5000))
+    tensor, left = normal(dist.get_rank(), 5000), torch.empty(5000)
+    group.sum_lanes(tensor, lane_bits=8, residual=left).wait()
+    assert_sum(tensor, inputs, lane_bits=8)
+    gathered = [torch.empty_like(left) for _ in range(ranks)]
+    dist.all_gather(gathered, left)
+    # Only the last rounding, to float32, is not in the residuals.
+    whole = tensor.double() + torch.stack(gathered).double().sum(0)
+    assert torch.allclose(whole, inputs.sum(0), rtol=1e-6, atol=1e-6)
+    assert 0 < left.abs().max() < 0.5
+    with pytest.raises(ConfigurationError, match="contiguous float32"):
+        group.sum_lanes(tensor.double(), lane_bits=8)
+
+
+@case
 def bad_options_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"pg_options must be inagg\.Options"):
         dist.new_group(backend="inagg", pg_options="fast")

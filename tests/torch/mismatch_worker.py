@@ -72,6 +72,13 @@ def late_but_right(rank: int, group: dist.ProcessGroup) -> None:
     dist.all_reduce(tensor, group=group)
     dist.barrier(group=group)
     assert tensor.tolist() == [dist.get_world_size()] * 10
+    # Who was late, all ranks know with the next heartbeats.
+    deadline = time.monotonic() + 10
+    while (found := inagg.stats(group)["straggler"]) is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert found is not None
+    assert found["rank"] == 1, found
+    assert 1.3 < found["late_s"] < 5, found
 
 
 def main() -> None:

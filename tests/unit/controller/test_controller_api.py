@@ -257,6 +257,7 @@ def test_a_silent_rank_is_lost_its_job_fails_and_its_entries_go(serving, memory_
                 "reason": "rank 1: no heartbeat for 3 s",
                 "mismatch": None,
                 "ask": None,
+                "waits": {"0": {"sums": 0, "waited_s": 0.0}},
             }
             assert memory_switch.in_table(ADMISSION) == memory_switch.in_table(RECEIVER) == []
             assert (await client.get("/health")).json()["free_slots"] == 64
@@ -276,7 +277,10 @@ def test_leaving_one_after_another_finishes_a_job_and_the_rest_are_told_meanwhil
                 "reason": None,
                 "mismatch": None,
                 "ask": None,
+                "waits": {},
             }
+            told = await client.post(f"/jobs/{number}/workers/0/heartbeat", json={"sums": 3, "waited_s": 0.5})
+            assert told.json()["waits"] == {"0": {"sums": 3, "waited_s": 0.5}}
             assert len(memory_switch.in_table(ADMISSION)) == 2
             again = await client.delete(f"/jobs/{number}/workers/1")
             assert again.status_code == 200

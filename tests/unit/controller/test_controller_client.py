@@ -45,7 +45,7 @@ def answering(*answers):
     return client, requests
 
 
-WELL = {"state": "running", "lost": [], "reason": None, "mismatch": None, "ask": None}
+WELL = {"state": "running", "lost": [], "reason": None, "mismatch": None, "ask": None, "waits": {}}
 BEAT = (200, WELL)
 
 
@@ -100,7 +100,7 @@ def test_the_client_speaks_the_real_api_from_creation_to_the_end(api):
     register_both(client, job.id)
     running = client.wait_running(job.id, timeout_s=5)
     assert (running.registered, running.policy.heartbeat_timeout_s) == ((0, 1), 3.0)
-    assert client.heartbeat(job.id, 0) == RUNNING
+    assert client.heartbeat(job.id, 0).state == "running"
     client.set_loss(1, "egress", 0.5, "aggregation")
     client.clear_loss()
     assert client.counters()["started"] == {1: (1, 100), 2: (2, 200)}
@@ -134,7 +134,7 @@ def test_a_refusal_carries_status_and_detail(api):
 
 def test_a_request_that_may_be_repeated_is(wait_until):
     client, requests = answering(httpx.ConnectError("refused"), httpx.ReadTimeout("slow"), BEAT)
-    assert client.heartbeat(1, 0) == RUNNING
+    assert client.heartbeat(1, 0).state == "running"
     assert len(requests) == 3
 
 
@@ -304,11 +304,11 @@ def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch(wait_until):
     failed = []
     client = ControlClient(URL, transport=httpx.MockTransport(handle))
     # An interval for ever: what follows the question follows at once.
-    thread = HeartbeatThread(client, 1, 0, 1e6, 1e6, failed.append, journal)
+    thread = HeartbeatThread(client, 1, 0, 1e6, 1e6, failed.append, journal, lambda: (7, 0.25))
     thread.confer(10.0)
-    assert reports[0] == {"begun": 4}
+    assert reports[0] == {"begun": 4, "sums": 7, "waited_s": 0.25}
     assert reports[1] == {
-        "begun": 4,
+        **reports[0],
         "asked": {"first": 2, "last": 3},
         "calls": [{"digest": digest, "text": "barrier()"} for digest in digests[1:3]],
     }

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a group did: calls by kind, the transport's counters, and which rank the others wait for."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from torch.autograd import profiler
+
+from inagg._work import SwitchWork
+
+# Not counts: in a difference they are as they are at its end.
+_GAUGES = frozenset(
+    {
+        *("job", "rank", "lane_bits", "goodput", "segmentation"),
+        *("window", "in_flight", "least_rtt_s", "srtt_s", "rttvar_s", "rto_s"),
+        *("receive_buffer_bytes", "receive_buffer_wanted_bytes"),
+    }
+)
+
+
+def in_profile(name: str, submit: Callable[[], SwitchWork]) -> SwitchWork:
+    """Calls `submit`. In a trace of torch.profiler the work is a range ``inagg::NAME``, until it is done."""
+    if not profiler._is_profiler_enabled:
+        return submit()
+    with profiler.record_function(f"inagg::{name}") as recorded:
+        work = submit()
+        recorded._call_end_callbacks_on_future(work.get_future())
+        return work
+
+
+class Tally:
+    """Counts calls by kind. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kinds: dict[str, list[float]] = {}
+
+    def begin(self, kind: str, size: int) -> "TalliedCall":
+        """A call of a kind begins, on `size` bytes."""
+        with self._lock:
+            row = self._kinds.setdefault(kind, [0, 0, 0, 0.0])
+            row[0] += 1
+            row[1] += size
+        return TalliedCall(self._end, kind)
+
+    def _end(self, kind: str, seconds: float) -> None:
+        with self._lock:
+            row = self._kinds[kind]
+            row[2] += 1
+            row[3] += seconds
+
+    def snapshot(self) -> dict[str, dict[str, float]]:
+        """Kind -> count, bytes; of those that have ended: ended, seconds."""
+        with self._lock:
+            return {
+                kind: {"count": count, "bytes": size, "ended": ended, "seconds": seconds}
+                for kind, (count, size, ended, seconds) in self._kinds.items()
+            }
+
+
+class TalliedCall:
+    """One call, from its making until `end`, which counts once."""
+
+    def __init__(self, ended: Callable[[str, float], None], kind: str) -> None:
+        self._ended: Callable[[str, float], None] | None = ended
+        self._kind = kind
+        self._start = time.monotonic()
+
+    def end(self) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            ended(self._kind, time.monotonic() - self._start)
+
+
+class Stats(dict[str, Any]):
+    """The figures of `inagg.stats`, at the time of the call. As a context manager, those of the block: at its end
+    counts become what was added in it."""
+
+    def __init__(self, read: Callable[[], Mapping[str, Any]]) -> None:
+        super().__init__()
+        self._read = read
+        self._start: Mapping[str, Any] = {}
+        self._set(read())
+
+    def __enter__(self) -> Self:
+        self._start = self._read()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._set(_difference(self._start, self._read()))
+
+    def _set(self, figures: Mapping[str, Any]) -> None:
+        self.clear()
+        self.update(figures)
+        for call in self.get("calls", {}).values():
+            call["goodput"] = call["bytes"] / call["seconds"] if call["seconds"] > 0 else 0.0
+        if "waits" in self:
+            self["straggler"] = straggler(self["waits"])
+
+
+def straggler(waits: Mapping[int, Mapping[str, float]]) -> dict[str, float] | None:
+    """The rank that the others wait for, by how long each has waited.
+
+    A rank waits, with each sum, from its own first packet until the last rank has sent its own. The rank that is last
+    waits least; how late it is, is how much longer the one waits that waits most.
+
+    Args:
+        waits: for each rank ``sums`` and ``waited_s`` for all of them.
+
+    Returns:
+        ``rank``, and ``late_s`` on average; None with fewer than two ranks, or if one has summed nothing.
+    """
+    if len(waits) < 2 or any(wait["sums"] < 1 for wait in waits.values()):
+        return None
+    means = {rank: wait["waited_s"] / wait["sums"] for rank, wait in waits.items()}
+    last = min(means, key=means.__getitem__)
+    return {"rank": last, "late_s": max(means.values()) - means[last]}
+
+
+def _difference(start: Mapping[Any, Any], end: Mapping[Any, Any]) -> dict[Any, Any]:
+    def of(name: Any, before: Any, now: Any) -> Any:
+        if isinstance(now, Mapping):
+            return _difference(before or {}, now)
+        if name in _GAUGES or isinstance(now, bool) or not isinstance(now, int | float):
+            return now
+        return now - (before or 0)
+
+    return {name: of(name, start.get(name), now) for name, now in end.items()}

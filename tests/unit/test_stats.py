@@ -1,0 +1,67 @@
+"""Figures of a group: differences over a block, and the rank that the others wait for."""
+
+from typing import Any
+
+from inagg._stats import Stats, Tally, straggler
+
+
+def test_the_rank_that_waits_least_is_the_one_waited_for() -> None:
+    waits = {
+        0: {"sums": 10, "waited_s": 2.0},
+        1: {"sums": 10, "waited_s": 0.1},
+        2: {"sums": 5, "waited_s": 1.25},
+    }
+    assert straggler(waits) == {"rank": 1, "late_s": 0.25 - 0.01}
+
+
+def test_nobody_is_late_where_nothing_is_known() -> None:
+    assert straggler({}) is None
+    assert straggler({0: {"sums": 3, "waited_s": 1.0}}) is None
+    assert straggler({0: {"sums": 3, "waited_s": 1.0}, 1: {"sums": 0, "waited_s": 0.0}}) is None
+
+
+def test_at_the_end_of_a_block_counts_are_what_it_added_and_the_rest_is_as_it_is() -> None:
+    figures: dict[str, Any] = {
+        "path": "switch",
+        "packets_sent": 10,
+        "window": 64,
+        "segmentation": True,
+        "calls": {"reduce": {"count": 1, "bytes": 8, "ended": 1, "seconds": 2.0}},
+        "waits": {0: {"sums": 3, "waited_s": 1.0}, 1: {"sums": 3, "waited_s": 4.0}},
+    }
+    with Stats(lambda: figures) as stats:
+        assert stats["calls"]["reduce"]["goodput"] == 4.0
+        assert stats["straggler"] == {"rank": 0, "late_s": 1.0}
+        figures = {
+            "path": "switch",
+            "packets_sent": 15,
+            "window": 32,
+            "segmentation": True,
+            "calls": {
+                "reduce": {"count": 3, "bytes": 24, "ended": 3, "seconds": 2.5},
+                "gather": {"count": 1, "bytes": 4, "ended": 0, "seconds": 0.0},
+            },
+            "waits": {0: {"sums": 4, "waited_s": 3.0}, 1: {"sums": 4, "waited_s": 4.0}},
+        }
+    assert stats == {
+        "path": "switch",
+        "packets_sent": 5,
+        "window": 32,
+        "segmentation": True,
+        "calls": {
+            "reduce": {"count": 2, "bytes": 16, "ended": 2, "seconds": 0.5, "goodput": 32.0},
+            "gather": {"count": 1, "bytes": 4, "ended": 0, "seconds": 0.0, "goodput": 0.0},
+        },
+        "waits": {0: {"sums": 1, "waited_s": 2.0}, 1: {"sums": 1, "waited_s": 0.0}},
+        "straggler": {"rank": 1, "late_s": 2.0},
+    }
+
+
+def test_the_end_of_a_call_counts_once() -> None:
+    tally = Tally()
+    call = tally.begin("reduce", 8)
+    assert tally.snapshot()["reduce"]["ended"] == 0
+    call.end()
+    seconds = tally.snapshot()["reduce"]["seconds"]
+    call.end()
+    assert tally.snapshot() == {"reduce": {"count": 1, "bytes": 8, "ended": 1, "seconds": seconds}}
