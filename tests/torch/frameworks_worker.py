@@ -1,0 +1,250 @@
+"""One rank of test_frameworks.py: trains two steps in every way, and saves the weights.
+
+Arguments: the backend, where to save (with -RANK.pt behind it), the cases. Nothing here knows more of the backend than
+its name, so that what holds for "gloo" must hold for "inagg".
+"""
+
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.join import Join
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+Weights = dict[str, torch.Tensor]
+CASES: dict[str, Callable[[str], Weights]] = {}
+
+
+def case(function: Callable[[str], Weights]) -> Callable[[str], Weights]:
+    CASES[function.__name__] = function
+    return function
+
+
+class Net(nn.Module):
+    """A small model; `deep` leaves half of it unused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.first, self.second, self.last = nn.Linear(12, 32), nn.Linear(32, 32), nn.Linear(32, 4)
+
+    def forward(self, inputs: torch.Tensor, deep: bool = True) -> torch.Tensor:
+        hidden = torch.tanh(self.first(inputs))
+        return self.last(torch.tanh(self.second(hidden)) if deep else hidden)
+
+
+def batches(steps: int = 2, rank: int | None = None) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(40 + (dist.get_rank() if rank is None else rank))
+    return [torch.randn(6, 12, generator=generator) for _ in range(steps)]
+
+
+def weights(model: nn.Module) -> Weights:
+    return {name: parameter.detach().clone() for name, parameter in model.state_dict().items()}
+
+
+def train(model: nn.Module, inputs: list[torch.Tensor], deep: bool = True) -> None:
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for batch in inputs:
+        optimiser.zero_grad()
+        model(batch, deep).square().mean().backward()
+        optimiser.step()
+
+
+@case
+def ddp(_: str) -> Weights:
+    model = DistributedDataParallel(Net(), bucket_cap_mb=0.001)
+    train(model, batches())
+    return weights(model.module)
+
+
+@case
+def ddp_static_graph(_: str) -> Weights:
+    model = DistributedDataParallel(Net(), static_graph=True)
+    train(model, batches())
+    return weights(model.module)
+
+
+@case
+def ddp_find_unused_parameters(_: str) -> Weights:
+    model = DistributedDataParallel(Net(), find_unused_parameters=True)
+    train(model, batches(), deep=dist.get_rank() > 0)
+    return weights(model.module)
+
+
+@case
+def ddp_gradients_as_bucket_views_and_no_sync(_: str) -> Weights:
+    model = DistributedDataParallel(Net(), gradient_as_bucket_view=True)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    for number, batch in enumerate(batches(4)):
+        with model.no_sync() if number % 2 == 0 else contextlib.nullcontext():
+            model(batch).square().mean().backward()
+        if number % 2:
+            optimiser.step()
+            optimiser.zero_grad()
+    return weights(model.module)
+
+
+@case
+def ddp_uneven_inputs_with_join(_: str) -> Weights:
+    model = DistributedDataParallel(Net())
+    with Join([model]):
+        train(model, batches(2 + dist.get_rank()))
+    return weights(model.module)
+
+
+@case
+def zero_redundancy_optimizer(_: str) -> Weights:
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # warns of torch.jit, which it uses
+
+    model = DistributedDataParallel(Net())
+    optimiser = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
+    for batch in batches():
+        optimiser.zero_grad()
+        model(batch).square().mean().backward()
+        optimiser.step()
+    return weights(model.module)
+
+
+@case
+def grad_scaler_skips_the_step_on_all_ranks_for_an_infinity_on_one(_: str) -> Weights:
+    model = DistributedDataParallel(Net())
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for number, batch in enumerate(batches(3)):
+        if number == 1 and dist.get_rank() == dist.get_world_size() - 1:
+            batch[0, 0] = float("inf")
+        optimiser.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(batch).float().sum()
+        scaler.scale(loss).backward()
+        scaler.step(optimiser)
+        scaler.update()
+    return {**weights(model.module), "scale": torch.tensor(scaler.get_scale())}
+
+
+@case
+def fsdp2(_: str) -> Weights:
+    model = Net()
+    for layer in (model.first, model.second, model.last, model):
+        fully_shard(layer)
+    train(model, batches())
+    return {name: parameter.full_tensor() for name, parameter in model.state_dict().items()}
+
+
+@case
+def two_dimensions_of_groups(_: str) -> Weights:
+    """Data parallel along one dimension of a mesh, sharded along the other: four jobs at once with four ranks."""
+    ranks = dist.get_world_size()
+    mesh = init_device_mesh("cpu", (ranks // 2, 2), mesh_dim_names=("replicate", "shard"))
+    model = fully_shard(Net(), mesh=mesh)
+    train(model, batches())
+    return {name: parameter.full_tensor() for name, parameter in model.state_dict().items()}
+
+
+@case
+def groups_made_again_and_again(_: str) -> Weights:
+    total = torch.zeros(5)
+    for size in (5, 3, 4):
+        group = dist.new_group()
+        tensor = torch.full((size,), float(dist.get_rank() + size))
+        dist.all_reduce(tensor, group=group)
+        total[:size] += tensor
+        dist.destroy_process_group(group)
+    return {"total": total}
+
+
+@case
+def sync_batch_norm(_: str) -> Weights:
+    """PyTorch has it for accelerators alone."""
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(12)))
+    with pytest.raises(ValueError, match=r"GPU|cuda"):
+        model(batches(1)[0])
+    return weights(model)
+
+
+@case
+def accelerate(_: str) -> Weights:
+    """It takes the group that it finds; by itself it would make one of gloo's."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    assert accelerator.num_processes == dist.get_world_size()
+    torch.manual_seed(3)
+    model = Net()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    prepared, optimiser = accelerator.prepare(model, optimiser)
+    for batch in batches():
+        optimiser.zero_grad()
+        accelerator.backward(prepared(batch).square().mean())
+        optimiser.step()
+    return weights(accelerator.unwrap_model(prepared))
+
+
+@case
+def lightning(backend: str) -> Weights:
+    """The last case: it makes the group itself."""
+    import lightning
+    from lightning.pytorch.strategies import DDPStrategy
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = Net()
+
+        def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
+            return self.net(batch).square().mean()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    samples = [batch for other in range(ranks) for batch in batches(2, other)]
+    dist.barrier()
+    dist.destroy_process_group()
+    # What earlier cases left for the garbage collector may keep the store of that group, and so its port.
+    os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1000)
+    module = Module()
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        devices=1,
+        num_nodes=ranks,
+        strategy=DDPStrategy(process_group_backend=backend),
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(module, torch.utils.data.DataLoader(torch.stack(samples), batch_size=None, num_workers=0))
+    assert dist.get_backend() == backend
+    assert trainer.global_rank == rank
+    return weights(module.net)
+
+
+def main() -> None:
+    backend, results, wanted = (
+        sys.argv[1],
+        Path(f"{sys.argv[2]}-{os.environ['RANK']}.pt"),
+        sys.argv[3].split(","),
+    )
+    warnings.filterwarnings("ignore")
+    os.environ.update(NODE_RANK=os.environ["RANK"], LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    dist.init_process_group(backend)
+    done = {}
+    for name in wanted:
+        done[name] = CASES[name](backend)
+        torch.save(done, results)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

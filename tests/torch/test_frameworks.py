@@ -1,0 +1,50 @@
+"""What people train with, unmodified: two steps on backend "inagg" and on gloo end in the same weights."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import frameworks_worker
+import pytest
+import torch
+
+from inagg_testbed.links import LinkSpec
+from inagg_testbed.testbed import open_testbed
+
+WORKER = Path(__file__).with_name("frameworks_worker.py")
+OPTIONAL = {"lightning": "lightning", "accelerate": "accelerate"}  # cases that need a package
+RANKS = 4
+
+Outcome = dict[str, list[dict[str, dict[str, torch.Tensor]]]]
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """By backend and rank: case -> weights."""
+    folder = tmp_path_factory.mktemp("frameworks")
+    present = [
+        name for name in frameworks_worker.CASES if importlib.util.find_spec(OPTIONAL.get(name, "torch"))
+    ]
+    weights: Outcome = {}
+    with open_testbed(hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed:
+        for backend in ("inagg", "gloo"):
+            group = testbed.launch(
+                [sys.executable, str(WORKER), backend, str(folder / backend), ",".join(present)], name=backend
+            )
+            group.follow(lambda _rank, _event: None, timeout_s=240, watch=testbed.services)
+            weights[backend] = [torch.load(folder / f"{backend}-{rank}.pt") for rank in range(RANKS)]
+    return weights
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize("case", frameworks_worker.CASES)
+def test_two_steps_end_in_the_weights_of_gloo(outcome: Outcome, case: str) -> None:
+    if case not in outcome["gloo"][0]:
+        pytest.skip(f"{OPTIONAL[case]} is not installed (the extra 'frameworks')")
+    for rank in range(RANKS):
+        ours, gloos = outcome["inagg"][rank][case], outcome["gloo"][rank][case]
+        assert ours.keys() == gloos.keys()
+        for name, expected in gloos.items():
+            # Two steps of 0.1: gradients below 2^4 in magnitude are summed to 2^-24 of that, twice.
+            assert torch.allclose(ours[name], expected, rtol=0, atol=4e-6), (name, rank)
+            assert torch.equal(ours[name], outcome["inagg"][0][case][name]), "ranks differ"
