@@ -59,7 +59,7 @@ def masked(r: random.Random, width: int) -> tuple[int, int]:
 
 
 def span(r: random.Random) -> tuple[int, int]:
-    low, high = sorted((r.randrange(40), r.randrange(40)))
+    low, high = sorted((r.randrange(40), r.choice((r.randrange(40), r.randrange(1 << 16), (1 << 16) - 1))))
     return low, high
 
 
