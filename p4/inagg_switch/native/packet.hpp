@@ -141,10 +141,10 @@ class PacketIn {
         return true;
     }
     // A header with a varbit field of `bits` bits; the checks and their order are BMv2's (extract_VL in
-    // parser.cpp).
+    // parser.cpp): in its int a size of 2^31 or more is 2^31 - 1.
     template <class T>
     bool extract(T& header, std::uint64_t bits) {
-        if (bits % 8 != 0) return fail(kParserInvalidArgument);
+        if (bits % 8 != 0 || bits >> 31 != 0) return fail(kParserInvalidArgument);
         if (rest_length() < T::bytes + bits / 8) return fail(kPacketTooShort);
         if (bits / 8 > T::max_bytes - T::bytes) return fail(kHeaderTooShort);
         header.load(rest(), static_cast<std::uint32_t>(bits));

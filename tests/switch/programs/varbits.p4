@@ -23,10 +23,12 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
             5: one;
             6: one;
             7: two;
+            8: huge;
             default: accept;
         }
     }
     state one { packet.extract(hdr.a, (bit<32>) hdr.op.size); transition accept; }
+    state huge { packet.extract(hdr.a, (bit<32>) hdr.op.size << 24); transition accept; }
     state two {
         packet.extract(hdr.a, (bit<32>) hdr.op.size);
         packet.extract(hdr.b, (bit<32>) hdr.a.n * 8);
