@@ -84,7 +84,9 @@ class ParserGenerator(ExpressionGenerator):
     def extract(self, path: str) -> ParserStatement:
         if path in ("hdr.v", "hdr.x"):
             size: Expression = Const(Type(32), self.random.choice((0, 8, 16, 24, 64, 72, 12)))
-            if self.chance(0.7):
+            if self.chance(0.1):
+                size = Ref(Type(32), "hdr.i.crc")
+            elif self.chance(0.7):
                 size = Cast(Type(32), Ref(Type(8), "hdr.i.k"))
                 if self.chance(0.7):
                     size = Shift(Type(32), "<<", size, Const(Type(8), 3))

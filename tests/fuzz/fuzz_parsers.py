@@ -100,6 +100,7 @@ class ExtractVarbit(ParserStatement):
         most = next(t.width for _, t in self.header.fields if isinstance(t, Varbit))
         if size % 8:
             raise ParserError("ParserInvalidArgument")
+        env[PACKET].peek(self.header.width + size)  # BMv2 looks at this first
         if size > most:
             raise ParserError("HeaderTooShort")
         extract(env, self.header, self.path, size)

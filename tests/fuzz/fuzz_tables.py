@@ -165,7 +165,7 @@ class Apply(Statement):
 
     def run(self, env: Environment) -> None:
         hit, action = self.table.apply(env)
-        if self.how == "plain":
-            return
+        if self.how == "plain" or (self.how == "switch" and action is None):
+            return  # BMv2 takes not even `default` where no action was run
         taken = {"hit": hit, "miss": not hit, "switch": action is self.table.actions[0]}[self.how]
         (self.then if taken else self.other).run(env)

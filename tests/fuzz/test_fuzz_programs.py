@@ -118,7 +118,8 @@ def test_a_member_of_a_union_ends_the_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "error"), [(16, None), (12, "ParserInvalidArgument"), (40, "HeaderTooShort")]
+    ("size", "error"),
+    [(16, None), (12, "ParserInvalidArgument"), (40, "HeaderTooShort"), (48, "PacketTooShort")],
 )
 def test_a_varbit_field_has_the_size_that_is_asked_for(size: int, error: str | None) -> None:
     header = Header("v_t", [("a", B8), ("data", Varbit(32)), ("b", B8)])
