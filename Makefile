@@ -26,8 +26,10 @@ demo:
 	@scripts/setup
 	@$(ROOT) $(BIN)/inagg demo --switch $(SWITCH)
 
+# Real networks have real time-outs: the tests that need them run one after the other.
 test: setup
-	@$(ROOT) $(BIN)/python -m pytest
+	@$(ROOT) $(BIN)/python -m pytest -n auto --dist loadfile -m "not netns"
+	@$(ROOT) $(BIN)/python -m pytest -m netns
 
 check: setup
 	$(BIN)/ruff check $(PYTHON_SOURCES)
