@@ -302,6 +302,11 @@ class ProcessGroup(InnerGroup):
     def getBackendName(self) -> str:  # noqa: N802 - torch's name for it
         return "inagg"
 
+    @property
+    def path(self) -> Literal["switch", "inner"]:
+        """Where sums go: ``"inner"`` when the group has fallen back to gloo."""
+        return "inner" if self._session is None else "switch"
+
     def stats(self) -> dict[str, Any]:
         """What the group did so far; see `inagg.stats`."""
         counts = {

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rank's lanes have left out of gradients, kept by parameter: DDP may put other parameters into a bucket."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+
+from inagg.errors import ConfigurationError
+
+
+class Residuals:
+    """For each of some parameters, as many elements as it has; zeros at first.
+
+    `of` gives those of a bucket in one flat tensor, the same one as long as buckets stay as they are.
+    """
+
+    def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
+        self._place = {parameter: place for place, parameter in enumerate(parameters)}
+        self._flats: dict[tuple[int, ...], torch.Tensor] = {}  # by the places of a bucket's parameters
+        self._parts: dict[int, torch.Tensor] = {}  # of these, by the place of a parameter
+
+    def of(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Of a bucket's parameters, one behind the other. What is written there is what is kept."""
+        try:
+            places = tuple(self._place[parameter] for parameter in parameters)
+        except KeyError:
+            raise ConfigurationError(
+                "the hook's state is of another model than the one that trains"
+            ) from None
+        flat = self._flats.get(places)
+        if flat is None:
+            sizes = [parameter.numel() for parameter in parameters]
+            flat = torch.zeros(sum(sizes))
+            for place, part in zip(places, torch.split(flat, sizes), strict=True):
+                if place in self._parts:
+                    part.copy_(self._parts[place])
+                self._parts[place] = part
+            self._flats = {
+                others: kept for others, kept in self._flats.items() if not set(places) & set(others)
+            }
+            self._flats[places] = flat
+        return flat
+
+    def scale(self, factor: float) -> None:
+        """Multiply all of it."""
+        for part in self._parts.values():
+            part.mul_(factor)
+
+    def snapshot(self) -> dict[int, torch.Tensor]:
+        """A copy, by the place of the parameter among all."""
+        return {place: part.clone() for place, part in sorted(self._parts.items())}
+
+    def restore(self, snapshot: Mapping[int, torch.Tensor]) -> None:
+        """What `snapshot` gave. Raises ConfigurationError if that was of other parameters; nothing has changed then."""
+        sizes = {place: parameter.numel() for parameter, place in self._place.items()}
+        for place, part in snapshot.items():
+            if sizes.get(place) != part.numel():
+                raise ConfigurationError(
+                    f"the checkpoint has {part.numel()} elements of parameter {place}, the model "
+                    f"{sizes.get(place, 'no such parameter')}"
+                )
+        self._flats = {}
+        self._parts = {place: part.clone() for place, part in snapshot.items()}

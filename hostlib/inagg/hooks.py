@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DDP communication hooks: gradients in narrow lanes, with error feedback.
+
+    state = inagg.hooks.NarrowLanes(model, lane_bits=8, warm_up_steps=100)
+    model.register_comm_hook(state, inagg.hooks.narrow_lanes)
+
+What lanes leave out of a gradient, each rank keeps and adds to its gradient of the next step, so that nothing is lost
+in the long run, only late (Seide, Fu, Droppo, Li and Yu: 1-bit stochastic gradient descent and its application to
+data-parallel distributed training of speech DNNs, Interspeech 2014; Karimireddy, Rebjock, Stich and Jaggi: Error
+feedback fixes SignSGD and other gradient compression schemes, ICML 2019). Both need the scale of gradients to stay:
+under a GradScaler, whose scale changes, unscale what is left with `NarrowLanes.rescale`.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from inagg._residuals import Residuals
+from inagg.errors import ConfigurationError
+from inagg.options import LaneBits
+from inagg.process_group import ProcessGroup
+
+
+class NarrowLanes:
+    """The state of `narrow_lanes`: settings, and what this rank's lanes have left out, by parameter.
+
+    Args:
+        model: the module, or its parameters; in the same order when a checkpoint is loaded.
+        group: the inagg group that DDP uses; by default the world.
+        lane_bits: after the warm-up.
+        rounding: of elements to lanes, after the warm-up.
+        feedback: False leaves out what lanes leave out.
+        warm_up_steps: so many steps go in 32-bit lanes, rounded to nearest.
+
+    Raises:
+        ConfigurationError: the group is not an inagg group, or a setting is wrong.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | Iterable[torch.nn.Parameter],
+        group: dist.ProcessGroup | None = None,
+        *,
+        lane_bits: LaneBits = 8,
+        rounding: Literal["nearest", "stochastic"] = "nearest",
+        feedback: bool = True,
+        warm_up_steps: int = 0,
+    ) -> None:
+        chosen = group if group is not None else dist.distributed_c10d._get_default_group()
+        if not isinstance(chosen, ProcessGroup):
+            raise ConfigurationError(f"not an inagg process group: {type(chosen).__name__}")
+        if lane_bits not in (8, 16, 32) or rounding not in ("nearest", "stochastic") or warm_up_steps < 0:
+            raise ConfigurationError(
+                "lane_bits is 8, 16 or 32, rounding nearest or stochastic, warm_up_steps not negative; got "
+                f"{lane_bits!r}, {rounding!r}, {warm_up_steps!r}"
+            )
+        parameters = model.parameters() if isinstance(model, torch.nn.Module) else model
+        self.group = chosen
+        self.lane_bits = lane_bits
+        self.rounding = rounding
+        self.feedback = feedback
+        self.warm_up_steps = warm_up_steps
+        self.step = 0
+        self.residuals = Residuals(parameters)
+
+    def rescale(self, factor: float) -> None:
+        """Multiply what is left, when the scale of the loss has changed by `factor`."""
+        self.residuals.scale(factor)
+
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint of this rank: each rank has its own."""
+        return {"step": self.step, "left": self.residuals.snapshot()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint of the same rank and model.
+
+        Raises:
+            ConfigurationError: it is of another model; nothing has changed.
+        """
+        self.residuals.restore(state["left"])
+        self.step = state["step"]
+
+
+def narrow_lanes(
+    state: NarrowLanes,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch's stub lacks it
+) -> torch.futures.Future[torch.Tensor]:
+    """The mean of a bucket's gradients over the ranks, in lanes of `state.lane_bits`.
+
+    Buckets that are not float32 on the CPU, and all of a group that has fallen back to gloo, are averaged as without
+    a hook.
+    """
+    buffer = bucket.buffer()
+    warming_up = state.step < state.warm_up_steps
+    if bucket.is_last():
+        state.step += 1
+    if state.group.path == "inner" or buffer.dtype != torch.float32 or buffer.device.type != "cpu":
+        work = state.group.allreduce([buffer], dist.ReduceOp.AVG)
+    elif warming_up:
+        work = state.group.sum_lanes(buffer, lane_bits=32, average=True)
+    else:
+        left = state.residuals.of(bucket.parameters()) if state.feedback else None
+        if left is not None:
+            buffer.add_(left)
+        work = state.group.sum_lanes(
+            buffer, lane_bits=state.lane_bits, average=True, rounding=state.rounding, residual=left
+        )
+    future: Any = work.get_future()
+    mean: torch.futures.Future[torch.Tensor] = future.then(lambda done: done.value()[0])
+    return mean
+
+
+__all__ = ["NarrowLanes", "narrow_lanes"]
