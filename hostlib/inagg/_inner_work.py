@@ -37,8 +37,10 @@ class InnerWork(Work):
             self._call.end()
             return done
         except RuntimeError as error:
-            # A wait that has taken too long is no failure: the collective goes on.
-            problem = self._diagnose() if self._work.is_completed() else None
+            # A wait that has taken too long is no failure: the collective goes on. A type that gloo does not take is
+            # this rank's own affair; what failed between ranks has come up from gloo's transport, which says so.
+            between_ranks = self._work.is_completed() and "gloo/transport" in str(error)
+            problem = self._diagnose() if between_ranks else None
             if problem is None:
                 raise
             raise problem from error

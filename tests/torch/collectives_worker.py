@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import inagg
-from inagg.errors import ConfigurationError
+from inagg.errors import ConfigurationError, InaggError
 
 CASES: list[Callable[[], None]] = []
 
@@ -468,6 +468,19 @@ def statistics_count_what_happened() -> None:
     assert after["all_reduces"] == before["all_reduces"] + 1
     assert after["collectives_completed"] == before["collectives_completed"] + 1
     assert after["bytes_sent"] >= before["bytes_sent"] + 4 * 1000
+
+
+@case
+def a_rank_that_waits_in_the_inner_group_hears_that_another_has_aborted_it() -> None:
+    last = dist.get_world_size() - 1
+    group = dist.new_group(backend="inagg")
+    assert isinstance(group, inagg.ProcessGroup)
+    if dist.get_rank() == last:
+        group.abort()
+    else:
+        with pytest.raises(InaggError, match=f"rank {last} aborted the group"):
+            dist.broadcast(torch.ones(3), last, group=group)
+    dist.destroy_process_group(group)
 
 
 @case
