@@ -98,4 +98,5 @@ class Generator(StatementGenerator, TableGenerator, ParserGenerator):
         env = program.start(frame, {})
         program.parser.run(env)
         at, size = (3, 4) if checksum.target.type.width == 32 else (1, 2)
-        return frame[:at] + checksum.value(env).to_bytes(size, "big") + frame[at + size :]
+        value = checksum.target.type.wrap(checksum.value(env))
+        return frame[:at] + value.to_bytes(size, "big") + frame[at + size :]

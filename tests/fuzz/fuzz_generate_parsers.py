@@ -25,6 +25,7 @@ class ParserGenerator(ExpressionGenerator):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.value_sets: list[ValueSet] = []
+        self.assigned: set[str] = set()  # metadata
 
     def parser(self) -> Parser:
         names = [f"s{n}" for n in range(self.random.randrange(1, 4))]
@@ -109,8 +110,12 @@ class ParserGenerator(ExpressionGenerator):
             if self.chance(0.2):
                 made.append(Verify(self.expression(BOOL, 2), "Mine"))
             else:
-                name, type_ = self.random.choice(list(METADATA.items()))
-                made.append(Set(Ref(type_, name), self.expression(type_, 2)))
+                # Each once: p4c drops one that is overwritten, even if the parser ends between the two.
+                name = next((n for n in METADATA if n not in self.assigned), None)
+                if name is not None:
+                    self.assigned.add(name)
+                    type_ = METADATA[name]
+                    made.append(Set(Ref(type_, name), self.expression(type_, 2)))
         self.scope = kept
         return made
 
