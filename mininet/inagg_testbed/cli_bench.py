@@ -165,6 +165,49 @@ def straggler(
 
 
 @app.command()
+def convergence(
+    workers: Annotated[int, typer.Option(min=1, max=64)] = 4,
+    steps: Annotated[int, typer.Option(min=10, help="Training steps of each run.")] = 300,
+    folder: Annotated[Path, typer.Option(help="Where figures and the plot go.")] = Path(
+        "results/convergence"
+    ),
+    link: LinkOption = "unshaped",
+    mtu: MtuOption = 1500,
+    switch: SwitchOption = "model",
+    results: ResultsOption = Path("results"),
+    p4: P4Option = None,
+) -> None:
+    """Train the models of examples/ in lanes of every width; exit status 1 if error feedback misses its target."""
+    from inagg_testbed.convergence import missed, plot, run_convergence, table
+    from inagg_testbed.testbed import open_testbed
+
+    with errors_explained():
+        if switch == "bridge":
+            raise ConfigurationError("a bridge does not aggregate")
+        make_folder(folder)
+        with (
+            ProgressView(console) as view,
+            open_testbed(
+                hosts=workers,
+                link=LinkSpec.parse(link, mtu=mtu),
+                results_root=results,
+                switch=switch,
+                program=p4,
+                on_stage=view.stage,
+            ) as testbed,
+        ):
+            rows = run_convergence(testbed, steps, on_progress=view.update)
+        write_text(folder / "convergence.json", json.dumps(rows, indent=1) + "\n")
+        plot(rows, folder / "convergence.png")
+        print_table(console, f"{workers} workers, {steps} steps; {folder} has the curves", *table(rows))
+        late = missed(rows)
+        for line in late:
+            console.print(f"[red]missed[/red] {line}", highlight=False, soft_wrap=True)
+        if late:
+            raise typer.Exit(1)
+
+
+@app.command()
 def suite(
     folder: Annotated[Path, typer.Option(help="Where figures, tables and plots go.")] = Path("results/bench"),
     backend: Annotated[

@@ -1,28 +1,64 @@
 """The programs of examples/ learn what they are to learn, several of them at a time on one switch."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from inagg_testbed.convergence import Gradients, missed, plot, run_convergence, summarise, table
 from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import open_testbed
+from inagg_testbed.testbed import Testbed, open_testbed
+from inagg_testbed.workers import Event
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.fixture(scope="module")
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    results = tmp_path_factory.mktemp("results")
+    with open_testbed(hosts=2, link=LinkSpec.parse("unshaped"), results_root=results) as testbed:
+        yield testbed
+
+
 @pytest.mark.netns
-def test_two_jobs_learn_side_by_side(tmp_path: Path) -> None:
-    with open_testbed(hosts=2, link=LinkSpec.parse("unshaped"), results_root=tmp_path) as testbed:
-        digits = testbed.launch([sys.executable, str(EXAMPLES / "digits.py"), "--epochs", "3"], name="digits")
-        gpt = testbed.launch([sys.executable, str(EXAMPLES / "gpt.py"), "--steps", "20"], name="gpt")
-        for group in (digits, gpt):
-            group.follow(lambda _rank, _event: None, timeout_s=120, watch=testbed.services)
-        logs = {
-            group: (testbed.results / f"{group}-rank0.log").read_text().splitlines()
-            for group in ("digits", "gpt")
-        }
+def test_two_jobs_learn_side_by_side(testbed: Testbed) -> None:
+    digits = testbed.launch([sys.executable, str(EXAMPLES / "digits.py"), "--epochs", "3"], name="digits")
+    gpt = testbed.launch([sys.executable, str(EXAMPLES / "gpt.py"), "--steps", "20"], name="gpt")
+    for group in (digits, gpt):
+        group.follow(lambda _rank, _event: None, timeout_s=120, watch=testbed.services)
+    logs = {
+        group: (testbed.results / f"{group}-rank0.log").read_text().splitlines()
+        for group in ("digits", "gpt")
+    }
     last_epoch = next(line for line in logs["digits"] if line.startswith("epoch 3: "))
     assert float(last_epoch.split()[2].rstrip("%")) > 80
     loss = next(line for line in logs["gpt"] if line.startswith("step 20: "))
     assert float(loss.split()[2]) < 3.2  # 5.5 is guessing, 3.26 the frequencies of bytes alone
+
+
+@pytest.mark.netns
+def test_error_feedback_keeps_up_with_float32(testbed: Testbed, tmp_path: Path) -> None:
+    ways = (Gradients(), Gradients(8, feedback=True))
+    rows = run_convergence(testbed, 10, tasks=("digits",), ways=ways, on_progress=lambda *_: None)
+    gloo, narrow = rows
+    assert gloo["losses"][0] == narrow["losses"][0]  # the same weights, the same batch
+    assert gloo["losses"] != narrow["losses"]
+    assert missed(rows) == []
+    assert [line[0] for line in table(rows)[1]] == ["digits, gloo", "digits, inagg:8, error feedback"]
+    plot(rows, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_that_ends_too_high_has_missed_its_target() -> None:
+    def events(loss: float) -> list[tuple[int, Event]]:
+        steps = [
+            (0, {"event": "step", "step": 0, "loss": 9.0}),
+            (0, {"event": "step", "step": 1, "loss": loss}),
+        ]
+        return [*steps, (0, {"event": "end", "held_out": loss})]
+
+    rows = [summarise("gpt", Gradients(), events(2.0), [])]
+    rows += [summarise("gpt", Gradients(bits, feedback=True), events(2.05), rows) for bits in (16, 8)]
+    assert [row["against_gloo"] for row in rows] == [1.0, 1.025, 1.025]
+    assert missed(rows) == ["gpt, inagg:16, error feedback: 1.025 times gloo's final loss, more than 1.01"]

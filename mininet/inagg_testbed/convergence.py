@@ -1,0 +1,167 @@
+"""`inagg bench convergence`: what narrow lanes cost a training run, and what error feedback gives back.
+
+The models of examples/ learn over gloo in float32 and through the switch in 32-, 16- and 8-bit lanes, from the same
+weights, on the same batches. Figures of a run:
+- losses: the mean over ranks, a step each;
+- final: their mean over the last tenth of the steps; against_gloo is that over gloo's;
+- held_out: the loss on data that was not learnt from.
+"""
+
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from inagg_testbed.plots import COLOURS, finish
+from inagg_testbed.testbed import Testbed
+from inagg_testbed.workers import Event
+
+TASKS = ("gpt", "digits")
+# Lane width and the highest final loss, over gloo's, that error feedback is to reach.
+TARGETS = {16: 1.01, 8: 1.03}
+_START_UP_S = 180.0
+_SLOWEST_STEP_S = 5.0
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """How gradients are summed. lane_bits None: by gloo."""
+
+    lane_bits: int | None = None
+    feedback: bool = False
+
+    @property
+    def label(self) -> str:
+        """For tables and plots."""
+        if self.lane_bits is None:
+            return "gloo"
+        return f"inagg:{self.lane_bits}" + (", error feedback" if self.feedback else "")
+
+
+ALL_GRADIENTS = (
+    Gradients(),
+    Gradients(32),
+    Gradients(16, feedback=True),
+    Gradients(8, feedback=True),
+    Gradients(8),
+)
+
+
+def run_convergence(
+    testbed: Testbed,
+    steps: int,
+    *,
+    tasks: Sequence[str] = TASKS,
+    ways: Sequence[Gradients] = ALL_GRADIENTS,
+    on_progress: Callable[[str, int, int, str], Any],
+) -> list[Row]:
+    """Every task in all `ways`, gloo's first, on a testbed that is up. Raises LauncherError."""
+    rows: list[Row] = []
+    for task in tasks:
+        for gradients in ways:
+            events = _train(testbed, task, gradients, steps, on_progress)
+            rows.append(summarise(task, gradients, events, rows))
+    return rows
+
+
+def _train(
+    testbed: Testbed,
+    task: str,
+    gradients: Gradients,
+    steps: int,
+    on_progress: Callable[[str, int, int, str], Any],
+) -> list[tuple[int, Event]]:
+    events: list[tuple[int, Event]] = []
+    label = f"{task}, {gradients.label}"
+
+    def on_event(rank: int, event: Event) -> None:
+        events.append((rank, event))
+        if rank == 0 and event["event"] == "step":
+            on_progress(label, event["step"] + 1, steps, f"loss {event['loss']:.3f}")
+
+    command = [sys.executable, "-m", "inagg_testbed.convergence_worker", task, "--steps", str(steps)]
+    command += ["--events", "{events}"]
+    if gradients.lane_bits is not None:
+        command += ["--lane-bits", str(gradients.lane_bits)]
+    if gradients.feedback:
+        command.append("--feedback")
+    group = testbed.launch(command, name=f"{task}-{len(testbed.groups)}")
+    group.follow(on_event, timeout_s=_START_UP_S + steps * _SLOWEST_STEP_S, watch=testbed.services)
+    return events
+
+
+def summarise(
+    task: str, gradients: Gradients, events: Sequence[tuple[int, Event]], before: Sequence[Row]
+) -> Row:
+    """A run's row; `before` has gloo's of the same task, unless this is it."""
+    by_step: dict[int, list[float]] = {}
+    for _, event in events:
+        if event["event"] == "step":
+            by_step.setdefault(event["step"], []).append(event["loss"])
+    losses = [statistics.fmean(found) for _, found in sorted(by_step.items())]
+    final = statistics.fmean(losses[-max(1, len(losses) // 10) :])
+    gloo = next((row["final"] for row in before if row["task"] == task and row["lane_bits"] is None), final)
+    return {
+        "task": task,
+        "lane_bits": gradients.lane_bits,
+        "error_feedback": gradients.feedback,
+        "label": gradients.label,
+        "losses": losses,
+        "final": final,
+        "against_gloo": final / gloo,
+        "held_out": next(
+            event["held_out"] for rank, event in events if rank == 0 and event["event"] == "end"
+        ),
+    }
+
+
+def missed(rows: Sequence[Row]) -> list[str]:
+    """What did not reach its target."""
+    return [
+        f"{row['task']}, {row['label']}: {row['against_gloo']:.3f} times gloo's final loss, more than "
+        f"{TARGETS[row['lane_bits']]}"
+        for row in rows
+        if row["error_feedback"] and row["against_gloo"] > TARGETS[row["lane_bits"]]
+    ]
+
+
+def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """A line a run."""
+    header = ["run", "final loss", "over gloo's", "held-out loss"]
+    body = [
+        [
+            f"{row['task']}, {row['label']}",
+            f"{row['final']:.4f}",
+            f"{row['against_gloo']:.3f}",
+            f"{row['held_out']:.4f}",
+        ]
+        for row in rows
+    ]
+    return header, body
+
+
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """Loss curves, a panel a task, as means over a twentieth of the steps."""
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    figure = Figure(figsize=(5 * len(tasks), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(tasks), squeeze=False)[0]
+    for axes, task in zip(panels, tasks, strict=True):
+        for colour, row in zip(COLOURS, (row for row in rows if row["task"] == task), strict=False):
+            losses = row["losses"]
+            width = max(1, len(losses) // 20)
+            means = [statistics.fmean(losses[max(0, end - width) : end]) for end in range(1, len(losses) + 1)]
+            style = "-" if row["lane_bits"] is None or row["error_feedback"] else "--"
+            axes.plot(
+                range(1, len(losses) + 1), means, style, color=colour, label=row["label"], linewidth=1.2
+            )
+        axes.set_title(task, fontsize=10)
+        axes.set_xlabel("step")
+        axes.set_yscale("log")
+    panels[0].set_ylabel("training loss")
+    panels[0].legend(frameon=False, fontsize=8)
+    finish(figure, path)
