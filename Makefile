@@ -2,6 +2,7 @@
 # make test    everything that can be tested on this machine; without root or sudo, what needs neither
 # make check   style, types, formatting
 # make bench   all-reduce beside gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
+# make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (a quarter of an hour)
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make setup   only what the others do first: install what is missing
 
@@ -16,7 +17,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root, or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test check bench format sanitize
+.PHONY: setup demo test torch-suite check bench format sanitize
 
 setup:
 	@scripts/setup
@@ -30,6 +31,11 @@ demo:
 test: setup
 	@$(ROOT) $(BIN)/python -m pytest -n auto --dist loadfile -m "not netns"
 	@$(ROOT) $(BIN)/python -m pytest -m netns
+
+torch-suite:
+	$(NEEDS_ROOT)
+	@scripts/setup
+	@$(ROOT) $(BIN)/python tests/torch/torch_suite.py
 
 check: setup
 	$(BIN)/ruff check $(PYTHON_SOURCES)

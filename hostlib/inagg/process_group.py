@@ -9,6 +9,7 @@ import os
 import weakref
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import islice
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -72,31 +73,26 @@ class ProcessGroup(InnerGroup):
         self, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any = None
     ) -> Work:
         """All-reduce in place, asynchronously. Through the switch if it can do it, else through the inner group."""
-        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
         operation = Operation.of(opts)
         if self._takes(operation, tensors):
             return self._sum("allreduce", opts, operation, [(tensor, tensor, None) for tensor in tensors])
-        scale = operation.scale_for(self.size())
-        if scale is not None and all(map(torch.is_floating_point, tensors)):
-            for tensor in tensors:
-                tensor.mul_(scale)
-            opts = as_plain_sum(opts)
+        tensors, opts = self._plain(operation, tensors, opts, in_place=True)
         return super().allreduce(tensors, _or_sum(opts, dist.AllreduceOptions))
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Work:
         """As `allreduce`: each tensor is summed on its own."""
         if self._takes(Operation.of(opts), tensors):
             return self.allreduce(tensors, opts)
+        tensors, opts = self._plain(Operation.of(opts), tensors, opts, in_place=True)
         return super().allreduce_coalesced(tensors, _or_sum(opts, dist.AllreduceCoalescedOptions))
 
-    def reduce(  # type: ignore[override]
-        self, tensors: Sequence[torch.Tensor], opts: Any = None, *more: Any, **named: Any
-    ) -> Work:
+    def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> Work:  # type: ignore[override]
         """The sum to one rank. Through the switch it goes to all, of which the others make no use of it: a rank sends
         and receives the tensor once, where gloo's ring has the root receive and others send it twice."""
         operation = Operation.of(opts)
-        if more or named or not hasattr(opts, "rootRank") or not self._takes(operation, tensors):
-            return super().reduce(tensors, *([] if opts is None else [opts]), *more, **named)
+        if not self._takes(operation, tensors):
+            return super().reduce(*self._plain(operation, tensors, opts, in_place=True))
         is_root = opts.rootRank == self.rank()
         return self._sum(
             "reduce", opts, operation, [(tensor, tensor if is_root else None, None) for tensor in tensors]
@@ -108,8 +104,16 @@ class ProcessGroup(InnerGroup):
         """Each rank's part of the sum. Through the switch, as in gloo, every rank gets the whole of it."""
         operation = Operation.of(opts)
         parts = [tensor for several in inputs for tensor in several]
-        if not self._takes(operation, [*outputs, *parts]):
-            return super().reduce_scatter(outputs, inputs, _or_sum(opts, dist.ReduceScatterOptions))
+        sizes_fit = all(
+            len(several) == self.size() and several[self.rank()].numel() == output.numel()
+            for output, several in zip(outputs, inputs, strict=True)
+        )
+        if self._session is None or not sizes_fit or not self._takes(operation, [*outputs, *parts]):
+            plain, opts = self._plain(operation, parts, opts)
+            rest = iter(plain)
+            lists = [list(islice(rest, len(several))) for several in inputs]
+            return super().reduce_scatter(outputs, lists, _or_sum(opts, dist.ReduceScatterOptions))
+        self._session.settle(parts)
         wanted = []
         for output, several in zip(outputs, inputs, strict=True):
             start = sum(tensor.numel() for tensor in several[: self.rank()])
@@ -128,10 +132,8 @@ class ProcessGroup(InnerGroup):
         operation = Operation.of(opts)
         sizes_fit = all(i.numel() == o.numel() * self.size() for o, i in zip(outputs, inputs, strict=True))
         if not sizes_fit or not self._takes(operation, [*outputs, *inputs]):
+            inputs, opts = self._plain(operation, inputs, opts)
             settings = _or_sum(opts, dist.ReduceScatterOptions)
-            scale = operation.scale_for(self.size())
-            if scale is not None and all(map(torch.is_floating_point, inputs)):
-                inputs, settings = [tensor * scale for tensor in inputs], as_plain_sum(settings)
             return super().reduce_scatter_single_coalesced(outputs, inputs, settings)
         first = [self.rank() * output.numel() for output in outputs]
         return self._sum(
@@ -146,6 +148,16 @@ class ProcessGroup(InnerGroup):
 
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def _plain(
+        self, operation: Operation, tensors: Sequence[torch.Tensor], opts: Any, in_place: bool = False
+    ) -> tuple[Sequence[torch.Tensor], Any]:
+        """Contributions and options for the inner group, which has plain sums alone: floats are scaled."""
+        scale = operation.scale_for(self.size())
+        if scale is None or not all(map(torch.is_floating_point, tensors)):
+            return tensors, opts
+        scaled = [tensor.mul_(scale) if in_place else tensor * scale for tensor in tensors]
+        return scaled, as_plain_sum(opts)
 
     def _takes(self, operation: Operation, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether the switch does this reduction. All ranks decide alike: by operation, type and layout."""

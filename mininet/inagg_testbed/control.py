@@ -34,7 +34,7 @@ def call_in_network_namespace(pid: int, function: Callable[[], T]) -> T:
 
     def work() -> None:
         try:
-            _enter_network_namespace(pid)
+            enter_network_namespace(pid)
             outcome.append(function())
         except Exception as error:
             failure.append(error)
@@ -47,7 +47,8 @@ def call_in_network_namespace(pid: int, function: Callable[[], T]) -> T:
     return outcome[0]
 
 
-def _enter_network_namespace(pid: int) -> None:
+def enter_network_namespace(pid: int) -> None:
+    """Move the calling thread, and what it starts from now on, to the network namespace of process `pid`."""
     library = ctypes.CDLL(None, use_errno=True)
     try:
         descriptor = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import inagg
-from inagg.errors import ConfigurationError, InaggError
+from inagg.errors import CollectiveTimeoutError, ConfigurationError, InaggError
 
 CASES: list[Callable[[], None]] = []
 
@@ -358,8 +358,34 @@ def reduce_scatter_in_all_its_forms() -> None:
     doubles = torch.empty(333, dtype=torch.float64)
     dist.reduce_scatter_tensor(doubles, mine.double().view(-1), op=dist.ReduceOp.AVG)
     check(doubles, inputs.mean(0)[rank])
+    dist.reduce_scatter(doubles, [part.double() for part in mine], op=dist.ReduceOp.AVG)
+    check(doubles, inputs.mean(0)[rank])
     with pytest.raises((RuntimeError, ValueError)):
         dist.reduce_scatter_tensor(torch.empty(332), mine)
+
+
+@case
+def a_sum_that_a_rank_never_calls_ends_in_a_timeout() -> None:
+    group = dist.new_group(timeout=timedelta(seconds=1))
+    if dist.get_rank() == 0 and dist.get_world_size() > 1:
+        with pytest.raises(CollectiveTimeoutError, match="3 elements were not summed within the group's 1 s"):
+            dist.all_reduce(torch.ones(3), group=group)
+    dist.barrier()
+    dist.destroy_process_group(group)
+
+
+@case
+def an_aborted_group_fails_at_once_on_all_ranks() -> None:
+    group = dist.new_group()
+    if dist.get_rank() == 0:
+        group.abort()
+    else:
+        with pytest.raises(InaggError, match="rank 0 aborted the group"):
+            dist.all_reduce(torch.ones(3), group=group)
+    with pytest.raises(InaggError):
+        dist.all_reduce(torch.ones(3), group=group)
+    dist.barrier()
+    dist.destroy_process_group(group)
 
 
 @case

@@ -1,9 +1,19 @@
-"""What a newcomer writes from the README: nothing of inagg but the backend's name; no clean end."""
+"""What a newcomer writes from the README: nothing of inagg but the backend's name; no clean end.
+
+Arguments, if any: the backend's name with devices, and the rendezvous.
+"""
+
+import os
+import sys
 
 import torch
 import torch.distributed as dist
 
-dist.init_process_group("inagg")
+if len(sys.argv) == 1:
+    dist.init_process_group("inagg")
+else:
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group(sys.argv[1], init_method=sys.argv[2], rank=rank, world_size=size)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
 model(torch.ones(3, 4)).sum().backward()
 tensor = torch.ones(3)

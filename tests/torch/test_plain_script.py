@@ -1,20 +1,47 @@
-"""An ordinary script, as in the README, runs on the testbed without knowing anything of it."""
+"""An ordinary script, as in the README, runs on the testbed without knowing anything of it, however it is started."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import open_testbed
+from inagg_testbed.testbed import Testbed, open_testbed
 
 SCRIPT = Path(__file__).with_name("plain_ddp.py")
+TORCHRUN = (
+    f"exec {sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 1 --node-rank $RANK"
+    f" --master-addr 10.0.0.1 --master-port 29400 {SCRIPT}"
+)
+
+pytestmark = pytest.mark.netns
 
 
-@pytest.mark.netns
-def test_a_plain_script_needs_no_interface_names_and_no_destroy(tmp_path: Path) -> None:
-    with open_testbed(hosts=2, link=LinkSpec.parse("unshaped"), results_root=tmp_path) as testbed:
-        group = testbed.launch(
-            [sys.executable, str(SCRIPT)], name="plain", environment={"GLOO_SOCKET_IFNAME": ""}
-        )
-        group.follow(lambda _rank, _event: None, timeout_s=60, watch=testbed.services)
+@pytest.fixture(scope="module")
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    with open_testbed(
+        hosts=2, link=LinkSpec.parse("unshaped"), results_root=tmp_path_factory.mktemp("plain")
+    ) as opened:
+        yield opened
+
+
+def run(testbed: Testbed, name: str, command: list[str]) -> None:
+    group = testbed.launch(command, name=name, environment={"GLOO_SOCKET_IFNAME": ""})
+    group.follow(lambda _rank, _event: None, timeout_s=60, watch=testbed.services)
+
+
+def test_a_plain_script_needs_no_interface_names_and_no_destroy(testbed: Testbed) -> None:
+    run(testbed, "plain", [sys.executable, str(SCRIPT)])
+
+
+def test_torchrun_starts_it(testbed: Testbed) -> None:
+    run(testbed, "torchrun", ["sh", "-c", TORCHRUN])
+
+
+@pytest.mark.parametrize("how", ["tcp", "file"])
+def test_rendezvous_by_address_or_file_with_devices_in_the_name(
+    testbed: Testbed, how: str, tmp_path: Path
+) -> None:
+    method = {"tcp": "tcp://10.0.0.1:29410", "file": f"file://{tmp_path}/rendezvous"}[how]
+    run(testbed, how, [sys.executable, str(SCRIPT), "cpu:inagg,cuda:inagg", method])
