@@ -43,7 +43,9 @@ STATEMENTS = {
     "hdr.h§[1].a = 1;": "a value of type h_t has no elements",
     "hdr.s§.next.a = 1;": "`next` of a header stack exists in parsers only",
     "bit<8> x = 1; bit<8> §x = 2;": "`x` is already declared at test.p4:18",
-    "bit<§0> x;": "width 0 is not between 1 and 2048",
+    "bit<§0> x;": "width 0 is not supported: expected 1 to 2048",
+    "meta.x = (bit<8>) (§(int) meta.x + 1);":
+        "cannot cast a value of type bit<8> that is not known at compile time to int",
     "bit<8> x = §256w1;": "expected bit<8> for variable `x`, found a value of type bit<256>",
     "int §x = 1;": "a variable cannot be of type int",
     "const bit<8> k = §meta.x;": "the value of constant `k` must be known at compile time",
@@ -125,6 +127,11 @@ STATEMENTS = {
 
 # Before the apply block of the ingress.
 LOCALS = {
+    "bit<8> x; bit<8> y; action a(inout bit<8> q) { q = 1; } table t { actions = { a(x); } default_action = a(§y); }":
+        "argument `q` of a is not the one in the list of actions",
+    "table t { key = { sm.parser_error : exact; } actions = { NoAction; } "
+    "const entries = { §error.NoError : NoAction(); } }":
+        "an entry of the program cannot have an error as its key",
     "table t { key = { hdr.h.a : §fuzzy; } actions = { NoAction; } }":
         "`fuzzy` is not a match kind of this architecture",
     "table t { key = { hdr.h.a : exact; } actions = { §nope; } }": "`nope` is not an action",
@@ -195,6 +202,8 @@ LOCALS = {
 
 # In the parser.
 PARSERS = {
+    "state start { meta.y = (bit<16>) §packet.length(); transition accept; }":
+        "packet_in.length() is not supported, as BMv2 does not have it",
     "state start { packet.extract(hdr.h); transition §nowhere; }": "state `nowhere` is not declared",
     "state start { §packet.extract(meta); transition accept; }":
         "extract needs a header, found metadata_t",
@@ -283,6 +292,8 @@ def test_in_parsers(fragment: str) -> None:
 
 # Whole programs without the frame of the others.
 PROGRAMS = {
+    "void f(in string §s) { }": "a parameter of type string cannot have a direction",
+    "type bit<8> t; enum t §e { a = 1 }": "the values of an enum are bits, not t",
     "": "the program has no `main` package",
     "§x": "expected a declaration, found `x`",
     "struct s { bit<8> a; bit<8> §a; }": "struct s has two fields `a`",

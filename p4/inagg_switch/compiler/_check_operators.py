@@ -92,7 +92,8 @@ class OperatorChecker(ConversionChecker):
         else:
             e.right = self.convert(right, left.type, "operand of a comparison")
         type_ = e.left.type
-        if isinstance(type_, t.CallableType | t.ExternType | t.BlockType) or type_ == t.STRING:
+        uncomparable = t.CallableType | t.ExternType | t.BlockType | t.ApplyResultType | t.ActionListType
+        if isinstance(type_, uncomparable) or type_ in (t.STRING, t.VOID):
             raise CompileError(f"values of type {type_} cannot be compared", e.at)
 
     def _shift(self, e: syntax.Binary) -> None:
@@ -155,7 +156,8 @@ class OperatorChecker(ConversionChecker):
         if isinstance(e.operand, syntax.ListExpression | syntax.StructExpression | syntax.InvalidHeader):
             return self.convert(e.operand, to)
         if not _castable(have, to, e.operand.value):
-            raise CompileError(f"cannot cast {describe(e.operand)} to {to}", e.at)
+            known = " that is not known at compile time" if to == t.INTEGER and is_bits(t.strip(have)) else ""
+            raise CompileError(f"cannot cast {describe(e.operand)}{known} to {to}", e.at)
         e.type = to
         if e.operand.value is not None:
             e.value = fold.cast_value(e.operand.value, to) if have != to else e.operand.value

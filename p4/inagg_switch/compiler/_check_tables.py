@@ -78,6 +78,12 @@ class TableChecker(StatementChecker):
         if any(a.name == "tableonly" for a in listed.annotations):
             raise CompileError(f"action `{ref.name}` is @tableonly and cannot be the default", ref.at)
         self._constant_arguments(ref)
+        for name, value in listed.bound.items():
+            given = ref.bound.get(name)
+            if value is not None and given is not None and not _may_be_same(value, given):
+                raise CompileError(
+                    f"argument `{name}` of {ref.name} is not the one in the list of actions", given.start
+                )
 
     def _listed(self, d: syntax.Table, ref: syntax.ActionRef) -> syntax.ActionRef:
         """The table's own mention of an action that an entry or the default names."""
@@ -176,6 +182,8 @@ def one_by_one(keys: list[syntax.Expression], count: int, at: Position) -> list[
 def _check_entry_key(value: syntax.Expression, key: syntax.Key) -> None:
     if any(p.value is None for p in set_parts(value)):
         raise CompileError("the keys of an entry must be known at compile time", value.start)
+    if key.expression.type == t.ERROR and set_parts(value):
+        raise CompileError("an entry of the program cannot have an error as its key", value.start)
     allowed = {
         syntax.Mask: ("ternary", "lpm"),
         syntax.Range: ("range",),
@@ -185,6 +193,15 @@ def _check_entry_key(value: syntax.Expression, key: syntax.Key) -> None:
     if allowed is not None and key.match_kind not in allowed:
         what = {syntax.Mask: "a mask", syntax.Range: "a range"}.get(type(value), "`_`")
         raise CompileError(f"{what} does not fit a key of kind {key.match_kind}", value.start)
+
+
+def _may_be_same(a: syntax.Expression, b: syntax.Expression) -> bool:
+    """Whether two expressions, at two places, may stand for the same."""
+    if isinstance(a, syntax.Name) and isinstance(b, syntax.Name):
+        return a.declaration is b.declaration
+    if isinstance(a, syntax.Member) and isinstance(b, syntax.Member):
+        return a.name == b.name and _may_be_same(a.base, b.base)
+    return type(a) is type(b) and a.value == b.value
 
 
 def set_parts(value: syntax.Expression) -> tuple[syntax.Expression, ...]:

@@ -121,7 +121,7 @@ class TypeChecker:
         width = self.constant(ref.width, "a width")
         most = _MAX_VARBIT if ref.kind == "varbit" else MAX_WIDTH
         if not 1 <= width <= most:
-            raise CompileError(f"width {width} is not between 1 and {most}", ref.width.at)
+            raise CompileError(f"width {width} is not supported: expected 1 to {most}", ref.width.at)
         if ref.kind == "varbit":
             return t.VarbitType(width)
         return t.BitType(width, ref.kind == "int")
@@ -253,7 +253,7 @@ class TypeChecker:
     def _enum(self, declaration: syntax.EnumDeclaration) -> t.Type:
         base: t.BitType | None = None
         if declaration.base is not None:
-            resolved = t.strip(self.type_of(declaration.base))
+            resolved = self.type_of(declaration.base)
             if not isinstance(resolved, t.BitType):
                 raise CompileError(f"the values of an enum are bits, not {resolved}", declaration.at)
             base = resolved

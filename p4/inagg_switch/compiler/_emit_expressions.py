@@ -152,7 +152,6 @@ class ExpressionEmitter:
             "~": f"bit_not<{width_of(e)}>({operands[0]})",
             "neg": f"neg<{width_of(e)}>({operands[0]})",
             "last_index": f"{operands[0]}.last_index()",
-            "length": f"{operands[0]}.length()",
             "action_run": f"{operands[0]}.action",
         }
         return simple[e.name]

@@ -58,7 +58,7 @@ class CallLowerer(ExternLowerer):
     def _packet_in_value(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Expr:
         packet = self.expression(target.object)
         if target.method.name == "length":
-            return ir.Operation(e.type, "length", (packet,))
+            raise CompileError("packet_in.length() is not supported, as BMv2 does not have it", e.start)
         if target.method.name == "lookahead":
             if not _fixed_size(e.type):
                 raise CompileError(f"lookahead cannot read {e.type}", e.start)

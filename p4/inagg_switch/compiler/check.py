@@ -84,6 +84,8 @@ class _DeclarationChecker(ParserChecker):
         optional = False
         for parameter in parameters:
             parameter.type = self.type_of(parameter.ref)
+            if parameter.type == t.STRING and parameter.direction:
+                raise CompileError("a parameter of type string cannot have a direction", parameter.at)
             if parameter.default is not None:
                 if parameter.direction in ("out", "inout"):
                     raise CompileError(
