@@ -19,6 +19,7 @@ from inagg_testbed.cli_options import (
     P4Option,
     ResultsOption,
     RunOption,
+    SettingsOption,
     SwitchOption,
     console,
     errors_explained,
@@ -82,10 +83,7 @@ def up(
     switch: SwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting of inagg's groups, as lane_bits=16 (docs/options.md); repeat."),
-    ] = None,
+    settings: SettingsOption = None,
 ) -> None:
     """Bring a testbed up and keep it until Ctrl-C or `inagg down`."""
     from inagg_testbed.control import CONTROLLER_URL
@@ -127,6 +125,7 @@ def run_script(
     switch: SwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
+    settings: SettingsOption = None,
 ) -> None:
     """Run a training script on a testbed of its own, one rank in each host.
 
@@ -148,6 +147,7 @@ def run_script(
             results_root=results,
             switch=switch,
             program=p4,
+            environment=launcher_settings(settings or []),
             on_stage=console.print,
         ) as testbed,
     ):

@@ -32,6 +32,12 @@ ResultsOption = Annotated[Path, typer.Option(help="Folder for results and logs."
 P4Option = Annotated[
     Path | None, typer.Option("--p4", help="The P4 program; by default the repository's p4/inagg.p4.")
 ]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="A setting of inagg's groups, such as lane_bits=16 (docs/options.md); repeat."
+    ),
+]
 RunOption = Annotated[str | None, typer.Option("--run", help="Id of the testbed, where several are up.")]
 
 

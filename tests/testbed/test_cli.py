@@ -130,6 +130,14 @@ def test_a_script_that_is_not_there_is_refused_before_anything_starts() -> None:
     assert "no script nosuch.py" in done.stdout
 
 
+def test_a_wrong_setting_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    script = str(EXAMPLES / "linear_regression.py")
+    done = inagg("run", "--results", str(tmp_path / "r"), "--set", "lane_bit=16", script)
+    assert done.returncode == 1
+    assert "lane_bit: is no setting; did you mean lane_bits?" in done.stdout
+    assert not (tmp_path / "r").exists()
+
+
 @pytest.mark.netns
 def test_a_script_runs_in_every_host_and_rank_0_is_heard(tmp_path: Path) -> None:
     options = ("--workers", "2", "--link", "unshaped", "--results", str(tmp_path))
@@ -144,9 +152,10 @@ def test_a_script_runs_in_every_host_and_rank_0_is_heard(tmp_path: Path) -> None
 @pytest.mark.netns
 def test_a_command_that_fails_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     options = ("--workers", "2", "--switch", "bridge", "--results", str(tmp_path))
-    done = inagg("run", *options, "sh", "-c", "echo heard from $RANK; exit $RANK")
+    script = "echo heard from $RANK in $INAGG_LANE_BITS bits; exit $RANK"
+    done = inagg("run", *options, "--set", "lane_bits=16", "sh", "-c", script)
     assert done.returncode == 1
-    assert "heard from 0" in done.stdout
+    assert "heard from 0 in 16 bits" in done.stdout
     assert "rank 1 ended with exit status 1" in done.stdout
 
 
