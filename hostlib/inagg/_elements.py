@@ -19,6 +19,10 @@ import math
 
 import torch
 
+# Elements of an integer tensor beyond which digits cost more on a 100 Mbit/s link than the round trips of gloo's ring
+# (docs/backend.md has the measurement).
+MOST_INTEGERS = 4096
+
 _FLOATS = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _INTEGERS = frozenset({torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64})
 

@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
 from inagg import _session
 from inagg._calls import describe, measure
-from inagg._elements import decode, encode, summable, whole
+from inagg._elements import MOST_INTEGERS, decode, encode, summable, whole
 from inagg._inner_group import InnerGroup
 from inagg._interface import source_address
 from inagg._operation import Operation, as_plain_sum
@@ -160,7 +160,7 @@ class ProcessGroup(InnerGroup):
         return scaled, as_plain_sum(opts)
 
     def _takes(self, operation: Operation, tensors: Sequence[torch.Tensor]) -> bool:
-        """Whether the switch does this reduction. All ranks decide alike: by operation, type and layout."""
+        """Whether the switch does this reduction. All ranks decide alike: by operation, type, layout, size."""
         through_switch = (
             self._session is not None
             and operation.is_sum
@@ -346,7 +346,8 @@ def _gloo_address(options: Options) -> str | None:
 
 
 def _summable(tensor: torch.Tensor) -> bool:
-    return summable(tensor.dtype) and tensor.device.type == "cpu" and tensor.layout == torch.strided
+    takes_type = summable(tensor.dtype) and not (whole(tensor.dtype) and tensor.numel() > MOST_INTEGERS)
+    return takes_type and tensor.device.type == "cpu" and tensor.layout == torch.strided
 
 
 def _or_sum(opts: Any, kind: Any) -> Any:

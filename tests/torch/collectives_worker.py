@@ -285,6 +285,9 @@ def what_the_switch_cannot_do_goes_to_the_inner_group() -> None:
     dist.all_reduce(greatest, op=dist.ReduceOp.MAX)
     dist.all_reduce(least, op=dist.ReduceOp.MIN)
     assert (greatest.item(), least.item()) == (ranks - 1, 0)
+    many = torch.full((5000,), 2**40 + rank)
+    dist.all_reduce(many)
+    assert many.tolist() == [ranks * 2**40 + ranks * (ranks - 1) // 2] * 5000
     bits = torch.tensor([1 << rank])
     dist.all_reduce(bits, op=dist.ReduceOp.BOR)
     assert bits.item() == (1 << ranks) - 1
