@@ -92,7 +92,7 @@ def test_aliases_are_the_shortest_unique_endings() -> None:
 ANNOTATED = """
     @name(".global") @brief("hidden") @unknown(1, x) action other(@name("p") bit<8> q) { }
     @name("renamed") @id(5) table t {
-        key = { hdr.h.a : exact @name("key_a"); }
+        key = { hdr.h.a : exact @name("key_a") @hidden @foo[1]; }
         actions = { @tableonly NoAction; other; }
         default_action = other(7);
     }
@@ -103,7 +103,9 @@ def test_names_and_ids_by_annotation() -> None:
     info = p4info_of_text(v1program("t.apply();", locals=ANNOTATED))
     (table,) = info.tables
     assert (table.preamble.id, table.preamble.name) == (0x02000005, "I.renamed")
-    assert table.match_fields[0].name == "key_a"
+    (key,) = table.match_fields
+    assert (key.name, list(key.annotations)) == ("key_a", ["@hidden"])
+    assert key.structured_annotations[0].expression_list.expressions[0].int64_value == 1
     other = next(a for a in info.actions if a.preamble.name == "global")
     assert [p.name for p in other.params] == ["p"]
     assert list(other.preamble.annotations) == ["@unknown(1 , x)"]
@@ -123,6 +125,16 @@ def test_profiles_made_by_a_table_are_called_by_the_property() -> None:
     names = {p.preamble.name: list(p.table_ids) for p in info.action_profiles}
     ids = {t.preamble.name: [t.preamble.id] for t in info.tables}
     assert names == {"ap": ids["I.t"], "implementation": ids["I.u"], "I.v.implementation": ids["I.v"]}
+
+
+def test_the_tables_of_a_profile_are_in_the_order_of_their_names() -> None:
+    users = "".join(
+        f"table {name} {{ key = {{ meta.x: exact; }} actions = {{ NoAction; }} implementation = shared; }}"
+        for name in "zaq"
+    )
+    info = p4info_of_text(v1program(locals=f"action_profile(4) shared; {users}"))
+    ids = {t.preamble.alias: t.preamble.id for t in info.tables}
+    assert list(info.action_profiles[0].table_ids) == [ids["a"], ids["q"], ids["z"]]
 
 
 def test_the_package_says_what_it_is() -> None:

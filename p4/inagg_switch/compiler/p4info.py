@@ -2,7 +2,7 @@
 has.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from p4.config.v1 import p4info_pb2 as pb
 from p4.config.v1 import p4types_pb2
@@ -134,12 +134,7 @@ class _Writer:
         preamble.id = self._ids[kind, name]
         preamble.name = name
         preamble.alias = next(s for s in _suffixes(name) if self._suffixes[s] == 1 or s == name)
-        preamble.annotations.extend(
-            shown_annotations(a for a in declaration.annotations if a.name not in hidden)
-        )
-        for annotation in declaration.annotations:
-            if annotation.structured:
-                _structured(preamble.structured_annotations.add(), annotation)
+        _annotate(preamble, [a for a in declaration.annotations if a.name not in hidden])
 
     def _table(self, table: ir.Table) -> None:
         message = self._info.tables.add()
@@ -149,7 +144,7 @@ class _Writer:
             field.id, field.name = number, key.name
             self._types.write(field, key.type)
             field.match_type = _MATCH_TYPES[key.kind]
-            field.annotations.extend(shown_annotations(key.annotations))
+            _annotate(field, key.annotations)
         for use in table.actions:
             ref = message.action_refs.add()
             ref.id = self._ids["action", use.action.full_name]
@@ -259,7 +254,8 @@ class _Writer:
         self._preamble(
             message.preamble, "action_profile", profile.full_name, profile.declaration, _PROFILE_ANNOTATIONS
         )
-        message.table_ids.extend(self._ids["table", table.full_name] for table in profile.tables)
+        names = sorted(table.full_name for table in profile.tables)  # p4c's order
+        message.table_ids.extend(self._ids["table", name] for name in names)
         message.with_selector = profile.algorithm is not None
         message.size = profile.size
         if profile.algorithm is not None:
@@ -313,6 +309,13 @@ def _suffixes(name: str) -> list[str]:
     """Shortest first."""
     parts = name.split(".")
     return [".".join(parts[i:]) for i in range(len(parts) - 1, -1, -1)]
+
+
+def _annotate(message: pb.Preamble | pb.MatchField, annotations: Sequence[syntax.Annotation]) -> None:
+    message.annotations.extend(shown_annotations(annotations))
+    for annotation in annotations:
+        if annotation.structured:
+            _structured(message.structured_annotations.add(), annotation)
 
 
 def _structured(message: p4types_pb2.StructuredAnnotation, annotation: syntax.Annotation) -> None:

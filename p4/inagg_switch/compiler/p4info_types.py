@@ -12,7 +12,7 @@ from inagg_switch.compiler import types as t
 from inagg_switch.errors import CompileError
 
 # Annotations that P4Info shows in fields of its own, or that mean nothing to the control plane.
-_HIDDEN = frozenset(["name", "id", "brief", "description", "hidden"])
+_HIDDEN = frozenset(["name", "id", "brief", "description"])
 _TRANSLATION = "p4runtime_translation"
 
 
