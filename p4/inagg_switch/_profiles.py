@@ -61,7 +61,8 @@ class ActionProfile:
         members = [whole(member, f"{what}, member") for member in several(members, what, "a list of members")]
         if not self._info.with_selector:
             raise EntryError(f"{what}: it has no selector, so there are no groups")
-        if self._info.max_group_size and len(members) > self._info.max_group_size:
+        size = len(set(members)) if self._info.HasField("sum_of_members") else len(members)
+        if self._info.max_group_size and size > self._info.max_group_size:
             raise EntryError(f"{what}: a group has at most {self._info.max_group_size} members")
         with refusals(what):
             self._switch.externs.group_set(self._info.preamble.id, group, members)

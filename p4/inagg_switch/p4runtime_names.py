@@ -105,12 +105,15 @@ class Array:
 
 @dataclass(frozen=True)
 class Profile:
-    """An action profile or selector; `actions` are those of its tables. 0: no limit."""
+    """An action profile or selector; `actions` are those of its tables. 0: no limit. The size of a group is the sum of
+    its weights, or the number of its members (`counts_members`)."""
 
     id: int
     name: str
     with_selector: bool
     max_group_size: int
+    counts_members: bool
+    max_member_weight: int
     actions: frozenset[int]
 
 
@@ -206,6 +209,8 @@ def _profile(message: p4info_pb2.ActionProfile, tables: Iterable[p4info_pb2.Tabl
         message.preamble.name,
         message.with_selector,
         message.max_group_size,
+        message.HasField("sum_of_members"),
+        message.sum_of_members.max_member_weight,
         frozenset(actions),
     )
 

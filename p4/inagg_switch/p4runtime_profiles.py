@@ -130,31 +130,36 @@ def _group_members(
     if message.max_size < 0 or (profile.max_group_size and message.max_size > profile.max_group_size):
         raise invalid(f"{subject}: max_size {message.max_size} is not in 0 to {profile.max_group_size}")
     members: list[int] = []
+    limit = message.max_size or profile.max_group_size
     for member in message.members:
         if (profile.id, member.member_id) not in target.members:
             raise RequestError(Code.NOT_FOUND, f"{subject}: there is no member {member.member_id}")
         if member.member_id in members:
             raise invalid(f"{subject}: member {member.member_id} is given twice")
-        _check_weight(member, subject)
-        _check_size(len(members) + member.weight, message.max_size or profile.max_group_size, subject)
+        _check_weight(profile, member, subject)
         members += [member.member_id] * member.weight
+        _check_size(profile, len(set(members)), len(members), limit, subject)
     return members
 
 
 def _check_weight(
-    member: p4runtime_pb2.ActionProfileGroup.Member | p4runtime_pb2.ActionProfileAction, subject: str
+    profile: Profile,
+    member: p4runtime_pb2.ActionProfileGroup.Member | p4runtime_pb2.ActionProfileAction,
+    subject: str,
 ) -> None:
-    if not 0 < member.weight <= MAX_WEIGHT:
-        raise invalid(f"{subject}: the weight {member.weight} is not in 1 to {MAX_WEIGHT}")
+    most = min(profile.max_member_weight or MAX_WEIGHT, MAX_WEIGHT)
+    if not 0 < member.weight <= most:
+        raise invalid(f"{subject}: the weight {member.weight} is not in 1 to {most}")
     if member.WhichOneof("watch_kind") is not None:
         raise RequestError(Code.UNIMPLEMENTED, f"{subject}: watch ports are not supported")
 
 
-def _check_size(weight: int, limit: int, subject: str) -> None:
-    if weight > (limit or MAX_WEIGHT):
-        raise RequestError(
-            Code.RESOURCE_EXHAUSTED, f"{subject}: weights of {weight} are more than {limit or MAX_WEIGHT}"
-        )
+def _check_size(profile: Profile, members: int, weight: int, limit: int, subject: str) -> None:
+    if profile.counts_members and members > (limit or members):
+        raise RequestError(Code.RESOURCE_EXHAUSTED, f"{subject}: {members} members are more than {limit}")
+    most = MAX_WEIGHT if profile.counts_members else limit or MAX_WEIGHT
+    if weight > most:
+        raise RequestError(Code.RESOURCE_EXHAUSTED, f"{subject}: weights of {weight} are more than {most}")
 
 
 def read_groups(target: Target, request: p4runtime_pb2.ActionProfileGroup) -> Iterator[p4runtime_pb2.Entity]:
@@ -197,9 +202,10 @@ def _make_one_shot(
         raise invalid(f"{subject}: action profile {profile.name} has members or groups, so there are none")
     parsed = []
     for one in message.action_profile_action_set.action_profile_actions:
-        _check_weight(one, subject)
+        _check_weight(profile, one, subject)
         parsed.append((*_parse_action(target, profile, one.action), one.weight))
-    _check_size(sum(weight for *_, weight in parsed), profile.max_group_size, subject)
+    weight = sum(weight for *_, weight in parsed)
+    _check_size(profile, len(parsed), weight, profile.max_group_size, subject)
     copy = p4runtime_pb2.TableAction()
     copy.CopyFrom(message)
     made: list[int] = []

@@ -2,13 +2,17 @@
 """Action profiles and selectors over P4Runtime, seen in what the program does with packets."""
 
 import random
+from dataclasses import replace
 
+import pytest
 from p4.v1 import p4runtime_pb2
 from p4runtime_client import Controller, action_id, delete, insert, modify, table_id
 from p4runtime_objects import Entity, group, member, one_shot, out_ports, refused, route, send
 
 from inagg_switch import Switch
-from inagg_switch.p4runtime_errors import Code
+from inagg_switch.p4runtime_errors import Code, RequestError
+from inagg_switch.p4runtime_target import Target
+from inagg_switch.p4runtime_write import apply_update
 
 MEMBERS_AND_GROUPS = (
     Entity(action_profile_member=p4runtime_pb2.ActionProfileMember()),
@@ -61,6 +65,37 @@ def test_the_largest_size_of_a_group_is_set_when_it_is_inserted(sw: Switch, clie
     larger = group(sw, 7, (1, 3))
     larger.action_profile_group.max_size = 3
     assert refused(client, modify(larger)) == [Code.INVALID_ARGUMENT]
+
+
+@pytest.mark.parametrize(
+    ("members", "counted", "weighed"),
+    [
+        ([(1, 3), (2, 3)], None, Code.RESOURCE_EXHAUSTED),
+        ([(1, 4)], Code.INVALID_ARGUMENT, Code.RESOURCE_EXHAUSTED),
+        ([(1, 1), (2, 1), (3, 1)], Code.RESOURCE_EXHAUSTED, Code.RESOURCE_EXHAUSTED),
+        ([(1, 1), (2, 1)], None, None),
+    ],
+)
+def test_the_size_of_a_group_is_that_of_its_members_or_of_their_weights(
+    sw: Switch, members, counted, weighed
+):
+    for number in (1, 2, 3):
+        sw.profile("ways").insert(number, "send", {"port": number})
+    for is_counted, expected in ((True, counted), (False, weighed)):
+        target = Target(sw, p4runtime_pb2.ForwardingPipelineConfig())
+        (ways,) = (p for p in target.names.profiles.values() if p.with_selector)
+        heaviest = 3 if is_counted else 0
+        target.names.profiles[ways.id] = replace(
+            ways, max_group_size=2, counts_members=is_counted, max_member_weight=heaviest
+        )
+        for number in (1, 2, 3):
+            target.members[ways.id, number] = member(sw, number, number).action_profile_member
+        code = None
+        try:
+            apply_update(target, insert(group(sw, 7, *members)))
+        except RequestError as error:
+            code = error.code
+        assert code == expected
 
 
 def test_a_one_shot_set_lives_and_dies_with_its_entry(sw: Switch, client: Controller):
