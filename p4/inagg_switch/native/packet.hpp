@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "program.h"
 
@@ -64,12 +65,17 @@ struct Stack {
     T& last() { return at(std::uint64_t{next} - 1); }
     std::uint32_t last_index() const { return next - 1; }
 
+    // As BMv2 moves them (StackP4_16 in stacks.cpp): elements change places, and then headers of those that
+    // come in are invalid. It does not make unions invalid.
     void push_front(unsigned count) {
-        for (unsigned i = N; i-- > 0;) items[i] = i >= count ? items[i - count] : T{};
+        for (unsigned i = N; i-- > count;) std::swap(items[i], items[i - count]);
+        for (unsigned i = 0; i < N && i < count; ++i) invalidate(items[i]);
         next = next + count < N ? next + count : N;
     }
     void pop_front(unsigned count) {
-        for (unsigned i = 0; i < N; ++i) items[i] = i + count < N ? items[i + count] : T{};
+        const unsigned kept = count < N ? N - count : 0;
+        for (unsigned i = 0; i < kept; ++i) std::swap(items[i], items[i + count]);
+        for (unsigned i = kept; i < N; ++i) invalidate(items[i]);
         next = next > count ? next - count : 0;
     }
     void assign(const Stack& other) {
@@ -87,6 +93,15 @@ struct Stack {
         static thread_local T spare;
         spare = T{};
         return spare;
+    }
+
+  private:
+    static void invalidate(T& item) {
+        if constexpr (
+            requires(const std::uint8_t* p) { item.load(p); } ||
+            requires(const std::uint8_t* p) { item.load(p, 0u); }) {
+            item.valid = false;
+        }
     }
 };
 

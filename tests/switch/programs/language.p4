@@ -22,6 +22,7 @@ parser hdr(packet_in packet, out headers_t h, inout metadata_t meta, inout stand
         packet.extract(h.op);
         transition select(h.op.code) {
             1 .. 5: stack;
+            10: stack;
             6: ahead;
             7: skip;
             8: unions;
@@ -91,6 +92,15 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         } else if (hdr.op.code == 6) {
             hdr.op.x = meta.n;
             if (meta.t[1]) { hdr.op.y = meta.t[0]; }
+        } else if (hdr.op.code == 8) {
+            // BMv2 leaves the unions that come in as they were.
+            if (hdr.op.x == 3) { hdr.u.pop_front(1); }
+            if (hdr.op.x == 4) { hdr.u.push_front(1); }
+            if (hdr.op.x == 5) { hdr.u.push_front(2); }
+            if (hdr.op.x == 6) { hdr.u.pop_front(2); hdr.u[0].two.setValid(); }
+        } else if (hdr.op.code == 10) {
+            hdr.s.pop_front(1);
+            hdr.op.y = hdr.s[3].v;  // invalid
         } else if (hdr.op.code == 9) {
             if (hdr.both.left == hdr.both.right) { hdr.op.y = 1; }
             hdr.op.x = pick(hdr.op.y == 1, hdr.both.left.second, 8w9);
