@@ -11,10 +11,11 @@ from fuzz_headers import (
     CopyVarbit,
     Element,
     Move,
+    MoveUnions,
     SameHeader,
     SetValid,
 )
-from fuzz_program import STACK
+from fuzz_program import STACK, UNION_STACK
 from fuzz_statements import (
     Assign,
     Block,
@@ -108,8 +109,10 @@ class StatementGenerator(ExpressionGenerator):
         if made == 4 and where == "control":
             return self.guarded_element()
         if made == 5:
-            how = self.random.choice(("push_front", "pop_front"))
-            return Move("hdr.s", STACK, how, self.random.randrange(1, STACK + 3), self.s.names())
+            how, count = self.random.choice(("push_front", "pop_front")), self.random.randrange(1, STACK + 3)
+            if self.chance(0.3):
+                return MoveUnions("hdr.us", UNION_STACK, how, count, {"h": self.h, "s": self.s})
+            return Move("hdr.s", STACK, how, count, self.s.names())
         header, paths = (self.h, self.h_paths) if self.chance(0.6) else (self.s, self.s_paths)
         if self.chance(0.5):
             return SetValid(self.random.choice(paths), self.chance(0.6), header.names())

@@ -160,6 +160,28 @@ class Move(Statement):
 
 
 @dataclass
+class MoveUnions(Statement):
+    """The same of a stack of unions: in BMv2 they change places, and none becomes invalid."""
+
+    stack: str
+    size: int
+    how: str
+    count: int
+    members: dict[str, Header]
+
+    def p4(self) -> list[str]:
+        return [f"{self.stack}.{self.how}({self.count});"]
+
+    def run(self, env: Environment) -> None:
+        parts = [f"{m}.{name}" for m, h in self.members.items() for name in ("$valid", *h.names())]
+        low = range(max(0, self.size - self.count))
+        for n in reversed(low) if self.how == "push_front" else low:
+            for part in parts:
+                one, other = f"{self.stack}[{n}].{part}", f"{self.stack}[{n + self.count}].{part}"
+                env[one], env[other] = env[other], env[one]
+
+
+@dataclass
 class UnionValid(Expression):
     """isValid() of a union: of any of its members."""
 
