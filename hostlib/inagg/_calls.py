@@ -81,6 +81,13 @@ def describe(method: str, arguments: Sequence[Any], lane_bits: int | None = None
     )
 
 
+@lru_cache(maxsize=4096)
+def sum_text(elements: int, average: bool, lane_bits: int) -> str:
+    """What `describe` says of an all-reduce of one float32 tensor."""
+    operation = torch.distributed.ReduceOp.AVG if average else torch.distributed.ReduceOp.SUM
+    return _text(_KINDS["allreduce"], ((torch.float32, elements),), operation, 0, lane_bits)
+
+
 def _types(tensors: torch.Tensor | Iterable[Any]) -> Iterable[tuple[torch.dtype, int]]:
     """Type and elements of each tensor; of a list of tensors within a list, those of its elements together."""
     for tensor in [tensors] if isinstance(tensors, torch.Tensor) else tensors:

@@ -33,6 +33,11 @@ class Operation:
         average = bool(operation == _ReduceOp.AVG)
         return cls(average or bool(operation == _ReduceOp.SUM), average, timeout_s=timeout_s)
 
+    @property
+    def is_plain(self) -> bool:
+        """SUM or AVG."""
+        return self.is_sum and self.factor is None
+
     def scale_for(self, ranks: int) -> float | torch.Tensor | None:
         """What contributions are multiplied by where only plain sums can be had."""
         return 1 / ranks if self.average else self.factor

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from inagg._calls import describe, is_collective
+from inagg._calls import describe, is_collective, sum_text
 from inagg._journal import Journal
 
 
@@ -60,3 +60,10 @@ def test_the_digest_is_of_all_texts() -> None:
     journal = Journal()
     journal.begin("barrier()")
     assert journal.begin("1") == 0x74DB3802
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("lane_bits", [32, 16])
+def test_the_short_way_to_a_text_says_the_same(average: bool, lane_bits: int) -> None:
+    operation = dist.ReduceOp.AVG if average else dist.ReduceOp.SUM
+    assert sum_text(10, average, lane_bits) == describe("allreduce", ([ONES], operation), lane_bits)
