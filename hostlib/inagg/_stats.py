@@ -7,10 +7,6 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from torch.autograd import profiler
-
-from inagg._work import SwitchWork
-
 # Not counts: in a difference they are as they are at its end.
 _GAUGES = frozenset(
     {
@@ -19,16 +15,6 @@ _GAUGES = frozenset(
         *("receive_buffer_bytes", "receive_buffer_wanted_bytes"),
     }
 )
-
-
-def in_profile(name: str, submit: Callable[[], SwitchWork]) -> SwitchWork:
-    """Calls `submit`. In a trace of torch.profiler the work is a range ``inagg::NAME``, until it is done."""
-    if not profiler._is_profiler_enabled:
-        return submit()
-    with profiler.record_function(f"inagg::{name}") as recorded:
-        work = submit()
-        recorded._call_end_callbacks_on_future(work.get_future())
-        return work
 
 
 class Tally:

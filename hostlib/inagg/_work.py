@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch.distributed.distributed_c10d import Work
 
+from inagg._profile import profile_range
 from inagg.errors import InaggError
 
 # torch passes a zero timedelta for "no timeout of its own".
@@ -56,9 +57,10 @@ class SwitchWork(Work):
         """
         seconds = None if timeout <= _NO_TIMEOUT else timeout.total_seconds()
         end = None if seconds is None else time.monotonic() + seconds
-        for part in self._parts:
-            if not part.wait(None if end is None else max(0.0, end - time.monotonic())):
-                raise TimeoutError(f"sum not done after {seconds:g} s; it goes on")
+        with profile_range("wait"):
+            for part in self._parts:
+                if not part.wait(None if end is None else max(0.0, end - time.monotonic())):
+                    raise TimeoutError(f"sum not done after {seconds:g} s; it goes on")
         error = self.exception()
         if error is not None:
             raise error

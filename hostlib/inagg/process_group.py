@@ -23,7 +23,8 @@ from inagg._elements import MOST_INTEGERS, decode, encode, summable, whole
 from inagg._inner_group import InnerGroup
 from inagg._interface import source_address
 from inagg._operation import Operation, as_plain_sum
-from inagg._stats import Stats, in_profile
+from inagg._profile import profile_range
+from inagg._stats import Stats
 from inagg._work import SwitchWork
 from inagg.errors import ConfigurationError, InaggError
 from inagg.options import LaneBits, Options
@@ -195,9 +196,9 @@ class ProcessGroup(InnerGroup):
         tensors = [tensor for tensor, _, _ in wanted]
         tallied = self.tally.begin(*measure(method, (tensors, tensors)))
 
-        def submit() -> SwitchWork:
-            parts: list[_session.Reduction] = []
-            problem = None
+        parts: list[_session.Reduction] = []
+        problem = None
+        with profile_range(calls[0]):
             for call, (tensor, output, part) in zip(calls, wanted, strict=True):
                 try:
                     parts.append(self._submit(session, call, operation, tensor.detach(), output, part))
@@ -206,9 +207,7 @@ class ProcessGroup(InnerGroup):
                     break
             else:
                 parts[-1].tallied = tallied
-            return SwitchWork([output for _, output, _ in wanted if output is not None], parts, problem)
-
-        return in_profile(calls[0], submit)
+        return SwitchWork([output for _, output, _ in wanted if output is not None], parts, problem)
 
     def _sum_plain(self, session: "_session.Session", tensor: torch.Tensor, operation: Operation) -> Work:
         """What `_sum` does, for the commonest all-reduce. On small tensors its time is that of the Python here."""
@@ -216,8 +215,8 @@ class ProcessGroup(InnerGroup):
         call = sum_text(tensor.numel(), operation.average, self.options.lane_bits)
         tallied = self.tally.begin("all_reduce", tensor.nbytes)
 
-        def submit() -> SwitchWork:
-            try:
+        try:
+            with profile_range(call):
                 part = session.submit(
                     tensor.detach().view(-1),
                     options=self.options,
@@ -225,12 +224,10 @@ class ProcessGroup(InnerGroup):
                     average=operation.average,
                     timeout_s=self.timeout_s if operation.timeout_s is None else operation.timeout_s,
                 )
-            except InaggError as error:
-                return SwitchWork([tensor], [], error)
-            part.tallied = tallied
-            return SwitchWork([tensor], [part])
-
-        return in_profile(call, submit)
+        except InaggError as error:
+            return SwitchWork([tensor], [], error)
+        part.tallied = tallied
+        return SwitchWork([tensor], [part])
 
     def sum_lanes(
         self,
@@ -264,7 +261,7 @@ class ProcessGroup(InnerGroup):
         self._switch_sums += 1
         tallied = self.tally.begin(*measure("allreduce", ([tensor],)))
 
-        def submit() -> SwitchWork:
+        with profile_range(call):
             part = session.submit(
                 flat,
                 options=self.options.model_copy(update={"lane_bits": lane_bits, "rounding": rounding}),
@@ -273,10 +270,8 @@ class ProcessGroup(InnerGroup):
                 residual=None if residual is None else residual.detach().view(-1),
                 timeout_s=self.timeout_s,
             )
-            part.tallied = tallied
-            return SwitchWork([tensor], [part], None)
-
-        return in_profile(call, submit)
+        part.tallied = tallied
+        return SwitchWork([tensor], [part])
 
     def _options_for(self, tensor: torch.Tensor) -> Options:
         return self._exactly if whole(tensor.dtype) else self.options
