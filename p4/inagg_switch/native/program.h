@@ -22,8 +22,9 @@
 //   -EBUSY   the member or group of an action profile is used by an entry or a group
 // A call that fails leaves the program's state as it was.
 //
-// Threads: one mutex a program; who holds it may lock it again. Hold it (lock/unlock) around every call below it, process() included;
-// process() does not take it, so that a port thread takes it once a batch. emit is called with it held.
+// Threads: one mutex a program; who holds it may lock it again. Hold it (lock/unlock) around every call below
+// it, process() included; process() does not take it, so that a port thread takes it once a batch. emit is
+// called with it held.
 #ifndef INAGG_SWITCH_PROGRAM_H
 #define INAGG_SWITCH_PROGRAM_H
 
