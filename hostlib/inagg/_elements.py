@@ -42,6 +42,22 @@ def digits(dtype: torch.dtype, ranks: int) -> int:
     return math.ceil(torch.iinfo(dtype).bits / _digit_bits(ranks))
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether the core can sum it as it lies."""
+    return (
+        tensor.dtype == torch.float32
+        and tensor.is_cpu
+        and tensor.layout == torch.strided
+        and tensor.is_contiguous()
+    )
+
+
+def takes(tensor: torch.Tensor) -> bool:
+    """Whether the switch is to sum a tensor of this type, layout and size."""
+    takes_type = summable(tensor.dtype) and not (whole(tensor.dtype) and tensor.numel() > MOST_INTEGERS)
+    return takes_type and tensor.device.type == "cpu" and tensor.layout == torch.strided
+
+
 def encode(tensor: torch.Tensor, ranks: int) -> torch.Tensor:
     """The elements of `tensor` (any shape and strides) for a sum over `ranks` ranks.
 

@@ -53,3 +53,14 @@ def as_plain_sum(opts: Any) -> Any:
             setattr(copy, name, getattr(opts, name))
     copy.reduceOp = _ReduceOp.SUM
     return copy
+
+
+def or_sum(opts: Any, kind: Any) -> Any:
+    """Options for the inner group, whose bindings want an object of their kind."""
+    if isinstance(opts, kind):
+        return opts
+    settings = kind()
+    if opts is not None:
+        settings.reduceOp = getattr(opts, "reduceOp", opts)
+        settings.timeout = getattr(opts, "timeout", settings.timeout)
+    return settings

@@ -1,4 +1,4 @@
-"""A rank's membership of one job: joining it, the transport that sums, the heartbeat, leaving.
+"""A rank's membership of one job: the transport that sums, the heartbeat, leaving. Joining is `_join`'s.
 
 The packets are handled by a thread of the core, and whoever waits for a sum waits for that thread, without the GIL.
 Threads of Python are the heartbeat and the completers, which call back those who asked for it. One completer more than
@@ -6,26 +6,21 @@ are at it waits for what is done next, so that a callback may itself wait for an
 """
 
 import contextlib
-import json
 import logging
-import os
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from inagg import _core
 from inagg._control import ControlClient, HeartbeatThread, JobStatus
 from inagg._heartbeat import Failure
-from inagg._interface import interface_of, source_address
 from inagg._journal import Journal
-from inagg._stats import TalliedCall
+from inagg._reduction import Callback, Reduction, memory_of, overlap
 from inagg.errors import (
     CollectiveTimeoutError,
-    ConfigurationError,
     InaggError,
     IntegrityError,
     JobError,
@@ -33,69 +28,14 @@ from inagg.errors import (
     NetworkTimeoutError,
     PeerLostError,
 )
-from inagg.options import Options, parse_cpus
+from inagg.options import Options
 
 _log = logging.getLogger(__name__)
 
-Callback = Callable[[], None]
 _MASK_64 = (1 << 64) - 1
 _NEVER_S = 1e9
 _DEADLINES_S = 1.0  # between looks at the deadlines of what is watched
 _FREE_COMPLETERS = 2  # more than that end
-
-
-class Store(Protocol):
-    """The part of ``torch.distributed.Store`` that joining needs: keys that all ranks see."""
-
-    def set(self, key: str, value: str) -> None: ...
-
-    def get(self, key: str) -> bytes: ...
-
-
-class Reduction:
-    """A sum under way or finished. Made by `Session.submit`."""
-
-    def __init__(
-        self,
-        session: "Session",
-        flat: torch.Tensor,
-        memory: range,
-        deliver: Callback | None,
-        timeout_s: float,
-    ) -> None:
-        self.error: InaggError | None = None
-        self.finished = False
-        self.flat = flat
-        self.memory = memory
-        self.ticket = 0
-        self.callbacks: list[Callback] = []
-        self.timeout_s = timeout_s
-        self.deadline = time.monotonic() + timeout_s
-        self.tallied: TalliedCall | None = None
-        self.finishing = threading.Lock()  # held while the result is delivered
-        self._session = session
-        self._deliver = deliver
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """True when finished, with or without an error; False after timeout_s.
-
-        None: never False. What is not done by the deadline then ends in an error, and so does the job.
-        """
-        if timeout_s is not None:
-            return self._session.wait(self, timeout_s)
-        if not self._session.wait(self, max(0.0, self.deadline - time.monotonic())):
-            self._session.give_up(self)
-            self._session.wait(self, None)
-        return True
-
-    def on_finished(self, callback: Callback) -> None:
-        """Call it once when finished, on a thread of the session; at once, if the job has ended."""
-        self._session.watch(self, callback)
-
-    def deliver(self) -> None:
-        """The result to where it is wanted."""
-        if self._deliver is not None:
-            self._deliver()
 
 
 class _Overdue(NamedTuple):
@@ -180,7 +120,7 @@ class Session:
             ConfigurationError: elements of `touches` share memory, so there is no sum in place.
             InaggError: the job has failed already. In both cases the tensors are untouched.
         """
-        memory = _memory(flat if touches is None else touches)
+        memory = memory_of(flat if touches is None else touches)
         with self._submitting:
             self._collect(memory)
             reduction = Reduction(self, flat, memory, deliver, timeout_s)
@@ -202,7 +142,7 @@ class Session:
 
     def settle(self, tensors: Sequence[torch.Tensor]) -> None:
         """Wait for sums under way that bring their results to the memory of `tensors`."""
-        for memory in map(_memory, tensors):
+        for memory in map(memory_of, tensors):
             with self._submitting:
                 self._collect(memory)
 
@@ -210,7 +150,7 @@ class Session:
         """Wait for all-reduces of this memory, and forget those at the front that are done."""
         in_front = True
         for other in list(self._pending.values()):
-            if _overlap(memory, other.memory):
+            if overlap(memory, other.memory):
                 other.wait(None)
             elif in_front:
                 in_front = self.wait(other, 0.0)
@@ -371,7 +311,7 @@ class Session:
             self._failed = True
         self._transport.fail(reason)
         self._heartbeat.stop()
-        _give_up_on(self._client, self.job, self.rank, reason)
+        give_up_on(self._client, self.job, self.rank, reason)
 
     def _translate(self, error: _core.EngineError) -> InaggError:
         """What the core reports, as the error class that says whose fault it is."""
@@ -409,143 +349,7 @@ class Session:
         return f"the ranks disagree about a collective; the last one of this rank is number {number}, {text}"
 
 
-def _memory(tensor: torch.Tensor) -> range:
-    """The addresses from a tensor's first element to its last."""
-    extents = list(zip(tensor.shape, tensor.stride(), strict=True))
-    if any(stride == 0 and size > 1 for size, stride in extents):
-        raise ConfigurationError(
-            "cannot all-reduce an expanded tensor in place: its elements share memory; clone() it"
-        )
-    if tensor.numel() == 0:
-        return range(0)
-    last = sum((size - 1) * stride for size, stride in extents)
-    return range(tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size())
-
-
-def _overlap(first: range, second: range) -> bool:
-    return max(first.start, second.start) < min(first.stop, second.stop)
-
-
-def join(
-    store: Store, rank: int, size: int, options: Options, on_failure: Callback = lambda: None
-) -> Session:
-    """Join, with all ranks of a process group, a job of their own.
-
-    Rank 0 creates the job and tells its number through `store`. Every rank then says through `store` whether it is in,
-    so that either all of them return or all of them raise. on_failure: see `Session`.
-
-    Raises:
-        InaggError: this rank's own problem, or a JobError that names the rank that had one.
-    """
-    assert options.controller is not None  # Options.resolve sees to it
-    client = ControlClient(options.controller)
-    session: Session | None = None
-    problem: InaggError | None = None
-    job: int | None = None
-    try:
-        job = _agree_on_job(client, store, rank, size, options)
-        session = _enter(client, job, rank, options, on_failure)
-    except InaggError as error:
-        problem = error
-        if job is not None:
-            _give_up_on(client, job, rank, str(error))
-    store.set(f"outcome/{rank}", "" if problem is None else str(problem))
-    outcomes = [store.get(f"outcome/{other}").decode() for other in range(size)]
-    if problem is None:
-        failed = next((other for other, outcome in enumerate(outcomes) if outcome), None)
-        if failed is not None:
-            problem = JobError(f"rank {failed} could not join: {outcomes[failed]}", job=job, rank=rank)
-    if problem is not None or session is None:
-        if session is not None:
-            session.close()
-        client.close()
-        raise problem if problem is not None else JobError("not joined", job=job, rank=rank)
-    return session
-
-
-def _agree_on_job(client: ControlClient, store: Store, rank: int, size: int, options: Options) -> int:
-    if rank == 0:
-        try:
-            job = client.create_job(size, options.slots).id
-        except InaggError as error:
-            store.set("job", json.dumps({"error": str(error)}))
-            raise
-        store.set("job", json.dumps({"id": job}))
-        return job
-    told = json.loads(store.get("job"))
-    if "error" in told:
-        raise JobError(f"rank 0 could not create the job: {told['error']}", rank=rank)
-    return int(told["id"])
-
-
-def _enter(client: ControlClient, job: int, rank: int, options: Options, on_failure: Callback) -> Session:
-    """Register, start the transport and the heartbeat, and wait for the other ranks."""
-    aggregator = client.status(job).aggregator
-    address = str(options.address) if options.address else source_address(aggregator.ip)
-    interface = interface_of(address)
-    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        udp.bind((address, 0))
-    except OSError as error:
-        udp.close()
-        raise ConfigurationError(f"{address} is not an address of this host: {error.strerror}") from error
-    with udp:
-        status = client.register(
-            job,
-            rank,
-            ip=address,
-            mac=interface.mac,
-            mtu=interface.mtu,
-            udp_port=udp.getsockname()[1],
-            port=options.switch_port,
-        )
-        policy = status.policy
-        with confined_to(options.cpus):
-            transport = _core.Transport(
-                socket_fd=udp.fileno(),
-                job=job,
-                rank=rank,
-                workers=status.workers,
-                epoch=status.epoch,
-                slots=status.slots,
-                words=status.words,
-                aggregator=(aggregator.ip, aggregator.udp_port),
-                rto_initial_s=policy.rto_initial_s,
-                rto_min_s=policy.rto_min_s,
-                rto_max_s=policy.rto_max_s,
-                give_up_s=policy.give_up_s,
-                spin_s=options.spin_us * 1e-6,
-            )
-        udp.detach()  # the transport's now
-    session = Session(client, status, rank, transport, on_failure)
-    try:
-        client.wait_running(job, timeout_s=options.setup_timeout_s)
-    except InaggError:
-        session.close()
-        raise
-    return session
-
-
-@contextlib.contextmanager
-def confined_to(cpus: str | None) -> Iterator[None]:
-    """A thread that is started in the block has these processors; this one has its own again after it."""
-    if cpus is None:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, parse_cpus(cpus))
-    except (OSError, OverflowError) as error:
-        raise ConfigurationError(
-            f"cpus: this process may run on none of the processors {cpus!r}, only on {sorted(before)}"
-        ) from error
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def _give_up_on(client: ControlClient, job: int, rank: int, reason: str) -> None:
+def give_up_on(client: ControlClient, job: int, rank: int, reason: str) -> None:
     """Tell the controller, so that the other ranks do not wait for this one."""
     try:
         client.leave(job, rank, error=reason)

@@ -17,7 +17,7 @@ _NO_TIMEOUT = timedelta(0)
 
 
 class Part(Protocol):
-    """A sum: `inagg._session.Reduction`."""
+    """A sum: `inagg._reduction.Reduction`."""
 
     error: InaggError | None
     finished: bool

@@ -17,13 +17,15 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
-from inagg import _session
 from inagg._calls import describe, measure, sum_text
-from inagg._elements import MOST_INTEGERS, decode, encode, summable, whole
+from inagg._elements import decode, encode, is_plain, takes, whole
 from inagg._inner_group import InnerGroup
 from inagg._interface import source_address
-from inagg._operation import Operation, as_plain_sum
+from inagg._join import join
+from inagg._operation import Operation, as_plain_sum, or_sum
 from inagg._profile import profile_range
+from inagg._reduction import Reduction
+from inagg._session import Session
 from inagg._stats import Stats
 from inagg._work import SwitchWork
 from inagg.errors import ConfigurationError, InaggError
@@ -56,9 +58,9 @@ class ProcessGroup(InnerGroup):
         self._inner_sums = 0
         self._told: set[str] = set()
         self._why_inner = ""
-        self._session: _session.Session | None = None
+        self._session: Session | None = None
         try:
-            self._session = _session.join(
+            self._session = join(
                 PrefixStore("inagg", store), rank, size, options, self._connections.break_off
             )
         except InaggError as error:
@@ -76,19 +78,19 @@ class ProcessGroup(InnerGroup):
         """All-reduce in place, asynchronously. Through the switch if it can do it, else through the inner group."""
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
         operation = Operation.of(opts)
-        if self._session is not None and len(tensors) == 1 and operation.is_plain and _is_plain(tensors[0]):
+        if self._session is not None and len(tensors) == 1 and operation.is_plain and is_plain(tensors[0]):
             return self._sum_plain(self._session, tensors[0], operation)
         if self._takes(operation, tensors):
             return self._sum("allreduce", opts, operation, [(tensor, tensor, None) for tensor in tensors])
         tensors, opts = self._plain(operation, tensors, opts, in_place=True)
-        return super().allreduce(tensors, _or_sum(opts, dist.AllreduceOptions))
+        return super().allreduce(tensors, or_sum(opts, dist.AllreduceOptions))
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Work:
         """As `allreduce`: each tensor is summed on its own."""
         if self._takes(Operation.of(opts), tensors):
             return self.allreduce(tensors, opts)
         tensors, opts = self._plain(Operation.of(opts), tensors, opts, in_place=True)
-        return super().allreduce_coalesced(tensors, _or_sum(opts, dist.AllreduceCoalescedOptions))
+        return super().allreduce_coalesced(tensors, or_sum(opts, dist.AllreduceCoalescedOptions))
 
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> Work:  # type: ignore[override]
         """The sum to one rank. Through the switch it goes to all, of which the others make no use of it: a rank sends
@@ -115,7 +117,7 @@ class ProcessGroup(InnerGroup):
             plain, opts = self._plain(operation, parts, opts)
             rest = iter(plain)
             lists = [list(islice(rest, len(several))) for several in inputs]
-            return super().reduce_scatter(outputs, lists, _or_sum(opts, dist.ReduceScatterOptions))
+            return super().reduce_scatter(outputs, lists, or_sum(opts, dist.ReduceScatterOptions))
         self._session.settle(parts)
         wanted = []
         for output, several in zip(outputs, inputs, strict=True):
@@ -136,7 +138,7 @@ class ProcessGroup(InnerGroup):
         sizes_fit = all(i.numel() == o.numel() * self.size() for o, i in zip(outputs, inputs, strict=True))
         if not sizes_fit or not self._takes(operation, [*outputs, *inputs]):
             inputs, opts = self._plain(operation, inputs, opts)
-            settings = _or_sum(opts, dist.ReduceScatterOptions)
+            settings = or_sum(opts, dist.ReduceScatterOptions)
             return super().reduce_scatter_single_coalesced(outputs, inputs, settings)
         first = [self.rank() * output.numel() for output in outputs]
         return self._sum(
@@ -167,8 +169,8 @@ class ProcessGroup(InnerGroup):
         through_switch = (
             self._session is not None
             and operation.is_sum
-            and all(map(_summable, tensors))
-            and len({tensor.dtype for tensor in tensors}) <= 1
+            and all(map(takes, tensors))
+            and len({tensor.dtype for tensor in tensors}) == 1
             and not (operation.scale_for(2) is not None and any(whole(tensor.dtype) for tensor in tensors))
         )
         self._inner_sums += not through_switch
@@ -196,7 +198,7 @@ class ProcessGroup(InnerGroup):
         tensors = [tensor for tensor, _, _ in wanted]
         tallied = self.tally.begin(*measure(method, (tensors, tensors)))
 
-        parts: list[_session.Reduction] = []
+        parts: list[Reduction] = []
         problem = None
         with profile_range(calls[0]):
             for call, (tensor, output, part) in zip(calls, wanted, strict=True):
@@ -209,7 +211,7 @@ class ProcessGroup(InnerGroup):
                 parts[-1].tallied = tallied
         return SwitchWork([output for _, output, _ in wanted if output is not None], parts, problem)
 
-    def _sum_plain(self, session: "_session.Session", tensor: torch.Tensor, operation: Operation) -> Work:
+    def _sum_plain(self, session: Session, tensor: torch.Tensor, operation: Operation) -> Work:
         """What `_sum` does, for the commonest all-reduce. On small tensors its time is that of the Python here."""
         self._switch_sums += 1
         call = sum_text(tensor.numel(), operation.average, self.options.lane_bits)
@@ -278,13 +280,13 @@ class ProcessGroup(InnerGroup):
 
     def _submit(
         self,
-        session: "_session.Session",
+        session: Session,
         call: str,
         operation: Operation,
         tensor: torch.Tensor,
         output: torch.Tensor | None,
         part: slice | None,
-    ) -> "_session.Reduction":
+    ) -> Reduction:
         timeout_s = self.timeout_s if operation.timeout_s is None else operation.timeout_s
         in_place = output is not None and output.data_ptr() == tensor.data_ptr() and part is None
         ranks = self.size()
@@ -365,33 +367,7 @@ def _gloo_address(options: Options) -> str | None:
         return None  # joining the job will say it better
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether the core can sum it as it lies."""
-    return (
-        tensor.dtype == torch.float32
-        and tensor.is_cpu
-        and tensor.layout == torch.strided
-        and tensor.is_contiguous()
-    )
-
-
-def _summable(tensor: torch.Tensor) -> bool:
-    takes_type = summable(tensor.dtype) and not (whole(tensor.dtype) and tensor.numel() > MOST_INTEGERS)
-    return takes_type and tensor.device.type == "cpu" and tensor.layout == torch.strided
-
-
-def _or_sum(opts: Any, kind: Any) -> Any:
-    """Options for the inner group, whose bindings want an object of their kind."""
-    if isinstance(opts, kind):
-        return opts
-    settings = kind()
-    if opts is not None:
-        settings.reduceOp = getattr(opts, "reduceOp", opts)
-        settings.timeout = getattr(opts, "timeout", settings.timeout)
-    return settings
-
-
-def _close(session: "weakref.ref[_session.Session]") -> None:
+def _close(session: weakref.ref[Session]) -> None:
     living = session()
     if living is not None:
         living.close()

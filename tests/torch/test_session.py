@@ -18,8 +18,9 @@ from virtual_network import EPOCH, JOB, make_aggregator
 
 from inagg._control import Aggregator, ControlClient, Heartbeat, JobStatus, Policy
 from inagg._core import Transport
+from inagg._join import confined_to
 from inagg._journal import Report
-from inagg._session import Session, confined_to
+from inagg._session import Session
 from inagg._work import SwitchWork
 from inagg.errors import CollectiveTimeoutError, ConfigurationError, InaggError, JobError
 from inagg.options import Options

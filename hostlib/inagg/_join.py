@@ -1,0 +1,143 @@
+"""How the ranks of a group become members of one job."""
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from typing import Protocol
+
+from inagg import _core
+from inagg._control import ControlClient
+from inagg._interface import interface_of, source_address
+from inagg._reduction import Callback
+from inagg._session import Session, give_up_on
+from inagg.errors import ConfigurationError, InaggError, JobError
+from inagg.options import Options, parse_cpus
+
+
+class Store(Protocol):
+    """The part of ``torch.distributed.Store`` that joining needs: keys that all ranks see."""
+
+    def set(self, key: str, value: str) -> None: ...
+
+    def get(self, key: str) -> bytes: ...
+
+
+def join(
+    store: Store, rank: int, size: int, options: Options, on_failure: Callback = lambda: None
+) -> Session:
+    """Join, with all ranks of a process group, a job of their own.
+
+    Rank 0 creates the job and tells its number through `store`. Every rank then says through `store` whether it is in,
+    so that either all of them return or all of them raise. on_failure: see `Session`.
+
+    Raises:
+        InaggError: this rank's own problem, or a JobError that names the rank that had one.
+    """
+    assert options.controller is not None  # Options.resolve sees to it
+    client = ControlClient(options.controller)
+    session: Session | None = None
+    problem: InaggError | None = None
+    job: int | None = None
+    try:
+        job = _agree_on_job(client, store, rank, size, options)
+        session = _enter(client, job, rank, options, on_failure)
+    except InaggError as error:
+        problem = error
+        if job is not None:
+            give_up_on(client, job, rank, str(error))
+    store.set(f"outcome/{rank}", "" if problem is None else str(problem))
+    outcomes = [store.get(f"outcome/{other}").decode() for other in range(size)]
+    if problem is None:
+        failed = next((other for other, outcome in enumerate(outcomes) if outcome), None)
+        if failed is not None:
+            problem = JobError(f"rank {failed} could not join: {outcomes[failed]}", job=job, rank=rank)
+    if problem is not None or session is None:
+        if session is not None:
+            session.close()
+        client.close()
+        raise problem if problem is not None else JobError("not joined", job=job, rank=rank)
+    return session
+
+
+def _agree_on_job(client: ControlClient, store: Store, rank: int, size: int, options: Options) -> int:
+    if rank == 0:
+        try:
+            job = client.create_job(size, options.slots).id
+        except InaggError as error:
+            store.set("job", json.dumps({"error": str(error)}))
+            raise
+        store.set("job", json.dumps({"id": job}))
+        return job
+    told = json.loads(store.get("job"))
+    if "error" in told:
+        raise JobError(f"rank 0 could not create the job: {told['error']}", rank=rank)
+    return int(told["id"])
+
+
+def _enter(client: ControlClient, job: int, rank: int, options: Options, on_failure: Callback) -> Session:
+    """Register, start the transport and the heartbeat, and wait for the other ranks."""
+    aggregator = client.status(job).aggregator
+    address = str(options.address) if options.address else source_address(aggregator.ip)
+    interface = interface_of(address)
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        udp.bind((address, 0))
+    except OSError as error:
+        udp.close()
+        raise ConfigurationError(f"{address} is not an address of this host: {error.strerror}") from error
+    with udp:
+        status = client.register(
+            job,
+            rank,
+            ip=address,
+            mac=interface.mac,
+            mtu=interface.mtu,
+            udp_port=udp.getsockname()[1],
+            port=options.switch_port,
+        )
+        policy = status.policy
+        with confined_to(options.cpus):
+            transport = _core.Transport(
+                socket_fd=udp.fileno(),
+                job=job,
+                rank=rank,
+                workers=status.workers,
+                epoch=status.epoch,
+                slots=status.slots,
+                words=status.words,
+                aggregator=(aggregator.ip, aggregator.udp_port),
+                rto_initial_s=policy.rto_initial_s,
+                rto_min_s=policy.rto_min_s,
+                rto_max_s=policy.rto_max_s,
+                give_up_s=policy.give_up_s,
+                spin_s=options.spin_us * 1e-6,
+            )
+        udp.detach()  # the transport's now
+    session = Session(client, status, rank, transport, on_failure)
+    try:
+        client.wait_running(job, timeout_s=options.setup_timeout_s)
+    except InaggError:
+        session.close()
+        raise
+    return session
+
+
+@contextlib.contextmanager
+def confined_to(cpus: str | None) -> Iterator[None]:
+    """A thread that is started in the block has these processors; this one has its own again after it."""
+    if cpus is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, parse_cpus(cpus))
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(
+            f"cpus: this process may run on none of the processors {cpus!r}, only on {sorted(before)}"
+        ) from error
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
