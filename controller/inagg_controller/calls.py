@@ -42,7 +42,7 @@ class Report:
     """What a heartbeat says.
 
     begun: the number of the last call. question: the one that `calls` answers, up to its last number; the first ones
-    are missing if the rank has forgotten them.
+    are missing if the rank has forgotten them, and all if it has begun too many since.
     """
 
     begun: int
@@ -83,8 +83,11 @@ class Comparison:
     def hear(self, rank: int, report: Report) -> Mismatch | None:
         """Take a rank's report; returns the mismatch once it is certain. Reports may arrive out of order."""
         self._begun[rank] = max(self._begun.get(rank, 0), report.begun)
-        if report.calls and report.question == self.question:
-            self._answers[rank] = report.calls
+        if self.question is not None and report.question == self.question:
+            if report.calls:
+                self._answers[rank] = report.calls
+            else:  # forgotten: what has begun since is to be compared instead
+                self._ask(None)
         if self.question is not None and len(self._answers) == self._workers:
             if len({calls[-1].digest for calls in self._answers.values()}) == 1:
                 self._agreed = self.question.last

@@ -5,11 +5,15 @@ Sizes are in elements, since torch sums tensors of different shapes. Of a collec
 sizes at different ranks the text has the size that is the same at all: that of the whole.
 """
 
+import zlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
+
+# Characters; the controller takes texts of 1000.
+_LONGEST = 500
 
 
 class _Kind(NamedTuple):
@@ -120,4 +124,9 @@ def _text(
         facts.append(f"{kind.root}={root}")
     if lane_bits not in (None, 32):
         facts.append(f"{lane_bits}-bit lanes")
-    return f"{kind.name}({', '.join(facts)})"
+    text = f"{kind.name}({', '.join(facts)})"
+    if len(text) <= _LONGEST:
+        return text
+    return (
+        f"{text[:_LONGEST]}... ({len(tensors)} tensors, CRC-32 of all of it {zlib.crc32(text.encode()):08x})"
+    )

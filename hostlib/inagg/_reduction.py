@@ -62,13 +62,22 @@ class Reduction:
             self._deliver()
 
 
+def written_memory_of(tensor: torch.Tensor) -> range:
+    """The addresses of a tensor that is to hold a result.
+
+    Raises:
+        ConfigurationError: its elements share memory.
+    """
+    if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+        raise ConfigurationError(
+            "an expanded tensor cannot hold a sum: its elements share memory; clone() it"
+        )
+    return memory_of(tensor)
+
+
 def memory_of(tensor: torch.Tensor) -> range:
     """The addresses from a tensor's first element to its last."""
-    extents = list(zip(tensor.shape, tensor.stride(), strict=True))
-    if any(stride == 0 and size > 1 for size, stride in extents):
-        raise ConfigurationError(
-            "cannot all-reduce an expanded tensor in place: its elements share memory; clone() it"
-        )
+    extents = zip(tensor.shape, tensor.stride(), strict=True)
     if tensor.numel() == 0:
         return range(0)
     last = sum((size - 1) * stride for size, stride in extents)

@@ -30,7 +30,7 @@ class Residuals:
         flat = self._flats.get(places)
         if flat is None:
             sizes = [parameter.numel() for parameter in parameters]
-            flat = torch.zeros(sum(sizes))
+            flat = torch.zeros(sum(sizes), dtype=torch.float32, device="cpu")
             for place, part in zip(places, torch.split(flat, sizes), strict=True):
                 if place in self._parts:
                     part.copy_(self._parts[place])

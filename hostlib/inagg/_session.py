@@ -18,7 +18,7 @@ from inagg import _core
 from inagg._control import ControlClient, HeartbeatThread, JobStatus
 from inagg._heartbeat import Failure
 from inagg._journal import Journal
-from inagg._reduction import Callback, Reduction, memory_of, overlap
+from inagg._reduction import Callback, Reduction, memory_of, overlap, written_memory_of
 from inagg.errors import (
     CollectiveTimeoutError,
     InaggError,
@@ -120,7 +120,7 @@ class Session:
             ConfigurationError: elements of `touches` share memory, so there is no sum in place.
             InaggError: the job has failed already. In both cases the tensors are untouched.
         """
-        memory = memory_of(flat if touches is None else touches)
+        memory = written_memory_of(flat if touches is None else touches)
         with self._submitting:
             self._collect(memory)
             reduction = Reduction(self, flat, memory, deliver, timeout_s)

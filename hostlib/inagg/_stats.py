@@ -17,6 +17,9 @@ _GAUGES = frozenset(
 )
 
 
+_FIGURES = ("count", "bytes", "ended", "ended_bytes", "seconds")
+
+
 class Tally:
     """Counts calls by kind. Any thread may use it."""
 
@@ -27,38 +30,37 @@ class Tally:
     def begin(self, kind: str, size: int) -> "TalliedCall":
         """A call of a kind begins, on `size` bytes."""
         with self._lock:
-            row = self._kinds.setdefault(kind, [0, 0, 0, 0.0])
+            row = self._kinds.setdefault(kind, [0, 0, 0, 0, 0.0])
             row[0] += 1
             row[1] += size
-        return TalliedCall(self._end, kind)
+        return TalliedCall(self._end, kind, size)
 
-    def _end(self, kind: str, seconds: float) -> None:
+    def _end(self, kind: str, size: int, seconds: float) -> None:
         with self._lock:
             row = self._kinds[kind]
             row[2] += 1
-            row[3] += seconds
+            row[3] += size
+            row[4] += seconds
 
     def snapshot(self) -> dict[str, dict[str, float]]:
-        """Kind -> count, bytes; of those that have ended: ended, seconds."""
+        """Kind -> count, bytes; of those that have ended: ended, ended_bytes, seconds."""
         with self._lock:
-            return {
-                kind: {"count": count, "bytes": size, "ended": ended, "seconds": seconds}
-                for kind, (count, size, ended, seconds) in self._kinds.items()
-            }
+            return {kind: dict(zip(_FIGURES, row, strict=True)) for kind, row in self._kinds.items()}
 
 
 class TalliedCall:
     """One call, from its making until `end`, which counts once."""
 
-    def __init__(self, ended: Callable[[str, float], None], kind: str) -> None:
-        self._ended: Callable[[str, float], None] | None = ended
+    def __init__(self, ended: Callable[[str, int, float], None], kind: str, size: int) -> None:
+        self._ended: Callable[[str, int, float], None] | None = ended
         self._kind = kind
+        self._size = size
         self._start = time.monotonic()
 
     def end(self) -> None:
         ended, self._ended = self._ended, None
         if ended is not None:
-            ended(self._kind, time.monotonic() - self._start)
+            ended(self._kind, self._size, time.monotonic() - self._start)
 
 
 class Stats(dict[str, Any]):
@@ -84,7 +86,7 @@ class Stats(dict[str, Any]):
         self.clear()
         self.update(figures)
         for call in self.get("calls", {}).values():
-            call["goodput"] = call["bytes"] / call["seconds"] if call["seconds"] > 0 else 0.0
+            call["goodput"] = call["ended_bytes"] / call["seconds"] if call["seconds"] > 0 else 0.0
         if "waits" in self:
             self["straggler"] = straggler(self["waits"])
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -55,6 +56,19 @@ def _list_of_cpus(text: str) -> str:
     return text
 
 
+def _url(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        parts = urlsplit(text)
+        whole = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1) > 0
+    except ValueError:  # of the port, or of brackets
+        whole = False
+    if not whole or any(map(str.isspace, text)):
+        raise ValueError("must be a URL such as http://10.0.0.254:9560")
+    return text
+
+
 def _power_of_two(value: int) -> int:
     if value & (value - 1):
         raise ValueError("must be a power of two")
@@ -74,9 +88,8 @@ class Options(BaseModel):
 
     controller: Annotated[
         str | None,
-        Field(
-            pattern=r"^https?://\S+$", description="URL of the controller, such as `http://10.0.0.254:9560`"
-        ),
+        Field(description="URL of the controller, such as `http://10.0.0.254:9560`"),
+        AfterValidator(_url),
     ] = None
     lane_bits: Annotated[
         LaneBits,

@@ -70,7 +70,7 @@ class ProcessGroup(InnerGroup):
             _log.warning("inagg: no job on the switch, gloo does the sums of this group instead: %s", error)
         else:
             # A program may end without destroying its groups; the other ranks should hear "left", not silence.
-            atexit.register(_close, weakref.ref(self._session))
+            atexit.register(_close, weakref.ref(self._session), os.getpid())
 
     def allreduce(  # type: ignore[override]  # every overload of the base class in one
         self, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any = None
@@ -96,9 +96,9 @@ class ProcessGroup(InnerGroup):
         """The sum to one rank. Through the switch it goes to all, of which the others make no use of it: a rank sends
         and receives the tensor once, where gloo's ring has the root receive and others send it twice."""
         operation = Operation.of(opts)
-        if not self._takes(operation, tensors):
-            return super().reduce(*self._plain(operation, tensors, opts, in_place=True))
         is_root = opts.rootRank == self.rank()
+        if not self._takes(operation, tensors):
+            return super().reduce(*self._plain(operation, tensors, opts, in_place=is_root))
         return self._sum(
             "reduce", opts, operation, [(tensor, tensor if is_root else None, None) for tensor in tensors]
         )
@@ -122,8 +122,8 @@ class ProcessGroup(InnerGroup):
         wanted = []
         for output, several in zip(outputs, inputs, strict=True):
             start = sum(tensor.numel() for tensor in several[: self.rank()])
-            whole = torch.cat([tensor.reshape(-1) for tensor in several])
-            wanted.append((whole, output, slice(start, start + output.numel())))
+            joined = torch.cat([tensor.reshape(-1) for tensor in several])
+            wanted.append((joined, output, slice(start, start + output.numel())))
         return self._sum("reduce_scatter", opts, operation, wanted)
 
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
@@ -367,9 +367,10 @@ def _gloo_address(options: Options) -> str | None:
         return None  # joining the job will say it better
 
 
-def _close(session: weakref.ref[Session]) -> None:
+def _close(session: weakref.ref[Session], joined_by: int) -> None:
+    """Not in a child that the member has forked: it is no member."""
     living = session()
-    if living is not None:
+    if living is not None and os.getpid() == joined_by:
         living.close()
 
 
@@ -392,7 +393,7 @@ def stats(group: dist.ProcessGroup | None = None) -> Stats:
     - ``path``: ``"switch"``, or ``"inner"`` when it fell back, with the ``reason``.
     - ``all_reduces`` went through the switch, ``inner_all_reduces`` did not.
     - ``calls``: by kind (``"broadcast"``...) ``count``, ``bytes`` of its tensors, and of those whose end this rank has
-      noticed ``ended``, ``seconds`` from the call until then, ``goodput`` in bytes a second.
+      noticed ``ended``, ``ended_bytes``, ``seconds`` from the call until then, ``goodput`` in bytes a second.
     - On the switch: job, rank, packets, bytes, retransmits, window (packets), RTT and RTO in seconds, ``waited_s`` for
       other ranks to begin a sum.
     - ``waits``: the same of all ranks, as of their last heartbeats. ``straggler``: from that, the ``rank`` that the

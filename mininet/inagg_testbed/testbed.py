@@ -10,6 +10,7 @@ Example::
 import contextlib
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -62,6 +63,9 @@ class Testbed:
         environment = {"INAGG_CONTROLLER": CONTROLLER_URL, "INAGG_SLOTS": str(self.slots(slots))}
         if self.processors is not None:
             environment["INAGG_CPUS"] = self.processors.of_workers
+        if slots is None:  # the user's own, unless an experiment needs others
+            own = {"INAGG_SLOTS", "INAGG_CPUS"} & environment.keys() & os.environ.keys()
+            environment |= {name: os.environ[name] for name in own}
         return {**environment, **self.environment}
 
     def node_environments(self) -> dict[str, dict[str, str]]:

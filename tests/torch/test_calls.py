@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from inagg._calls import describe, is_collective, sum_text
 from inagg._journal import Journal
+from inagg_controller.models import CallDocument
 
 
 def options(kind: type, **fields: Any) -> Any:
@@ -67,3 +68,13 @@ def test_the_digest_is_of_all_texts() -> None:
 def test_the_short_way_to_a_text_says_the_same(average: bool, lane_bits: int) -> None:
     operation = dist.ReduceOp.AVG if average else dist.ReduceOp.SUM
     assert sum_text(10, average, lane_bits) == describe("allreduce", ([ONES], operation), lane_bits)
+
+
+def test_a_call_of_many_tensors_has_a_text_that_the_controller_takes() -> None:
+    long = describe("allreduce_coalesced", ([ONES] * 100, options(dist.AllreduceCoalescedOptions)))
+    other = describe(
+        "allreduce_coalesced", ([ONES] * 99 + [ONES[1:]], options(dist.AllreduceCoalescedOptions))
+    )
+    assert "(100 tensors, CRC-32" in long
+    assert long != other
+    CallDocument(digest=0, text=long)

@@ -43,6 +43,10 @@ def test_an_empty_variable_is_one_that_is_not_set() -> None:
     ("setting", "value"),
     [
         ("controller", "10.0.0.254:9560"),
+        ("controller", "http://10.0.0.254:956O"),
+        ("controller", "http://[::1"),
+        ("controller", "http://"),
+        ("controller", "http://10.0.0.254 :9560"),
         ("lane_bits", 12),
         ("slots", 0),
         ("slots", 1),

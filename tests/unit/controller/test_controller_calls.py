@@ -118,3 +118,17 @@ def test_whatever_the_order_of_beats_the_first_difference_is_found_and_nothing_e
         assert found is None
     else:
         assert found == Mismatch(expected + 1, {rank: h[expected] for rank, h in enumerate(histories)})
+
+
+def test_a_rank_that_has_forgotten_the_answer_is_asked_about_something_newer() -> None:
+    comparison, ranks = group(2)
+    for rank in ranks:
+        rank.begin("barrier()")
+        rank.beat(comparison)
+        rank.begin(*["sum(3)"] * (REMEMBERED + 1))
+    assert beats(comparison, ranks) is None
+    ranks[0].begin("sum(4)")
+    ranks[1].begin("sum(5)")
+    found = beats(comparison, ranks)
+    assert found is not None
+    assert found.calls == {0: "sum(4)", 1: "sum(5)"}
