@@ -1,18 +1,18 @@
-"""`inagg bench suite`: every experiment, on a few testbeds, into one folder.
+"""`inagg bench suite`: every experiment, on three testbeds, into one folder.
 
 Gloo is measured at its best, over a Linux bridge, on shaped links too: with 4 workers at 1 Gbit/s and 4M elements it
 took 202 ms over the bridge, at 0.95 of line rate, and more than twice that through the switch model, which handles each
 of its TCP segments on its own.
-One launch of the workers for all that is timed on a testbed: starting a worker takes seconds of CPU time. Folder:
+One testbed a kind of link, and one launch of the workers for all that is timed there: starting a worker takes seconds
+of CPU time. Folder:
 - allreduce.json, latency.json, loss.json, scaling.json: settings and rows (`bench_rows`);
 - straggler.json (`straggler`);
 - numerics.json, switch.json: written there beforehand, by tests/bench/bench_numerics.py and `inagg-switch bench`;
 - targets.json, report.md and PNGs (`bench_targets`, `bench_report`).
 """
 
-import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,6 @@ from inagg_testbed.bench_plan import Case
 from inagg_testbed.bench_targets import GOALS, LATENCY_ELEMENTS, LATENCY_WORKERS, LOSSES
 from inagg_testbed.files import write_text
 from inagg_testbed.links import LinkSpec
-from inagg_testbed.processors import share_processors
 from inagg_testbed.straggler import StragglerBench, run_straggler
 from inagg_testbed.testbed import open_testbed
 
@@ -74,23 +73,15 @@ class Suite:
         """One rank that is late."""
         return StragglerBench(workers=2, sleep_s=1.0) if self.quick else StragglerBench(workers=4)
 
-    def benches(self, link: str) -> Iterator[AllReduceBench]:
-        """The testbeds of a kind of link, and what is timed on each.
-
-        Unshaped, where processors are what is scarce, a testbed no larger than its workers: then the switch has a
-        processor of its own, if there are enough (`share_processors`).
-        """
-        for _, cases in itertools.groupby(
-            self.cases(link),
-            lambda case: link == "unshaped" and share_processors(case.workers) is not None,
-        ):
-            yield AllReduceBench(
-                link_name=link,
-                link=LinkSpec.parse(link),
-                cases=tuple(cases),
-                program=self.program,
-                gloo_over="bridge",
-            )
+    def bench(self, link: str) -> AllReduceBench:
+        """The testbed of a kind of link, and what is timed there."""
+        return AllReduceBench(
+            link_name=link,
+            link=LinkSpec.parse(link),
+            cases=self.cases(link),
+            program=self.program,
+            gloo_over="bridge",
+        )
 
     def _table(self, link: str) -> Iterable[Case]:
         for goal in GOALS:
@@ -173,25 +164,24 @@ def run_suite(
     settings: dict[str, Any] = {}
     wrong: list[str] = []
     for link in dict.fromkeys(goal.link for goal in GOALS):
-        for bench in suite.benches(link):
-            label = f"{link}, {bench.hosts} hosts"
-            on_stage(label)
-            with open_testbed(
-                hosts=bench.hosts,
-                link=bench.link,
-                results_root=results_root,
-                program=bench.program,
-                gloo_over=bench.gloo_over,
-                on_stage=on_stage,
-            ) as testbed:
-                outcome = measure(bench, testbed, on_progress=partial(on_progress, label))
-                if link == "100mbit":
-                    on_stage("straggler")
-                    write(folder, "straggler", run_straggler(suite.straggler, testbed))
-            settings[link] = outcome.settings
-            wrong += outcome.wrong
-            for row in outcome.rows:
-                rows.setdefault(row["experiment"].partition(",")[0], []).append(row)
+        bench = suite.bench(link)
+        on_stage(f"{link} links")
+        with open_testbed(
+            hosts=bench.hosts,
+            link=bench.link,
+            results_root=results_root,
+            program=bench.program,
+            gloo_over=bench.gloo_over,
+            on_stage=on_stage,
+        ) as testbed:
+            outcome = measure(bench, testbed, on_progress=partial(on_progress, link))
+            if link == "100mbit":
+                on_stage("straggler")
+                write(folder, "straggler", run_straggler(suite.straggler, testbed))
+        settings[link] = outcome.settings
+        wrong += outcome.wrong
+        for row in outcome.rows:
+            rows.setdefault(row["experiment"].partition(",")[0], []).append(row)
     for name, found in rows.items():
         found.sort(key=lambda row: str(row["experiment"]))
         links = dict.fromkeys(row["link"] for row in found)

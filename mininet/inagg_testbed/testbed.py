@@ -23,7 +23,6 @@ from inagg_testbed.files import handing_over, make_folder
 from inagg_testbed.lifecycle import STATE_DIR, Run, open_run
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.processes import NodeProcess
-from inagg_testbed.processors import Processors, confined_to, share_processors
 from inagg_testbed.requirements import SwitchKind, check_requirements
 from inagg_testbed.switches import start_controller, switch_target
 from inagg_testbed.topology import Network, host_name
@@ -46,7 +45,6 @@ class Testbed:
     results: Path
     switch: SwitchKind
     max_slots: int | None
-    processors: Processors | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     services: list[NodeProcess] = field(default_factory=list)
     controller: ControllerClient | None = None
@@ -61,11 +59,8 @@ class Testbed:
 
     def _inagg_environment(self, slots: int | None) -> dict[str, str]:
         environment = {"INAGG_CONTROLLER": CONTROLLER_URL, "INAGG_SLOTS": str(self.slots(slots))}
-        if self.processors is not None:
-            environment["INAGG_CPUS"] = self.processors.of_workers
         if slots is None:  # the user's own, unless an experiment needs others
-            own = {"INAGG_SLOTS", "INAGG_CPUS"} & environment.keys() & os.environ.keys()
-            environment |= {name: os.environ[name] for name in own}
+            environment["INAGG_SLOTS"] = os.environ.get("INAGG_SLOTS", environment["INAGG_SLOTS"])
         return {**environment, **self.environment}
 
     def node_environments(self) -> dict[str, dict[str, str]]:
@@ -194,9 +189,8 @@ def open_testbed(
     """Bring a testbed up, hand it out, take it down whatever happens.
 
     Logs go to a new folder RESULTS_ROOT/DATE-TIME-RUN and stay there. `on_stage` hears what is going on, for people.
-    The switch has a processor of its own where that leaves enough of them (`share_processors`). gloo_over="bridge"
-    gives gloo links and a Linux bridge of its own. `environment` is that of all workers, before their
-    own. The links' offloads are off where the switch does not take them.
+    gloo_over="bridge" gives gloo links and a Linux bridge of its own. `environment` is that of all workers, before
+    their own. The links' offloads are off where the switch does not take them.
     Raises MissingRequirementError, ConfigurationError, NetworkError, ProcessFailedError.
     """
     check_requirements(switch)
@@ -211,14 +205,12 @@ def open_testbed(
         link = replace(link, offloads=link.offloads and target.offloads)
         network = Network(run, hosts=hosts, spec=link, bridge=gloo_over == "bridge")
         stack.callback(network.stop)
-        processors = share_processors(hosts) if switch != "bridge" else None
-        testbed = Testbed(run, network, results, switch, target.max_slots, processors, environment or {})
+        testbed = Testbed(run, network, results, switch, target.max_slots, environment or {})
         run.manifest.settings["environment"] = testbed.node_environments()
         run.save()
         stack.callback(testbed.stop_processes)
         on_stage(f"switch ({switch})")
-        with confined_to(processors.of_switch if processors else None):
-            processes, pipeline = target.start(network, results)
+        processes, pipeline = target.start(network, results)
         testbed.services.extend(processes)
         if pipeline is not None:
             on_stage("controller")

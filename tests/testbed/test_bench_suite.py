@@ -1,7 +1,6 @@
 """The suite: what it runs, and its figures beside their targets."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +71,7 @@ def test_cases_with_the_same_workers_are_neighbours(link: str) -> None:
 
 @pytest.mark.parametrize("link", LINKS)
 def test_a_quick_suite_is_small_and_can_be_measured(link: str) -> None:
-    cases = [case for bench in Suite(quick=True).benches(link) for case in bench.cases]
+    cases = Suite(quick=True).bench(link).cases
     assert {case.experiment for case in cases} == {case.experiment for case in Suite().cases(link)}
     assert all(case.workers == 2 and case.elements <= 100_000 and case.iterations == 2 for case in cases)
 
@@ -164,13 +163,3 @@ def test_the_report_holds_tables_plots_and_targets(tmp_path: Path) -> None:
 def test_a_suite_can_leave_backends_out() -> None:
     for link in LINKS:
         assert {case.backends for case in Suite(backends=("inagg:16",)).cases(link)} == {("inagg:16",)}
-
-
-def test_unshaped_a_testbed_no_larger_than_its_workers_lets_the_switch_have_a_processor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})
-    assert [bench.hosts for bench in Suite().benches("unshaped")] == [2, 8]
-    assert [bench.hosts for bench in Suite().benches("100mbit")] == [8]
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0})
-    assert [bench.hosts for bench in Suite().benches("unshaped")] == [8]
