@@ -23,6 +23,12 @@ HELD_OUT = 20_000  # bytes at the end of the text, for validation
 VALIDATION_BATCHES = 8
 
 
+def load_text() -> tuple[torch.Tensor, torch.Tensor]:
+    """The bytes to learn from and those held out, int64."""
+    text = torch.tensor(list("\n".join(topics.values()).encode()))
+    return text[:-HELD_OUT], text[-HELD_OUT:]
+
+
 class Block(nn.Module):
     """Causal self-attention and a feed-forward layer, each with a residual connection and a norm in front."""
 
@@ -96,8 +102,7 @@ def main() -> None:
     dist.init_process_group(arguments.backend)
     rank = dist.get_rank()
     torch.manual_seed(0)
-    text = torch.tensor(list("\n".join(topics.values()).encode()))
-    training, held_out = text[:-HELD_OUT], text[-HELD_OUT:]
+    training, held_out = load_text()
     draw = torch.Generator().manual_seed(1 + rank)
 
     model = DistributedDataParallel(GPT())

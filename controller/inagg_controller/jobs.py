@@ -76,7 +76,7 @@ class JobTable:
         if members + workers > self.limits.max_members:
             raise UnavailableError(
                 f"the switch's tables hold {self.limits.max_members} workers and {members} are taken; "
-                "wait until a job ends, or ask for fewer slots a job (INAGG_SLOTS=64)"
+                "wait until a job ends"
             )
         if self._next_epoch > _LAST_EPOCH:
             raise UnavailableError("every epoch has been used; restart the controller")
@@ -259,7 +259,7 @@ class JobTable:
             slots //= 2
         raise UnavailableError(
             f"the slot pool is full: {self.pool.free} of {self.pool.size} slot versions are free; "
-            "wait until a job ends"
+            "wait until a job ends, or ask for fewer slots a job (INAGG_SLOTS=64)"
         )
 
     def _install_if_complete(self, job: Job) -> None:

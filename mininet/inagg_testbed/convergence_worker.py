@@ -1,6 +1,6 @@
 """One rank of a training run of `inagg bench convergence`: the models of examples/, in lanes of any width.
 
-The mean of the ranks' losses goes into the events, a step each ("step"), and at the end the loss on held-out data.
+The rank's losses go into its events, a step each ("step"), and at the end the loss on held-out data ("end").
 """
 
 import argparse
@@ -44,8 +44,7 @@ def example(name: str) -> dict[str, Any]:
 def gpt(rank: int) -> Task:
     """A small GPT, on the Python language reference."""
     names = example("gpt")
-    text = torch.tensor(list("\n".join(names["topics"].values()).encode()))
-    training, held_out = text[: -names["HELD_OUT"]], text[-names["HELD_OUT"] :]
+    training, held_out = names["load_text"]()
     draw = torch.Generator().manual_seed(1 + rank)
 
     def losses(model: nn.Module) -> Iterator[torch.Tensor]:

@@ -58,10 +58,14 @@ class Testbed:
         return asked if self.max_slots is None else min(asked, self.max_slots)
 
     def _inagg_environment(self, slots: int | None) -> dict[str, str]:
-        environment = {"INAGG_CONTROLLER": CONTROLLER_URL, "INAGG_SLOTS": str(self.slots(slots))}
-        if slots is None:  # the user's own, unless an experiment needs others
-            environment["INAGG_SLOTS"] = os.environ.get("INAGG_SLOTS", environment["INAGG_SLOTS"])
-        return {**environment, **self.environment}
+        own = os.environ.get("INAGG_SLOTS", "")
+        if slots is None and own.isdecimal():  # the user's, unless an experiment needs others
+            slots = int(own)
+        return {
+            "INAGG_CONTROLLER": CONTROLLER_URL,
+            "INAGG_SLOTS": str(self.slots(slots)),
+            **self.environment,
+        }
 
     def node_environments(self) -> dict[str, dict[str, str]]:
         """What `inagg exec` adds to the environment in each host, for a training script of the user's own."""
