@@ -20,7 +20,7 @@ import torch.distributed as dist
 from inagg._residuals import Residuals
 from inagg.errors import ConfigurationError
 from inagg.options import LaneBits
-from inagg.process_group import ProcessGroup
+from inagg.process_group import inagg_group
 
 
 class NarrowLanes:
@@ -48,16 +48,13 @@ class NarrowLanes:
         feedback: bool = True,
         warm_up_steps: int = 0,
     ) -> None:
-        chosen = group if group is not None else dist.distributed_c10d._get_default_group()
-        if not isinstance(chosen, ProcessGroup):
-            raise ConfigurationError(f"not an inagg process group: {type(chosen).__name__}")
+        self.group = inagg_group(group)
         if lane_bits not in (8, 16, 32) or rounding not in ("nearest", "stochastic") or warm_up_steps < 0:
             raise ConfigurationError(
                 "lane_bits is 8, 16 or 32, rounding nearest or stochastic, warm_up_steps not negative; got "
                 f"{lane_bits!r}, {rounding!r}, {warm_up_steps!r}"
             )
         parameters = model.parameters() if isinstance(model, torch.nn.Module) else model
-        self.group = chosen
         self.lane_bits = lane_bits
         self.rounding = rounding
         self.feedback = feedback

@@ -213,23 +213,36 @@ class ProcessGroup(InnerGroup):
 
     def _sum_plain(self, session: Session, tensor: torch.Tensor, operation: Operation) -> Work:
         """What `_sum` does, for the commonest all-reduce. On small tensors its time is that of the Python here."""
-        self._switch_sums += 1
-        call = sum_text(tensor.numel(), operation.average, self.options.lane_bits)
-        tallied = self.tally.begin("all_reduce", tensor.nbytes)
-
+        timeout_s = self.timeout_s if operation.timeout_s is None else operation.timeout_s
         try:
-            with profile_range(call):
-                part = session.submit(
-                    tensor.detach().view(-1),
-                    options=self.options,
-                    call=call,
-                    average=operation.average,
-                    timeout_s=self.timeout_s if operation.timeout_s is None else operation.timeout_s,
-                )
+            part = self._submit_plain(session, tensor, self.options, operation.average, timeout_s)
         except InaggError as error:
             return SwitchWork([tensor], [], error)
-        part.tallied = tallied
         return SwitchWork([tensor], [part])
+
+    def _submit_plain(
+        self,
+        session: Session,
+        tensor: torch.Tensor,
+        options: Options,
+        average: bool,
+        timeout_s: float,
+        residual: torch.Tensor | None = None,
+    ) -> Reduction:
+        self._switch_sums += 1
+        call = sum_text(tensor.numel(), average, options.lane_bits)
+        tallied = self.tally.begin("all_reduce", tensor.nbytes)
+        with profile_range(call):
+            part = session.submit(
+                tensor.detach().view(-1),
+                options=options,
+                call=call,
+                average=average,
+                residual=residual,
+                timeout_s=timeout_s,
+            )
+        part.tallied = tallied
+        return part
 
     def sum_lanes(
         self,
@@ -253,26 +266,13 @@ class ProcessGroup(InnerGroup):
         if self._session is None:
             raise ConfigurationError("this group has no job on the switch (inagg.stats has the reason)")
         for given in (tensor,) if residual is None else (tensor, residual):
-            if given.dtype != torch.float32 or given.device.type != "cpu" or not given.is_contiguous():
+            if not is_plain(given):
                 raise ConfigurationError(
                     f"sum_lanes takes contiguous float32 tensors on the CPU, not {given.dtype} on {given.device}"
                 )
-        session, flat = self._session, tensor.detach().view(-1)
-        operation = dist.ReduceOp.AVG if average else dist.ReduceOp.SUM
-        call = describe("allreduce", ([tensor], operation), lane_bits)
-        self._switch_sums += 1
-        tallied = self.tally.begin(*measure("allreduce", ([tensor],)))
-
-        with profile_range(call):
-            part = session.submit(
-                flat,
-                options=self.options.model_copy(update={"lane_bits": lane_bits, "rounding": rounding}),
-                call=call,
-                average=average,
-                residual=None if residual is None else residual.detach().view(-1),
-                timeout_s=self.timeout_s,
-            )
-        part.tallied = tallied
+        options = self.options.model_copy(update={"lane_bits": lane_bits, "rounding": rounding})
+        left = None if residual is None else residual.detach().view(-1)
+        part = self._submit_plain(self._session, tensor, options, average, self.timeout_s, left)
         return SwitchWork([tensor], [part])
 
     def _options_for(self, tensor: torch.Tensor) -> Options:
@@ -387,6 +387,18 @@ def create(backend_options: Any, pg_options: object) -> ProcessGroup:
     )
 
 
+def inagg_group(group: dist.ProcessGroup | None) -> ProcessGroup:
+    """The group itself, the world for None.
+
+    Raises:
+        ConfigurationError: it is not an inagg group.
+    """
+    chosen = group if group is not None else dist.distributed_c10d._get_default_group()
+    if not isinstance(chosen, ProcessGroup):
+        raise ConfigurationError(f"not an inagg process group: {type(chosen).__name__}")
+    return chosen
+
+
 def stats(group: dist.ProcessGroup | None = None) -> Stats:
     """What an inagg group (by default the world) did so far; ``with inagg.stats() as figures:`` what it does within.
 
@@ -402,7 +414,4 @@ def stats(group: dist.ProcessGroup | None = None) -> Stats:
     Raises:
         ConfigurationError: the group is not an inagg group.
     """
-    chosen = group if group is not None else dist.distributed_c10d._get_default_group()
-    if not isinstance(chosen, ProcessGroup):
-        raise ConfigurationError(f"not an inagg process group: {type(chosen).__name__}")
-    return Stats(chosen.stats)
+    return Stats(inagg_group(group).stats)

@@ -23,11 +23,10 @@ from inagg_testbed.cli_options import (
     SwitchOption,
     console,
     errors_explained,
-    launcher_settings,
+    opened_testbed,
 )
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError
 from inagg_testbed.lifecycle import RUN_VARIABLE, find_run, sweep
-from inagg_testbed.links import LinkSpec
 from inagg_testbed.requirements import requirements
 from inagg_testbed.terminal import ProgressView, print_table
 
@@ -87,18 +86,11 @@ def up(
 ) -> None:
     """Bring a testbed up and keep it until Ctrl-C or `inagg down`."""
     from inagg_testbed.control import CONTROLLER_URL
-    from inagg_testbed.testbed import open_testbed
 
     with (
         errors_explained(),
-        open_testbed(
-            hosts=workers,
-            link=LinkSpec.parse(link, mtu=mtu),
-            results_root=results,
-            switch=switch,
-            program=p4,
-            environment=launcher_settings(settings or []),
-            on_stage=console.print,
+        opened_testbed(
+            workers=workers, link=link, mtu=mtu, switch=switch, results=results, p4=p4, settings=settings
         ) as testbed,
     ):
         console.print(
@@ -132,34 +124,25 @@ def run_script(
     The ranks have what torchrun gives them (RANK, WORLD_SIZE, MASTER_ADDR...), and INAGG_CONTROLLER. What rank 0 prints
     is shown; what the others print is in their logs.
     """
-    from inagg_testbed.testbed import open_testbed
-
     with errors_explained():
         if command[0].endswith(".py"):
             if not Path(command[0]).is_file():
                 raise ConfigurationError(f"no script {command[0]}")
             command = [sys.executable, *command]
-    with (
-        errors_explained(),
-        open_testbed(
-            hosts=workers,
-            link=LinkSpec.parse(link, mtu=mtu),
-            results_root=results,
-            switch=switch,
-            program=p4,
-            environment=launcher_settings(settings or []),
-            on_stage=console.print,
-        ) as testbed,
-    ):
-        group = testbed.launch(command, name="run")
-        with group.workers[0].process.log_path.open(errors="replace") as said:
+        with opened_testbed(
+            workers=workers, link=link, mtu=mtu, switch=switch, results=results, p4=p4, settings=settings
+        ) as testbed:
+            group = testbed.launch(command, name="run")
+            with group.workers[0].process.log_path.open(errors="replace") as said:
 
-            def show() -> None:
-                sys.stdout.write(said.read())
-                sys.stdout.flush()
+                def show() -> None:
+                    sys.stdout.write(said.read())
+                    sys.stdout.flush()
 
-            group.follow(lambda _rank, _event: None, timeout_s=math.inf, watch=testbed.services, on_poll=show)
-        console.print(f"logs: {testbed.results}", highlight=False, soft_wrap=True)
+                group.follow(
+                    lambda _rank, _event: None, timeout_s=math.inf, watch=testbed.services, on_poll=show
+                )
+            console.print(f"logs: {testbed.results}", highlight=False, soft_wrap=True)
 
 
 @app.command()

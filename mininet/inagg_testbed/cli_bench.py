@@ -15,6 +15,7 @@ from inagg_testbed.cli_options import (
     SwitchOption,
     console,
     errors_explained,
+    opened_testbed,
 )
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.files import check_writable, make_folder, write_text
@@ -136,7 +137,6 @@ def straggler(
 ) -> None:
     """Show what the others send while one rank is late for an all-reduce."""
     from inagg_testbed.straggler import StragglerBench, run_straggler, table, title
-    from inagg_testbed.testbed import open_testbed
 
     with errors_explained():
         if switch == "bridge":
@@ -150,13 +150,8 @@ def straggler(
         )
         if json_path is not None:
             check_writable(json_path)
-        with open_testbed(
-            hosts=workers,
-            link=LinkSpec.parse(link, mtu=mtu),
-            results_root=results,
-            switch=switch,
-            program=p4,
-            on_stage=console.print,
+        with opened_testbed(
+            workers=workers, link=link, mtu=mtu, switch=switch, results=results, p4=p4
         ) as testbed:
             figures = run_straggler(bench, testbed)
         print_table(console, title(figures), *table(figures))
@@ -179,7 +174,6 @@ def convergence(
 ) -> None:
     """Train the models of examples/ in lanes of every width; exit status 1 if error feedback misses its target."""
     from inagg_testbed.convergence import missed, plot, run_convergence, table
-    from inagg_testbed.testbed import open_testbed
 
     with errors_explained():
         if switch == "bridge":
@@ -187,12 +181,13 @@ def convergence(
         make_folder(folder)
         with (
             ProgressView(console) as view,
-            open_testbed(
-                hosts=workers,
-                link=LinkSpec.parse(link, mtu=mtu),
-                results_root=results,
+            opened_testbed(
+                workers=workers,
+                link=link,
+                mtu=mtu,
                 switch=switch,
-                program=p4,
+                results=results,
+                p4=p4,
                 on_stage=view.stage,
             ) as testbed,
         ):

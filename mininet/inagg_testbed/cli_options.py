@@ -1,18 +1,21 @@
 """What the commands of `inagg` share: the console, options, and how errors end a command."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from inagg_testbed.errors import ConfigurationError, LauncherError, MissingRequirementError
 from inagg_testbed.lifecycle import Interrupted, signals_raise
-from inagg_testbed.links import JUMBO_MTU, SMALLEST_MTU
+from inagg_testbed.links import JUMBO_MTU, SMALLEST_MTU, LinkSpec
 from inagg_testbed.requirements import SwitchKind
+
+if TYPE_CHECKING:
+    from inagg_testbed.testbed import Testbed
 
 console = Console()
 
@@ -75,3 +78,30 @@ def errors_explained(needs_root: str | None = None) -> Iterator[None]:
         outcome = "; everything has been taken down" if needs_root is None else ""
         console.print(f"inagg: {interruption}{outcome}", highlight=False, soft_wrap=True)
         raise typer.Exit(128 + interruption.number) from None
+
+
+@contextmanager
+def opened_testbed(
+    *,
+    workers: int,
+    link: str,
+    mtu: int,
+    switch: SwitchKind,
+    results: Path,
+    p4: Path | None,
+    settings: Sequence[str] | None = None,
+    on_stage: Callable[[str], object] = console.print,
+) -> Iterator["Testbed"]:
+    """A testbed as the options say. Raises LauncherError."""
+    from inagg_testbed.testbed import open_testbed
+
+    with open_testbed(
+        hosts=workers,
+        link=LinkSpec.parse(link, mtu=mtu),
+        results_root=results,
+        switch=switch,
+        program=p4,
+        environment=launcher_settings(settings or []),
+        on_stage=on_stage,
+    ) as testbed:
+        yield testbed

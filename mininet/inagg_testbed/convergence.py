@@ -9,7 +9,7 @@ weights, on the same batches. Figures of a run:
 
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,12 @@ from matplotlib.figure import Figure
 
 from inagg_testbed.plots import COLOURS, finish
 from inagg_testbed.testbed import Testbed
+from inagg_testbed.training_run import OnProgress, follow_training, values_by_step
 from inagg_testbed.workers import Event
 
 TASKS = ("gpt", "digits")
 # Lane width and the highest final loss, over gloo's, that error feedback is to reach.
 TARGETS = {16: 1.01, 8: 1.03}
-_START_UP_S = 180.0
-_SLOWEST_STEP_S = 5.0
 Row = dict[str, Any]
 
 
@@ -58,7 +57,7 @@ def run_convergence(
     *,
     tasks: Sequence[str] = TASKS,
     ways: Sequence[Gradients] = ALL_GRADIENTS,
-    on_progress: Callable[[str, int, int, str], Any],
+    on_progress: OnProgress,
 ) -> list[Row]:
     """Every task in all `ways`, gloo's first, on a testbed that is up. Raises LauncherError."""
     rows: list[Row] = []
@@ -70,40 +69,29 @@ def run_convergence(
 
 
 def _train(
-    testbed: Testbed,
-    task: str,
-    gradients: Gradients,
-    steps: int,
-    on_progress: Callable[[str, int, int, str], Any],
+    testbed: Testbed, task: str, gradients: Gradients, steps: int, on_progress: OnProgress
 ) -> list[tuple[int, Event]]:
-    events: list[tuple[int, Event]] = []
-    label = f"{task}, {gradients.label}"
-
-    def on_event(rank: int, event: Event) -> None:
-        events.append((rank, event))
-        if rank == 0 and event["event"] == "step":
-            on_progress(label, event["step"] + 1, steps, f"loss {event['loss']:.3f}")
-
     command = [sys.executable, "-m", "inagg_testbed.convergence_worker", task, "--steps", str(steps)]
     command += ["--events", "{events}"]
     if gradients.lane_bits is not None:
         command += ["--lane-bits", str(gradients.lane_bits)]
     if gradients.feedback:
         command.append("--feedback")
-    group = testbed.launch(command, name=f"{task}-{len(testbed.groups)}")
-    group.follow(on_event, timeout_s=_START_UP_S + steps * _SLOWEST_STEP_S, watch=testbed.services)
-    return events
+    return follow_training(
+        testbed,
+        command,
+        name=f"{task}-{len(testbed.groups)}",
+        label=f"{task}, {gradients.label}",
+        steps=steps,
+        on_progress=on_progress,
+    )
 
 
 def summarise(
     task: str, gradients: Gradients, events: Sequence[tuple[int, Event]], before: Sequence[Row]
 ) -> Row:
     """A run's row; `before` has gloo's of the same task, unless this is it."""
-    by_step: dict[int, list[float]] = {}
-    for _, event in events:
-        if event["event"] == "step":
-            by_step.setdefault(event["step"], []).append(event["loss"])
-    losses = [statistics.fmean(found) for _, found in sorted(by_step.items())]
+    losses = [statistics.fmean(found) for _, found in sorted(values_by_step(events, "step", "loss").items())]
     final = statistics.fmean(losses[-max(1, len(losses) // 10) :])
     gloo = next((row["final"] for row in before if row["task"] == task and row["lane_bits"] is None), final)
     return {

@@ -25,10 +25,8 @@ from inagg_testbed.errors import WrongResultError
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.requirements import SwitchKind
 from inagg_testbed.testbed import Testbed, open_testbed
+from inagg_testbed.training_run import OnProgress, follow_training, values_by_step
 from inagg_testbed.workers import Event
-
-_START_UP_S = 180.0
-_SLOWEST_STEP_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +107,7 @@ def run_demo(
     results_root: Path,
     *,
     on_stage: Callable[[str], Any],
-    on_progress: Callable[[str, int, int, str], Any],
+    on_progress: OnProgress,
 ) -> DemoResult:
     """Run everything. `on_progress` gets a run's label, steps done and to do, and a note.
 
@@ -136,24 +134,22 @@ def run_demo(
     return DemoResult(demo, runs, logs, run_id, time.monotonic() - began, settings)
 
 
-def train(
-    testbed: Testbed, spec: RunSpec, steps: int, on_progress: Callable[[str, int, int, str], Any]
-) -> RunResult:
+def train(testbed: Testbed, spec: RunSpec, steps: int, on_progress: OnProgress) -> RunResult:
     """One run on a testbed that is up."""
-    events: list[tuple[int, Event]] = []
     on_progress(spec.label, 0, steps, "starting")
-
-    def on_event(rank: int, event: Event) -> None:
-        events.append((rank, event))
-        if rank == 0 and event["event"] == "step":
-            on_progress(spec.label, event["step"] + 1, steps, f"loss {event['loss']:.3f}")
-
     command = [sys.executable, "-m", "inagg_testbed.train_digits", "--backend", spec.backend]
     command += ["--steps", str(steps), "--events", "{events}"]
     environment = {} if spec.lane_bits is None else {"INAGG_LANE_BITS": str(spec.lane_bits)}
     with testbed.loss(spec.loss):
-        group = testbed.launch(command, name=spec.name, environment=environment)
-        group.follow(on_event, timeout_s=_START_UP_S + steps * _SLOWEST_STEP_S, watch=testbed.services)
+        events = follow_training(
+            testbed,
+            command,
+            name=spec.name,
+            label=spec.label,
+            steps=steps,
+            on_progress=on_progress,
+            environment=environment,
+        )
     result = summarise_run(spec, events)
     on_progress(spec.label, steps, steps, f"accuracy {result.accuracy:.1%}")
     return result
@@ -165,10 +161,10 @@ def summarise_run(spec: RunSpec, events: Sequence[tuple[int, Event]]) -> RunResu
     hashes = {event["weights_sha256"] for event in ends.values()}
     if len(hashes) != 1:
         raise WrongResultError(f"{spec.label}: the ranks ended with {len(hashes)} different sets of weights")
-    steps = _by_step(events, "step", "seconds")
-    losses = _by_step(events, "step", "loss")
+    steps = values_by_step(events, "step", "seconds")
+    losses = values_by_step(events, "step", "loss")
     updates = [event["update_seconds"] for _, event in events if event["event"] == "step"]
-    compute = statistics.median(max(found) for found in _by_step(events, "compute", "seconds").values())
+    compute = statistics.median(max(found) for found in values_by_step(events, "compute", "seconds").values())
     return RunResult(
         spec=spec,
         accuracy=ends[0]["accuracy"],
@@ -180,14 +176,6 @@ def summarise_run(spec: RunSpec, events: Sequence[tuple[int, Event]]) -> RunResu
         retransmits=sum(event["retransmits"] for event in ends.values()),
         elements=next(event["elements"] for _, event in events if event["event"] == "start"),
     )
-
-
-def _by_step(events: Sequence[tuple[int, Event]], kind: str, value: str) -> dict[int, list[float]]:
-    found: dict[int, list[float]] = {}
-    for _, event in events:
-        if event["event"] == kind:
-            found.setdefault(event["step"], []).append(event[value])
-    return found
 
 
 def _speedup(gloo: RunResult | None, run: RunResult) -> float | None:
