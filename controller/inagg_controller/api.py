@@ -4,7 +4,8 @@
 Every handler is a coroutine in the service's own loop: that is what makes the job table safe without a lock.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Literal
 
@@ -12,6 +13,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from .calls import Call, Question, Report, Wait
 from .entries import Member
@@ -100,6 +102,10 @@ def _add_jobs(app: FastAPI, service: Service) -> None:
     async def heartbeat(number: int, rank: int, body: Beat | None = None) -> HeartbeatDocument:
         return _heartbeat(service.heartbeat(number, rank, None if body is None else _report(body)))
 
+    @app.post("/jobs/{number}/workers/{rank}/presence")
+    async def presence(number: int, rank: int, request: Request) -> JobDocument:
+        return _job(service, await service.attend(number, rank, _until_disconnected(request)))
+
     @app.delete("/jobs/{number}/workers/{rank}")
     async def leave(
         number: int, rank: int, error: Annotated[str | None, Query(max_length=2000)] = None
@@ -158,6 +164,13 @@ def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) 
         aggregator=_aggregator(service),
         counters=None if counts is None else _counts(counts),
     )
+
+
+async def _until_disconnected(request: Request) -> AsyncIterator[bytes]:
+    """The body, piece by piece."""
+    with suppress(ClientDisconnect):
+        async for piece in request.stream():
+            yield piece
 
 
 def _report(beat: Beat) -> Report:

@@ -74,7 +74,7 @@ def run(
     rto_max_s: Annotated[float, typer.Option(help="Longest retransmission timeout.")] = 1.0,
     give_up_s: Annotated[float, typer.Option(help="Silence after which a worker gives up.")] = 120.0,
     heartbeat_interval_s: Annotated[float, typer.Option(help="Between two heartbeats.")] = 0.5,
-    heartbeat_timeout_s: Annotated[float, typer.Option(help="Silence after which a rank is lost.")] = 3.0,
+    heartbeat_timeout_s: Annotated[float, typer.Option(help="Silence after which a rank is lost.")] = 30.0,
     join_timeout_s: Annotated[float, typer.Option(help="How long a job waits for its ranks.")] = 300.0,
     switch_timeout_s: Annotated[float, typer.Option(help="How long to wait for the switch at start.")] = 10.0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
@@ -204,6 +204,8 @@ def _listen(address: tuple[str, int]) -> socket.socket:
         # Inherited by every connection. asyncio sets it only where it has made the listener itself; without it
         # each answer waits 40 ms for the delayed acknowledgement of its own header.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The connections of machines that have died, too, end some day.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return listener
     except OSError as error:
         raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error

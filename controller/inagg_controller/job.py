@@ -22,7 +22,7 @@ class Policy:
     rto_max_s: float = 1.0
     give_up_s: float = 120.0
     heartbeat_interval_s: float = 0.5
-    heartbeat_timeout_s: float = 3.0
+    heartbeat_timeout_s: float = 30.0
     join_timeout_s: float = 300.0
     keep_s: float = 600.0
 
@@ -83,6 +83,7 @@ class Job:
     members: dict[int, Member] = field(default_factory=dict)
     last_seen: dict[int, float] = field(default_factory=dict)
     beating: set[int] = field(default_factory=set)
+    vanished: dict[int, float] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
     lost: dict[int, str] = field(default_factory=dict)
     entries: JobEntries | None = None

@@ -145,6 +145,16 @@ class JobTable:
                 self._end(job, "failed", f"the ranks call different collectives: {job.mismatch}", now)
         return job
 
+    def vanish(self, number: int, member: Member, now: float) -> None:
+        """The connection has ended by which a member's process was seen to live: it has died, or has left before.
+
+        The rank is lost a heartbeat interval later. A process that ends without leaving often has summed all that it
+        was to, and the others may still be fetching the last results.
+        """
+        job = self.jobs.get(number)
+        if job is not None and job.members.get(member.rank) is member:
+            job.vanished[member.rank] = now
+
     def leave(self, number: int, rank: int, now: float, error: str | None = None) -> Job:
         """A rank leaves. While others still run its entries stay: they may need a result sent again.
 
@@ -166,6 +176,7 @@ class JobTable:
         else:
             del job.members[rank], job.last_seen[rank]
             job.beating.discard(rank)
+            job.vanished.pop(rank, None)
         return job
 
     def end(self, number: int, now: float) -> Job:
@@ -280,10 +291,15 @@ class JobTable:
         if job.ended:
             return
         due = set(job.members) - job.left if job.state == "running" else job.beating
-        limit = self.policy.heartbeat_timeout_s
-        silent = [rank for rank in due if now - job.last_seen[rank] >= limit]
-        if silent:
-            self._fail(job, dict.fromkeys(sorted(silent), f"no heartbeat for {limit:g} s"), now)
+        limit, grace = self.policy.heartbeat_timeout_s, self.policy.heartbeat_interval_s
+        lost = {}
+        for rank in sorted(due):
+            if rank in job.vanished and now - job.vanished[rank] >= grace:
+                lost[rank] = "its process has ended without leaving the job"
+            elif now - job.last_seen[rank] >= limit:
+                lost[rank] = f"no heartbeat for {limit:g} s"
+        if lost:
+            self._fail(job, lost, now)
 
     def _fail(self, job: Job, lost: Mapping[int, str], now: float) -> None:
         job.lost.update(lost)

@@ -8,7 +8,7 @@ of its own, which takes one call after another: effects keep their order, and no
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -88,6 +88,7 @@ class Service:
         self._connection = 0
         self._broken_connection = 0
         self._stopping = False
+        self._attended: set[asyncio.Timeout] = set()
         self._loss_lock = asyncio.Lock()
         self._last_counts: dict[int, dict[int, Count]] = {}
 
@@ -128,6 +129,8 @@ class Service:
         """Answer everybody who waits with the present state, from now on at once."""
         self._stopping = True
         self._changed.set()
+        for until in self._attended:
+            until.reschedule(asyncio.get_running_loop().time())
 
     def create(self, workers: int, slots: int, name: str) -> Job:
         """See JobTable.create."""
@@ -176,6 +179,22 @@ class Service:
         if self.jobs.version != self._seen_version:
             _log.warning("job %d %s: %s", number, job.state, job.reason)
             self._publish()
+        return job
+
+    async def attend(self, number: int, rank: int, beats: AsyncIterable[object]) -> Job:
+        """Watch a rank live, until `beats` end, and with them its process, or until stop_waiting()."""
+        job = self.jobs.heartbeat(number, rank, self._clock())
+        member = job.members[rank]
+        try:
+            async with asyncio.timeout(0 if self._stopping else None) as until:
+                self._attended.add(until)
+                async for _ in beats:
+                    self.jobs.heartbeat(number, rank, self._clock())
+        except TimeoutError:
+            return job
+        finally:
+            self._attended.discard(until)
+        self.jobs.vanish(number, member, self._clock())
         return job
 
     def leave(self, number: int, rank: int, error: str | None) -> Job:

@@ -5,16 +5,19 @@ Requests that may be repeated are, with backoff, until the client's timeout has 
 repeated only when it never reached the controller.
 """
 
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 
 from ._heartbeat import HeartbeatThread
 from ._journal import Report
+from ._presence import Presence
 from .errors import ControllerError, ControllerRefusedError, ControllerUnreachableError, JobError
 
 _T = TypeVar("_T")
@@ -266,6 +269,24 @@ class ControlClient:
         )
         return self._read(lambda: _heartbeat(answer), "a heartbeat")
 
+    def attend(self, job: int, rank: int, interval_s: float) -> Presence | None:
+        """Open the connection by which the controller sees that this process lives (docs/protocol.md, 6.3).
+
+        interval_s: between its beats. None where there cannot be one, because the controller is behind HTTPS: then
+        only `heartbeat` tells.
+        """
+        url = urlsplit(self.base_url)
+        if url.scheme != "http":
+            return None
+        path = f"/jobs/{job}/workers/{rank}/presence"
+        address = (url.hostname or "", url.port or 80)
+        connection = self._repeat(
+            lambda remaining: socket.create_connection(address, min(remaining, _CONNECT_TIMEOUT_S)),
+            f"POST {path}",
+            self.timeout_s,
+        )
+        return Presence(connection, url.netloc, url.path + path, interval_s)
+
     def leave(self, job: int, rank: int, *, error: str | None = None) -> JobStatus:
         """Leave the job; it finishes when the last rank has left. Leaving twice changes nothing.
 
@@ -326,24 +347,32 @@ class ControlClient:
         timeout_s: float | None = None,
         repeatable: bool = True,
     ) -> Any:
-        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+        def attempt(remaining: float) -> httpx.Response:
+            timeout = httpx.Timeout(remaining, connect=min(remaining, _CONNECT_TIMEOUT_S))
+            return self._http.request(method, path, json=body, params=params, timeout=timeout)
+
+        request = f"{method} {path}"
+        allowed_s = self.timeout_s if timeout_s is None else timeout_s
+        return self._content(self._repeat(attempt, request, allowed_s, repeatable), request)
+
+    def _repeat(
+        self, attempt: Callable[[float], _T], request: str, timeout_s: float, repeatable: bool = True
+    ) -> _T:
+        """What `attempt`, given the seconds that are left, returns in the end."""
+        deadline = time.monotonic() + timeout_s
         pause = _FIRST_PAUSE_S
         while True:
-            remaining = max(deadline - time.monotonic(), 0.001)
-            timeout = httpx.Timeout(remaining, connect=min(remaining, _CONNECT_TIMEOUT_S))
             try:
-                answer = self._http.request(method, path, json=body, params=params, timeout=timeout)
-            except httpx.TransportError as error:
+                return attempt(max(deadline - time.monotonic(), 0.001))
+            except (httpx.TransportError, OSError) as error:
                 never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
                 if not (repeatable or never_sent) or time.monotonic() + pause >= deadline:
                     cause = str(error) or type(error).__name__
                     raise ControllerUnreachableError(
-                        url=self.base_url, request=f"{method} {path}", cause=cause
+                        url=self.base_url, request=request, cause=cause
                     ) from error
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
-            else:
-                return self._content(answer, f"{method} {path}")
 
     def _content(self, answer: httpx.Response, request: str) -> Any:
         try:

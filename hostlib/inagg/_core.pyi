@@ -220,6 +220,15 @@ class Transport:
     def close(self) -> None:
         """Ends the thread and closes the socket; unfinished collectives fail with code "closed". Idempotent."""
 
+@final
+class Pulse:
+    """Writes `beat` to a stream socket every `interval_s` seconds, whatever holds the GIL, until closed or until the
+    connection ends. The socket stays the caller's, to be closed afterwards. In a forked child there is no pulse.
+    """
+
+    def __init__(self, *, socket_fd: int, beat: bytes, interval_s: float) -> None: ...
+    def close(self) -> None: ...
+
 # The rest is for tests.
 
 @final

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps a rank alive in the controller's eyes, and notices when it cannot go on.
+"""Tells the controller how a rank is getting on, and learns from it when the rank cannot go on.
+
+That its process lives the controller sees by another connection (`_presence`), so beats may be late.
 
 `HeartbeatMonitor` decides what the answers to heartbeats mean, and knows no clock and no thread;
 `HeartbeatThread` only supplies both.
@@ -21,11 +23,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Beats that may be under way at once.
-_LANES = 3
-
 # Between the beats of a rank that confers.
 _CONFER_PAUSE_S = 0.05
+
+# How long ranks that leave one after another at the end of training may take, and how long a rank confers: more than
+# the controller takes to see that a process has died, and for a few beats of all ranks.
+_LEAVING_S = 3.0
+_CONFER_S = 3.0
+
+# A beat may take this part of the timeout before it is tried on another connection.
+_PATIENCE = 1 / 3
 
 # How long stopping waits for a heartbeat under way.
 _STOP_TIMEOUT_S = 1.0
@@ -48,7 +55,7 @@ class HeartbeatMonitor:
     """Decides from heartbeats and their answers whether a rank can go on. Time, in seconds, is an argument.
 
     A failed job is a failure at once, silence of the controller after timeout_s. Another rank that has left on
-    purpose is one only after timeout_s: at the end of training the ranks leave one after another, and this one
+    purpose is one only after a few seconds: at the end of training the ranks leave one after another, and this one
     may still be fetching its last result, which the switch keeps until the last rank has left.
     """
 
@@ -70,7 +77,7 @@ class HeartbeatMonitor:
             return None
         if self._first_left is None:
             self._first_left = now
-        if now - self._first_left < self._timeout_s:
+        if now - self._first_left < _LEAVING_S:
             return None
         return Failure("; ".join(f"rank {lost.rank}: {lost.reason}" for lost in beat.lost), lost_ranks)
 
@@ -92,13 +99,10 @@ class HeartbeatThread(threading.Thread):
     """Beats for one rank until stopped, or until on_failure has been called, which happens at most once.
 
     interval_s, timeout_s: heartbeat_interval_s and heartbeat_timeout_s of the job's policy.
-    on_failure(failure): called on one of its threads, or on one that confers; no lost ranks when no other rank is to
-    blame (the controller is gone, the switch restarted).
+    on_failure(failure): called on this thread, or on one that confers; no lost ranks when no other rank is to blame
+    (the controller is gone, the switch restarted).
     journal: what this rank calls, to be told to the controller; waited: as well, how many sums it has done, and how
     long it has waited for others to begin them. waits: what all ranks have told of that.
-
-    The beats take turns on a few threads and so on a few connections: where packets are lost, TCP's repeats of one
-    beat may take seconds, and the next ones must not wait for them.
     """
 
     def __init__(
@@ -127,10 +131,6 @@ class HeartbeatThread(threading.Thread):
         # Guards the monitor, and decides which comes first of stopping and failing; on_failure runs under it.
         self._lock = threading.RLock()
         self._monitor = HeartbeatMonitor(timeout_s=timeout_s, now=time.monotonic())
-        self._lanes = [
-            threading.Thread(target=self._beat_on, args=(lane,), name=f"{self.name}-{lane}", daemon=True)
-            for lane in range(1, _LANES)
-        ]
 
     def stop(self) -> None:
         """Stop beating; on_failure is not called after this has returned. Any thread may, any number of times.
@@ -139,19 +139,17 @@ class HeartbeatThread(threading.Thread):
         """
         with self._lock:
             self._stopping.set()
-        deadline = time.monotonic() + _STOP_TIMEOUT_S
-        for thread in (self, *self._lanes):
-            if thread.is_alive() and thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+        if self.is_alive() and self is not threading.current_thread():
+            self.join(_STOP_TIMEOUT_S)
 
     def run(self) -> None:
         """The thread's body."""
-        self._monitor = HeartbeatMonitor(timeout_s=self._timeout_s, now=time.monotonic())
-        for lane in self._lanes:
-            lane.start()
-        self._beat_on(0)
+        next_beat = time.monotonic()
+        while not self._stopping.wait(max(0.0, next_beat - time.monotonic())):
+            next_beat = max(next_beat + self._interval_s, time.monotonic())
+            self._settle(self._beat())
 
-    def confer(self, timeout_s: float) -> None:
+    def confer(self, timeout_s: float = _CONFER_S) -> None:
         """Beat quickly, on the caller's thread: until the job has failed or this has been stopped, or for timeout_s.
 
         For a rank that sees that something is wrong, and that others may know why.
@@ -161,12 +159,6 @@ class HeartbeatThread(threading.Thread):
             self._settle(self._beat())
         with self._lock:  # if it has failed just now, on_failure has been called
             return
-
-    def _beat_on(self, lane: int) -> None:
-        next_beat = time.monotonic() + lane * self._interval_s
-        while not self._stopping.wait(max(0.0, next_beat - time.monotonic())):
-            next_beat = max(next_beat + _LANES * self._interval_s, time.monotonic())
-            self._settle(self._beat())
 
     def _settle(self, judge: Callable[[float], Failure | None]) -> None:
         with self._lock:
@@ -188,7 +180,9 @@ class HeartbeatThread(threading.Thread):
                 asked = self._asked
                 sums, waited_s = self._waited()
                 report = replace(self._journal.report(asked), sums=sums, waited_s=waited_s)
-                beat = self._client.heartbeat(self._job, self._rank, report, timeout_s=self._timeout_s)
+                beat = self._client.heartbeat(
+                    self._job, self._rank, report, timeout_s=_PATIENCE * self._timeout_s
+                )
                 self._asked, self.waits = beat.ask, beat.waits
                 if beat.ask is None or beat.ask == asked or beat.ask[0] == beat.ask[1]:
                     break

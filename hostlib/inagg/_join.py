@@ -98,6 +98,7 @@ def _enter(client: ControlClient, job: int, rank: int, options: Options, on_fail
             port=options.switch_port,
         )
         policy = status.policy
+        presence = client.attend(job, rank, policy.heartbeat_interval_s)
         with confined_to(options.cpus):
             transport = _core.Transport(
                 socket_fd=udp.fileno(),
@@ -115,7 +116,7 @@ def _enter(client: ControlClient, job: int, rank: int, options: Options, on_fail
                 spin_s=options.spin_us * 1e-6,
             )
         udp.detach()  # the transport's now
-    session = Session(client, status, rank, transport, on_failure)
+    session = Session(client, status, rank, transport, on_failure, presence)
     try:
         client.wait_running(job, timeout_s=options.setup_timeout_s)
     except InaggError:

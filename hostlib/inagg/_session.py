@@ -18,6 +18,7 @@ from inagg import _core
 from inagg._control import ControlClient, HeartbeatThread, JobStatus
 from inagg._heartbeat import Failure
 from inagg._journal import Journal
+from inagg._presence import Presence
 from inagg._reduction import Callback, Reduction, memory_of, overlap, written_memory_of
 from inagg.errors import (
     CollectiveTimeoutError,
@@ -47,7 +48,7 @@ class Session:
     """One rank in one running job.
 
     `submit` may be called from any thread; all ranks must submit the same all-reduces in the same order. on_failure is
-    called, on any thread, when the heartbeat finds that the job has failed.
+    called, on any thread, when the heartbeat finds that the job has failed. presence: closed when this is.
     """
 
     def __init__(
@@ -57,12 +58,14 @@ class Session:
         rank: int,
         transport: _core.Transport,
         on_failure: Callback = lambda: None,
+        presence: Presence | None = None,
     ) -> None:
         self.job = status.id
         self.rank = rank
         self._client = client
         self._policy = status.policy
         self._transport = transport
+        self._presence = presence
         self.journal = Journal()
         self._on_failure = on_failure
         self._failure: Failure | None = None  # as the heartbeat learnt it
@@ -215,14 +218,14 @@ class Session:
             self._transport.close()
             while (completer := self._other_completer()) is not None:
                 completer.join()
+            if self._presence is not None:
+                self._presence.close()
             self._client.close()
 
     def diagnose(self) -> InaggError | None:
         """Why the job has failed; None if it has not, as far as anybody knows. For whoever saw something go wrong."""
         if self._failure is None and not self._closed:
-            # Long enough for the controller to miss a rank that has died just now.
-            policy = self._policy
-            self._heartbeat.confer(policy.heartbeat_timeout_s + 2 * policy.heartbeat_interval_s)
+            self._heartbeat.confer()
         return None if self._failure is None else self._job_failure(self._failure, None)
 
     def _on_job_failure(self, failure: Failure) -> None:
@@ -321,7 +324,7 @@ class Session:
             return CollectiveTimeoutError(elements, timeout_s=timeout_s, job=job, rank=rank, chunk=chunk)
         if error.code in ("checksum", "kind_mismatch") and self._failure is None and not self._closed:
             # Other ranks know what they have called; the controller finds out, within a few of their heartbeats.
-            self._heartbeat.confer(self._policy.heartbeat_timeout_s)
+            self._heartbeat.confer()
         if self._failure is not None and (error.code == "failed" or self._failure.mismatch is not None):
             return self._job_failure(self._failure, chunk)
         if chunk is not None:

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "engine.hpp"
+#include "pulse.hpp"
 #include "transport.hpp"
 #include "udp_socket.hpp"
 
@@ -403,6 +404,17 @@ void define_transport(nb::module_& m) {
     nb::module_::import_("atexit").attr("register")(nb::cpp_function(&PyTransport::close_all));
 }
 
+void define_pulse(nb::module_& m) {
+    nb::class_<Pulse>(m, "Pulse")
+        .def(
+            "__init__",
+            [](Pulse* self, int socket_fd, const nb::bytes& beat, double interval) {
+                new (self) Pulse(socket_fd, {beat.c_str(), beat.size()}, interval);
+            },
+            nb::kw_only(), "socket_fd"_a, "beat"_a, "interval_s"_a)
+        .def("close", &Pulse::close, nb::call_guard<nb::gil_scoped_release>());
+}
+
 }  // namespace
 }  // namespace inagg
 
@@ -413,5 +425,6 @@ NB_MODULE(_core, m) {
     inagg::define_errors(m);
     inagg::define_engine(m);
     inagg::define_transport(m);
+    inagg::define_pulse(m);
     inagg::define_parts(m);
 }

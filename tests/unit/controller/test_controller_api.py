@@ -243,7 +243,7 @@ def test_a_job_that_runs_or_has_ended_takes_no_new_worker(serving):
 
 def test_a_silent_rank_is_lost_its_job_fails_and_its_entries_go(serving, memory_switch):
     async def body():
-        async with serving() as (client, service, clock):
+        async with serving(Policy(heartbeat_timeout_s=3.0)) as (client, service, clock):
             number = await start_job(client)
             for clock.now in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0):
                 service.jobs.tick(clock())

@@ -3,61 +3,12 @@
 
 import signal
 import socket
-import subprocess
-import sys
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
 from inagg_controller.cli import app
-
-
-@pytest.fixture
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
-@pytest.fixture
-def command_line(program_files, fake_server, free_port):
-    """Good options: command_line(**options that replace some of them) -> words."""
-
-    def words(**changes):
-        options = {
-            "switch": fake_server.address,
-            "p4info": program_files[0],
-            "device-config": program_files[1],
-            "listen": f"127.0.0.1:{free_port}",
-            "ports": "1,2,255",
-            "aggregator-ip": "10.0.0.253",
-            "host": "10.0.0.1=1",
-            "switch-timeout-s": 1,
-        } | {name.replace("_", "-"): value for name, value in changes.items()}
-        return [word for name, value in options.items() for word in (f"--{name}", str(value))]
-
-    return words
-
-
-@pytest.fixture
-def launch(command_line):
-    """Starts inagg-controller: launch(**options that replace the good ones) -> process."""
-    processes = []
-
-    def start(**changes):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "inagg_controller", *command_line(**changes)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        processes.append(process)
-        return process
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

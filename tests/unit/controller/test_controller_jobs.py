@@ -157,6 +157,33 @@ def test_a_rank_that_began_to_beat_and_stops_fails_a_job_that_still_waits_for_ot
     assert table.pool.free == 64
 
 
+def test_a_rank_whose_process_has_ended_is_lost_as_soon_as_others_have_had_the_last_results():
+    table = new_table()
+    job = running(table, now=10.0)
+    table.vanish(job.id, job.members[1], 10.1)
+    for now in (10.2, 10.3, 10.4, 10.5):
+        table.tick(now)
+    assert job.state == "running"
+    table.tick(10.6)
+    assert (job.state, job.lost) == ("failed", {1: "its process has ended without leaving the job"})
+
+
+def test_the_end_of_a_process_that_has_left_or_was_replaced_means_nothing():
+    table = new_table()
+    job = running(table)
+    table.leave(job.id, 0, 0.1)
+    table.vanish(job.id, job.members[0], 0.1)
+    other = table.create(2, 4, "", 0.0)
+    before = table.register(other.id, member(0, host=3), 0.0).members[0]
+    table.leave(other.id, 0, 0.1)
+    table.register(other.id, member(0, host=4), 0.1)
+    table.vanish(other.id, before, 0.1)
+    table.vanish(9999, before, 0.1)
+    for tenth in range(2, 20):
+        table.tick(tenth / 10)
+    assert (job.state, other.state) == ("running", "joining")
+
+
 def test_time_in_which_the_controller_itself_stood_still_is_not_held_against_ranks():
     table = new_table()
     job = running(table)
@@ -317,6 +344,14 @@ class Life(RuleBasedStateMachine):
     @rule(index=INDEX, rank=st.integers(0, 4))
     def beat(self, index, rank):
         self.act(self.table.heartbeat, self.pick(index), rank, self.now)
+
+    @rule(index=INDEX, rank=st.integers(0, 4))
+    def vanish(self, index, rank):
+        number = self.pick(index)
+        self.act(self.table.vanish, number, member(rank), self.now)  # a stranger, as far as the table knows
+        known = self.table.jobs[number].members.get(rank) if number in self.table.jobs else None
+        if known is not None:
+            self.table.vanish(number, known, self.now)
 
     @rule(index=INDEX, rank=st.integers(0, 4), error=st.sampled_from([None, None, "broken"]))
     def leave(self, index, rank, error):

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the controller sees that a rank lives or has died: both are processes, with TCP between them."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from inagg._control import ControlClient
+
+# argv: URL, rank. Joins job 1, says so, does what it is told to by lines of its standard input.
+WORKER = """
+import ctypes, os, sys, threading
+from inagg._control import ControlClient, HeartbeatThread
+from inagg._journal import Journal
+
+def failed(failure):
+    print(failure.reason, flush=True)
+
+client, rank = ControlClient(sys.argv[1]), int(sys.argv[2])
+mac = f"02:00:00:00:00:0{rank + 1}"
+policy = client.register(1, rank, ip=f"10.0.0.{rank + 1}", mac=mac, udp_port=4000, port=rank + 1).policy
+presence = client.attend(1, rank, policy.heartbeat_interval_s)
+HeartbeatThread(
+    client, 1, rank, policy.heartbeat_interval_s, policy.heartbeat_timeout_s, failed, Journal()
+).start()
+print("in", flush=True)
+for order in sys.stdin:
+    if order == "hold the GIL\\n":
+        ctypes.PyDLL(None).sleep(3)
+        print("held", flush=True)
+    elif order == "fork\\n":
+        if os.fork() == 0:
+            print(f"child {os.getpid()}", flush=True)
+            sys.stdin.read()
+            os._exit(0)
+"""
+
+
+class Rank:
+    def __init__(self, url, rank):
+        command = [sys.executable, "-c", WORKER, url, str(rank)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    def hears(self):
+        return self.process.stdout.readline().rstrip("\n")
+
+    def told(self, order):
+        self.process.stdin.write(f"{order}\n")
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def run_job(launch, free_port):
+    """run_job(heartbeat timeout in seconds): a controller that runs job 1, with two ranks -> (client, ranks)."""
+    ranks = []
+    client = ControlClient(f"http://127.0.0.1:{free_port}")
+
+    def start(timeout_s):
+        assert launch(heartbeat_interval_s=0.2, heartbeat_timeout_s=timeout_s).stdout.readline() == "ready\n"
+        client.create_job(2, 4)
+        ranks.extend(Rank(client.base_url, rank) for rank in range(2))
+        assert [rank.hears() for rank in ranks] == ["in", "in"]
+        client.wait_running(1, timeout_s=10)
+        return client, ranks
+
+    yield start
+    for rank in ranks:
+        rank.close()
+    client.close()
+
+
+def lost(client, wait_until):
+    wait_until(lambda: client.status(1).state == "failed")
+    return {one.rank: one.reason for one in client.status(1).lost}
+
+
+def test_a_rank_that_holds_the_gil_is_not_taken_for_a_dead_one(run_job):
+    client, ranks = run_job(timeout_s=1.5)
+    ranks[1].told("hold the GIL")
+    assert ranks[1].hears() == "held"
+    assert client.status(1).state == "running"
+
+
+def test_a_killed_rank_is_noticed_and_told_at_once_even_if_its_children_live_on(run_job, wait_until):
+    client, ranks = run_job(timeout_s=600)
+    ranks[1].told("fork")
+    assert ranks[1].hears().startswith("child")
+    ranks[1].process.kill()
+    killed = time.monotonic()
+    assert ranks[0].hears() == "rank 1: its process has ended without leaving the job"
+    assert time.monotonic() - killed < 5
+    assert lost(client, wait_until) == {1: "its process has ended without leaving the job"}
+
+
+def test_a_rank_that_says_nothing_is_lost_after_the_timeout(run_job, wait_until):
+    client, ranks = run_job(timeout_s=1)
+    ranks[1].process.send_signal(19)  # SIGSTOP: its connections stay
+    assert lost(client, wait_until) == {1: "no heartbeat for 1 s"}
+
+
+def test_ranks_of_a_controller_that_was_restarted_are_told_that_their_job_is_gone(
+    run_job, launch, wait_until
+):
+    _, ranks = run_job(timeout_s=600)
+    launch.processes[0].kill()
+    launch.processes[0].wait()
+    assert launch().stdout.readline() == "ready\n"
+    for rank in ranks:
+        assert rank.hears().startswith("there is no job 1: it never was")
+
+
+def test_the_controller_ends_at_once_while_ranks_are_connected(run_job, launch):
+    run_job(timeout_s=600)
+    launch.processes[0].terminate()
+    _, log = launch.processes[0].communicate(timeout=10)
+    assert launch.processes[0].returncode == 0
+    assert "ERROR" not in log
