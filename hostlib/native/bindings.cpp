@@ -17,6 +17,7 @@
 #include <set>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine.hpp"
@@ -171,7 +172,7 @@ class PyEngine {
     std::vector<Ticket> completed() {
         std::vector<Ticket> out;
         while (const std::optional<Ticket> ticket = engine_.next_completion()) {
-            alive_.erase(*ticket);
+            const auto arrays = alive_.extract(*ticket);  // see PyTransport::let_go_of
             out.push_back(*ticket);
         }
         return out;
@@ -269,7 +270,7 @@ class PyTransport {
     bool wait(Ticket ticket, std::optional<double> timeout) {
         const bool done = in_slices(timeout, [&](double slice) { return transport_.wait(ticket, slice); });
         if (done) {
-            alive_.erase(ticket);
+            let_go_of(ticket);
         }
         return done;
     }
@@ -279,7 +280,7 @@ class PyTransport {
     std::optional<Ticket> next_done(std::optional<double> timeout) {
         const auto ticket = in_slices(timeout, [&](double slice) { return transport_.next_done(slice); });
         if (ticket) {
-            alive_.erase(*ticket);
+            let_go_of(*ticket);
         }
         return ticket;
     }
@@ -294,13 +295,18 @@ class PyTransport {
             const nb::gil_scoped_release release;
             transport_.close();
         }
-        alive_.clear();
+        // As in let_go_of().
+        const auto arrays = std::exchange(alive_, {});
     }
 
     nb::object failure() const { return failure_object(transport_.failure(), config_); }
     nb::dict stats() const { return to_dict(transport_.stats()); }
 
   private:
+    // The arrays leave the map before they are let go of: that may run Python code, and other threads, which
+    // find the same ticket done.
+    void let_go_of(Ticket ticket) { const auto arrays = alive_.extract(ticket); }
+
     Ticket submit(const Request& request) {
         try {
             return transport_.submit(request);

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,42 @@ def test_an_array_lives_as_long_as_its_collective() -> None:
     with group(1) as (transport,):
         ticket = transport.submit(np.ones(100_000, np.float32))
         assert transport.wait(ticket, PATIENCE_S)
+
+
+# A second thread may find the same ticket done while the first lets go of its array: here, in between for sure.
+WAITS_AGAIN_AS_IT_DIES = """
+import sys
+import numpy as np
+from test_engine_transport import group
+
+class Array(np.ndarray):
+    def __del__(self):
+        died.append(transport.wait(ticket, 0.0))
+
+died = []
+with group(1) as (transport,):
+    array = np.ones(100, np.float32).view(Array)
+    ticket = transport.submit(array)
+    del array
+    getattr(transport, sys.argv[1])(*eval(sys.argv[2]))
+assert died == [True], died
+"""
+
+
+@pytest.mark.parametrize(
+    "how", [("wait", "(ticket, 20.0)"), ("next_done", "(transport.watch(ticket) or 20.0,)")]
+)
+def test_an_array_is_let_go_of_once(how: tuple[str, str]) -> None:
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    result = subprocess.run(
+        [sys.executable, "-c", WAITS_AGAIN_AS_IT_DIES, *how],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
 
 
 def test_only_watched_tickets_are_told_of_and_late_watchers_too() -> None:
