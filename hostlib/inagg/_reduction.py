@@ -82,8 +82,3 @@ def memory_of(tensor: torch.Tensor) -> range:
         return range(0)
     last = sum((size - 1) * stride for size, stride in extents)
     return range(tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size())
-
-
-def overlap(first: range, second: range) -> bool:
-    """Whether two ranges of addresses have one in common."""
-    return max(first.start, second.start) < min(first.stop, second.stop)

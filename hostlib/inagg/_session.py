@@ -18,8 +18,9 @@ from inagg import _core
 from inagg._control import ControlClient, HeartbeatThread, JobStatus
 from inagg._heartbeat import Failure
 from inagg._journal import Journal
+from inagg._pending import Pending
 from inagg._presence import Presence
-from inagg._reduction import Callback, Reduction, memory_of, overlap, written_memory_of
+from inagg._reduction import Callback, Reduction, memory_of, written_memory_of
 from inagg.errors import (
     CollectiveTimeoutError,
     InaggError,
@@ -74,7 +75,7 @@ class Session:
         self._overdue: _Overdue | None = None
         self._submitting = threading.Lock()  # held over a submission: the core's order is the callers'
         self._lock = threading.Lock()  # guards what follows, and what a Reduction is told
-        self._pending: dict[int, Reduction] = {}  # not finished, as far as this side has noticed; in order
+        self._pending = Pending()  # not finished, as far as this side has noticed
         self._watched: dict[int, Reduction] = {}  # with callbacks
         self._completing = True  # the completers look after _watched
         self._completers: set[threading.Thread] = set()
@@ -139,7 +140,7 @@ class Session:
             except _core.EngineError as error:
                 raise self._translate(error) from error
             with self._lock:
-                self._pending[reduction.ticket] = reduction
+                self._pending.add(reduction)
                 self._submitted += 1
         return reduction
 
@@ -151,12 +152,16 @@ class Session:
 
     def _collect(self, memory: range) -> None:
         """Wait for all-reduces of this memory, and forget those at the front that are done."""
-        in_front = True
-        for other in list(self._pending.values()):
-            if overlap(memory, other.memory):
-                other.wait(None)
-            elif in_front:
-                in_front = self.wait(other, 0.0)
+        with self._lock:
+            overlapping = self._pending.overlapping(memory)
+        for other in overlapping:
+            other.wait(None)
+        while (oldest := self._oldest()) is not None and self.wait(oldest, 0.0):
+            pass
+
+    def _oldest(self) -> Reduction | None:
+        with self._lock:
+            return self._pending.first()
 
     def _rounding_seed(self, options: Options) -> int | None:
         """One of its own for each rank and all-reduce: steps of a Weyl sequence (the constants are odd)."""
@@ -296,9 +301,9 @@ class Session:
                 if reduction.tallied is not None:
                     reduction.tallied.end()
             reduction.error = problem
+            with self._lock:  # before others see it finished, and put a sum in the same memory
+                self._pending.remove(reduction)
             reduction.finished = True
-        with self._lock:
-            self._pending.pop(reduction.ticket, None)
 
     def give_up(self, reduction: Reduction) -> None:
         """The job fails, for all ranks: `reduction` has not been done in its time."""

@@ -128,7 +128,7 @@ bool Transport::wait(Ticket ticket, std::optional<double> timeout) {
     const auto end = end_of(timeout);
     std::unique_lock lock(mutex_);
     check_ticket(ticket);
-    for (bool in_time = true;; in_time = wait_until(changed_, lock, end)) {
+    for (bool in_time = timeout != 0.0;; in_time = wait_until(changed_, lock, end)) {
         if (!shared_.unfinished.contains(ticket)) {
             return true;
         }

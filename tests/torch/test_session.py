@@ -20,6 +20,7 @@ from inagg._control import Aggregator, ControlClient, Heartbeat, JobStatus, Poli
 from inagg._core import Transport
 from inagg._join import confined_to
 from inagg._journal import Report
+from inagg._reduction import Reduction
 from inagg._session import Session
 from inagg._work import SwitchWork
 from inagg.errors import CollectiveTimeoutError, ConfigurationError, InaggError, JobError
@@ -199,6 +200,21 @@ def test_what_nobody_waits_for_is_forgotten() -> None:
         done_in_the_core(one, 50)
         assert all_reduce(one, torch.ones(1)).wait()
         assert len(one._pending) == 0
+
+
+def test_a_sum_asks_the_core_as_often_beside_many_others_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with session(workers=2) as one:
+        asked: list[int] = []
+        wait = one.wait
+
+        def counted(reduction: Reduction, timeout_s: float | None) -> bool:
+            asked.append(reduction.ticket)
+            return wait(reduction, timeout_s)
+
+        monkeypatch.setattr(one, "wait", counted)
+        works = [all_reduce(one, torch.ones(3)) for _ in range(100)]
+        assert len(asked) < len(works)
+        assert len(set(asked)) == 1
 
 
 def test_the_same_memory_is_summed_once_after_the_other() -> None:
