@@ -76,6 +76,65 @@ class TransportStats(EngineStats):
     receive_buffer_wanted_bytes: int  # what a whole window of results takes
 
 @final
+class Staging:
+    """Host memory between a device that holds `elements` floats and the engine, for one collective: submit it once.
+
+    Each of the K blocks has the datagram that carries it (its lanes, later those of its sum), an exponent, an agreed
+    exponent and a checksum. All of it lies in `memory` (4-byte aligned, at least bytes_needed() long, page-locked if
+    the device likes that; allocated here if None), which the Staging keeps alive, as the Transport keeps the Staging.
+    The same memory may serve another Staging once the collective is done or the group has failed.
+
+    A device scans all blocks (exponents, then scanned()); packs blocks, in order, as progress() tells of their agreed
+    exponents (lanes and checksums, then packed()); and unpacks blocks, in order, as progress() tells of their sums. The
+    engine reads nothing before scanned() and packed() have said that it is there.
+    """
+
+    def __init__(
+        self,
+        elements: int,
+        *,
+        lane_bits: LaneBits,
+        workers: int,
+        words: int,
+        memory: NDArray[np.uint8] | None = None,
+    ) -> None: ...
+    @staticmethod
+    def bytes_needed(elements: int, *, lane_bits: LaneBits, words: int) -> int: ...
+    @property
+    def elements(self) -> int: ...
+    @property
+    def blocks(self) -> int:
+        """K."""
+
+    @property
+    def block_elements(self) -> int:
+        """L, of the last block too: its lanes beyond the elements are those of zeros (protocol 3.1)."""
+
+    @property
+    def stride(self) -> int:
+        """Bytes from a datagram to the next, and of each."""
+
+    @property
+    def offset(self) -> int:
+        """Bytes from a datagram's start to its lanes. What is before them is the engine's."""
+
+    @property
+    def datagrams(self) -> NDArray[np.uint8]:
+        """[K, stride]: this rank's lanes until packed(); then the engine's; the lanes of the sum once it is summed."""
+
+    @property
+    def exponents(self) -> NDArray[np.uint16]:
+        """[K]: of this rank's blocks, wire codes (protocol 3.2), with 0x8000 where a NaN or an infinity is."""
+
+    @property
+    def agreed(self) -> NDArray[np.uint16]:
+        """[K]: the maximum over the ranks, with 0x8000 where any has a NaN or an infinity; of blocks below `known`."""
+
+    @property
+    def checksums(self) -> NDArray[np.uint32]:
+        """[K]: of this rank's lanes, all L of each block: their sum mod 2^32."""
+
+@final
 class Engine:
     """One worker's protocol engine, for tests: no socket, no clock. Not thread-safe.
 
@@ -114,6 +173,35 @@ class Engine:
         `context`, 32 bits, is part of the fingerprint: ranks that give different ones fail (protocol 3.2).
         `residual`, as long as the array, receives what this rank's lanes leave out of each element.
         """
+
+    def submit_staged(
+        self, staging: Staging, *, average: bool = False, context: int = 0, now: float = 0.0
+    ) -> int:
+        """Queues the all-reduce of what will be in a Staging, and returns its ticket. Other ranks may submit arrays.
+
+        It keeps this place in the order of collectives; those behind it wait for its scanned(). An empty one is done at
+        once and needs nothing more.
+        """
+
+    def scanned(
+        self,
+        staging: Staging,
+        special_blocks: NDArray[np.int64],
+        special_elements: NDArray[np.float32],
+        *,
+        now: float = 0.0,
+    ) -> None:
+        """The exponents are in. special_blocks [m]: those marked with 0x8000, in ascending order; special_elements
+        [m, L]: their floats (of the last block as many as it has count)."""
+
+    def packed(self, staging: Staging, blocks: int, *, now: float = 0.0) -> None:
+        """The lanes and checksums of the first `blocks` blocks are in, under their agreed exponents."""
+
+    def progress(self, staging: Staging) -> tuple[int, int]:
+        """(known, summed): agreed exponents, and lanes of sums, are there for so many blocks from the first on."""
+
+    def special_sums(self, staging: Staging) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Once done: the blocks [m] that were special at some rank, and their sums [m, L], averaged if asked."""
 
     def receive(self, datagram: bytes, now: float) -> None: ...
     def to_send(self, now: float, limit: int | None = None) -> list[bytes]:
@@ -195,6 +283,35 @@ class Transport:
         context: int = 0,
     ) -> int:
         """The same for `elements` float32 at `address` (4-byte aligned), which the caller keeps alive."""
+
+    def submit_staged(self, staging: Staging, *, average: bool = False, context: int = 0) -> int:
+        """Queues the all-reduce of what will be in a Staging, and returns its ticket. Other ranks may submit arrays.
+
+        It keeps this place in the order of collectives; those behind it wait for its scanned(). An empty one is done at
+        once and needs nothing more.
+        """
+
+    def scanned(
+        self, staging: Staging, special_blocks: NDArray[np.int64], special_elements: NDArray[np.float32]
+    ) -> None:
+        """The exponents are in. special_blocks [m]: those marked with 0x8000, in ascending order; special_elements
+        [m, L]: their floats (of the last block as many as it has count)."""
+
+    def packed(self, staging: Staging, blocks: int) -> None:
+        """The lanes and checksums of the first `blocks` blocks are in, under their agreed exponents."""
+
+    def progress(
+        self, staging: Staging, known: int, summed: int, timeout_s: float | None = None
+    ) -> tuple[int, int] | None:
+        """Waits until agreed exponents are there for more than the first `known` blocks, or the lanes of sums for more
+        than the first `summed`, or the collective is done; returns both. None after timeout_s; EngineError when it
+        failed. To wait for one of the two alone, give `blocks` for the other.
+
+        Lanes of a block that is special at some rank are not written: its sums are in special_sums().
+        """
+
+    def special_sums(self, staging: Staging) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Once done: the blocks [m] that were special at some rank, and their sums [m, L], averaged if asked."""
 
     def wait(self, ticket: int, timeout_s: float | None = None) -> bool:
         """True when the collective is done; False after timeout_s; EngineError when it failed. None waits forever."""
