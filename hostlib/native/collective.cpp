@@ -6,35 +6,44 @@
 #include "wire.hpp"
 
 namespace inagg {
+
 namespace {
 
-constexpr std::size_t CACHE_LINE = 64;
-constexpr std::size_t BLOCKS_AHEAD = 4;
+std::variant<HostBlocks, StagedBlocks> blocks_of(const Request& request, const LaneFormat& format,
+                                                 std::size_t block_elements) {
+    if (const auto* staging = std::get_if<Staging*>(&request.data)) {
+        return StagedBlocks(**staging, request.average);
+    }
+    return HostBlocks(std::get<HostFloats>(request.data), format, block_elements, request.average);
+}
 
 }  // namespace
+
+std::size_t Request::elements() const {
+    const auto* staging = std::get_if<Staging*>(&data);
+    return staging != nullptr ? (*staging)->elements() : std::get<HostFloats>(data).data.size();
+}
 
 Collective::Collective(Ticket ticket, const Request& request, unsigned workers, std::size_t slots,
                        std::size_t words)
     : ticket_(ticket),
       request_(request),
       format_(request.lane_bits, workers),
-      block_elements_(format_.block_elements(words)) {
-    const std::size_t blocks = (request.data.size() + block_elements_ - 1) / block_elements_;
+      block_elements_(format_.block_elements(words)),
+      data_(blocks_of(request, format_, block_elements_)) {
+    const std::size_t blocks = (request.elements() + block_elements_ - 1) / block_elements_;
     lead_ = std::min(slots, blocks);
     exponents_.resize(blocks);
     state_.resize(blocks);
+    scanned = staging() == nullptr;
+    packed = scanned ? blocks : 0;
     count_chunks();
 }
 
 std::uint32_t Collective::fingerprint() const {
     const std::uint32_t width = request_.lane_bits == 32 ? 0 : request_.lane_bits == 16 ? 1 : 2;
-    return static_cast<std::uint32_t>(8 * request_.data.size()) + 2 * width + (request_.average ? 1 : 0) +
+    return static_cast<std::uint32_t>(8 * request_.elements()) + 2 * width + (request_.average ? 1 : 0) +
            request_.context;
-}
-
-std::span<float> Collective::part_of(std::span<float> whole, std::size_t block) const {
-    const std::size_t first = block * block_elements_;
-    return whole.subspan(first, std::min(block_elements_, whole.size() - first));
 }
 
 void Collective::count_chunks() {
@@ -64,27 +73,8 @@ std::uint32_t Collective::special_chunk(std::size_t block) const {
     return data_chunk(blocks() + static_cast<std::size_t>(place) * class_chunks());
 }
 
-// A block that is scanned for its exponent is touched for the first time, and the scan would wait for memory.
-void Collective::prefetch(std::size_t index) const {
-    if (index < blocks()) {
-        const std::span<const float> elements = block(index);
-        for (std::size_t i = 0; i < elements.size(); i += CACHE_LINE / sizeof(float)) {
-            __builtin_prefetch(&elements[i], 1);
-        }
-    }
-}
-
-BlockExponent Collective::announce(std::size_t index) {
-    prefetch(index + BLOCKS_AHEAD);
-    const std::span<const float> elements = block(index);
-    const BlockExponent found = block_exponent(format_, elements, request_.rounding);
-    if (found.special) {
-        state_[index] |= SPECIAL_HERE;
-        std::vector<std::uint8_t>& classes = classes_[index];
-        classes.resize(elements.size());
-        classify(elements, classes);
-    }
-    return found;
+BlockExponent Collective::announce(std::size_t block) {
+    return std::visit([=](auto& data) { return data.announce(block); }, data_);
 }
 
 void Collective::learn_exponent(std::size_t block, std::uint16_t code, bool special) {
@@ -118,40 +108,59 @@ void Collective::believe(std::size_t announced) {
     }
 }
 
-std::span<float> Collective::part(const Assignment& assignment) const {
-    const std::span<float> whole = block(assignment.block);
+// What an assignment of role `special` is about: a part of its block, of which there may be none.
+template <typename T>
+std::span<T> Collective::part(std::span<T> block, const Assignment& assignment) const {
     const std::size_t size = block_elements_ / class_chunks();
-    const std::size_t first = std::min(assignment.part * size, whole.size());
-    return whole.subspan(first, std::min(size, whole.size() - first));
+    const std::size_t first = std::min(assignment.part * size, block.size());
+    return block.subspan(first, std::min(size, block.size() - first));
+}
+
+std::span<std::byte> Collective::datagram(const Assignment& assignment) const {
+    if (assignment.role != Role::data) {
+        return {};
+    }
+    return std::visit([&](const auto& data) { return data.datagram(assignment.block); }, data_);
 }
 
 std::uint32_t Collective::fill(const Assignment& assignment, std::span<std::byte> words) const {
-    const std::size_t index = assignment.block;
-    if (assignment.role == Role::data) {
-        const bool special_here = (state_[index] & SPECIAL_HERE) != 0;
-        const std::uint32_t sum = quantise(format_, exponents_[index], block(index), special_here, words,
-                                           request_.rounding, index * block_elements_);
-        if (!request_.residual.empty()) {
-            residual(format_, exponents_[index], block(index), special_here, words,
-                     part_of(request_.residual, index));
-        }
-        return sum;
-    }
-    std::span<const std::uint8_t> classes;
-    if (const auto found = classes_.find(index); found != classes_.end()) {
-        const std::span<float> elements = part(assignment);
-        const auto first = static_cast<std::size_t>(elements.data() - block(index).data());
-        classes = std::span(found->second).subspan(first, elements.size());
-    }
-    return pack_classes(format_, classes, words);
+    const std::size_t block = assignment.block;
+    const auto fill = [&](const auto& data) {
+        return assignment.role == Role::data
+                   ? data.fill(block, exponents_[block], words)
+                   : pack_classes(format_, part(data.classes(block), assignment), words);
+    };
+    return std::visit(fill, data_);
 }
 
 std::uint32_t Collective::take(const Assignment& assignment, std::span<const std::byte> words) const {
-    if (assignment.role == Role::data) {
-        return dequantise(format_, exponents_[assignment.block], words, request_.average,
-                          block(assignment.block));
+    const std::size_t block = assignment.block;
+    const auto take = [&](const auto& data) {
+        return assignment.role == Role::data
+                   ? data.take(block, exponents_[block], special(block), words)
+                   : apply_classes(format_, words, part(data.floats(block), assignment));
+    };
+    return std::visit(take, data_);
+}
+
+Staging* Collective::staging() const {
+    const auto* staged = std::get_if<StagedBlocks>(&data_);
+    return staged != nullptr ? &staged->staging() : nullptr;
+}
+
+bool Collective::report() {
+    Staging& staging = *this->staging();
+    Progress& told = staging.progress;
+    const Progress before = told;
+    for (; told.known < blocks() && exponent_known(told.known); ++told.known) {
+        staging.agreed()[told.known] =
+            static_cast<std::uint16_t>(exponents_[told.known] | (special(told.known) ? Staging::SPECIAL : 0));
     }
-    return apply_classes(format_, words, part(assignment));
+    while (told.summed < blocks() && summed(told.summed)) {
+        ++told.summed;
+    }
+    told.done = done();
+    return told != before;
 }
 
 }  // namespace inagg

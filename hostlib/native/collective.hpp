@@ -6,29 +6,27 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
+#include <variant>
 #include <vector>
 
+#include "blocks.hpp"
 #include "numerics.hpp"
+#include "staging.hpp"
 
 namespace inagg {
 
-using Ticket = std::uint64_t;  // 1, 2, 3... in the order of submission
-
-// What a caller asks for. The data is read and written in place, and must live until the collective is done.
-// Requests that are under way together must not share memory.
+// What a caller asks for. The memory must live until the collective is done. Requests that are under way
+// together must not share memory.
 struct Request {
-    std::span<float> data;
-    unsigned lane_bits = 32;
+    std::variant<HostFloats, Staging*> data;
+    unsigned lane_bits = 32;  // those of the Staging, if it is one
     bool average = false;
-    Rounding rounding = {};
     // What the ranks agree on besides, as the caller sums it up: part of the fingerprint (protocol.md, 3.2).
     std::uint32_t context = 0;
-    // As long as the data, or empty: receives what this rank's lanes leave out of each element
-    // (numerics.hpp).
-    std::span<float> residual = {};
+
+    std::size_t elements() const;
 };
 
 enum class Role : std::uint8_t { exponent, data, special };
@@ -59,7 +57,6 @@ class Collective {
 
     std::size_t blocks() const { return exponents_.size(); }  // K
     std::size_t lead() const { return lead_; }                // P, how far exponents travel ahead
-    std::span<float> block(std::size_t index) const { return part_of(request_.data, index); }
 
     void place(std::uint32_t base) {
         base_ = base;
@@ -83,8 +80,10 @@ class Collective {
     std::uint32_t special_chunk(std::size_t block) const;
     unsigned class_chunks() const { return format_.class_chunks(); }
 
-    // This rank's exponent of a block, for the packet that announces it. Remembers the classes of a special
-    // block, which its result will overwrite.
+    // Whether this rank's exponents are known, so that it can take part: always, unless its elements are
+    // staged.
+    bool scanned = true;
+    // This rank's exponent of a block, for the packet that announces it.
     BlockExponent announce(std::size_t block);
 
     // The exponent of the sum, once for every block. `hear` is for one that counts only if it turns out that
@@ -95,12 +94,17 @@ class Collective {
     bool exponent_known(std::size_t block) const { return (state_[block] & EXPONENT_KNOWN) != 0; }
     std::uint16_t exponent(std::size_t block) const { return exponents_[block]; }
     bool special(std::size_t block) const { return (state_[block] & SPECIAL) != 0; }
+    // The lanes of so many blocks can be sent once their exponents are known: all, unless they are staged.
+    std::size_t packed;
+    bool sendable(std::size_t block) const { return exponent_known(block) && block < packed; }
     std::size_t special_chunks() const { return specials_.size() * class_chunks(); }  // R, once closed
     std::size_t special_blocks() const { return specials_.size(); }
 
     void mark_summed(std::size_t block) { state_[block] |= SUMMED; }
     bool summed(std::size_t block) const { return (state_[block] & SUMMED) != 0; }
 
+    // Where a chunk's datagram has to be made; nothing: anywhere.
+    std::span<std::byte> datagram(const Assignment& assignment) const;
     // The words of a chunk filled, and of its result taken; both return the sum of the lanes.
     std::uint32_t fill(const Assignment& assignment, std::span<std::byte> words) const;
     std::uint32_t take(const Assignment& assignment, std::span<const std::byte> words) const;
@@ -112,21 +116,28 @@ class Collective {
     std::optional<double> first_sent;
     bool done() const { return done_ == chunks_ && closed(); }
 
+    // Null unless its elements are staged.
+    Staging* staging() const;
+    // Tells the Staging how far this is; true if that is news. Takes time for what is new only.
+    bool report();
+    // There is nothing more to do, nor to tell.
+    bool settled() const { return done() && (staging() == nullptr || staging()->progress.done); }
+
     Invitation invitation = Invitation::open;
     Collective* successor = nullptr;  // whose blocks it announces, unless `open` or `declined`
 
   private:
-    enum State : std::uint8_t { EXPONENT_KNOWN = 1, SPECIAL = 2, SPECIAL_HERE = 4, SUMMED = 8, HEARD = 16 };
+    enum State : std::uint8_t { EXPONENT_KNOWN = 1, SPECIAL = 2, SUMMED = 4, HEARD = 8 };
 
     void count_chunks();
-    void prefetch(std::size_t block) const;
-    std::span<float> part_of(std::span<float> whole, std::size_t block) const;
-    std::span<float> part(const Assignment& assignment) const;
+    template <typename T>
+    std::span<T> part(std::span<T> block, const Assignment& assignment) const;
 
     Ticket ticket_;
     Request request_;
     LaneFormat format_;
     std::size_t block_elements_;
+    std::variant<HostBlocks, StagedBlocks> data_;
     std::size_t lead_;
     std::size_t announced_ = 0;
     bool placed_ = false;
@@ -136,8 +147,7 @@ class Collective {
     std::size_t known_ = 0;
     std::vector<std::uint16_t> exponents_;
     std::vector<std::uint8_t> state_;
-    std::vector<std::size_t> specials_;                         // blocks, in order, once closed
-    std::map<std::size_t, std::vector<std::uint8_t>> classes_;  // of the blocks that are special here
+    std::vector<std::size_t> specials_;  // blocks, in order, once closed
 };
 
 }  // namespace inagg

@@ -2,79 +2,9 @@
 #include "engine.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <stdexcept>
+#include <utility>
 
 namespace inagg {
-namespace {
-
-// Chunk numbers of what is queued must stay comparable (RFC 1982): well below 2^31.
-constexpr std::size_t MAX_BLOCKS = std::size_t{1} << 28;
-constexpr std::uint32_t MAX_SLOTS = std::uint32_t{1} << 20;
-
-void require(bool condition, const std::string& message) {
-    if (!condition) {
-        throw std::invalid_argument(message);
-    }
-}
-
-}  // namespace
-
-const char* name(FailureCode code) {
-    switch (code) {
-        case FailureCode::checksum:
-            return "checksum";
-        case FailureCode::kind_mismatch:
-            return "kind_mismatch";
-        case FailureCode::give_up:
-            return "give_up";
-        case FailureCode::closed:
-            return "closed";
-        case FailureCode::failed:
-            break;
-    }
-    return "failed";
-}
-
-void RetransmissionPolicy::validate() const {
-    require(std::isfinite(rto_max) && rto_min > 0 && rto_min <= rto_initial && rto_initial <= rto_max,
-            "retransmission policy: 0 < rto_min_s <= rto_initial_s <= rto_max_s must hold, got " +
-                std::to_string(rto_min) + ", " + std::to_string(rto_initial) + ", " +
-                std::to_string(rto_max));
-    require(std::isfinite(give_up) && give_up > 0,
-            "retransmission policy: give_up_s must be positive, got " + std::to_string(give_up));
-}
-
-void EngineConfig::validate() const {
-    require(job >= 1, "job is 0; jobs are 1 to 65535");
-    require(workers >= 1 && workers <= 64, "workers is " + std::to_string(workers) + "; it must be 1 to 64");
-    require(rank < workers, "rank is " + std::to_string(rank) + " of " + std::to_string(workers) +
-                                " workers; ranks start at 0");
-    require(epoch != 0, "epoch is 0, which no job has");
-    require(std::has_single_bit(slots) && slots <= MAX_SLOTS, "slots is " + std::to_string(slots) +
-                                                                  "; it must be a power of two, at most " +
-                                                                  std::to_string(MAX_SLOTS));
-    require(words >= 1 && datagram_bytes(Kind::data, words) <= MAX_DATAGRAM,
-            "words is " + std::to_string(words) + "; a packet has 1 to 255 of them");
-    policy.validate();
-}
-
-std::uint32_t EngineConfig::window_bound() const {
-    return window_limit == 0 ? slots : std::min(slots, window_limit);
-}
-
-void EngineConfig::validate(const Request& request) const {
-    const LaneFormat format(request.lane_bits, workers);
-    require(request.data.size() / format.block_elements(words) < MAX_BLOCKS,
-            "a collective of " + std::to_string(request.data.size()) + " elements has too many blocks");
-    require(reinterpret_cast<std::uintptr_t>(request.data.data()) % alignof(float) == 0,
-            "the array is not aligned for float32");
-    require(request.residual.empty() || request.residual.size() == request.data.size(),
-            "the residual has " + std::to_string(request.residual.size()) + " elements, the array " +
-                std::to_string(request.data.size()));
-}
-
 Engine::Engine(const EngineConfig& config)
     : config_(config),
       next_base_(config.first_chunk),
@@ -90,24 +20,76 @@ Engine::Engine(const EngineConfig& config)
 }
 
 Ticket Engine::submit(const Request& request, double now) {
-    config_.validate(request);
+    expect_answers(now);
+    const Ticket ticket = ++last_ticket_;
+    if (request.elements() == 0) {
+        complete(ticket);
+        return ticket;
+    }
+    Collective& collective =
+        collectives_.emplace_back(ticket, request, config_.workers, config_.slots, config_.words);
+    if (collective.staging() != nullptr) {
+        staged_.push_back(&collective);
+    }
+    place_collectives();
+    return ticket;
+}
+
+// Before something may become outstanding: from now on silence counts.
+void Engine::expect_answers(double now) {
     if (waiting_ == 0) {
         quiet_since_ = now;
     }
-    const Ticket ticket = ++last_ticket_;
-    if (request.data.empty()) {
-        complete(ticket);
-    } else {
-        collectives_.emplace_back(ticket, request, config_.workers, config_.slots, config_.words);
+}
+
+Collective* Engine::find_ticket(Ticket ticket) {
+    const auto found = std::ranges::find(collectives_, ticket, &Collective::ticket);
+    return found == collectives_.end() ? nullptr : &*found;
+}
+
+void Engine::scanned(Ticket ticket, double now) {
+    if (Collective* collective = find_ticket(ticket)) {
+        expect_answers(now);
+        collective->scanned = true;
         place_collectives();
     }
-    return ticket;
+}
+
+void Engine::packed(Ticket ticket, std::size_t blocks, double now) {
+    Collective* collective = find_ticket(ticket);
+    if (collective == nullptr) {
+        return;
+    }
+    expect_answers(now);
+    const std::size_t before = std::exchange(collective->packed, blocks);
+    for (std::size_t block = before; collective->placed() && block < blocks; ++block) {
+        try_start(collective->data_chunk(block), *collective);
+    }
+}
+
+bool Engine::report_progress() {
+    bool news = false;
+    for (Collective* collective : staged_) {
+        news |= collective->report();
+    }
+    if (failure_) {
+        staged_.clear();
+    } else if (std::erase_if(staged_, [](const Collective* collective) { return collective->settled(); }) >
+               0) {
+        drop_settled();
+    }
+    return news;
+}
+
+// The next to be placed, if there is one and this rank can take part in it.
+Collective* Engine::next_in_line() {
+    return placed_ < collectives_.size() && collectives_[placed_].scanned ? &collectives_[placed_] : nullptr;
 }
 
 // Gives the next collectives their first chunk, as far as that is known: where the one before ends, and
 // whether its last blocks announce the first of this one.
 void Engine::place_collectives() {
-    while (next_base_known_ && placed_ < collectives_.size()) {
+    while (next_base_known_ && next_in_line() != nullptr) {
         if (placed_ > 0 && (collectives_[placed_ - 1].invitation == Invitation::open ||
                             collectives_[placed_ - 1].invitation == Invitation::pending)) {
             return;
@@ -155,7 +137,7 @@ void Engine::try_start(std::uint32_t chunk, Collective& guess) {
         return;
     }
     const Assignment assignment = collective->assignment(chunk);
-    if ((assignment.role == Role::data && !collective->exponent_known(assignment.block)) ||
+    if ((assignment.role == Role::data && !collective->sendable(assignment.block)) ||
         (assignment.role == Role::special && !collective->summed(assignment.block))) {
         return;
     }
@@ -255,9 +237,8 @@ void Engine::announce_block(Slot& slot, Collective& collective, std::size_t bloc
 void Engine::announce_next(Slot& slot, std::size_t block) {
     Collective& collective = *slot.collective;
     if (collective.invitation == Invitation::open) {
-        const bool ready = placed_ < collectives_.size();
-        collective.successor = ready ? &collectives_[placed_] : nullptr;
-        collective.invitation = ready ? Invitation::pending : Invitation::declined;
+        collective.successor = next_in_line();
+        collective.invitation = collective.successor != nullptr ? Invitation::pending : Invitation::declined;
     }
     if (collective.successor == nullptr) {
         slot.flags = FLAG_NOT_READY;
@@ -270,13 +251,17 @@ void Engine::announce_next(Slot& slot, std::size_t block) {
 std::size_t Engine::to_send(std::span<std::byte> memory, std::span<std::span<const std::byte>> out) {
     std::size_t count = 0;
     const auto write = [&](Slot& slot) {
-        const std::size_t bytes = bytes_of(slot);
-        if (count == out.size() || memory.size() < bytes) {
+        std::span<std::byte> datagram = slot.collective->datagram(slot.assignment);
+        const std::size_t taken = datagram.empty() ? bytes_of(slot) : 0;
+        if (count == out.size() || memory.size() < taken) {
             return false;
         }
-        build(slot, memory.first(bytes));
-        out[count++] = memory.first(bytes);
-        memory = memory.subspan(bytes);
+        if (datagram.empty()) {
+            datagram = memory.first(taken);
+            memory = memory.subspan(taken);
+        }
+        build(slot, datagram);
+        out[count++] = datagram;
         return true;
     };
     std::uint32_t i = lost_.front();

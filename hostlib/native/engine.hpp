@@ -48,6 +48,7 @@ struct EngineConfig {
     void validate() const;
     // Throws std::invalid_argument when the request cannot be run under this configuration.
     void validate(const Request& request) const;
+    void validate(const Staging& staging) const;
 };
 
 enum class FailureCode { checksum, kind_mismatch, give_up, failed, closed };
@@ -92,8 +93,15 @@ class Engine {
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
 
-    // Queues a collective. Throws std::invalid_argument; must not be called after a failure.
+    // Queues a collective that the configuration has validated; must not be called after a failure.
     Ticket submit(const Request& request, double now);
+
+    // Of a staged collective: what its Staging has been told by scanned() and packed().
+    void scanned(Ticket ticket, double now);
+    void packed(Ticket ticket, std::size_t blocks, double now);
+    // Tells each Staging how far its collective is; true if that is news. After a failure once, and then no
+    // more. The memory must live until then, or until a Staging has been told that its collective is done.
+    bool report_progress();
 
     // A datagram from the aggregator's address.
     void receive(std::span<const std::byte> datagram, double now);
@@ -102,7 +110,7 @@ class Engine {
     void advance(double now);
 
     // Writes the datagrams to send next into `memory`, one behind the other, as many as fit there and into
-    // `out`; returns how many. Room for one is needed.
+    // `out`; returns how many. Room for one is needed. Those of staged blocks stand in their Staging.
     std::size_t to_send(std::span<std::byte> memory, std::span<std::span<const std::byte>> out);
     // The first `count` of those have left.
     void sent(std::size_t count, double now);
@@ -126,6 +134,9 @@ class Engine {
     std::uint32_t index_of(std::uint32_t chunk) const { return chunk & (config_.slots - 1); }
     Slot& slot_of(std::uint32_t chunk) { return slots_[index_of(chunk)]; }
 
+    void expect_answers(double now);
+    Collective* find_ticket(Ticket ticket);
+    Collective* next_in_line();
     void place_collectives();
     void start_chunks(Collective& collective, std::uint32_t first, std::uint32_t count);
     Collective* find(std::uint32_t chunk);
@@ -149,7 +160,7 @@ class Engine {
     void learn_next(Collective& collective, std::size_t block, const Header& header);
     void close(Collective& collective);
     void complete(Ticket ticket);
-    void drop_finished();
+    void drop_settled();
 
     std::optional<double> loss_deadline() const;
     std::optional<double> probe_deadline() const;
@@ -159,12 +170,13 @@ class Engine {
     std::string who() const;
 
     EngineConfig config_;
-    std::deque<Collective> collectives_;  // unfinished ones, in order; finished ones behind an unfinished one
+    std::deque<Collective> collectives_;  // unsettled ones, in order; settled ones behind an unsettled one
     std::size_t placed_ = 0;              // the first so many of them know their base
     std::uint32_t next_base_;
     bool next_base_known_ = true;
     Ticket last_ticket_ = 0;
     std::deque<Ticket> completions_;
+    std::vector<Collective*> staged_;  // not settled
 
     std::vector<Slot> slots_;
     SlotList ready_;                   // the oldest chunk first

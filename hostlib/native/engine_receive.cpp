@@ -113,7 +113,7 @@ void Engine::move_on(Slot& slot, const Header& header) {
     try_start(slot.chunk, collective);
     if (collective.done()) {
         complete(collective.ticket());
-        drop_finished();
+        drop_settled();
     }
 }
 
@@ -165,8 +165,8 @@ void Engine::complete(Ticket ticket) {
     ++stats_.collectives_completed;
 }
 
-void Engine::drop_finished() {
-    while (placed_ > 0 && collectives_.front().done()) {
+void Engine::drop_settled() {
+    while (placed_ > 0 && collectives_.front().settled()) {
         collectives_.pop_front();
         --placed_;
     }

@@ -13,6 +13,22 @@ constexpr double REORDERING = 0.25;
 
 }  // namespace
 
+const char* name(FailureCode code) {
+    switch (code) {
+        case FailureCode::checksum:
+            return "checksum";
+        case FailureCode::kind_mismatch:
+            return "kind_mismatch";
+        case FailureCode::give_up:
+            return "give_up";
+        case FailureCode::closed:
+            return "closed";
+        case FailureCode::failed:
+            break;
+    }
+    return "failed";
+}
+
 // What the answer to a slot's packet tells about the network.
 void Engine::measure(const Slot& slot, double now) {
     const double rtt = now - slot.sent_at;

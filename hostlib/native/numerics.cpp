@@ -283,6 +283,10 @@ std::uint32_t dequantise(const LaneFormat& format, std::uint16_t code, std::span
     return sum + sum_from(format, words, block.size());
 }
 
+std::uint32_t lane_sum(const LaneFormat& format, std::span<const std::byte> words) {
+    return sum_from(format, words, 0);
+}
+
 void classify(std::span<const float> block, std::span<std::uint8_t> classes) {
     std::transform(block.begin(), block.end(), classes.begin(), [](float x) -> std::uint8_t {
         if (x != x) {

@@ -84,6 +84,9 @@ void residual(const LaneFormat& format, std::uint16_t code, std::span<const floa
 std::uint32_t dequantise(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words,
                          bool average, std::span<float> block);
 
+// The same checksum alone.
+std::uint32_t lane_sum(const LaneFormat& format, std::span<const std::byte> words);
+
 // What an element of a special block is (3.3), as counted into the two counters of a class lane.
 enum ElementClass : std::uint8_t { FINITE = 0, PLUS_INFINITY = 1, MINUS_INFINITY = 2, NOT_A_NUMBER = 3 };
 

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport.hpp"
 
-#include <poll.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cfenv>
 #include <chrono>
-#include <cmath>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -22,24 +15,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long to leave a send that found no buffer or no route.
-constexpr double MOMENT = 0.001;
-constexpr double FOR_EVER = 1e9;
-// How long to let results gather before they are taken, as a share of the RTT and at most: see gather().
-constexpr double GATHER_SHARE = 1.0 / 16;
-constexpr double GATHER_LONGEST = 250e-6;
-constexpr std::size_t GATHERED = 16;       // datagrams in the last batch that make it unnecessary
-constexpr double GATHER_SHORTEST = 50e-6;  // the kernel's timer slack; a shorter sleep is not one
-// Pieces of a window that leave one by one: see send().
-constexpr std::size_t TRAINS = 4;
 // What the kernel charges a received packet beyond its bytes: sk_buff, shared info, rounding of the data area
 // to a power of two.
 constexpr std::size_t PACKET_OVERHEAD = 1280;
-
-double seconds_now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+// Longer timeouts overflow the clock.
+constexpr double FOR_EVER = 1e9;
 
 std::optional<Clock::time_point> end_of(std::optional<double> timeout) {
-    // Longer ones overflow the clock.
     if (!timeout || *timeout > FOR_EVER) {
         return std::nullopt;
     }
@@ -106,15 +88,72 @@ void Transport::check_alive() const {
     }
 }
 
+// Waits until get() has something, and returns that; nothing after the timeout. Throws GroupFailed.
+template <typename Get>
+auto Transport::wait_for(std::condition_variable& news, std::unique_lock<std::mutex>& lock,
+                         std::optional<double> timeout, Get get) -> decltype(get()) {
+    const auto end = end_of(timeout);
+    for (bool in_time = timeout != 0.0;; in_time = wait_until(news, lock, end)) {
+        if (auto found = get()) {
+            return found;
+        }
+        check_alive();
+        if (!in_time) {
+            return {};
+        }
+    }
+}
+
+// With mutex_ held.
+void Transport::order(Order order) {
+    shared_.orders.push_back(std::move(order));
+    wake();
+}
+
 Ticket Transport::submit(const Request& request) {
     config_.validate(request);
     const std::lock_guard lock(mutex_);
     check_alive();
-    shared_.submitted.push_back(request);
+    order([request](Engine& engine, double now) { engine.submit(request, now); });
     const Ticket ticket = ++shared_.last_ticket;
     shared_.unfinished.insert(ticket);
-    wake();
+    if (const auto* staging = std::get_if<Staging*>(&request.data)) {
+        (*staging)->submitted(this, ticket);
+    }
     return ticket;
+}
+
+void Transport::scanned(Staging& staging, std::span<const std::int64_t> special_blocks,
+                        std::span<const float> elements) {
+    const Ticket ticket = staging.ticket_at(this);
+    staging.scanned(special_blocks, elements);
+    const std::lock_guard lock(mutex_);
+    check_alive();
+    order([ticket](Engine& engine, double now) { engine.scanned(ticket, now); });
+}
+
+void Transport::packed(Staging& staging, std::size_t blocks) {
+    const Ticket ticket = staging.ticket_at(this);
+    const std::lock_guard lock(mutex_);
+    staging.packed(blocks);
+    check_alive();
+    order([ticket, blocks](Engine& engine, double now) { engine.packed(ticket, blocks, now); });
+}
+
+std::optional<Progress> Transport::progress(const Staging& staging, std::size_t known, std::size_t summed,
+                                            std::optional<double> timeout) {
+    staging.ticket_at(this);
+    std::unique_lock lock(mutex_);
+    return wait_for(progressed_, lock, timeout, [&]() -> std::optional<Progress> {
+        const Progress& now = staging.progress;
+        return now.known > known || now.summed > summed || now.done ? std::optional(now) : std::nullopt;
+    });
+}
+
+const SpecialSums& Transport::special_sums(const Staging& staging) const {
+    staging.ticket_at(this);
+    const std::lock_guard lock(mutex_);
+    return staging.special_sums();
 }
 
 // With mutex_ held.
@@ -125,18 +164,9 @@ void Transport::check_ticket(Ticket ticket) const {
 }
 
 bool Transport::wait(Ticket ticket, std::optional<double> timeout) {
-    const auto end = end_of(timeout);
     std::unique_lock lock(mutex_);
     check_ticket(ticket);
-    for (bool in_time = timeout != 0.0;; in_time = wait_until(changed_, lock, end)) {
-        if (!shared_.unfinished.contains(ticket)) {
-            return true;
-        }
-        check_alive();
-        if (!in_time) {
-            return false;
-        }
-    }
+    return wait_for(changed_, lock, timeout, [&] { return !shared_.unfinished.contains(ticket); });
 }
 
 void Transport::watch(Ticket ticket) {
@@ -151,25 +181,20 @@ void Transport::watch(Ticket ticket) {
 }
 
 std::optional<Ticket> Transport::next_done(std::optional<double> timeout) {
-    const auto end = end_of(timeout);
     std::unique_lock lock(mutex_);
-    for (bool in_time = true;; in_time = wait_until(told_, lock, end)) {
-        if (!shared_.done.empty()) {
-            const Ticket ticket = shared_.done.front();
-            shared_.done.pop_front();
-            return ticket;
-        }
-        check_alive();
-        if (!in_time) {
+    return wait_for(told_, lock, timeout, [&]() -> std::optional<Ticket> {
+        if (shared_.done.empty()) {
             return std::nullopt;
         }
-    }
+        const Ticket ticket = shared_.done.front();
+        shared_.done.pop_front();
+        return ticket;
+    });
 }
 
 void Transport::fail(const std::string& reason) {
     std::unique_lock lock(mutex_);
-    shared_.fail_reason = reason;
-    wake();
+    order([reason](Engine& engine, double) { engine.fail(FailureCode::failed, reason); });
     changed_.wait(lock, [this] { return shared_.failure.has_value(); });
 }
 
@@ -201,223 +226,6 @@ void Transport::close() {
     }
     wake();
     thread_.join();
-}
-
-void Transport::run() {
-    pthread_setname_np(pthread_self(), "inagg");
-    // Signals are the program's; and numerics need subnormals, which the thread that started this one may
-    // have switched off for itself (a thread inherits that).
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, nullptr);
-    std::fesetenv(FE_DFL_ENV);
-    try {
-        loop();
-    } catch (const std::exception& error) {
-        engine_.fail(FailureCode::failed, error.what());
-    }
-    engine_.fail(FailureCode::closed, "the transport was closed");
-    publish();
-}
-
-void Transport::loop() {
-    bool more = false;
-    while (take_orders(seconds_now())) {
-        const double now = seconds_now();
-        engine_.advance(now);
-        const Blocked blocked = send(now);
-        publish();
-        if (!more) {
-            wait_for_events(blocked);
-        }
-        more = !engine_.failure() && receive();
-    }
-}
-
-// What other threads asked for since the last round; false to end.
-bool Transport::take_orders(double now) {
-    std::vector<Request> submitted;
-    std::optional<std::string> fail_reason;
-    {
-        const std::lock_guard lock(mutex_);
-        if (shared_.closing) {
-            return false;
-        }
-        submitted.swap(shared_.submitted);
-        fail_reason.swap(shared_.fail_reason);
-    }
-    for (const Request& request : submitted) {
-        if (!engine_.failure()) {
-            engine_.submit(request, now);
-        }
-    }
-    if (fail_reason) {
-        engine_.fail(FailureCode::failed, *fail_reason);
-    }
-    return true;
-}
-
-// A token bucket passes what comes in one piece once there are tokens for all of it, and its answers come in
-// one piece as well. So that one is on the way while another is made, a window has several (as TCP sizes
-// them).
-Transport::Blocked Transport::send(double now) {
-    std::array<std::span<const std::byte>, BATCH> datagrams;
-    const std::size_t train = std::clamp<std::size_t>(engine_.stats().window / TRAINS, 1, BATCH);
-    while (engine_.anything_to_send()) {
-        const std::size_t count = engine_.to_send(packets_, std::span(datagrams).first(train));
-        ++stats_.send_calls;
-        const BatchResult result = sending_.send(socket_, std::span(datagrams).first(count));
-        if (result.error != 0) {
-            return judge_send_error(result.error);
-        }
-        engine_.sent(result.count, now);
-    }
-    return Blocked::no;
-}
-
-// What could not be sent stays in the engine's queue.
-Transport::Blocked Transport::judge_send_error(int error) {
-    switch (error) {
-        case EINTR:
-            return Blocked::for_a_moment;
-        case EAGAIN:
-            ++stats_.send_refusals;
-            return Blocked::until_writable;
-        case ENOBUFS:
-        case ENOMEM:
-            ++stats_.send_refusals;
-            return Blocked::for_a_moment;
-        case ECONNREFUSED:
-        case EHOSTUNREACH:
-        case EHOSTDOWN:
-        case ENETUNREACH:
-        case ENETDOWN:
-        case EPERM:  // a packet filter
-        case EACCES:
-            ++stats_.network_errors;
-            return Blocked::for_a_moment;
-        case EMSGSIZE:
-            engine_.fail(
-                FailureCode::failed,
-                "a packet of " + std::to_string(config_.words) +
-                    " words does not fit the MTU of the way to the aggregator; raise the MTU, or build "
-                    "the switch program with fewer WORDS");
-            return Blocked::no;
-        default:
-            engine_.fail(FailureCode::failed,
-                         std::string("cannot send to the aggregator: ") + std::strerror(error));
-            return Blocked::no;
-    }
-}
-
-void Transport::wait_for_events(Blocked blocked) {
-    std::optional<double> end = engine_.deadline();
-    const double now = seconds_now();
-    if (blocked == Blocked::for_a_moment) {
-        end = std::min(end.value_or(now + MOMENT), now + MOMENT);
-    }
-    const short events = blocked == Blocked::until_writable ? POLLIN | POLLOUT : POLLIN;
-    std::array<pollfd, 2> waited{pollfd{wakeup_.fd(), POLLIN, 0}, pollfd{socket_.fd(), events, 0}};
-    // Of a broken group only orders matter.
-    const std::size_t count = engine_.failure() ? 1 : 2;
-    if (poll(std::span(waited).first(count), end ? std::max(0.0, *end - now) : FOR_EVER) <= 0) {
-        return;
-    }
-    if (waited[0].revents != 0) {
-        std::uint64_t wakeups;
-        [[maybe_unused]] const ssize_t got = ::read(wakeup_.fd(), &wakeups, sizeof wakeups);
-    }
-    if ((waited[1].revents & POLLERR) != 0) {
-        stats_.network_errors += socket_.take_errors();
-    }
-    if (waited[1].revents == POLLIN) {
-        gather();
-    }
-}
-
-// ppoll, after a spell of polling if the policy says so.
-int Transport::poll(std::span<pollfd> waited, double seconds) const {
-    const timespec none{};
-    for (const double end = seconds_now() + std::min(spin_, seconds); seconds_now() < end;) {
-        if (const int ready = ppoll(waited.data(), waited.size(), &none, nullptr); ready != 0) {
-            return ready;
-        }
-        sched_yield();
-    }
-    const double left = std::max(0.0, seconds - spin_);
-    const timespec timeout{.tv_sec = static_cast<time_t>(left),
-                           .tv_nsec = static_cast<long>((left - std::floor(left)) * 1e9)};
-    return ppoll(waited.data(), waited.size(), left < FOR_EVER / 2 ? &timeout : nullptr, nullptr);
-}
-
-// On a slow link results come one by one, and waking up for each costs more than the work: with a window in
-// flight that takes an RTT to drain, a small share of it spent asleep makes batches and delays nothing. What
-// network cards do to interrupts.
-void Transport::gather() const {
-    if (received_ >= GATHERED) {
-        return;
-    }
-    const EngineStats stats = engine_.stats();
-    const double pause = std::min(stats.srtt * GATHER_SHARE, GATHER_LONGEST);
-    if (2 * stats.in_flight >= stats.window && pause >= GATHER_SHORTEST) {
-        std::this_thread::sleep_for(std::chrono::duration<double>(pause));
-    }
-}
-
-// One batch; true when there may be more.
-bool Transport::receive() {
-    ++stats_.receive_calls;
-    const BatchResult result = receiving_.receive(socket_);
-    const double now = seconds_now();
-    received_ = 0;
-    receiving_.for_each(result.count, [&](std::span<const std::byte> datagram) {
-        engine_.receive(datagram, now);
-        ++received_;
-    });
-    switch (result.error) {
-        case 0:
-        case EAGAIN:
-        case EINTR:
-            break;
-        case ECONNREFUSED:
-        case EHOSTUNREACH:
-        case EHOSTDOWN:
-        case ENETUNREACH:
-        case ENETDOWN:
-            ++stats_.network_errors;
-            break;
-        default:
-            engine_.fail(FailureCode::failed,
-                         std::string("cannot receive from the aggregator: ") + std::strerror(result.error));
-    }
-    return result.count == ReceiveBatch::MESSAGES;
-}
-
-void Transport::publish() {
-    const std::lock_guard lock(mutex_);
-    bool changed = false;
-    bool told = false;
-    while (const std::optional<Ticket> ticket = engine_.next_completion()) {
-        shared_.unfinished.erase(*ticket);
-        changed = true;
-        if (shared_.watched.erase(*ticket) > 0) {
-            shared_.done.push_back(*ticket);
-            told = true;
-        }
-    }
-    if (engine_.failure() && !shared_.failure) {
-        shared_.failure = engine_.failure();
-        changed = told = true;
-    }
-    stats_.engine = engine_.stats();
-    stats_.segmentation = sending_.segmentation();
-    shared_.stats = stats_;
-    if (changed) {
-        changed_.notify_all();
-    }
-    if (told) {
-        told_.notify_all();
-    }
 }
 
 }  // namespace inagg

@@ -15,6 +15,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -63,6 +64,19 @@ class Transport {
 
     // Throws std::invalid_argument, GroupFailed.
     Ticket submit(const Request& request);
+
+    // What Staging's own methods of these names are told, at once; the engine hears of it. Throw
+    // std::invalid_argument, GroupFailed.
+    void scanned(Staging& staging, std::span<const std::int64_t> special_blocks,
+                 std::span<const float> elements);
+    void packed(Staging& staging, std::size_t blocks);
+    // Waits until more blocks than given are known or summed, or the collective is done; nothing after the
+    // timeout. Throws std::invalid_argument, GroupFailed.
+    std::optional<Progress> progress(const Staging& staging, std::size_t known, std::size_t summed,
+                                     std::optional<double> timeout);
+    // Once done. Throws std::invalid_argument.
+    const SpecialSums& special_sums(const Staging& staging) const;
+
     // False after the timeout (seconds; none waits for ever). Throws std::invalid_argument, GroupFailed.
     bool wait(Ticket ticket, std::optional<double> timeout);
     // Has next_done() tell of this ticket. Throws std::invalid_argument.
@@ -77,9 +91,9 @@ class Transport {
     void close();
 
   private:
+    using Order = std::function<void(Engine&, double now)>;
     struct Shared {
-        std::vector<Request> submitted;  // not yet in the engine, in order
-        std::optional<std::string> fail_reason;
+        std::vector<Order> orders;  // that the engine has not had yet; it has them until it fails
         bool closing = false;
 
         Ticket last_ticket = 0;
@@ -101,9 +115,13 @@ class Transport {
     void gather() const;
     bool receive();
     void publish();
+    void order(Order order);
     void wake();
     void check_alive() const;
     void check_ticket(Ticket ticket) const;
+    template <typename Get>
+    auto wait_for(std::condition_variable& news, std::unique_lock<std::mutex>& lock,
+                  std::optional<double> timeout, Get get) -> decltype(get());
 
     const EngineConfig config_;
     const double spin_;
@@ -121,9 +139,11 @@ class Transport {
     std::size_t received_ = 0;  // datagrams in the last batch
 
     // Lock order: closing_mutex_ before mutex_.
-    mutable std::mutex mutex_;         // guards shared_; held for moments only, by any thread
-    std::condition_variable changed_;  // shared_.unfinished has shrunk, or there is a failure
-    std::condition_variable told_;     // shared_.done has grown, or there is a failure
+    // Guards shared_, and `progress` of every Staging; held for moments only, by any thread.
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;     // shared_.unfinished has shrunk, or there is a failure
+    std::condition_variable told_;        // shared_.done has grown, or there is a failure
+    std::condition_variable progressed_;  // a staged collective has, or there is a failure
     Shared shared_;
     std::mutex closing_mutex_;  // guards the joining of thread_; held by close() while it waits
     std::thread thread_;

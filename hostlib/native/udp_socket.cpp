@@ -149,7 +149,8 @@ BatchResult SendBatch::send(const UdpSocket& socket, std::span<const std::span<c
         const std::size_t segment = datagrams[taken].size();
         const std::size_t room = segmentation_ ? MAX_DATAGRAM / segment : 1;
         std::size_t end = taken + 1;
-        while (end < offered && end - taken < room && datagrams[end].size() == segment) {
+        while (end < offered && end - taken < room && datagrams[end].size() == segment &&
+               datagrams[end].data() == datagrams[end - 1].data() + segment) {
             ++end;
         }
         counts_[messages] = end - taken;

@@ -73,11 +73,11 @@ struct BatchResult {
     int error;  // errno, or 0; only when count is 0
 };
 
-// Datagrams on their way into the kernel, at most BATCH at a time. Neighbours of one size go as one message,
-// which the kernel, or the network card, cuts (UDP_SEGMENT) as late as it can: often that is never.
+// Datagrams on their way into the kernel, at most BATCH at a time. Those of one size that lie one behind the
+// other in memory go as one message, which the kernel, or the network card, cuts (UDP_SEGMENT) as late as it
+// can: often that is never.
 class SendBatch {
   public:
-    // The datagrams lie one behind the other in memory.
     BatchResult send(const UdpSocket& socket, std::span<const std::span<const std::byte>> datagrams);
     bool segmentation() const { return segmentation_; }
 

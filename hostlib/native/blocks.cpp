@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "blocks.hpp"
+
+#include <algorithm>
+
+#include "wire.hpp"
+
+namespace inagg {
+namespace {
+
+constexpr std::size_t CACHE_LINE = 64;
+constexpr std::size_t BLOCKS_AHEAD = 4;
+
+}  // namespace
+
+std::span<float> HostBlocks::part_of(std::span<float> whole, std::size_t block) const {
+    const std::size_t first = std::min(block * block_elements_, whole.size());
+    return whole.subspan(first, std::min(block_elements_, whole.size() - first));
+}
+
+// A block that is scanned for its exponent is touched for the first time, and the scan would wait for memory.
+void HostBlocks::prefetch(std::size_t block) const {
+    const std::span<const float> elements = floats(block);
+    for (std::size_t i = 0; i < elements.size(); i += CACHE_LINE / sizeof(float)) {
+        __builtin_prefetch(&elements[i], 1);
+    }
+}
+
+BlockExponent HostBlocks::announce(std::size_t block) {
+    prefetch(block + BLOCKS_AHEAD);
+    const std::span<const float> elements = floats(block);
+    const BlockExponent found = block_exponent(format_, elements, floats_.rounding);
+    if (found.special) {
+        std::vector<std::uint8_t>& classes = classes_[block];
+        classes.resize(elements.size());
+        classify(elements, classes);
+    }
+    return found;
+}
+
+std::span<const std::uint8_t> HostBlocks::classes(std::size_t block) const {
+    const auto found = classes_.find(block);
+    return found == classes_.end() ? std::span<const std::uint8_t>{} : found->second;
+}
+
+std::uint32_t HostBlocks::fill(std::size_t block, std::uint16_t code, std::span<std::byte> words) const {
+    const std::span<const float> elements = floats(block);
+    const bool special_here = classes_.contains(block);
+    const std::uint32_t sum =
+        quantise(format_, code, elements, special_here, words, floats_.rounding, block * block_elements_);
+    if (!floats_.residual.empty()) {
+        residual(format_, code, elements, special_here, words, part_of(floats_.residual, block));
+    }
+    return sum;
+}
+
+std::uint32_t HostBlocks::take(std::size_t block, std::uint16_t code, bool /*special*/,
+                               std::span<const std::byte> words) const {
+    return dequantise(format_, code, words, average_, floats(block));
+}
+
+BlockExponent StagedBlocks::announce(std::size_t block) const {
+    const std::uint16_t code = staging_->exponents()[block];
+    return {static_cast<std::uint16_t>(code & ~Staging::SPECIAL), (code & Staging::SPECIAL) != 0};
+}
+
+// The sum takes the place of the lanes: a block whose result is in is never sent again.
+std::uint32_t StagedBlocks::take(std::size_t block, std::uint16_t code, bool special,
+                                 std::span<const std::byte> words) const {
+    if (special) {
+        return dequantise(staging_->format(), code, words, average_, floats(block));
+    }
+    std::ranges::copy(words, staging_->datagram(block).subspan(HEADER_BYTES).begin());
+    return lane_sum(staging_->format(), words);
+}
+
+}  // namespace inagg
