@@ -70,6 +70,11 @@ def failures(switch: Switch, vectors: Vectors) -> Iterator[str]:
             yield f"{where} expected {_shown_output(packet.expected)}, got {_shown_output(out)}"
         if with_digests and told != wanted:
             yield f"{where} expected {_shown_digests(wanted)}, got {_shown_digests(told)}"
+    yield from wrong_state(switch, vectors)
+
+
+def wrong_state(switch: Switch, vectors: Vectors) -> Iterator[str]:
+    """The counters and registers that are not as the vectors say. Raises VectorError."""
     for kind, cell in _cells(vectors):
         with _at(vectors, cell.line):
             found = _values(switch, vectors, kind, cell)

@@ -16,13 +16,16 @@ Environment = dict[str, Any]
 
 @dataclass(frozen=True)
 class Type:
-    """bit<width>, int<width>, or bool with width 0."""
+    """bit<width>, int<width>, or bool with width 0; `alias` is the name of a typedef."""
 
     width: int
     signed: bool = False
+    alias: str = field(default="", compare=False)
 
     @property
     def p4(self) -> str:
+        if self.alias:
+            return self.alias
         if self.width == 0:
             return "bool"
         return f"{'int' if self.signed else 'bit'}<{self.width}>"
@@ -39,6 +42,13 @@ class Type:
     def unsigned(self, value: int) -> int:
         """The bits of a value."""
         return int(value) & (1 << max(1, self.width)) - 1
+
+    def load(self, env: Environment, path: str) -> Any:
+        """The value of a variable of this type."""
+        return env[path]
+
+    def store(self, env: Environment, path: str, value: Any) -> None:
+        env[path] = value
 
 
 BOOL = Type(0)
@@ -85,7 +95,7 @@ class Ref(Expression):
         return self.path
 
     def value(self, env: Environment) -> Any:
-        return env[self.path]
+        return self.type.load(env, self.path)
 
 
 @dataclass

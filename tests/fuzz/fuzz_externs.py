@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Externs of generated programs: hash(), registers and checksums. The algorithms are written down once more here, bit
+"""Externs of generated programs: hash() and checksums. The algorithms are written down once more here, bit
 by bit, by the definition of each."""
 
 from dataclasses import dataclass
@@ -9,8 +9,6 @@ from fuzz_expressions import Environment, Expression, Ref
 from fuzz_headers import Varbit, bits_of
 from fuzz_parsers import PACKET
 from fuzz_statements import Statement
-
-REGISTERS = "$registers"  # in the environment: name to cells; these last from packet to packet
 
 
 def _crc(data: bytes, polynomial: int, width: int, first: int) -> int:
@@ -71,49 +69,6 @@ class Hash(Statement):
     def run(self, env: Environment) -> None:
         value = digest_of(self.algorithm, "".join(bits_of(e.type, e.value(env)) for e in self.data))
         env[self.target.path] = self.target.type.wrap(self.base + value % self.maximum)
-
-
-@dataclass
-class Register:
-    name: str
-    width: int
-    size: int
-
-    def p4(self) -> str:
-        return f"register<bit<{self.width}>>({self.size}) {self.name};"
-
-
-@dataclass
-class ReadRegister(Statement):
-    """`index` is a bit<32>; nothing is read where there is no cell."""
-
-    register: Register
-    target: Ref
-    index: Expression
-
-    def p4(self) -> list[str]:
-        return [f"{self.register.name}.read({self.target.p4()}, {self.index.p4()});"]
-
-    def run(self, env: Environment) -> None:
-        index = self.index.value(env)
-        if index < self.register.size:
-            env[self.target.path] = env[REGISTERS].get((self.register.name, index), 0)
-
-
-@dataclass
-class WriteRegister(Statement):
-    register: Register
-    index: Expression
-    value: Expression
-
-    def p4(self) -> list[str]:
-        return [f"{self.register.name}.write({self.index.p4()}, {self.value.p4()});"]
-
-    def run(self, env: Environment) -> None:
-        index = self.index.value(env)
-        value = self.value.value(env)
-        if index < self.register.size:
-            env[REGISTERS][self.register.name, index] = value
 
 
 @dataclass

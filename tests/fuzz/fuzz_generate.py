@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random valid programs and packets, the same for the same seed."""
 
+from fuzz_evaluate import Evaluator
 from fuzz_expressions import BOOL, Compare, Const, Expression, Ref, Type, Valid
-from fuzz_externs import ALGORITHMS, Checksum, Register, VarbitRef
+from fuzz_externs import ALGORITHMS, Checksum, VarbitRef
 from fuzz_generate_parsers import ParserGenerator
 from fuzz_generate_statements import StatementGenerator
 from fuzz_generate_tables import TableGenerator
 from fuzz_headers import Header, Varbit
-from fuzz_program import METADATA, GeneratedProgram
+from fuzz_objects import Counter, Meter, Register
+from fuzz_pipeline import FIELD_LISTS, NORMAL, Round
+from fuzz_program import METADATA, ROUNDS, GeneratedProgram
 from fuzz_statements import Block, Statement
 
 
 class Generator(StatementGenerator, TableGenerator, ParserGenerator):
     def program(self) -> GeneratedProgram:
+        self.declare_types()
         self.i = Header("i_t", self.header("i_t", self.random.randrange(4, 9)).fields)
         self.i.fields[:0] = [("k", Type(8)), ("sum", Type(16)), ("crc", Type(32))]
         self.h = self.header("h_t", self.random.randrange(1, 4))
@@ -20,29 +24,48 @@ class Generator(StatementGenerator, TableGenerator, ParserGenerator):
         first = Type(self.random.randrange(1, 20))
         self.v = Header("v_t", [("first", first), ("data", Varbit(64)), ("last", Type(-first.width % 8 + 8))])
         parser = self.parser()
-        variables = [
-            (f"meta.v{n}", t, self.constant(t).constant)
-            for n, t in enumerate([Type(8), *(self.type() for _ in range(self.random.randrange(3, 8)))])
-        ]
-        self.scope = (
-            [Ref(t, n) for n, t, _ in variables] + [Ref(t, n) for n, t in METADATA.items()] + self.i_fields()
-        )
+        types = [Type(8), *(self.type() for _ in range(self.random.randrange(3, 8)))]
+        types += [t for t in self.declared_types() for _ in range(self.random.randrange(3))]
+        variables = [(Ref(t, f"meta.v{n}"), self.first_of(t)) for n, t in enumerate(types)]
+        self.enter([r for r, _ in variables], writable=True)
+        self.scope += [Ref(t, n) for n, t in METADATA.items()] + self.i_fields()
+        self.objects()
+        self.functions = [self.function() for _ in range(self.random.randrange(3))]
+        controls = [self.control() for _ in range(self.random.randrange(3))]
+        self.instances = [self.instance(c) for c in controls for _ in range(self.random.randrange(1, 3))]
+        self.headers_seen = True
+        table_actions = [self.action(True) for _ in range(self.random.randrange(1, 4))]
+        self.actions = [self.action(False) for _ in range(self.random.randrange(3))]
+        self.tables = [self.table(table_actions) for _ in range(self.random.randrange(4))]
+        return GeneratedProgram(
+            self.i, self.h, self.s, self.v, self.types, parser, self.sub_parsers, variables,
+            self.field_lists(variables), self.functions, controls, self.instances,
+            [*table_actions, *self.actions], self.tables, self.registers, self.counters, self.meters,
+            self.checksums(update=False), self.checksums(update=True),
+            Block([self.statement(3, "control") for _ in range(self.random.randrange(4, 12))]),
+            Block([self.statement(2, "egress") for _ in range(self.random.randrange(4))]),
+            Block([self.pipeline_statement("egress") for _ in range(self.random.choice((0, 0, 1, 2)))]),
+        )  # fmt: skip
+
+    def objects(self) -> None:
         widths = [r.type.width for r in self.scope if r.type != BOOL and not r.type.signed]
         for _ in range(2):
             size = self.random.randrange(4, 9)
             self.registers.append(Register(self.name("register"), self.random.choice(widths), size))
-        for _ in range(self.random.randrange(3)):
-            self.functions.append(self.function())
-        self.headers_seen = True
-        table_actions = [self.action(True) for _ in range(self.random.randrange(1, 4))]
-        direct = [self.action(False) for _ in range(self.random.randrange(3))]
-        self.actions = direct
-        self.tables = [self.table(table_actions) for _ in range(self.random.randrange(4))]
-        body = Block([self.statement(3, "control") for _ in range(self.random.randrange(4, 12))])
-        return GeneratedProgram(
-            self.i, self.h, self.s, self.v, parser, variables, self.functions, [*table_actions, *direct], self.tables,
-            self.registers, self.checksums(update=False), self.checksums(update=True), body,
-        )  # fmt: skip
+        self.counters = [
+            Counter(self.name("counter"), self.random.randrange(1, 9))
+            for _ in range(self.random.randrange(2))
+        ]
+        for _ in range(self.random.randrange(2)):
+            bursts = [
+                None if self.chance(0.2) else (self.random.randrange(4), self.random.randrange(8))
+                for _ in range(self.random.randrange(1, 9))
+            ]
+            self.meters.append(Meter(self.name("meter"), bursts))
+
+    def field_lists(self, variables: list[tuple[Ref, Expression]]) -> dict[int, list[str]]:
+        names = [*METADATA, *(ref.path for ref, _ in variables)]
+        return {n: [ROUNDS.path, *(name for name in names if self.chance(0.3))] for n in FIELD_LISTS}
 
     def checksums(self, *, update: bool) -> Block:
         """Over fields of any header, into fields of `i`."""
@@ -95,8 +118,7 @@ class Generator(StatementGenerator, TableGenerator, ParserGenerator):
         """With what the last verify_checksum() wants in its target, which lies at the start of `i`."""
         checksum = program.verify.statements[-1]
         assert isinstance(checksum, Checksum)
-        env = program.start(frame, {})
-        program.parser.run(env)
+        env = Evaluator(program).parsed(Round(frame, {}, NORMAL))
         at, size = (3, 4) if checksum.target.type.width == 32 else (1, 2)
         value = checksum.target.type.wrap(checksum.value(env))
         return frame[:at] + value.to_bytes(size, "big") + frame[at + size :]

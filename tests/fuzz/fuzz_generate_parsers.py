@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random parsers."""
 
-from fuzz_expressions import BOOL, Cast, Const, Expression, Ref, Shift, Type
+from fuzz_blocks import CallParser, SubParser
+from fuzz_expressions import BOOL, Arithmetic, Cast, Compare, Const, Expression, Ref, Shift, Type
 from fuzz_generate_expressions import ExpressionGenerator
 from fuzz_parsers import (
     Advance,
@@ -19,12 +20,14 @@ from fuzz_parsers import (
     Verify,
 )
 from fuzz_program import METADATA, STACK, UNION_STACK
+from fuzz_statements import Parameter
 
 
 class ParserGenerator(ExpressionGenerator):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.value_sets: list[ValueSet] = []
+        self.sub_parsers: list[SubParser] = []
         self.assigned: set[str] = set()  # metadata
 
     def parser(self) -> Parser:
@@ -47,7 +50,8 @@ class ParserGenerator(ExpressionGenerator):
             alone = self.random.choice(["hdr.a", "hdr.b", "hdr.u.h", "hdr.u.s", "hdr.w.s", "hdr.v", "hdr.x"])
             if made < 5 and alone not in taken:
                 taken.add(alone)
-                state.statements.append(self.extract(alone))
+                inner = self.chance(0.3) and alone in ("hdr.a", "hdr.b", "hdr.u.h")
+                state.statements.append(self.call_parser(alone) if inner else self.extract(alone))
             elif made == 5:
                 state.statements.append(Advance(8 * self.random.randrange(1, 4)))
             elif made == 6:
@@ -93,6 +97,34 @@ class ParserGenerator(ExpressionGenerator):
                     size = Shift(Type(32), "<<", size, Const(Type(8), 3))
             return ExtractVarbit(self.v, path, size)
         return Extract(self.s if path.endswith(".s") else self.h, path)
+
+    def call_parser(self, path: str) -> ParserStatement:
+        """Of a parser that extracts a header of type `h`, made now or before."""
+        if not self.sub_parsers or self.chance(0.5):
+            self.sub_parsers.append(self.sub_parser())
+        called = self.random.choice(self.sub_parsers)
+        number = Ref(METADATA["meta.m0"], "meta.m0")
+        self.assigned.add(number.path)
+        return CallParser(called, self.name("inner"), self.small(8), path, number)
+
+    def sub_parser(self) -> SubParser:
+        byte = Type(8)
+        number, constant = Parameter(self.name("p"), byte, "inout"), Parameter(self.name("c"), byte, "")
+        made = SubParser(self.name("Parser"), self.h, self.name("inner_h"), number, constant)
+        n, c = Ref(byte, number.name), Ref(byte, constant.name)
+        first: list[ParserStatement] = [Extract(self.h, made.path)]
+        if self.chance(0.7):
+            first.append(Set(n, Arithmetic(byte, "+", n, c)))
+        numbers = [r for r in self.h.refs(made.path) if r.type.width in range(2, 65) and not r.type.signed]
+        keys: list[Expression] = [self.random.choice([*numbers, n])]  # BMv2 loads no key that is constant
+        more: list[ParserStatement] = [Verify(Compare("!=", n, self.constant(byte)), "Mine")]
+        if self.chance(0.5):
+            more.append(Advance(8))
+        cases: list[tuple[list[Keyset] | ValueSet, str]] = [([self.small(keys[0].type.width)], "more")]
+        if self.chance(0.8):
+            cases.append(([None], self.random.choice(("accept", "more", "accept"))))
+        made.parser.states = [State("start", first, keys, cases), State("more", more)]
+        return made
 
     def value_set(self, keys: list[Expression]) -> ValueSet:
         widths = [k.type.width for k in keys]

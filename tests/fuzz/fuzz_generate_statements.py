@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random statements, functions and actions."""
 
-from fuzz_expressions import BOOL, Cast, Expression, Logic, Ref, Slice, Type, Valid
-from fuzz_externs import ALGORITHMS, Hash, ReadRegister, Register, WriteRegister
+from fuzz_blocks import Control, Instance
+from fuzz_expressions import BOOL, Cast, Compare, Const, Expression, Logic, Ref, Slice, Type, Valid
+from fuzz_externs import ALGORITHMS, Hash
 from fuzz_generate_expressions import ExpressionGenerator
 from fuzz_headers import (
     AssignElement,
@@ -15,10 +16,23 @@ from fuzz_headers import (
     SameHeader,
     SetValid,
 )
-from fuzz_program import STACK, UNION_STACK
+from fuzz_objects import Count, Counter, Digest, Execute, Meter, ReadRegister, Register, WriteRegister
+from fuzz_pipeline import (
+    EGRESS_SPEC,
+    FIELD_LISTS,
+    GROUPS,
+    MCAST_GRP,
+    SESSIONS,
+    Again,
+    Clone,
+    Drop,
+    Truncate,
+)
+from fuzz_program import ROUNDS, STACK, UNION_STACK
 from fuzz_statements import (
     Assign,
     Block,
+    Declare,
     For,
     If,
     Leave,
@@ -30,6 +44,7 @@ from fuzz_statements import (
     SwitchValue,
 )
 from fuzz_tables import Apply, Table
+from fuzz_types import Struct, Tuple, TupleElement, TupleList
 
 OPERATOR_ASSIGN = ("+", "-", "&", "|", "^", "|+|", "|-|", "*")
 
@@ -41,6 +56,9 @@ class StatementGenerator(ExpressionGenerator):
         self.tables: list[Table] = []
         self.applied: list[Table] = []
         self.registers: list[Register] = []
+        self.counters: list[Counter] = []
+        self.meters: list[Meter] = []
+        self.instances: list[Instance] = []
         self.in_loop = False
 
     def target(self) -> LValue:
@@ -55,6 +73,10 @@ class StatementGenerator(ExpressionGenerator):
     def statement(self, depth: int, where: str) -> Statement:
         """`where`: function, action or control."""
         made = self.random.randrange(20)
+        if self.others and self.chance(0.12):
+            return self.other_statement(depth, where)
+        if self.chance(0.04) and where != "egress":
+            return self.tuple_statement()
         if made < 7 or depth <= 0:
             target = self.target()
             return Assign(target, self.expression(target.type, 3))
@@ -68,10 +90,23 @@ class StatementGenerator(ExpressionGenerator):
             return If(self.expression(BOOL, 2), self.block(depth - 1, where), self.block(depth - 1, where))
         if where == "function":
             return self.statement(depth - 1, where)
+        if where == "sub":
+            made = self.random.randrange(14, 18)
+            if made == 14:
+                return self.switch(depth, where)
+            if made == 15:
+                return If(self.expression(BOOL, 2), Block([Leave(self.chance(0.5))]), Block())
+            return self.statement(depth - 1, where)
         if made in (12, 13):
             return self.header_statement(where)
-        if self.chance(0.15):
+        if where == "egress":
+            return self.switch(depth, where) if made == 14 else self.statement(depth - 1, where)
+        if self.chance(0.2):
             return self.extern_statement()
+        if self.chance(0.1):
+            return self.pipeline_statement("ingress")
+        if self.instances and where == "control" and self.chance(0.2):
+            return self.call(self.random.choice(self.instances), 1)
         if made == 14 and self.actions:
             return self.call(self.random.choice(self.actions), 1)
         if where == "action":
@@ -84,7 +119,7 @@ class StatementGenerator(ExpressionGenerator):
                 self.expression(BOOL, 2), Block([Leave(self.chance(0.2))]), self.block(depth - 1, where)
             )
         if made == 15:
-            return self.switch(depth)
+            return self.switch(depth, where)
         if made == 16:
             return If(self.expression(BOOL, 2), Block([Leave(self.chance(0.5))]), Block())
         unused = [t for t in self.tables if t not in self.applied]
@@ -96,6 +131,27 @@ class StatementGenerator(ExpressionGenerator):
                 return Apply(table)
             return Apply(table, how, self.block(depth - 1, where), self.block(depth - 1, where))
         return self.statement(depth - 1, where)
+
+    def other_statement(self, depth: int, where: str) -> Statement:
+        """With a variable of a named type or a struct."""
+        target = self.random.choice(self.others)
+        if depth > 0 and isinstance(target.type, Struct) and self.chance(0.3):
+            known = [r for r in self.others + self.others_read_only if r.type == target.type]
+            same = Compare(self.random.choice(("==", "!=")), target, self.random.choice(known))
+            return If(same, self.block(0, where), self.block(0, where))
+        return Assign(target, self.other(target.type, 2))
+
+    def tuple_statement(self) -> Statement:
+        types = tuple(self.random.choice(self.scope).type for _ in range(self.random.randrange(1, 4)))
+        whole = Ref(Tuple(0, elements=types), self.name("tuple"))
+        place = self.random.randrange(len(types))
+        target = self.reference(types[place], writable=True)
+        assert target is not None
+        made = TupleList(Tuple(0, elements=types), [self.expression(t, 1) for t in types])
+        taken = Assign(target, TupleElement(types[place], whole, place))
+        return Block(
+            [Declare(whole, made), *([self.statement(0, "function")] if self.chance(0.5) else []), taken]
+        )
 
     def header_statement(self, where: str) -> Statement:
         made = self.random.randrange(10)
@@ -175,6 +231,8 @@ class StatementGenerator(ExpressionGenerator):
             ]
             base, maximum = self.small(16), self.random.choice((1, 2, 3, 256, 0x10000, 0xFFFFFFFF))
             return Hash(self.random.choice(unsigned), self.random.choice(ALGORITHMS), base, data, maximum)
+        if self.chance(0.4):
+            return self.object_statement(unsigned)
         register = self.random.choice(self.registers)
         index = Cast(Type(32), self.expression(Type(3), 1))
         fitting = [r for r in unsigned if r.type.width == register.width]
@@ -182,15 +240,55 @@ class StatementGenerator(ExpressionGenerator):
             return ReadRegister(register, self.random.choice(fitting), index)
         return WriteRegister(register, index, self.expression(Type(register.width), 2))
 
-    def switch(self, depth: int) -> Statement:
+    def object_statement(self, unsigned: list[Ref]) -> Statement:
+        index = Cast(Type(32), self.expression(Type(3), 1))
+        made = self.random.randrange(3)
+        if made == 0 and self.counters:
+            return Count(self.random.choice(self.counters), index)
+        wide = [r for r in unsigned if r.type.width > 1]
+        if made == 1 and self.meters and wide:
+            return Execute(self.random.choice(self.meters), index, self.random.choice(wide))
+        if not self.types.structs:
+            return Drop()
+        fitting = [s for s in self.types.structs if all(type(t) is Type for _, t in s.fields)]
+        if not fitting:
+            return Drop()
+        struct = self.random.choice(fitting)
+        return Digest(struct, [self.expression(t, 1) for _, t in struct.fields])
+
+    def pipeline_statement(self, block: str) -> Statement:
+        """In `block` ingress or egress: it ends with the rounds that a packet has been through."""
+        made: Statement
+        fields = self.random.choice(FIELD_LISTS)
+        choice = self.random.randrange(8)
+        if choice < 2:
+            made = Clone(
+                "I2E" if block == "ingress" else "E2E", self.random.randrange(1, len(SESSIONS) + 2), fields
+            )
+        elif choice == 2:
+            made = Again("resubmit" if block == "ingress" else "recirculate", fields)
+        elif choice == 3:
+            return Drop()
+        elif choice == 4:
+            return Truncate(self.random.choice((0, 1, 14, 60, 100, 2000)))
+        elif block == "egress":
+            made = Again("recirculate", fields) if choice == 5 else Clone("E2E", 1, fields)
+        elif choice == 5:
+            return Assign(EGRESS_SPEC, Const(Type(9), self.random.choice((1, 2, 3, 4, 511))))
+        else:
+            return Assign(MCAST_GRP, Const(Type(16), self.random.randrange(len(GROUPS) + 2)))
+        rounds = Compare("<", ROUNDS, Const(Type(8), self.random.randrange(2, 5)))
+        return If(Logic("&&", rounds, self.expression(BOOL, 1)), Block([made]), Block())
+
+    def switch(self, depth: int, where: str) -> Statement:
         subject = self.expression(Type(self.random.choice((2, 3, 8))), 1)
         labels = self.random.sample(range(4), 3)
         cases: list[tuple[int | None, Block | None]] = [
-            (label, None if n == 0 and self.chance(0.4) else self.block(depth - 1, "control"))
+            (label, None if n == 0 and self.chance(0.4) else self.block(depth - 1, where))
             for n, label in enumerate(labels)
         ]
         if self.chance(0.7):
-            cases.append((None, self.block(depth - 1, "control")))
+            cases.append((None, self.block(depth - 1, where)))
         return SwitchValue(subject, cases)
 
     def block(self, depth: int, where: str) -> Block:
@@ -199,43 +297,68 @@ class StatementGenerator(ExpressionGenerator):
     # --- declarations
 
     def function(self) -> Routine:
-        kept = self.scope, self.read_only, self.headers_seen
+        kept, seen = self.kept_scope(), self.headers_seen
         self.headers_seen = False
-        types = [r.type for r in self.scope]
+        types = [r.type for r in self.scope + self.others]
         parameters = []
         for _ in range(self.random.randrange(1, 4)):
             direction = self.random.choice(("in", "in", "inout", "out"))
             parameters.append(Parameter(self.name("p"), self.random.choice(types), direction))
-        self.scope = [Ref(p.type, p.name) for p in parameters if p.direction != "in"]
-        self.read_only = [Ref(p.type, p.name) for p in parameters if p.direction == "in"]
-        first: list[Statement] = [
-            Assign(Ref(p.type, p.name), self.constant(p.type)) for p in parameters if p.direction == "out"
-        ]
+        self.scope, self.read_only, self.others, self.others_read_only = [], [], [], []
+        self.enter_parameters(parameters)
         result = self.random.choice(types)
         body = self.block(2, "function") if any(r.type != BOOL for r in self.scope) else Block()
-        body.statements[:0] = first
+        body.statements[:0] = self.first_values(parameters)
         made = Routine(self.name("function"), parameters, body, result, self.expression(result, 2))
-        self.scope, self.read_only, self.headers_seen = kept
+        self.restore_scope(kept)
+        self.headers_seen = seen
         return made
 
+    def first_values(self, parameters: list[Parameter]) -> list[Statement]:
+        """Of those that nothing is copied in to."""
+        return [
+            Assign(Ref(p.type, p.name), self.first_of(p.type)) for p in parameters if p.direction == "out"
+        ]
+
     def action(self, for_table: bool) -> Routine:
-        kept = self.scope, self.read_only
-        types = [r.type for r in self.scope]
+        kept = self.kept_scope()
+        types = [r.type for r in self.scope + self.others]
         parameters = []
         for _ in range(self.random.randrange(3)):
             direction = "" if for_table else self.random.choice(("in", "inout", "inout", "out"))
             type_ = self.random.choice(types)
-            if for_table and (type_.signed or type_ == BOOL):
+            if for_table and (type_.signed or type(type_) is not Type or type_ == BOOL):
                 type_ = Type(max(1, type_.width))
             parameters.append(Parameter(self.name("p"), type_, direction))
-        self.scope = self.scope + [Ref(p.type, p.name) for p in parameters if p.direction in ("out", "inout")]
-        self.read_only = self.read_only + [
-            Ref(p.type, p.name) for p in parameters if p.direction in ("in", "")
-        ]
-        first: list[Statement] = [
-            Assign(Ref(p.type, p.name), self.constant(p.type)) for p in parameters if p.direction == "out"
-        ]
+        self.enter_parameters(parameters)
         body = self.block(2, "action")
-        body.statements[:0] = first
-        self.scope, self.read_only = kept
+        body.statements[:0] = self.first_values(parameters)
+        self.restore_scope(kept)
         return Routine(self.name("action"), parameters, body)
+
+    def control(self) -> Control:
+        """It sees its parameters alone."""
+        kept, seen = self.kept_scope(), self.headers_seen
+        self.headers_seen = False
+        types = [r.type for r in self.scope + self.others]
+        numbers = [r.type for r in self.scope if r.type != BOOL]
+        parameters = [Parameter(self.name("p"), self.random.choice(numbers), "inout")]
+        for _ in range(self.random.randrange(3)):
+            direction = self.random.choice(("in", "inout", "out"))
+            parameters.append(Parameter(self.name("p"), self.random.choice(types), direction))
+        plain = [t for t in numbers if not t.signed] or [Type(8)]
+        constructor = [
+            Parameter(self.name("c"), self.random.choice([*plain, BOOL]), "")
+            for _ in range(self.random.randrange(3))
+        ]
+        self.scope, self.read_only, self.others, self.others_read_only = [], [], [], []
+        self.enter_parameters([*parameters, *constructor])
+        body = self.block(2, "sub")
+        body.statements[:0] = self.first_values(parameters)
+        self.restore_scope(kept)
+        self.headers_seen = seen
+        return Control(self.name("Control"), constructor, parameters, body)
+
+    def instance(self, control: Control) -> Instance:
+        values = [self.random.getrandbits(max(1, p.type.width)) for p in control.constructor]
+        return Instance.of(control, self.name("inner"), values)

@@ -39,7 +39,8 @@ class TableGenerator(ExpressionGenerator):
                 entries.append(entry)
         default = self.random.choice(few)
         const = self.chance(0.6) and bool(entries) and profile is None
-        return Table(self.name("t"), keys, few, entries, const, default, self.arguments(default), profile)
+        arguments, counted = self.arguments(default), self.chance(0.3)
+        return Table(self.name("t"), keys, few, entries, const, default, arguments, profile, counted)
 
     def entry(
         self, keys: list[tuple[Expression, str]], actions: list[Routine], profile: Profile | None

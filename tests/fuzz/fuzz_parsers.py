@@ -96,7 +96,7 @@ class ExtractVarbit(ParserStatement):
         return [f"packet.extract({self.path}, {self.size.p4()});"]
 
     def run(self, env: Environment) -> None:
-        size = self.size.value(env)
+        size = min(self.size.value(env), 0x7FFFFFFF)  # an int in BMv2
         most = next(t.width for _, t in self.header.fields if isinstance(t, Varbit))
         if size % 8:
             raise ParserError("ParserInvalidArgument")
@@ -263,7 +263,7 @@ class State:
                     return target
             elif all(map(_matches, values, keysets)):
                 return target
-        return "reject"  # BMv2 sets no error
+        return "reject"
 
 
 def _matches(value: int, keyset: Keyset) -> bool:
@@ -283,13 +283,19 @@ class Parser:
     def p4(self) -> list[str]:
         return [v.p4() for v in self.value_sets] + [line for s in self.states for line in s.p4()]
 
-    def run(self, env: Environment) -> str:
-        """Returns the name of the error that it ends with, or NoError."""
+    def enter(self, env: Environment) -> None:
+        """Raises ParserError."""
         states = {s.name: s for s in self.states}
         now = "start"
+        while now != "accept":
+            now = states[now].run(env)
+            if now == "reject":
+                raise ParserError("NoError")  # BMv2 sets none
+
+    def run(self, env: Environment) -> str:
+        """Returns the name of the error that it ends with, or NoError."""
         try:
-            while now not in ("accept", "reject"):
-                now = states[now].run(env)
+            self.enter(env)
         except ParserError as error:
             return error.name
         return "NoError"

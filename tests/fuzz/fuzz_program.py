@@ -2,20 +2,22 @@
 """A whole generated program: prints itself as v1model P4_16 and says what leaves for a frame.
 
 Headers: `i` (input), `a` and `b` (of one type), a stack `s`, unions `u` and `w` and a stack of them `us`, `v` and `x`
-with a varbit field, and `o`, which the egress fills with every variable, the parser's error and the checksums'.
-Everything valid is emitted, `o` first.
+with a varbit field, and `o`, which the egress fills with every variable, the parser's error, the checksums', and where
+the packet comes from and goes to. Everything valid is emitted, `o` first.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from fuzz_expressions import BOOL, Const, Environment, Type
-from fuzz_externs import CHECKSUM_ERROR, REGISTERS, Register
-from fuzz_headers import UNIONS, Header, bits_of, zero
-from fuzz_parsers import ERRORS, PACKET, Packet, Parser
-from fuzz_statements import Block, ExitControl, ReturnFrom, Routine
+from fuzz_blocks import CallParser, Control, Instance, SubParser
+from fuzz_expressions import BOOL, Expression, Ref, Type
+from fuzz_headers import Header
+from fuzz_objects import Counter, Meter, Register
+from fuzz_parsers import ERRORS, Parser
+from fuzz_pipeline import GROUPS, SESSIONS
+from fuzz_statements import Block, Routine
 from fuzz_tables import Entry, Table
+from fuzz_types import Named, Struct
 
 from inagg_switch import Group, Member
 from inagg_switch import vectors as pv
@@ -26,11 +28,14 @@ _TEMPLATE = """\
 #include <core.p4>
 #include <v1model.p4>
 error {{ Mine }}
+{types}
 {headers}
 header_union u_t {{ h_t h; s_t s; }}
 header out_t {{ {out} }}
 struct headers_t {{ out_t o; i_t i; h_t a; h_t b; s_t[{stack}] s; u_t u; u_t w; u_t[{union_stack}] us; v_t v; v_t x; }}
-struct metadata_t {{ {metadata} }}
+struct metadata_t {{
+{metadata}
+}}
 {functions}
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {{
 {parser}
@@ -44,13 +49,17 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
 {locals}
     apply {{
         sm.egress_spec = 1;
+        meta.rounds = meta.rounds + 1;
 {body}
     }}
 }}
 control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {{
     apply {{
+        meta.rounds = meta.rounds + 1;
+{egress}
         hdr.o.setValid();
 {results}
+{tail}
     }}
 }}
 control C(inout headers_t hdr, inout metadata_t meta) {{
@@ -61,101 +70,144 @@ control C(inout headers_t hdr, inout metadata_t meta) {{
 control D(packet_out packet, in headers_t hdr) {{ apply {{ packet.emit(hdr); }} }}
 V1Switch(P(), V(), I(), E(), C(), D()) main;
 """
+ROUNDS = Ref(
+    Type(8), "meta.rounds"
+)  # blocks that a packet has been through; it keeps that whatever becomes of it
 METADATA = {"meta.m0": Type(8), "meta.m1": Type(16, True), "meta.m2": BOOL, "meta.m3": Type(33)}
 
 
 @dataclass
+class Types:
+    """What is declared: typedefs, named types and enums, structs."""
+
+    aliases: list[Type] = field(default_factory=list)
+    named: list[Named] = field(default_factory=list)
+    structs: list[Struct] = field(default_factory=list)
+
+    def p4(self) -> list[str]:
+        typedefs = [f"typedef {Type(t.width, t.signed).p4} {t.alias};" for t in self.aliases]
+        return typedefs + [t.declaration() for t in (*self.named, *self.structs)]
+
+
+@dataclass
 class GeneratedProgram:
-    """`variables`: metadata `meta.v*` by name, with type and first value."""
+    """`variables`: metadata `meta.v*` by name, with first value. `field_lists`: metadata by list. `tail` comes
+    after the egress has filled `o`."""
 
     i: Header
     h: Header
     s: Header
     v: Header
+    types: Types
     parser: Parser
-    variables: list[tuple[str, Type, int]]
+    sub_parsers: list[SubParser]
+    variables: list[tuple[Ref, Expression]]
+    field_lists: dict[int, list[str]]
     functions: list[Routine]
+    controls: list[Control]
+    instances: list[Instance]
     actions: list[Routine]
     tables: list[Table]
     registers: list[Register]
+    counters: list[Counter]
+    meters: list[Meter]
     verify: Block
     update: Block
     body: Block = field(default_factory=Block)
+    egress: Block = field(default_factory=Block)
+    tail: Block = field(default_factory=Block)
 
     # --- as P4
 
-    def used(self) -> tuple[list[Routine], list[Routine], list[Table]]:
-        """Functions, actions and tables that the program runs, in the order of their declaration."""
+    def used(self) -> set[int]:
+        """The id() of everything that the program runs."""
         seen: set[int] = set()
 
         def visit(node: object) -> None:
-            if isinstance(node, Routine | Table):
-                if id(node) in seen:
-                    return
-                seen.add(id(node))
             if isinstance(node, list | tuple):
                 for one in node:
                     visit(one)
-            elif hasattr(node, "__dict__"):
+            elif hasattr(node, "__dict__") and id(node) not in seen:
+                seen.add(id(node))
                 for one in vars(node).values():
                     visit(one)
 
-        visit(self.body)
-        return (
-            [f for f in self.functions if id(f) in seen],
-            [a for a in self.actions if id(a) in seen],
-            [t for t in self.tables if id(t) in seen],
-        )
+        visit([self.body, self.egress, self.tail])
+        return seen
+
+    def used_tables(self) -> list[Table]:
+        used = self.used()
+        return [t for t in self.tables if id(t) in used]
 
     def p4(self) -> str:
-        functions, actions, tables = self.used()
-        local = [r.p4() for r in self.registers]
-        local += [line for part in (*actions, *tables) for line in part.p4()]
+        used = self.used()
+        objects = [o.p4() for o in (*self.registers, *self.counters, *self.meters)]
+        parts = [p for p in (*self.instances, *self.actions, *self.tables) if id(p) in used]
+        above = [p for p in (*self.functions, *self.controls) if id(p) in used]
         headers = [h.p4() for h in (self.i, self.h, self.s, self.v)]
-        metadata = list(METADATA.items()) + [(n, t) for n, t, _ in self.variables]
+        calls = [s for state in self.parser.states for s in state.statements if isinstance(s, CallParser)]
+        called = [p for p in self.sub_parsers if any(c.parser is p for c in calls)]
         return _TEMPLATE.format(
+            types="\n".join(self.types.p4()),
             headers="\n".join(headers + [v.struct for v in self.parser.value_sets if v.struct]),
             out=" ".join(f"bit<{w}> r{n};" for n, w in enumerate(self._out_widths())),
             stack=STACK,
             union_stack=UNION_STACK,
-            metadata=" ".join(f"{t.p4} {n.removeprefix('meta.')};" for n, t in metadata),
-            functions="\n".join(line for f in functions for line in f.p4()),
-            parser=_indented(self.parser.p4(), 4),
+            metadata=_indented(list(self._metadata()), 4),
+            functions="\n".join(line for part in (*above, *called) for line in part.p4()),
+            parser=_indented([c.declaration() for c in calls] + self.parser.p4(), 4),
             verify=_indented(self.verify.p4()[1:-1], 4),
-            locals=_indented(local, 4),
+            locals=_indented(objects + [line for part in parts for line in part.p4()], 4),
             body=_indented(self._initial(), 8) + "\n" + _indented(self.body.p4()[1:-1], 4),
+            egress=_indented(self.egress.p4()[1:-1], 4),
             results=_indented(self._results(), 8),
+            tail=_indented(self.tail.p4()[1:-1], 4),
             update=_indented(self.update.p4()[1:-1], 4),
         )
 
-    def _initial(self) -> list[str]:
-        return [f"{n} = {Const(t, v).p4()};" for n, t, v in self.variables]
+    def _metadata(self) -> Iterator[str]:
+        for ref in (ROUNDS, *(Ref(t, n) for n, t in METADATA.items()), *(r for r, _ in self.variables)):
+            lists = [n for n, kept in self.field_lists.items() if ref.path in kept]
+            kept = f"@field_list({', '.join(map(str, lists))}) " if lists else ""
+            yield f"{kept}{ref.type.p4} {ref.path.removeprefix('meta.')};"
 
-    def _shown(self) -> list[tuple[str, Type]]:
-        return [(n, t) for n, t, _ in self.variables] + list(METADATA.items())
+    def _initial(self) -> list[str]:
+        return [f"{r.p4()} = {value.p4()};" for r, value in self.variables]
+
+    def shown(self) -> list[Ref]:
+        """Scalars."""
+        refs = [r for r, _ in self.variables] + [Ref(t, n) for n, t in METADATA.items()]
+        return [leaf for ref in refs for leaf in leaves_of(ref)]
 
     def _out_widths(self) -> list[int]:
-        widths = [8] + [max(1, t.width) for _, t in self._shown()]
+        widths = [8, 16] + [_out_width(r.type) for r in self.shown()]
         return widths + ([-sum(widths) % 8] if sum(widths) % 8 else [])
 
     def _results(self) -> list[str]:
-        lines = [
+        lines = ["hdr.o.r0 = 0;"] + [
             f"if (sm.parser_error == error.{e}) {{ hdr.o.r0 = {n}; }}" for n, e in enumerate(ERRORS) if n
         ]
         lines.append("if (sm.checksum_error == 1) { hdr.o.r0 = hdr.o.r0 | 0x80; }")
-        for n, (name, type_) in enumerate(self._shown(), 1):
-            lines.append(
-                f"if ({name}) {{ hdr.o.r{n} = 1; }}" if type_ == BOOL
-                else f"hdr.o.r{n} = {f'(bit<{type_.width}>) ' if type_.signed else ''}{name};"
-            )  # fmt: skip
+        lines.append("hdr.o.r1 = sm.instance_type[3:0] ++ sm.egress_rid[3:0] ++ sm.egress_port[7:0];")
+        for n, ref in enumerate(self.shown(), 2):
+            name, type_ = ref.path, ref.type
+            if isinstance(type_, Named) and not type_.numeric:
+                lines.append(f"hdr.o.r{n} = 0;")
+                for place in range(1, len(type_.members)):
+                    lines.append(f"if ({name} == {type_.name}.m{place}) {{ hdr.o.r{n} = {place}; }}")
+            elif type_ == BOOL:
+                lines.append(f"if ({name}) {{ hdr.o.r{n} = 1; }} else {{ hdr.o.r{n} = 0; }}")
+            else:
+                plain = isinstance(type_, Type) and not type_.signed and not isinstance(type_, Named)
+                lines.append(f"hdr.o.r{n} = {'' if plain else f'(bit<{type_.width}>) '}{name};")
         return lines
 
     # --- for the control plane
 
     def vectors(self) -> pv.Vectors:
-        """Entries, members, groups and members of value sets, without packets."""
+        """Entries, members, groups, sessions and members of value sets, without packets."""
         made = pv.Vectors()
-        for table in self.used()[2]:
+        for table in self.used_tables():
             if table.profile is not None:
                 self._add_profile(made, table)
             if not table.const:
@@ -165,6 +217,13 @@ class GeneratedProgram:
             for member in known.members:
                 match: dict[str, pv.Key] = {f"f{n}": value for n, value in enumerate(member)}
                 made.value_sets.append(pv.SetMember(f"P.{known.name}", match if known.struct else member[0]))
+        for meter in self.meters:
+            for index, bursts in enumerate(meter.bursts):
+                if bursts is not None:
+                    rates = (0, bursts[0], 0, bursts[1])
+                    made.meters.append(pv.Rates(f"I.{meter.name}", index, rates))
+        made.groups = [pv.Replicas(n, ports) for n, ports in GROUPS.items()]
+        made.clones = [pv.Replicas(n, ports) for n, ports in SESSIONS.items()]
         return made
 
     def _add_profile(self, made: pv.Vectors, table: Table) -> None:
@@ -175,37 +234,6 @@ class GeneratedProgram:
             made.members.append(pv.ProfileMember(name, number, f"I.{action.name}", params))
         for number, members in enumerate(table.profile.groups):
             made.member_groups.append(pv.ProfileGroup(name, number, members))
-
-    # --- in Python
-
-    def start(self, frame: bytes, registers: dict[Any, int]) -> Environment:
-        """As it is before the parser. `registers` lasts from packet to packet."""
-        env: Environment = {
-            PACKET: Packet(frame), REGISTERS: registers, CHECKSUM_ERROR: 0, "hdr.s.$next": 0, "hdr.us.$next": 0,
-        }  # fmt: skip
-        env[UNIONS] = {f"{u}.{m}": [f"{u}.{o}"] for u in self.unions() for m, o in ("hs", "sh")}
-        for path, header in self.headers():
-            env[f"{path}.$valid"] = False
-            env.update({f"{path}.{name}": zero(t) for name, t in header.fields})
-        env.update({name: zero(t) for name, t in METADATA.items()})
-        return env
-
-    def evaluate(self, frame: bytes, registers: dict[Any, int]) -> pv.Output:
-        """What leaves for a frame."""
-        env = self.start(frame, registers)
-        error = self.parser.run(env)
-        self.verify.run(env)
-        env.update({name: bool(v) if t == BOOL else v for name, t, v in self.variables})
-        with suppress(ExitControl, ReturnFrom):
-            self.body.run(env)
-        self.update.run(env)
-        bits = f"{ERRORS.index(error) | env[CHECKSUM_ERROR] << 7:08b}"
-        for name, type_ in self._shown():
-            bits += bits_of(type_, env[name])
-        bits += "0" * (-len(bits) % 8)
-        bits += "".join(header.bits(env, path) for path, header in self.headers())
-        out = int("1" + bits, 2).to_bytes(len(bits) // 8 + 1, "big")[1:]
-        return [(1, out + env[PACKET].rest())]
 
     def headers(self) -> list[tuple[str, Header]]:
         """Path and type of every header, in the order of the deparser, without `o`."""
@@ -238,6 +266,14 @@ def _insert(table: Table, place: int, entry: Entry) -> pv.Insert:
     kind, number = entry.action
     target = Group(number) if kind == "_group" else Member(number)
     return pv.Insert(f"I.{table.name}", match, target, {}, priority)
+
+
+def leaves_of(ref: Ref) -> list[Ref]:
+    return list(ref.type.leaves(ref.path)) if isinstance(ref.type, Struct) else [ref]
+
+
+def _out_width(type_: Type) -> int:
+    return 8 if isinstance(type_, Named) and not type_.numeric else max(1, type_.width)
 
 
 def _params(action: Routine, arguments: list[int]) -> dict[str, int]:

@@ -13,13 +13,14 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import bmv2
-from bmv2_vectors import run_config
-from fuzz_expressions import Const, Expression
+from bmv2_vectors import StateError, run_config
+from fuzz_evaluate import expected
+from fuzz_expressions import Const, Expression, Type
 from fuzz_generate import Generator
 from fuzz_program import GeneratedProgram
 from fuzz_statements import Block
@@ -27,10 +28,8 @@ from p4.config.v1.p4info_pb2 import P4Info
 
 from inagg_switch import CompileError, Switch, SwitchError, ToolchainError
 from inagg_switch.compiler.preprocess import preprocess_text
-from inagg_switch.vectors import Output, Packet
-from inagg_switch.vectors_run import set_up
-
-_PORT = 2
+from inagg_switch.vectors import Output, Packet, Told, Vectors
+from inagg_switch.vectors_run import set_up, wrong_state
 
 
 @dataclass
@@ -48,56 +47,84 @@ class Difference:
         return f"{self.what}: packet {self.frame.hex()}\n  {first}\n  {second}"
 
 
-def run_model(program: GeneratedProgram, frames: list[bytes]) -> tuple[list[Output], P4Info]:
-    """What leaves, and the program's P4Info. Raises CompileError, ToolchainError or another SwitchError."""
+def run_model(program: GeneratedProgram, wanted: Vectors) -> tuple[Vectors, list[str], P4Info]:
+    """The vectors with what the model says of the packets, what of its counters is not as `wanted`, and the program's
+    P4Info. Raises CompileError, ToolchainError or another SwitchError."""
     with Switch.from_source(preprocess_text(program.p4(), "fuzz.p4").text, name="fuzz.p4") as switch:
-        set_up(switch, program.vectors())
-        return [switch.process(_PORT, frame) for frame in frames], switch.layout
+        set_up(switch, wanted)
+        seen = []
+        for packet in wanted.packets:
+            out = switch.process(packet.port, packet.frame)
+            told = [Told(d.name, dict(d.fields)) for d in switch.digests()]
+            seen.append(Packet(packet.port, packet.frame, out, told))
+        return replace(wanted, packets=seen), list(wrong_state(switch, wanted)), switch.layout
 
 
-def run_bmv2(
-    program: GeneratedProgram, info: P4Info, frames: list[bytes], expected: list[Output]
-) -> list[Output]:
-    """Raises bmv2.Bmv2Error."""
-    vectors = program.vectors()
-    vectors.packets = [Packet(_PORT, f, e) for f, e in zip(frames, expected, strict=True)]
+def run_bmv2(program: GeneratedProgram, info: P4Info, vectors: Vectors) -> list[Output]:
+    """Raises bmv2.Bmv2Error, or StateError."""
     with tempfile.TemporaryDirectory(prefix="inagg-fuzz-") as folder:
         path = Path(folder) / "fuzz.p4"
         path.write_text(program.p4())
         config = bmv2.compile_p4(path, Path(folder))
-        # p4c leaves out what it finds is never reached.
-        made = json.loads(config.read_text())
-        pipelines, sets = made["pipelines"], {known["name"] for known in made["parse_vsets"]}
-        tables = {table["name"] for pipeline in pipelines for table in pipeline["tables"]}
-        profiles = {profile["name"] for pipeline in pipelines for profile in pipeline["action_profiles"]}
-        vectors.inserts = [e for e in vectors.inserts if e.table in tables]
-        vectors.members = [m for m in vectors.members if m.profile in profiles]
-        vectors.member_groups = [g for g in vectors.member_groups if g.profile in profiles]
-        vectors.value_sets = [v for v in vectors.value_sets if v.name in sets]
-        return run_config(config, info, vectors)
+        return run_config(config, info, _that_bmv2_has(vectors, json.loads(config.read_text())))
+
+
+def _that_bmv2_has(vectors: Vectors, config: dict[str, Any]) -> Vectors:
+    """p4c leaves out what it finds is never reached; BMv2 tells the same digest once."""
+    pipelines, sets = config["pipelines"], {known["name"] for known in config["parse_vsets"]}
+    tables = {table["name"] for pipeline in pipelines for table in pipeline["tables"]}
+    profiles = {profile["name"] for pipeline in pipelines for profile in pipeline["action_profiles"]}
+    counters = {counter["name"] for counter in config["counter_arrays"]}
+    meters = {meter["name"] for meter in config["meter_arrays"]}
+    told: list[Told] = []
+    packets = []
+    for packet in vectors.packets:
+        packets.append(replace(packet, digests=[d for d in packet.digests if d not in told]))
+        told += packet.digests
+    return replace(
+        vectors,
+        packets=packets,
+        inserts=[e for e in vectors.inserts if e.table in tables],
+        members=[m for m in vectors.members if m.profile in profiles],
+        member_groups=[g for g in vectors.member_groups if g.profile in profiles],
+        value_sets=[v for v in vectors.value_sets if v.name in sets],
+        counters=[c for c in vectors.counters if c.name in counters],
+        direct_counters=[c for c in vectors.direct_counters if c.name in tables],
+        meters=[m for m in vectors.meters if m.name in meters],
+    )
 
 
 def compare(program: GeneratedProgram, frames: list[bytes], on_bmv2: bool) -> Difference | None:
-    """The first difference between the model, the evaluator and BMv2."""
-    registers: dict[Any, int] = {}
-    wanted = [program.evaluate(frame, registers) for frame in frames]
+    """The first difference between the model, the evaluator and BMv2. The order in which the frames of one packet leave
+    is nobody's."""
+    wanted = expected(program, frames)
     try:
-        seen, info = run_model(program, frames)
+        seen, state, info = run_model(program, wanted)
     except CompileError as error:
         return Difference(f"the model refuses it: {error}")
     except ToolchainError as error:
         return Difference(f"the generated C++ does not compile: {error}")
     except SwitchError as error:
         return Difference(f"the model refuses an entry: {error}")
-    real = run_bmv2(program, info, frames, seen) if on_bmv2 else None
-    for place, frame in enumerate(frames):
-        if real is not None and seen[place] != real[place]:
-            said = " (as the evaluator says)" if wanted[place] == seen[place] else ""
-            return Difference(f"model{said} and BMv2 differ", frame, (seen[place], real[place]))
-        if seen[place] != wanted[place]:
-            said = ", BMv2 agrees with the model" if real is not None else ""
-            return Difference(f"model and evaluator differ{said}", frame, (seen[place], wanted[place]))
-    return None
+    real = None
+    try:
+        real = run_bmv2(program, info, seen) if on_bmv2 else None
+    except StateError as error:
+        real = error.out
+        state.insert(0, f"model and BMv2 differ: {error}")
+    for place, (mine, evaluated) in enumerate(zip(seen.packets, wanted.packets, strict=True)):
+        same = sorted(mine.expected) == sorted(evaluated.expected)
+        if real is not None and sorted(mine.expected) != sorted(real[place]):
+            said = " (as the evaluator says)" if same else ""
+            return Difference(f"model{said} and BMv2 differ", mine.frame, (mine.expected, real[place]))
+        said = ", BMv2 agrees with the model" if real is not None else ""
+        if not same:
+            outputs = mine.expected, evaluated.expected
+            return Difference(f"model and evaluator differ{said}", mine.frame, outputs)
+        if mine.digests != evaluated.digests:
+            what = f"digests {mine.digests}, in the evaluator {evaluated.digests}"
+            return Difference(f"{what}{said}", mine.frame, ([], []))
+    return Difference("; ".join(state), frames[-1], ([], [])) if state else None
 
 
 # --- making it smaller
@@ -112,7 +139,8 @@ def _reductions(program: GeneratedProgram) -> Iterator[Callable[[GeneratedProgra
     for place, node in enumerate(_nodes(program)):
         for name, child in list(vars(node).items()) if not isinstance(node, list) else []:
             if isinstance(child, Expression) and name not in ("target", "operand"):
-                for smaller in (*child.children(), _zero(child)):
+                zeros = [_zero(child)] if type(child.type) is Type else []
+                for smaller in (*child.children(), *zeros):
                     if smaller.type == child.type and type(smaller) is not type(child):
                         yield lambda p, place=place, name=name, smaller=smaller: setattr(  # type: ignore[misc]
                             _nodes(p)[place], name, copy.deepcopy(smaller)
@@ -138,8 +166,8 @@ def _nodes(program: GeneratedProgram) -> list[Any]:
             for one in vars(node).values():
                 visit(one)
 
-    visit([program.body, program.verify, program.update])
-    visit([program.actions, program.functions, program.tables, program.parser])
+    visit([program.body, program.egress, program.tail, program.verify, program.update])
+    visit([program.actions, program.functions, program.controls, program.tables, program.parser])
     return found
 
 

@@ -49,7 +49,7 @@ LValue = Ref | Slice
 def store(env: Environment, target: LValue, value: Any) -> None:
     """Assigns to a scalar or to a slice of one."""
     if isinstance(target, Ref):
-        env[target.path] = value
+        target.type.store(env, target.path, value)
         return
     assert isinstance(target.operand, Ref)
     mask = (1 << target.type.width) - 1 << target.low
@@ -65,6 +65,20 @@ class Assign(Statement):
 
     def p4(self) -> list[str]:
         return [f"{self.target.p4()} = {self.expression.p4()};"]
+
+    def run(self, env: Environment) -> None:
+        store(env, self.target, self.expression.value(env))
+
+
+@dataclass
+class Declare(Statement):
+    """A local variable, with its first value."""
+
+    target: Ref
+    expression: Expression
+
+    def p4(self) -> list[str]:
+        return [f"{self.target.type.p4} {self.target.path} = {self.expression.p4()};"]
 
     def run(self, env: Environment) -> None:
         store(env, self.target, self.expression.value(env))
@@ -199,7 +213,8 @@ class Routine:
             for p, a in zip(self.parameters, arguments, strict=True)
         ]
         for parameter, value in zip(self.parameters, values, strict=True):
-            env[parameter.name] = value
+            if parameter.direction != "out":
+                parameter.type.store(env, parameter.name, value)
         result = None
         try:
             self.body.run(env)
@@ -211,7 +226,7 @@ class Routine:
             for parameter, argument in zip(self.parameters, arguments, strict=True):
                 if parameter.direction in ("out", "inout"):
                     assert isinstance(argument, Ref | Slice)
-                    store(env, argument, env[parameter.name])
+                    store(env, argument, parameter.type.load(env, parameter.name))
         return result
 
 

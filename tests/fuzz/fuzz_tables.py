@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from fuzz_expressions import Const, Environment, Expression, literal
 from fuzz_externs import digest_of
 from fuzz_headers import bits_of
+from fuzz_objects import LASTING
+from fuzz_pipeline import LENGTH
 from fuzz_statements import Block, Routine, Statement
 
 
@@ -45,6 +47,7 @@ class Table:
     default: Routine
     default_arguments: list[int]
     profile: Profile | None = None
+    counted: bool = False  # has a direct counter
 
     def key_name(self, place: int) -> str:
         return f"k{place}"
@@ -54,12 +57,16 @@ class Table:
             f'{e.p4()}: {kind} @name("{self.key_name(i)}");' for i, (e, kind) in enumerate(self.keys)
         )
         lines = [] if self.profile is None else [self.profile.p4()]
+        if self.counted:
+            lines.append(f"direct_counter(CounterType.packets_and_bytes) {self.name}_counter;")
         lines += [f"table {self.name} {{", f"    key = {{ {keys} }}"]
         lines.append(f"    actions = {{ {' '.join(a.name + ';' for a in self.actions)} }}")
         if self.profile is not None:
             lines.append(f"    implementation = {self.profile.name};")
         else:
             lines.append(f"    default_action = {self._action(self.default, self.default_arguments)};")
+        if self.counted:
+            lines.append(f"    counters = {self.name}_counter;")
         if self.const:
             lines.append("    const entries = {")
             lines += [
@@ -92,6 +99,8 @@ class Table:
         found = [e for e in self.entries if all(map(self._matches, values, e.keys, self.keys))]
         if not self.by_priority():
             found.sort(key=self._prefix, reverse=True)
+        if found and self.counted:
+            env[LASTING].count(self.name, self.entries.index(found[0]), env[LENGTH])
         if not found and self.profile is not None:
             return False, None
         action, arguments = (
