@@ -1,6 +1,6 @@
 """What a P4Info message declares, by id and by name; no gRPC, no state."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -140,6 +140,7 @@ class Digest:
 _Item = TypeVar("_Item", Table, Action, Array, Profile, ValueSet, Digest)
 
 
+_Resource = TypeVar("_Resource", p4info_pb2.Table, p4info_pb2.Action, p4info_pb2.ValueSet)
 _Sent: TypeAlias = p4info_pb2.Action.Param | p4info_pb2.ControllerPacketMetadata.Metadata
 
 
@@ -193,7 +194,8 @@ def _table(
 
 
 def _action(message: p4info_pb2.Action, layout: p4info_pb2.Action) -> Action:
-    return Action(message.preamble.id, message.preamble.name, fields_of(message.params, layout.params))
+    params = layout.params[: len(message.params)]  # none are shown of an action that no listed table has
+    return Action(message.preamble.id, message.preamble.name, fields_of(message.params, params))
 
 
 def _profile(message: p4info_pb2.ActionProfile, tables: Iterable[p4info_pb2.Table]) -> Profile:
@@ -230,6 +232,12 @@ def _by_id(items: Iterable[_Item]) -> dict[int, _Item]:
     return {item.id: item for item in items}
 
 
+def _same(shown: Iterable[_Resource], layout: Iterable[_Resource]) -> Iterator[tuple[_Resource, _Resource]]:
+    """What a P4Info lists, each beside what the layout, which may have more, says of it."""
+    inner = {one.preamble.id: one for one in layout}
+    return ((one, inner[one.preamble.id]) for one in shown)
+
+
 class Names:
     """Look-ups in one P4Info and its layout, the P4Info with the widths of the program."""
 
@@ -241,7 +249,7 @@ class Names:
         self.profiles = _by_id(_profile(profile, p4info.tables) for profile in p4info.action_profiles)
         self.tables = _by_id(
             _table(table, inner, counted, metered, self.profiles.get(table.implementation_id))
-            for table, inner in zip(p4info.tables, layout.tables, strict=True)
+            for table, inner in _same(p4info.tables, layout.tables)
         )
         self.meters = _by_id(Array(m.preamble.id, m.preamble.name, m.size) for m in p4info.meters)
         self.digests = _by_id(_digest(layout, digest) for digest in layout.digests)
@@ -252,9 +260,12 @@ class Names:
                 v.size,
                 _fields(v.match, inner.match, f"value set {v.preamble.name}"),
             )
-            for v, inner in zip(p4info.value_sets, layout.value_sets, strict=True)
+            for v, inner in _same(p4info.value_sets, layout.value_sets)
         )
-        self.actions = _by_id(map(_action, p4info.actions, layout.actions))
+        self.actions = _by_id(
+            _action(a, a) for a in layout.actions
+        )  # entries may have those that are @hidden
+        self.actions |= _by_id(_action(*both) for both in _same(p4info.actions, layout.actions))
         self.counters = _by_id(Array(c.preamble.id, c.preamble.name, c.size) for c in p4info.counters)
         self.registers = _by_id(
             Array(r.preamble.id, r.preamble.name, r.size, _register_width(r)) for r in layout.registers

@@ -11,7 +11,7 @@ from p4.config.v1 import p4info_pb2 as pb
 from switch_packets import INAGG_P4
 from switch_programs import v1program
 
-from inagg_switch import CompileError
+from inagg_switch import CompileError, Switch
 from inagg_switch._values import field_widths
 from inagg_switch.compiler import generate
 from inagg_switch.compiler.p4info_ids import one_at_a_time
@@ -121,7 +121,7 @@ def test_profiles_made_by_a_table_are_called_by_the_property() -> None:
         f"{how} implementation = action_profile(4); }}"
         for name, how in (("t", '@name("ap")'), ("u", ""), ("v", ""))
     )
-    info = p4info_of_text(v1program(locals=tables))
+    info = p4info_of_text(v1program("t.apply(); u.apply(); v.apply();", locals=tables))
     names = {p.preamble.name: list(p.table_ids) for p in info.action_profiles}
     ids = {t.preamble.name: [t.preamble.id] for t in info.tables}
     assert names == {"ap": ids["I.t"], "implementation": ids["I.u"], "I.v.implementation": ids["I.v"]}
@@ -132,7 +132,9 @@ def test_the_tables_of_a_profile_are_in_the_order_of_their_names() -> None:
         f"table {name} {{ key = {{ meta.x: exact; }} actions = {{ NoAction; }} implementation = shared; }}"
         for name in "zaq"
     )
-    info = p4info_of_text(v1program(locals=f"action_profile(4) shared; {users}"))
+    info = p4info_of_text(
+        v1program("a.apply(); q.apply(); z.apply();", locals=f"action_profile(4) shared; {users}")
+    )
     ids = {t.preamble.alias: t.preamble.id for t in info.tables}
     assert list(info.action_profiles[0].table_ids) == [ids["a"], ids["q"], ids["z"]]
 
@@ -280,12 +282,6 @@ def test_types_are_shown_by_name() -> None:
 
 
 @pytest.mark.bmv2
-@pytest.mark.parametrize("text", [TYPES, KEYS, EXTERN], ids=["types", "keys", "extern"])
-def test_what_is_declared_is_shown_as_p4c_shows_it(text: str, tmp_path: Path) -> None:
-    program = written(text, tmp_path)
-    assert in_order(p4info_of(program)) == in_order(p4c_writes(program, tmp_path))
-
-
 def test_the_layout_has_the_widths_of_the_program() -> None:
     layout = generate(preprocess_text(TYPES).text)[2]
     assert [f.bitwidth for f in layout.tables[0].match_fields] == [9, 10, 12, 16, 9, 9, 32, 1]
@@ -330,6 +326,97 @@ def test_a_table_without_default_action_gets_no_action_for_misses() -> None:
         ("I.a", pb.ActionRef.TABLE_AND_DEFAULT), ("NoAction", pb.ActionRef.DEFAULT_ONLY)]  # fmt: skip
 
 
-def test_a_direct_counter_without_table_is_not_listed() -> None:
-    info = p4info_of_text(v1program(locals="direct_counter(CounterType.bytes) c;"))
-    assert list(info.direct_counters) == []
+NOT_RUN = v1program(
+    """
+        used.apply(); hid.apply(); three.apply(hdr.h); four.apply(hdr.h);
+        if (false && used.apply().hit) { in_false.apply(); }
+        if (meta.flag) { return; } else { exit; }
+        after_return.apply();
+    """,
+    top="""
+        control K(inout h_t h)(bit<8> k) {
+            action ka() { } counter(2, CounterType.bytes) kc;
+            table kt { key = { h.a: exact; } actions = { ka; } }
+            apply { if (k == 3) { kt.apply(); } }
+        }""",
+    locals="""
+        action inlined() { } action a(bit<8> x) { inlined(); } action called() { } action idle() { }
+        @hidden action ha() { }
+        direct_counter(CounterType.bytes) no_table; direct_counter(CounterType.bytes) dc;
+        counter(4, CounterType.packets) never; action_profile(4) ap;
+        table used { key = { hdr.h.a: exact; } actions = { a; ha; } }
+        table never_applied { key = { hdr.h.a: exact; } actions = { idle; } counters = dc; implementation = ap; }
+        table in_false { key = { hdr.h.a: exact; } actions = { a; } }
+        table after_return { key = { hdr.h.a: exact; } actions = { a; } }
+        @hidden table hid { actions = { NoAction; } }
+        K(3) three; K(4) four; K(3) unused;""",
+    egress="called();",
+    egress_locals="action called() { }",
+)
+
+
+def test_what_p4c_drops_is_not_listed() -> None:
+    info = p4info_of_text(NOT_RUN)
+    assert [t.preamble.name for t in info.tables] == ["I.used", "I.three.kt"]
+    assert {a.preamble.name for a in info.actions} == {"NoAction", "I.a", "I.three.ka", "E.called"}
+    assert {c.preamble.name for c in info.counters} == {"I.never", "I.three.kc", "I.four.kc"}
+    assert not info.direct_counters
+    assert [list(p.table_ids) for p in info.action_profiles] == [[]]
+    with Switch.from_source(preprocess_text(NOT_RUN).text) as switch:  # in process they are all there
+        switch.insert("after_return", {"hdr.h.a": 1}, "I.a", {"x": 1})
+
+
+STRUCTURED = v1program(
+    "t.apply(); c.apply(hdr);",
+    top="""
+        const int K = 5;
+        @controller_header("packet_in") @foo[K + 1] header in_t { @bar[a = K] bit<8> x; bit<8> y; }
+        @ctl[1] control S(inout headers_t h) {
+            @rr[1] register<bit<8>>(4) r;
+            @ac[3] action a(@p[4] bit<4> y) { r.write(0, 1); }
+            table s { key = { h.h.a: exact @k[z = K]; } actions = { @bar[K] @tableonly a; NoAction; } }
+            apply { s.apply(); }
+        }""",
+    locals="""
+        @list[1, K * 2, -1, (1 << 3), !true, "a" ++ "b"] @pairs[a = K, b = K > 3 ? 1 : 2, c = K == 5, d = "d"] @none[]
+        table t { actions = { NoAction; } }
+        S() c;""",
+)
+
+
+def test_structured_annotations_have_values() -> None:
+    (table,) = (t for t in p4info_of_text(STRUCTURED).tables if t.preamble.alias == "t")
+    listed, pairs, none = table.preamble.structured_annotations
+    values = [getattr(e, str(e.WhichOneof("value"))) for e in listed.expression_list.expressions]
+    assert values == [1, 10, -1, 8, False, "ab"]
+    assert [p.key for p in pairs.kv_pair_list.kv_pairs] == ["a", "b", "c", "d"]
+    assert none.WhichOneof("body") is None
+
+
+@pytest.mark.parametrize(
+    ("annotation", "message"),
+    [
+        ("[8w1]", "the values of @x.* are constants of type int, bool or string"),
+        ("[hdr.h.a]", "the values of @x.* are constants of type int, bool or string"),
+        ("[a = 1, 2]", "expected KEY = VALUE, as before"),
+        ("[a = 1, a = 2]", "key `a` is there twice"),
+        ("[1 2]", "expected `,` or `]`"),
+        ("[1 << 64]", "needs more than 64 bits"),
+    ],
+)
+def test_wrong_structured_annotations_are_refused(annotation: str, message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        p4info_of_text(
+            v1program("t.apply();", locals=f"@x{annotation} table t {{ actions = {{ NoAction; }} }}")
+        )
+
+
+@pytest.mark.bmv2
+@pytest.mark.parametrize(
+    "text",
+    [TYPES, KEYS, EXTERN, NOT_RUN, STRUCTURED],
+    ids=["types", "keys", "extern", "not_run", "structured"],
+)
+def test_what_is_declared_is_shown_as_p4c_shows_it(text: str, tmp_path: Path) -> None:
+    program = written(text, tmp_path)
+    assert in_order(p4info_of(program)) == in_order(p4c_writes(program, tmp_path))

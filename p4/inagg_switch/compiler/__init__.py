@@ -17,10 +17,11 @@ from inagg_switch.compiler.emit import emit
 from inagg_switch.compiler.instrument import instrument
 from inagg_switch.compiler.lexer import line_at, tokenize
 from inagg_switch.compiler.lower import lower
-from inagg_switch.compiler.p4info import p4info
+from inagg_switch.compiler.p4info import layout, p4info
 from inagg_switch.compiler.p4info_ids import assign_ids
 from inagg_switch.compiler.parser import parse
 from inagg_switch.compiler.preprocess import preprocess
+from inagg_switch.compiler.reach import reached
 from inagg_switch.errors import CompileError, Position
 
 __all__ = ["Compiled", "compile_file", "compile_source", "front_end", "generate", "lower_file"]
@@ -74,11 +75,12 @@ def generate(
     with _reported(source, name):
         checked = front_end(source, name)
         lowered = lower(checked)
-        ids = assign_ids(lowered)
-        info, layout = p4info(lowered, ids), p4info(lowered, ids, layout=True)
+        found = reached(lowered)
+        ids = assign_ids(lowered, found)
+        info, whole = p4info(lowered, ids, found), layout(lowered, ids)
         if traced:
             instrument(lowered)
-        return emit(lowered, ids, traced=traced), info, layout, checked.constants()
+        return emit(lowered, ids, traced=traced), info, whole, checked.constants()
 
 
 def lower_file(

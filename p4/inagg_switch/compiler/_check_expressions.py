@@ -58,7 +58,20 @@ class ExpressionChecker(OperatorChecker):
             raise CompileError(f"{what} must be a number known at compile time", expression.start)
         return checked.value
 
-    # --- conversions
+    def structured(self, annotations: list[syntax.Annotation]) -> None:
+        for annotation in annotations:
+            if annotation.structured:
+                annotation.expressions = [self._annotated(e, annotation) for e in annotation.expressions]
+
+    def _annotated(self, e: syntax.Expression, annotation: syntax.Annotation) -> syntax.Expression:
+        checked = self.rvalue(e)
+        if checked.type not in (t.INTEGER, t.BOOL, t.STRING) or checked.value is None:
+            raise CompileError(
+                f"the values of @{annotation.name}[...] are constants of type int, bool or string", e.start
+            )
+        if checked.type == t.INTEGER and not -(1 << 63) <= checked.value < 1 << 63:
+            raise CompileError(f"a number in @{annotation.name}[...] needs more than 64 bits", e.start)
+        return checked
 
     # --- leaves
 

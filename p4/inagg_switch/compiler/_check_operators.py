@@ -52,6 +52,8 @@ class OperatorChecker(ConversionChecker):
             self._equality(e)
         elif e.operator in ("<<", ">>"):
             self._shift(e)
+        elif e.operator == "++" and e.left.type == e.right.type == t.STRING:
+            e.type = t.STRING
         elif e.operator == "++":
             e.left, e.right = self.plain_bits(e.left), self.plain_bits(e.right)
             left, right = e.left.type, e.right.type

@@ -27,6 +27,7 @@ class TableChecker(StatementChecker):
                     f"`{key.match_kind}` is not a match kind of this architecture", key.kind_at
                 )
             key.expression = self.rvalue(key.expression)
+            self.structured(key.annotations)
             self._key_type(d, key)
         for ref in d.actions:
             self._action_ref(d, ref)
@@ -61,6 +62,7 @@ class TableChecker(StatementChecker):
             raise CompileError(f"table {d.name} has more than one lpm key", key.kind_at)
 
     def _action_ref(self, d: syntax.Table, ref: syntax.ActionRef) -> None:
+        self.structured(ref.annotations)
         found = self.scope.find(ref.name)
         if not isinstance(found, syntax.Action):
             raise CompileError(f"`{ref.name}` is not an action", ref.at)

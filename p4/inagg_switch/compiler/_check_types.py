@@ -51,6 +51,10 @@ class TypeChecker:
         """The value of an integer expression that must be known at compile time."""
         raise NotImplementedError
 
+    def structured(self, annotations: list[syntax.Annotation]) -> None:
+        """Finds the values of structured annotations, which are constants."""
+        raise NotImplementedError
+
     # --- scopes
 
     @contextmanager
@@ -63,6 +67,7 @@ class TypeChecker:
             self.scope = self.scope.parent
 
     def declare(self, declaration: syntax.Declaration) -> None:
+        self.structured(declaration.annotations)
         name = declaration.name
         previous = self.scope.names.get(name)
         if isinstance(declaration, syntax.Function):
@@ -236,6 +241,7 @@ class TypeChecker:
             )
         if not fits:
             raise CompileError(f"a {declaration.kind} cannot have a field of type {type_}", field.at)
+        self.structured(field.annotations)
         for annotation in field.annotations:
             if annotation.name == "field_list":
                 annotation.arguments = [

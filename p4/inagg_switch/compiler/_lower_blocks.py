@@ -84,7 +84,6 @@ class BlockLowerer(ParserLowerer):
         if isinstance(self._declaration, syntax.Parser):
             block.states = [self.state(s) for s in self._declaration.states]
         else:
-            self._inside_apply = True
             body = self.block(self._declaration.body)
             block.body = ir.Group((*self._starts(), body))
         block.actions = list(self._actions.values())
@@ -106,7 +105,7 @@ class BlockLowerer(ParserLowerer):
         elif isinstance(local, syntax.ValueSet):
             full_name = control_plane_name(local, self._path)
             member = self._program.members.unique(full_name)
-            self._program.objects.append(self.value_set(local, full_name, member))
+            self._note(self.value_set(local, full_name, member))
 
     def _starts(self) -> list[ir.Stmt]:
         """Initial values of the block's variables, which every run gives them anew."""
@@ -130,8 +129,12 @@ class BlockLowerer(ParserLowerer):
             return instance
         assert isinstance(type_, t.ExternType)
         made = self._extern_instance(local, type_, full_name)
-        self._program.objects.append(made)
+        self._note(made)
         return made
+
+    def _note(self, made: ir.Object) -> None:
+        self._program.objects.append(made)
+        self._result.objects.append(made)
 
     def constructor_values(
         self,
@@ -227,12 +230,8 @@ class BlockLowerer(ParserLowerer):
     def action_of(self, declaration: syntax.Action) -> ir.Action:
         action = self._actions.get(id(declaration))
         if action is None:
-            inside, self._inside_apply = self._inside_apply, False
             action = self._action(declaration)
-            self._inside_apply = inside
             self._actions[id(declaration)] = action
-        if self._inside_apply:
-            action.in_p4info = True
         return action
 
     def _action(self, declaration: syntax.Action) -> ir.Action:
@@ -290,7 +289,7 @@ class BlockLowerer(ParserLowerer):
         return control_plane_name(declaration, self._path)
 
     def add_table(self, table: ir.Table) -> None:
-        self._program.objects.append(table)
+        self._note(table)
 
     def _no_action(self, d: syntax.Table) -> syntax.Action:
         for declaration in self._program.program.declarations:

@@ -1,7 +1,5 @@
 """Tables: keys, actions, entries and properties."""
 
-from typing import Any
-
 from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._lower_statements import StatementLowerer
@@ -12,10 +10,6 @@ _DEFAULT_SIZE = 1024
 
 class TableLowerer(StatementLowerer):
     """Lowers tables of the block that the subclass lowers."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._inside_apply = False
 
     def new_table_member(self, full_name: str) -> str:
         raise NotImplementedError
@@ -81,7 +75,6 @@ class TableLowerer(StatementLowerer):
     def _use(self, ref: syntax.ActionRef) -> ir.ActionUse:
         assert ref.declaration is not None
         action = self.action_of(ref.declaration)
-        action.in_p4info = True
         directional = [p for p in ref.declaration.parameters if p.direction]
         bound = self.arguments(directional, ref.bound, private=False)
         names = {a.name for a in ref.annotations}

@@ -221,7 +221,12 @@ class StatementParser(ExpressionParser):
         closing = {"(": ")", "[": "]"}.get(self.token.text)
         if closing is None:
             return syntax.Annotation(at, name, [], "")
-        expressions = self._expressions_ahead() if name == "field_list" and closing == ")" else []
+        expressions: list[syntax.Expression] = []
+        keys: list[str] = []
+        if closing == "]":
+            expressions, keys = self._pairs_ahead()
+        elif name == "field_list":
+            expressions = self._expressions_ahead()
         opening = self.advance()
         words: list[str] = []
         values: list[object] = []
@@ -244,7 +249,7 @@ class StatementParser(ExpressionParser):
                 values.append(token.value[0])
             elif token.text != ",":
                 values.append(token.text)
-        return syntax.Annotation(at, name, values, " ".join(words), opening.text == "[", expressions)
+        return syntax.Annotation(at, name, values, " ".join(words), opening.text == "[", expressions, keys)
 
     def _expressions_ahead(self) -> list[syntax.Expression]:
         """The arguments of a call that the reader is at, and stays at."""
@@ -252,3 +257,27 @@ class StatementParser(ExpressionParser):
         found = [a.value for a in self.arguments() if a.value is not None]
         self.return_to(mark)
         return found
+
+    def _pairs_ahead(self) -> tuple[list[syntax.Expression], list[str]]:
+        """The expressions between brackets that the reader is at, and stays at, and the keys in front of them: of all
+        or of none."""
+        mark = self.mark()
+        expressions: list[syntax.Expression] = []
+        keys: list[str] = []
+        self.expect("[")
+        while not self.at_text("]"):
+            if self.token.kind == "name" and self.peek().text == "=":
+                key = self.advance()
+                if key.text in keys:
+                    raise self.error(f"key `{key.text}` is there twice", key.at)
+                keys.append(key.text)
+                self.expect("=")
+            expressions.append(self.expression())
+            if keys and len(keys) < len(expressions):
+                raise self.error("expected KEY = VALUE, as before", expressions[-1].start)
+            if not self.accept(","):
+                break
+        if not self.at_text("]"):
+            raise self.error(f"expected `,` or `]`, found {self.token}")
+        self.return_to(mark)
+        return expressions, keys

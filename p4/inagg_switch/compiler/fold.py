@@ -62,6 +62,8 @@ def fold_binary(operator: str, left: Any, right: Any, type_: Type, right_type: T
             raise FoldError(f"`{operator}` of a negative number")
     if operator in ("<<", ">>"):
         return _shift(operator, left, right, type_)
+    if operator == "++" and isinstance(left, str):
+        return left + right
     if operator == "++":
         right_bits = strip(right_type)
         assert isinstance(right_bits, BitType)

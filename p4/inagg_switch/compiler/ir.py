@@ -390,7 +390,6 @@ class Action:
     parameters: list[Parameter]
     body: Stmt
     exits: bool
-    in_p4info: bool = False
 
 
 @dataclass
@@ -412,6 +411,7 @@ class Block:
     members: list[Declare] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
+    objects: list[Object] = field(default_factory=list)  # tables too
     states: list[State] = field(default_factory=list)
     body: Stmt = field(default_factory=lambda: Group(()))
     exits: bool = False

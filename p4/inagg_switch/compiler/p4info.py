@@ -3,14 +3,16 @@ has.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from p4.config.v1 import p4info_pb2 as pb
 from p4.config.v1 import p4types_pb2
 
 from inagg_switch.compiler import ir, syntax
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler.p4info_ids import field_ids, is_unused
+from inagg_switch.compiler.p4info_ids import field_ids, symbols_listed
 from inagg_switch.compiler.p4info_types import TypeWriter, shown_annotations
+from inagg_switch.compiler.reach import Reached
 from inagg_switch.errors import CompileError
 
 _UNITS = {
@@ -29,17 +31,22 @@ _MATCH_TYPES = {
 _PROFILE_ANNOTATIONS = frozenset(["max_group_size", "selector_size_semantics", "max_member_weight"])
 
 
-def p4info(program: ir.Program, ids: Mapping[tuple[str, str], int], *, layout: bool = False) -> pb.P4Info:
-    """The P4Info message. A layout has the program's own bits in place of types that controllers know by name or
-    another width."""
-    return _Writer(program, ids, layout=layout).run()
+def p4info(program: ir.Program, ids: Mapping[tuple[str, str], int], found: Reached) -> pb.P4Info:
+    """The P4Info message: what of the program can run, less what is @hidden."""
+    return _Writer(program, ids, found).run()
+
+
+def layout(program: ir.Program, ids: Mapping[tuple[str, str], int]) -> pb.P4Info:
+    """The same of all the program has, and with its own bits in place of types that controllers know by name or another
+    width."""
+    return _Writer(program, ids, None).run()
 
 
 def _actions(program: ir.Program) -> Iterable[ir.Action]:
     seen: set[str] = set()
     for block in program.blocks:
         for action in sorted(block.actions, key=lambda a: _place(block, a)):
-            if action.in_p4info and action.full_name not in seen:
+            if action.full_name not in seen:
                 seen.add(action.full_name)
                 yield action
 
@@ -53,20 +60,25 @@ def _place(block: ir.Block, action: ir.Action) -> int:
 
 
 class _Writer:
-    def __init__(self, program: ir.Program, ids: Mapping[tuple[str, str], int], *, layout: bool) -> None:
+    def __init__(
+        self, program: ir.Program, ids: Mapping[tuple[str, str], int], found: Reached | None
+    ) -> None:
+        """`found`: what is listed; None: all."""
         self._program = program
         self._ids = ids
         self._info = pb.P4Info()
-        self._types = TypeWriter(self._info.type_info, program.errors, layout=layout)
+        self._found = found
+        self._types = TypeWriter(self._info.type_info, program.errors, layout=found is None)
         self._suffixes: dict[str, int] = {}
-        for name in {name for _, name in ids}:
+        listed = ids if found is None else symbols_listed(program, found)
+        for name in {name for _, name in listed}:
             for suffix in _suffixes(name):
                 self._suffixes[suffix] = self._suffixes.get(suffix, 0) + 1
 
     def run(self) -> pb.P4Info:
         self._package()
         for made in self._program.objects:
-            if is_unused(made):
+            if not self._lists(made):
                 continue
             if isinstance(made, ir.Table):
                 self._table(made)
@@ -87,7 +99,8 @@ class _Writer:
             elif isinstance(made, ir.Digest):
                 self._digest(made)
         for action in _actions(self._program):
-            self._action(action)
+            if self._lists(action):
+                self._action(action)
         for header in self._program.controller_headers:
             self._controller_header(header)
         if (
@@ -99,6 +112,11 @@ class _Writer:
         ):
             self._info.type_info.SetInParent()  # p4c writes it, even empty, once it has looked at a type
         return self._info
+
+    def _lists(self, made: ir.Object | ir.Action) -> bool:
+        if isinstance(made, ir.DirectCounter | ir.DirectMeter) and made.table is None:
+            return False
+        return self._found is None or self._found.shows(made)
 
     def _package(self) -> None:
         """Of `main`: @pkginfo(name = "...", ...), @platform_property(...), and other annotations as they are."""
@@ -148,7 +166,7 @@ class _Writer:
         for use in table.actions:
             ref = message.action_refs.add()
             ref.id = self._ids["action", use.action.full_name]
-            ref.annotations.extend(shown_annotations(use.annotations))
+            _annotate(ref, use.annotations)
             if not use.in_entries:
                 ref.scope = pb.ActionRef.DEFAULT_ONLY
             elif not use.as_default:
@@ -187,7 +205,7 @@ class _Writer:
         if not any(
             use.action is action
             for o in self._program.objects
-            if isinstance(o, ir.Table)
+            if isinstance(o, ir.Table) and (self._found is None or o in self._found)
             for use in o.actions
         ):
             plain = []  # p4c has made variables of them
@@ -195,7 +213,7 @@ class _Writer:
             param = message.params.add()
             param.id, param.name = number, parameter.shown_name()
             self._types.write(param, parameter.type)
-            param.annotations.extend(shown_annotations(parameter.annotations))
+            _annotate(param, parameter.annotations)
 
     def _counter(self, counter: ir.Counter) -> None:
         message = self._info.counters.add()
@@ -234,7 +252,7 @@ class _Writer:
             metadata = message.metadata.add()
             metadata.id, metadata.name = number, name
             self._types.write(metadata, type_)
-            metadata.annotations.extend(shown_annotations(annotations))
+            _annotate(metadata, annotations)
 
     def _meter(self, meter: ir.Meter) -> None:
         message = self._info.meters.add()
@@ -254,7 +272,7 @@ class _Writer:
         self._preamble(
             message.preamble, "action_profile", profile.full_name, profile.declaration, _PROFILE_ANNOTATIONS
         )
-        names = sorted(table.full_name for table in profile.tables)  # p4c's order
+        names = sorted(table.full_name for table in profile.tables if self._lists(table))  # p4c's order
         message.table_ids.extend(self._ids["table", name] for name in names)
         message.with_selector = profile.algorithm is not None
         message.size = profile.size
@@ -311,7 +329,12 @@ def _suffixes(name: str) -> list[str]:
     return [".".join(parts[i:]) for i in range(len(parts) - 1, -1, -1)]
 
 
-def _annotate(message: pb.Preamble | pb.MatchField, annotations: Sequence[syntax.Annotation]) -> None:
+_Annotated: TypeAlias = (
+    pb.Preamble | pb.MatchField | pb.ActionRef | pb.Action.Param | pb.ControllerPacketMetadata.Metadata
+)
+
+
+def _annotate(message: _Annotated, annotations: Sequence[syntax.Annotation]) -> None:
     message.annotations.extend(shown_annotations(annotations))
     for annotation in annotations:
         if annotation.structured:
@@ -321,21 +344,16 @@ def _annotate(message: pb.Preamble | pb.MatchField, annotations: Sequence[syntax
 def _structured(message: p4types_pb2.StructuredAnnotation, annotation: syntax.Annotation) -> None:
     """`@name[key=value, ...]` or `@name[value, ...]` of numbers, strings and booleans."""
     message.name = annotation.name
-    rest = list(annotation.arguments)
-    while rest:
-        key = None
-        if rest[1:2] == ["="]:
-            key, _, *rest = rest
-        value = rest.pop(0)
-        if key is not None:
+    for place, expression in enumerate(annotation.expressions):
+        if annotation.keys:
             pair = message.kv_pair_list.kv_pairs.add()
-            pair.key = key
+            pair.key = annotation.keys[place]
             target = pair.value
         else:
             target = message.expression_list.expressions.add()
-        if value in ("true", "false"):
-            target.bool_value = value == "true"
-        elif isinstance(value, int):
-            target.int64_value = value
+        if isinstance(expression.value, bool):
+            target.bool_value = expression.value
+        elif isinstance(expression.value, int):
+            target.int64_value = expression.value
         else:
-            target.string_value = value
+            target.string_value = str(expression.value)

@@ -6,6 +6,7 @@ specification, section 6.3; the hash is p4c's choice: control-plane/p4RuntimeSym
 from collections.abc import Sequence
 
 from inagg_switch.compiler import ir, syntax
+from inagg_switch.compiler.reach import Reached
 from inagg_switch.errors import CompileError
 
 PREFIXES = {
@@ -25,11 +26,12 @@ PREFIXES = {
 Ids = dict[tuple[str, str], int]
 
 
-def assign_ids(program: ir.Program) -> Ids:
-    """(kind, full name) to id, of everything that P4Info lists."""
+def assign_ids(program: ir.Program, found: Reached) -> Ids:
+    """(kind, full name) to id, of everything; what P4Info does not list comes after what it does."""
     taken: set[int] = set()
     ids: Ids = {}
     symbols = _symbols(program)
+    listed = symbols_listed(program, found)
     for key, declaration in symbols.items():
         fixed = _fixed_id(declaration, key[0])
         if fixed is None:
@@ -38,7 +40,7 @@ def assign_ids(program: ir.Program) -> Ids:
             raise CompileError(f"@id of {key[1]} is taken", declaration.at)
         taken.add(fixed)
         ids[key] = fixed
-    for kind, name in sorted(symbols, key=lambda k: (PREFIXES[k[0]], k[1].encode())):
+    for kind, name in sorted(symbols, key=lambda k: (k not in listed, PREFIXES[k[0]], k[1].encode())):
         if (kind, name) in ids:
             continue
         number = one_at_a_time(name.encode())
@@ -61,24 +63,33 @@ def one_at_a_time(data: bytes) -> int:
     return (value + (value << 15)) & 0xFFFFFFFF
 
 
+_KINDS: dict[type, str] = {
+    ir.Table: "table",
+    ir.Counter: "counter",
+    ir.DirectCounter: "direct_counter",
+    ir.Register: "register",
+    ir.ValueSet: "value_set",
+    ir.Meter: "meter",
+    ir.DirectMeter: "direct_meter",
+    ir.Profile: "action_profile",
+    ir.Digest: "digest",
+}
+
+
+def symbols_listed(program: ir.Program, found: Reached) -> set[tuple[str, str]]:
+    """(kind, full name) of what P4Info lists, and of what is @hidden in it."""
+    listed = {(_KINDS[type(o)], o.full_name) for o in program.objects if o in found}
+    listed |= {("action", a.full_name) for block in program.blocks for a in block.actions if a in found}
+    return listed | {("controller_header", h.name) for h in program.controller_headers}
+
+
 def _symbols(program: ir.Program) -> dict[tuple[str, str], syntax.Declaration]:
-    kinds: dict[type, str] = {
-        ir.Table: "table",
-        ir.Counter: "counter",
-        ir.DirectCounter: "direct_counter",
-        ir.Register: "register",
-        ir.ValueSet: "value_set",
-        ir.Meter: "meter",
-        ir.DirectMeter: "direct_meter",
-        ir.Profile: "action_profile",
-        ir.Digest: "digest",
-    }
-    listed: list[tuple[str, str, syntax.Declaration]] = [
-        (kinds[type(o)], o.full_name, o.declaration) for o in program.objects if not is_unused(o)
+    named: list[tuple[str, str, syntax.Declaration]] = [
+        (_KINDS[type(o)], o.full_name, o.declaration) for o in program.objects
     ]
-    listed += [("controller_header", h.name, h.declaration) for h in program.controller_headers]
+    named += [("controller_header", h.name, h.declaration) for h in program.controller_headers]
     symbols: dict[tuple[str, str], syntax.Declaration] = {}
-    for kind, name, declaration in listed:
+    for kind, name, declaration in named:
         if symbols.setdefault((kind, name), declaration) is not declaration:
             what = kind.replace("_", " ")
             raise CompileError(f"another {what} has the name `{name}` already", declaration.at)
@@ -91,15 +102,11 @@ def _actions_of(block: ir.Block, symbols: dict[tuple[str, str], syntax.Declarati
     """Adds those of a block. Actions of several blocks may share a name, and are one to controllers then."""
     own: dict[str, syntax.Declaration] = {}
     for action in block.actions:
-        if (
-            action.in_p4info
-            and own.setdefault(action.full_name, action.declaration) is not action.declaration
-        ):
+        if own.setdefault(action.full_name, action.declaration) is not action.declaration:
             raise CompileError(
                 f"another action has the name `{action.full_name}` already", action.declaration.at
             )
-        if action.in_p4info:
-            symbols.setdefault(("action", action.full_name), action.declaration)
+        symbols.setdefault(("action", action.full_name), action.declaration)
 
 
 def _fixed_id(declaration: syntax.Declaration, kind: str) -> int | None:
@@ -110,11 +117,6 @@ def _fixed_id(declaration: syntax.Declaration, kind: str) -> int | None:
     if not isinstance(value, int) or value >> 24 not in (0, PREFIXES[kind]):
         raise CompileError(f"@id of {declaration.name} is not an id of a {kind}", annotation.at)
     return value | PREFIXES[kind] << 24
-
-
-def is_unused(made: ir.Object) -> bool:
-    """A direct counter or meter that no table has."""
-    return isinstance(made, ir.DirectCounter | ir.DirectMeter) and made.table is None
 
 
 def field_ids(annotated: Sequence[Sequence[syntax.Annotation]]) -> list[int]:

@@ -324,13 +324,15 @@ class Exit(Statement):
 @dataclass(eq=False)
 class Annotation(Node):
     """`@name(...)` or, when `structured`, `@name[...]`. `arguments` are its numbers, strings and words in order; `raw`
-    is the body's tokens, joined by blanks as p4c shows them. `expressions` are those of @field_list alone."""
+    is the body's tokens, joined by blanks as p4c shows them. `expressions` are those of @field_list and of structured
+    ones alone, and `keys` the names in front of these, if they have any."""
 
     name: str
     arguments: list[Any]
     raw: str
     structured: bool = False
     expressions: "list[Expression]" = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
 
 
 @dataclass(eq=False)

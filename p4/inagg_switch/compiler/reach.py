@@ -1,0 +1,169 @@
+"""What of a lowered program can run, as far as p4c's front end sees it: what it drops is not in P4Info. That knows
+constants and constructor arguments, `return` and `exit`, and not the values of variables.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from inagg_switch.compiler import fold, ir
+
+_BINARY = frozenset(
+    ["==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "&", "|", "^", "<<", ">>", "++", "|+|", "|-|"]
+)
+
+
+@dataclass
+class Reached:
+    """The blocks, objects and actions that may run, by id()."""
+
+    ids: set[int] = field(default_factory=set)
+
+    def __contains__(self, made: ir.Block | ir.Object | ir.Action) -> bool:
+        return id(made) in self.ids
+
+    def shows(self, made: ir.Object | ir.Action) -> bool:
+        """Whether P4Info lists it."""
+        return made in self and made.declaration.annotation("hidden") is None
+
+
+def reached(program: ir.Program) -> Reached:
+    """Objects other than tables, digests, direct counters and direct meters need not be used: p4c keeps all those of
+    the blocks that run."""
+    walk = _Walk(program)
+    for block in program.pipeline.values():
+        walk.block(block)
+    found = walk.found
+    skipped = {id(made) for block in program.blocks if block not in found for made in block.objects}
+    for made in program.objects:
+        if isinstance(made, ir.Table | ir.Digest):
+            continue
+        if isinstance(made, ir.DirectCounter | ir.DirectMeter):
+            kept = made.table is not None and found.shows(made.table)
+        else:
+            kept = id(made) not in skipped
+        if kept:
+            found.ids.add(id(made))
+    return found
+
+
+class _Walk:
+    def __init__(self, program: ir.Program) -> None:
+        self.found = Reached()
+        self._blocks = {block.name: block for block in program.blocks}
+        self._actions: dict[str, ir.Action] = {}
+        self._inside_action = False
+
+    def block(self, block: ir.Block) -> None:
+        if block in self.found:
+            return
+        self.found.ids.add(id(block))
+        outer, self._actions = self._actions, {action.name: action for action in block.actions}
+        self.statement(block.body)
+        for state in block.states:
+            self.statements(state.body)
+            self._expressions(state.subjects)
+        self._actions = outer
+
+    def statements(self, body: Iterable[ir.Stmt]) -> bool:
+        """Whether the end is not reached."""
+        return any(self.statement(s) for s in body)  # stops at the first that ends
+
+    def statement(self, s: ir.Stmt | None) -> bool:
+        match s:
+            case None:
+                return False
+            case ir.Group(body):
+                return self.statements(body)
+            case ir.If(condition, then, otherwise):
+                self._expression(condition)
+                known = constant(condition)
+                if known is not None:
+                    return self.statement(then if known else otherwise)
+                ended = self.statement(then)
+                return self.statement(otherwise) and ended
+            case ir.Jump(what, value):
+                self._expressions([] if value is None else [value])
+                return what in ("return", "exit")
+        if isinstance(s, ir.Primitive) and isinstance(s.object, ir.Digest):
+            self.found.ids.add(id(s.object))
+        self._expressions(_parts(s, ir.Expr))
+        for inner in _parts(s, ir.Stmt):
+            self.statement(inner)
+        return False
+
+    def _expressions(self, expressions: Iterable[ir.Expr]) -> None:
+        for e in expressions:
+            self._expression(e)
+
+    def _expression(self, e: ir.Expr) -> None:
+        if isinstance(e, ir.TableApply):
+            self._table(e.table)
+        elif isinstance(e, ir.Call):
+            if e.callee in self._actions:
+                self._called(self._actions[e.callee])
+            elif e.callee in self._blocks:
+                self.block(self._blocks[e.callee])
+        self._expressions(_parts(e, ir.Expr))
+
+    def _table(self, table: ir.Table) -> None:
+        if table in self.found:
+            return
+        self.found.ids.add(id(table))
+        self._expressions(key.expr for key in table.keys)
+        for use in table.actions:
+            self._action(use.action)
+
+    def _called(self, action: ir.Action) -> None:
+        """Those that only actions call become part of these."""
+        if self._inside_action:
+            self.statement(action.body)
+        else:
+            self._action(action)
+
+    def _action(self, action: ir.Action) -> None:
+        if action not in self.found:
+            self.found.ids.add(id(action))
+            self._inside_action = True
+            self.statement(action.body)
+            self._inside_action = False
+
+
+def _parts(node: object, kind: type) -> Iterator:  # type: ignore[type-arg]
+    """The nodes of a kind that a node has, not those within them."""
+    for one in fields(node):  # type: ignore[arg-type]
+        yield from _within(getattr(node, one.name), kind)
+
+
+def _within(value: object, kind: type) -> Iterator:  # type: ignore[type-arg]
+    if isinstance(value, kind):
+        yield value
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _within(one, kind)
+    elif isinstance(value, ir.CallArgument | ir.SwitchCase):
+        yield from _parts(value, kind)
+
+
+def constant(e: ir.Expr) -> Any:
+    """The value of an expression of constants; None if it has none."""
+    if isinstance(e, ir.Const):
+        return e.value
+    if not isinstance(e, ir.Operation):
+        return None
+    values = [constant(operand) for operand in e.operands]
+    if e.name in ("&&", "||") and values[0] is not None:
+        return values[1] if values[0] == (e.name == "&&") else values[0]
+    if not values or None in values:
+        return None
+    if e.name == "!":
+        return not values[0]
+    if e.name == "cast":
+        return fold.cast_value(values[0], e.type)
+    if e.name not in _BINARY:
+        return None
+    with suppress(fold.FoldError):
+        left, right = e.operands
+        return fold.fold_binary(e.name, values[0], values[1], left.type, right.type)
+    return None
