@@ -60,6 +60,11 @@ def is_collective(method: str) -> bool:
     return method in _KINDS
 
 
+def is_reduction(method: str) -> bool:
+    """Whether this method of a process group combines elements of the ranks."""
+    return method in _KINDS and _KINDS[method].reduces
+
+
 def measure(method: str, arguments: Sequence[Any]) -> tuple[str, int]:
     """The kind of a call, by its name in torch.distributed, and the bytes of its tensors."""
     kind = _KINDS.get(method, _Kind(method, 0))

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch.distributed.distributed_c10d import Store
 
-# Held while a group is made, so that the ports that appear are its own.
+# Held while a device is made, so that the ports that appear are its own.
 _making = Lock()
 
 
@@ -24,16 +24,26 @@ class GlooConnections:
     """Those of one group, found when it is made.
 
     Args:
-        make: makes the group.
+        open_devices: opens the group's devices, which begin to listen. Nothing else is done while it does, so that
+            listeners of the program, which may have other threads, are not taken for gloo's.
+        make: makes the group with them.
         store: keys that the group's ranks share.
         rank, size: this process in the group.
     """
 
-    def __init__(self, make: Callable[[], Any], store: Store, rank: int, size: int) -> None:
+    def __init__(
+        self,
+        open_devices: Callable[[], list[Any]],
+        make: Callable[[list[Any]], Any],
+        store: Store,
+        rank: int,
+        size: int,
+    ) -> None:
         with _making:
             before = set(_listening())
-            self.group = make()
+            devices = open_devices()
             self._own = set(_listening()) - before
+        self.group = make(devices)
         store.set(f"listening/{rank}", json.dumps(sorted(self._own)))
         told = (json.loads(store.get(f"listening/{other}")) for other in range(size) if other != rank)
         self._others = {(ip, port) for addresses in told for ip, port in addresses}

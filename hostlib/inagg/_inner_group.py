@@ -6,6 +6,7 @@ tensors while they hold gloo's queue lock, and both wait for ever. The methods o
 the GIL.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -14,19 +15,24 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
-from inagg._calls import is_collective, measure
+from inagg._calls import is_collective, is_reduction, measure
 from inagg._gloo_connections import GlooConnections
-from inagg._inner_work import InnerWork
+from inagg._inner_work import InnerWork, told_as
 from inagg._stats import Tally
 from inagg.errors import InaggError
 
 
 def _forward(name: str) -> Callable[..., Work]:
     def method(self: "InnerGroup", *arguments: Any, **settings: Any) -> Any:
+        failure = self._failure()
+        if failure is not None:
+            raise failure
         if is_collective(name):
             self._begin(name, (*arguments, *settings.values()))
+        self.inner_reductions += is_reduction(name)
         call = self.tally.begin(*measure(name, (*arguments, *settings.values())))
-        work = getattr(self.inner, name)(*arguments, **settings)
+        with told_as(self._diagnose):
+            work = getattr(self.inner, name)(*arguments, **settings)
         if isinstance(work, Work):
             return InnerWork(work, self._diagnose, call)
         call.end()
@@ -36,13 +42,23 @@ def _forward(name: str) -> Callable[..., Work]:
     return method
 
 
-def _gloo(store: Store, rank: int, size: int, timeout: timedelta, address: str | None) -> Any:
+def _devices(address: str | None) -> list[Any]:
+    """Those that gloo would open by itself, where no address is given."""
     gloo: Any = dist.ProcessGroupGloo  # torch's stub has neither its options nor its devices
-    if address is None:
-        return gloo(store, rank, size, timeout=timeout)
+    if address is not None:
+        return [gloo.create_device(hostname=address)]
+    interfaces = os.environ.get("GLOO_SOCKET_IFNAME")
+    if interfaces:
+        return [gloo.create_device(interface=interface) for interface in interfaces.split(",")]
+    return [gloo.create_default_device()]
+
+
+def _gloo(store: Store, rank: int, size: int, timeout: timedelta, devices: list[Any]) -> Any:
+    gloo: Any = dist.ProcessGroupGloo
     settings = gloo._Options()
     settings._timeout = timeout
-    settings._devices = [gloo.create_device(hostname=address)]
+    settings._devices = devices
+    settings._threads = 2 * len(devices)  # as gloo has it
     return gloo(store, rank, size, settings)
 
 
@@ -62,8 +78,13 @@ class InnerGroup(dist.ProcessGroup):
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch's stub lacks this overload
         self.tally = Tally()
+        self.inner_reductions = 0
         self._connections = GlooConnections(
-            lambda: _gloo(store, rank, size, timeout, address), PrefixStore("connections", store), rank, size
+            lambda: _devices(address),
+            lambda devices: _gloo(store, rank, size, timeout, devices),
+            PrefixStore("connections", store),
+            rank,
+            size,
         )
         self.inner: Any = dist.ProcessGroup(rank, size)  # type: ignore[call-arg]
         for group in (self, self.inner):  # self: for what torch asks a group's backend, such as its timeout
@@ -80,6 +101,10 @@ class InnerGroup(dist.ProcessGroup):
 
     def _begin(self, method: str, arguments: Sequence[Any]) -> None:
         """Called with each collective, before gloo is."""
+
+    def _failure(self) -> InaggError | None:
+        """What has broken the group, if that is known: then nothing is begun any more."""
+        return None
 
     def _diagnose(self) -> InaggError | None:
         """What broke the group, if that is known to be more than what gloo says. Called when a collective failed."""

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a collective of the inner group gives back: gloo's Work, whose failure is told as what broke the group."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,25 @@ from inagg._stats import TalliedCall
 from inagg.errors import InaggError
 
 _NO_TIMEOUT = timedelta(0)
+
+
+@contextlib.contextmanager
+def told_as(
+    diagnose: Callable[[], InaggError | None], has_ended: Callable[[], bool] = lambda: True
+) -> Iterator[None]:
+    """Where gloo fails in the block because the group is broken, raise the InaggError that says why.
+
+    has_ended: a wait that has taken too long is no failure, as the collective goes on.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        # A type that gloo does not take is this rank's own affair; what failed between ranks has come up from gloo's
+        # transport, which says so.
+        problem = diagnose() if "gloo/transport" in str(error) and has_ended() else None
+        if problem is None:
+            raise
+        raise problem from error
 
 
 class InnerWork(Work):
@@ -32,18 +52,10 @@ class InnerWork(Work):
         self._diagnose = diagnose
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        try:
+        with told_as(self._diagnose, self._work.is_completed):
             done = self._work.wait() if timeout == _NO_TIMEOUT else self._work.wait(timeout)
-            self._call.end()
-            return done
-        except RuntimeError as error:
-            # A wait that has taken too long is no failure: the collective goes on. A type that gloo does not take is
-            # this rank's own affair; what failed between ranks has come up from gloo's transport, which says so.
-            between_ranks = self._work.is_completed() and "gloo/transport" in str(error)
-            problem = self._diagnose() if between_ranks else None
-            if problem is None:
-                raise
-            raise problem from error
+        self._call.end()
+        return done
 
     def synchronize(self) -> None:
         self.wait()

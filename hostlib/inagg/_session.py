@@ -71,7 +71,7 @@ class Session:
         self._on_failure = on_failure
         self._failure: Failure | None = None  # as the heartbeat learnt it
         self._closed = False
-        self._failed = False  # by this rank, on purpose
+        self._given_up: str | None = None  # why this rank has ended the job, if it has
         self._overdue: _Overdue | None = None
         self._submitting = threading.Lock()  # held over a submission: the core's order is the callers'
         self._lock = threading.Lock()  # guards what follows, and what a Reduction is told
@@ -215,7 +215,7 @@ class Session:
             self._closed = True
         self._heartbeat.stop()
         try:
-            if self._failure is None and not self._failed:
+            if self._failure is None and self._given_up is None:
                 self._client.leave(self.job, self.rank)
         except InaggError as error:
             _log.warning("job %d, rank %d could not say goodbye: %s", self.job, self.rank, error)
@@ -227,11 +227,20 @@ class Session:
                 self._presence.close()
             self._client.close()
 
+    @property
+    def failure(self) -> InaggError | None:
+        """Why the job has failed; None if it has not, as far as this rank knows."""
+        if self._failure is not None:
+            return self._job_failure(self._failure, None)
+        if self._overdue is not None:
+            return self._timeout(self._overdue, None)
+        return None if self._given_up is None else JobError(self._given_up, job=self.job, rank=self.rank)
+
     def diagnose(self) -> InaggError | None:
-        """Why the job has failed; None if it has not, as far as anybody knows. For whoever saw something go wrong."""
-        if self._failure is None and not self._closed:
+        """`failure`, as far as anybody knows. For whoever saw something go wrong."""
+        if self.failure is None and not self._closed:
             self._heartbeat.confer()
-        return None if self._failure is None else self._job_failure(self._failure, None)
+        return self.failure
 
     def _on_job_failure(self, failure: Failure) -> None:
         self._failure = failure
@@ -309,14 +318,14 @@ class Session:
         """The job fails, for all ranks: `reduction` has not been done in its time."""
         elements, timeout_s = reduction.flat.numel(), reduction.timeout_s
         self._overdue = _Overdue(elements, timeout_s)
-        self.fail(f"rank {self.rank}: {elements} elements were not summed within {timeout_s:g} s")
+        self.fail(f"{elements} elements were not summed within {timeout_s:g} s")
 
     def fail(self, reason: str) -> None:
         """End the job, for all ranks: what is outstanding ends in an error."""
         with self._lock:
-            if self._closed or self._failed:
+            if self._closed or self._given_up is not None:
                 return
-            self._failed = True
+            self._given_up = reason
         self._transport.fail(reason)
         self._heartbeat.stop()
         give_up_on(self._client, self.job, self.rank, reason)
@@ -325,8 +334,7 @@ class Session:
         """What the core reports, as the error class that says whose fault it is."""
         job, rank, chunk = self.job, self.rank, error.chunk
         if self._overdue is not None and error.code == "failed":
-            elements, timeout_s = self._overdue
-            return CollectiveTimeoutError(elements, timeout_s=timeout_s, job=job, rank=rank, chunk=chunk)
+            return self._timeout(self._overdue, chunk)
         if error.code in ("checksum", "kind_mismatch") and self._failure is None and not self._closed:
             # Other ranks know what they have called; the controller finds out, within a few of their heartbeats.
             self._heartbeat.confer()
@@ -349,8 +357,16 @@ class Session:
                 chunk, job=job, rank=rank, detail=failure.reason, collective=number, calls=calls
             )
         if failure.lost_ranks:
-            return PeerLostError(failure.lost_ranks, reason=failure.reason, job=job, rank=rank, chunk=chunk)
+            reason = failure.reason
+            if len(failure.lost_ranks) == 1:  # which the error names itself
+                reason = reason.removeprefix(f"rank {failure.lost_ranks[0]}: ")
+            return PeerLostError(failure.lost_ranks, reason=reason, job=job, rank=rank, chunk=chunk)
         return JobError(failure.reason, job=job, rank=rank, chunk=chunk)
+
+    def _timeout(self, overdue: _Overdue, chunk: int | None) -> CollectiveTimeoutError:
+        return CollectiveTimeoutError(
+            overdue.elements, timeout_s=overdue.timeout_s, job=self.job, rank=self.rank, chunk=chunk
+        )
 
     def _own_call(self) -> str:
         number, text = self.journal.last()

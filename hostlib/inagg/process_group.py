@@ -54,8 +54,7 @@ class ProcessGroup(InnerGroup):
         self.options = options
         # Integers are exact whatever the lanes of floats are.
         self._exactly = options.model_copy(update={"lane_bits": 32, "rounding": "nearest"})
-        self._switch_sums = 0
-        self._inner_sums = 0
+        self._switch_reductions = 0
         self._told: set[str] = set()
         self._why_inner = ""
         self._session: Session | None = None
@@ -173,7 +172,6 @@ class ProcessGroup(InnerGroup):
             and len({tensor.dtype for tensor in tensors}) == 1
             and not (operation.scale_for(2) is not None and any(whole(tensor.dtype) for tensor in tensors))
         )
-        self._inner_sums += not through_switch
         for tensor in tensors:
             if tensor.layout != torch.strided and "sparse" not in self._told:
                 self._told.add("sparse")
@@ -190,7 +188,7 @@ class ProcessGroup(InnerGroup):
         """Sums through the switch: for each tensor, where the result goes (None: nowhere) and which part of it."""
         assert self._session is not None
         session = self._session
-        self._switch_sums += 1
+        self._switch_reductions += 1
         calls = [
             describe(method, ([tensor], [tensor], opts), self._options_for(tensor).lane_bits)
             for tensor, _, _ in wanted
@@ -229,7 +227,7 @@ class ProcessGroup(InnerGroup):
         timeout_s: float,
         residual: torch.Tensor | None = None,
     ) -> Reduction:
-        self._switch_sums += 1
+        self._switch_reductions += 1
         call = sum_text(tensor.numel(), average, options.lane_bits)
         tallied = self.tally.begin("all_reduce", tensor.nbytes)
         with profile_range(call):
@@ -322,7 +320,7 @@ class ProcessGroup(InnerGroup):
     def abort(self) -> None:
         """End the job for all ranks, at once: what is outstanding fails, here and there."""
         if self._session is not None:
-            self._session.fail(f"rank {self.rank()} aborted the group")
+            self._session.fail("aborted the group")
         self.inner.abort()
         self._connections.break_off()  # gloo's abort leaves what is under way waiting
 
@@ -330,6 +328,9 @@ class ProcessGroup(InnerGroup):
         """Note a collective of the inner group among those that ranks compare."""
         if self._session is not None:
             self._session.journal.begin(describe(method, arguments))
+
+    def _failure(self) -> InaggError | None:
+        return None if self._session is None else self._session.failure
 
     def _diagnose(self) -> InaggError | None:
         return None if self._session is None else self._session.diagnose()
@@ -345,8 +346,8 @@ class ProcessGroup(InnerGroup):
     def stats(self) -> dict[str, Any]:
         """What the group did so far; see `inagg.stats`."""
         counts = {
-            "all_reduces": self._switch_sums,
-            "inner_all_reduces": self._inner_sums,
+            "switch_reductions": self._switch_reductions,
+            "inner_reductions": self.inner_reductions,
             "calls": self.tally.snapshot(),
         }
         if self._session is None:
@@ -403,7 +404,8 @@ def stats(group: dist.ProcessGroup | None = None) -> Stats:
     """What an inagg group (by default the world) did so far; ``with inagg.stats() as figures:`` what it does within.
 
     - ``path``: ``"switch"``, or ``"inner"`` when it fell back, with the ``reason``.
-    - ``all_reduces`` went through the switch, ``inner_all_reduces`` did not.
+    - ``switch_reductions``: calls of all_reduce, reduce and reduce_scatter that went through the switch;
+      ``inner_reductions``: those that gloo did.
     - ``calls``: by kind (``"broadcast"``...) ``count``, ``bytes`` of its tensors, and of those whose end this rank has
       noticed ``ended``, ``ended_bytes``, ``seconds`` from the call until then, ``goodput`` in bytes a second.
     - On the switch: job, rank, packets, bytes, retransmits, window (packets), RTT and RTO in seconds, ``waited_s`` for

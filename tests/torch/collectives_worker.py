@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import inagg
-from inagg.errors import CollectiveTimeoutError, ConfigurationError, InaggError
+from inagg.errors import CollectiveTimeoutError, ConfigurationError, InaggError, PeerLostError
 
 CASES: list[Callable[[], None]] = []
 
@@ -227,7 +227,7 @@ def an_expanded_tensor_is_refused() -> None:
 
 
 def through_switch() -> int:
-    count: int = inagg.stats()["all_reduces"]
+    count: int = inagg.stats()["switch_reductions"]
     return count
 
 
@@ -275,6 +275,7 @@ def premultiplied_sums() -> None:
 @case
 def what_the_switch_cannot_do_goes_to_the_inner_group() -> None:
     rank, ranks, before = dist.get_rank(), dist.get_world_size(), through_switch()
+    inner = inagg.stats()["inner_reductions"]
     doubles = torch.full((3,), 1 + 2.0**-50, dtype=torch.float64)
     dist.all_reduce(doubles)
     assert doubles.tolist() == [ranks * (1 + 2.0**-50)] * 3
@@ -295,6 +296,7 @@ def what_the_switch_cannot_do_goes_to_the_inner_group() -> None:
     dist.all_reduce(sparse)
     assert sparse.to_dense().tolist()[7] == 2.0 * ranks
     assert through_switch() == before
+    assert inagg.stats()["inner_reductions"] == inner + 7
     with pytest.raises(RuntimeError):
         dist.all_reduce(torch.ones(3, dtype=torch.int32), op=dist.ReduceOp.AVG)
 
@@ -399,8 +401,11 @@ def an_aborted_group_fails_at_once_on_all_ranks() -> None:
     if dist.get_rank() == 0:
         group.abort()
     else:
-        with pytest.raises(InaggError, match="rank 0 aborted the group"):
+        with pytest.raises(PeerLostError, match=r"lost rank 0 \(aborted the group\)"):
             dist.all_reduce(torch.ones(3), group=group)
+    # Later ones need no network to fail, and fail alike whether the switch or gloo were to do them.
+    with pytest.raises(InaggError, match="aborted the group"):
+        dist.broadcast(torch.ones(3), group=group, group_src=0)
     with pytest.raises(InaggError):
         dist.all_reduce(torch.ones(3), group=group)
     dist.barrier()
@@ -510,7 +515,8 @@ def statistics_count_what_happened() -> None:
     dist.all_reduce(torch.ones(1000))
     after = inagg.stats()
     assert after["path"] == "switch"
-    assert after["all_reduces"] == before["all_reduces"] + 1
+    assert after["switch_reductions"] == before["switch_reductions"] + 1
+    assert after["inner_reductions"] == before["inner_reductions"]
     assert after["collectives_completed"] == before["collectives_completed"] + 1
     assert after["bytes_sent"] >= before["bytes_sent"] + 4 * 1000
 
@@ -523,7 +529,7 @@ def a_rank_that_waits_in_the_inner_group_hears_that_another_has_aborted_it() -> 
     if dist.get_rank() == last:
         group.abort()
     else:
-        with pytest.raises(InaggError, match=f"rank {last} aborted the group"):
+        with pytest.raises(InaggError, match=rf"lost rank {last} \(aborted the group\)"):
             dist.broadcast(torch.ones(3), last, group=group)
     dist.destroy_process_group(group)
 

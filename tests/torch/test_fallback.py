@@ -59,5 +59,5 @@ def test_gloo_sums_instead_if_the_user_allows_it_and_the_log_says_so() -> None:
     for result, log in run_ranks(INAGG_FALLBACK="inner"):
         assert result["sum"] == [RANKS] * 3
         assert result["stats"]["path"] == "inner"
-        assert result["stats"]["inner_all_reduces"] == 1
+        assert result["stats"]["inner_reductions"] == 1
         assert log.count("gloo does the sums of this group instead") == 1
