@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
 
 from inagg.errors import ConfigurationError
 
@@ -54,6 +62,11 @@ def parse_cpus(text: str) -> frozenset[int]:
 def _list_of_cpus(text: str) -> str:
     parse_cpus(text)
     return text
+
+
+def _one_cpu(value: object) -> object:
+    """A single processor may be written as the number it is."""
+    return str(value) if isinstance(value, int) else value
 
 
 def _url(text: str | None) -> str | None:
@@ -148,17 +161,26 @@ class Options(BaseModel):
         ),
     ] = 0.0
     cpus: Annotated[
-        Annotated[str, AfterValidator(_list_of_cpus)] | None,
+        Annotated[str, BeforeValidator(_one_cpu), AfterValidator(_list_of_cpus)] | None,
         Field(
             description="processors that the thread which handles packets may run on, as taskset has them (`0,4-7`); "
             "by default, those of the process"
         ),
     ] = None
     setup_timeout_s: Annotated[
-        float, Field(gt=0, description="seconds that all ranks have to join the job")
+        float,
+        Field(gt=0, allow_inf_nan=False, description="seconds that all ranks have to join the job"),
     ] = 60.0
 
-    def __init__(self, **settings: object) -> None:
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_values(cls, value: object) -> object:
+        """To Python they are numbers."""
+        if isinstance(value, bool):
+            raise ValueError("true and false are no values of this setting")
+        return value
+
+    def __init__(self, /, **settings: object) -> None:
         try:
             super().__init__(**settings)
         except ValidationError as error:
@@ -271,7 +293,8 @@ def _explain(error: ValidationError, places: Mapping[str, str]) -> str:
             hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(Options.model_fields)}"
             problems.append(f"{place}: is no setting; {hint}")
         else:
-            problems.append(f"{place}: {detail['msg']} (got {detail['input']!r})")
+            message = detail["msg"].removeprefix("Value error, ")  # pydantic's, before ours
+            problems.append(f"{place}: {message} (got {detail['input']!r})")
     return "inagg options: " + "; ".join(problems)
 
 

@@ -45,6 +45,7 @@ class Testbed:
     results: Path
     switch: SwitchKind
     max_slots: int | None
+    own_slots: int | None
     environment: Mapping[str, str] = field(default_factory=dict)
     services: list[NodeProcess] = field(default_factory=list)
     controller: ControllerClient | None = None
@@ -58,12 +59,12 @@ class Testbed:
         return asked if self.max_slots is None else min(asked, self.max_slots)
 
     def _inagg_environment(self, slots: int | None) -> dict[str, str]:
-        own = os.environ.get("INAGG_SLOTS", "")
-        if slots is None and own.isdecimal():  # the user's, unless an experiment needs others
-            slots = int(own)
+        asked = (
+            slots if slots is not None else self.own_slots
+        )  # the user's, unless an experiment needs others
         return {
             "INAGG_CONTROLLER": CONTROLLER_URL,
-            "INAGG_SLOTS": str(self.slots(slots)),
+            "INAGG_SLOTS": str(self.slots(asked)),
             **self.environment,
         }
 
@@ -209,7 +210,9 @@ def open_testbed(
         link = replace(link, offloads=link.offloads and target.offloads)
         network = Network(run, hosts=hosts, spec=link, bridge=gloo_over == "bridge")
         stack.callback(network.stop)
-        testbed = Testbed(run, network, results, switch, target.max_slots, environment or {})
+        testbed = Testbed(
+            run, network, results, switch, target.max_slots, _slots_of_the_user(), environment or {}
+        )
         run.manifest.settings["environment"] = testbed.node_environments()
         run.save()
         stack.callback(testbed.stop_processes)
@@ -224,3 +227,17 @@ def open_testbed(
         on_stage("ready")
         yield testbed
         testbed.save_counters()
+
+
+def _slots_of_the_user() -> int | None:
+    """Those that the environment or inagg.toml asks for. Raises ConfigurationError."""
+    if not (os.environ.keys() & {"INAGG_SLOTS", "INAGG_CONFIG"} or Path("inagg.toml").exists()):
+        return None
+    from inagg.errors import ConfigurationError as WrongSetting
+    from inagg.options import Options  # takes seconds: torch
+
+    try:
+        options = Options.resolve(Options(controller=CONTROLLER_URL))
+    except WrongSetting as error:
+        raise ConfigurationError(str(error)) from error
+    return options.slots if "slots" in options.model_fields_set else None

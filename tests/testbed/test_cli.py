@@ -150,12 +150,17 @@ def test_a_script_runs_in_every_host_and_rank_0_is_heard(tmp_path: Path) -> None
 
 
 @pytest.mark.netns
-def test_a_command_that_fails_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+def test_a_command_that_fails_is_an_error_with_its_last_words_and_settings_are_the_users(
+    tmp_path: Path,
+) -> None:
     options = ("--workers", "2", "--switch", "bridge", "--results", str(tmp_path))
-    script = "echo heard from $RANK in $INAGG_LANE_BITS bits; exit $RANK"
-    done = inagg("run", *options, "--set", "lane_bits=16", "sh", "-c", script)
+    (tmp_path / "own.toml").write_text("slots = 8\nlane_bits = 8\n")
+    script = "echo heard from $RANK in $INAGG_LANE_BITS bits, $INAGG_SLOTS slots; exit $RANK"
+    done = inagg(
+        "run", *options, "--set", "lane_bits=16", "sh", "-c", script, INAGG_CONFIG=str(tmp_path / "own.toml")
+    )
     assert done.returncode == 1
-    assert "heard from 0 in 16 bits" in done.stdout
+    assert "heard from 0 in 16 bits, 8 slots" in done.stdout
     assert "rank 1 ended with exit status 1" in done.stdout
 
 

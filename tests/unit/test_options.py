@@ -55,6 +55,11 @@ def test_an_empty_variable_is_one_that_is_not_set() -> None:
         ("switch_port", 511),
         ("fallback", "maybe"),
         ("setup_timeout_s", 0),
+        ("setup_timeout_s", float("inf")),
+        ("spin_us", float("nan")),
+        ("seed", True),
+        ("switch_port", True),
+        ("cpus", True),
         ("slotz", 64),
         ("cpus", ""),
         ("cpus", "0,"),
@@ -83,6 +88,11 @@ def test_a_wrong_variable_is_refused_by_name(environment: dict[str, str], messag
         Options.resolve(environment=environment, folder=NOWHERE)
 
 
+def test_a_single_processor_may_be_a_number(tmp_path: Path) -> None:
+    (tmp_path / "inagg.toml").write_text("cpus = 3")
+    assert Options.resolve(Options(controller=URL), {}, tmp_path).cpus == "3"
+
+
 def test_options_do_not_change() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Options(controller=URL).slots = 128  # type: ignore[misc]
@@ -108,9 +118,10 @@ def test_another_file_may_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("slots = 48", r"inagg\.toml: slots: .*must be a power of two \(got 48\)"),
+        ("slots = 48", r"inagg\.toml: slots: must be a power of two \(got 48\)"),
         ("slotz = 64", r"inagg\.toml: slotz: is no setting; did you mean slots\?"),
         ("lane_bits = 12", r"inagg\.toml: lane_bits: Input should be 8, 16 or 32 \(got 12\)"),
+        ("seed = true", r"inagg\.toml: seed: true and false are no values of this setting \(got True\)"),
         ("slots = ", r"inagg\.toml: Invalid value"),
         ("[inagg]", r"inagg\.toml: inagg: is no setting; there are controller, lane_bits"),
     ],
@@ -130,6 +141,7 @@ def test_launchers_take_settings_as_arguments() -> None:
         ("lane_bits=12", "should be 8, 16 or 32"),
         ("lane_bit=16", "lane_bit: is no setting; did you mean lane_bits"),
         ("lane_bits", "NAME=VALUE"),
+        ("self=1", "self: is no setting"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             launcher_environment([wrong])
