@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference aggregator behind a UDP socket on 127.0.0.1, for tests of the transport."""
+"""The reference aggregator behind a UDP socket on 127.0.0.1, and transports around it."""
 
 import random
 import select
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from reference import decode
 from reference_switch import Aggregator
+from virtual_network import EPOCH, JOB, make_aggregator
+
+from inagg._core import Transport
+
+WORDS = 4
+SLOTS = 16
 
 
 class LoopbackSwitch:
@@ -61,3 +69,38 @@ class LoopbackSwitch:
         for rank, result in self.aggregator.process(header.rank, datagram):
             if self._draws.random() >= self.loss:
                 self._socket.sendto(result, self._addresses[header.job, rank])
+
+
+def make_transport(
+    aggregator: tuple[str, int], rank: int = 0, workers: int = 1, **settings: Any
+) -> Transport:
+    settings.setdefault("local", ("127.0.0.1", 0))
+    return Transport(
+        job=JOB,
+        rank=rank,
+        workers=workers,
+        epoch=EPOCH,
+        slots=SLOTS,
+        words=WORDS,
+        aggregator=aggregator,
+        **settings,
+    )
+
+
+@contextmanager
+def group(workers: int, *, loss: float = 0.0) -> Iterator[list[Transport]]:
+    with ExitStack() as stack:
+        aggregator = make_aggregator(workers, slots=SLOTS, words=WORDS)
+        switch = stack.enter_context(LoopbackSwitch(aggregator, loss=loss))
+        transports = [make_transport(switch.address, rank, workers) for rank in range(workers)]
+        for transport in transports:
+            stack.callback(transport.close)
+        yield transports
+
+
+@contextmanager
+def silent_peer() -> Iterator[tuple[str, int]]:
+    """An address that takes packets and never answers."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+        yield peer.getsockname()

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reference_switch import Aggregator, Job
+from virtual_device import Device, drive
 from virtual_network import Impairment, Network, Switch, make_workers
 
 from inagg._core import Engine, LaneBits
@@ -35,6 +36,7 @@ class Collective:
     lane_bits: LaneBits
     average: bool
     specials: bool
+    devices: int = 0  # bit r: rank r has its floats on a device, and stages them
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ collectives = st.builds(
     lane_bits=st.sampled_from([8, 16, 32]),
     average=st.booleans(),
     specials=st.sampled_from([False, False, True]),
+    devices=st.sampled_from([0, 0, 0b0000_0010, 0b0101_0101, 0b1111_1111]),
 )
 impairments = st.builds(
     Impairment,
@@ -88,16 +91,19 @@ def make_inputs(collective: Collective, workers: int, draws: np.random.Generator
 
 @dataclass
 class LateMail:
-    """Delivers packets of the job before, from any rank, between those of this one."""
+    """Delivers packets of the job before, from any rank, between those of this one. Sees to it that a packet sent again
+    is the same."""
 
     switch: Switch
     draws: random.Random
     old: list[tuple[int, bytes]]
     workers: int
     seen: list[tuple[int, bytes]] = field(default_factory=list)
+    first: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by rank and chunk
 
     def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]:
         self.seen.append((rank, datagram))
+        assert self.first.setdefault((rank, reference.decode(datagram).chunk), datagram) == datagram
         if self.old and self.draws.random() < 0.3:
             late_rank, late = self.draws.choice(self.old)
             if late_rank < self.workers:
@@ -168,10 +174,20 @@ def check_collectives(network: Network, example: Example) -> None:
     draws = np.random.default_rng(example.seed)
     inputs = [make_inputs(collective, example.workers, draws) for collective in example.collectives]
     outputs = [array.copy() for array in inputs]
+    devices: list[tuple[Engine, Device]] = []
 
     def submit(index: int, rank: int, engine: Engine) -> None:
         how = example.collectives[index]
-        engine.submit(outputs[index][rank], lane_bits=how.lane_bits, average=how.average, now=network.now)
+        array = outputs[index][rank]
+        if how.devices >> rank & 1:
+            device = Device(
+                array, lane_bits=how.lane_bits, workers=example.workers, words=WORDS, average=how.average
+            )
+            device.submit(engine)
+            devices.append((engine, device))
+            drive(network, rank, device, scan_s=draws.uniform(0, example.lateness))
+        else:
+            engine.submit(array, lane_bits=how.lane_bits, average=how.average, now=network.now)
 
     for rank in range(example.workers):
         times = network.now + np.cumsum(draws.uniform(0, example.lateness, len(outputs)))
@@ -179,6 +195,8 @@ def check_collectives(network: Network, example: Example) -> None:
             network.plan(time, rank, partial(submit, index, rank))
     network.run(len(inputs), within=BOUND)
     network.drain()
+    for engine, device in devices:
+        device.finish(engine)
     for array, output, collective in zip(inputs, outputs, example.collectives, strict=True):
         expected = reference.all_reduce_array(
             array, lane_bits=collective.lane_bits, words=WORDS, average=collective.average
@@ -209,7 +227,7 @@ def test_every_sum_is_exact_at_every_rank(succession: Succession, example: Examp
 
 @pytest.mark.parametrize("loss", [0.01, 0.05, 0.2])
 def test_loss_each_way_is_made_good_in_bounded_time(succession: Succession, loss: float) -> None:
-    work = [Collective(64 * 100, 32, False, False), Collective(1000, 16, True, True)]
+    work = [Collective(64 * 100, 32, False, False), Collective(1000, 16, True, True, devices=0b0110)]
     succession.run(Example(4, 8, work, Impairment(loss=loss, jitter=0.0005), 0, seed=1))
 
 

@@ -100,19 +100,27 @@ def drive(
     step_s: float = 1e-4,
     step_blocks: int = 3,
 ) -> None:
-    """Has a device scan after a time, and then every so often pack and unpack a few blocks more."""
+    """Has a device scan after a time, and then, a while after there is more to do, pack and unpack a few blocks."""
+    busy = False
 
     def scan(engine: Engine) -> None:
         engine.scanned(device.staging, *device.scan(), now=network.now)
-        network.plan(network.now, rank, step)
+        network.observers.setdefault(rank, []).append(look)
+
+    def look(engine: Engine) -> bool:
+        nonlocal busy
+        known, summed = engine.progress(device.staging)
+        if not busy and (known > device.packed or summed > device.unpacked):
+            busy = True
+            network.plan(network.now + step_s, rank, step)
+        return device.unpacked < device.staging.blocks
 
     def step(engine: Engine) -> None:
+        nonlocal busy
+        busy = False
         known, summed = engine.progress(device.staging)
-        pack = min(known, device.packed + step_blocks)
-        engine.packed(device.staging, device.pack(pack), now=network.now)
+        engine.packed(device.staging, device.pack(min(known, device.packed + step_blocks)), now=network.now)
         device.unpack(min(summed, device.unpacked + step_blocks))
-        if device.packed < device.staging.blocks:
-            network.plan(network.now + step_s, rank, step)
 
     network.plan(network.now + scan_s, rank, scan)
 

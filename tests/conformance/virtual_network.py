@@ -55,6 +55,8 @@ class Network:
     now: float = 0.0
     completed: dict[int, list[int]] = field(default_factory=dict)
     packets: int = 0
+    # What looks at a worker after whatever has happened to it; False: no more.
+    observers: dict[int, list[Callable[[Engine], bool]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._order = itertools.count()
@@ -93,6 +95,8 @@ class Network:
         if refuses:
             self.plan(self.now + MOMENT, rank, lambda _: None)
         self.completed[rank] += self.engines[rank].completed()
+        if observers := self.observers.get(rank):
+            self.observers[rank] = [observer for observer in observers if observer(self.engines[rank])]
 
     def step(self) -> bool:
         """The next event; False when there is none."""

@@ -8,60 +8,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import reference
-from loopback_switch import LoopbackSwitch
+from loopback_switch import SLOTS, WORDS, LoopbackSwitch, group, make_transport, silent_peer
 from virtual_network import EPOCH, JOB, make_aggregator
 
-from inagg._core import EngineError, Transport
+from inagg._core import EngineError
 
-WORDS = 4
-SLOTS = 16
 SO_NO_CHECK = 11  # socket(7); Python's socket module has no name for it
 UDP_GRO = 104  # udp(7)
 # Far more than anything here takes.
 PATIENCE_S = 20.0
-
-
-def make_transport(
-    aggregator: tuple[str, int], rank: int = 0, workers: int = 1, **settings: Any
-) -> Transport:
-    settings.setdefault("local", ("127.0.0.1", 0))
-    return Transport(
-        job=JOB,
-        rank=rank,
-        workers=workers,
-        epoch=EPOCH,
-        slots=SLOTS,
-        words=WORDS,
-        aggregator=aggregator,
-        **settings,
-    )
-
-
-@contextmanager
-def group(workers: int, *, loss: float = 0.0) -> Iterator[list[Transport]]:
-    with ExitStack() as stack:
-        aggregator = make_aggregator(workers, slots=SLOTS, words=WORDS)
-        switch = stack.enter_context(LoopbackSwitch(aggregator, loss=loss))
-        transports = [make_transport(switch.address, rank, workers) for rank in range(workers)]
-        for transport in transports:
-            stack.callback(transport.close)
-        yield transports
-
-
-@contextmanager
-def silent_peer() -> Iterator[tuple[str, int]]:
-    """An address that takes packets and never answers."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.bind(("127.0.0.1", 0))
-        yield peer.getsockname()
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
