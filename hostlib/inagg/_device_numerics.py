@@ -28,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 from inagg import _core
+from inagg.options import LaneBits
 
 SPECIAL = 0x8000  # in a block's code, as `_core.Staging` has it: a NaN or an infinity is in it
 
@@ -43,7 +44,7 @@ _SIGNED = {8: torch.int8, 16: torch.int16, 32: torch.int32}
 class Lanes:
     """How a job of `workers` with packets of `words` packs lanes of `bits`: the F, B and L of the protocol."""
 
-    bits: int
+    bits: LaneBits
     workers: int
     words: int
 
@@ -113,7 +114,7 @@ class Scan:
     def codes(self) -> torch.Tensor:
         """[blocks], int16: the bits of the codes on the wire, with SPECIAL where it is due."""
         least, greatest = self._extremes
-        finite = greatest.sub(_ABOVE_FINITE).clamp_(min=0)
+        finite = greatest.clamp(min=_ABOVE_FINITE).sub_(_ABOVE_FINITE)
         # As float64 all are normal numbers; the carry of a significand that rounds up goes into the exponent.
         pattern = finite.view(torch.float32).to(torch.float64).view(torch.int64)
         exponents = pattern.add_(self._round_up << 29).bitwise_right_shift_(52)

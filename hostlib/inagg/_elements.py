@@ -23,6 +23,8 @@ import torch
 # (docs/backend.md has the measurement).
 MOST_INTEGERS = 4096
 
+DEVICES = ("cpu", "cuda")  # whose tensors the switch sums
+
 _FLOATS = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _INTEGERS = frozenset({torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64})
 
@@ -43,19 +45,19 @@ def digits(dtype: torch.dtype, ranks: int) -> int:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether the core can sum it as it lies."""
+    """Whether it can be summed as it lies."""
     return (
         tensor.dtype == torch.float32
-        and tensor.is_cpu
+        and tensor.device.type in DEVICES
         and tensor.layout == torch.strided
         and tensor.is_contiguous()
     )
 
 
 def takes(tensor: torch.Tensor) -> bool:
-    """Whether the switch is to sum a tensor of this type, layout and size."""
+    """Whether the switch is to sum a tensor of this type, layout, size and device."""
     takes_type = summable(tensor.dtype) and not (whole(tensor.dtype) and tensor.numel() > MOST_INTEGERS)
-    return takes_type and tensor.device.type == "cpu" and tensor.layout == torch.strided
+    return takes_type and tensor.device.type in DEVICES and tensor.layout == torch.strided
 
 
 def encode(tensor: torch.Tensor, ranks: int) -> torch.Tensor:
@@ -70,7 +72,7 @@ def encode(tensor: torch.Tensor, ranks: int) -> torch.Tensor:
     bits, count = _digit_bits(ranks), digits(tensor.dtype, ranks)
     half = 1 << (bits - 1)
     shifted = values + _wrapped(sum(half << (bits * k) for k in range(count)))
-    encoded = torch.empty(count, values.numel(), dtype=torch.float32)
+    encoded = torch.empty(count, values.numel(), dtype=torch.float32, device=values.device)
     for k in range(count):
         encoded[k] = ((shifted >> (bits * k)) & (2 * half - 1)) - half
     return encoded
@@ -80,7 +82,7 @@ def decode(sums: torch.Tensor, dtype: torch.dtype, ranks: int) -> torch.Tensor:
     """What `encode` made, summed, in its own type again; one-dimensional."""
     if not whole(dtype):
         return sums[0].to(dtype)
-    total = torch.zeros(sums.shape[1], dtype=torch.int64)
+    total = torch.zeros(sums.shape[1], dtype=torch.int64, device=sums.device)
     for k, row in enumerate(sums):
         total += row.to(torch.int64) * (1 << (_digit_bits(ranks) * k))
     return total.to(dtype)

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
+from inagg import _inner_cuda
 from inagg._calls import is_collective, is_reduction, measure
 from inagg._gloo_connections import GlooConnections
 from inagg._inner_work import InnerWork, told_as
@@ -63,7 +64,7 @@ def _gloo(store: Store, rank: int, size: int, timeout: timedelta, devices: list[
 
 
 class InnerGroup(dist.ProcessGroup):
-    """Collectives over gloo.
+    """Collectives over gloo; those of CUDA tensors over NCCL, if `_inner_cuda` finds that it will do.
 
     Args:
         store: keys that the group's ranks share, for the rendezvous of gloo alone.
@@ -71,10 +72,20 @@ class InnerGroup(dist.ProcessGroup):
         timeout: of each collective.
         address: this host's address for gloo; None leaves the choice to gloo, which asks the name service what address
             the host's name has, often a loopback one.
+        cuda: as `Options.inner_cuda`.
+
+    Raises:
+        ConfigurationError: what `cuda` asks for cannot be.
     """
 
     def __init__(
-        self, store: Store, rank: int, size: int, timeout: timedelta, address: str | None = None
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        address: str | None = None,
+        cuda: _inner_cuda.InnerCuda = "auto",
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch's stub lacks this overload
         self.tally = Tally()
@@ -92,6 +103,21 @@ class InnerGroup(dist.ProcessGroup):
                 torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._connections.group
             )
             group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        self._nccl: Any = None
+        chosen = _inner_cuda.agree(PrefixStore("cuda", store), rank, size, cuda)
+        if torch.cuda.is_available():
+            kind = getattr(dist.ProcessGroup.BackendType, chosen.upper())
+            backend = self._connections.group
+            if chosen == "nccl":
+                backend = self._nccl = _inner_cuda.nccl_group(PrefixStore("nccl", store), rank, size, timeout)
+            for group in (self, self.inner):
+                group._register_backend(torch.device("cuda"), kind, backend)
+
+    def _break_off(self) -> None:
+        """Collectives under way fail, here and at other ranks, and so do later ones."""
+        self._connections.break_off()
+        if self._nccl is not None:
+            self._nccl.abort()
 
     @property
     def timeout_s(self) -> float:

@@ -12,12 +12,17 @@ from inagg.errors import ConfigurationError, InaggError
 
 if TYPE_CHECKING:
     from inagg._session import Session
+    from inagg._staged import StagedSum
 
 Callback = Callable[[], None]
 
 
 class Reduction:
-    """A sum under way or finished. Made by `Session.submit`."""
+    """A sum under way or finished. Made by `Session.submit`.
+
+    staged: the device's part of it, if there is one. What is finished is then queued there, and `hold_back` is what
+    makes the program's own work wait for it.
+    """
 
     def __init__(
         self,
@@ -26,6 +31,7 @@ class Reduction:
         memory: range,
         deliver: Callback | None,
         timeout_s: float,
+        staged: "StagedSum | None" = None,
     ) -> None:
         self.error: InaggError | None = None
         self.finished = False
@@ -39,6 +45,7 @@ class Reduction:
         self.finishing = threading.Lock()  # held while the result is delivered
         self._session = session
         self._deliver = deliver
+        self._staged = staged
 
     def wait(self, timeout_s: float | None) -> bool:
         """True when finished, with or without an error; False after timeout_s.
@@ -56,10 +63,26 @@ class Reduction:
         """Call it once when finished, on a thread of the session; at once, if the job has ended."""
         self._session.watch(self, callback)
 
-    def deliver(self) -> None:
-        """The result to where it is wanted."""
+    def deliver(self) -> Exception | None:
+        """The result to where it is wanted. Returns what went wrong with that on a device."""
+        if self._staged is not None:
+            return self._staged.wait_queued()
         if self._deliver is not None:
             self._deliver()
+        return None
+
+    @property
+    def device(self) -> torch.device:
+        return self.flat.device
+
+    def reached(self) -> bool:
+        """Whether the result of a finished sum is there, for the device too."""
+        return self._staged is None or self.error is not None or self._staged.reached()
+
+    def hold_back(self) -> None:
+        """What this thread queues from now on, on its current stream of the device, comes after a finished sum."""
+        if self._staged is not None:
+            self._staged.hold_back()
 
 
 def written_memory_of(tensor: torch.Tensor) -> range:

@@ -9,7 +9,7 @@ from inagg.errors import ConfigurationError
 
 
 class Residuals:
-    """For each of some parameters, as many elements as it has; zeros at first.
+    """For each of some parameters, as many elements as it has, on its device; zeros at first.
 
     `of` gives those of a bucket in one flat tensor, the same one as long as buckets stay as they are.
     """
@@ -30,7 +30,7 @@ class Residuals:
         flat = self._flats.get(places)
         if flat is None:
             sizes = [parameter.numel() for parameter in parameters]
-            flat = torch.zeros(sum(sizes), dtype=torch.float32, device="cpu")
+            flat = torch.zeros(sum(sizes), dtype=torch.float32, device=parameters[0].device)
             for place, part in zip(places, torch.split(flat, sizes), strict=True):
                 if place in self._parts:
                     part.copy_(self._parts[place])

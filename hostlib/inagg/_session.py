@@ -21,6 +21,7 @@ from inagg._journal import Journal
 from inagg._pending import Pending
 from inagg._presence import Presence
 from inagg._reduction import Callback, Reduction, memory_of, written_memory_of
+from inagg._staged import Devices
 from inagg.errors import (
     CollectiveTimeoutError,
     InaggError,
@@ -74,6 +75,7 @@ class Session:
         self._given_up: str | None = None  # why this rank has ended the job, if it has
         self._overdue: _Overdue | None = None
         self._submitting = threading.Lock()  # held over a submission: the core's order is the callers'
+        self._devices = Devices(transport, status.workers, status.words, self.fail)  # guarded by the same
         self._lock = threading.Lock()  # guards what follows, and what a Reduction is told
         self._pending = Pending()  # not finished, as far as this side has noticed
         self._watched: dict[int, Reduction] = {}  # with callbacks
@@ -107,7 +109,7 @@ class Session:
         residual: torch.Tensor | None = None,
         timeout_s: float = _NEVER_S,
     ) -> Reduction:
-        """Queue the all-reduce of `flat` (float32, CPU, contiguous), in place.
+        """Queue the all-reduce of `flat` (float32, contiguous, one-dimensional, on any device), in place.
 
         While another one that touches the same memory is under way this waits for it (as `settle` does, which is for
         whoever makes `flat` of something else): the core works on several at once, and a program that issues two in a
@@ -116,7 +118,7 @@ class Session:
         Args:
             call: what all ranks must agree on (`_calls.describe`).
             touches: the tensor that holds the result in the end, if that is not `flat`; `deliver` brings it there,
-                called once, on the thread of whoever notices first that the sum is done.
+                called once, on the thread of whoever notices first that the sum is done; on a device it is queued.
             residual: as `flat`; receives what this rank's lanes leave out of it.
             timeout_s: seconds after which the job fails if this is not done.
 
@@ -127,16 +129,33 @@ class Session:
         memory = written_memory_of(flat if touches is None else touches)
         with self._submitting:
             self._collect(memory)
-            reduction = Reduction(self, flat, memory, deliver, timeout_s)
-            try:
-                reduction.ticket = self._transport.submit(
+            seed = self._rounding_seed(options)
+            staged = None
+            if flat.device.type != "cpu" or options.stage_cpu:
+                staged = self._devices.prepare(
                     flat,
+                    memory,
                     lane_bits=options.lane_bits,
                     average=average,
-                    stochastic=self._rounding_seed(options),
-                    context=self.journal.begin(call),
+                    seed=seed,
                     residual=residual,
+                    deliver=deliver,
+                    result=touches,
                 )
+            reduction = Reduction(self, flat, memory, deliver, timeout_s, staged)
+            context = self.journal.begin(call)
+            try:
+                if staged is not None:
+                    reduction.ticket = self._devices.submit(staged, context)
+                else:
+                    reduction.ticket = self._transport.submit(
+                        flat,
+                        lane_bits=options.lane_bits,
+                        average=average,
+                        stochastic=seed,
+                        context=context,
+                        residual=residual,
+                    )
             except _core.EngineError as error:
                 raise self._translate(error) from error
             with self._lock:
@@ -151,11 +170,13 @@ class Session:
                 self._collect(memory)
 
     def _collect(self, memory: range) -> None:
-        """Wait for all-reduces of this memory, and forget those at the front that are done."""
+        """Wait for all-reduces of this memory (on a GPU, the current stream does), and forget those at the front that
+        are done."""
         with self._lock:
             overlapping = self._pending.overlapping(memory)
         for other in overlapping:
             other.wait(None)
+        self._devices.hold_back(memory)
         while (oldest := self._oldest()) is not None and self.wait(oldest, 0.0):
             pass
 
@@ -221,6 +242,8 @@ class Session:
             _log.warning("job %d, rank %d could not say goodbye: %s", self.job, self.rank, error)
         finally:
             self._transport.close()
+            with self._submitting:
+                self._devices.close()
             while (completer := self._other_completer()) is not None:
                 completer.join()
             if self._presence is not None:
@@ -305,10 +328,10 @@ class Session:
         with reduction.finishing:
             if reduction.finished:
                 return
-            if problem is None:
-                reduction.deliver()
-                if reduction.tallied is not None:
-                    reduction.tallied.end()
+            if problem is None and (trouble := reduction.deliver()) is not None:
+                problem = JobError(f"{type(trouble).__name__}: {trouble}", job=self.job, rank=self.rank)
+            if problem is None and reduction.tallied is not None:
+                reduction.tallied.end()
             reduction.error = problem
             with self._lock:  # before others see it finished, and put a sum in the same memory
                 self._pending.remove(reduction)

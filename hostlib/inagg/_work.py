@@ -26,6 +26,13 @@ class Part(Protocol):
 
     def on_finished(self, callback: Callable[[], None]) -> None: ...
 
+    @property
+    def device(self) -> torch.device: ...
+
+    def reached(self) -> bool: ...
+
+    def hold_back(self) -> None: ...
+
 
 class SwitchWork(Work):
     """Sums that together are one collective, finished when each of its `parts` is.
@@ -49,7 +56,7 @@ class SwitchWork(Work):
         self._left = len(self._parts)
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Block until done.
+        """Block until done. On a GPU: until the result is queued there; the current stream then waits for it.
 
         Raises:
             InaggError: what went wrong.
@@ -64,13 +71,18 @@ class SwitchWork(Work):
         error = self.exception()
         if error is not None:
             raise error
+        self._hold_back()
         return True
 
     def synchronize(self) -> None:
         self.wait()
 
+    def block_current_stream(self) -> None:
+        self.wait()
+
     def is_completed(self) -> bool:
-        return all(part.wait(0.0) for part in self._parts)
+        """Whether it is done, on a GPU too."""
+        return all(part.wait(0.0) for part in self._parts) and all(part.reached() for part in self._parts)
 
     def is_success(self) -> bool:
         return self.is_completed() and self.exception() is None
@@ -88,7 +100,9 @@ class SwitchWork(Work):
         with self._lock:
             if self._future is not None:
                 return self._future
-            trigger: torch.futures.Future[None] = torch.futures.Future()
+            # With devices callbacks run under streams of their own, which wait for those of the future before.
+            devices = {part.device for part in self._parts if part.device.type != "cpu"}
+            trigger: torch.futures.Future[None] = torch.futures.Future(devices=list(devices))
             # torch's Future.set_exception is seen by Python alone; an exception raised inside then() by C++ too.
             self._future = trigger.then(self._result)
 
@@ -109,4 +123,9 @@ class SwitchWork(Work):
         error = self.exception()
         if error is not None:
             raise error
+        self._hold_back()
         return self._tensors
+
+    def _hold_back(self) -> None:
+        for part in self._parts:
+            part.hold_back()

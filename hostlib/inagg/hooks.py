@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
+from inagg._elements import is_plain
 from inagg._residuals import Residuals
 from inagg.errors import ConfigurationError
 from inagg.options import LaneBits
@@ -86,14 +87,14 @@ def narrow_lanes(
 ) -> torch.futures.Future[torch.Tensor]:
     """The mean of a bucket's gradients over the ranks, in lanes of `state.lane_bits`.
 
-    Buckets that are not float32 on the CPU, and all of a group that has fallen back to gloo, are averaged as without
-    a hook.
+    Buckets that are not float32 on the CPU or a CUDA device, and all of a group that has fallen back to gloo, are
+    averaged as without a hook.
     """
     buffer = bucket.buffer()
     warming_up = state.step < state.warm_up_steps
     if bucket.is_last():
         state.step += 1
-    if state.group.path == "inner" or buffer.dtype != torch.float32 or buffer.device.type != "cpu":
+    if state.group.path == "inner" or not is_plain(buffer):
         work = state.group.allreduce([buffer], dist.ReduceOp.AVG)
     elif warming_up:
         work = state.group.sum_lanes(buffer, lane_bits=32, average=True)

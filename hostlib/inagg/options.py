@@ -137,6 +137,20 @@ class Options(BaseModel):
             "do the sums, at all ranks and for the life of the group, with a warning"
         ),
     ] = "error"
+    inner_cuda: Annotated[
+        Literal["auto", "nccl", "gloo"],
+        Field(
+            description="what does the collectives of CUDA tensors that the switch does not: `auto` is NCCL where "
+            "torch has it and no two ranks of the group need share a GPU, which NCCL refuses, and gloo elsewhere"
+        ),
+    ] = "auto"
+    stage_cpu: Annotated[
+        bool,
+        Field(
+            description="CPU tensors go the way of CUDA tensors, through torch's operations and three more threads: "
+            "slower, and for tests without a GPU; ranks may differ in it, and results do not"
+        ),
+    ] = False
     rounding: Annotated[
         Literal["nearest", "stochastic"],
         Field(

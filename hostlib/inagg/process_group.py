@@ -50,7 +50,9 @@ class ProcessGroup(InnerGroup):
     """
 
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, options: Options) -> None:
-        super().__init__(PrefixStore("inner", store), rank, size, timeout, _gloo_address(options))
+        super().__init__(
+            PrefixStore("inner", store), rank, size, timeout, _gloo_address(options), options.inner_cuda
+        )
         self.options = options
         # Integers are exact whatever the lanes of floats are.
         self._exactly = options.model_copy(update={"lane_bits": 32, "rounding": "nearest"})
@@ -59,9 +61,7 @@ class ProcessGroup(InnerGroup):
         self._why_inner = ""
         self._session: Session | None = None
         try:
-            self._session = join(
-                PrefixStore("inagg", store), rank, size, options, self._connections.break_off
-            )
+            self._session = join(PrefixStore("inagg", store), rank, size, options, self._break_off)
         except InaggError as error:
             if options.fallback == "error":
                 raise
@@ -254,7 +254,7 @@ class ProcessGroup(InnerGroup):
         """All-reduce in place with lanes and rounding of this call's own, whatever the group's options say.
 
         Args:
-            tensor: float32, contiguous, on the CPU.
+            tensor: float32, contiguous, on the CPU or a CUDA device.
             lane_bits: 32, 16 or 8; the same at all ranks.
             residual: as `tensor`, and not it: receives what this rank's lanes leave out of each element.
 
@@ -266,8 +266,14 @@ class ProcessGroup(InnerGroup):
         for given in (tensor,) if residual is None else (tensor, residual):
             if not is_plain(given):
                 raise ConfigurationError(
-                    f"sum_lanes takes contiguous float32 tensors on the CPU, not {given.dtype} on {given.device}"
+                    "sum_lanes takes contiguous float32 tensors on the CPU or a CUDA device, not "
+                    f"{given.dtype} on {given.device}"
                 )
+        if residual is not None and (residual.device, residual.numel()) != (tensor.device, tensor.numel()):
+            raise ConfigurationError(
+                f"sum_lanes: the residual has {residual.numel()} elements on {residual.device}, the tensor "
+                f"{tensor.numel()} on {tensor.device}"
+            )
         options = self.options.model_copy(update={"lane_bits": lane_bits, "rounding": rounding})
         left = None if residual is None else residual.detach().view(-1)
         part = self._submit_plain(self._session, tensor, options, average, self.timeout_s, left)

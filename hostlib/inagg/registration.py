@@ -28,7 +28,7 @@ def register() -> None:
 
     if not torch.distributed.is_available() or _NAME.upper() in torch.distributed.Backend._plugins:
         return
-    torch.distributed.Backend.register_backend(_NAME, _create, extended_api=True, devices=["cpu"])
+    torch.distributed.Backend.register_backend(_NAME, _create, extended_api=True, devices=["cpu", "cuda"])
 
 
 def autoload() -> None:

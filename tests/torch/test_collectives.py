@@ -1,5 +1,6 @@
 """Backend "inagg" in real processes, on real namespaces, through the compiled P4 program: each case of
-collectives_worker.py, with 1, 2 and 4 ranks, is a test here. With loss, the sums are the same."""
+collectives_worker.py, with 1, 2 and 4 ranks, is a test here. With loss, the sums are the same; and where tensors go the
+way of CUDA tensors (`stage_cpu`)."""
 
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from inagg_testbed.testbed import Testbed, open_testbed
 
 WORKER = Path(__file__).with_name("collectives_worker.py")
 CASES = [run.__name__ for run in collectives_worker.CASES]
-RUNS = ["1 rank", "2 ranks", "4 ranks", "4 ranks, 5% loss"]
+RUNS = ["1 rank", "2 ranks", "2 ranks, staged", "4 ranks", "4 ranks, 5% loss"]
 
 Outcome = dict[str, list[str | None]]
 
@@ -29,8 +30,11 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Testbed:
 
 def run_all(testbed: Testbed, name: str, ranks: int, loss: float) -> Outcome:
     testbed.inject_loss(loss)
+    environment = {"INAGG_STAGE_CPU": "1"} if "staged" in name else {}
     try:
-        group = testbed.launch([sys.executable, str(WORKER), "{events}"], name=name, workers=ranks)
+        group = testbed.launch(
+            [sys.executable, str(WORKER), "{events}"], name=name, workers=ranks, environment=environment
+        )
         rows: list[tuple[int, dict[str, object]]] = []
         group.follow(lambda rank, row: rows.append((rank, row)), timeout_s=120, watch=testbed.services)
     finally:

@@ -30,6 +30,13 @@ PATIENCE_S = 20.0
 OPTIONS = Options(controller="http://127.0.0.1:9")
 
 
+@pytest.fixture(params=["plain", "staged"], autouse=True)
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds for tensors of the core holds for those of a device."""
+    staged = OPTIONS.model_copy(update={"stage_cpu": request.param == "staged"})
+    monkeypatch.setitem(globals(), "OPTIONS", staged)
+
+
 class HealthyController(ControlClient):
     """Answers that all is well."""
 

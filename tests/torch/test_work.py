@@ -18,6 +18,9 @@ class Part:
 
     def __init__(self) -> None:
         self.error: InaggError | None = None
+        self.device = torch.device("cpu")
+        self.held_back = 0  # so often was a stream made to wait for the result
+        self.arrived = True
         self._done = threading.Event()
         self._callbacks: list[Callable[[], None]] = []
 
@@ -33,6 +36,12 @@ class Part:
 
     def wait(self, timeout_s: float | None) -> bool:
         return self._done.wait(timeout_s)
+
+    def reached(self) -> bool:
+        return self.arrived
+
+    def hold_back(self) -> None:
+        self.held_back += 1
 
     def on_finished(self, callback: Callable[[], None]) -> None:
         if self.finished:
@@ -69,6 +78,28 @@ def test_without_parts_it_is_done_at_once() -> None:
     work = SwitchWork([], [])
     assert work.wait()
     assert work.get_future().wait() == []
+
+
+def test_who_waits_makes_the_current_stream_wait_and_so_does_the_future() -> None:
+    parts = [Part(), Part()]
+    work = SwitchWork([torch.ones(3)], parts)
+    for part in parts:
+        part.finish()
+    assert [part.held_back for part in parts] == [0, 0]
+    work.wait()
+    assert [part.held_back for part in parts] == [1, 1]
+    work.get_future().wait()
+    assert [part.held_back for part in parts] == [2, 2]
+
+
+def test_what_the_device_has_not_come_to_is_not_completed() -> None:
+    part = Part()
+    work = SwitchWork([torch.ones(3)], [part])
+    part.arrived = False
+    part.finish()
+    assert not work.is_completed()
+    part.arrived = True
+    assert work.is_completed()
 
 
 def test_wait_raises_the_error_itself() -> None:

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of tensors that the core does not reach, such as those on a GPU: `_core.Staging` has the idea.
+
+A device's part of a sum is three stages, each with a thread and a queue (a CUDA stream) of its own, so that one sum is
+scanned while another is packed and a third unpacked, and copies run in both directions:
+
+    scan     the exponents of all blocks, to the host
+    pack     of blocks whose exponent is agreed: lanes and checksums, to the host. A block is sent from there
+    unpack   of blocks whose sum has come: the lanes, back to the device, into the tensor
+
+What a thread waits for is either an event of its queue or the core (`Transport.progress`), which tells it of a failure
+too. Portions of PORTION elements at most bound the memory that stages take on the device.
+"""
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from inagg import _core
+from inagg._device_numerics import (
+    SPECIAL,
+    Lanes,
+    Scan,
+    blocks_of,
+    quantise,
+    residual,
+    sums,
+    write_lanes,
+)
+from inagg._device_queue import Mark, Queue, host_empty, mark_current, new_queue
+from inagg.options import LaneBits
+
+_SIGNED = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+
+PORTION = 1 << 20  # elements: 4 MiB of floats, so that launching takes less time than the work
+
+
+class StagedSum:
+    """One sum on its way. Made by `Devices.prepare`."""
+
+    def __init__(
+        self,
+        flat: torch.Tensor,
+        memory: range,
+        lanes: Lanes,
+        *,
+        average: bool,
+        seed: int | None,
+        residual: torch.Tensor | None,
+        deliver: Callable[[], object] | None,
+        result: torch.Tensor | None,
+    ) -> None:
+        self.flat = flat
+        self.output = memory
+        self.lanes = lanes
+        self.average = average
+        self.seed = seed
+        self.residual = residual
+        self.deliver = deliver
+        self.touched = [tensor for tensor in (flat, residual, result) if tensor is not None]
+        self.ready = mark_current(flat.device)
+        size = _core.Staging.bytes_needed(flat.numel(), lane_bits=lanes.bits, words=lanes.words)
+        self.memory = host_empty(size, torch.uint8, flat.device)
+        self.staging = _core.Staging(
+            flat.numel(),
+            lane_bits=lanes.bits,
+            workers=lanes.workers,
+            words=lanes.words,
+            memory=self.memory.numpy(),
+        )
+        self.ticket = 0
+        self.special = np.zeros(self.staging.blocks, np.bool_)  # here; written by the scan
+        self._queued = threading.Event()
+        self._end: Mark | None = None
+        self._problem: Exception | None = None
+
+    def end(self, mark: Mark | None, problem: Exception | None = None) -> None:
+        """All that the device does for the sum has been queued, or never will be."""
+        self._end, self._problem = mark, problem
+        self._queued.set()
+
+    def wait_queued(self) -> Exception | None:
+        """Wait until the result is queued; returns what went wrong on the device. For when the core has the sum."""
+        self._queued.wait()
+        return self._problem
+
+    def reached(self) -> bool:
+        """Whether the device has the result."""
+        return self._queued.is_set() and (self._end is None or self._end.reached())
+
+    def hold_back(self) -> None:
+        """What the calling thread queues from now on, on its current stream, sees the result."""
+        if self._end is not None:
+            self._end.hold_back()
+
+    def portions(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Blocks first to last (exclusive) in pieces."""
+        step = max(1, PORTION // self.lanes.block_elements)
+        for start in range(first, last, step):
+            yield start, min(start + step, last)
+
+    def blocks(self, first: int, last: int) -> torch.Tensor:
+        return blocks_of(self.flat, first, last, self.lanes.block_elements)
+
+    def place(self, array: NDArray[Any]) -> torch.Tensor:
+        """An array of `staging` as a flat tensor that the device copies to and from; unsigned as signed integers."""
+        start = array.ctypes.data - self.memory.data_ptr()
+        return self.memory[start : start + array.nbytes].view(_SIGNED[array.itemsize])
+
+    def floats(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The elements of some blocks, in ascending order, on the host: [m, L], the last block's padded with zeros."""
+        index, whole, short = self._whole_and_short(numbers)
+        found = np.zeros((len(numbers), self.lanes.block_elements), np.float32)
+        found[: len(index)] = whole[index].cpu().numpy()
+        if len(index) < len(numbers):
+            found[-1, : len(short)] = short.cpu().numpy()
+        return found
+
+    def set_floats(self, numbers: NDArray[np.int64], floats: NDArray[np.float32]) -> None:
+        """The opposite."""
+        index, whole, short = self._whole_and_short(numbers)
+        given = torch.from_numpy(floats)
+        whole[index] = given[: len(index)].to(self.flat.device)
+        if len(index) < len(numbers):
+            short.copy_(given[-1, : len(short)])
+
+    def _whole_and_short(self, numbers: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Those of `numbers` that are of whole blocks, all whole blocks, and what is behind them."""
+        size = self.lanes.block_elements
+        count = self.flat.numel() // size
+        whole, short = self.flat[: count * size], self.flat[count * size :]
+        return torch.from_numpy(numbers[numbers < count]).to(self.flat.device), whole.view(-1, size), short
+
+
+class Stages:
+    """What one device does for the sums of one job.
+
+    Args:
+        fail: breaks the job, with a reason: something went wrong on the device.
+    """
+
+    def __init__(self, transport: _core.Transport, device: torch.device, fail: Callable[[str], None]) -> None:
+        self._transport = transport
+        self._device = device
+        self._fail = fail
+        self._lock = threading.Lock()
+        self._ended: deque[tuple[range, Mark]] = (
+            deque()
+        )  # results that the device may not have yet; guarded by it
+        self._stages = [_Stage(step, new_queue(device)) for step in (self._scan, self._pack, self._unpack)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(stage,), name=f"inagg-{name}-{device}", daemon=True)
+            for name, stage in zip(("scan", "pack", "unpack"), self._stages, strict=True)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def start(self, one: StagedSum) -> None:
+        """The device begins with a sum that has been submitted; in the order of submissions."""
+        for stage in self._stages:
+            for tensor in one.touched:
+                stage.queue.keep(tensor)
+            stage.sums.put(one)
+
+    def hold_back(self, memory: range) -> None:
+        """What this thread queues from now on, on its current stream, comes after results in `memory` of sums that
+        have ended, if nobody has waited for them."""
+        with self._lock:
+            while self._ended and self._ended[0][1].reached():
+                self._ended.popleft()
+            for output, end in self._ended:
+                if max(memory.start, output.start) < min(memory.stop, output.stop):
+                    end.hold_back()
+
+    def close(self) -> None:
+        """When the transport is closed: what is under way ends."""
+        for stage in self._stages:
+            stage.sums.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, stage: "_Stage") -> None:
+        while (one := stage.sums.get()) is not None:
+            try:
+                with torch.inference_mode(), stage.queue.running():  # for tensors that were made in that mode
+                    stage.step(one, stage.queue)
+            except _core.EngineError:
+                one.end(None)  # whoever waits for the sum hears it from the core
+            except Exception as error:
+                # Whatever torch raises, such as OutOfMemoryError: the ranks cannot go on without this one.
+                one.end(None, error)
+                self._fail(f"a sum on {self._device}: {type(error).__name__}: {error}")
+
+    def _scan(self, one: StagedSum, device: Queue) -> None:
+        one.ready.hold_back()
+        staging, lanes = one.staging, one.lanes
+        if staging.blocks == 0:
+            return
+        scan = Scan(lanes, staging.blocks, self._device, one.seed is not None)
+        for first, last in one.portions(0, staging.blocks):
+            scan.blocks(one.blocks(first, last), first)
+        one.place(staging.exponents).copy_(scan.codes(), non_blocking=True)
+        device.mark().wait()
+        one.special = staging.exponents & SPECIAL != 0
+        numbers = np.flatnonzero(one.special)
+        self._transport.scanned(staging, numbers, one.floats(numbers))
+
+    def _pack(self, one: StagedSum, device: Queue) -> None:
+        staging, packed = one.staging, 0
+        under_way: deque[tuple[int, Mark]] = deque()
+        while packed < staging.blocks:
+            known = self._progress(one, known=packed)[0]
+            for first, last in one.portions(packed, known):
+                self._pack_portion(one, first, last)
+                under_way.append((last, device.mark()))
+                if len(under_way) > 1:  # the next is queued before the host waits for this one
+                    self._packed(one, *under_way.popleft())
+            while under_way:
+                self._packed(one, *under_way.popleft())
+            packed = known
+
+    def _packed(self, one: StagedSum, blocks: int, mark: Mark) -> None:
+        mark.wait()
+        self._transport.packed(one.staging, blocks)
+
+    def _pack_portion(self, one: StagedSum, first: int, last: int) -> None:
+        staging, lanes = one.staging, one.lanes
+        codes = staging.agreed[first:last]
+        special = bool(one.special[first:last].any())
+        elements = one.blocks(first, last)
+        quantised = quantise(
+            elements,
+            self._column(lanes.up(codes)),
+            lanes,
+            special=special,
+            seed=one.seed,
+            first_element=first * lanes.block_elements,
+        )
+        packets = torch.empty(last - first, staging.stride, dtype=torch.uint8, device=self._device)
+        checksums = write_lanes(quantised, lanes, packets[:, staging.offset :])
+        one.place(staging.datagrams[first:last]).copy_(packets.view(-1), non_blocking=True)
+        one.place(staging.checksums[first:last]).copy_(checksums, non_blocking=True)
+        if one.residual is not None:
+            left = residual(elements, quantised, self._column(lanes.down(codes)), special=special)
+            part = one.residual[first * lanes.block_elements : last * lanes.block_elements]
+            part.copy_(left.view(-1)[: part.numel()])
+
+    def _unpack(self, one: StagedSum, device: Queue) -> None:
+        one.ready.hold_back()
+        staging, summed = one.staging, 0
+        divisor = None
+        if one.average:
+            divisor = torch.full((1,), float(one.lanes.workers), dtype=torch.float32, device=self._device)
+        while summed < staging.blocks:
+            ready = self._progress(one, summed=summed)[1]
+            for first, last in one.portions(summed, ready):
+                self._unpack_portion(one, first, last, divisor)
+            summed = ready
+        self._transport.wait(one.ticket)
+        one.set_floats(*self._transport.special_sums(staging))
+        if one.deliver is not None:
+            one.deliver()
+        end = device.mark()
+        with self._lock:
+            self._ended.append((one.output, end))
+        one.end(end)
+
+    def _unpack_portion(self, one: StagedSum, first: int, last: int, divisor: torch.Tensor | None) -> None:
+        staging, lanes = one.staging, one.lanes
+        packets = one.place(staging.datagrams[first:last]).to(self._device, non_blocking=True)
+        words = packets.view(last - first, staging.stride)[:, staging.offset :]
+        down = self._column(lanes.down(staging.agreed[first:last]))
+        part = one.flat[first * lanes.block_elements : last * lanes.block_elements]
+        if part.numel() == (last - first) * lanes.block_elements:
+            sums(words, down, lanes, divisor, out=part.view(-1, lanes.block_elements))
+        else:
+            part.copy_(sums(words, down, lanes, divisor).view(-1)[: part.numel()])
+
+    def _progress(
+        self, one: StagedSum, known: int | None = None, summed: int | None = None
+    ) -> tuple[int, int]:
+        """Wait until more blocks are known, or summed, than given."""
+        most = one.staging.blocks
+        found = self._transport.progress(
+            one.staging, most if known is None else known, most if summed is None else summed
+        )
+        assert found is not None  # there is no timeout
+        return found
+
+    def _column(self, factors: NDArray[np.float64]) -> torch.Tensor:
+        """[n, 1], on the device."""
+        column = host_empty(len(factors), torch.float64, self._device)
+        column.numpy()[:] = factors
+        return column.to(self._device, non_blocking=True).unsqueeze(1)
+
+
+class _Stage:
+    def __init__(self, step: Callable[[StagedSum, Queue], None], device: Queue) -> None:
+        self.step = step
+        self.queue = device
+        self.sums: queue.SimpleQueue[StagedSum | None] = queue.SimpleQueue()
+
+
+class Devices:
+    """The staged sums of one job, on any devices. Calls are to be made one at a time.
+
+    Args:
+        fail: breaks the job, with a reason: something went wrong on a device.
+    """
+
+    def __init__(
+        self, transport: _core.Transport, workers: int, words: int, fail: Callable[[str], None]
+    ) -> None:
+        self._transport = transport
+        self._workers = workers
+        self._words = words
+        self._fail = fail
+        self._stages: dict[torch.device, Stages] = {}
+
+    def prepare(
+        self, flat: torch.Tensor, memory: range, *, lane_bits: LaneBits, **settings: Any
+    ) -> StagedSum:
+        """A sum of what the current stream makes of `flat` (float32, contiguous, of one dimension), in place.
+
+        Args:
+            memory: the addresses of the tensor that holds the result in the end.
+            average: divides by the number of workers.
+            seed: of stochastic rounding; None rounds to nearest.
+            residual: as `flat`; receives what this rank's lanes leave out of it. None: nothing does.
+            deliver: called when the sum has been queued, to queue what else is to be done with it.
+            result: what `deliver` writes to.
+
+        Raises:
+            ConfigurationError: a CUDA graph is being captured.
+            torch.OutOfMemoryError, RuntimeError: there is no memory for it.
+        """
+        if flat.device not in self._stages:
+            self._stages[flat.device] = Stages(self._transport, flat.device, self._fail)
+        return StagedSum(flat, memory, Lanes(lane_bits, self._workers, self._words), **settings)
+
+    def submit(self, one: StagedSum, context: int) -> int:
+        """Queue it; returns its ticket. Raises EngineError once the group has failed."""
+        one.ticket = self._transport.submit_staged(one.staging, average=one.average, context=context)
+        self._stages[one.flat.device].start(one)
+        return one.ticket
+
+    def hold_back(self, memory: range) -> None:
+        """See `Stages.hold_back`."""
+        for stages in self._stages.values():
+            stages.hold_back(memory)
+
+    def close(self) -> None:
+        """When the transport is closed."""
+        for stages in self._stages.values():
+            stages.close()
