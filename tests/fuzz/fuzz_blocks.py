@@ -44,6 +44,10 @@ class Instance(Routine):
     def of(control: Control, name: str, values: list[int]) -> "Instance":
         return Instance(f"{name}.apply", control.parameters, control.body, control=control, values=values)
 
+    @property
+    def exits(self) -> bool:
+        return any(line.strip() == "exit;" for line in self.body.p4())
+
     def p4(self) -> list[str]:
         assert self.control is not None
         name = self.name.removesuffix(".apply")

@@ -32,7 +32,10 @@ class Generator(StatementGenerator, TableGenerator, ParserGenerator):
         self.objects()
         self.functions = [self.function() for _ in range(self.random.randrange(3))]
         controls = [self.control() for _ in range(self.random.randrange(3))]
-        self.instances = [self.instance(c) for c in controls for _ in range(self.random.randrange(1, 3))]
+        for control in controls:
+            self.instances.append(self.instance(control))
+            if self.chance(0.5) and not self.instances[-1].exits:
+                self.instances.append(self.instance(control))
         self.headers_seen = True
         table_actions = [self.action(True) for _ in range(self.random.randrange(1, 4))]
         self.actions = [self.action(False) for _ in range(self.random.randrange(3))]

@@ -59,6 +59,7 @@ class StatementGenerator(ExpressionGenerator):
         self.counters: list[Counter] = []
         self.meters: list[Meter] = []
         self.instances: list[Instance] = []
+        self.called: list[Instance] = []
         self.in_loop = False
 
     def target(self) -> LValue:
@@ -106,7 +107,11 @@ class StatementGenerator(ExpressionGenerator):
         if self.chance(0.1):
             return self.pipeline_statement("ingress")
         if self.instances and where == "control" and self.chance(0.2):
-            return self.call(self.random.choice(self.instances), 1)
+            instance = self.random.choice(self.instances)
+            # p4c does not get over an `exit` that it puts in two places.
+            if not (instance.exits and instance in self.called):
+                self.called.append(instance)
+                return self.call(instance, 1)
         if made == 14 and self.actions:
             return self.call(self.random.choice(self.actions), 1)
         if where == "action":
@@ -281,7 +286,9 @@ class StatementGenerator(ExpressionGenerator):
         return If(Logic("&&", rounds, self.expression(BOOL, 1)), Block([made]), Block())
 
     def switch(self, depth: int, where: str) -> Statement:
-        subject = self.expression(Type(self.random.choice((2, 3, 8))), 1)
+        numbers = [r for r in self.scope if r.type != BOOL]
+        # p4c does not get over a `switch` on what it finds is constant.
+        subject = self.convert(self.random.choice(numbers), Type(self.random.choice((2, 3, 8))))
         labels = self.random.sample(range(4), 3)
         cases: list[tuple[int | None, Block | None]] = [
             (label, None if n == 0 and self.chance(0.4) else self.block(depth - 1, where))

@@ -70,7 +70,8 @@ class Truncate(Statement):
         return [f"truncate({self.length});"]
 
     def run(self, env: Environment) -> None:
-        env[TRUNCATED] = min(self.length, env[TRUNCATED] or self.length)
+        known = env[TRUNCATED]
+        env[TRUNCATED] = self.length if known is None else min(self.length, known)
 
 
 @dataclass

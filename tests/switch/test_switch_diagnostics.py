@@ -96,6 +96,9 @@ STATEMENTS = {
     "switch (meta.x) { §meta.y: { } }":
         "expected bit<8> for a switch label, found a value of type bit<16>",
     "switch (meta.x) { §default: { } 1: { } }": "`default` must be the last label",
+    "switch (§meta.flag) { true: { } }": "`switch` needs bits, an enum or action_run, found a value of type bool",
+    "switch (§sm.parser_error) { error.NoMatch: { } }":
+        "`switch` needs bits, an enum or action_run, found a value of type error",
     "for (bool §i in 0 .. 3) { }": "a range of bool cannot be counted",
     "for (bit<8> i = 0; §i; i = i + 1) { }":
         "expected bool for the condition of `for`, found `i` (bit<8>)",

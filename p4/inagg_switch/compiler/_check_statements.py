@@ -162,16 +162,12 @@ class StatementChecker(CallChecker):
             self._loop_body(s.body)
 
     def _switch(self, s: syntax.Switch) -> None:
-        if self.inside == "parser":
-            raise CompileError("`switch` is not allowed in a parser", s.at)
+        if self.inside in ("parser", "action"):
+            raise CompileError("`switch` is not allowed in a parser or an action", s.at)
         s.subject = self.rvalue(s.subject)
         type_ = s.subject.type
         bits = t.strip(type_)
-        if not (
-            isinstance(bits, t.BitType | t.EnumType)
-            or bits in (t.BOOL, t.ERROR)
-            or isinstance(bits, t.ActionListType)
-        ):
+        if not isinstance(bits, t.BitType | t.EnumType | t.ActionListType):
             raise CompileError(
                 f"`switch` needs bits, an enum or action_run, found {describe(s.subject)}", s.subject.start
             )
@@ -187,6 +183,7 @@ class StatementChecker(CallChecker):
                 self.block(case.body)
 
     def _label(self, case: syntax.SwitchCase, type_: t.Type) -> object:
+        """Something that is the same for the same label."""
         if case.label is None:
             return None
         if isinstance(type_, t.ActionListType):
@@ -196,6 +193,6 @@ class StatementChecker(CallChecker):
                 raise CompileError(f"expected an action of table {type_.table.name}", label.start)
             return label.name
         case.label = self.rvalue(case.label, type_, "a switch label")
-        if case.label.value is None:
+        if not self.compile_time(case.label):
             raise CompileError("a switch label must be known at compile time", case.label.start)
-        return fold.wrap(case.label.value, type_)
+        return case if case.label.value is None else fold.wrap(case.label.value, type_)

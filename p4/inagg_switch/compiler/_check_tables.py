@@ -105,7 +105,7 @@ class TableChecker(StatementChecker):
         ref.bound = self.bind(f"action {ref.name}", given, ref.arguments, {}, ref.at, of_action=True)
         for parameter in plain:
             value = ref.bound[parameter.name]
-            if value is None or value.value is None:
+            if value is None or not self.compile_time(value):
                 raise CompileError(
                     f"argument `{parameter.name}` of {ref.name} must be known at compile time",
                     value.at if value is not None else ref.at,
@@ -114,7 +114,9 @@ class TableChecker(StatementChecker):
     def _property(self, d: syntax.Table, name: str, entry: syntax.Property) -> None:
         entry.value = self.rvalue(entry.value)
         if name == "size":
-            if not isinstance(entry.value.value, int) or entry.value.value < 0:
+            size = entry.value.value
+            number = isinstance(t.strip(entry.value.type), t.BitType) or entry.value.type == t.INTEGER
+            if not (number and self.compile_time(entry.value)) or (size is not None and size < 0):
                 raise CompileError(
                     "the size of a table must be a number known at compile time", entry.value.start
                 )
@@ -149,6 +151,8 @@ class TableChecker(StatementChecker):
         for value, key in zip(row.keys, d.keys, strict=True):
             if key.match_kind == "selector" and "implementation" not in d.properties:
                 raise CompileError("an entry cannot have a value for a selector key", value.start)
+            if not all(map(self.compile_time, set_parts(value))):
+                raise CompileError("the keys of an entry must be known at compile time", value.start)
             _check_entry_key(value, key)
         listed = self._listed(d, row.action)
         if any(a.name == "defaultonly" for a in listed.annotations):
@@ -182,8 +186,6 @@ def one_by_one(keys: list[syntax.Expression], count: int, at: Position) -> list[
 
 
 def _check_entry_key(value: syntax.Expression, key: syntax.Key) -> None:
-    if any(p.value is None for p in set_parts(value)):
-        raise CompileError("the keys of an entry must be known at compile time", value.start)
     if key.expression.type == t.ERROR and set_parts(value):
         raise CompileError("an entry of the program cannot have an error as its key", value.start)
     allowed = {

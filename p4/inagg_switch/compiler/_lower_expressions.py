@@ -178,6 +178,13 @@ class ExpressionLowerer:
 
     # --- numbers that the program's structure depends on
 
+    def fixed(self, e: syntax.Expression, what: str) -> Any:
+        """The value of an expression of constants and constructor parameters."""
+        value = self._evaluate(e)
+        if value is None:
+            raise CompileError(f"{what} must be known at compile time", e.start)
+        return value
+
     def number(self, e: syntax.Expression, what: str) -> int:
         """The value of an expression of constants and constructor parameters."""
         value = self._evaluate(e)
@@ -194,6 +201,12 @@ class ExpressionLowerer:
         if isinstance(e, syntax.Cast):
             inner = self._evaluate(e.operand)
             return None if inner is None else fold.cast_value(inner, e.type)
+        if isinstance(e, syntax.Unary):
+            inner = self._evaluate(e.operand)
+            return None if inner is None else fold.fold_unary(e.operator, inner, e.type)
+        if isinstance(e, syntax.Conditional):
+            condition = self._evaluate(e.condition)
+            return None if condition is None else self._evaluate(e.then if condition else e.otherwise)
         if isinstance(e, syntax.Binary):
             left, right = self._evaluate(e.left), self._evaluate(e.right)
             if left is None or right is None:

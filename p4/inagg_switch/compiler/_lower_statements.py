@@ -117,17 +117,21 @@ class StatementLowerer(CallLowerer):
         subject = self.expression(s.subject)
         cases: list[ir.SwitchCase] = []
         values: list[int] = []
+        seen: set[int] = set()
         default = False
         for case in s.cases:
             if case.label is None:
                 default = True
             else:
-                values.append(self._label(case.label, s.subject.type))
+                value = self._label(case.label, s.subject.type)
+                if value not in seen:  # the first of those that an instance makes equal counts
+                    values.append(value)
+                seen.add(value)
             if case.body is None:
                 continue  # falls through to the next case that has a body
             if default:
                 cases.append(ir.SwitchCase((), self.block(case.body)))
-            else:
+            elif values:
                 cases.append(ir.SwitchCase(tuple(values), self.block(case.body)))
             values = []
         return ir.Switch(subject, tuple(cases))
@@ -136,7 +140,7 @@ class StatementLowerer(CallLowerer):
         if isinstance(type_, t.ActionListType):
             assert isinstance(label, syntax.Name)
             return next(i for i, a in enumerate(type_.table.actions) if a.name == label.name)
-        value: int = fold.wrap(int(label.value), type_)
+        value: int = fold.wrap(int(self.fixed(label, "a switch label")), type_)
         bits = t.strip(type_)
         return value & ((1 << bits.width) - 1) if isinstance(bits, t.BitType) else value
 

@@ -108,7 +108,8 @@ class TableLowerer(StatementLowerer):
                 continue
             given = ref.bound[parameter.name]
             assert given is not None
-            values.append(int(given.value) & ((1 << t.bit_width(parameter.type)) - 1))
+            value = self.fixed(given, f"argument `{parameter.name}` of {ref.name}")
+            values.append(int(value) & ((1 << t.bit_width(parameter.type)) - 1))
         return values
 
     # --- entries and properties
@@ -122,13 +123,38 @@ class TableLowerer(StatementLowerer):
                 raise CompileError("the priority of an entry is not between 1 and 2^31 - 1", row.at)
         for number, row in enumerate(d.entries):
             action = next(i for i, a in enumerate(d.actions) if a.declaration is row.action.declaration)
-            values = [_entry_key(k, field) for k, field in zip(row.keys, keys, strict=True)]
+            values = [self._entry_key(k, field) for k, field in zip(row.keys, keys, strict=True)]
             priority = 0
             if ordered:
                 priority = priorities[number]
             entries.append(ir.Entry(values, priority, action, self._arguments(row.action)))
         _refuse_doubles(d, keys, entries)
         return entries
+
+    def _entry_key(self, key: syntax.Expression, field: ir.KeyField) -> tuple[int | None, int, int]:
+        """(value or None, mask or high, prefix length), as the ABI takes them."""
+        ones = (1 << field.width) - 1
+        if isinstance(key, syntax.Anything | syntax.DefaultValue):
+            return None, 0, 0
+        if isinstance(key, syntax.Range):
+            low, high = self._key_part(key.low) & ones, self._key_part(key.high) & ones
+            if low > high:
+                raise CompileError(f"the range from {low} to {high} is empty", key.at)
+            return low, high, 0
+        if isinstance(key, syntax.Mask):
+            mask = self._key_part(key.mask) & ones
+            value = self._key_part(key.left) & mask
+            prefix = mask.bit_count()
+            if field.kind == "lpm" and mask != ones ^ (ones >> prefix):
+                raise CompileError("the mask of an lpm key must be a prefix", key.at)
+            if mask == 0:
+                return None, 0, 0
+            return value, mask, prefix
+        value = self._key_part(key) & ones
+        return value, value if field.kind == "range" else ones, field.width
+
+    def _key_part(self, e: syntax.Expression) -> int:
+        return int(self.fixed(e, "the keys of an entry"))
 
     def _direct_counter(self, d: syntax.Table) -> ir.DirectCounter | None:
         found = self._object_of(d, "counters")
@@ -190,29 +216,6 @@ def _place(row: syntax.Entry, number: int) -> int:
                     return place
             raise CompileError("@priority takes a number", row.at)
     return number
-
-
-def _entry_key(key: syntax.Expression, field: ir.KeyField) -> tuple[int | None, int, int]:
-    """(value or None, mask or high, prefix length), as the ABI takes them."""
-    ones = (1 << field.width) - 1
-    if isinstance(key, syntax.Anything | syntax.DefaultValue):
-        return None, 0, 0
-    if isinstance(key, syntax.Range):
-        low, high = int(key.low.value) & ones, int(key.high.value) & ones
-        if low > high:
-            raise CompileError(f"the range from {low} to {high} is empty", key.at)
-        return low, high, 0
-    if isinstance(key, syntax.Mask):
-        mask = int(key.mask.value) & ones
-        value = int(key.left.value) & mask
-        prefix = mask.bit_count()
-        if field.kind == "lpm" and mask != ones ^ (ones >> prefix):
-            raise CompileError("the mask of an lpm key must be a prefix", key.at)
-        if mask == 0:
-            return None, 0, 0
-        return value, mask, prefix
-    value = int(key.value) & ones
-    return value, value if field.kind == "range" else ones, field.width
 
 
 def _refuse_doubles(d: syntax.Table, keys: list[ir.KeyField], entries: list[ir.Entry]) -> None:

@@ -1,4 +1,5 @@
-// Instances: constructor parameters (numbers, objects, controls), objects as parameters of apply, objects outside the blocks.
+// Instances: constructor parameters (numbers, also in tables and labels, objects, controls), objects as parameters of
+// apply, objects outside the blocks.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -33,6 +34,23 @@ control Count(inout bit<8> x, register<bit<8>> cells, in bit<32> index) {
         x = x + before;
     }
 }
+control Answer(inout bit<8> x)(bit<8> wanted, bit<32> room, bool low) {
+    action set(bit<8> value) { x = value; }
+    table t {
+        key = { x : ternary; }
+        actions = { set; }
+        default_action = set(low ? wanted - 2 : 0);
+        size = room + 1;
+        const entries = { wanted + 1 : set(wanted); 0x80 &&& wanted : set(~wanted); }
+    }
+    apply {
+        switch (x) {
+            wanted: { x = 100; }
+            9: { x = 101; }
+            default: { t.apply(); }
+        }
+    }
+}
 parser Rest(packet_in packet, out more_t more)(bit<8> wanted) {
     state start { transition select(packet.lookahead<bit<8>>()) { wanted: take; default: accept; } }
     state take { packet.extract(more); transition accept; }
@@ -53,7 +71,9 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     Twice(three) six;
     Twice(ten) twenty;
     Count() count_own;
-        Count() count_shared;
+    Count() count_shared;
+    Answer(7, 2, true) seven;
+    Answer(0x30, 2, false) other;
     apply {
         sm.egress_spec = 1;
         if (hdr.op.code == 1) { six.apply(hdr.op.x); }
@@ -61,6 +81,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         if (hdr.op.code == 3) { count_own.apply(hdr.op.x, own, 1); }
         if (hdr.op.code == 4) { count_shared.apply(hdr.op.x, shared, 1); }
         if (hdr.op.code == 5) { own.read(hdr.op.x, 0); }
+        if (hdr.op.code == 7) { seven.apply(hdr.op.x); }
+        if (hdr.op.code == 8) { other.apply(hdr.op.x); }
         if (hdr.op.code == 6) { shared.read(hdr.op.x, 0); }
     }
 }
