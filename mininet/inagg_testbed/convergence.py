@@ -22,33 +22,30 @@ from inagg_testbed.training_run import OnProgress, follow_training, values_by_st
 from inagg_testbed.workers import Event
 
 TASKS = ("gpt", "digits")
-# Lane width and the highest final loss, over gloo's, that error feedback is to reach.
-TARGETS = {16: 1.01, 8: 1.03}
+WARM_UP = 5  # a fifth of the steps
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """How gradients are summed. lane_bits None: by gloo."""
+    """How gradients are summed. lane_bits None: by gloo. warm_up: the first fifth of the steps in 32-bit lanes."""
 
     lane_bits: int | None = None
     feedback: bool = False
+    warm_up: bool = False
 
     @property
     def label(self) -> str:
         """For tables and plots."""
         if self.lane_bits is None:
             return "gloo"
-        return f"inagg:{self.lane_bits}" + (", error feedback" if self.feedback else "")
+        extras = [", error feedback"] * self.feedback + [", warm-up"] * self.warm_up
+        return f"inagg:{self.lane_bits}" + "".join(extras)
 
 
-ALL_GRADIENTS = (
-    Gradients(),
-    Gradients(32),
-    Gradients(16, feedback=True),
-    Gradients(8, feedback=True),
-    Gradients(8),
-)
+# Some ways, and the highest final loss, over gloo's, that they are to reach.
+TARGETS = {Gradients(16, feedback=True): 1.01, Gradients(8, feedback=True, warm_up=True): 1.03}
+ALL_GRADIENTS = (Gradients(), Gradients(32), *TARGETS, Gradients(8, feedback=True), Gradients(8))
 
 
 def run_convergence(
@@ -77,6 +74,8 @@ def _train(
         command += ["--lane-bits", str(gradients.lane_bits)]
     if gradients.feedback:
         command.append("--feedback")
+    if gradients.warm_up:
+        command += ["--warm-up-steps", str(steps // WARM_UP)]
     return follow_training(
         testbed,
         command,
@@ -98,6 +97,8 @@ def summarise(
         "task": task,
         "lane_bits": gradients.lane_bits,
         "error_feedback": gradients.feedback,
+        "warm_up": gradients.warm_up,
+        "target": TARGETS.get(gradients),
         "label": gradients.label,
         "losses": losses,
         "final": final,
@@ -112,9 +113,9 @@ def missed(rows: Sequence[Row]) -> list[str]:
     """What did not reach its target."""
     return [
         f"{row['task']}, {row['label']}: {row['against_gloo']:.3f} times gloo's final loss, more than "
-        f"{TARGETS[row['lane_bits']]}"
+        f"{row['target']}"
         for row in rows
-        if row["error_feedback"] and row["against_gloo"] > TARGETS[row["lane_bits"]]
+        if row["target"] is not None and row["against_gloo"] > row["target"]
     ]
 
 

@@ -73,11 +73,15 @@ def digits(rank: int) -> Task:
     return Task(names["make_model"](), losses, held_out)
 
 
-def narrow(model: DistributedDataParallel, lane_bits: LaneBits, *, feedback: bool) -> None:
+def narrow(
+    model: DistributedDataParallel, lane_bits: LaneBits, *, feedback: bool, warm_up_steps: int
+) -> None:
     """Sum gradients in lanes of this width."""
     from inagg import hooks
 
-    state = hooks.NarrowLanes(model.module, lane_bits=lane_bits, feedback=feedback)
+    state = hooks.NarrowLanes(
+        model.module, lane_bits=lane_bits, feedback=feedback, warm_up_steps=warm_up_steps
+    )
     model.register_comm_hook(state, hooks.narrow_lanes)
 
 
@@ -88,6 +92,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--lane-bits", type=int, choices=[32, 16, 8], help="By default gloo sums.")
     parser.add_argument("--feedback", action="store_true")
+    parser.add_argument("--warm-up-steps", type=int, default=0)
     parser.add_argument("--events", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -98,7 +103,12 @@ def main() -> None:
     task = {"gpt": gpt, "digits": digits}[arguments.task](dist.get_rank())
     model = DistributedDataParallel(task.model)
     if arguments.lane_bits is not None:
-        narrow(model, arguments.lane_bits, feedback=arguments.feedback)
+        narrow(
+            model,
+            arguments.lane_bits,
+            feedback=arguments.feedback,
+            warm_up_steps=arguments.warm_up_steps,
+        )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=arguments.steps)
     for step, loss in enumerate(itertools.islice(task.losses(model), arguments.steps)):

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from inagg_testbed.demo import RunResult
 
-COLOURS = ("#6b7280", "#2563eb", "#0d9488", "#d97706", "#9333ea")
+COLOURS = ("#6b7280", "#2563eb", "#0d9488", "#d97706", "#9333ea", "#dc2626")
 _COMPUTE = "#cbd5e1"
 _STYLES = ("-", "-", "-", "--", ":")
 

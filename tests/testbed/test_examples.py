@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from inagg_testbed.convergence import Gradients, missed, plot, run_convergence, summarise, table
+from inagg_testbed.convergence import TARGETS, Gradients, missed, plot, run_convergence, summarise, table
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.testbed import Testbed, open_testbed
 from inagg_testbed.workers import Event
@@ -39,13 +39,16 @@ def test_two_jobs_learn_side_by_side(testbed: Testbed) -> None:
 
 @pytest.mark.netns
 def test_error_feedback_keeps_up_with_float32(testbed: Testbed, tmp_path: Path) -> None:
-    ways = (Gradients(), Gradients(8, feedback=True))
+    ways = (Gradients(), Gradients(8, feedback=True, warm_up=True))
     rows = run_convergence(testbed, 10, tasks=("digits",), ways=ways, on_progress=lambda *_: None)
     gloo, narrow = rows
     assert gloo["losses"][0] == narrow["losses"][0]  # the same weights, the same batch
     assert gloo["losses"] != narrow["losses"]
     assert missed(rows) == []
-    assert [line[0] for line in table(rows)[1]] == ["digits, gloo", "digits, inagg:8, error feedback"]
+    assert [line[0] for line in table(rows)[1]] == [
+        "digits, gloo",
+        "digits, inagg:8, error feedback, warm-up",
+    ]
     plot(rows, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
@@ -59,6 +62,6 @@ def test_a_run_that_ends_too_high_has_missed_its_target() -> None:
         return [*steps, (0, {"event": "end", "held_out": loss})]
 
     rows = [summarise("gpt", Gradients(), events(2.0), [])]
-    rows += [summarise("gpt", Gradients(bits, feedback=True), events(2.05), rows) for bits in (16, 8)]
-    assert [row["against_gloo"] for row in rows] == [1.0, 1.025, 1.025]
+    rows += [summarise("gpt", gradients, events(2.05), rows) for gradients in (*TARGETS, Gradients(8))]
+    assert [row["against_gloo"] for row in rows] == [1.0, 1.025, 1.025, 1.025]
     assert missed(rows) == ["gpt, inagg:16, error feedback: 1.025 times gloo's final loss, more than 1.01"]
