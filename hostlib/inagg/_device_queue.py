@@ -49,6 +49,12 @@ class Queue(Protocol):
         """When `tensor` is let go of, its memory stays until what has been queued here by then is done."""
 
 
+def working_on(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """The calling thread's current device, in the block. A thread begins with the first GPU, and gets a context there,
+    which takes some hundred MB of it, as soon as that one is made current again."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
 def new_queue(device: torch.device) -> Queue:
     return _Stream(device) if device.type == "cuda" else _Done()
 

@@ -33,9 +33,10 @@ from inagg._device_numerics import (
     sums,
     write_lanes,
 )
-from inagg._device_queue import Mark, Queue, host_empty, mark_current, new_queue
+from inagg._device_queue import Mark, Queue, host_empty, mark_current, new_queue, working_on
 from inagg.options import LaneBits
 
+_UP, _LEFT, _DOWN = range(3)  # what a block's factors are for: packing, the residual, unpacking
 _SIGNED = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 PORTION = 1 << 20  # elements: 4 MiB of floats, so that launching takes less time than the work
@@ -48,6 +49,7 @@ class StagedSum:
         self,
         flat: torch.Tensor,
         memory: range,
+        ready: Mark,
         lanes: Lanes,
         *,
         average: bool,
@@ -64,7 +66,7 @@ class StagedSum:
         self.residual = residual
         self.deliver = deliver
         self.touched = [tensor for tensor in (flat, residual, result) if tensor is not None]
-        self.ready = mark_current(flat.device)
+        self.ready = ready
         size = _core.Staging.bytes_needed(flat.numel(), lane_bits=lanes.bits, words=lanes.words)
         self.memory = host_empty(size, torch.uint8, flat.device)
         self.staging = _core.Staging(
@@ -74,6 +76,7 @@ class StagedSum:
             words=lanes.words,
             memory=self.memory.numpy(),
         )
+        self._factors = host_empty(3 * self.staging.blocks, torch.float64, flat.device).view(3, -1)
         self.ticket = 0
         self.special = np.zeros(self.staging.blocks, np.bool_)  # here; written by the scan
         self._queued = threading.Event()
@@ -112,6 +115,12 @@ class StagedSum:
         """An array of `staging` as a flat tensor that the device copies to and from; unsigned as signed integers."""
         start = array.ctypes.data - self.memory.data_ptr()
         return self.memory[start : start + array.nbytes].view(_SIGNED[array.itemsize])
+
+    def column(self, use: int, first: int, factors: NDArray[np.float64]) -> torch.Tensor:
+        """Factors of the blocks from `first` on, on the device: [n, 1]. Each place serves one copy alone."""
+        place = self._factors[use, first : first + len(factors)]
+        place.numpy()[:] = factors
+        return place.to(self.flat.device, non_blocking=True).unsqueeze(1)
 
     def floats(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
         """The elements of some blocks, in ascending order, on the host: [m, L], the last block's padded with zeros."""
@@ -186,16 +195,24 @@ class Stages:
             thread.join()
 
     def _run(self, stage: "_Stage") -> None:
-        while (one := stage.sums.get()) is not None:
-            try:
-                with torch.inference_mode(), stage.queue.running():  # for tensors that were made in that mode
-                    stage.step(one, stage.queue)
-            except _core.EngineError:
-                one.end(None)  # whoever waits for the sum hears it from the core
-            except Exception as error:
-                # Whatever torch raises, such as OutOfMemoryError: the ranks cannot go on without this one.
-                one.end(None, error)
-                self._fail(f"a sum on {self._device}: {type(error).__name__}: {error}")
+        with working_on(self._device):
+            while True:
+                one = stage.sums.get()
+                if one is None:
+                    return
+                self._step(stage, one)
+                del one  # and its tensors, before the wait for the next
+
+    def _step(self, stage: "_Stage", one: StagedSum) -> None:
+        try:
+            with torch.inference_mode(), stage.queue.running():  # for tensors that were made in that mode
+                stage.step(one, stage.queue)
+        except _core.EngineError:
+            one.end(None)  # whoever waits for the sum hears it from the core
+        except Exception as error:
+            # Whatever torch raises, such as OutOfMemoryError: the ranks cannot go on without this one.
+            one.end(None, error)
+            self._fail(f"a sum on {self._device}: {type(error).__name__}: {error}")
 
     def _scan(self, one: StagedSum, device: Queue) -> None:
         one.ready.hold_back()
@@ -236,7 +253,7 @@ class Stages:
         elements = one.blocks(first, last)
         quantised = quantise(
             elements,
-            self._column(lanes.up(codes)),
+            one.column(_UP, first, lanes.up(codes)),
             lanes,
             special=special,
             seed=one.seed,
@@ -247,7 +264,7 @@ class Stages:
         one.place(staging.datagrams[first:last]).copy_(packets.view(-1), non_blocking=True)
         one.place(staging.checksums[first:last]).copy_(checksums, non_blocking=True)
         if one.residual is not None:
-            left = residual(elements, quantised, self._column(lanes.down(codes)), special=special)
+            left = residual(elements, quantised, one.column(_LEFT, first, lanes.down(codes)), special=special)
             part = one.residual[first * lanes.block_elements : last * lanes.block_elements]
             part.copy_(left.view(-1)[: part.numel()])
 
@@ -275,7 +292,7 @@ class Stages:
         staging, lanes = one.staging, one.lanes
         packets = one.place(staging.datagrams[first:last]).to(self._device, non_blocking=True)
         words = packets.view(last - first, staging.stride)[:, staging.offset :]
-        down = self._column(lanes.down(staging.agreed[first:last]))
+        down = one.column(_DOWN, first, lanes.down(staging.agreed[first:last]))
         part = one.flat[first * lanes.block_elements : last * lanes.block_elements]
         if part.numel() == (last - first) * lanes.block_elements:
             sums(words, down, lanes, divisor, out=part.view(-1, lanes.block_elements))
@@ -292,12 +309,6 @@ class Stages:
         )
         assert found is not None  # there is no timeout
         return found
-
-    def _column(self, factors: NDArray[np.float64]) -> torch.Tensor:
-        """[n, 1], on the device."""
-        column = host_empty(len(factors), torch.float64, self._device)
-        column.numpy()[:] = factors
-        return column.to(self._device, non_blocking=True).unsqueeze(1)
 
 
 class _Stage:
@@ -340,9 +351,10 @@ class Devices:
             ConfigurationError: a CUDA graph is being captured.
             torch.OutOfMemoryError, RuntimeError: there is no memory for it.
         """
+        ready = mark_current(flat.device)
         if flat.device not in self._stages:
             self._stages[flat.device] = Stages(self._transport, flat.device, self._fail)
-        return StagedSum(flat, memory, Lanes(lane_bits, self._workers, self._words), **settings)
+        return StagedSum(flat, memory, ready, Lanes(lane_bits, self._workers, self._words), **settings)
 
     def submit(self, one: StagedSum, context: int) -> int:
         """Queue it; returns its ticket. Raises EngineError once the group has failed."""

@@ -9,11 +9,13 @@ from typing import Protocol
 import torch
 from torch.distributed.distributed_c10d import Work
 
+from inagg._device_queue import working_on
 from inagg._profile import profile_range
 from inagg.errors import InaggError
 
 # torch passes a zero timedelta for "no timeout of its own".
 _NO_TIMEOUT = timedelta(0)
+_CPU = torch.device("cpu")
 
 
 class Part(Protocol):
@@ -101,8 +103,8 @@ class SwitchWork(Work):
             if self._future is not None:
                 return self._future
             # With devices callbacks run under streams of their own, which wait for those of the future before.
-            devices = {part.device for part in self._parts if part.device.type != "cpu"}
-            trigger: torch.futures.Future[None] = torch.futures.Future(devices=list(devices))
+            devices = list({part.device for part in self._parts if part.device.type != "cpu"})
+            trigger: torch.futures.Future[None] = torch.futures.Future(devices=[*devices])
             # torch's Future.set_exception is seen by Python alone; an exception raised inside then() by C++ too.
             self._future = trigger.then(self._result)
 
@@ -111,7 +113,8 @@ class SwitchWork(Work):
                 self._left -= 1
                 last = self._left == 0
             if last:
-                trigger.set_result(None)
+                with working_on(devices[0] if devices else _CPU):
+                    trigger.set_result(None)
 
         for part in self._parts:
             part.on_finished(part_finished)

@@ -1,97 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums of tensors that the core does not reach, with CPU tensors in place of a GPU's: all that a GPU adds is streams.
 
-Each rank is a session with a real transport, around the reference switch on the loopback. Results are compared, bit for
-bit, with those of ranks whose tensors the core has.
+Results are compared, bit for bit, with those of ranks whose tensors the core has.
 """
 
-import contextlib
-import dataclasses
+import gc
 import threading
-from collections.abc import Iterator, Sequence
+import weakref
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from loopback_switch import LoopbackSwitch
-from test_session import HealthyController, status_of, until
-from virtual_network import EPOCH, JOB, make_aggregator
+from rank_sessions import STAGED, bits, inputs, sessions, sums, wait_all
+from test_session import until
 
 from inagg import _staged
-from inagg._core import Transport
-from inagg._reduction import Reduction
-from inagg._session import Session
 from inagg.errors import InaggError, JobError
-from inagg.options import Options
-
-PLAIN = Options(controller="http://127.0.0.1:9")
-STAGED = PLAIN.model_copy(update={"stage_cpu": True})
-
-
-@contextlib.contextmanager
-def sessions(workers: int, words: int = 4, loss: float = 0.0) -> Iterator[list[Session]]:
-    with contextlib.ExitStack() as stack:
-        switch = stack.enter_context(
-            LoopbackSwitch(make_aggregator(workers, slots=16, words=words), loss=loss)
-        )
-        ranks = []
-        for rank in range(workers):
-            transport = Transport(
-                job=JOB,
-                rank=rank,
-                workers=workers,
-                epoch=EPOCH,
-                slots=16,
-                words=words,
-                aggregator=switch.address,
-                local=("127.0.0.1", 0),
-            )
-            status = dataclasses.replace(status_of(workers), words=words)
-            ranks.append(Session(HealthyController("http://127.0.0.1:9"), status, rank, transport))
-            stack.callback(ranks[-1].close)
-        yield ranks
-
-
-def wait_all(reductions: Sequence[Reduction]) -> None:
-    for reduction in reductions:
-        assert reduction.wait(20.0)
-        assert reduction.error is None, reduction.error
-
-
-def bits(tensor: torch.Tensor) -> list[int]:
-    """Bit patterns, with one for every NaN."""
-    flat = tensor.detach().clone().view(-1)
-    flat[flat.isnan()] = torch.nan
-    return flat.view(torch.int32).tolist()
-
-
-def inputs(workers: int, elements: int, specials: bool) -> list[torch.Tensor]:
-    draws = np.random.default_rng(elements)
-    scales = np.repeat(draws.integers(-140, 100, elements // 100 + 1), 100)[:elements]
-    rows = np.ldexp(draws.standard_normal((workers, elements)), scales).astype(np.float32)
-    if specials:
-        for value in (np.nan, np.inf, -np.inf, 0.0, -0.0, 2.0**-149):
-            rows[draws.integers(0, workers, 6), draws.integers(0, elements, 6)] = value
-        rows[-1, -1] = np.inf  # in a last block that is short
-    return [torch.from_numpy(row) for row in rows]
-
-
-def sums(
-    ranks: Sequence[Session], tensors: Sequence[torch.Tensor], staged: Sequence[bool], **settings: Any
-) -> list[Reduction]:
-    options = [(STAGED if one else PLAIN).model_copy(update=settings.get("options", {})) for one in staged]
-    residuals = settings.get("residuals", [None] * len(ranks))
-    return [
-        rank.submit(
-            tensor,
-            options=how,
-            call="",
-            average=settings.get("average", False),
-            residual=left,
-        )
-        for rank, tensor, how, left in zip(ranks, tensors, options, residuals, strict=True)
-    ]
 
 
 @pytest.fixture(autouse=True)
@@ -226,3 +150,13 @@ def test_a_sum_comes_after_one_of_the_same_memory_that_nobody_has_waited_for() -
         assert late.held_back == []
         wait_all(sums([one], [tensor[500:]], [True]))
         assert late.held_back == [threading.current_thread().name]
+
+
+def test_when_a_sum_is_over_nothing_keeps_its_tensor() -> None:
+    with sessions(1) as (one,):
+        tensor = torch.ones(1000)
+        kept = weakref.ref(tensor)
+        reductions = sums([one], [tensor], [True])
+        wait_all(reductions)
+        del tensor, reductions
+        until(lambda: gc.collect() >= 0 and kept() is None)
