@@ -63,7 +63,7 @@ def create_app(service: Service) -> FastAPI:
 def _add_jobs(app: FastAPI, service: Service) -> None:
     @app.post("/jobs", status_code=201)
     async def create(new: NewJob) -> JobDocument:
-        return _job(service, service.create(new.workers, new.slots, new.name))
+        return _job(service, await service.create(new.workers, new.slots, new.name))
 
     @app.get("/jobs")
     async def jobs() -> JobList:

@@ -28,6 +28,11 @@ _LAST_EPOCH = 2**32 - 1
 _FIRST_GROUP, _LAST_GROUP = 2, 2**16 - 1
 _FEWEST_SLOTS = 2
 
+# Of what is free a job gets at most a quarter, unless that is less than this: programs make many groups, the first ones
+# large, and a smaller window is better than none.
+_AMPLE_SHARE = 4
+_AMPLE_SLOTS = 32
+
 # Seconds after which a removal that the switch refused is tried again.
 _RETRY_S = 1.0
 
@@ -68,7 +73,7 @@ class JobTable:
             ) from None
 
     def create(self, workers: int, slots: int, name: str, now: float) -> Job:
-        """Create a job and lease its slots: as many as asked, or the largest power of two below that is free."""
+        """Create a job and lease its slots: as many as asked, or fewer where slots are short."""
         self._check_shape(workers, slots)
         if not self._connected:
             raise UnavailableError("the switch is not connected; try again in a moment")
@@ -101,6 +106,11 @@ class JobTable:
         self.jobs[number] = job
         self.version += 1
         return job
+
+    @property
+    def frees_slots(self) -> bool:
+        """Whether the switch is about to let go of a job that has ended, and so of its slots."""
+        return self._connected and any(job.ended and job.holds_resources for job in self.jobs.values())
 
     def register(self, number: int, member: Member, now: float) -> Job:
         """Add a worker; the last one starts the installation. The same worker again changes nothing."""
@@ -263,6 +273,8 @@ class JobTable:
 
     def _take_lease(self, asked: int) -> tuple[int, Lease]:
         slots = min(asked, 1 << (self.limits.max_slots.bit_length() - 1))
+        while slots > _AMPLE_SLOTS and _AMPLE_SHARE * 2 * slots > self.pool.free:
+            slots //= 2
         while slots >= _FEWEST_SLOTS:
             lease = self.pool.take(2 * slots)
             if lease is not None:

@@ -35,6 +35,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 _TICK_S = 0.1
+_REMOVAL_S = 1.0
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 
@@ -132,8 +133,12 @@ class Service:
         for until in self._attended:
             until.reschedule(asyncio.get_running_loop().time())
 
-    def create(self, workers: int, slots: int, name: str) -> Job:
-        """See JobTable.create."""
+    async def create(self, workers: int, slots: int, name: str) -> Job:
+        """See JobTable.create. Slots that are about to be free are waited for, a moment."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_REMOVAL_S):
+                while self.jobs.frees_slots and not self._stopping:
+                    await self._changed.wait()
         job = self.jobs.create(workers, slots, name, self._clock())
         _log.info(
             "job %d: %d workers, %d of %d slots, epoch %d", job.id, workers, job.slots, slots, job.epoch

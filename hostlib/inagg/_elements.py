@@ -26,7 +26,8 @@ MOST_INTEGERS = 4096
 DEVICES = ("cpu", "cuda")  # whose tensors the switch sums
 
 _FLOATS = frozenset({torch.float32, torch.float16, torch.bfloat16})
-_INTEGERS = frozenset({torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64})
+_GLOO_INTEGERS = frozenset({torch.int8, torch.uint8, torch.int32, torch.int64})
+_INTEGERS = _GLOO_INTEGERS | {torch.int16}
 
 
 def summable(dtype: torch.dtype) -> bool:
@@ -56,7 +57,8 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 def takes(tensor: torch.Tensor) -> bool:
     """Whether the switch is to sum a tensor of this type, layout, size and device."""
-    takes_type = summable(tensor.dtype) and not (whole(tensor.dtype) and tensor.numel() > MOST_INTEGERS)
+    gloo_is_better = tensor.dtype in _GLOO_INTEGERS and tensor.numel() > MOST_INTEGERS
+    takes_type = summable(tensor.dtype) and not gloo_is_better
     return takes_type and tensor.device.type in DEVICES and tensor.layout == torch.strided
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from inagg import _core
-from inagg._control import ControlClient
+from inagg._control import ControlClient, JobStatus
 from inagg._interface import interface_of, source_address
 from inagg._reduction import Callback
 from inagg._session import Session, give_up_on
@@ -45,8 +45,6 @@ def join(
         session = _enter(client, job, rank, options, on_failure)
     except InaggError as error:
         problem = error
-        if job is not None:
-            give_up_on(client, job, rank, str(error))
     store.set(f"outcome/{rank}", "" if problem is None else str(problem))
     outcomes = [store.get(f"outcome/{other}").decode() for other in range(size)]
     if problem is None:
@@ -77,7 +75,7 @@ def _agree_on_job(client: ControlClient, store: Store, rank: int, size: int, opt
 
 
 def _enter(client: ControlClient, job: int, rank: int, options: Options, on_failure: Callback) -> Session:
-    """Register, start the transport and the heartbeat, and wait for the other ranks."""
+    """Register, and become a member."""
     aggregator = client.status(job).aggregator
     address = str(options.address) if options.address else source_address(aggregator.ip)
     interface = interface_of(address)
@@ -97,28 +95,45 @@ def _enter(client: ControlClient, job: int, rank: int, options: Options, on_fail
             udp_port=udp.getsockname()[1],
             port=options.switch_port,
         )
-        policy = status.policy
-        presence = client.attend(job, rank, policy.heartbeat_interval_s)
-        with confined_to(options.cpus):
-            transport = _core.Transport(
-                socket_fd=udp.fileno(),
-                job=job,
-                rank=rank,
-                workers=status.workers,
-                epoch=status.epoch,
-                slots=status.slots,
-                words=status.words,
-                aggregator=(aggregator.ip, aggregator.udp_port),
-                rto_initial_s=policy.rto_initial_s,
-                rto_min_s=policy.rto_min_s,
-                rto_max_s=policy.rto_max_s,
-                give_up_s=policy.give_up_s,
-                spin_s=options.spin_us * 1e-6,
-            )
-        udp.detach()  # the transport's now
+        # Who is refused is no member: another has that rank, and its job goes on.
+        try:
+            return _begin(client, status, rank, udp, options, on_failure)
+        except InaggError as error:
+            give_up_on(client, job, rank, str(error))
+            raise
+
+
+def _begin(
+    client: ControlClient,
+    status: JobStatus,
+    rank: int,
+    udp: socket.socket,
+    options: Options,
+    on_failure: Callback,
+) -> Session:
+    """As a member: start the transport and the heartbeat, and wait for the other ranks."""
+    policy = status.policy
+    presence = client.attend(status.id, rank, policy.heartbeat_interval_s)
+    with confined_to(options.cpus):
+        transport = _core.Transport(
+            socket_fd=udp.fileno(),
+            job=status.id,
+            rank=rank,
+            workers=status.workers,
+            epoch=status.epoch,
+            slots=status.slots,
+            words=status.words,
+            aggregator=(status.aggregator.ip, status.aggregator.udp_port),
+            rto_initial_s=policy.rto_initial_s,
+            rto_min_s=policy.rto_min_s,
+            rto_max_s=policy.rto_max_s,
+            give_up_s=policy.give_up_s,
+            spin_s=options.spin_us * 1e-6,
+        )
+    udp.detach()  # the transport's now
     session = Session(client, status, rank, transport, on_failure, presence)
     try:
-        client.wait_running(job, timeout_s=options.setup_timeout_s)
+        client.wait_running(status.id, timeout_s=options.setup_timeout_s)
     except InaggError:
         session.close()
         raise

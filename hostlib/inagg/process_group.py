@@ -96,7 +96,7 @@ class ProcessGroup(InnerGroup):
         and receives the tensor once, where gloo's ring has the root receive and others send it twice."""
         operation = Operation.of(opts)
         is_root = opts.rootRank == self.rank()
-        if not self._takes(operation, tensors):
+        if not (self._takes(operation, tensors) and 0 <= opts.rootRank < self.size()):
             return super().reduce(*self._plain(operation, tensors, opts, in_place=is_root))
         return self._sum(
             "reduce", opts, operation, [(tensor, tensor if is_root else None, None) for tensor in tensors]

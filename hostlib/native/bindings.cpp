@@ -129,6 +129,9 @@ nb::dict to_dict(const TransportStats& stats) {
 }  // namespace inagg
 
 NB_MODULE(_core, m) {
+    // Torch keeps groups, and what hangs on them, beyond the interpreter's end: no news to whoever runs a
+    // program.
+    nb::set_leak_warnings(false);
     const nb::object literal = nb::module_::import_("typing").attr("Literal");
     m.attr("LaneBits") = literal[nb::make_tuple(8, 16, 32)];
     m.attr("ErrorCode") = literal[nb::make_tuple("checksum", "kind_mismatch", "give_up", "failed", "closed")];

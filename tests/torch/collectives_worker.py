@@ -243,7 +243,10 @@ def integers_are_exact_and_wrap_around() -> None:
         tensor = shares[dist.get_rank()].clone()
         dist.all_reduce(tensor)
         assert torch.equal(tensor, shares.sum(0, dtype=torch.int64).to(dtype)), dtype
-    assert through_switch() == before + len(types)
+    many = torch.full((5000,), 1000 * dist.get_rank(), dtype=torch.int16)  # gloo takes none
+    dist.all_reduce(many)
+    assert many.tolist() == [500 * ranks * (ranks - 1)] * 5000
+    assert through_switch() == before + len(types) + 1
 
 
 @case
@@ -326,6 +329,13 @@ def reduce_gives_the_sum_to_the_root_and_leaves_the_others_alone() -> None:
             else:
                 total = sum((normal(other, 901) * 1000).to(torch.int32) for other in range(ranks))
                 assert torch.equal(tensor, total)
+
+
+@case
+def a_root_that_is_no_rank_is_refused() -> None:
+    for root in (-1, dist.get_world_size()):
+        with pytest.raises((RuntimeError, ValueError), match="root"):
+            dist.reduce(torch.ones(3), root)
 
 
 @case

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,18 @@ from virtual_network import EPOCH, JOB, make_aggregator
 
 from inagg._control import Aggregator, ControlClient, Heartbeat, JobStatus, Policy
 from inagg._core import Transport
-from inagg._join import confined_to
+from inagg._join import _enter, confined_to
 from inagg._journal import Report
 from inagg._reduction import Reduction
 from inagg._session import Session
 from inagg._work import SwitchWork
-from inagg.errors import CollectiveTimeoutError, ConfigurationError, InaggError, JobError
+from inagg.errors import (
+    CollectiveTimeoutError,
+    ConfigurationError,
+    ControllerRefusedError,
+    InaggError,
+    JobError,
+)
 from inagg.options import Options
 
 PATIENCE_S = 20.0
@@ -250,6 +257,24 @@ def test_processors_that_are_not_there_are_an_error_that_names_those_that_are() 
     with pytest.raises(ConfigurationError, match=rf"8191.*{max(own)}"), confined_to("8191"):
         pass
     assert os.sched_getaffinity(0) == own
+
+
+def test_who_is_refused_a_rank_leaves_the_job_of_its_owner_alone() -> None:
+    class Refusing(HealthyController):
+        left_with: str | None = "nothing"
+
+        def status(self, job: int) -> JobStatus:
+            return status_of(1)
+
+        def register(self, *_: object, **__: object) -> JobStatus:
+            raise ControllerRefusedError(
+                url="", request="", status=409, title="", detail="rank 0 is already taken"
+            )
+
+    client = Refusing("http://127.0.0.1:9")
+    with pytest.raises(ControllerRefusedError, match="already taken"):
+        _enter(client, JOB, 0, Options(address=IPv4Address("127.0.0.1")), lambda: None)
+    assert client.left_with == "nothing"
 
 
 def test_a_sum_that_takes_longer_than_its_timeout_ends_the_job_for_all_ranks() -> None:

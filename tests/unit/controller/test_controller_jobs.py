@@ -97,6 +97,24 @@ def test_a_smaller_window_is_granted_before_a_job_is_refused():
     assert table.create(1, 16, "", 0.0).slots == 8
 
 
+def test_many_jobs_find_room_beside_one_another_as_each_leaves_some():
+    table = new_table(pool_slots=16384)
+    granted = [table.create(1, 256, "", 0.0).slots for _ in range(41)]
+    assert granted == [256] * 29 + [128] * 3 + [64] * 3 + [32] * 6
+    with pytest.raises(UnavailableError, match="slot pool is full"):
+        table.create(1, 256, "", 0.0)
+
+
+def test_slots_that_are_about_to_be_free_are_known():
+    table = new_table()
+    job = running(table)
+    assert not table.frees_slots
+    table.end(job.id, 0.0)
+    assert table.frees_slots
+    carry_out(table, 0.0)
+    assert not table.frees_slots
+
+
 def test_the_tables_bound_the_number_of_workers():
     table = new_table(max_members=3)
     table.create(2, 2, "", 0.0)
