@@ -15,8 +15,9 @@ from inagg.registration import register
 
 if TYPE_CHECKING:
     from inagg.errors import InaggError
+    from inagg.groups import stats
     from inagg.options import Options
-    from inagg.process_group import ProcessGroup, stats
+    from inagg.process_group import ProcessGroup
 
 __all__ = ["InaggError", "Options", "ProcessGroup", "stats"]
 
@@ -24,7 +25,7 @@ _HOMES = {
     "InaggError": "inagg.errors",
     "Options": "inagg.options",
     "ProcessGroup": "inagg.process_group",
-    "stats": "inagg.process_group",
+    "stats": "inagg.groups",
 }
 
 

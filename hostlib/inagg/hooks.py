@@ -20,8 +20,8 @@ import torch.distributed as dist
 from inagg._elements import is_plain
 from inagg._residuals import Residuals
 from inagg.errors import ConfigurationError
+from inagg.groups import inagg_group
 from inagg.options import LaneBits
-from inagg.process_group import inagg_group
 
 
 class NarrowLanes:

@@ -14,7 +14,7 @@ _NAME = "inagg"
 
 def _create(backend_options: Any, pg_options: object) -> Any:
     """Called by torch for each new group."""
-    from inagg.process_group import create
+    from inagg.groups import create
 
     return create(backend_options, pg_options)
 

@@ -39,9 +39,13 @@ def test_torchrun_starts_it(testbed: Testbed) -> None:
     run(testbed, "torchrun", ["sh", "-c", TORCHRUN])
 
 
-@pytest.mark.parametrize("how", ["tcp", "file"])
+@pytest.mark.parametrize(
+    ("how", "backend"),
+    [("tcp", "cpu:inagg,cuda:inagg"), ("file", "cpu:gloo,cuda:inagg"), ("tcp", "cpu:inagg,cuda:nccl")],
+)
 def test_rendezvous_by_address_or_file_with_devices_in_the_name(
-    testbed: Testbed, how: str, tmp_path: Path
+    testbed: Testbed, how: str, backend: str, tmp_path: Path
 ) -> None:
     method = {"tcp": "tcp://10.0.0.1:29410", "file": f"file://{tmp_path}/rendezvous"}[how]
-    run(testbed, how, [sys.executable, str(SCRIPT), "cpu:inagg,cuda:inagg", method])
+    name = backend.replace(":", "-").replace(",", "-")
+    run(testbed, name, [sys.executable, str(SCRIPT), backend, method])

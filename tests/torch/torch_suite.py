@@ -46,7 +46,7 @@ def load_tests_of_torch(backend: str, testbed: Testbed) -> type[unittest.TestCas
     import torch
     import torch.testing._internal.distributed.distributed_test as distributed_test
 
-    import inagg.process_group  # noqa: F401 - before the ranks are forked: only once
+    import inagg.groups  # noqa: F401 - before the ranks are forked: only once
 
     distributed_test.BACKEND = os.environ["BACKEND"] = backend
     environments = testbed.node_environments()

@@ -1,0 +1,54 @@
+"""What the cases of test_collectives.py share: inputs that every rank knows, and what their sum may be."""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+import inagg
+
+CASES: list[Callable[[], None]] = []
+
+
+def case(function: Callable[[], None]) -> Callable[[], None]:
+    CASES.append(function)
+    return function
+
+
+def normal(rank: int, *shape: int, scale: float = 1.0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1000 + rank)
+    return torch.randn(shape, generator=generator) * scale
+
+
+def contributions(make: Callable[[int], torch.Tensor]) -> torch.Tensor:
+    """What all ranks contribute, stacked, in float64."""
+    return torch.stack([make(rank) for rank in range(dist.get_world_size())]).double()
+
+
+def bound(inputs: torch.Tensor, lane_bits: int = 32) -> float:
+    """docs/protocol.md, 3.4, with the greatest exponent of the whole tensor: no block's is larger."""
+    workers = inputs.shape[0]
+    fraction = lane_bits - 1 - math.ceil(math.log2(workers)) if workers > 1 else lane_bits - 1
+    finite = inputs[torch.isfinite(inputs)]
+    greatest = finite.abs().max().item() if finite.numel() else 0.0
+    quantisation = workers * 2.0 ** (math.frexp(greatest)[1] + 1 - fraction - 1)
+    return quantisation + 2.0**-24 * (workers * greatest + quantisation) + 2.0**-150
+
+
+def assert_sum(result: torch.Tensor, inputs: torch.Tensor, lane_bits: int = 32) -> None:
+    error = (result.double() - inputs.sum(0)).abs().max().item() if result.numel() else 0.0
+    assert error <= bound(inputs, lane_bits), f"error {error} above {bound(inputs, lane_bits)}"
+    assert_same_everywhere(result)
+
+
+def assert_same_everywhere(result: torch.Tensor) -> None:
+    bits = result.detach().contiguous().view(torch.int32).clone()
+    gathered = [torch.empty_like(bits) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, bits)
+    assert all(torch.equal(bits, other) for other in gathered), "ranks differ"
+
+
+def through_switch() -> int:
+    count: int = inagg.stats()["switch_reductions"]
+    return count
