@@ -41,7 +41,7 @@ def test_torchrun_starts_it(testbed: Testbed) -> None:
 
 @pytest.mark.parametrize(
     ("how", "backend"),
-    [("tcp", "cpu:inagg,cuda:inagg"), ("file", "cpu:gloo,cuda:inagg"), ("tcp", "cpu:inagg,cuda:nccl")],
+    [("tcp", "cpu:inagg,cuda:inagg"), ("file", "cuda:inagg,cpu:gloo"), ("tcp", "cpu:inagg,cuda:nccl")],
 )
 def test_rendezvous_by_address_or_file_with_devices_in_the_name(
     testbed: Testbed, how: str, backend: str, tmp_path: Path
