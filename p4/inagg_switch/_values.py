@@ -173,3 +173,23 @@ def encode_params(action: pb.Action, params: Mapping[str, int | bytes]) -> bytes
         encode(params[p.name], p.bitwidth, f"parameter `{p.name}` of action {action.preamble.name}")
         for p in action.params
     )
+
+
+_ORDERED = {
+    "ternary": pb.MatchField.TERNARY,
+    "range": pb.MatchField.RANGE,
+    "optional": pb.MatchField.OPTIONAL,
+}
+
+
+def check_priority(table: pb.Table, priority: int, what: str) -> None:
+    """Raises EntryError for a priority in a table that knows none, or none in a table that needs one."""
+    ordered = [
+        kind for kind, type_ in _ORDERED.items() if any(f.match_type == type_ for f in table.match_fields)
+    ]
+    if ordered and priority == 0:
+        raise EntryError(
+            f"{what}: the table has {' and '.join(ordered)} keys, so it needs a priority above 0"
+        )
+    if priority and not ordered:
+        raise EntryError(f"{what}: priority {priority} means nothing in a table of exact and lpm keys")

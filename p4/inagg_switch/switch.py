@@ -44,6 +44,7 @@ from inagg_switch._profiles import ActionProfile, Group, Member
 from inagg_switch._program_lock import ProgramLock
 from inagg_switch._values import (
     MatchValue,
+    check_priority,
     encode_match,
     encode_params,
     fields_match,
@@ -52,7 +53,7 @@ from inagg_switch._values import (
     split_fields,
 )
 from inagg_switch.compiler import Compiled, compile_file, compile_source
-from inagg_switch.errors import SwitchError
+from inagg_switch.errors import EntryError, SwitchError
 
 _MAX_DIGESTS = 10_000
 
@@ -214,9 +215,12 @@ class Switch:
         info = find(self.layout.tables, table, "table")
         what = f"cannot {how} {shown(match)} in table {info.preamble.name}"
         priority = whole(priority, f"{what}, priority", 1 << 31)
+        check_priority(info, priority, what)
         if isinstance(action, Member | Group):
             self._refer(how, info, match, action, priority, what)
             return
+        if info.implementation_id:
+            raise EntryError(f"{what}: its actions are in an action profile: give a Member or a Group")
         action_info = self._action_of(info, action)
         key = encode_match(info, match)
         data = encode_params(action_info, {} if params is None else params)

@@ -207,7 +207,7 @@ _WORDS: dict[str, tuple[int, float]] = {
 def _read_line(vectors: Vectors, line: int, words: list[str]) -> None:
     command, *rest = words
     if command not in _WORDS:
-        raise ValueError(f"unknown command {command}")
+        raise ValueError(f"unknown command {command}; there are: {', '.join(_WORDS)}")
     least, most = _WORDS[command]
     if not least <= len(rest) <= most:
         raise ValueError(f"too {'few' if len(rest) < least else 'many'} words behind {command}")
@@ -245,18 +245,40 @@ def _read_line(vectors: Vectors, line: int, words: list[str]) -> None:
 
 def _read_packet(vectors: Vectors, line: int, command: str, words: list[str]) -> None:
     if command == "packet":
-        frame = bytes.fromhex("".join(words[1:]))
-        vectors.packets.append(Packet(_number(words[0]), frame, line=line))
+        vectors.packets.append(Packet(_number(words[0]), _frame(words[1:]), line=line))
         return
     if not vectors.packets:
         raise ValueError(f"{command} without a packet before it")
     packet = vectors.packets[-1]
     if command == "expect":
-        packet.expected.append((_number(words[0]), bytes.fromhex("".join(words[1:]))))
+        packet.expected.append((_number(words[0]), _frame(words[1:])))
         return
-    pairs = (word.partition("=") for word in words[1:])
-    fields = _once("field", ((name, int(value, 0)) for name, _, value in pairs))
+    fields = _once("field", (_named(word, "FIELD=VALUE") for word in words[1:]))
     packet.digests.append(Told(words[0], fields, line=line))
+
+
+def _frame(words: list[str]) -> bytes:
+    digits = "".join(words)
+    wrong = re.search(r"[^0-9a-fA-F]", digits)
+    if wrong is not None:
+        raise ValueError(f"a frame is hexadecimal, without `{wrong.group()}`")
+    if len(digits) % 2:
+        raise ValueError(f"a frame is whole bytes, not {len(digits)} hexadecimal digits")
+    return bytes.fromhex(digits)
+
+
+def _named(text: str, form: str) -> tuple[str, int]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"expected {form}, not {text.strip()}")
+    return name.strip(), _integer(value.strip())
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise ValueError(f"expected a number, decimal or 0x..., not {text or 'nothing'}") from None
 
 
 def _pair(word: str) -> tuple[int, int]:
@@ -273,7 +295,7 @@ def _member(words: list[str]) -> Key | dict[str, Key]:
 
 
 def _number(text: str) -> int:
-    value = int(text, 0)
+    value = _integer(text)
     if value < 0:
         raise ValueError(f"{text} is negative")
     return value
@@ -304,7 +326,7 @@ def _insert(words: list[str], line: int) -> Insert:
 def _key(text: str) -> tuple[str, Key]:
     name, equals, value = text.rpartition("=")
     if not equals:
-        raise ValueError(f"expected KEY=VALUE, not {text}")
+        raise ValueError(f"expected KEY=VALUE without blanks, not {text}")
     return name, _value(value)
 
 
@@ -312,16 +334,16 @@ def _value(text: str) -> Key:
     for separator in ("..", "&", "/"):
         if separator in text:
             first, _, second = text.partition(separator)
-            return int(first, 0), int(second, 0)
-    return int(text, 0)
+            return _integer(first), _integer(second)
+    return _integer(text)
 
 
 def _call(text: str) -> tuple[str, dict[str, int]]:
     found = _CALL.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"expected ACTION(PARAM=VALUE, ...), not {text}")
-    pairs = [pair.split("=") for pair in found.group(2).split(",") if pair.strip()]
-    return found.group(1), _once("parameter", ((name.strip(), int(value, 0)) for name, value in pairs))
+    pairs = [pair for pair in found.group(2).split(",") if pair.strip()]
+    return found.group(1), _once("parameter", (_named(pair, "PARAM=VALUE") for pair in pairs))
 
 
 def _once(what: str, pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
