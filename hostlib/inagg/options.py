@@ -22,6 +22,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
 )
 
@@ -188,9 +189,10 @@ class Options(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_values(cls, value: object) -> object:
+    def _no_truth_values(cls, value: object, info: ValidationInfo) -> object:
         """To Python they are numbers."""
-        if isinstance(value, bool):
+        takes_them = cls.model_fields[str(info.field_name)].annotation is bool
+        if isinstance(value, bool) and not takes_them:
             raise ValueError("true and false are no values of this setting")
         return value
 

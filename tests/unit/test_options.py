@@ -132,6 +132,16 @@ def test_what_is_wrong_in_the_file_is_named_with_the_file(tmp_path: Path, text: 
         Options.resolve(Options(controller=URL), {}, tmp_path)
 
 
+@pytest.mark.parametrize("text", ["stage_cpu = true", "stage_cpu = false"])
+def test_truth_values_are_those_of_a_setting_that_is_one(tmp_path: Path, text: str) -> None:
+    (tmp_path / "inagg.toml").write_text(text)
+    wanted = text.endswith("true")
+    assert Options.resolve(Options(controller=URL), {}, tmp_path).stage_cpu is wanted
+    assert Options(controller=URL, stage_cpu=wanted).stage_cpu is wanted
+    environment = {"INAGG_CONTROLLER": URL, "INAGG_STAGE_CPU": "1" if wanted else "0"}
+    assert Options.resolve(environment=environment, folder=NOWHERE).stage_cpu is wanted
+
+
 def test_launchers_take_settings_as_arguments() -> None:
     assert launcher_environment(["lane_bits=16", "rounding=stochastic"]) == {
         "INAGG_LANE_BITS": "16",
