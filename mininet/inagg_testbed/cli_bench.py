@@ -160,6 +160,44 @@ def straggler(
 
 
 @app.command()
+def device(
+    on: Annotated[
+        Literal["cuda", "cpu"], typer.Option(help="cpu: the same operations of torch, without a GPU.")
+    ] = "cuda",
+    workers: Annotated[int, typer.Option(min=1, max=64, help="All share the GPU.")] = 2,
+    elements: Annotated[int, typer.Option(min=1, help="float32 elements of a sum.")] = 4_000_000,
+    json_path: JsonOption = None,
+    link: LinkOption = "unshaped",
+    mtu: MtuOption = 1500,
+    switch: SwitchOption = "model",
+    results: ResultsOption = Path("results"),
+    p4: P4Option = None,
+) -> None:
+    """Measure what a GPU does for a sum, and sums of tensors on it. Without a GPU it says so."""
+    from inagg_testbed.device_bench import measure_stages, measure_sums, missing, stage_table, sum_table
+
+    with errors_explained():
+        if switch == "bridge":
+            raise ConfigurationError("a bridge does not aggregate")
+        if json_path is not None:
+            check_writable(json_path)
+        reason = missing(on)
+        if reason is not None:
+            console.print(reason)
+            return
+        rows = measure_stages(on, workers)
+        print_table(console, f"floats that {on} takes in", *stage_table(rows))
+        with opened_testbed(
+            workers=workers, link=link, mtu=mtu, switch=switch, results=results, p4=p4
+        ) as testbed:
+            figures = measure_sums(testbed, on, workers, elements)
+        print_table(console, f"{workers} workers, {elements:,} elements", *sum_table(figures))
+        if json_path is not None:
+            found = {"device": on, "workers": workers, "elements": elements, "stages": rows, "sums": figures}
+            write_text(json_path, json.dumps(found, indent=2) + "\n")
+
+
+@app.command()
 def convergence(
     workers: Annotated[int, typer.Option(min=1, max=64)] = 4,
     steps: Annotated[int, typer.Option(min=10, help="Training steps of each run.")] = 300,

@@ -34,6 +34,12 @@ def test_help_names_the_commands() -> None:
         assert command in done.stdout
 
 
+def test_bench_device_without_a_gpu_says_so_and_is_no_error() -> None:
+    done = inagg("bench", "device", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stderr
+    assert "no CUDA GPU here" in done.stdout
+
+
 def test_mininet_does_not_touch_the_loggers_of_others() -> None:
     script = (
         "import logging, inagg_testbed._mininet; print(type(logging.getLogger('inagg')) is logging.Logger)"
