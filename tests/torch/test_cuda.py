@@ -13,6 +13,7 @@ import torch
 from rank_sessions import PLAIN, bits, inputs, sessions, sums, wait_all
 
 from inagg._session import Session
+from inagg._staged import PORTION
 from inagg._work import SwitchWork
 from inagg.errors import ConfigurationError
 from inagg_testbed.links import LinkSpec
@@ -175,7 +176,7 @@ def test_ranks_with_tensors_on_the_gpu_and_on_the_cpu_get_the_bits_of_the_cpu(
     lane_bits: int, rounding: str
 ) -> None:
     options = {"lane_bits": lane_bits, "rounding": rounding, "seed": 3}
-    for elements in (0, 1, 255, 5000, 30_001, 3_000_001):  # more than two portions
+    for elements in (0, 1, 255, 5000, 30_001, PORTION + 1):
         given = inputs(2, elements, elements > 1)
         found = []
         for devices in (("cpu", "cpu"), ("cuda", "cpu"), ("cuda", "cuda")):
