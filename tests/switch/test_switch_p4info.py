@@ -350,7 +350,7 @@ NOT_RUN = v1program(
         table after_return { key = { hdr.h.a: exact; } actions = { a; } }
         @hidden table hid { actions = { NoAction; } }
         K(3) three; K(4) four; K(3) unused;""",
-    egress="called();",
+    egress="exit; called();",
     egress_locals="action called() { }",
 )
 

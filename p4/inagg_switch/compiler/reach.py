@@ -1,5 +1,5 @@
 """What of a lowered program can run, as far as p4c's front end sees it: what it drops is not in P4Info. That knows
-constants and constructor arguments, `return` and `exit`, and not the values of variables.
+constants, constructor arguments and `return`, and not the values of variables.
 """
 
 from collections.abc import Iterable, Iterator
@@ -54,17 +54,24 @@ class _Walk:
         self._blocks = {block.name: block for block in program.blocks}
         self._actions: dict[str, ir.Action] = {}
         self._inside_action = False
+        self._returns = False  # there is a `return`; p4c does not cut at `exit` where there is none
 
     def block(self, block: ir.Block) -> None:
         if block in self.found:
             return
         self.found.ids.add(id(block))
         outer, self._actions = self._actions, {action.name: action for action in block.actions}
-        self.statement(block.body)
+        self._body(block.body)
         for state in block.states:
             self.statements(state.body)
             self._expressions(state.subjects)
         self._actions = outer
+
+    def _body(self, body: ir.Stmt) -> None:
+        """Of a block or an action."""
+        outer, self._returns = self._returns, _has_return(body)
+        self.statement(body)
+        self._returns = outer
 
     def statements(self, body: Iterable[ir.Stmt]) -> bool:
         """Whether the end is not reached."""
@@ -85,7 +92,7 @@ class _Walk:
                 return self.statement(otherwise) and ended
             case ir.Jump(what, value):
                 self._expressions([] if value is None else [value])
-                return what in ("return", "exit")
+                return what == "return" or (what == "exit" and self._returns)
         if isinstance(s, ir.Primitive) and isinstance(s.object, ir.Digest):
             self.found.ids.add(id(s.object))
         self._expressions(_parts(s, ir.Expr))
@@ -118,7 +125,7 @@ class _Walk:
     def _called(self, action: ir.Action) -> None:
         """Those that only actions call become part of these."""
         if self._inside_action:
-            self.statement(action.body)
+            self._body(action.body)
         else:
             self._action(action)
 
@@ -126,8 +133,12 @@ class _Walk:
         if action not in self.found:
             self.found.ids.add(id(action))
             self._inside_action = True
-            self.statement(action.body)
+            self._body(action.body)
             self._inside_action = False
+
+
+def _has_return(s: ir.Stmt) -> bool:
+    return (isinstance(s, ir.Jump) and s.what == "return") or any(map(_has_return, _parts(s, ir.Stmt)))
 
 
 def _parts(node: object, kind: type) -> Iterator:  # type: ignore[type-arg]
