@@ -14,15 +14,16 @@ constexpr std::size_t BLOCKS_AHEAD = 4;
 }  // namespace
 
 std::span<float> HostBlocks::part_of(std::span<float> whole, std::size_t block) const {
-    const std::size_t first = std::min(block * block_elements_, whole.size());
+    const std::size_t first = block * block_elements_;
     return whole.subspan(first, std::min(block_elements_, whole.size() - first));
 }
 
 // A block that is scanned for its exponent is touched for the first time, and the scan would wait for memory.
 void HostBlocks::prefetch(std::size_t block) const {
-    const std::span<const float> elements = floats(block);
-    for (std::size_t i = 0; i < elements.size(); i += CACHE_LINE / sizeof(float)) {
-        __builtin_prefetch(&elements[i], 1);
+    const std::size_t first = block * block_elements_;
+    const std::size_t end = std::min(first + block_elements_, floats_.data.size());
+    for (std::size_t i = first; i < end; i += CACHE_LINE / sizeof(float)) {
+        __builtin_prefetch(floats_.data.data() + i, 1);
     }
 }
 
