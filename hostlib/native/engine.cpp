@@ -177,8 +177,21 @@ void Engine::move(Slot& slot, Slot::State state) {
 
 // Whether the window lets a ready slot's packet out, behind so many others. The oldest chunk that is not done
 // always: without that rank's contribution, others whose windows are full may be waiting for it.
-bool Engine::may_leave(std::uint32_t index, unsigned before) const {
+bool Engine::in_window(std::uint32_t index, unsigned before) const {
     return fresh_ + before < window_.chunks() || slots_[index].chunk == oldest_unfinished_;
+}
+
+// Whether an older chunk waits for nothing but its lanes, which a device is making. That one goes first:
+// other ranks, which have sent it, take an answer to what they sent later as a sign that it is lost.
+bool Engine::overtakes_packing(std::uint32_t chunk) const {
+    return std::ranges::any_of(staged_, [&](const Collective* collective) {
+        const std::size_t block = collective->packed;
+        if (!collective->placed() || block == collective->blocks() || !collective->exponent_known(block)) {
+            return false;
+        }
+        const std::uint32_t waiting = collective->data_chunk(block);
+        return chunk_age(chunk, waiting) > 0 && slots_[index_of(waiting)].chunk == waiting;
+    });
 }
 
 Kind Engine::kind_of(const Slot& slot) const {
@@ -297,7 +310,7 @@ void Engine::sent(std::size_t count, double now) {
         slot.order = ++sendings_;
         move(slot, Slot::State::in_flight);
     }
-    round_.limited |= !ready_.empty() && !may_leave(ready_.front(), 0);
+    round_.limited |= !ready_.empty() && !in_window(ready_.front(), 0);
 }
 
 std::optional<Ticket> Engine::next_completion() {

@@ -147,7 +147,11 @@ class Engine {
     void announce(Slot& slot);
     static void announce_block(Slot& slot, Collective& collective, std::size_t block);
     void announce_next(Slot& slot, std::size_t block);
-    bool may_leave(std::uint32_t index, unsigned before) const;
+    bool in_window(std::uint32_t index, unsigned before) const;
+    bool overtakes_packing(std::uint32_t chunk) const;
+    bool may_leave(std::uint32_t index, unsigned before) const {
+        return in_window(index, before) && (staged_.empty() || !overtakes_packing(slots_[index].chunk));
+    }
     SlotList& list_of(Slot::State state);
     void move(Slot& slot, Slot::State state);
 

@@ -182,6 +182,21 @@ def test_specials_of_some_ranks_are_finished_for_all(workers: int, lane_bits: An
         assert np.array_equal(row, expected, equal_nan=True)
 
 
+@pytest.mark.parametrize("blocks", [5, 20])
+def test_a_slow_device_makes_nobody_send_twice(blocks: int) -> None:
+    network = make_network(2, slots=1024, words=1)
+    plain, staged = network.engines
+    device = Device(ones(10), workers=2, words=1)
+    plain.submit(ones(10))
+    device.submit(staged)
+    drive(network, 1, device, step_s=0.02, step_blocks=1)
+    for _ in range(20):
+        for engine in network.engines:
+            engine.submit(ones(blocks))
+    network.run(21, within=1.0)
+    assert plain.stats["retransmits"] == plain.stats["probes"] == 0
+
+
 def test_an_empty_one_is_done_at_once() -> None:
     worker = Worker(slots=2)
     device = make_device(ones(0))
