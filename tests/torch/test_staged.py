@@ -102,9 +102,9 @@ def test_what_goes_wrong_on_the_device_fails_the_sum_and_the_job(monkeypatch: py
             assert reduction.wait(20.0)
             assert isinstance(reduction.error, JobError)
             assert "OutOfMemoryError: no memory left" in str(reduction.error)
+            until(lambda: "no memory left" in getattr(one._client, "left_with", ""))  # what others will hear
             with pytest.raises(InaggError, match="no memory left"):
                 one.submit(torch.ones(3), options=STAGED, call="")
-            until(lambda: "no memory left" in getattr(one._client, "left_with", ""))  # what others will hear
 
 
 def test_a_failure_ends_sums_in_every_stage_and_the_threads() -> None:
