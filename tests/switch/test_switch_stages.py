@@ -5,6 +5,7 @@ import pytest
 from switch_programs import checked, v1program
 
 from inagg_switch.compiler import ir, syntax
+from inagg_switch.compiler._untouched import untouched_headers
 from inagg_switch.compiler.fold import fold_binary, fold_unary
 from inagg_switch.compiler.lexer import tokenize
 from inagg_switch.compiler.lower import lower
@@ -151,3 +152,37 @@ def test_instances_are_lowered_one_block_each_with_their_paths() -> None:
     assert [b.full_name for b in program.blocks if b.full_name.startswith("I")] == ["I.one", "I.two", "I"]
     registers = [o for o in program.objects if isinstance(o, ir.Register)]
     assert [(r.full_name, r.size) for r in registers] == [("I.one.r", 3), ("I.two.r", 5)]
+
+
+STRUCT = """
+header h_t { bit<32> d; }
+header big_t { bit<512> d; }
+struct headers_t { h_t h; big_t[2] big; h_t g; h_t k; big_t other; }
+struct metadata_t { bit<32> x; }
+bit<32> of_the_big(in headers_t all) { return all.big[1].d[31:0]; }
+void copied(out headers_t all) { }
+control Inner(inout headers_t inside) { apply { inside.g.d = 1; } }
+control Whole(inout headers_t inside) { apply { headers_t other = inside; } }
+"""
+
+
+@pytest.mark.parametrize(("code", "expected"), [
+    ({}, ["h", "big", "g", "k", "other"]),
+    ({"egress": "hdr.h.d = 1; meta.x = hdr.g.d;"}, ["big"]),
+    ({"egress": "hdr.big[0].d = 1;"}, ["g", "k", "other"]),
+    ({"egress": "hdr.big.push_front(1);"}, ["g", "k", "other"]),
+    ({"egress": "hdr.big[1].setInvalid();"}, ["g", "k", "other"]),
+    ({"update": "hdr.big[0] = hdr.other;"}, ["g", "k"]),
+    ({"egress_locals": "Inner() inner;", "egress": "inner.apply(hdr);"}, ["h", "big"]),
+    ({"egress_locals": "Inner() inner;", "apply": "hdr.big[0].d = 1;"}, ["h", "big", "g", "k", "other"]),
+    ({"egress": "meta.x = of_the_big(hdr);"}, ["g", "k", "other"]),
+    ({"egress_locals": "table t { key = { hdr.big[0].d : exact; } actions = { NoAction; } }",
+      "egress": "t.apply();"}, ["g", "k", "other"]),
+    ({"egress_locals": "action set(out bit<512> d) { d = 1; } table t { actions = { set(hdr.big[0].d); } }",
+      "egress": "t.apply();"}, ["g", "k", "other"]),
+    ({"egress_locals": "Whole() whole;", "egress": "whole.apply(hdr);"}, []),
+    ({"egress": "headers_t other = hdr; hdr = other;"}, []),
+])  # fmt: skip
+def test_what_copies_of_a_multicast_share(code: dict[str, str], expected: list[str]) -> None:
+    program = lower(checked(v1program(headers=STRUCT, parser="state start { transition accept; }", **code)))
+    assert untouched_headers(program) == expected

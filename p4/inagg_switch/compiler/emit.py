@@ -15,6 +15,7 @@ from inagg_switch.compiler._emit_expressions import number
 from inagg_switch.compiler._emit_tables import TableEmitter, encoded, truth
 from inagg_switch.compiler._literals import c_string
 from inagg_switch.compiler._names import Namespace, spell_field
+from inagg_switch.compiler._untouched import untouched_headers
 
 
 def emit(program: ir.Program, ids: Mapping[tuple[str, str], int], *, traced: bool = False) -> str:
@@ -93,6 +94,7 @@ class _ProgramEmitter(TableEmitter):
         )
         self.line(f"static constexpr bool kDigests = {truth('digest' in program.extern_functions)};")
         self.line(f"static constexpr bool kEndlessLoops = {truth(program.endless_loops)};")
+        self._untouched()
         self.line("Packet packet{};")
         self.line("Packet copy{};")
         self.line()
@@ -113,6 +115,17 @@ class _ProgramEmitter(TableEmitter):
             self._error_names()
         self.close("};")
         self.line()
+
+    def _untouched(self) -> None:
+        """Where in Packet those headers lie that copies of a multicast share."""
+        fields = untouched_headers(self._program)
+        begin = end = "0"
+        if fields:
+            first, last = (f"headers.{spell_field(name)}" for name in (fields[0], fields[-1]))
+            begin = f"offsetof(Packet, {first})"
+            end = f"offsetof(Packet, {last}) + sizeof(Packet{{}}.{last})"
+        self.line(f"static constexpr std::size_t kUntouchedBegin = {begin};")
+        self.line(f"static constexpr std::size_t kUntouchedEnd = {end};")
 
     def _preserve(self) -> None:
         """Field lists as Requests numbers them."""

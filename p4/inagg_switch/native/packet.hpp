@@ -109,14 +109,19 @@ struct Stack {
 // of an assignment of such a size, which start slowly.
 using ObjectBlock = std::uint64_t __attribute__((vector_size(64), may_alias));
 
-// to = from.
-template <class T>
+// to = from; what lies in whole blocks between the bytes kLeftBegin and kLeftEnd is left as it is.
+template <std::size_t kLeftBegin = 0, std::size_t kLeftEnd = 0, class T>
 void copy_object(T& to, const T& from) {
     static_assert(std::is_trivially_copyable_v<T> && alignof(T) % sizeof(ObjectBlock) == 0);
+    constexpr std::size_t kBlock = sizeof(ObjectBlock);
+    constexpr std::size_t kBefore = (kLeftBegin + kBlock - 1) / kBlock;
+    constexpr std::size_t kAfter = kLeftEnd / kBlock > kBefore ? kLeftEnd / kBlock : kBefore;
     auto* target = reinterpret_cast<ObjectBlock*>(&to);
     const auto* source = reinterpret_cast<const ObjectBlock*>(&from);
 #pragma GCC unroll 32
-    for (std::size_t i = 0; i < sizeof(T) / sizeof(ObjectBlock); ++i) target[i] = source[i];
+    for (std::size_t i = 0; i < kBefore; ++i) target[i] = source[i];
+#pragma GCC unroll 32
+    for (std::size_t i = kAfter; i < sizeof(T) / kBlock; ++i) target[i] = source[i];
 }
 
 // Fields zero, headers invalid.

@@ -237,6 +237,11 @@ class V1Pipeline : public V1Program {
                                 current_length, packet_bytes});
     }
 
+    // What egress and the checksum update may change of a packet's state.
+    static void copy_touched(Packet& to, const Packet& from) {
+        copy_object<Derived::kUntouchedBegin, Derived::kUntouchedEnd>(to, from);
+    }
+
     void forward(Derived& self, std::uint64_t now_us, isw_emit_fn emit, void* ctx) {
         auto& packet = self.packet;
         if (packet.standard.mcast_grp == 0) {
@@ -254,16 +259,13 @@ class V1Pipeline : public V1Program {
         if (replicas.empty()) {
             ISW_TRACE("dropped: multicast group " + std::to_string(packet.standard.mcast_grp) + " is empty");
         }
+        if (replicas.size() > 1) copy_touched(self.copy, packet);
         for (std::size_t i = 0; i < replicas.size(); ++i) {
+            if (i > 0) copy_touched(packet, self.copy);
             packet.standard.egress_rid = wrap<16>(replicas[i].rid);
             current_length = length;
             if constexpr (Derived::kReturns) requests = Requests{};
-            if (i + 1 == replicas.size()) {
-                send(self, packet, replicas[i].port, now_us, emit, ctx);
-            } else {
-                copy_object(self.copy, packet);
-                send(self, self.copy, replicas[i].port, now_us, emit, ctx);
-            }
+            send(self, packet, replicas[i].port, now_us, emit, ctx);
         }
     }
 

@@ -1,0 +1,68 @@
+"""What the second half of the pipeline leaves alone: the headers that no copy of a multicast needs anew."""
+
+from collections.abc import Iterator
+
+from inagg_switch.compiler import ir
+from inagg_switch.compiler import types as t
+
+
+def untouched_headers(program: ir.Program) -> list[str]:
+    """Fields of the headers struct, one behind the other, that neither egress nor the checksum update mentions: of
+    several such runs the longest in bits. Empty if there is none, or the struct is used as a whole."""
+    mentioned = _mentioned(program)
+    runs: list[list[str]] = [[]]
+    for name in program.headers.fields:
+        if mentioned is None or name in mentioned:
+            runs.append([])
+        else:
+            runs[-1].append(name)
+    return max(runs, key=lambda run: sum(t.bit_width(program.headers.fields[name]) for name in run))
+
+
+def _mentioned(program: ir.Program) -> set[str] | None:
+    """None: all of them, perhaps."""
+    callees: dict[str, ir.Block | ir.Function] = {b.name: b for b in program.blocks}
+    callees |= {f.name: f for f in program.functions}
+    waiting: list[ir.Block | ir.Function] = [program.pipeline["egress"], program.pipeline["update"]]
+    seen: set[str] = set()
+    found: set[str] = set()
+    while waiting:
+        code = waiting.pop()
+        if code.name in seen:
+            continue
+        seen.add(code.name)
+        for parent, node in _nodes(None, _parts(code)):
+            if isinstance(node, ir.Call) and node.callee in callees:
+                waiting.append(callees[node.callee])
+            if not isinstance(node, ir.Expr) or t.strip(node.type) is not program.headers:
+                continue
+            if isinstance(parent, ir.Field):
+                found.add(parent.name)
+            elif not isinstance(parent, ir.CallArgument) or parent.how == "copy":
+                return None  # what is passed on as a whole is looked at where it arrives
+    return found
+
+
+def _parts(code: ir.Block | ir.Function) -> list[object]:
+    """All that the code evaluates."""
+    if isinstance(code, ir.Function):
+        return [code.body]
+    parts: list[object] = [code.body, *code.members, *(action.body for action in code.actions)]
+    for table in code.tables:
+        parts += [*(key.expr for key in table.keys), *table.selector]
+        parts += [argument for use in table.actions for argument in use.bound]
+        if table.direct_meter is not None:
+            parts.append(table.direct_meter.target)
+    return parts
+
+
+def _nodes(parent: object, node: object) -> Iterator[tuple[object, object]]:
+    """Everything in an expression or statement, with what it is directly part of."""
+    if isinstance(node, list | tuple):
+        for part in node:
+            yield from _nodes(parent, part)
+        return
+    yield parent, node
+    if isinstance(node, ir.Expr | ir.Stmt | ir.SwitchCase | ir.CallArgument):
+        for part in vars(node).values():
+            yield from _nodes(node, part)
