@@ -79,8 +79,9 @@ def _that_bmv2_has(vectors: Vectors, config: dict[str, Any]) -> Vectors:
     told: list[Told] = []
     packets = []
     for packet in vectors.packets:
-        packets.append(replace(packet, digests=[d for d in packet.digests if d not in told]))
-        told += packet.digests
+        new = [d for place, d in enumerate(packet.digests) if d not in told + packet.digests[:place]]
+        packets.append(replace(packet, digests=new))
+        told += new
     return replace(
         vectors,
         packets=packets,
