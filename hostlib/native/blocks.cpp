@@ -20,10 +20,12 @@ std::span<float> HostBlocks::part_of(std::span<float> whole, std::size_t block) 
 
 // A block that is scanned for its exponent is touched for the first time, and the scan would wait for memory.
 void HostBlocks::prefetch(std::size_t block) const {
-    const std::size_t first = block * block_elements_;
-    const std::size_t end = std::min(first + block_elements_, floats_.data.size());
-    for (std::size_t i = first; i < end; i += CACHE_LINE / sizeof(float)) {
-        __builtin_prefetch(floats_.data.data() + i, 1);
+    if (block * block_elements_ < floats_.data.size()) {
+        const std::span<const float> elements = floats(block);
+        const auto end = reinterpret_cast<std::uintptr_t>(elements.data() + elements.size());
+        for (auto line = reinterpret_cast<std::uintptr_t>(elements.data()); line < end; line += CACHE_LINE) {
+            __builtin_prefetch(reinterpret_cast<const void*>(line), 1);
+        }
     }
 }
 
