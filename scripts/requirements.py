@@ -1,4 +1,5 @@
-"""Prints the requirements of pyproject.toml, those for development included, one a line.
+"""Prints the requirements of pyproject.toml, those for development and of the frameworks tested with included, one a
+line.
 
 pip installs them with `--requirement`, so that the project itself is built afterwards against packages that are
 there already, without a second, isolated set.
@@ -9,4 +10,5 @@ import tomllib
 from pathlib import Path
 
 project = tomllib.loads(Path(sys.argv[1]).read_text())["project"]
-print("\n".join(project["dependencies"] + project["optional-dependencies"]["dev"]))
+extras = project["optional-dependencies"]
+print("\n".join(project["dependencies"] + extras["dev"] + extras["frameworks"]))
