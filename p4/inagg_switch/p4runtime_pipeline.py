@@ -149,7 +149,7 @@ def _carry_over(old: Target, new: Target) -> None:
 
     Counters and registers start afresh. INVALID_ARGUMENT when the new pipeline's tables or actions are others.
     """
-    ours, theirs = pipeline_of(old.names.p4info), pipeline_of(new.names.p4info)
+    ours, theirs = pipeline_of(old.names.layout), pipeline_of(new.names.layout)
     if any(ours[item] != theirs.get(item) for item in (*old.names.tables, *old.names.actions)):
         raise invalid("the state cannot be kept under the new config: its tables or actions differ")
     try:

@@ -34,7 +34,7 @@ class OneHost:
 
 
 def controlled_by(controller: Controller) -> Testbed:
-    stand_ins: Any = (None, OneHost(), Path(), "model", None)
+    stand_ins: Any = (None, OneHost(), Path(), "model", None, None)
     testbed = Testbed(*stand_ins)
     testbed.controller = controller  # type: ignore[assignment]
     return testbed
