@@ -6,7 +6,6 @@ listens. So a socket is the group's if its own port is such a port of ours, or i
 """
 
 import contextlib
-import json
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -15,6 +14,8 @@ from threading import Lock
 from typing import Any
 
 from torch.distributed.distributed_c10d import Store
+
+from inagg._store import tell_all
 
 # Held while a device is made, so that the ports that appear are its own.
 _making = Lock()
@@ -44,16 +45,15 @@ class GlooConnections:
             devices = open_devices()
             self._own = set(_listening()) - before
         self.group = make(devices)
-        store.set(f"listening/{rank}", json.dumps(sorted(self._own)))
-        told = (json.loads(store.get(f"listening/{other}")) for other in range(size) if other != rank)
-        self._others = {(ip, port) for addresses in told for ip, port in addresses}
+        told = tell_all(store, "listening", rank, size, sorted(self._own))
+        self._listeners = {(ip, port) for addresses in told for ip, port in addresses}
 
     def break_off(self) -> None:
         """Shut the connections down: what waits for another rank fails, here and there, and so does what follows."""
         own_ports = {port for _, port in self._own}
         for tcp in _sockets():
             with contextlib.suppress(OSError):  # not connected
-                if tcp.getpeername()[:2] in self._others or tcp.getsockname()[1] in own_ports:
+                if tcp.getpeername()[:2] in self._listeners or tcp.getsockname()[1] in own_ports:
                     tcp.shutdown(socket.SHUT_RDWR)
 
 

@@ -6,7 +6,6 @@ made, and asking CUDA would take memory of one. So NCCL is taken where there are
 how many GPUs it sees, under which CUDA_VISIBLE_DEVICES, on which machine.
 """
 
-import json
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
+from inagg._store import tell_all
 from inagg.errors import ConfigurationError
 
 InnerCuda = Literal["auto", "nccl", "gloo"]
@@ -75,8 +75,7 @@ def choose(ranks: Sequence[Gpus]) -> Literal["nccl", "gloo"]:
 
 def agree(store: Store, rank: int, size: int, wish: InnerCuda) -> Literal["nccl", "gloo"]:
     """`choose`, with all ranks of a group; each calls it, with keys that they share."""
-    store.set(f"gpus/{rank}", json.dumps(seen_here(wish)))
-    return choose([Gpus(*json.loads(store.get(f"gpus/{other}"))) for other in range(size)])
+    return choose([Gpus(*seen) for seen in tell_all(store, "gpus", rank, size, seen_here(wish))])
 
 
 def nccl_group(store: Store, rank: int, size: int, timeout: timedelta) -> Any:

@@ -5,23 +5,17 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from typing import Protocol
+
+from torch.distributed.distributed_c10d import Store
 
 from inagg import _core
 from inagg._control import ControlClient, JobStatus
 from inagg._interface import interface_of, source_address
 from inagg._reduction import Callback
 from inagg._session import Session, give_up_on
+from inagg._store import tell_all
 from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.options import Options, parse_cpus
-
-
-class Store(Protocol):
-    """The part of ``torch.distributed.Store`` that joining needs: keys that all ranks see."""
-
-    def set(self, key: str, value: str) -> None: ...
-
-    def get(self, key: str) -> bytes: ...
 
 
 def join(
@@ -45,12 +39,10 @@ def join(
         session = _enter(client, job, rank, options, on_failure)
     except InaggError as error:
         problem = error
-    store.set(f"outcome/{rank}", "" if problem is None else str(problem))
-    outcomes = [store.get(f"outcome/{other}").decode() for other in range(size)]
-    if problem is None:
-        failed = next((other for other, outcome in enumerate(outcomes) if outcome), None)
-        if failed is not None:
-            problem = JobError(f"rank {failed} could not join: {outcomes[failed]}", job=job, rank=rank)
+    outcomes = tell_all(store, "outcome", rank, size, None if problem is None else str(problem))
+    failed = next((other for other, outcome in enumerate(outcomes) if outcome is not None), None)
+    if problem is None and failed is not None:
+        problem = JobError(f"rank {failed} could not join: {outcomes[failed]}", job=job, rank=rank)
     if problem is not None or session is None:
         if session is not None:
             session.close()
