@@ -18,7 +18,8 @@ _LONGEST = 500
 
 class _Kind(NamedTuple):
     """place: which argument has the tensors that all ranks agree on; None for no argument. sized: on sizes as well.
-    root: what the root is called, if there is one. reduces: with an operation.
+    root: what the root is called, if there is one. reduces: with an operation. compared: all ranks must call it; not so
+    monitored_barrier, which is there to find those that do not.
     """
 
     name: str
@@ -26,6 +27,7 @@ class _Kind(NamedTuple):
     sized: bool = True
     root: str | None = None
     reduces: bool = False
+    compared: bool = True
 
 
 # By the methods of torch's process group.
@@ -44,7 +46,7 @@ _KINDS = {
     "barrier": _Kind("barrier", None),
     "broadcast": _Kind("broadcast", 0, root="src"),
     "gather": _Kind("gather", 1, root="dst"),
-    "monitored_barrier": _Kind("monitored_barrier", None),
+    "monitored_barrier": _Kind("monitored_barrier", None, compared=False),
     "reduce": _Kind("reduce", 0, root="dst", reduces=True),
     "reduce_scatter": _Kind("reduce_scatter", 1, reduces=True),
     "reduce_scatter_single": _Kind("reduce_scatter", 1, reduces=True),
@@ -57,7 +59,7 @@ _KINDS = {
 
 def is_collective(method: str) -> bool:
     """Whether all ranks must call this method of a process group: send and recv are none."""
-    return method in _KINDS
+    return method in _KINDS and _KINDS[method].compared
 
 
 def is_reduction(method: str) -> bool:

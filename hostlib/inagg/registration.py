@@ -6,7 +6,10 @@ nothing is imported here but torch, and whatever is wrong with the rest of inagg
 ``init_process_group("inagg")``.
 """
 
+import functools
 import sys
+from datetime import timedelta
+from types import ModuleType
 from typing import Any
 
 _NAME = "inagg"
@@ -29,6 +32,32 @@ def register() -> None:
     if not torch.distributed.is_available() or _NAME.upper() in torch.distributed.Backend._plugins:
         return
     torch.distributed.Backend.register_backend(_NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+    _admit_to_monitored_barrier(torch.distributed, torch.distributed.distributed_c10d)
+
+
+def _admit_to_monitored_barrier(*modules: ModuleType) -> None:
+    """torch's function refuses every backend not named "gloo", before it calls the group's method of the same name. So
+    in `modules` stands one that calls the method of an inagg group, and hands all other groups to torch's."""
+    torchs = modules[0].monitored_barrier
+
+    @functools.wraps(torchs)
+    def monitored_barrier(
+        group: Any = None, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        from torch.distributed import distributed_c10d
+
+        chosen = distributed_c10d._world.default_pg if group is None else group
+        ours = sys.modules.get("inagg.process_group")  # without it there is no such group
+        if ours is None or not isinstance(chosen, ours.ProcessGroup):
+            torchs(group, timeout, wait_all_ranks)
+        elif timeout is None:
+            chosen.monitored_barrier(wait_all_ranks=wait_all_ranks)
+        else:
+            limit = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+            chosen.monitored_barrier(limit, wait_all_ranks=wait_all_ranks)
+
+    for module in modules:
+        module.monitored_barrier = monitored_barrier  # type: ignore[attr-defined]
 
 
 def autoload() -> None:

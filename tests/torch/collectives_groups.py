@@ -87,8 +87,24 @@ def other_collectives() -> None:
             work.wait()
         assert received.item() == back
     dist.barrier()
-    dist.group.WORLD.monitored_barrier(timedelta(seconds=60))
     assert dist.get_backend() == "inagg"
+
+
+@case
+def a_monitored_barrier_names_the_rank_that_does_not_come_and_the_group_goes_on() -> None:
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    dist.monitored_barrier(timeout=60.0)
+    group = dist.new_group(timeout=timedelta(seconds=1))
+    dist.monitored_barrier(group)
+    if last > 0 and rank == 0:
+        with pytest.raises(RuntimeError, match=rf"Ranks? {last} failed to pass monitoredBarrier in 1000 ms"):
+            dist.monitored_barrier(group, wait_all_ranks=True)
+    elif rank != last:
+        with pytest.raises(RuntimeError, match="received errors while waiting for send/recv from rank 0"):
+            dist.monitored_barrier(group, wait_all_ranks=True)
+    dist.barrier()  # of the world; in `group` it would find the connections that gloo has closed
+    dist.all_reduce(torch.ones(3), group=group)
+    dist.destroy_process_group(group)
 
 
 @case

@@ -40,3 +40,26 @@ def test_without_autoload_an_import_registers_it() -> None:
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
     assert seen == "False True"
+
+
+def test_monitored_barrier_of_other_groups_is_torchs_own() -> None:
+    seen = python(
+        "import sys, torch.distributed as dist\n"
+        "from torch.distributed import monitored_barrier\n"
+        "assert monitored_barrier is dist.monitored_barrier is dist.distributed_c10d.monitored_barrier\n"
+        "try: monitored_barrier()\n"
+        "except ValueError as error: print(error)\n"
+        "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "monitored_barrier(wait_all_ranks=True)\n"
+        "dist.destroy_process_group()\n"
+        "import torch.testing._internal.distributed.fake_pg\n"
+        "dist.init_process_group('fake', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "try: monitored_barrier()\n"
+        "except ValueError as error: print(error)\n"
+        "print([name for name in sys.modules if name.startswith('inagg.')])"
+    )
+    assert seen.splitlines() == [
+        "Default process group has not been initialized, please make sure to call init_process_group.",
+        "monitored_barrier is only implemented for GLOO backend.",
+        "['inagg.registration']",
+    ]
