@@ -12,6 +12,7 @@ from inagg_testbed.cli_options import (
     MtuOption,
     P4Option,
     ResultsOption,
+    SummingSwitchOption,
     SwitchOption,
     console,
     errors_explained,
@@ -131,7 +132,7 @@ def straggler(
     mtu: MtuOption = 1500,
     json_path: JsonOption = None,
     slots: SlotsOption = None,
-    switch: SwitchOption = "model",
+    switch: SummingSwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
@@ -139,8 +140,6 @@ def straggler(
     from inagg_testbed.straggler import StragglerBench, run_straggler, table, title
 
     with errors_explained():
-        if switch == "bridge":
-            raise ConfigurationError("a bridge does not aggregate")
         bench = StragglerBench(
             workers=workers,
             elements=elements,
@@ -169,7 +168,7 @@ def device(
     json_path: JsonOption = None,
     link: LinkOption = "unshaped",
     mtu: MtuOption = 1500,
-    switch: SwitchOption = "model",
+    switch: SummingSwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
@@ -177,8 +176,6 @@ def device(
     from inagg_testbed.device_bench import measure_stages, measure_sums, missing, stage_table, sum_table
 
     with errors_explained():
-        if switch == "bridge":
-            raise ConfigurationError("a bridge does not aggregate")
         if json_path is not None:
             check_writable(json_path)
         reason = missing(on)
@@ -206,7 +203,7 @@ def convergence(
     ),
     link: LinkOption = "unshaped",
     mtu: MtuOption = 1500,
-    switch: SwitchOption = "model",
+    switch: SummingSwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
@@ -214,8 +211,6 @@ def convergence(
     from inagg_testbed.convergence import missed, plot, run_convergence, table
 
     with errors_explained():
-        if switch == "bridge":
-            raise ConfigurationError("a bridge does not aggregate")
         make_folder(folder)
         with (
             ProgressView(console) as view,

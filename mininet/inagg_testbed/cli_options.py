@@ -12,14 +12,16 @@ from rich.console import Console
 from inagg_testbed.errors import ConfigurationError, LauncherError, MissingRequirementError
 from inagg_testbed.lifecycle import Interrupted, signals_raise
 from inagg_testbed.links import JUMBO_MTU, SMALLEST_MTU, LinkSpec
-from inagg_testbed.requirements import SwitchKind
+from inagg_testbed.requirements import SummingSwitchKind, SwitchKind
 
 if TYPE_CHECKING:
     from inagg_testbed.testbed import Testbed
 
 console = Console()
 
-SwitchOption = Annotated[SwitchKind, typer.Option(help="What stands in the middle of the star.")]
+_SWITCH = typer.Option(help="What stands in the middle of the star.")
+SwitchOption = Annotated[SwitchKind, _SWITCH]
+SummingSwitchOption = Annotated[SummingSwitchKind, _SWITCH]
 LinkOption = Annotated[
     str, typer.Option(help="100mbit, 1gbit, any rate like 250mbit, or unshaped; in each direction.")
 ]

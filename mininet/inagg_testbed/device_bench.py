@@ -19,6 +19,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
+from inagg import _core
 from inagg._device_numerics import Lanes, Scan, quantise, sums, write_lanes
 from inagg._device_queue import mark_current
 from inagg._staged import PORTION
@@ -39,37 +40,41 @@ def missing(device: str) -> str | None:
 
 def measure_stages(name: str, workers: int, words: int = 4) -> list[dict[str, Any]]:
     """A row for each lane width, of portions as sums have them, on device "cuda" or "cpu"."""
-    device = torch.device("cuda", 0) if name == "cuda" else torch.device("cpu")
-    rows = []
-    for bits in get_args(get_args(LaneBits)[0]):
-        lanes = Lanes(bits, workers, words)
-        blocks = PORTION // lanes.block_elements
-        elements = torch.randn(blocks, lanes.block_elements, device=device)
-        codes = np.full(blocks, 16384 + 4, np.uint16)
-        up, down = (
-            torch.from_numpy(row).to(device).unsqueeze(1) for row in (lanes.up(codes), lanes.down(codes))
-        )
-        packed = torch.empty(blocks, words * 256, dtype=torch.uint8, device=device)
-        scan, back = Scan(lanes, blocks, device), torch.empty_like(elements)
+    device = device_of(name)
+    return [
+        {"lane_bits": bits, **_stages(Lanes(bits, workers, words), device)}
+        for bits in get_args(get_args(LaneBits)[0])
+    ]
 
-        def pack() -> None:
-            write_lanes(quantise(elements, up, lanes, special=False), lanes, packed)  # noqa: B023 - called in this turn
 
-        def scan_all() -> None:
-            scan.blocks(elements, 0)  # noqa: B023
-            scan.codes()  # noqa: B023
+def device_of(name: str) -> torch.device:
+    """The first GPU for "cuda"."""
+    return torch.device("cuda", 0) if name == "cuda" else torch.device("cpu")
 
-        calls: dict[str, Callable[[], object]] = {
-            "copy": lambda: back.copy_(elements),  # noqa: B023
-            "scan": scan_all,
-            "pack": pack,
-            "unpack": lambda: sums(packed, down, lanes, out=back),  # noqa: B023
-        }
-        size = elements.nbytes / 1e9
-        rows.append(
-            {"lane_bits": bits, **{name: size / _seconds(call, device) for name, call in calls.items()}}
-        )
-    return rows
+
+def _stages(lanes: Lanes, device: torch.device) -> dict[str, float]:
+    """GB/s by name, of one portion."""
+    blocks = PORTION // lanes.block_elements
+    elements = torch.randn(blocks, lanes.block_elements, device=device)
+    codes = np.full(blocks, _core.CONSTANTS["EXPONENT_BIAS"] + 4, np.uint16)
+    up, down = (torch.from_numpy(row).to(device).unsqueeze(1) for row in (lanes.up(codes), lanes.down(codes)))
+    packed = torch.empty(
+        blocks, lanes.words * _core.CONSTANTS["WORD_BYTES"], dtype=torch.uint8, device=device
+    )
+    scan, back = Scan(lanes, blocks, device), torch.empty_like(elements)
+
+    def scan_all() -> None:
+        scan.blocks(elements, 0)
+        scan.codes()
+
+    calls: dict[str, Callable[[], object]] = {
+        "copy": lambda: back.copy_(elements),
+        "scan": scan_all,
+        "pack": lambda: write_lanes(quantise(elements, up, lanes, special=False), lanes, packed),
+        "unpack": lambda: sums(packed, down, lanes, out=back),
+    }
+    size = elements.nbytes / 1e9
+    return {name: size / _seconds(call, device) for name, call in calls.items()}
 
 
 def _seconds(call: Callable[[], object], device: torch.device) -> float:

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 import inagg
+from inagg_testbed.device_bench import device_of
 from inagg_testbed.events import EventLog
 
 ITERATIONS = 5
@@ -71,7 +72,7 @@ def main() -> None:
     parser.add_argument("elements", type=int)
     parser.add_argument("events", type=Path)
     arguments = parser.parse_args()
-    device = torch.device("cuda", 0) if arguments.device == "cuda" else torch.device("cpu")
+    device = device_of(arguments.device)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
     dist.init_process_group("inagg")
     run(device, arguments.elements, EventLog(arguments.events))

@@ -19,7 +19,8 @@ _COMMANDS = {
     "setpriv": "apt-get install util-linux",
     "ifconfig": "apt-get install net-tools",
 }
-SwitchKind = Literal["model", "bmv2", "bridge"]
+SummingSwitchKind = Literal["model", "bmv2"]
+SwitchKind = Literal[SummingSwitchKind, "bridge"]
 _BMV2_COMMANDS = ("p4c-bm2-ss", "simple_switch_grpc")
 
 
