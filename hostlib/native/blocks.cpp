@@ -34,16 +34,9 @@ BlockExponent HostBlocks::announce(std::size_t block) {
     const std::span<const float> elements = floats(block);
     const BlockExponent found = block_exponent(format_, elements, floats_.rounding);
     if (found.special) {
-        std::vector<std::uint8_t>& classes = classes_[block];
-        classes.resize(elements.size());
-        classify(elements, classes);
+        classes_.remember(block, elements);
     }
     return found;
-}
-
-std::span<const std::uint8_t> HostBlocks::classes(std::size_t block) const {
-    const auto found = classes_.find(block);
-    return found == classes_.end() ? std::span<const std::uint8_t>{} : found->second;
 }
 
 std::uint32_t HostBlocks::fill(std::size_t block, std::uint16_t code, std::span<std::byte> words) const {

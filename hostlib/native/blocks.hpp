@@ -13,11 +13,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <span>
-#include <vector>
 
 #include "numerics.hpp"
+#include "special_classes.hpp"
 #include "staging.hpp"
 
 namespace inagg {
@@ -39,7 +38,7 @@ class HostBlocks {
 
     // Remembers the classes of a special block, which its result will overwrite.
     BlockExponent announce(std::size_t block);
-    std::span<const std::uint8_t> classes(std::size_t block) const;
+    std::span<const std::uint8_t> classes(std::size_t block) const { return classes_.of(block); }
     static std::span<std::byte> datagram(std::size_t /*block*/) { return {}; }
     std::uint32_t fill(std::size_t block, std::uint16_t code, std::span<std::byte> words) const;
     std::uint32_t take(std::size_t block, std::uint16_t code, bool special,
@@ -54,7 +53,7 @@ class HostBlocks {
     LaneFormat format_;
     std::size_t block_elements_;
     bool average_;
-    std::map<std::size_t, std::vector<std::uint8_t>> classes_;
+    SpecialClasses classes_;
 };
 
 // A device has made the lanes, and makes floats of their sums. Only special blocks are finished here.

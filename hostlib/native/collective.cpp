@@ -6,7 +6,6 @@
 #include "wire.hpp"
 
 namespace inagg {
-
 namespace {
 
 std::variant<HostBlocks, StagedBlocks> blocks_of(const Request& request, const LaneFormat& format,

@@ -3,9 +3,9 @@
 // What an engine accepts.
 #include <bit>
 #include <cmath>
-#include <stdexcept>
 
 #include "engine.hpp"
+#include "require.hpp"
 
 namespace inagg {
 namespace {
@@ -13,12 +13,6 @@ namespace {
 // Chunk numbers of what is queued must stay comparable (RFC 1982): well below 2^31.
 constexpr std::size_t MAX_BLOCKS = std::size_t{1} << 28;
 constexpr std::uint32_t MAX_SLOTS = std::uint32_t{1} << 20;
-
-void require(bool condition, const std::string& message) {
-    if (!condition) {
-        throw std::invalid_argument(message);
-    }
-}
 
 }  // namespace
 
@@ -40,8 +34,7 @@ void EngineConfig::validate() const {
     require(std::has_single_bit(slots) && slots <= MAX_SLOTS, "slots is " + std::to_string(slots) +
                                                                   "; it must be a power of two, at most " +
                                                                   std::to_string(MAX_SLOTS));
-    require(words >= 1 && datagram_bytes(Kind::data, words) <= MAX_DATAGRAM,
-            "words is " + std::to_string(words) + "; a packet has 1 to 255 of them");
+    require_words(words);
     policy.validate();
 }
 

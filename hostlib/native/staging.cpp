@@ -2,17 +2,12 @@
 #include "staging.hpp"
 
 #include <algorithm>
-#include <stdexcept>
 #include <string>
+
+#include "require.hpp"
 
 namespace inagg {
 namespace {
-
-void require(bool condition, const std::string& message) {
-    if (!condition) {
-        throw std::invalid_argument(message);
-    }
-}
 
 std::size_t blocks_of(std::size_t elements, const LaneFormat& format, std::size_t words) {
     const std::size_t size = format.block_elements(words);
@@ -35,8 +30,7 @@ std::span<T> cut(std::span<std::byte>& memory, std::size_t count) {
 }  // namespace
 
 std::size_t Staging::bytes_needed(std::size_t elements, const LaneFormat& format, std::size_t words) {
-    require(words >= 1 && datagram_bytes(Kind::data, words) <= MAX_DATAGRAM,
-            "words is " + std::to_string(words) + "; a packet has 1 to 255 of them");
+    require_words(words);
     return blocks_of(elements, format, words) * block_bytes(words);
 }
 
@@ -82,9 +76,7 @@ void Staging::scanned(std::span<const std::int64_t> special_blocks, std::span<co
     for (std::size_t k = 0; k < special_blocks.size(); ++k) {
         const auto block = static_cast<std::size_t>(special_blocks[k]);
         const std::size_t size = std::min(block_elements(), elements_ - block * block_elements());
-        std::vector<std::uint8_t>& classes = classes_[block];
-        classes.resize(size);
-        classify(elements.subspan(k * block_elements(), size), classes);
+        classes_.remember(block, elements.subspan(k * block_elements(), size));
     }
     scanned_ = true;
 }
@@ -125,11 +117,6 @@ void Staging::packed(std::size_t blocks) {
 const SpecialSums& Staging::special_sums() const {
     require(progress.done, "collective " + std::to_string(ticket_) + " is not done");
     return special_sums_;
-}
-
-std::span<const std::uint8_t> Staging::classes(std::size_t block) const {
-    const auto found = classes_.find(block);
-    return found == classes_.end() ? std::span<const std::uint8_t>{} : found->second;
 }
 
 std::span<float> Staging::special_sum(std::size_t block) {

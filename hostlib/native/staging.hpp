@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "numerics.hpp"
+#include "special_classes.hpp"
 #include "wire.hpp"
 
 namespace inagg {
@@ -71,7 +72,7 @@ class Staging {
     // The engine's side.
 
     // What the elements of a block are that is special here.
-    std::span<const std::uint8_t> classes(std::size_t block) const;
+    std::span<const std::uint8_t> classes(std::size_t block) const { return classes_.of(block); }
     // L floats for the sum of a block that is special anywhere.
     std::span<float> special_sum(std::size_t block);
     // Written by Engine::report_progress() alone.
@@ -92,7 +93,7 @@ class Staging {
     Ticket ticket_ = 0;
     bool scanned_ = false;
     std::size_t packed_ = 0;
-    std::map<std::size_t, std::vector<std::uint8_t>> classes_;
+    SpecialClasses classes_;
     SpecialSums special_sums_;
 };
 
