@@ -16,7 +16,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ._journal import Journal
-from .errors import ControllerError, ControllerRefusedError
+from .errors import (
+    ControllerError,
+    ControllerRefusedError,
+    InaggError,
+    JobError,
+    MismatchError,
+    PeerLostError,
+)
 
 if TYPE_CHECKING:
     from ._control import ControlClient, Heartbeat, Mismatch
@@ -49,6 +56,22 @@ class Failure:
     reason: str
     lost_ranks: tuple[int, ...]
     mismatch: "Mismatch | None" = None
+
+    def error(self, job: int, rank: int, chunk: int | None) -> InaggError:
+        """As `rank` tells it. chunk: its oldest one without a result, if there is one."""
+        if self.mismatch is not None:
+            number, calls = self.mismatch.number, self.mismatch.calls
+            return MismatchError(
+                chunk, job=job, rank=rank, detail=self.reason, collective=number, calls=calls
+            )
+        if not self.lost_ranks:
+            return JobError(self.reason, job=job, rank=rank, chunk=chunk)
+        reason = self.reason
+        if len(self.lost_ranks) == 1:  # which the error names itself
+            reason = reason.removeprefix(f"rank {self.lost_ranks[0]}: ")
+            if reason == "left":
+                reason = "it left: its program has ended, or has destroyed the group"
+        return PeerLostError(self.lost_ranks, reason=reason, job=job, rank=rank, chunk=chunk)
 
 
 class HeartbeatMonitor:

@@ -29,7 +29,6 @@ from inagg.errors import (
     JobError,
     MismatchError,
     NetworkTimeoutError,
-    PeerLostError,
 )
 from inagg.options import Options
 
@@ -39,6 +38,7 @@ _MASK_64 = (1 << 64) - 1
 _NEVER_S = 1e9
 _DEADLINES_S = 1.0  # between looks at the deadlines of what is watched
 _FREE_COMPLETERS = 2  # more than that end
+_DRAIN_S = 3.0  # for sums under way to end, when a rank leaves
 
 
 class _Overdue(NamedTuple):
@@ -228,8 +228,32 @@ class Session:
         stats = self._transport.stats()
         return stats["collectives_completed"], stats["waited_s"]
 
+    def leave(self, cause: str | None = None) -> None:
+        """Leave the job, and close. Sums under way have a moment to end; if they do not, the job fails.
+
+        cause: what has ended this rank's program early. The job then fails, but not before others can have fetched what
+        has been summed already, as when a process dies.
+        """
+        if self.failure is None:
+            if cause is not None:
+                time.sleep(self._policy.heartbeat_interval_s)
+            elif (left := self._drain()) > 0:
+                cause = f"left while {left} of its sums {'was' if left == 1 else 'were'} not done"
+        if cause is not None:
+            self.fail(cause)
+        self.close()
+
+    def _drain(self) -> int:
+        """Wait, for a moment, for the sums under way. Returns how many are left."""
+        end = time.monotonic() + _DRAIN_S
+        while (oldest := self._oldest()) is not None:
+            if not self.wait(oldest, max(0.0, end - time.monotonic())):
+                with self._lock:
+                    return len(self._pending)
+        return 0
+
     def close(self) -> None:
-        """Leave the job. What is still outstanding fails. Closing twice changes nothing."""
+        """Leave the job at once. What is still outstanding fails. Closing twice changes nothing."""
         with self._lock:
             if self._closed:
                 return
@@ -254,7 +278,7 @@ class Session:
     def failure(self) -> InaggError | None:
         """Why the job has failed; None if it has not, as far as this rank knows."""
         if self._failure is not None:
-            return self._job_failure(self._failure, None)
+            return self._failure.error(self.job, self.rank, None)
         if self._overdue is not None:
             return self._timeout(self._overdue, None)
         return None if self._given_up is None else JobError(self._given_up, job=self.job, rank=self.rank)
@@ -346,7 +370,7 @@ class Session:
     def fail(self, reason: str) -> None:
         """End the job, for all ranks: what is outstanding ends in an error."""
         with self._lock:
-            if self._closed or self._given_up is not None:
+            if self._closed or self._given_up is not None or self._failure is not None:
                 return
             self._given_up = reason
         self._transport.fail(reason)
@@ -361,8 +385,8 @@ class Session:
         if error.code in ("checksum", "kind_mismatch") and self._failure is None and not self._closed:
             # Other ranks know what they have called; the controller finds out, within a few of their heartbeats.
             self._heartbeat.confer()
-        if self._failure is not None and (error.code == "failed" or self._failure.mismatch is not None):
-            return self._job_failure(self._failure, chunk)
+        if self._failure is not None and (error.code != "checksum" or self._failure.mismatch is not None):
+            return self._failure.error(job, rank, chunk)
         if chunk is not None:
             if error.code == "checksum":
                 return IntegrityError(chunk, job=job, rank=rank)
@@ -371,20 +395,6 @@ class Session:
             if error.code == "give_up":
                 return NetworkTimeoutError(chunk, waited_s=self._policy.give_up_s, job=job, rank=rank)
         return JobError(error.message, job=job, rank=rank, chunk=chunk)
-
-    def _job_failure(self, failure: Failure, chunk: int | None) -> InaggError:
-        job, rank = self.job, self.rank
-        if failure.mismatch is not None:
-            number, calls = failure.mismatch.number, failure.mismatch.calls
-            return MismatchError(
-                chunk, job=job, rank=rank, detail=failure.reason, collective=number, calls=calls
-            )
-        if failure.lost_ranks:
-            reason = failure.reason
-            if len(failure.lost_ranks) == 1:  # which the error names itself
-                reason = reason.removeprefix(f"rank {failure.lost_ranks[0]}: ")
-            return PeerLostError(failure.lost_ranks, reason=reason, job=job, rank=rank, chunk=chunk)
-        return JobError(failure.reason, job=job, rank=rank, chunk=chunk)
 
     def _timeout(self, overdue: _Overdue, chunk: int | None) -> CollectiveTimeoutError:
         return CollectiveTimeoutError(

@@ -6,6 +6,7 @@ Sums that the switch can do go through it (docs/backend.md has the list); everyt
 import atexit
 import logging
 import os
+import sys
 import weakref
 from collections.abc import Sequence
 from datetime import timedelta
@@ -31,6 +32,8 @@ from inagg.errors import ConfigurationError, InaggError
 from inagg.options import LaneBits, Options
 
 _log = logging.getLogger(__name__)
+
+_LONGEST_CAUSE = 300  # characters; the controller takes 2000
 
 
 class ProcessGroup(InnerGroup):
@@ -319,7 +322,7 @@ class ProcessGroup(InnerGroup):
     def shutdown(self) -> None:
         """Leave the job. Called by ``destroy_process_group``."""
         if self._session is not None:
-            self._session.close()
+            self._session.leave()
         super().shutdown()
 
     def abort(self) -> None:
@@ -377,4 +380,13 @@ def _close(session: weakref.ref[Session], joined_by: int) -> None:
     """Not in a child that the member has forked: it is no member."""
     living = session()
     if living is not None and os.getpid() == joined_by:
-        living.close()
+        living.leave(_uncaught())
+
+
+def _uncaught() -> str | None:
+    """The exception that ends the program, if one does. An interactive session goes on after each."""
+    error = getattr(sys, "last_value", None)
+    if error is None or hasattr(sys, "ps1"):
+        return None
+    text = f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(": ")
+    return f"its program ended with {text[:_LONGEST_CAUSE]}"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.testbed import Testbed, open_testbed
 
@@ -14,6 +15,15 @@ TORCHRUN = (
     f"exec {sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 1 --node-rank $RANK"
     f" --master-addr 10.0.0.1 --master-port 29400 {SCRIPT}"
 )
+
+WAITS_FOR_ONE_THAT_FAILS = """
+import torch, torch.distributed as dist
+dist.init_process_group("inagg")
+dist.all_reduce(torch.ones(3))
+if dist.get_rank() == 1:
+    raise ValueError("no such thing\\nas this")
+dist.all_reduce(torch.ones(3))
+"""
 
 pytestmark = pytest.mark.netns
 
@@ -37,6 +47,14 @@ def test_a_plain_script_needs_no_interface_names_and_no_destroy(testbed: Testbed
 
 def test_torchrun_starts_it(testbed: Testbed) -> None:
     run(testbed, "torchrun", ["sh", "-c", TORCHRUN])
+
+
+def test_an_exception_in_one_rank_is_what_the_other_is_told(testbed: Testbed) -> None:
+    group = testbed.launch([sys.executable, "-c", WAITS_FOR_ONE_THAT_FAILS], name="raises")
+    with pytest.raises(WorkerFailedError) as caught:
+        group.follow(lambda _rank, _event: None, timeout_s=60, watch=testbed.services)
+    assert "lost rank 1 (its program ended with ValueError: no such thing);" in caught.value.failures[0]
+    assert "ValueError: no such thing" in caught.value.failures[1]
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,33 @@ def test_when_a_session_is_closed_every_callback_has_been_made() -> None:
             assert told.qsize() == 6
 
 
+def test_who_leaves_waits_a_moment_for_its_sums_that_others_may_need() -> None:
+    with session() as one:
+        tensor = torch.ones(300_000)
+        work = all_reduce(one, tensor)
+        one.leave()
+        assert one._client.left_with is None
+        assert work.wait()
+
+
+def test_who_leaves_in_the_middle_of_sums_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inagg._session._DRAIN_S", 0.05)
+    with session(workers=2) as one:
+        works = [all_reduce(one, torch.ones(size)) for size in (5, 6)]
+        one.leave()
+        assert one._client.left_with == "left while 2 of its sums were not done"
+        for work in works:
+            with pytest.raises(JobError):
+                work.wait()
+
+
+def test_who_leaves_because_of_an_error_says_which() -> None:
+    with session(workers=2) as one:
+        all_reduce(one, torch.ones(5))
+        one.leave("its program ended with ValueError: no such file")
+        assert one._client.left_with == "its program ended with ValueError: no such file"
+
+
 def test_what_was_done_before_a_failure_stays_done() -> None:
     strided = torch.ones(10, 2)[:, 0]
     with session() as one:
