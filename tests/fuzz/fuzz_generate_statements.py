@@ -240,10 +240,11 @@ class StatementGenerator(ExpressionGenerator):
         if self.chance(0.4):
             return self.object_statement(unsigned)
         register = self.random.choice(self.registers)
-        index = Cast(Type(32), self.expression(Type(3), 1))
         fitting = [r for r in unsigned if r.type.width == register.width]
         if fitting and self.chance(0.5):
-            return ReadRegister(register, self.random.choice(fitting), index)
+            there = Cast(Type(32), self.expression(Type(2), 1))  # all have 4 at least
+            return ReadRegister(register, self.random.choice(fitting), there)
+        index = Cast(Type(32), self.expression(Type(3), 1))
         return WriteRegister(register, index, self.expression(Type(register.width), 2))
 
     def object_statement(self, unsigned: list[Ref]) -> Statement:

@@ -73,7 +73,8 @@ def _that_bmv2_has(vectors: Vectors, config: dict[str, Any]) -> Vectors:
     """p4c leaves out what it finds is never reached; BMv2 tells the same digest once."""
     pipelines, sets = config["pipelines"], {known["name"] for known in config["parse_vsets"]}
     tables = {table["name"] for pipeline in pipelines for table in pipeline["tables"]}
-    profiles = {profile["name"] for pipeline in pipelines for profile in pipeline["action_profiles"]}
+    # BMv2 knows a profile's actions from its tables: one without has none.
+    profiles = {table.get("action_profile") for pipeline in pipelines for table in pipeline["tables"]}
     counters = {counter["name"] for counter in config["counter_arrays"]}
     meters = {meter["name"] for meter in config["meter_arrays"]}
     told: list[Told] = []
