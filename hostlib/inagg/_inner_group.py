@@ -18,7 +18,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 from inagg import _inner_cuda
 from inagg._calls import is_collective, is_reduction, measure
 from inagg._gloo_connections import GlooConnections
-from inagg._inner_work import InnerWork, told_as
+from inagg._inner_work import AnySourceWork, InnerWork, Waits, told_as
 from inagg._stats import Tally
 from inagg.errors import InaggError
 
@@ -34,6 +34,8 @@ def _forward(name: str) -> Callable[..., Work]:
         call = self.tally.begin(*measure(name, (*arguments, *settings.values())))
         with told_as(self._diagnose):
             work = getattr(self.inner, name)(*arguments, **settings)
+        if name == "recv_anysource":
+            return AnySourceWork(work, self._diagnose, call, self._waits)
         if isinstance(work, Work):
             return InnerWork(work, self._diagnose, call)
         call.end()
@@ -90,6 +92,7 @@ class InnerGroup(dist.ProcessGroup):
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch's stub lacks this overload
         self.tally = Tally()
         self.inner_reductions = 0
+        self._waits = Waits()
         self._connections = GlooConnections(
             lambda: _devices(address),
             lambda devices: _gloo(store, rank, size, timeout, devices),
@@ -116,6 +119,7 @@ class InnerGroup(dist.ProcessGroup):
     def _break_off(self) -> None:
         """Collectives under way fail, here and at other ranks, and so do later ones."""
         self._connections.break_off()
+        self._waits.break_off()
         if self._nccl is not None:
             self._nccl.abort()
 

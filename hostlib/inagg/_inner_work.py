@@ -2,6 +2,8 @@
 """What a collective of the inner group gives back: gloo's Work, whose failure is told as what broke the group."""
 
 import contextlib
+import queue
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -53,9 +55,12 @@ class InnerWork(Work):
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         with told_as(self._diagnose, self._work.is_completed):
-            done = self._work.wait() if timeout == _NO_TIMEOUT else self._work.wait(timeout)
+            done = self._wait(timeout)
         self._call.end()
         return done
+
+    def _wait(self, timeout: timedelta) -> bool:
+        return self._work.wait() if timeout == _NO_TIMEOUT else self._work.wait(timeout)
 
     def synchronize(self) -> None:
         self.wait()
@@ -83,3 +88,63 @@ class InnerWork(Work):
 
     def _source_rank(self) -> int:
         return self._work._source_rank()
+
+
+class Waits:
+    """Waits that gloo has no way to end, for when the group breaks: those for a message from any rank."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._broken = False
+        self._under_way: set[queue.SimpleQueue[Any]] = set()
+
+    def break_off(self) -> None:
+        """Those under way, and later ones, end at once."""
+        with self._lock:
+            self._broken = True
+            for told in self._under_way:
+                told.put(None)
+
+    def __call__(self, wait: Callable[[], bool]) -> bool | None:
+        """What `wait` returns or raises; None when it is broken off, which leaves its thread waiting."""
+        told: queue.SimpleQueue[Callable[[], bool] | None] = queue.SimpleQueue()
+
+        def run() -> None:
+            try:
+                done = wait()
+            except Exception as error:
+                told.put(lambda error=error: _raise(error))  # type: ignore[misc]
+            else:
+                told.put(lambda: done)
+
+        with self._lock:
+            if self._broken:
+                return None
+            self._under_way.add(told)
+        try:
+            threading.Thread(target=run, name="inagg-recv", daemon=True).start()
+            outcome = told.get()
+        finally:
+            with self._lock:
+                self._under_way.discard(told)
+        return None if outcome is None else outcome()
+
+
+def _raise(error: Exception) -> bool:
+    raise error
+
+
+class AnySourceWork(InnerWork):
+    """A recv from any rank. Gloo does not end it when connections do: another rank could still send."""
+
+    def __init__(
+        self, work: Work, diagnose: Callable[[], InaggError | None], call: TalliedCall, waits: Waits
+    ) -> None:
+        super().__init__(work, diagnose, call)
+        self._waits = waits
+
+    def _wait(self, timeout: timedelta) -> bool:
+        done = self._waits(lambda: super(AnySourceWork, self)._wait(timeout))
+        if done is None:
+            raise self._diagnose() or RuntimeError("the group was broken off while this waited for a message")
+        return done

@@ -330,7 +330,7 @@ class ProcessGroup(InnerGroup):
         if self._session is not None:
             self._session.fail("aborted the group")
         self.inner.abort()
-        self._connections.break_off()  # gloo's abort leaves what is under way waiting
+        self._break_off()  # gloo's abort leaves what is under way waiting
 
     def _begin(self, method: str, arguments: Sequence[Any]) -> None:
         """Note a collective of the inner group among those that ranks compare."""

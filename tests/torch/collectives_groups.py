@@ -178,6 +178,25 @@ def a_rank_that_waits_in_the_inner_group_hears_that_another_has_aborted_it() -> 
 
 
 @case
+def a_rank_that_waits_for_any_other_hears_that_one_has_aborted_the_group() -> None:
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    group = dist.new_group()
+    received = torch.zeros(3)
+    if rank == 0 and last > 0:
+        assert dist.recv(received, group=group) == last
+        assert received.tolist() == [2.0] * 3
+    elif rank == last > 0:
+        dist.send(torch.full((3,), 2.0), 0, group=group)
+    dist.barrier()
+    if rank == last:
+        group.abort()
+    else:
+        with pytest.raises(InaggError, match=rf"lost rank {last} \(aborted the group\)"):
+            dist.recv(received, group=group)
+    dist.destroy_process_group(group)
+
+
+@case
 def statistics_of_a_block_are_those_of_the_block() -> None:
     dist.all_reduce(torch.ones(7))
     with inagg.stats() as figures:
