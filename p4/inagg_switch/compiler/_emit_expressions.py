@@ -1,6 +1,8 @@
 """IR expressions and types to C++."""
 
-from inagg_switch.compiler import ir
+from collections.abc import Mapping
+
+from inagg_switch.compiler import ir, syntax
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._names import spell_field
 
@@ -266,9 +268,14 @@ class ExpressionEmitter:
         return f"[&] {{ {' '.join(before)} {result} {' '.join(after)} return result; }}()"
 
     def call_parts(self, e: ir.Call) -> tuple[list[str], str, list[str]]:
-        """Statements before the call, the call, and statements after it."""
+        """Statements before the call, the call, and statements after it; of a parser, these ask for `accepted`."""
         before: list[str] = []
         after: list[str] = []
+        at_the_end: list[str] = []
+        block = self.blocks.get(e.callee)
+        parser = block is not None and isinstance(block.declaration, syntax.Parser)
+        # p4c inlines an instance once: where it is applied to this and to that, it works on temporaries.
+        anew = block is not None and parser and any(other != block.applied[0] for other in block.applied)
         given = ["program"] if e.callee in self.program_functions else []
         impure_arguments = (
             sum(a.expr is not None and ir.impure(a.expr) for a in e.arguments) > 0 and len(e.arguments) > 1
@@ -282,10 +289,10 @@ class ExpressionEmitter:
                     given.append(name)
                 else:
                     given.append(self.expr(argument.expr))
-            elif argument.how == "reference":
+            elif argument.how == "reference" and (not anew or isinstance(argument.type, t.ExternType)):
                 assert argument.expr is not None
                 text = self.expr(argument.expr)
-                if argument.direction == "out" and e.callee not in self.block_names:
+                if argument.direction == "out" and block is None:
                     before.append(f"{text} = {{}};")
                 elif argument.direction == "out" and t.has_header(t.strip(argument.type)):
                     # As p4c has it: headers become invalid, everything else stays as it was.
@@ -299,18 +306,19 @@ class ExpressionEmitter:
                 before.append(f"{self.type(argument.type)} {name}{initial};")
                 given.append(name)
                 if argument.expr is not None:
-                    after.append(self.assign(argument.expr, name) + ";")
-        if e.callee in self.block_names:
-            if after and e.exits:
-                # As p4c inlines it: copies are not copied out when the block exits.
-                after = [f"if (!program.exited) {{ {' '.join(after)} }}"]
+                    unless_exited = argument.how != "copy" and (parser or e.exits)
+                    (at_the_end if unless_exited else after).append(self.assign(argument.expr, name) + ";")
+        if block is not None:
+            if at_the_end:
+                ended = "accepted" if parser else "!program.exited"
+                after.append(f"if ({ended}) {{ {' '.join(at_the_end)} }}")
             return before, f"code::{e.callee}{{{', '.join(['program', *given])}}}.apply()", after
         # What P4 functions are called may be the name of a variable here.
         function = f"code::{e.callee}" if e.callee in self.program_functions else e.callee
         return before, f"{function}({', '.join(given)})", after
 
     program_functions: frozenset[str] = frozenset()
-    block_names: frozenset[str] = frozenset()
+    blocks: Mapping[str, ir.Block] = {}  # by name
 
     # --- l-values
 

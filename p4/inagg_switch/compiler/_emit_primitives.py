@@ -44,6 +44,11 @@ class PrimitiveEmitter(ExternEmitter):
     def _do_require(self, p: ir.Primitive) -> None:
         self.line(f"if (!{self.expr(p.operands[0])}.has({p.detail})) return false;")
 
+    def _do_look(self, p: ir.Primitive) -> None:
+        looked = self.expr(p.operands[0])
+        self.line(f"if (!{looked}) program.current_length += {p.detail}u;")
+        self.line(f"{looked} = true;")
+
     def _do_verify(self, p: ir.Primitive) -> None:
         condition, error = (self.expr(o) for o in p.operands)
         self.line(f"if (!({condition})) return program.packet_in.fail({error});")

@@ -107,6 +107,11 @@ class BlockLowerer(ParserLowerer):
             member = self._program.members.unique(full_name)
             self._note(self.value_set(local, full_name, member))
 
+    def mark(self, name: str, at: Position) -> ir.Expr:
+        name = self.temporary(t.BOOL, at, name)
+        self._result.members.append(ir.Declare(name, t.BOOL, None))
+        return ir.Var(t.BOOL, name)
+
     def _starts(self) -> list[ir.Stmt]:
         """Initial values of the block's variables, which every run gives them anew."""
         return [

@@ -27,6 +27,10 @@ class CallLowerer(ExternLowerer):
     ) -> ir.Block:
         raise NotImplementedError
 
+    def mark(self, name: str, at: Position) -> ir.Expr:
+        """A new truth value of the block, false when a packet comes."""
+        raise NotImplementedError
+
     # --- in expressions
 
     def call(self, e: syntax.Call) -> ir.Expr:
@@ -46,6 +50,7 @@ class CallLowerer(ExternLowerer):
             block = self.block_of(target, e.bound, e.start)
             passed = [p for p in target.block.declaration.parameters if not takes_object(p)]
             arguments = self.arguments(passed, e.bound, private=True, in_block=True)
+            block.applied.append(arguments)
             return ir.Call(t.VOID, block.name, arguments, block.exits)
         if isinstance(target, targets.BuiltinTarget) and target.name == "isValid":
             return ir.Operation(t.BOOL, "valid", (self.expression(target.object),))
@@ -68,6 +73,9 @@ class CallLowerer(ExternLowerer):
                 raise CompileError(f"lookahead cannot read {e.type}", e.start) from None
             self.use_type(e.type, e.start)
             self.pending.append(ir.Primitive("require", (packet,), detail=width))
+            if t.is_header(e.type):
+                # p4c has a header for each such place, which BMv2 adds to the packet when it becomes valid.
+                self.pending.append(ir.Primitive("look", (self.mark("looked", e.start),), detail=width // 8))
             return ir.Operation(e.type, "lookahead", (packet,))
         raise CompileError(f"{target.method.name} gives no value", e.start)
 
@@ -142,6 +150,7 @@ class CallLowerer(ExternLowerer):
 
     def _value_alone(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         self._packet_in_value(e, target)  # a packet too short for a lookahead is one all the same
+        self.pending = [s for s in self.pending if not (isinstance(s, ir.Primitive) and s.name == "look")]
         return ir.Group(())
 
     def _advance(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:

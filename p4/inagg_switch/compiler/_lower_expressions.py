@@ -239,7 +239,8 @@ class ExpressionLowerer:
         variables may be referred to, because the callee might see the rest under another name.
 
         `in_block`: the callee is a parser or control. To others p4c gives a new header for an `out` one: while that is
-        invalid, what is written to it does not come back, and the fields of the argument stay as they were.
+        invalid, what is written to it does not come back, and the fields of the argument stay as they were. Blocks
+        are inlined: only arguments that overlap get temporaries.
         """
         lowered = [
             (p, None if bound.get(p.name) is None else self.expression(bound[p.name]))  # type: ignore[arg-type]
@@ -255,7 +256,9 @@ class ExpressionLowerer:
                 anew = direction == "out" and not in_block and t.has_header(t.strip(parameter.type))
                 alone = expr is not None and not anew and self._can_refer(expr, others, private)
                 how = "reference" if alone or isinstance(parameter.type, t.ExternType) else "copy"
-            if how == "copy" and direction == "in":
+                if how == "copy" and in_block and expr is not None and _overlaps(expr, others):
+                    how = "temporary"
+            if how in ("copy", "temporary") and direction == "in":
                 how = "value"
             result.append(ir.CallArgument(how, direction, parameter.type, expr))
         return tuple(result)
@@ -266,7 +269,7 @@ class ExpressionLowerer:
             return False
         if not private and path[0] not in self.locals:
             return False
-        return not any(_overlap(path, other) for e2 in others for other in paths_in(e2))
+        return not _overlaps(e, others)
 
 
 def path_of(e: ir.Expr) -> tuple[str, ...] | None:
@@ -296,6 +299,10 @@ def paths_in(e: ir.Expr) -> list[tuple[str, ...]]:
             parts.extend(v for v in value if isinstance(v, ir.Expr))
             parts.extend(v.expr for v in value if isinstance(v, ir.CallArgument) and v.expr is not None)
     return [path for part in parts for path in paths_in(part)]
+
+
+def _overlaps(e: ir.Expr, others: Iterable[ir.Expr]) -> bool:
+    return any(_overlap(path, other) for path in paths_in(e) for e2 in others for other in paths_in(e2))
 
 
 def _overlap(one: tuple[str, ...], other: tuple[str, ...]) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from inagg_switch.compiler import fold, ir, syntax
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._lower_calls import CallLowerer
-from inagg_switch.compiler._lower_expressions import zero
+from inagg_switch.compiler._lower_expressions import paths_in, zero
 from inagg_switch.compiler._lower_loops import ends
 from inagg_switch.errors import CompileError
 
@@ -64,7 +64,11 @@ class StatementLowerer(CallLowerer):
         target = self.stable(self.expression(s.target), s.target.at)
         if s.operator is not None:
             self.known[id(s.target)] = target
-        return ir.Assign(target, self.expression(s.value))
+        value = self.expression(s.value)
+        if _is_header_ahead(value) and paths_in(target)[0][0] not in self.locals:
+            self.pending.pop()
+            return ir.Group((ir.Primitive("set_valid", (target,)), ir.Assign(target, value)))
+        return ir.Assign(target, value)
 
     def _variable(self, s: syntax.Variable) -> ir.Stmt:
         value = None if s.value is None else self.expression(s.value)
@@ -147,3 +151,7 @@ class StatementLowerer(CallLowerer):
     def initial(self, declaration: syntax.Variable) -> ir.Expr:
         """The value of a variable of the block."""
         return zero(declaration.type) if declaration.value is None else self.expression(declaration.value)
+
+
+def _is_header_ahead(value: ir.Expr) -> bool:
+    return isinstance(value, ir.Operation) and value.name == "lookahead" and t.is_header(value.type)

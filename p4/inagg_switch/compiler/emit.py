@@ -29,7 +29,7 @@ class _ProgramEmitter(TableEmitter):
         super().__init__({id(s): names.unique(s.name) for s in program.structs}, ids, traced)
         self._program = program
         self.program_functions = frozenset(f.name for f in program.functions)
-        self.block_names = frozenset(b.name for b in program.blocks)
+        self.blocks = {b.name: b for b in program.blocks}
 
     def run(self) -> str:
         if self._traced:

@@ -14,7 +14,7 @@ from inagg_switch.compiler import types as t
 # Told once they are done; the others before.
 _AFTER = frozenset(["extract", "register_read"])
 # Steps of other primitives, or told elsewhere.
-_SILENT = frozenset(["require", "parse", "trace", "emit"])
+_SILENT = frozenset(["require", "look", "parse", "trace", "emit"])
 
 
 def instrument(program: ir.Program) -> None:

@@ -89,8 +89,8 @@ class Construct(Expr):
 
 @dataclass(frozen=True)
 class CallArgument:
-    """`how`: value (in), reference (out, inout), or copy (out, inout: through a temporary; `expr` None throws the
-    result away)."""
+    """`how`: value (in), reference (out, inout), copy (out, inout: through a temporary; `expr` None throws the
+    result away), or temporary (a copy that a block which ends by `exit` or a parser error does not copy out)."""
 
     how: str
     direction: str
@@ -415,6 +415,7 @@ class Block:
     states: list[State] = field(default_factory=list)
     body: Stmt = field(default_factory=lambda: Group(()))
     exits: bool = False
+    applied: list[tuple[CallArgument, ...]] = field(default_factory=list)  # to what, at each place
 
 
 @dataclass
