@@ -254,11 +254,13 @@ def main() -> int:
         if arguments.minimise:
             only = _frames_that_differ(program, frames, difference, on_bmv2)
 
-            def differs(p: GeneratedProgram, only: list[bytes] = only) -> bool:
+            def differs(p: GeneratedProgram, only: list[bytes] = only, what: str = difference.what) -> bool:
+                """In the same way: a smaller program may be wrong."""
                 try:
-                    return compare(p, only, on_bmv2) is not None
+                    found = compare(p, only, on_bmv2)
                 except bmv2.Bmv2Error:
                     return False
+                return found is not None and found.what == what
 
             small = minimise(program, differs)
             print(small.p4(), compare(small, only, on_bmv2), sep="\n", flush=True)
