@@ -65,7 +65,10 @@ Effect = Install | Remove
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """One job. `entries` is what the switch has, or is being told to have or to give up; None for nothing."""
+    """One job. `entries` is what the switch has, or is being told to have or to give up; None for nothing.
+
+    attended: rank -> connections by which its process is seen to live. vanished: rank -> when the last one ended.
+    """
 
     id: int
     name: str
@@ -83,6 +86,7 @@ class Job:
     members: dict[int, Member] = field(default_factory=dict)
     last_seen: dict[int, float] = field(default_factory=dict)
     beating: set[int] = field(default_factory=set)
+    attended: dict[int, int] = field(default_factory=dict)
     vanished: dict[int, float] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
     lost: dict[int, str] = field(default_factory=dict)

@@ -155,14 +155,24 @@ class JobTable:
                 self._end(job, "failed", f"the ranks call different collectives: {job.mismatch}", now)
         return job
 
-    def vanish(self, number: int, member: Member, now: float) -> None:
-        """The connection has ended by which a member's process was seen to live: it has died, or has left before.
+    def attend(self, number: int, rank: int, now: float) -> Member:
+        """A rank has made a connection by which its process is seen to live: the first, or one for one that broke."""
+        job = self.heartbeat(number, rank, now)
+        job.attended[rank] = job.attended.get(rank, 0) + 1
+        job.vanished.pop(rank, None)
+        return job.members[rank]
 
-        The rank is lost a heartbeat interval later. A process that ends without leaving often has summed all that it
-        was to, and the others may still be fetching the last results.
+    def vanish(self, number: int, member: Member, now: float) -> None:
+        """Such a connection has ended: the process has died, or has left before, or the network broke it.
+
+        If it was the last one the rank is lost a heartbeat interval later. A process that ends without leaving often
+        has summed all that it was to, and the others may still be fetching the last results.
         """
         job = self.jobs.get(number)
-        if job is not None and job.members.get(member.rank) is member:
+        if job is None or job.members.get(member.rank) is not member:
+            return
+        job.attended[member.rank] = left = max(0, job.attended.get(member.rank, 0) - 1)
+        if left == 0:
             job.vanished[member.rank] = now
 
     def leave(self, number: int, rank: int, now: float, error: str | None = None) -> Job:
@@ -186,6 +196,7 @@ class JobTable:
         else:
             del job.members[rank], job.last_seen[rank]
             job.beating.discard(rank)
+            job.attended.pop(rank, None)
             job.vanished.pop(rank, None)
         return job
 

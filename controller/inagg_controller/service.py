@@ -188,8 +188,8 @@ class Service:
 
     async def attend(self, number: int, rank: int, beats: AsyncIterable[object]) -> Job:
         """Watch a rank live, until `beats` end, and with them its process, or until stop_waiting()."""
-        job = self.jobs.heartbeat(number, rank, self._clock())
-        member = job.members[rank]
+        member = self.jobs.attend(number, rank, self._clock())
+        job = self.jobs.job(number)
         try:
             async with asyncio.timeout(0 if self._stopping else None) as until:
                 self._attended.add(until)

@@ -17,7 +17,7 @@ import httpx
 
 from ._heartbeat import HeartbeatThread
 from ._journal import Report
-from ._presence import Presence
+from ._presence import HttpsPresence, PlainPresence, Presence
 from .errors import ControllerError, ControllerRefusedError, ControllerUnreachableError, JobError
 
 _T = TypeVar("_T")
@@ -269,23 +269,25 @@ class ControlClient:
         )
         return self._read(lambda: _heartbeat(answer), "a heartbeat")
 
-    def attend(self, job: int, rank: int, interval_s: float) -> Presence | None:
+    def attend(self, job: int, rank: int, interval_s: float) -> Presence:
         """Open the connection by which the controller sees that this process lives (docs/protocol.md, 6.3).
 
-        interval_s: between its beats. None where there cannot be one, because the controller is behind HTTPS: then
-        only `heartbeat` tells.
+        interval_s: between its beats.
         """
         url = urlsplit(self.base_url)
-        if url.scheme != "http":
-            return None
         path = f"/jobs/{job}/workers/{rank}/presence"
+        if url.scheme == "https":
+            return HttpsPresence(lambda body: self._http.post(path, content=body, timeout=None), interval_s)
         address = (url.hostname or "", url.port or 80)
-        connection = self._repeat(
-            lambda remaining: socket.create_connection(address, min(remaining, _CONNECT_TIMEOUT_S)),
-            f"POST {path}",
-            self.timeout_s,
-        )
-        return Presence(connection, url.netloc, url.path + path, interval_s)
+
+        def connect() -> socket.socket:
+            return self._repeat(
+                lambda remaining: socket.create_connection(address, min(remaining, _CONNECT_TIMEOUT_S)),
+                f"POST {path}",
+                self.timeout_s,
+            )
+
+        return PlainPresence(connect, url.netloc, url.path + path, interval_s)
 
     def leave(self, job: int, rank: int, *, error: str | None = None) -> JobStatus:
         """Leave the job; it finishes when the last rank has left. Leaving twice changes nothing.

@@ -2,44 +2,142 @@
 """The connection by which the controller sees that a rank's process lives: its kernel closes it when it dies.
 
 What goes over it is one HTTP request whose body never ends. Its chunks are beats, written by a thread of the core, so
-that a program which holds the GIL for minutes is not taken for a dead one; a machine that has died sends none.
+that a program which holds the GIL for minutes is not taken for a dead one; a machine that has died sends none. When the
+network breaks the connection, another thread makes a new one.
 """
 
+import contextlib
+import logging
 import os
 import socket
+import threading
 import weakref
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import httpx
 
 from ._core import Pulse
+from .errors import InaggError
+
+_log = logging.getLogger(__name__)
 
 _BEAT = b"1\r\n.\r\n"  # a chunk of one byte (RFC 9112, 7.1)
+_JOIN_S = 1.0
 
 
-class Presence:
-    """Beats over `connection`, which it takes over, until closed.
+class Presence(Protocol):
+    def close(self) -> None:
+        """End the connection. Closing twice changes nothing."""
+
+
+class PlainPresence:
+    """Beats over connections that `connect` makes, until closed or answered: the controller then wants no more.
+
+    The first is made here, with the errors of `connect`; when it can make no other, heartbeats must do.
 
     host, target: of the request. interval_s: between beats.
     """
 
-    def __init__(self, connection: socket.socket, host: str, target: str, interval_s: float) -> None:
-        self._connection = connection
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sendall(
+    def __init__(
+        self, connect: Callable[[], socket.socket], host: str, target: str, interval_s: float
+    ) -> None:
+        self._connect = connect
+        self._request = (
             f"POST {target} HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
         )
-        self._pulse = Pulse(socket_fd=connection.fileno(), beat=_BEAT, interval_s=interval_s)
+        self._interval_s = interval_s
+        self._lock = threading.Lock()  # guards the following
+        self._closed = False
+        self._begin(connect())
+        self._thread = threading.Thread(target=self._attend, name="inagg-presence", daemon=True)
+        self._thread.start()
         _living.add(self)
 
     def close(self) -> None:
-        """End the connection. Closing twice changes nothing."""
-        self._pulse.close()
-        self._connection.close()
+        with self._lock:
+            self._closed = True
+            self._end()
+        self._thread.join(_JOIN_S)
 
     def forget(self) -> None:
         """In a child that has been forked: it must not keep the connection of a parent that dies."""
         self._connection.close()
 
+    def _begin(self, connection: socket.socket) -> None:
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(self._request)
+        self._connection = connection
+        self._pulse = Pulse(socket_fd=connection.fileno(), beat=_BEAT, interval_s=self._interval_s)
 
-_living: "weakref.WeakSet[Presence]" = weakref.WeakSet()
+    def _end(self) -> None:
+        self._pulse.close()
+        with contextlib.suppress(OSError):  # broken, or closed
+            self._connection.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads
+        self._connection.close()
+
+    def _attend(self) -> None:
+        while not self._answered():
+            with self._lock:
+                if self._closed:
+                    return
+                self._end()
+            try:
+                connection = self._connect()
+                with self._lock:
+                    if self._closed:
+                        connection.close()
+                        return
+                    self._begin(connection)
+            except (InaggError, OSError) as error:
+                _log.warning("the controller no longer sees this process live: %s", error)
+                return
+
+    def _answered(self) -> bool:
+        """Wait until the connection ends; whether that was by the controller's answer."""
+        try:
+            return bool(self._connection.recv(1))
+        except OSError:
+            return False
+
+
+class HttpsPresence:
+    """The same where the connection is TLS's, of which the core knows nothing: these beats need the GIL, and children
+    that have been forked keep the connection of a parent that dies.
+
+    post: sends a request with the body that it is given, and returns with its answer. interval_s: between beats.
+    """
+
+    def __init__(self, post: Callable[[Iterator[bytes]], httpx.Response], interval_s: float) -> None:
+        self._post = post
+        self._interval_s = interval_s
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._attend, name="inagg-presence", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(_JOIN_S)
+
+    def _attend(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._post(self._beats())
+                return
+            except httpx.TransportError as error:
+                _log.info("the connection by which the controller sees this process live: %s", error)
+            except RuntimeError:  # httpx's, of a client that has been closed
+                return
+            self._closed.wait(self._interval_s)
+
+    def _beats(self) -> Iterator[bytes]:
+        yield b"."
+        while not self._closed.wait(self._interval_s):
+            yield b"."
+
+
+_living: "weakref.WeakSet[PlainPresence]" = weakref.WeakSet()
 
 
 def _forget_all() -> None:

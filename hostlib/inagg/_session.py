@@ -38,7 +38,7 @@ _MASK_64 = (1 << 64) - 1
 _NEVER_S = 1e9
 _DEADLINES_S = 1.0  # between looks at the deadlines of what is watched
 _FREE_COMPLETERS = 2  # more than that end
-_DRAIN_S = 3.0  # for sums under way to end, when a rank leaves
+_DRAIN_S = 3.0  # without a packet, after which a rank that leaves gives up sums under way
 
 
 class _Overdue(NamedTuple):
@@ -229,7 +229,7 @@ class Session:
         return stats["collectives_completed"], stats["waited_s"]
 
     def leave(self, cause: str | None = None) -> None:
-        """Leave the job, and close. Sums under way have a moment to end; if they do not, the job fails.
+        """Leave the job, and close. Sums under way end first; if no more comes of them, the job fails.
 
         cause: what has ended this rank's program early. The job then fails, but not before others can have fetched what
         has been summed already, as when a process dies.
@@ -244,10 +244,10 @@ class Session:
         self.close()
 
     def _drain(self) -> int:
-        """Wait, for a moment, for the sums under way. Returns how many are left."""
-        end = time.monotonic() + _DRAIN_S
+        """Wait for the sums under way, as long as results keep coming. Returns how many are left."""
         while (oldest := self._oldest()) is not None:
-            if not self.wait(oldest, max(0.0, end - time.monotonic())):
+            received = self._transport.stats()["packets_received"]
+            if not self.wait(oldest, _DRAIN_S) and self._transport.stats()["packets_received"] == received:
                 with self._lock:
                     return len(self._pending)
         return 0

@@ -186,6 +186,24 @@ def test_a_rank_whose_process_has_ended_is_lost_as_soon_as_others_have_had_the_l
     assert (job.state, job.lost) == ("failed", {1: "its process has ended without leaving the job"})
 
 
+@pytest.mark.parametrize("again_first", [False, True])
+def test_a_connection_that_breaks_and_is_made_again_is_no_death(again_first):
+    table = new_table()
+    job = running(table, now=10.0)
+    first = table.attend(job.id, 1, 10.0)
+    if again_first:  # before the controller hears of the end of the other
+        table.attend(job.id, 1, 10.1)
+        table.vanish(job.id, first, 10.2)
+    else:
+        table.vanish(job.id, first, 10.1)
+        table.attend(job.id, 1, 10.2)
+    table.tick(12.0)
+    assert job.state == "running"
+    table.vanish(job.id, first, 12.0)
+    table.tick(12.6)
+    assert (job.state, job.lost) == ("failed", {1: "its process has ended without leaving the job"})
+
+
 def test_the_end_of_a_process_that_has_left_or_was_replaced_means_nothing():
     table = new_table()
     job = running(table)
@@ -362,6 +380,10 @@ class Life(RuleBasedStateMachine):
     @rule(index=INDEX, rank=st.integers(0, 4))
     def beat(self, index, rank):
         self.act(self.table.heartbeat, self.pick(index), rank, self.now)
+
+    @rule(index=INDEX, rank=st.integers(0, 4))
+    def attend(self, index, rank):
+        self.act(self.table.attend, self.pick(index), rank, self.now)
 
     @rule(index=INDEX, rank=st.integers(0, 4))
     def vanish(self, index, rank):

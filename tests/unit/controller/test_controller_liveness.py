@@ -9,19 +9,29 @@ import pytest
 
 from inagg._control import ControlClient
 
-# argv: URL, rank. Joins job 1, says so, does what it is told to by lines of its standard input.
+# argv: URL, rank, the scheme by which it is seen to live. Joins job 1, says so, does what it is told to by lines of its
+# standard input.
 WORKER = """
-import ctypes, os, sys, threading
+import ctypes, os, socket, struct, sys, threading, httpx
 from inagg._control import ControlClient, HeartbeatThread
 from inagg._journal import Journal
+
+class Terminated(httpx.HTTPTransport):
+    # Takes https: to the controller's http:, as a proxy that terminates TLS does.
+    def handle_request(self, request):
+        request.url = request.url.copy_with(scheme="http")
+        return super().handle_request(request)
 
 def failed(failure):
     print(failure.reason, flush=True)
 
 client, rank = ControlClient(sys.argv[1]), int(sys.argv[2])
+attending = client
+if sys.argv[3] == "https":
+    attending = ControlClient(sys.argv[1].replace("http:", "https:"), transport=Terminated())
 mac = f"02:00:00:00:00:0{rank + 1}"
 policy = client.register(1, rank, ip=f"10.0.0.{rank + 1}", mac=mac, udp_port=4000, port=rank + 1).policy
-presence = client.attend(1, rank, policy.heartbeat_interval_s)
+presence = attending.attend(1, rank, policy.heartbeat_interval_s)
 HeartbeatThread(
     client, 1, rank, policy.heartbeat_interval_s, policy.heartbeat_timeout_s, failed, Journal()
 ).start()
@@ -30,6 +40,10 @@ for order in sys.stdin:
     if order == "hold the GIL\\n":
         ctypes.PyDLL(None).sleep(3)
         print("held", flush=True)
+    elif order == "break\\n":  # a reset, as from a firewall
+        presence._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        presence._connection.shutdown(socket.SHUT_RDWR)
+        print("broken", flush=True)
     elif order == "fork\\n":
         if os.fork() == 0:
             print(f"child {os.getpid()}", flush=True)
@@ -39,8 +53,8 @@ for order in sys.stdin:
 
 
 class Rank:
-    def __init__(self, url, rank):
-        command = [sys.executable, "-c", WORKER, url, str(rank)]
+    def __init__(self, url, rank, way):
+        command = [sys.executable, "-c", WORKER, url, str(rank), way]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
@@ -60,14 +74,14 @@ class Rank:
 
 @pytest.fixture
 def run_job(launch, free_port):
-    """run_job(heartbeat timeout in seconds): a controller that runs job 1, with two ranks -> (client, ranks)."""
+    """run_job(heartbeat timeout in seconds, scheme): a controller runs job 1, with two ranks -> (client, ranks)."""
     ranks = []
     client = ControlClient(f"http://127.0.0.1:{free_port}")
 
-    def start(timeout_s):
+    def start(timeout_s, way="http"):
         assert launch(heartbeat_interval_s=0.2, heartbeat_timeout_s=timeout_s).stdout.readline() == "ready\n"
         client.create_job(2, 4)
-        ranks.extend(Rank(client.base_url, rank) for rank in range(2))
+        ranks.extend(Rank(client.base_url, rank, way) for rank in range(2))
         assert [rank.hears() for rank in ranks] == ["in", "in"]
         client.wait_running(1, timeout_s=10)
         return client, ranks
@@ -98,6 +112,25 @@ def test_a_killed_rank_is_noticed_and_told_at_once_even_if_its_children_live_on(
     killed = time.monotonic()
     assert ranks[0].hears() == "rank 1: its process has ended without leaving the job"
     assert time.monotonic() - killed < 5
+    assert lost(client, wait_until) == {1: "its process has ended without leaving the job"}
+
+
+def test_a_killed_rank_is_noticed_behind_https_too(run_job, wait_until):
+    client, ranks = run_job(timeout_s=600, way="https")
+    time.sleep(0.5)  # more than a heartbeat interval
+    assert client.status(1).state == "running"
+    ranks[1].process.kill()
+    assert lost(client, wait_until) == {1: "its process has ended without leaving the job"}
+
+
+def test_a_connection_that_the_network_breaks_is_made_again(run_job, wait_until):
+    client, ranks = run_job(timeout_s=600)
+    for _ in range(3):
+        ranks[1].told("break")
+        assert ranks[1].hears() == "broken"
+    time.sleep(1)  # five times as long as a process may be gone
+    assert client.status(1).state == "running"
+    ranks[1].process.kill()
     assert lost(client, wait_until) == {1: "its process has ended without leaving the job"}
 
 
