@@ -78,7 +78,7 @@ class ExternEmitter(ExpressionEmitter):
         if algorithm == "random":
             self.line("const std::uint64_t sum = program.random.next();")
             return
-        payload = "program.packet_in.rest(), program.packet_in.rest_length()"
+        payload = "program.packet_in.rest(), program.payload_length()"
         if algorithm == "csum16" and not any(isinstance(i.type, t.VarbitType) for i in data):
             self._field_sum(data, guarded)
             self.line(f"const std::uint64_t sum = csum16(fields{', ' + payload if with_payload else ''});")

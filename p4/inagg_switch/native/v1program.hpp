@@ -153,6 +153,12 @@ class V1Program : public ProgramBase {
         current_length -= static_cast<std::uint32_t>(length_of(header));
     }
 
+    // What a checksum takes of the payload: once the packet is to be truncated, so much of it alone, as in
+    // BMv2.
+    std::size_t payload_length() const {
+        return std::min<std::size_t>(packet_in.rest_length(), requests.length);
+    }
+
     // A count that direct counters make on every hit, whether or not an action calls count(), as in BMv2.
     void count(Entry& entry) {
         ++entry.packets;
