@@ -67,7 +67,9 @@ def mark_current(device: torch.device) -> Mark:
     """
     if device.type != "cuda":
         return _Done()
-    if torch.cuda.is_current_stream_capturing():
+    with working_on(device):  # the question is about the current device's stream
+        capturing = torch.cuda.is_current_stream_capturing()
+    if capturing:
         raise ConfigurationError("a sum through the switch cannot be captured into a CUDA graph")
     return _Event(torch.cuda.current_stream(device))
 

@@ -124,8 +124,10 @@ class StagedSum:
 
     def floats(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
         """The elements of some blocks, in ascending order, on the host: [m, L], the last block's padded with zeros."""
-        index, whole, short = self._whole_and_short(numbers)
         found = np.zeros((len(numbers), self.lanes.block_elements), np.float32)
+        if len(numbers) == 0:  # as nearly always
+            return found
+        index, whole, short = self._whole_and_short(numbers)
         found[: len(index)] = whole[index].cpu().numpy()
         if len(index) < len(numbers):
             found[-1, : len(short)] = short.cpu().numpy()
@@ -133,6 +135,8 @@ class StagedSum:
 
     def set_floats(self, numbers: NDArray[np.int64], floats: NDArray[np.float32]) -> None:
         """The opposite."""
+        if len(numbers) == 0:  # as nearly always
+            return
         index, whole, short = self._whole_and_short(numbers)
         given = torch.from_numpy(floats)
         whole[index] = given[: len(index)].to(self.flat.device)
