@@ -217,11 +217,16 @@ def _make_one_shot(
             target.externs.member_insert(profile.id, member, action, params)
             made.append(member)
             weighted += [member] * weight
+            # BMv2 makes the copies of an action one behind the other, which decides what a hash chooses.
+            target.externs.group_set(profile.id, member, [member] * weight)
         target.externs.group_set(profile.id, group, weighted)
     except OSError as error:
         for member in made:
+            target.externs.group_delete(profile.id, member)
             target.externs.member_delete(profile.id, member)
         raise from_errno(error, subject) from None
+    for member in made:
+        target.externs.group_delete(profile.id, member)
     return Reference(GROUP, group, tuple(made), copy)
 
 
