@@ -62,7 +62,7 @@ class Generator(StatementGenerator, TableGenerator, ParserGenerator):
         for _ in range(self.random.randrange(2)):
             bursts = [
                 None if self.chance(0.2) else (self.random.randrange(4), self.random.randrange(8))
-                for _ in range(self.random.randrange(1, 9))
+                for _ in range(self.random.randrange(4, 9))
             ]
             self.meters.append(Meter(self.name("meter"), bursts))
 

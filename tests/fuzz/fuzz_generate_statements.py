@@ -242,10 +242,13 @@ class StatementGenerator(ExpressionGenerator):
         register = self.random.choice(self.registers)
         fitting = [r for r in unsigned if r.type.width == register.width]
         if fitting and self.chance(0.5):
-            there = Cast(Type(32), self.expression(Type(2), 1))  # all have 4 at least
-            return ReadRegister(register, self.random.choice(fitting), there)
+            return ReadRegister(register, self.random.choice(fitting), self.within())
         index = Cast(Type(32), self.expression(Type(3), 1))
         return WriteRegister(register, index, self.expression(Type(register.width), 2))
+
+    def within(self) -> Expression:
+        """An index that every register and every meter has."""
+        return Cast(Type(32), self.expression(Type(2), 1))
 
     def object_statement(self, unsigned: list[Ref]) -> Statement:
         index = Cast(Type(32), self.expression(Type(3), 1))
@@ -254,7 +257,7 @@ class StatementGenerator(ExpressionGenerator):
             return Count(self.random.choice(self.counters), index)
         wide = [r for r in unsigned if r.type.width > 1]
         if made == 1 and self.meters and wide:
-            return Execute(self.random.choice(self.meters), index, self.random.choice(wide))
+            return Execute(self.random.choice(self.meters), self.within(), self.random.choice(wide))
         # Each once: p4c makes a list of every call, and BMv2 drops what a list has told before.
         plain = [s for s in self.types.structs if all(type(t) is Type for _, t in s.fields)]
         fitting = [s for s in plain if s not in self.told]
