@@ -248,6 +248,12 @@ class ControlClient:
                 raise JobError(f"{status.state}: {status.reason or 'every rank has left'}", job=job)
             if time.monotonic() >= deadline:
                 missing = sorted(set(range(status.workers)) - set(status.registered))
+                if not missing:
+                    raise JobError(
+                        f"the switch has not taken the job within {timeout_s:g} s, though every rank has registered. "
+                        "Look at the controller's log.",
+                        job=job,
+                    )
                 raise JobError(
                     f"ranks {missing} have not registered within {timeout_s:g} s. Look at their logs, and at "
                     "whether they were given the same job.",

@@ -31,7 +31,6 @@ def sizes(rank: int, group: dist.ProcessGroup) -> None:
 
 @case
 def types(rank: int, group: dist.ProcessGroup) -> None:
-    # Integers go through gloo, at present.
     dist.all_reduce(torch.ones(1000, dtype=torch.int16 if rank == 1 else torch.float32), group=group)
 
 

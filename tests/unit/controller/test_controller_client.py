@@ -117,6 +117,14 @@ def test_waiting_for_a_job_whose_ranks_do_not_come_names_them(api):
         api.client.wait_running(job.id, timeout_s=0.02)
 
 
+def test_waiting_for_a_job_that_the_switch_does_not_take_says_so(api):
+    job = api.client.create_job(2, 8)
+    api.loop.call_soon_threadsafe(api.service.jobs.switch_lost, 0.0)
+    register_both(api.client, job.id)
+    with pytest.raises(JobError, match=r"job 1: the switch has not taken the job within 0.02 s"):
+        api.client.wait_running(job.id, timeout_s=0.02)
+
+
 def test_waiting_for_a_job_that_fails_says_why(api):
     job = api.client.create_job(2, 8)
     api.client.end_job(job.id)
