@@ -81,6 +81,13 @@ STATEMENTS = {
     "{ bit<8> §meta; }": "`meta` hides a parameter of that name",
     "@hidden §meta.x = 1;": "an annotation is for a declaration, a block or a loop, found `meta`",
     "digest(1, §hdr.h);": "digest needs a struct or a list: digest<struct_t>(receiver, {...})",
+    "digest(1, §{ a = meta.x });": "digest needs a struct or a list: digest<struct_t>(receiver, {...})",
+    "hash(meta.x, HashAlgorithm.crc16, 8w0, §meta.y, 8w9);":
+        "hash needs a list or a struct, as in { x }, not bit<16>",
+    "hash(meta.x, HashAlgorithm.crc16, 8w0, §{ a = meta.y }, 8w9);":
+        "hash needs a list or a struct, as in { x }, not { a = bit<16> }",
+    "hash(meta.x, HashAlgorithm.crc16, 8w0, §hdr.s, 8w9);":
+        "hash needs a list or a struct, as in { x }, not h_t[3]",
     'log_msg("{}", §meta.x);': "log_msg shows a list of numbers: {a, b}",
     "f(§meta.x);": "parameter `a` of function f needs a value known at compile time",
     "inner.apply(§meta.x);": "parameter `a` of control N needs a value known at compile time",

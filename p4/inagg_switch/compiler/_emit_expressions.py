@@ -210,11 +210,11 @@ class ExpressionEmitter:
         bits = t.strip(type_)
         if bits == t.BOOL:
             return f"(load_bits<{offset}, 1>({data}) != 0)"
-        if isinstance(bits, t.StructType | t.TupleType | t.StackType):
+        if isinstance(bits, t.StructType | t.StackType):
             if isinstance(bits, t.StructType):
                 types = list(bits.fields.values())
             else:
-                types = list(bits.elements) if isinstance(bits, t.TupleType) else [bits.element] * bits.size
+                types = [bits.element] * bits.size
             parts: list[str] = []
             for part in types:
                 parts.append(self._peek(part, offset, data))

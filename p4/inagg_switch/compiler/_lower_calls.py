@@ -210,8 +210,6 @@ def _fixed_size(type_: t.Type) -> bool:
     bits = t.strip(type_)
     if isinstance(bits, t.StackType):
         return _fixed_size(bits.element)
-    if isinstance(bits, t.TupleType):
-        return all(_fixed_size(e) for e in bits.elements)
     if isinstance(bits, t.StructType):
         return bits.kind != "header_union" and all(_fixed_size(f) for f in bits.fields.values())
     return isinstance(bits, t.BitType) or bits == t.BOOL

@@ -93,8 +93,12 @@ class ExternLowerer(ExpressionLowerer):
         if not isinstance(t.strip(result.type), t.BitType):
             raise CompileError(f"the result of hash is bits, not {result.type}", e.start)
         base, most = self.bound(e, "base"), self.bound(e, "max")
+        sent = e.bound["data"]
+        assert sent is not None
+        if not isinstance(t.strip(sent.type), t.StructType | t.TupleType):
+            raise CompileError(f"hash needs a list or a struct, as in {{ x }}, not {sent.type}", sent.start)
         # p4c copies the members of a list to temporaries: those of invalid headers are then hashed as well.
-        listed = isinstance(e.bound["data"], syntax.ListExpression | syntax.StructExpression)
+        listed = isinstance(sent, syntax.ListExpression | syntax.StructExpression)
         data = self.fields(e, "data")
         return ir.Primitive("hash", (result, base, most, *data), detail=(self._algorithm(e), not listed))
 
@@ -119,7 +123,10 @@ class ExternLowerer(ExpressionLowerer):
         type_ = e.type_values["T"]
         sent = e.bound["data"]
         assert sent is not None
-        if t.has_header(type_) or (sent.value is not None and not isinstance(sent.value, tuple)):
+        unnamed = isinstance(type_, t.RecordType) or (
+            sent.value is not None and not isinstance(sent.value, tuple)
+        )
+        if unnamed or t.has_header(type_):
             raise CompileError(
                 "digest needs a struct or a list: digest<struct_t>(receiver, {...})", sent.start
             )
