@@ -211,10 +211,9 @@ class ExpressionEmitter:
         if bits == t.BOOL:
             return f"(load_bits<{offset}, 1>({data}) != 0)"
         if isinstance(bits, t.StructType | t.StackType):
-            if isinstance(bits, t.StructType):
-                types = list(bits.fields.values())
-            else:
-                types = [bits.element] * bits.size
+            types = (
+                list(bits.fields.values()) if isinstance(bits, t.StructType) else [bits.element] * bits.size
+            )
             parts: list[str] = []
             for part in types:
                 parts.append(self._peek(part, offset, data))
