@@ -291,6 +291,12 @@ def test_digests_are_for_the_pipeline(block: str) -> None:
     check_place(call, v1program(**{block: code}), "digest can only be called in ingress")
 
 
+def test_an_absolute_name_is_for_one_instance() -> None:
+    text = 'control N() { @name(".t") table §t { actions = { NoAction; } } apply { t.apply(); } }'
+    program = v1program("one.apply(); other.apply();", top=text, locals="N() one; N() other;")
+    check_place(text, program, "another table has the name `t` already")
+
+
 def test_a_digest_in_the_egress_is_nothing() -> None:
     compile_to_cpp(v1program(egress="digest<metadata_t>(1, meta);"))
 

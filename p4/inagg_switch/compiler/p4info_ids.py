@@ -90,9 +90,10 @@ def _symbols(program: ir.Program) -> dict[tuple[str, str], syntax.Declaration]:
     named += [("controller_header", h.name, h.declaration) for h in program.controller_headers]
     symbols: dict[tuple[str, str], syntax.Declaration] = {}
     for kind, name, declaration in named:
-        if symbols.setdefault((kind, name), declaration) is not declaration:
+        if (kind, name) in symbols:  # of another declaration, or of another instance of this
             what = kind.replace("_", " ")
             raise CompileError(f"another {what} has the name `{name}` already", declaration.at)
+        symbols[kind, name] = declaration
     for block in program.blocks:
         _actions_of(block, symbols)
     return symbols
