@@ -55,7 +55,7 @@ control InaggEgress(inout headers_t hdr, inout metadata_t meta, inout standard_m
         egress_loss.apply(meta, standard_metadata);
         if (!meta.dropped) {
             if (meta.aggregation) {
-                delivery.apply(hdr, standard_metadata);
+                delivery.apply(hdr, meta, standard_metadata);
             } else {
                 split_horizon.apply(meta, standard_metadata);
             }

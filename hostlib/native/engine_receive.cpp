@@ -35,7 +35,7 @@ void Engine::receive(std::span<const std::byte> datagram, double now) {
 
 bool Engine::for_us(const Header& header, std::size_t bytes) const {
     return (header.kind == Kind::exponent_result || header.kind == Kind::data_result) &&
-           header.job == config_.job && header.rank == config_.rank && header.epoch == config_.epoch &&
+           header.job == config_.job && header.epoch == config_.epoch &&
            bytes == datagram_bytes(header.kind, config_.words);
 }
 

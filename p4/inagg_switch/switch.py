@@ -448,5 +448,7 @@ class Switch:
             with self._lock.callback():
                 self._on_trace(ctypes.string_at(text, length).decode())
 
-    def _collect(self, _: int, port: int, frame: "ctypes._Pointer[ctypes.c_uint8]", length: int) -> None:
+    def _collect(
+        self, _: int, port: int, frame: "ctypes._Pointer[ctypes.c_uint8]", length: int, shared: int
+    ) -> None:
         self._out.append((port, ctypes.string_at(frame, length)))

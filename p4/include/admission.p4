@@ -16,6 +16,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.slot_mask = slot_mask;
         meta.epoch = epoch;
         meta.result_group = result_group;
+        meta.job = hdr.inagg.job;
+        meta.rank = hdr.inagg.rank;
     }
 
     action refuse() {

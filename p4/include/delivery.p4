@@ -1,6 +1,7 @@
-// Addresses a result to its receiver (protocol.md, 5.3). Runs in egress, once for every copy.
+// Addresses a result to its receiver (protocol.md, 5.3). Runs in egress, once for every copy. It does not touch
+// hdr.inagg: so all copies have one payload, which the switch keeps once.
 
-control Delivery(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
+control Delivery(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(512, CounterType.packets_and_bytes) result_sent;
     counter(512, CounterType.packets_and_bytes) no_receiver;
 
@@ -18,8 +19,8 @@ control Delivery(inout headers_t hdr, inout standard_metadata_t standard_metadat
 
     table receiver {
         key = {
-            hdr.inagg.job : exact @name("job");
-            hdr.inagg.rank : exact @name("rank");
+            meta.job : exact @name("job");
+            meta.rank : exact @name("rank");
         }
         actions = { deliver; @defaultonly discard; }
         size = 4096;
@@ -30,7 +31,7 @@ control Delivery(inout headers_t hdr, inout standard_metadata_t standard_metadat
         // Copies of a multicast carry rank + 1 as their replication id; a result sent again carries 0 and still
         // has the rank of the worker that asked.
         if (standard_metadata.egress_rid != 0) {
-            hdr.inagg.rank = (bit<8>) (standard_metadata.egress_rid - 1);
+            meta.rank = (bit<8>) (standard_metadata.egress_rid - 1);
         }
         receiver.apply();
     }

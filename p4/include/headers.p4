@@ -85,4 +85,6 @@ struct metadata_t {
     bit<32> slot_mask;         // slot versions in the lease, less one; a power of two less one
     epoch_t epoch;             // the job's current epoch
     bit<16> result_group;      // multicast group of the job's workers
+    bit<16> job;               // for egress: the job, and the rank of the receiver
+    bit<8> rank;
 }

@@ -145,7 +145,7 @@ class Aggregator:
             return [(header.rank, result.encode() + words)], action
         if action in ("started", "added") and held.workers == all_workers:
             receivers = range(job.workers)
-            return [(rank, result._replace(rank=rank).encode() + words) for rank in receivers], action
+            return [(rank, result.encode() + words) for rank in receivers], action
         return [], action
 
 

@@ -14,8 +14,10 @@
 namespace {
 
 using inagg::ports::Cutter;
+using inagg::ports::FramePieces;
 using inagg::ports::Offload;
 using inagg::ports::OutputQueue;
+using inagg::ports::SharedBytes;
 using Bytes = std::vector<uint8_t>;
 
 void read_exactly(void* to, size_t length) {
@@ -67,21 +69,22 @@ void queue() {
     const size_t room = read_number();
     const size_t frames = read_number();
     const size_t limit = read_number();
-    OutputQueue queue(frames, room, true);
+    SharedBytes shared(0);
+    OutputQueue queue(frames, room, true, shared);
     size_t taken = 0;
     for (uint32_t left = read_number(); left > 0; --left) {
         const Bytes packet = read_bytes();
         if (queue.push(packet.data(), packet.size(), limit)) ++taken;
         // A port that the kernel refuses looks at its queue again and again while it grows.
-        iovec ignored;
+        FramePieces ignored;
         queue.peek(&ignored, 1);
     }
-    std::vector<iovec> shown(frames);
+    std::vector<FramePieces> shown(frames);
     shown.resize(queue.peek(shown.data(), frames));
     std::vector<Bytes> all;
-    for (const iovec& one : shown) {
-        const auto* bytes = static_cast<const uint8_t*>(one.iov_base);
-        all.emplace_back(bytes, bytes + one.iov_len);
+    for (const FramePieces& one : shown) {
+        const auto* bytes = static_cast<const uint8_t*>(one[0].iov_base);
+        all.emplace_back(bytes, bytes + one[0].iov_len);
     }
     write_number(taken);
     write_all(all);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <deque>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ using namespace inagg::ports;
 constexpr size_t kFrames = 8;
 constexpr size_t kBytes = 1000;
 constexpr size_t kLongest = 400;
+constexpr size_t kSharedBytes = 150;
 
 [[noreturn]] void fail(const char* what, int step) {
     std::fprintf(stderr, "step %d: %s\n", step, what);
@@ -45,14 +47,18 @@ std::string datagram(unsigned id, size_t payload_bytes, char fill) {
 }
 
 std::vector<std::string> packets_of(OutputQueue& queue) {
-    std::vector<iovec> shown(kFrames + 1);
+    std::vector<FramePieces> shown(kFrames + 1);
     shown.resize(queue.peek(shown.data(), shown.size()));
     std::vector<std::string> packets;
-    for (const iovec& one : shown) {
-        const auto* record = static_cast<const uint8_t*>(one.iov_base);
+    for (const FramePieces& one : shown) {
+        std::vector<uint8_t> frame;
+        for (const iovec& piece : one) {
+            const auto* bytes = static_cast<const uint8_t*>(piece.iov_base);
+            frame.insert(frame.end(), bytes, bytes + piece.iov_len);
+        }
         Offload offload;
-        std::memcpy(&offload, record, sizeof offload);
-        std::vector<uint8_t> frame(record + sizeof offload, record + one.iov_len);
+        std::memcpy(&offload, frame.data(), sizeof offload);
+        frame.erase(frame.begin(), frame.begin() + sizeof offload);
         Cutter cutter;
         if (cutter.start(offload, frame.data(), frame.size()) != Cutter::Result::kOk) return {};
         for (auto packet = cutter.next(); !packet.empty(); packet = cutter.next()) {
@@ -66,10 +72,12 @@ std::vector<std::string> packets_of(OutputQueue& queue) {
 
 int main() {
     std::mt19937 draw(1);
-    OutputQueue queue(kFrames, kBytes, true);
+    SharedBytes shared(kSharedBytes);
+    OutputQueue queue(kFrames, kBytes, true, shared);
     std::deque<std::string> expected;
     int refused = 0;
     int joined = 0;
+    int shared_joined = 0;
     unsigned id = 0;
     for (int step = 0; step < 200000; ++step) {
         if (draw() % 2 == 0) {
@@ -79,18 +87,27 @@ int main() {
                                                        : datagram(id++, 20 + 20 * (draw() % 4 == 0), fill);
             size_t waiting = packet.size();
             for (const auto& other : expected) waiting += sizeof(Offload) + other.size();
-            std::vector<iovec> before(kFrames);
+            std::vector<FramePieces> before(kFrames);
             const size_t frames = queue.peek(before.data(), kFrames);
-            if (queue.push(reinterpret_cast<const uint8_t*>(packet.data()), packet.size(), kLongest)) {
+            const size_t pieces = frames == 0 ? 0 : before[frames - 1][1].iov_len;
+            const auto* bytes = reinterpret_cast<const uint8_t*>(packet.data());
+            std::span<const uint8_t> payload;
+            if (draw() % 16 == 0) shared.add(bytes, 1);
+            // Also where there are no headers, other copies of the payload lie between, or there is no room.
+            if (packet.size() > 42 && draw() % 4 != 0) payload = shared.add(bytes + 42, packet.size() - 42);
+            if (queue.push(bytes, packet.size(), kLongest, payload)) {
                 expected.push_back(packet);
-                if (queue.peek(before.data(), kFrames) == frames) ++joined;
+                if (queue.peek(before.data(), kFrames) == frames) {
+                    ++joined;
+                    if (before[frames - 1][1].iov_len > pieces) ++shared_joined;
+                }
             } else {
                 ++refused;
                 // A gap at the end of the block may be lost to a frame that does not fit there, never more.
                 if (frames < kFrames && waiting + 2 * kLongest <= kBytes) fail("refused with room", step);
             }
         } else if (!expected.empty()) {
-            std::vector<iovec> shown(kFrames);
+            std::vector<FramePieces> shown(kFrames);
             const size_t count = 1 + draw() % queue.peek(shown.data(), kFrames);
             const OutputQueue::Amount popped = queue.pop(count);
             size_t bytes = 0;
@@ -106,6 +123,12 @@ int main() {
             fail("other packets", step);
         }
     }
-    if (refused == 0 || joined == 0) fail("never full or never joined: the test is too kind", 0);
+    if (refused == 0 || joined == shared_joined || shared_joined == 0) {
+        fail("never full, or never joined in one of the ways: the test is too kind", 0);
+    }
+    queue.clear();
+    if (shared.add(reinterpret_cast<const uint8_t*>("x"), 1).empty()) fail("shared bytes never came back", 0);
+    if (shared.add(std::vector<uint8_t>(kSharedBytes).data(), kSharedBytes).empty())
+        fail("held by nobody", 0);
     return 0;
 }

@@ -46,9 +46,9 @@ class Worker:
     def receive(self) -> tuple[int, int, list[int]]:
         """Chunk, exponent and lanes of the next result."""
         data = self.socket.recv(2000)
-        version, kind, job, rank, _, exponent, epoch, chunk, checksum = HEADER.unpack_from(data)
+        version, kind, job, _, _, exponent, epoch, chunk, checksum = HEADER.unpack_from(data)
         lanes = list(struct.unpack_from(f"!{LANES}I", data, HEADER.size))
-        assert (version, kind, job, rank, epoch) == (1, DATA | RESULT, JOB, self.rank, EPOCH)
+        assert (version, kind, job, epoch) == (1, DATA | RESULT, JOB, EPOCH)
         assert checksum == sum(lanes) % 2**32
         return chunk, exponent, lanes
 
@@ -198,7 +198,7 @@ def test_a_burst_of_contributions_comes_back_as_a_burst_of_results(running, offl
             results += [data[i : i + RESULT_BYTES] for i in range(0, len(data), RESULT_BYTES)]
         for chunk, result in enumerate(results):
             header = HEADER.unpack_from(result)
-            assert (header[3], header[7]) == (worker.rank, chunk)
+            assert header[7] == chunk
             assert struct.unpack_from(f"!{LANES}I", result, HEADER.size) == (2 * chunk + 3,) * LANES
 
 

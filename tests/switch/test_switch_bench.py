@@ -54,7 +54,7 @@ def test_the_load_is_the_protocol(inagg):
     results = [
         read_result(frame) for port, packet in load.packets for _, frame in inagg.process(port, packet)
     ]
-    assert [one.inagg.rank for one in results] == [0, 1]
+    assert [one.inagg.rank for one in results] == [1, 1]
     assert results[0].inagg.checksum == 3 * 256
     assert results[0].words == [int.from_bytes(b"\0\0\0\3" * 64, "big")] * 4
 

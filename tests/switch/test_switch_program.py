@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Switch: the in-process switch, its cache, and the text that stands for it."""
 
+import ctypes
 import subprocess
 import sys
 import threading
@@ -12,10 +13,11 @@ import pytest
 from switch_packets import INAGG_P4, Job, read_result
 from switch_programs import v1program
 
-from inagg_switch import EntryError, Switch, SwitchError, ToolchainError
+from inagg_switch import EntryError, Switch, SwitchError, ToolchainError, _abi
 from inagg_switch.compiler import build, compile_file
 
-STATE_P4 = Path(__file__).parent / "programs" / "state.p4"
+PROGRAMS = Path(__file__).parent / "programs"
+STATE_P4 = PROGRAMS / "state.p4"
 SMALL = v1program("hdr.h.b = hdr.h.a + 1; sm.egress_spec = 2;")
 
 
@@ -303,3 +305,37 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(ToolchainError, match="XDG_CACHE_HOME"):
         Switch.from_p4(tmp_path / "p.p4")
+
+
+# --- what the copies of a multicast share
+
+
+def shared_by_copies(program: Switch, port: int, frame: bytes) -> list[int]:
+    """Of each packet that leaves, how many bytes at its end are said to be the same in all that say so; checked."""
+    left: list[tuple[bytes, int]] = []
+
+    def emit(_: int, __: int, data: "ctypes._Pointer[ctypes.c_uint8]", length: int, shared: int) -> None:
+        left.append((ctypes.string_at(data, length), shared))
+
+    program._emit = _abi.EmitFunction(emit)
+    program.process(port, frame)
+    sharing = {(len(data), shared, data[len(data) - shared :]) for data, shared in left if shared > 0}
+    assert len(sharing) <= 1
+    return [shared for _, shared in left]
+
+
+def test_the_results_of_a_sum_share_their_payload() -> None:
+    with Switch.from_p4(INAGG_P4) as program:
+        job = Job(workers=3)
+        job.install(program)
+        assert shared_by_copies(program, 1, job.data(0, 0, [1] * 4)) == []
+        program.process(2, job.data(1, 0, [2] * 4))
+        assert shared_by_copies(program, 3, job.data(2, 0, [3] * 4)) == [20 + 1024] * 3
+        assert shared_by_copies(program, 3, job.data(2, 0, [3] * 4)) == [0]  # for one alone
+
+
+def test_copies_share_nothing_once_egress_has_changed_the_length_of_one() -> None:
+    with Switch.from_p4(PROGRAMS / "pipeline.p4") as program:
+        program.multicast_group(5, [(1, 10), (2, 20), (3, 30), (2, 21)])
+        frame = bytes.fromhex("040000000508") + bytes(range(192)) + b"rest"
+        assert shared_by_copies(program, 2, frame) == [128 + 4, 128 + 4, 0, 0]

@@ -5,7 +5,7 @@ import pytest
 from switch_programs import checked, v1program
 
 from inagg_switch.compiler import ir, syntax
-from inagg_switch.compiler._untouched import untouched_headers
+from inagg_switch.compiler._untouched import split_deparser, untouched_headers
 from inagg_switch.compiler.fold import fold_binary, fold_unary
 from inagg_switch.compiler.lexer import tokenize
 from inagg_switch.compiler.lower import lower
@@ -186,3 +186,25 @@ control Whole(inout headers_t inside) { apply { headers_t other = inside; } }
 def test_what_copies_of_a_multicast_share(code: dict[str, str], expected: list[str]) -> None:
     program = lower(checked(v1program(headers=STRUCT, parser="state start { transition accept; }", **code)))
     assert untouched_headers(program) == expected
+
+
+EMITS = "packet.emit(hdr.h); packet.emit(hdr.g); packet.emit(hdr.big);"
+
+
+@pytest.mark.parametrize(("code", "expected"), [
+    ({}, ["h", "g", "big"]),
+    ({"egress": "hdr.h.d = 1;"}, ["g", "big"]),
+    ({"egress": "hdr.g.setInvalid();"}, ["big"]),
+    ({"egress": "hdr.big[0].d = 1;"}, []),
+    ({"update": "hdr.h.d = hdr.big[0].d[31:0];"}, []),
+    ({"egress": "headers_t other = hdr; hdr = other;"}, []),
+    ({"deparser": EMITS + "if (hdr.h.d == 1) { packet.emit(hdr.k); }"}, []),
+    ({"deparser": "if (hdr.h.d == 1) { return; }" + EMITS}, ["h", "g", "big"]),
+    ({"deparser": "headers_t mine = hdr; mine.g.d = 1; packet.emit(mine.g); packet.emit(hdr.big);"}, ["big"]),
+    ({"deparser": "packet.emit(hdr);"}, []),
+])  # fmt: skip
+def test_what_the_deparser_writes_the_same_for_every_copy(code: dict[str, str], expected: list[str]) -> None:
+    code = {"deparser": EMITS, **code}
+    program = lower(checked(v1program(headers=STRUCT, parser="state start { transition accept; }", **code)))
+    _, same = split_deparser(program)
+    assert [emit.operands[1].name for emit in same if isinstance(emit, ir.Primitive)] == expected

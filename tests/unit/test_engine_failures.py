@@ -114,7 +114,7 @@ def test_a_result_of_another_kind_is_an_error() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"job": 8}, {"rank": 0}, {"epoch": 6}, {"version": 2}, {"kind": 0x02}, {"kind": 0x83}],
+    [{"job": 8}, {"epoch": 6}, {"version": 2}, {"kind": 0x02}, {"kind": 0x83}],
     ids=lambda fields: next(iter(fields)),
 )
 def test_a_packet_for_somebody_else_is_discarded(fields: dict[str, int]) -> None:

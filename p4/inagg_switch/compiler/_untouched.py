@@ -19,6 +19,34 @@ def untouched_headers(program: ir.Program) -> list[str]:
     return max(runs, key=lambda run: sum(t.bit_width(program.headers.fields[name]) for name in run))
 
 
+def split_deparser(program: ir.Program) -> tuple[list[ir.Stmt], list[ir.Stmt]]:
+    """The deparser's statements: those that may do other things for each copy of a multicast, and the emits at its end
+    of headers that neither egress nor the checksum update mentions."""
+    block = program.pipeline["deparser"]
+    body: tuple[ir.Stmt, ...] = (block.body,)
+    while len(body) == 1 and isinstance(body[0], ir.Group):
+        body = body[0].body
+    mentioned = _mentioned(program)
+    parameters = {p.name for p in block.parameters}
+    first = len(body)
+    while first > 0 and mentioned is not None and _emits_other_than(mentioned, parameters, body[first - 1]):
+        first -= 1
+    return list(body[:first]), list(body[first:])
+
+
+def _emits_other_than(mentioned: set[str], parameters: set[str], statement: ir.Stmt) -> bool:
+    """An emit of one of the parameter's headers that is not among those mentioned."""
+    if not isinstance(statement, ir.Primitive) or statement.name != "emit":
+        return False
+    header = statement.operands[1]
+    return (
+        isinstance(header, ir.Field)
+        and isinstance(header.base, ir.Var)
+        and header.base.name in parameters
+        and header.name not in mentioned
+    )
+
+
 def _mentioned(program: ir.Program) -> set[str] | None:
     """None: all of them, perhaps."""
     callees: dict[str, ir.Block | ir.Function] = {b.name: b for b in program.blocks}

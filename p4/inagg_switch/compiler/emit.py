@@ -15,7 +15,7 @@ from inagg_switch.compiler._emit_expressions import number
 from inagg_switch.compiler._emit_tables import TableEmitter, encoded, truth
 from inagg_switch.compiler._literals import c_string
 from inagg_switch.compiler._names import Namespace, spell_field
-from inagg_switch.compiler._untouched import untouched_headers
+from inagg_switch.compiler._untouched import split_deparser, untouched_headers
 
 
 def emit(program: ir.Program, ids: Mapping[tuple[str, str], int], *, traced: bool = False) -> str:
@@ -236,7 +236,13 @@ class _ProgramEmitter(TableEmitter):
             self.parser(block)
         else:
             self.open("void apply() {")
-            self.inside(block.body)
+            if block is self._program.pipeline["deparser"]:
+                changing, same = split_deparser(self._program)
+                self.body(changing)
+                self.line("if (program.packet_out.reuse_tail()) return;")
+                self.body(same)
+            else:
+                self.inside(block.body)
             self.close()
         self.close("};")
         self.line()

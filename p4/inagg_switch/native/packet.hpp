@@ -196,7 +196,32 @@ class PacketIn {
 
 class PacketOut {
   public:
-    void start() { length_ = 0; }
+    // What leaves until end_copies() are copies of one packet, which may share their tail.
+    void start_copies() {
+        copies_ = true;
+        tail_ = kNone;
+    }
+    void end_copies() { copies_ = false; }
+
+    void start() {
+        length_ = 0;
+        reached_tail_ = kept_tail_ = false;
+    }
+    // From here on the deparser writes the same for every copy. True if that is there already, from the copy
+    // before, and all of the packet with it.
+    bool reuse_tail() {
+        if (!copies_) return false;
+        reached_tail_ = true;
+        if (tail_ == kNone) {
+            tail_ = length_;
+        } else if (tail_ == length_) {
+            length_ = end_;
+            kept_tail_ = true;
+        } else {
+            copies_ = false;  // the headers have another length: this copy and those after it share nothing
+        }
+        return kept_tail_;
+    }
     template <class T>
     void emit(const T& header) {
         if (!header.valid || length_ + length_of(header) > kRoom) return;
@@ -204,24 +229,35 @@ class PacketOut {
         length_ += length_of(header);
     }
     // What the parser did not read follows the headers.
-    void append(const std::uint8_t* p, std::size_t n) {
+    void finish(const std::uint8_t* rest, std::size_t n) {
+        if (kept_tail_) return;
         if (n > kRoom - length_) n = kRoom - length_;
-        std::memcpy(buffer_ + kOffset + length_, p, n);
+        std::memcpy(buffer_ + kOffset + length_, rest, n);
         length_ += n;
+        end_ = length_;
+        if (!reached_tail_) copies_ = false;
     }
     void truncate(std::size_t n) {
         if (n < length_) length_ = n;
     }
     const std::uint8_t* data() const { return buffer_ + kOffset; }
     std::size_t length() const { return length_; }
+    // Bytes at the end that all copies have which say so.
+    std::size_t shared() const { return copies_ ? length_ - tail_ : 0; }
 
   private:
+    static constexpr std::size_t kNone = ~std::size_t{0};
     // Puts what follows the 14 bytes of Ethernet on a multiple of four, as drivers do, and what follows
     // Ethernet, IPv4, UDP and a header of 20 bytes on a cache line.
     static constexpr std::size_t kOffset = 2;
     static constexpr std::size_t kRoom = 2 * ISW_MAX_FRAME;
 
     std::size_t length_ = 0;
+    bool copies_ = false;
+    bool reached_tail_ = false;
+    bool kept_tail_ = false;
+    std::size_t tail_ = kNone;  // where the copies' tail begins and ends
+    std::size_t end_ = 0;
     alignas(64) std::uint8_t buffer_[kOffset + kRoom];
 };
 

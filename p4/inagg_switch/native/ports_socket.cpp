@@ -186,13 +186,13 @@ int PacketSocket::receive(ReceiveBatch& batch) {
     return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 }
 
-int PacketSocket::send(const iovec* frames, size_t count) {
+int PacketSocket::send(const FramePieces* frames, size_t count) {
     std::array<mmsghdr, kSendBatch> messages;
     count = std::min(count, messages.size());
     for (size_t i = 0; i < count; ++i) {
         messages[i].msg_hdr = {};
-        messages[i].msg_hdr.msg_iov = const_cast<iovec*>(&frames[i]);
-        messages[i].msg_hdr.msg_iovlen = 1;
+        messages[i].msg_hdr.msg_iov = const_cast<iovec*>(frames[i].data());
+        messages[i].msg_hdr.msg_iovlen = frames[i][1].iov_len > 0 ? 2 : 1;
     }
     const int sent = sendmmsg(fd_, messages.data(), static_cast<unsigned>(count), MSG_DONTWAIT);
     return sent >= 0 ? sent : -errno;

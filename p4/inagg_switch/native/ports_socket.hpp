@@ -16,6 +16,7 @@
 #include <string>
 
 #include "ports_offload.hpp"
+#include "ports_queue.hpp"
 
 namespace inagg::ports {
 
@@ -86,7 +87,7 @@ class PacketSocket {
     // cannot express.
     int receive(ReceiveBatch& batch);
     // Number of frames the kernel took, at least 1, or -errno, which is about the first one.
-    int send(const iovec* frames, size_t count);
+    int send(const FramePieces* frames, size_t count);
 
     // Frames that found the receive buffer full since the last call.
     uint64_t take_overflow_count();

@@ -4,6 +4,7 @@
 #include "ports_switch.hpp"
 
 #include <net/ethernet.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -15,6 +16,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "ports_headers.hpp"
 #include "ports_links.hpp"
 
 namespace inagg::ports {
@@ -25,6 +27,9 @@ constexpr uint64_t kWakeToken = ~uint64_t{0};
 constexpr uint64_t kLinksToken = ~uint64_t{1};
 constexpr size_t kEpollEvents = 64;
 constexpr size_t kSendBatch = 128;
+// Of the results of one round of the loop; a job with 1024 slots and packets of 1 KiB has 1 MiB of them at
+// most.
+constexpr size_t kSharedBytes = size_t{4} << 20;
 // A VLAN tag is not part of what an MTU limits; two of them are the most that is seen in practice.
 constexpr size_t kFrameOverhead = ETH_HLEN + 8;
 
@@ -40,7 +45,10 @@ void watch_fd(int epoll, int fd, uint64_t token) {
 }  // namespace
 
 Switch::Switch(const std::vector<std::pair<uint32_t, std::string>>& ports, const Options& options)
-    : options_(options), offloads_(options.offloads && kernel_has_offloads()), batch_(offloads_) {
+    : options_(options),
+      offloads_(options.offloads && kernel_has_offloads()),
+      shared_(kSharedBytes),
+      batch_(offloads_) {
     for (const auto& [id, interface] : ports) {
         const std::string name = std::to_string(id) + "@" + interface;
         if (id == 0 || id > kMaxPort) throw std::invalid_argument("port " + name + ": ids are 1 to 510");
@@ -51,7 +59,7 @@ Switch::Switch(const std::vector<std::pair<uint32_t, std::string>>& ports, const
                                             std::to_string(other->id) + " already");
             }
         }
-        ports_.push_back(std::make_unique<Port>(id, interface, ports_.size(), options_, offloads_));
+        ports_.push_back(std::make_unique<Port>(id, interface, ports_.size(), options_, offloads_, shared_));
         by_id_[id] = ports_.back().get();
         if (!options_.capture_folder.empty()) {
             ports_.back()->capture = std::make_unique<Capture>(options_.capture_folder, id);
@@ -176,8 +184,7 @@ void Switch::process_burst(Port& port, size_t count) {
             if (packet.size() > port.link.mtu + kFrameOverhead) {
                 drop_too_long(port, packet.size());
             } else if (loaded) {
-                program_.api->process(program_.handle, port.id, packet.data(), packet.size(), now,
-                                      &Switch::emit, this);
+                process(port.id, packet.data(), packet.size(), now);
             } else {
                 port.counters.drop(Drop::kRxNoProgram).add(1);
             }
@@ -232,11 +239,19 @@ void Switch::drop_received(Port& port, Drop reason, const std::string& found) {
                             "ethtool -K INTERFACE tx off tso off gso off gro off"));
 }
 
-void Switch::emit(void* self, uint32_t port, const uint8_t* frame, size_t length) {
-    static_cast<Switch*>(self)->enqueue(port, frame, length);
+// The payload of a datagram whose copies all have the same one; only those become large frames.
+std::span<const uint8_t> Switch::shared_payload(const uint8_t* frame, size_t length, size_t shared) {
+    if (!offloads_ || shared == 0) return {};
+    if (!payload_) {
+        const auto headers = find_headers(frame, length);
+        const bool found = headers && headers->protocol == IPPROTO_UDP && length - headers->payload <= shared;
+        payload_ = found ? shared_.add(frame + headers->payload, length - headers->payload)
+                         : std::span<const uint8_t>{};
+    }
+    return *payload_;
 }
 
-void Switch::enqueue(uint32_t id, const uint8_t* frame, size_t length) {
+void Switch::enqueue(uint32_t id, const uint8_t* frame, size_t length, size_t shared) {
     Port* port = id <= kMaxPort ? by_id_[id] : nullptr;
     if (port == nullptr) {
         if (id == options_.cpu_port && id != 0) {
@@ -256,11 +271,12 @@ void Switch::enqueue(uint32_t id, const uint8_t* frame, size_t length) {
         return;
     }
     const size_t limit = port->link.mtu + ETH_HLEN;
-    if (!port->queue.push(frame, length, limit)) {
+    const auto payload = shared_payload(frame, length, shared);
+    if (!port->queue.push(frame, length, limit, payload)) {
         // One burst can hold more for a port than its queue: only a port that the kernel refuses is really
         // full.
         if (!port->blocked) flush(*port);
-        if (!port->queue.push(frame, length, limit)) {
+        if (!port->queue.push(frame, length, limit, payload)) {
             port->counters.drop(Drop::kTxQueueFull).add(1);
             return;
         }
@@ -299,8 +315,7 @@ void Switch::process_injected() {
     const uint64_t now = now_us();
     program_.api->lock(program_.handle);
     for (const auto& [port, frame] : frames) {
-        program_.api->process(program_.handle, port, reinterpret_cast<const uint8_t*>(frame.data()),
-                              frame.size(), now, &Switch::emit, this);
+        process(port, reinterpret_cast<const uint8_t*>(frame.data()), frame.size(), now);
     }
     program_.api->unlock(program_.handle);
 }
@@ -321,7 +336,7 @@ void Switch::flush_dirty() {
 }
 
 void Switch::flush(Port& port) {
-    std::array<iovec, kSendBatch> frames;
+    std::array<FramePieces, kSendBatch> frames;
     while (!port.queue.empty()) {
         const size_t count = port.queue.peek(frames.data(), frames.size());
         const int sent = port.socket.send(frames.data(), count);

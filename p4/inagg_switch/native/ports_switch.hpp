@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -25,6 +27,7 @@
 #include "ports_cut.hpp"
 #include "ports_events.hpp"
 #include "ports_queue.hpp"
+#include "ports_shared.hpp"
 #include "ports_socket.hpp"
 #include "program.h"
 
@@ -94,11 +97,12 @@ class Switch {
 
   private:
     struct Port {
-        Port(uint32_t id_, std::string interface_, uint64_t token_, const Options& options, bool offloads)
+        Port(uint32_t id_, std::string interface_, uint64_t token_, const Options& options, bool offloads,
+             SharedBytes& shared)
             : id(id_),
               interface(std::move(interface_)),
               token(token_),
-              queue(options.queue_frames, options.queue_bytes, offloads) {}
+              queue(options.queue_frames, options.queue_bytes, offloads, shared) {}
 
         const uint32_t id;
         const std::string interface;
@@ -123,8 +127,15 @@ class Switch {
     bool start_frame(Port& port, const ReceivedFrame& frame);
     void drop_too_long(Port& port, size_t length);
     void drop_received(Port& port, Drop reason, const std::string& found);
-    static void emit(void* self, uint32_t port, const uint8_t* frame, size_t length);
-    void enqueue(uint32_t id, const uint8_t* frame, size_t length);
+    void process(uint32_t port, const uint8_t* frame, size_t length, uint64_t now) {
+        payload_.reset();
+        program_.api->process(program_.handle, port, frame, length, now, &Switch::emit, this);
+    }
+    static void emit(void* self, uint32_t port, const uint8_t* frame, size_t length, size_t shared) {
+        static_cast<Switch*>(self)->enqueue(port, frame, length, shared);
+    }
+    void enqueue(uint32_t id, const uint8_t* frame, size_t length, size_t shared);
+    std::span<const uint8_t> shared_payload(const uint8_t* frame, size_t length, size_t shared);
     void send_to_cpu(const uint8_t* frame, size_t length);
     void process_injected();
     void flush_captures();
@@ -143,6 +154,9 @@ class Switch {
 
     const Options options_;
     const bool offloads_;
+    SharedBytes shared_;
+    // In shared_, of the copies of the packet that is being processed; none: not looked for yet.
+    std::optional<std::span<const uint8_t>> payload_;
     std::vector<std::unique_ptr<Port>> ports_;
     std::array<Port*, kMaxPort + 1> by_id_{};
     std::vector<Port*> dirty_;

@@ -35,10 +35,11 @@
 extern "C" {
 #endif
 
-#define ISW_ABI_VERSION 4u
+#define ISW_ABI_VERSION 5u
 
-// A packet leaves through `port`. `frame` is valid during the call only.
-typedef void (*isw_emit_fn)(void* ctx, uint32_t port, const uint8_t* frame, size_t length);
+// A packet leaves through `port`. `frame` is valid during the call only. All packets that leave with
+// shared > 0 in one call of process() have the same length, and the same last `shared` bytes.
+typedef void (*isw_emit_fn)(void* ctx, uint32_t port, const uint8_t* frame, size_t length, size_t shared);
 
 // One field of a key, by its match kind; value NULL means "don't care" (lpm, ternary, range and optional
 // only):

@@ -259,7 +259,10 @@ class V1Pipeline : public V1Program {
         if (replicas.empty()) {
             ISW_TRACE("dropped: multicast group " + std::to_string(packet.standard.mcast_grp) + " is empty");
         }
-        if (replicas.size() > 1) copy_touched(self.copy, packet);
+        if (replicas.size() > 1) {
+            copy_touched(self.copy, packet);
+            if constexpr (!Derived::kReturns) packet_out.start_copies();
+        }
         for (std::size_t i = 0; i < replicas.size(); ++i) {
             if (i > 0) copy_touched(packet, self.copy);
             packet.standard.egress_rid = wrap<16>(replicas[i].rid);
@@ -267,6 +270,7 @@ class V1Pipeline : public V1Program {
             if constexpr (Derived::kReturns) requests = Requests{};
             send(self, packet, replicas[i].port, now_us, emit, ctx);
         }
+        packet_out.end_copies();
     }
 
     void send(Derived& self, Packet& packet, std::uint32_t port, std::uint64_t now_us, isw_emit_fn emit,
@@ -302,7 +306,7 @@ class V1Pipeline : public V1Program {
         self.update(packet);
         packet_out.start();
         self.deparse(packet);
-        packet_out.append(packet_in.rest(), packet_in.rest_length());
+        packet_out.finish(packet_in.rest(), packet_in.rest_length());
         if (stopped()) {
             ISW_TRACE("dropped: an assertion failed");
             return;
@@ -318,7 +322,7 @@ class V1Pipeline : public V1Program {
         }
         ISW_TRACE("packet of " + std::to_string(packet_out.length()) + " bytes out by port " +
                   std::to_string(port));
-        emit(ctx, port, packet_out.data(), packet_out.length());
+        emit(ctx, port, packet_out.data(), packet_out.length(), packet_out.shared());
     }
 };
 

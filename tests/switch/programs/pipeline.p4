@@ -63,6 +63,6 @@ control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
 }
 control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control D(packet_out packet, in headers_t hdr) {
-    apply { packet.emit(hdr.told); packet.emit(hdr.ask); packet.emit(hdr.kept); packet.emit(hdr.changed); }
+    apply { packet.emit(hdr.told); packet.emit(hdr.ask); packet.emit(hdr.changed); packet.emit(hdr.kept); }
 }
 V1Switch(P(), V(), I(), E(), C(), D()) main;
