@@ -73,6 +73,8 @@ def udp_socket(net: Network, number: int, address: str) -> socket.socket:
     with net.inside(net.host(number)):
         udp = socket.socket(family, socket.SOCK_DGRAM)
         udp.bind((address, 0))
+    # SO_RCVBUFFORCE. Now, as the kernel drops what comes meanwhile.
+    udp.setsockopt(socket.SOL_SOCKET, 33, 16 << 20)
     udp.settimeout(10)
     return udp
 
@@ -80,7 +82,6 @@ def udp_socket(net: Network, number: int, address: str) -> socket.socket:
 def receive_datagrams(udp: socket.socket, count: int) -> tuple[list[bytes], int]:
     """So many datagrams, those that the kernel delivers as one taken apart; and how many the largest held."""
     udp.setsockopt(SOL_UDP, UDP_GRO, 1)
-    udp.setsockopt(socket.SOL_SOCKET, 33, 16 << 20)  # SO_RCVBUFFORCE
     datagrams: list[bytes] = []
     most = 0
     while len(datagrams) < count:
