@@ -162,7 +162,8 @@ class ProcessGroup(InnerGroup):
         scale = operation.scale_for(self.size())
         if scale is None or not all(map(torch.is_floating_point, tensors)):
             return tensors, opts
-        scaled = [tensor.mul_(scale) if in_place else tensor * scale for tensor in tensors]
+        values = [tensor.detach() for tensor in tensors]  # parameters may be summed in place
+        scaled = [value.mul_(scale) if in_place else value * scale for value in values]
         return scaled, as_plain_sum(opts)
 
     def _takes(self, operation: Operation, tensors: Sequence[torch.Tensor]) -> bool:

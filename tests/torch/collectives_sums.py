@@ -296,7 +296,7 @@ def a_root_that_is_no_rank_is_refused() -> None:
 def contributions_that_hold_no_result_are_left_as_they_were() -> None:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     for dtype in (torch.float32, torch.float64):  # through the switch; through gloo, which only sums
-        tensor = torch.full((5,), float(rank + 1), dtype=dtype)
+        tensor = torch.nn.Parameter(torch.full((5,), float(rank + 1), dtype=dtype))
         dist.reduce(tensor, 0, op=dist.ReduceOp.AVG)
         assert tensor.tolist() == [(ranks + 1) / 2 if rank == 0 else rank + 1] * 5
     part = torch.empty(3)
