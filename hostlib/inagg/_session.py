@@ -7,6 +7,7 @@ are at it waits for what is done next, so that a callback may itself wait for an
 
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -38,6 +39,7 @@ _MASK_64 = (1 << 64) - 1
 _NEVER_S = 1e9
 _DEADLINES_S = 1.0  # between looks at the deadlines of what is watched
 _FREE_COMPLETERS = 2  # more than that end
+_FORKED = "this process was forked from a member of the job, and is none: what it calls would never end"
 _DRAIN_S = 3.0  # without a packet, after which a rank that leaves gives up sums under way
 
 
@@ -71,6 +73,7 @@ class Session:
         self.journal = Journal()
         self._on_failure = on_failure
         self._failure: Failure | None = None  # as the heartbeat learnt it
+        self._joined_by = os.getpid()
         self._closed = False
         self._given_up: str | None = None  # why this rank has ended the job, if it has
         self._overdue: _Overdue | None = None
@@ -126,6 +129,7 @@ class Session:
             ConfigurationError: elements of `touches` share memory, so there is no sum in place.
             InaggError: the job has failed already. In both cases the tensors are untouched.
         """
+        self._refuse_forked()
         memory = written_memory_of(flat if touches is None else touches)
         with self._submitting:
             self._collect(memory)
@@ -165,6 +169,7 @@ class Session:
 
     def settle(self, tensors: Sequence[torch.Tensor]) -> None:
         """Wait for sums under way that bring their results to the memory of `tensors`."""
+        self._refuse_forked()
         for memory in map(memory_of, tensors):
             with self._submitting:
                 self._collect(memory)
@@ -234,6 +239,8 @@ class Session:
         cause: what has ended this rank's program early. The job then fails, but not before others can have fetched what
         has been summed already, as when a process dies.
         """
+        if os.getpid() != self._joined_by:
+            return  # the member goes on
         if self.failure is None:
             if cause is not None:
                 time.sleep(self._policy.heartbeat_interval_s)
@@ -260,7 +267,10 @@ class Session:
             self._closed = True
         self._heartbeat.stop()
         try:
-            if self._failure is None and self._given_up is None:
+            # Where others have left, the job goes on for those who have not noticed: they should not hear that this
+            # one has died.
+            goes_on = self._failure is None or self._failure.lost_ranks
+            if goes_on and self._given_up is None:
                 self._client.leave(self.job, self.rank)
         except InaggError as error:
             _log.warning("job %d, rank %d could not say goodbye: %s", self.job, self.rank, error)
@@ -276,7 +286,9 @@ class Session:
 
     @property
     def failure(self) -> InaggError | None:
-        """Why the job has failed; None if it has not, as far as this rank knows."""
+        """Why the job has failed; None if it has not, as far as this rank knows. A child of the rank is no member."""
+        if os.getpid() != self._joined_by:
+            return JobError(_FORKED, job=self.job, rank=self.rank)
         if self._failure is not None:
             return self._failure.error(self.job, self.rank, None)
         if self._overdue is not None:
@@ -288,6 +300,11 @@ class Session:
         if self.failure is None and not self._closed:
             self._heartbeat.confer()
         return self.failure
+
+    def _refuse_forked(self) -> None:
+        """In a child there are none of the threads that do sums, and locks may be held for ever."""
+        if os.getpid() != self._joined_by:
+            raise JobError(_FORKED, job=self.job, rank=self.rank)
 
     def _on_job_failure(self, failure: Failure) -> None:
         self._failure = failure

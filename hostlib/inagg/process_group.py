@@ -71,7 +71,7 @@ class ProcessGroup(InnerGroup):
             _log.warning("inagg: no job on the switch, gloo does the sums of this group instead: %s", error)
         else:
             # A program may end without destroying its groups; the other ranks should hear "left", not silence.
-            atexit.register(_close, weakref.ref(self._session), os.getpid())
+            atexit.register(_close, weakref.ref(self._session))
 
     def allreduce(  # type: ignore[override]  # every overload of the base class in one
         self, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any = None
@@ -377,10 +377,9 @@ def _gloo_address(options: Options) -> str | None:
         return None  # joining the job will say it better
 
 
-def _close(session: weakref.ref[Session], joined_by: int) -> None:
-    """Not in a child that the member has forked: it is no member."""
+def _close(session: weakref.ref[Session]) -> None:
     living = session()
-    if living is not None and os.getpid() == joined_by:
+    if living is not None:
         living.leave(_uncaught())
 
 

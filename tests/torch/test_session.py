@@ -17,7 +17,7 @@ import torch
 from loopback_switch import LoopbackSwitch
 from virtual_network import EPOCH, JOB, make_aggregator
 
-from inagg._control import Aggregator, ControlClient, Heartbeat, JobStatus, Policy
+from inagg._control import Aggregator, ControlClient, Heartbeat, JobStatus, Lost, Policy
 from inagg._core import Transport
 from inagg._join import _enter, confined_to
 from inagg._journal import Report
@@ -199,6 +199,31 @@ def test_who_leaves_in_the_middle_of_sums_says_so(monkeypatch: pytest.MonkeyPatc
         for work in works:
             with pytest.raises(JobError):
                 work.wait()
+
+
+def test_who_ends_because_another_has_left_leaves_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inagg._heartbeat._LEAVING_S", 0.0)
+    beat = Heartbeat("running", (Lost(1, "left"),), None)
+    monkeypatch.setattr(HealthyController, "heartbeat", lambda *_, **__: beat)
+    with session(workers=2) as one:
+        until(lambda: one.failure is not None)
+        one.leave()
+        assert one._client.left_with is None  # type: ignore[attr-defined]
+
+
+def test_a_forked_child_is_no_member() -> None:
+    with session() as one:
+        child = os.fork()
+        if child == 0:
+            try:
+                one.leave()
+                with pytest.raises(JobError, match="forked"):
+                    all_reduce(one, torch.ones(3))
+                os._exit(0 if isinstance(one.failure, JobError) else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert all_reduce(one, torch.ones(3)).wait()
 
 
 def test_who_leaves_because_of_an_error_says_which() -> None:
