@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._check_conversions import describe
+from inagg_switch.compiler._lower_expressions import constant
 from inagg_switch.compiler._lower_instances import Instance, objects_given, takes_object
 from inagg_switch.compiler._lower_parsers import ParserLowerer
 from inagg_switch.compiler._lower_statements import StatementLowerer
@@ -168,7 +169,7 @@ class BlockLowerer(ParserLowerer):
             if known is None:
                 raise CompileError(f"{describe(value)} is not known at compile time", value.start)
             return known
-        return self.expression(value)
+        return constant(self.fixed(value, "an argument of a constructor"), value.type)
 
     def _extern_instance(self, local: syntax.Instantiation, type_: t.ExternType, full_name: str) -> ir.Object:
         member = self._program.members.unique(full_name)
@@ -205,10 +206,7 @@ class BlockLowerer(ParserLowerer):
     def _enum(self, local: syntax.Instantiation, name: str) -> str:
         value = local.bound[name]
         assert value is not None
-        assert isinstance(value.type, t.EnumType)
-        if not isinstance(value.value, int):
-            raise CompileError(f"`{name}` must be known at compile time", value.start)
-        return list(value.type.members)[value.value]
+        return self.member(value, f"`{name}`")
 
     def object_made(self, call: syntax.Call, entry: syntax.Property, table: str) -> ir.Object:
         assert isinstance(call.target, targets.ConstructorTarget)

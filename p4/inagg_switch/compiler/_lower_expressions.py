@@ -192,6 +192,13 @@ class ExpressionLowerer:
             raise CompileError(f"{what} must be a number known at compile time", e.at)
         return value
 
+    def member(self, e: syntax.Expression, what: str) -> str:
+        """The name of the member of an enum that such an expression is."""
+        if not isinstance(e.type, t.EnumType):
+            raise CompileError(f"{what} must be a member of an enum", e.start)
+        name: str = list(e.type.members)[self.fixed(e, what)]
+        return name
+
     def _evaluate(self, e: syntax.Expression) -> Any:
         if e.value is not None:
             return e.value
@@ -201,6 +208,10 @@ class ExpressionLowerer:
         if isinstance(e, syntax.Cast):
             inner = self._evaluate(e.operand)
             return None if inner is None else fold.cast_value(inner, e.type)
+        if isinstance(e, syntax.Slice):
+            inner = self._evaluate(e.base)
+            high, low = self.number(e.high, "the bounds"), self.number(e.low, "the bounds")
+            return None if inner is None else fold.slice_value(inner, high, low)
         if isinstance(e, syntax.Unary):
             inner = self._evaluate(e.operand)
             return None if inner is None else fold.fold_unary(e.operator, inner, e.type)

@@ -71,10 +71,7 @@ class ExternLowerer(ExpressionLowerer):
     def _algorithm(self, e: syntax.Call) -> str:
         value = e.bound["algo"]
         assert value is not None
-        if not isinstance(value.type, t.EnumType) or value.value is None:
-            raise CompileError("the algorithm must be known at compile time", value.start)
-        name: str = list(value.type.members)[value.value]
-        return name
+        return self.member(value, "the algorithm")
 
     def fields(self, e: syntax.Call, name: str) -> tuple[ir.Expr, ...]:
         """The scalar fields that an argument consists of."""
@@ -143,10 +140,7 @@ class ExternLowerer(ExpressionLowerer):
     def _clone(self, e: syntax.Call) -> ir.Stmt:
         kind = e.bound["type"]
         assert kind is not None
-        assert isinstance(kind.type, t.EnumType)
-        if kind.value is None:
-            raise CompileError("the type of a clone must be known at compile time", kind.start)
-        wanted = {"I2E": "ingress", "E2E": "egress"}[list(kind.type.members)[kind.value]]
+        wanted = {"I2E": "ingress", "E2E": "egress"}[self.member(kind, "the type of a clone")]
         if self.pipeline_place() != wanted:
             raise CompileError(f"this clone can only be called in {wanted}", e.start)
         index = self._list_index(e) if "index" in e.bound else None

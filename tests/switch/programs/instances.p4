@@ -1,5 +1,5 @@
-// Instances: constructor parameters (numbers, also in tables and labels, objects, controls), objects as parameters of
-// apply, objects outside the blocks.
+// Instances: constructor parameters (numbers, also in tables, labels and other instances, enums, objects, controls),
+// objects as parameters of apply, objects outside the blocks.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -51,6 +51,15 @@ control Answer(inout bit<8> x)(bit<8> wanted, bit<32> room, bool low) {
         }
     }
 }
+control Nested(inout bit<8> x)(bit<8> base, HashAlgorithm algorithm, CounterType unit) {
+    Answer(base + 1, (bit<32>) base[3:0], true) answer;
+    counter(2, unit) seen;
+    apply {
+        answer.apply(x);
+        hash(x, algorithm, 8w0, { x }, 16w256);
+        seen.count(1);
+    }
+}
 parser Rest(packet_in packet, out more_t more)(bit<8> wanted) {
     state start { transition select(packet.lookahead<bit<8>>()) { wanted: take; default: accept; } }
     state take { packet.extract(more); transition accept; }
@@ -74,6 +83,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     Count() count_shared;
     Answer(7, 2, true) seven;
     Answer(0x30, 2, false) other;
+    Nested(0x24, HashAlgorithm.identity, CounterType.packets_and_bytes) nested;
     apply {
         sm.egress_spec = 1;
         if (hdr.op.code == 1) { six.apply(hdr.op.x); }
@@ -83,6 +93,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         if (hdr.op.code == 5) { own.read(hdr.op.x, 0); }
         if (hdr.op.code == 7) { seven.apply(hdr.op.x); }
         if (hdr.op.code == 8) { other.apply(hdr.op.x); }
+        if (hdr.op.code == 10) { nested.apply(hdr.op.x); }
         if (hdr.op.code == 6) { shared.read(hdr.op.x, 0); }
     }
 }
