@@ -1,7 +1,10 @@
 """Tables: keys, actions, entries and properties."""
 
+from dataclasses import replace
+
 from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
+from inagg_switch.compiler._lower_expressions import zero
 from inagg_switch.compiler._lower_statements import StatementLowerer
 from inagg_switch.errors import CompileError
 
@@ -67,7 +70,12 @@ class TableLowerer(StatementLowerer):
         named = next((a for a in key.annotations if a.name == "name"), None)
         name = str(named.arguments[0]) if named is not None and named.arguments else _source(key.expression)
         return ir.KeyField(
-            name, key.match_kind, key.expression.type, t.bit_width(key.expression.type), expr, key.annotations
+            name,
+            key.match_kind,
+            key.expression.type,
+            t.bit_width(key.expression.type),
+            _zero_if_invalid(expr),
+            key.annotations,
         )
 
     # --- actions
@@ -236,6 +244,18 @@ def _matched(key: tuple[int | None, int, int], field: ir.KeyField) -> tuple[int 
     if field.kind == "range":
         return (0, (1 << field.width) - 1) if value is None else (value, second)
     return value, prefix if field.kind == "lpm" else second
+
+
+def _zero_if_invalid(e: ir.Expr) -> ir.Expr:
+    """A key as BMv2 reads it: a field of an invalid header is 0, whatever was written there, and so is one behind a
+    mask. Of other expressions p4c makes a variable first."""
+    if isinstance(e, ir.Field) and t.is_header(e.base.type):
+        return ir.Operation(
+            e.type, "conditional", (ir.Operation(t.BOOL, "valid", (e.base,)), e, zero(e.type))
+        )
+    if isinstance(e, ir.Operation) and e.name == "&" and any(isinstance(o, ir.Const) for o in e.operands):
+        return replace(e, operands=tuple(map(_zero_if_invalid, e.operands)))
+    return e
 
 
 def _path(e: ir.Expr) -> object:

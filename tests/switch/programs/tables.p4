@@ -4,7 +4,7 @@
 
 header in_t { bit<8> which; bit<32> k; bit<16> p; bit<8> q; }
 header out_t { bit<8> hit; bit<8> run; bit<16> value; }
-struct headers_t { in_t i; out_t o; }
+struct headers_t { in_t i; in_t gone; out_t o; }
 struct metadata_t { bit<1> one; }
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
@@ -41,6 +41,10 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         }
     }
     table keyless { actions = { set; } default_action = set(77); }
+    table of_invalid {
+        key = { hdr.gone.k : ternary; hdr.gone.q & 0x0F : exact @name("low"); hdr.gone.p[7:0] : exact @name("part"); }
+        actions = { set; NoAction; }
+    }
     table bound { key = { hdr.i.q : exact; } actions = { only_here(hdr.o.value); NoAction; } }
 
     apply {
@@ -66,6 +70,10 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             if (fixed.apply().hit) { hdr.o.hit = 1; }
         } else if (hdr.i.which == 7) {
             if (keyless.apply().hit) { hdr.o.hit = 1; }
+        } else if (hdr.i.which == 9) {
+            hdr.gone = hdr.i;
+            if (hdr.i.k != 0) { hdr.gone.setInvalid(); }
+            of_invalid.apply();
         } else {
             bound.apply();
         }
