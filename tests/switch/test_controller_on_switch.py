@@ -160,10 +160,11 @@ def test_what_workers_send_comes_back_summed_to_the_addresses_they_registered(te
         job = testbed.register_all(client, client.create_job(2, 4), sockets)
         for rank, endpoint in enumerate(sockets):
             endpoint.sendto(exponent_packet(job, rank, 0, 100 + rank), AGGREGATOR)
-        for rank, endpoint in enumerate(sockets):
+        for endpoint in sockets:
             result, sender = endpoint.recvfrom(2048)
             assert sender == AGGREGATOR
-            assert HEADER.unpack(result) == (1, EXPONENT | 0x80, job.id, rank, 0, 101, job.epoch, 0, 21)
+            # 1: the rank whose contribution was the last.
+            assert HEADER.unpack(result) == (1, EXPONENT | 0x80, job.id, 1, 0, 101, job.epoch, 0, 21)
         assert client.status(job.id).counters == {0: (1, 62), 1: (1, 62)}
         assert {
             name: ports for name, ports in client.counters().items() if ports and name != "not_ethernet"
