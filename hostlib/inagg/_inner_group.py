@@ -20,6 +20,7 @@ from inagg._calls import is_collective, is_reduction, measure
 from inagg._gloo_connections import GlooConnections
 from inagg._inner_work import AnySourceWork, InnerWork, Waits, told_as
 from inagg._stats import Tally
+from inagg._untraced import untraced
 from inagg.errors import InaggError
 
 
@@ -65,6 +66,7 @@ def _gloo(store: Store, rank: int, size: int, timeout: timedelta, devices: list[
     return gloo(store, rank, size, settings)
 
 
+@untraced
 class InnerGroup(dist.ProcessGroup):
     """Collectives over gloo; those of CUDA tensors over NCCL, if `_inner_cuda` finds that it will do.
 

@@ -12,6 +12,7 @@ import torch
 from torch.distributed.distributed_c10d import Work
 
 from inagg._stats import TalliedCall
+from inagg._untraced import untraced
 from inagg.errors import InaggError
 
 _NO_TIMEOUT = timedelta(0)
@@ -36,6 +37,7 @@ def told_as(
         raise problem from error
 
 
+@untraced
 class InnerWork(Work):
     """Gloo's `work`.
 
@@ -134,6 +136,7 @@ def _raise(error: Exception) -> bool:
     raise error
 
 
+@untraced
 class AnySourceWork(InnerWork):
     """A recv from any rank. Gloo does not end it when connections do: another rank could still send."""
 

@@ -11,6 +11,7 @@ from torch.distributed.distributed_c10d import Work
 
 from inagg._device_queue import working_on
 from inagg._profile import profile_range
+from inagg._untraced import untraced
 from inagg.errors import InaggError
 
 # torch passes a zero timedelta for "no timeout of its own".
@@ -36,6 +37,7 @@ class Part(Protocol):
     def hold_back(self) -> None: ...
 
 
+@untraced
 class SwitchWork(Work):
     """Sums that together are one collective, finished when each of its `parts` is.
 

@@ -27,6 +27,7 @@ from inagg._operation import Operation, as_plain_sum, or_sum
 from inagg._profile import profile_range
 from inagg._reduction import Reduction
 from inagg._session import Session
+from inagg._untraced import untraced
 from inagg._work import SwitchWork
 from inagg.errors import ConfigurationError, InaggError
 from inagg.options import LaneBits, Options
@@ -36,6 +37,7 @@ _log = logging.getLogger(__name__)
 _LONGEST_CAUSE = 300  # characters; the controller takes 2000
 
 
+@untraced
 class ProcessGroup(InnerGroup):
     """A process group that sums in the switch.
 

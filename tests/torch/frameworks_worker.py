@@ -102,6 +102,23 @@ def ddp_uneven_inputs_with_join(_: str) -> Weights:
 
 
 @case
+def compiled_model_and_collectives(_: str) -> Weights:
+    model = DistributedDataParallel(Net())
+    train(torch.compile(model, backend="eager"), batches())
+
+    @torch.compile(backend="eager")
+    def combine(tensor: torch.Tensor) -> torch.Tensor:
+        doubled = tensor * 2
+        work = dist.all_reduce(doubled, async_op=True)
+        dist.broadcast(tensor, 1)
+        assert work is not None
+        work.wait()
+        return doubled + tensor
+
+    return {**weights(model.module), "combined": combine(torch.full((3,), float(dist.get_rank())))}
+
+
+@case
 def zero_redundancy_optimizer(_: str) -> Weights:
     from torch.distributed.optim import ZeroRedundancyOptimizer  # warns of torch.jit, which it uses
 
