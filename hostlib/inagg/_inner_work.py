@@ -2,9 +2,9 @@
 """What a collective of the inner group gives back: gloo's Work, whose failure is told as what broke the group."""
 
 import contextlib
-import queue
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from datetime import timedelta
 from typing import Any
 
@@ -98,42 +98,38 @@ class Waits:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._broken = False
-        self._under_way: set[queue.SimpleQueue[Any]] = set()
+        self._under_way: set[Future[bool]] = set()
 
     def break_off(self) -> None:
         """Those under way, and later ones, end at once."""
         with self._lock:
             self._broken = True
-            for told in self._under_way:
-                told.put(None)
+            for outcome in self._under_way:
+                outcome.cancel()
 
     def __call__(self, wait: Callable[[], bool]) -> bool | None:
         """What `wait` returns or raises; None when it is broken off, which leaves its thread waiting."""
-        told: queue.SimpleQueue[Callable[[], bool] | None] = queue.SimpleQueue()
+        outcome: Future[bool] = Future()
 
         def run() -> None:
-            try:
-                done = wait()
-            except Exception as error:
-                told.put(lambda error=error: _raise(error))  # type: ignore[misc]
-            else:
-                told.put(lambda: done)
+            with contextlib.suppress(InvalidStateError):  # broken off
+                try:
+                    outcome.set_result(wait())
+                except Exception as error:
+                    outcome.set_exception(error)
 
         with self._lock:
             if self._broken:
                 return None
-            self._under_way.add(told)
+            self._under_way.add(outcome)
         try:
             threading.Thread(target=run, name="inagg-recv", daemon=True).start()
-            outcome = told.get()
+            return outcome.result()
+        except CancelledError:
+            return None
         finally:
             with self._lock:
-                self._under_way.discard(told)
-        return None if outcome is None else outcome()
-
-
-def _raise(error: Exception) -> bool:
-    raise error
+                self._under_way.discard(outcome)
 
 
 @untraced

@@ -61,7 +61,7 @@ class Reduction:
 
     def on_finished(self, callback: Callback) -> None:
         """Call it once when finished, on a thread of the session; at once, if the job has ended."""
-        self._session.watch(self, callback)
+        self._session.completers.watch(self, callback)
 
     def deliver(self) -> Exception | None:
         """The result to where it is wanted. Returns what went wrong with that on a device."""

@@ -1,11 +1,9 @@
 """A rank's membership of one job: the transport that sums, the heartbeat, leaving. Joining is `_join`'s.
 
 The packets are handled by a thread of the core, and whoever waits for a sum waits for that thread, without the GIL.
-Threads of Python are the heartbeat and the completers, which call back those who asked for it. One completer more than
-are at it waits for what is done next, so that a callback may itself wait for another sum.
+Threads of Python are the heartbeat and the completers, which call back those who asked for it.
 """
 
-import contextlib
 import logging
 import os
 import threading
@@ -16,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from inagg import _core
+from inagg._completers import Completers
 from inagg._control import ControlClient, HeartbeatThread, JobStatus
 from inagg._heartbeat import Failure
 from inagg._journal import Journal
@@ -37,8 +36,6 @@ _log = logging.getLogger(__name__)
 
 _MASK_64 = (1 << 64) - 1
 _NEVER_S = 1e9
-_DEADLINES_S = 1.0  # between looks at the deadlines of what is watched
-_FREE_COMPLETERS = 2  # more than that end
 _FORKED = "this process was forked from a member of the job, and is none: what it calls would never end"
 _DRAIN_S = 3.0  # without a packet, after which a rank that leaves gives up sums under way
 
@@ -79,12 +76,9 @@ class Session:
         self._overdue: _Overdue | None = None
         self._submitting = threading.Lock()  # held over a submission: the core's order is the callers'
         self._devices = Devices(transport, status.workers, status.words, self.fail)  # guarded by the same
-        self._lock = threading.Lock()  # guards what follows, and what a Reduction is told
+        self.completers = Completers(transport, self.job)
+        self._lock = threading.Lock()  # guards what follows
         self._pending = Pending()  # not finished, as far as this side has noticed
-        self._watched: dict[int, Reduction] = {}  # with callbacks
-        self._completing = True  # the completers look after _watched
-        self._completers: set[threading.Thread] = set()
-        self._free_completers = 0  # those not in a callback
         self._submitted = 0
         self._heartbeat = HeartbeatThread(
             client,
@@ -97,8 +91,6 @@ class Session:
             self._waited,
         )
         self._heartbeat.start()
-        with self._lock:
-            self._add_completer()
 
     def submit(
         self,
@@ -209,17 +201,6 @@ class Session:
         self._finish(reduction, problem)
         return True
 
-    def watch(self, reduction: Reduction, callback: Callback) -> None:
-        """See `Reduction.on_finished`."""
-        with self._lock:
-            if self._completing:
-                reduction.callbacks.append(callback)
-                self._watched[reduction.ticket] = reduction
-                self._transport.watch(reduction.ticket)
-                return
-        self.wait(reduction, 0.0)
-        callback()
-
     def stats(self) -> dict[str, Any]:
         """Counters of the transport (packets, bytes, retransmits, RTT...), with the job and rank they belong to, and
         what all ranks have told, with their last heartbeats, of their waiting for one another."""
@@ -239,7 +220,7 @@ class Session:
         cause: what has ended this rank's program early. The job then fails, but not before others can have fetched what
         has been summed already, as when a process dies.
         """
-        if os.getpid() != self._joined_by:
+        if self._forked:
             return  # the member goes on
         if self.failure is None:
             if cause is not None:
@@ -278,8 +259,7 @@ class Session:
             self._transport.close()
             with self._submitting:
                 self._devices.close()
-            while (completer := self._other_completer()) is not None:
-                completer.join()
+            self.completers.join()
             if self._presence is not None:
                 self._presence.close()
             self._client.close()
@@ -287,7 +267,7 @@ class Session:
     @property
     def failure(self) -> InaggError | None:
         """Why the job has failed; None if it has not, as far as this rank knows. A child of the rank is no member."""
-        if os.getpid() != self._joined_by:
+        if self._forked:
             return JobError(_FORKED, job=self.job, rank=self.rank)
         if self._failure is not None:
             return self._failure.error(self.job, self.rank, None)
@@ -301,69 +281,19 @@ class Session:
             self._heartbeat.confer()
         return self.failure
 
-    def _refuse_forked(self) -> None:
+    @property
+    def _forked(self) -> bool:
         """In a child there are none of the threads that do sums, and locks may be held for ever."""
-        if os.getpid() != self._joined_by:
+        return os.getpid() != self._joined_by
+
+    def _refuse_forked(self) -> None:
+        if self._forked:
             raise JobError(_FORKED, job=self.job, rank=self.rank)
 
     def _on_job_failure(self, failure: Failure) -> None:
         self._failure = failure
         self._transport.fail(failure.reason)
         self._on_failure()
-
-    def _add_completer(self) -> None:
-        """With the lock held, so that others see it when it is started."""
-        thread = threading.Thread(target=self._complete, name=f"inagg-done-{self.job}", daemon=True)
-        thread.start()
-        self._completers.add(thread)
-        self._free_completers += 1
-
-    def _other_completer(self) -> threading.Thread | None:
-        with self._lock:
-            return next((t for t in self._completers if t is not threading.current_thread()), None)
-
-    def _complete(self) -> None:
-        """Call back those who watch, as they are done; after a failure, all that are left."""
-        try:
-            while (done := self._next_done()) is not None:
-                with self._lock:
-                    self._free_completers -= 1
-                    if self._free_completers == 0:
-                        with contextlib.suppress(
-                            RuntimeError
-                        ):  # no more threads: one callback after the other
-                            self._add_completer()
-                self._call_back(done)
-                with self._lock:
-                    if self._free_completers >= _FREE_COMPLETERS:
-                        break
-                    self._free_completers += 1
-        finally:
-            with self._lock:
-                self._completers.discard(threading.current_thread())
-
-    def _next_done(self) -> Reduction | None:
-        """One that is watched and done; None when there will be no more."""
-        while True:
-            try:
-                ticket = self._transport.next_done(_DEADLINES_S)
-            except _core.EngineError:
-                with self._lock:
-                    self._completing = False
-                    return self._watched.pop(next(iter(self._watched))) if self._watched else None
-            with self._lock:
-                if ticket is not None and ticket in self._watched:
-                    return self._watched.pop(ticket)
-                overdue = min(self._watched.values(), key=lambda one: one.deadline, default=None)
-            if overdue is not None and overdue.deadline < time.monotonic():
-                self.give_up(overdue)
-
-    def _call_back(self, reduction: Reduction) -> None:
-        self.wait(reduction, 0.0)
-        with self._lock:
-            callbacks, reduction.callbacks = reduction.callbacks, []
-        for callback in callbacks:
-            callback()
 
     def _finish(self, reduction: Reduction, problem: InaggError | None) -> None:
         with reduction.finishing:

@@ -216,7 +216,7 @@ class ProcessGroup(InnerGroup):
 
     def _sum_plain(self, session: Session, tensor: torch.Tensor, operation: Operation) -> Work:
         """What `_sum` does, for the commonest all-reduce. On small tensors its time is that of the Python here."""
-        timeout_s = self.timeout_s if operation.timeout_s is None else operation.timeout_s
+        timeout_s = operation.timeout_s or self.timeout_s
         try:
             part = self._submit_plain(session, tensor, self.options, operation.average, timeout_s)
         except InaggError as error:
@@ -296,7 +296,6 @@ class ProcessGroup(InnerGroup):
         output: torch.Tensor | None,
         part: slice | None,
     ) -> Reduction:
-        timeout_s = self.timeout_s if operation.timeout_s is None else operation.timeout_s
         in_place = output is not None and output.data_ptr() == tensor.data_ptr() and part is None
         ranks = self.size()
         session.settle([tensor] if output is None else [tensor, output])
@@ -319,7 +318,7 @@ class ProcessGroup(InnerGroup):
             average=operation.average,
             touches=result,
             deliver=None if result is not None and encoded.data_ptr() == result.data_ptr() else deliver,
-            timeout_s=timeout_s,
+            timeout_s=operation.timeout_s or self.timeout_s,
         )
 
     def shutdown(self) -> None:

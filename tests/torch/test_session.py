@@ -143,7 +143,7 @@ def test_a_callback_may_wait_for_another_all_reduce() -> None:
         assert deepest.is_set()
         for _ in range(20):
             all_reduce(one, torch.ones(10)).get_future().wait()
-        until(lambda: len(one._completers) <= 2)
+        until(lambda: len(one.completers.threads()) <= 2)
 
 
 def test_a_callback_that_waits_hears_of_a_failure() -> None:
@@ -208,7 +208,7 @@ def test_who_ends_because_another_has_left_leaves_too(monkeypatch: pytest.Monkey
     with session(workers=2) as one:
         until(lambda: one.failure is not None)
         one.leave()
-        assert one._client.left_with is None  # type: ignore[attr-defined]
+        assert one._client.left_with is None
 
 
 def test_a_forked_child_is_no_member() -> None:
