@@ -49,7 +49,7 @@ class Session:
     """One rank in one running job.
 
     `submit` may be called from any thread; all ranks must submit the same all-reduces in the same order. on_failure is
-    called, on any thread, when the heartbeat finds that the job has failed. presence: closed when this is.
+    called, on any thread, when the job has failed. presence: closed when this is.
     """
 
     def __init__(
@@ -323,6 +323,7 @@ class Session:
         self._transport.fail(reason)
         self._heartbeat.stop()
         give_up_on(self._client, self.job, self.rank, reason)
+        self._on_failure()  # after the others have been told: what breaks there then has its reason
 
     def _translate(self, error: _core.EngineError) -> InaggError:
         """What the core reports, as the error class that says whose fault it is."""

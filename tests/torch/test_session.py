@@ -77,7 +77,7 @@ def status_of(workers: int) -> JobStatus:
 
 
 @contextmanager
-def session(workers: int = 1) -> Iterator[Session]:
+def session(workers: int = 1, on_failure: Callable[[], None] = lambda: None) -> Iterator[Session]:
     """With two workers nothing is ever done: the other one does not exist."""
     with LoopbackSwitch(make_aggregator(workers, slots=16, words=4)) as switch:
         transport = Transport(
@@ -90,7 +90,7 @@ def session(workers: int = 1) -> Iterator[Session]:
             aggregator=switch.address,
             local=("127.0.0.1", 0),
         )
-        one = Session(HealthyController("http://127.0.0.1:9"), status_of(workers), 0, transport)
+        one = Session(HealthyController("http://127.0.0.1:9"), status_of(workers), 0, transport, on_failure)
         try:
             yield one
         finally:
@@ -330,7 +330,8 @@ def test_who_is_refused_a_rank_leaves_the_job_of_its_owner_alone() -> None:
 
 
 def test_a_sum_that_takes_longer_than_its_timeout_ends_the_job_for_all_ranks() -> None:
-    with session(workers=2) as one:
+    failed = threading.Event()
+    with session(workers=2, on_failure=failed.set) as one:
         other = all_reduce(one, torch.ones(6))
         reduction = one.submit(torch.ones(5), options=OPTIONS, call="", timeout_s=0.05)
         assert not reduction.wait(0.0)
@@ -340,6 +341,7 @@ def test_a_sum_that_takes_longer_than_its_timeout_ends_the_job_for_all_ranks() -
         with pytest.raises(JobError):
             other.wait()
         assert one._client.left_with == "5 elements were not summed within 0.05 s"
+        assert failed.is_set()
 
 
 def test_a_future_that_takes_longer_than_its_timeout_fails_with_nobody_waiting() -> None:
