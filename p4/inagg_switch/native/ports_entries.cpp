@@ -12,162 +12,6 @@ namespace {
 
 constexpr size_t kEntriesPerResponse = 1000;  // keeps a message far below gRPC's default limit of 4 MiB
 
-enum class Kind : uint32_t { insert = 1, modify = 2, remove = 3 };
-
-struct Match {
-    uint32_t field = 0;
-    MatchKind kind{};
-    std::string_view value;
-    std::string_view other;  // mask, or a range's upper end
-    uint32_t prefix = 0;
-};
-
-struct Param {
-    uint32_t id = 0;
-    std::string_view value;
-};
-
-struct Update {
-    Kind kind{};
-    uint32_t table = 0;
-    int32_t priority = 0;
-    bool has_action = false;
-    uint32_t action = 0;
-    std::vector<Match> match;
-    std::vector<Param> params;
-};
-
-// --- messages. Each function is true if the message has the fields that are named here, in their wire types,
-// each at most once unless it is repeated: all other messages are protobuf's to understand.
-
-// `take` is called for each field and says whether it is one of them.
-template <class Take>
-bool read_message(std::string_view message, Take take) {
-    wire::Reader reader(message);
-    wire::Field field;
-    uint32_t seen = 0;
-    while (reader.next(field)) {
-        if (field.number > 31) return false;
-        const uint32_t bit = 1u << field.number;
-        bool is_repeated = false;
-        if (!take(field, is_repeated) || (!is_repeated && (seen & bit) != 0)) return false;
-        seen |= bit;
-    }
-    return reader.is_sound();
-}
-
-bool take(const wire::Field& field, uint32_t& to) {
-    to = static_cast<uint32_t>(field.value);
-    return field.type == wire::Type::varint && field.value >> 32 == 0;
-}
-
-bool take(const wire::Field& field, std::string_view& to) {
-    to = field.bytes;
-    return field.type == wire::Type::bytes;
-}
-
-bool read_kind_of_match(const wire::Field& outer, Match& match) {
-    const auto kind = static_cast<MatchKind>(outer.number);
-    switch (kind) {
-        case MatchKind::exact:
-        case MatchKind::ternary:
-        case MatchKind::lpm:
-        case MatchKind::range:
-        case MatchKind::optional:
-            break;
-        default:
-            return false;
-    }
-    const bool had_one = match.kind != MatchKind{};
-    match.kind = kind;
-    std::string_view message;
-    return !had_one && take(outer, message) && read_message(message, [&](const wire::Field& field, bool&) {
-        if (field.number == 1) return take(field, match.value);
-        if (field.number != 2) return false;
-        if (kind == MatchKind::lpm) return take(field, match.prefix);
-        return (kind == MatchKind::ternary || kind == MatchKind::range) && take(field, match.other);
-    });
-}
-
-bool read_match(std::string_view message, Match& match) {
-    return read_message(message, [&](const wire::Field& field, bool&) {
-        return field.number == 1 ? take(field, match.field) : read_kind_of_match(field, match);
-    });
-}
-
-bool read_param(std::string_view message, Param& param) {
-    return read_message(message, [&](const wire::Field& field, bool&) {
-        if (field.number == 2) return take(field, param.id);
-        return field.number == 3 && take(field, param.value);
-    });
-}
-
-bool read_action(std::string_view message, Update& update) {
-    return read_message(message, [&](const wire::Field& field, bool& is_repeated) {
-        if (field.number == 1) return take(field, update.action);
-        is_repeated = true;
-        std::string_view param;
-        return field.number == 4 && take(field, param) && read_param(param, update.params.emplace_back());
-    });
-}
-
-bool read_table_action(std::string_view message, Update& update) {
-    update.has_action = true;
-    return read_message(message, [&](const wire::Field& field, bool&) {
-        std::string_view action;
-        return field.number == 1 && take(field, action) && read_action(action, update);
-    });
-}
-
-bool read_entry(std::string_view message, Update& update) {
-    return read_message(message, [&](const wire::Field& field, bool& is_repeated) {
-        std::string_view inner;
-        uint32_t priority = 0;
-        switch (field.number) {
-            case 1:
-                return take(field, update.table);
-            case 2:
-                is_repeated = true;
-                return take(field, inner) && read_match(inner, update.match.emplace_back());
-            case 3:
-                return take(field, inner) && read_table_action(inner, update);
-            case 4: {
-                const bool is_read = take(field, priority);
-                update.priority = static_cast<int32_t>(priority);
-                return is_read && update.priority >= 0;
-            }
-            default:
-                return false;
-        }
-    });
-}
-
-bool read_update(std::string_view message, Update& update) {
-    update.kind = Kind{};
-    update.table = update.action = 0;
-    update.priority = 0;
-    update.has_action = false;
-    update.match.clear();
-    update.params.clear();
-    bool has_entry = false;
-    const bool is_read = read_message(message, [&](const wire::Field& field, bool&) {
-        uint32_t kind = 0;
-        std::string_view inner;
-        if (field.number == 1) {
-            const bool is_kind = take(field, kind) && kind >= 1 && kind <= 3;
-            update.kind = static_cast<Kind>(kind);
-            return is_kind;
-        }
-        has_entry = true;
-        return field.number == 2 && take(field, inner) &&
-               read_message(inner, [&](const wire::Field& entity, bool&) {
-                   std::string_view entry;
-                   return entity.number == 2 && take(entity, entry) && read_entry(entry, update);
-               });
-    });
-    return is_read && has_entry && update.kind != Kind{} && update.table != 0;
-}
-
 // --- from messages to what program.h takes
 
 size_t bytes_of(uint32_t bits) { return (bits + 7) / 8; }
@@ -223,16 +67,15 @@ class Prepared {
         action_ = update.action;
         return table.is_writable && (table.needs_priority ? priority_ > 0 : priority_ == 0) &&
                prepare_match(update, table) &&
-               (kind_ == Kind::remove || (update.has_action && prepare_action(update, table)));
+               (kind_ == Update::Kind::remove || (update.has_action && prepare_action(update, table)));
     }
-    Kind kind() const { return kind_; }
 
     int apply(const isw_api* api, void* handle) const {
         switch (kind_) {
-            case Kind::insert:
+            case Update::Kind::insert:
                 return api->table_insert(handle, table_, match_.data(), priority_, action_, params_.data(),
                                          params_.size());
-            case Kind::modify:
+            case Update::Kind::modify:
                 return api->table_modify(handle, table_, match_.data(), priority_, action_, params_.data(),
                                          params_.size());
             default:
@@ -253,7 +96,7 @@ class Prepared {
         uint8_t* at = values_.data();
         for (size_t f = 0; f < table.fields.size(); ++f) {
             const FieldShape& field = table.fields[f];
-            const auto is_its = [&](const Match& given) { return given.field == field.id; };
+            const auto is_its = [&](const Update::Match& given) { return given.field == field.id; };
             const auto given = std::find_if(update.match.begin(), update.match.end(), is_its);
             if (given == update.match.end()) {
                 if (field.kind == MatchKind::exact) return false;
@@ -266,7 +109,8 @@ class Prepared {
         return known == update.match.size();  // none unknown, none twice
     }
 
-    static bool prepare_field(const Match& given, const FieldShape& field, uint8_t* value, isw_match& match) {
+    static bool prepare_field(const Update::Match& given, const FieldShape& field, uint8_t* value,
+                              isw_match& match) {
         if (given.kind != field.kind || !widen(given.value, field, value)) return false;
         const size_t size = bytes_of(field.bits);
         uint8_t* other = value + size;
@@ -297,7 +141,7 @@ class Prepared {
         params_.resize(size);
         uint8_t* at = params_.data();
         for (const FieldShape& param : action->params) {
-            const auto is_its = [&](const Param& given) { return given.id == param.id; };
+            const auto is_its = [&](const Update::Param& given) { return given.id == param.id; };
             const auto given = std::find_if(update.params.begin(), update.params.end(), is_its);
             if (given == update.params.end() || !widen(given->value, param, at)) return false;
             at += bytes_of(param.bits);
@@ -305,7 +149,7 @@ class Prepared {
         return true;
     }
 
-    Kind kind_{};
+    Update::Kind kind_{};
     uint32_t table_ = 0;
     int32_t priority_ = 0;
     uint32_t action_ = 0;
@@ -423,7 +267,7 @@ size_t Entries::write(const Updates& updates, size_t first, bool only_inserts) {
     const auto prepare = [&](size_t place, Prepared& to) {
         if (place == updates.size() || !updates.is_plain(place)) return false;
         read_update(updates.message(place), update);
-        if (only_inserts && update.kind != Kind::insert) return false;
+        if (only_inserts && update.kind != Update::Kind::insert) return false;
         const TableShape* table = find(update.table);
         return table != nullptr && to.prepare(update, *table);
     };

@@ -14,12 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "ports_update.hpp"
 #include "program.h"
 
 namespace inagg::ports {
-
-// The numbers are those of p4.v1.FieldMatch's fields.
-enum class MatchKind : uint32_t { exact = 2, ternary = 3, lpm = 4, range = 6, optional = 7 };
 
 // As p4runtime_names.Field: bits in the program, and those that a controller may use of them.
 struct FieldShape {

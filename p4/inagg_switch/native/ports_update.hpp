@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One update of a P4Runtime WriteRequest, read from its bytes.
+#ifndef INAGG_SWITCH_PORTS_UPDATE_HPP
+#define INAGG_SWITCH_PORTS_UPDATE_HPP
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace inagg::ports {
+
+// The numbers are those of p4.v1.FieldMatch's fields.
+enum class MatchKind : uint32_t { exact = 2, ternary = 3, lpm = 4, range = 6, optional = 7 };
+
+struct Update {
+    // The numbers are those of p4.v1.Update.Type.
+    enum class Kind : uint32_t { insert = 1, modify = 2, remove = 3 };
+
+    struct Match {
+        uint32_t field = 0;
+        MatchKind kind{};
+        std::string_view value;
+        std::string_view other;  // mask, or a range's upper end
+        uint32_t prefix = 0;
+    };
+
+    struct Param {
+        uint32_t id = 0;
+        std::string_view value;
+    };
+
+    Kind kind{};
+    uint32_t table = 0;
+    int32_t priority = 0;
+    bool has_action = false;
+    uint32_t action = 0;
+    std::vector<Match> match;
+    std::vector<Param> params;
+};
+
+// What `update` holds refers to the message. False if the message is not plain: if it has more than the
+// fields that are here, one of them in another wire type, or one twice. Those are protobuf's to understand.
+bool read_update(std::string_view message, Update& update);
+
+}  // namespace inagg::ports
+
+#endif  // INAGG_SWITCH_PORTS_UPDATE_HPP
