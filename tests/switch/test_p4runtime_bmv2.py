@@ -266,6 +266,10 @@ def flow(key: int, number: int) -> bytes:
     )
 
 
+def packet_out(key: int, number: int) -> p4runtime_pb2.StreamMessageRequest:
+    return p4runtime_pb2.StreamMessageRequest(packet=p4runtime_pb2.PacketOut(payload=flow(key, number)))
+
+
 def check_ways(program: Switch, controller: Controller) -> None:
     for step, expected in zip(STEPS, CHOSEN, strict=True):
         for kind, text in step:
@@ -274,9 +278,7 @@ def check_ways(program: Switch, controller: Controller) -> None:
         for key in expected:
             chosen[key] = []
             for number in range(12):
-                message = p4runtime_pb2.StreamMessageRequest()
-                message.packet.payload = flow(key, number)
-                controller.send(message)
+                controller.send(packet_out(key, number))
                 chosen[key].append(controller.next().packet.payload[-1])
         assert chosen == expected
 
@@ -286,11 +288,10 @@ def check_digests(program: Switch, controller: Controller) -> None:
     told.digest_entry.digest_id = program.p4info.digests[0].preamble.id
     told.digest_entry.config.max_list_size = 3
     told.digest_entry.config.max_timeout_ns = 5_000_000_000
+    told.digest_entry.config.ack_timeout_ns = 60_000_000_000  # without it PI goes by time alone
     controller.write(Update(type=INSERT, entity=told))
     for number in (5, 7, 5, 0):
-        message = p4runtime_pb2.StreamMessageRequest()
-        message.packet.payload = flow(9, number)
-        controller.send(message)
+        controller.send(packet_out(9, number))
     received = [controller.next() for _ in range(5)]
     (digest,) = (m.digest for m in received if m.HasField("digest"))
     assert digest.digest_id == told.digest_entry.digest_id
