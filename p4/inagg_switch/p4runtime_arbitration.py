@@ -21,7 +21,7 @@ class Session:
 
     role: str | None = None
     election_id: ElectionId | None = None
-    is_behind: bool = False  # messages to it were dropped; it is said once
+    is_behind: bool = False  # messages to it were dropped; warned of once
 
 
 @dataclass

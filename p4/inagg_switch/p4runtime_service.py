@@ -252,8 +252,9 @@ class P4RuntimeService:
         try:
             for request in requests:
                 answer = self._handle_stream_message(session, request)
-                if answer is not None and stream.qsize() < MAX_QUEUED_MESSAGES:
-                    stream.put(answer)
+                if answer is not None:
+                    with self._lock:
+                        self._tell(session, answer)
         except RequestError as error:
             stream.put(error)
         except Exception:  # grpcio raises a bare Exception when the call is over
@@ -372,11 +373,18 @@ class P4RuntimeService:
 
     def _tell_primaries(self, response: p4runtime_pb2.StreamMessageResponse) -> None:
         for session in self._arbitration.primaries():
-            if self._streams[session].qsize() < MAX_QUEUED_MESSAGES:
-                self._deliver([Notification(session, response)])
-            elif not session.is_behind:
-                logger.warning("a controller does not read its stream: what does not fit is dropped")
-                session.is_behind = True
+            self._tell(session, response)
+
+    def _tell(self, session: Session, response: p4runtime_pb2.StreamMessageResponse) -> None:
+        stream = self._streams.get(session)
+        if stream is None:
+            return
+        if stream.qsize() < MAX_QUEUED_MESSAGES:
+            stream.put(response)
+            return
+        level = logging.DEBUG if session.is_behind else logging.WARNING
+        logger.log(level, "a controller does not read its stream: what does not fit is dropped")
+        session.is_behind = True
 
     def _deliver(self, notifications: list[Notification]) -> None:
         for notification in notifications:
