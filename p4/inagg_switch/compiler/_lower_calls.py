@@ -61,23 +61,29 @@ class CallLowerer(ExternLowerer):
         raise CompileError("this call is not supported in an expression", e.start)
 
     def _packet_in_value(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Expr:
-        packet = self.expression(target.object)
         if target.method.name == "length":
             raise CompileError("packet_in.length() is not supported, as BMv2 does not have it", e.start)
-        if target.method.name == "lookahead":
-            if not _fixed_size(e.type):
-                raise CompileError(f"lookahead cannot read {e.type}", e.start)
-            try:
-                width = t.bit_width(e.type)
-            except TypeError:
-                raise CompileError(f"lookahead cannot read {e.type}", e.start) from None
-            self.use_type(e.type, e.start)
-            self.pending.append(ir.Primitive("require", (packet,), detail=width))
-            if t.is_header(e.type):
-                # p4c has a header for each such place, which BMv2 adds to the packet when it becomes valid.
-                self.pending.append(ir.Primitive("look", (self.mark("looked", e.start),), detail=width // 8))
-            return ir.Operation(e.type, "lookahead", (packet,))
-        raise CompileError(f"{target.method.name} gives no value", e.start)
+        if target.method.name != "lookahead":
+            raise CompileError(f"{target.method.name} gives no value", e.start)
+        value = self.ahead(e, target)
+        if t.is_header(e.type):
+            # p4c has a header for each such place, which BMv2 adds to the packet when it becomes valid.
+            looked = self.mark("looked", e.start)
+            self.pending.append(ir.Primitive("look", (looked,), detail=t.bit_width(e.type) // 8))
+        return value
+
+    def ahead(self, e: syntax.Expression, target: targets.MethodTarget) -> ir.Expr:
+        """What a lookahead reads. A packet that is too short for it is an error."""
+        packet = self.expression(target.object)
+        if not _fixed_size(e.type):
+            raise CompileError(f"lookahead cannot read {e.type}", e.start)
+        try:
+            width = t.bit_width(e.type)
+        except TypeError:
+            raise CompileError(f"lookahead cannot read {e.type}", e.start) from None
+        self.use_type(e.type, e.start)
+        self.pending.append(ir.Primitive("require", (packet,), detail=width))
+        return ir.Operation(e.type, "lookahead", (packet,))
 
     # --- as statements
 
@@ -112,8 +118,7 @@ class CallLowerer(ExternLowerer):
         handler = {
             "packet_in.extract": self._extract,
             "packet_in.advance": self._advance,
-            "packet_in.lookahead": self._value_alone,
-            "packet_in.length": self._value_alone,
+            "packet_in.lookahead": self._ahead_alone,
             "packet_out.emit": self._emit,
             "register.read": self._register_read,
             "register.write": self._register_write,
@@ -148,9 +153,8 @@ class CallLowerer(ExternLowerer):
             raise CompileError(f"{header.type} has no varbit field that the size could be of", e.start)
         return ir.Primitive("extract", (packet, header, self.bound(e, "variableFieldSizeInBits")))
 
-    def _value_alone(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
-        self._packet_in_value(e, target)  # a packet too short for a lookahead is one all the same
-        self.pending = [s for s in self.pending if not (isinstance(s, ir.Primitive) and s.name == "look")]
+    def _ahead_alone(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
+        self.ahead(e, target)
         return ir.Group(())
 
     def _advance(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:

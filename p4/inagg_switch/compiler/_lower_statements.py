@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from inagg_switch.compiler import fold, ir, syntax
+from inagg_switch.compiler import fold, ir, syntax, targets
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._lower_calls import CallLowerer
 from inagg_switch.compiler._lower_expressions import paths_in, zero
@@ -64,11 +64,11 @@ class StatementLowerer(CallLowerer):
         target = self.stable(self.expression(s.target), s.target.at)
         if s.operator is not None:
             self.known[id(s.target)] = target
-        value = self.expression(s.value)
-        if _is_header_ahead(value) and paths_in(target)[0][0] not in self.locals:
-            self.pending.pop()
+        ahead = _header_ahead(s.value)
+        if ahead is not None and paths_in(target)[0][0] not in self.locals:
+            value = self.ahead(s.value, ahead)
             return ir.Group((ir.Primitive("set_valid", (target,)), ir.Assign(target, value)))
-        return ir.Assign(target, value)
+        return ir.Assign(target, self.expression(s.value))
 
     def _variable(self, s: syntax.Variable) -> ir.Stmt:
         value = None if s.value is None else self.expression(s.value)
@@ -153,5 +153,8 @@ class StatementLowerer(CallLowerer):
         return zero(declaration.type) if declaration.value is None else self.expression(declaration.value)
 
 
-def _is_header_ahead(value: ir.Expr) -> bool:
-    return isinstance(value, ir.Operation) and value.name == "lookahead" and t.is_header(value.type)
+def _header_ahead(e: syntax.Expression) -> targets.MethodTarget | None:
+    """The method of a look-ahead at a header."""
+    if isinstance(e, syntax.Call) and isinstance(e.target, targets.MethodTarget) and t.is_header(e.type):
+        return e.target if e.target.method.name == "lookahead" else None
+    return None
