@@ -1,54 +1,14 @@
 """What the second half of the pipeline leaves alone: the headers that no copy of a multicast needs anew."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
 
 
-def untouched_headers(program: ir.Program) -> list[str]:
-    """Fields of the headers struct, one behind the other, that neither egress nor the checksum update mentions: of
-    several such runs the longest in bits. Empty if there is none, or the struct is used as a whole."""
-    mentioned = _mentioned(program)
-    runs: list[list[str]] = [[]]
-    for name in program.headers.fields:
-        if mentioned is None or name in mentioned:
-            runs.append([])
-        else:
-            runs[-1].append(name)
-    return max(runs, key=lambda run: sum(t.bit_width(program.headers.fields[name]) for name in run))
-
-
-def split_deparser(program: ir.Program) -> tuple[list[ir.Stmt], list[ir.Stmt]]:
-    """The deparser's statements: those that may do other things for each copy of a multicast, and the emits at its end
-    of headers that neither egress nor the checksum update mentions."""
-    block = program.pipeline["deparser"]
-    body: tuple[ir.Stmt, ...] = (block.body,)
-    while len(body) == 1 and isinstance(body[0], ir.Group):
-        body = body[0].body
-    mentioned = _mentioned(program)
-    parameters = {p.name for p in block.parameters}
-    first = len(body)
-    while first > 0 and mentioned is not None and _emits_other_than(mentioned, parameters, body[first - 1]):
-        first -= 1
-    return list(body[:first]), list(body[first:])
-
-
-def _emits_other_than(mentioned: set[str], parameters: set[str], statement: ir.Stmt) -> bool:
-    """An emit of one of the parameter's headers that is not among those mentioned."""
-    if not isinstance(statement, ir.Primitive) or statement.name != "emit":
-        return False
-    header = statement.operands[1]
-    return (
-        isinstance(header, ir.Field)
-        and isinstance(header.base, ir.Var)
-        and header.base.name in parameters
-        and header.name not in mentioned
-    )
-
-
-def _mentioned(program: ir.Program) -> set[str] | None:
-    """None: all of them, perhaps."""
+def mentioned_headers(program: ir.Program) -> Set[str]:
+    """Fields of the headers struct that egress or the checksum update mentions. All of them if the struct is used as a
+    whole."""
     callees: dict[str, ir.Block | ir.Function] = {b.name: b for b in program.blocks}
     callees |= {f.name: f for f in program.functions}
     waiting: list[ir.Block | ir.Function] = [program.pipeline["egress"], program.pipeline["update"]]
@@ -67,8 +27,49 @@ def _mentioned(program: ir.Program) -> set[str] | None:
             if isinstance(parent, ir.Field):
                 found.add(parent.name)
             elif not isinstance(parent, ir.CallArgument) or parent.how == "copy":
-                return None  # what is passed on as a whole is looked at where it arrives
+                return (
+                    program.headers.fields.keys()
+                )  # what is passed on as a whole is looked at where it arrives
     return found
+
+
+def untouched_headers(program: ir.Program, mentioned: Set[str]) -> list[str]:
+    """Fields of the headers struct, one behind the other, that are not among those mentioned: of several such runs the
+    longest in bits. Empty if there is none."""
+    runs: list[list[str]] = [[]]
+    for name in program.headers.fields:
+        if name in mentioned:
+            runs.append([])
+        else:
+            runs[-1].append(name)
+    return max(runs, key=lambda run: sum(t.bit_width(program.headers.fields[name]) for name in run))
+
+
+def split_deparser(program: ir.Program, mentioned: Set[str]) -> tuple[list[ir.Stmt], list[ir.Stmt]]:
+    """The deparser's statements: those that may do other things for each copy of a multicast, and the emits at its end
+    of headers that are not among those mentioned."""
+    block = program.pipeline["deparser"]
+    body: tuple[ir.Stmt, ...] = (block.body,)
+    while len(body) == 1 and isinstance(body[0], ir.Group):
+        body = body[0].body
+    parameters = {p.name for p in block.parameters}
+    first = len(body)
+    while first > 0 and _emits_other_than(mentioned, parameters, body[first - 1]):
+        first -= 1
+    return list(body[:first]), list(body[first:])
+
+
+def _emits_other_than(mentioned: Set[str], parameters: set[str], statement: ir.Stmt) -> bool:
+    """An emit of one of the parameter's headers that is not among those mentioned."""
+    if not isinstance(statement, ir.Primitive) or statement.name != "emit":
+        return False
+    header = statement.operands[1]
+    return (
+        isinstance(header, ir.Field)
+        and isinstance(header.base, ir.Var)
+        and header.base.name in parameters
+        and header.name not in mentioned
+    )
 
 
 def _parts(code: ir.Block | ir.Function) -> list[object]:

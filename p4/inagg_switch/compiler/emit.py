@@ -15,7 +15,7 @@ from inagg_switch.compiler._emit_expressions import number
 from inagg_switch.compiler._emit_tables import TableEmitter, encoded, truth
 from inagg_switch.compiler._literals import c_string
 from inagg_switch.compiler._names import Namespace, spell_field
-from inagg_switch.compiler._untouched import split_deparser, untouched_headers
+from inagg_switch.compiler._untouched import mentioned_headers, split_deparser, untouched_headers
 
 
 def emit(program: ir.Program, ids: Mapping[tuple[str, str], int], *, traced: bool = False) -> str:
@@ -28,6 +28,7 @@ class _ProgramEmitter(TableEmitter):
         names = Namespace(spell_field)
         super().__init__({id(s): names.unique(s.name) for s in program.structs}, ids, traced)
         self._program = program
+        self._mentioned = mentioned_headers(program)
         self.program_functions = frozenset(f.name for f in program.functions)
         self.blocks = {b.name: b for b in program.blocks}
 
@@ -118,7 +119,7 @@ class _ProgramEmitter(TableEmitter):
 
     def _untouched(self) -> None:
         """Where in Packet those headers lie that copies of a multicast share."""
-        fields = untouched_headers(self._program)
+        fields = untouched_headers(self._program, self._mentioned)
         begin = end = "0"
         if fields:
             first, last = (f"headers.{spell_field(name)}" for name in (fields[0], fields[-1]))
@@ -237,7 +238,7 @@ class _ProgramEmitter(TableEmitter):
         else:
             self.open("void apply() {")
             if block is self._program.pipeline["deparser"]:
-                changing, same = split_deparser(self._program)
+                changing, same = split_deparser(self._program, self._mentioned)
                 self.body(changing)
                 self.line("if (program.packet_out.reuse_tail()) return;")
                 self.body(same)
