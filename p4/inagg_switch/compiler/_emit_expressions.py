@@ -104,7 +104,7 @@ class ExpressionEmitter:
 
     def item(self, e: ir.Expr) -> str:
         """An expression of exactly its type: C++ promotes small integers on the way."""
-        text = self.expr(e)
+        text = self.copied(e)
         bits = t.strip(e.type)
         if (
             isinstance(e, ir.Operation)
@@ -114,6 +114,13 @@ class ExpressionEmitter:
         ):
             return f"static_cast<{self.type(e.type)}>({text})"
         return text
+
+    def copied(self, e: ir.Expr) -> str:
+        """The value of a new variable."""
+        text = self.expr(e)
+        made = isinstance(e, ir.Const | ir.Construct | ir.Call)
+        made = made or (isinstance(e, ir.Operation) and e.name == "lookahead")
+        return text if made or not t.has_header(t.strip(e.type)) else f"fresh({text})"
 
     # --- operators
 
@@ -284,10 +291,10 @@ class ExpressionEmitter:
                 assert argument.expr is not None
                 if impure_arguments:
                     name = f"in_{number_}"
-                    before.append(f"const {self.type(argument.type)} {name} = {self.expr(argument.expr)};")
+                    before.append(f"const {self.type(argument.type)} {name} = {self.copied(argument.expr)};")
                     given.append(name)
                 else:
-                    given.append(self.expr(argument.expr))
+                    given.append(self.copied(argument.expr))
             elif argument.how == "reference" and (not anew or isinstance(argument.type, t.ExternType)):
                 assert argument.expr is not None
                 text = self.expr(argument.expr)
@@ -301,7 +308,7 @@ class ExpressionEmitter:
                 name = f"copy_{number_}"
                 initial = "{}"
                 if argument.direction == "inout" and argument.expr is not None:
-                    initial = f" = {self.expr(argument.expr)}"
+                    initial = f" = {self.copied(argument.expr)}"
                 before.append(f"{self.type(argument.type)} {name}{initial};")
                 given.append(name)
                 if argument.expr is not None:

@@ -72,7 +72,7 @@ class StatementEmitter(PrimitiveEmitter, ExpressionEmitter):
         if s.value is None or (isinstance(s.value, ir.Const) and s.value.value is None):
             self.line(f"{self.type(s.type)} {s.name}{{}};")
         else:
-            self.line(f"{self.type(s.type)} {s.name} = {self.expr(s.value)};")
+            self.line(f"{self.type(s.type)} {s.name} = {self.copied(s.value)};")
             self._check_exit(s.value)
 
     def _assign(self, s: ir.Assign) -> None:

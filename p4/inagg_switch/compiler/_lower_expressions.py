@@ -249,9 +249,9 @@ class ExpressionLowerer:
         `private`: the callee sees nothing of this block but its parameters. Otherwise only the caller's own
         variables may be referred to, because the callee might see the rest under another name.
 
-        `in_block`: the callee is a parser or control. To others p4c gives a new header for an `out` one: while that is
-        invalid, what is written to it does not come back, and the fields of the argument stay as they were. Blocks
-        are inlined: only arguments that overlap get temporaries.
+        `in_block`: the callee is a parser or control. To others p4c gives new headers: of one that is invalid the
+        callee sees no fields, and what is written to one while it is invalid does not come back. Blocks are
+        inlined: only arguments that overlap get temporaries.
         """
         lowered = [
             (p, None if bound.get(p.name) is None else self.expression(bound[p.name]))  # type: ignore[arg-type]
@@ -264,7 +264,7 @@ class ExpressionLowerer:
             whole = isinstance(parameter.type, t.StructType | t.StackType | t.TupleType | t.ExternType)
             if direction != "in" or whole:
                 others = [e for p, e in lowered if p is not parameter and e is not None]
-                anew = direction == "out" and not in_block and t.has_header(t.strip(parameter.type))
+                anew = not in_block and t.has_header(t.strip(parameter.type))
                 alone = expr is not None and not anew and self._can_refer(expr, others, private)
                 how = "reference" if alone or isinstance(parameter.type, t.ExternType) else "copy"
                 if how == "copy" and in_block and expr is not None and _overlaps(expr, others):

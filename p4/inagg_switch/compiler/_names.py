@@ -29,7 +29,7 @@ _GENERATED = frozenset(
     V1Pipeline isw_match kDropPort kMaxParserSteps kParserTimeout
     add sub mul neg bit_not bit_and bit_or bit_xor less less_signed distance shl shr shr_signed
     add_saturating sub_saturating add_saturating_signed sub_saturating_signed resize resize_signed concat slice
-    with_slice load_bits assign_object from_limbs to_limbs csum16 api_of isw_program_v1
+    with_slice load_bits assign_object fresh from_limbs to_limbs csum16 api_of isw_program_v1
     found entry key result value condition subject next_value last_value more sum fields low high cell accepted steps
     element items next code
     """.split()  # noqa: SIM905

@@ -52,6 +52,14 @@ void assign_object(T& to, const T& from) {
     }
 }
 
+// What a new variable becomes: headers of it that are not valid have no fields.
+template <class T>
+T fresh(const T& from) {
+    T made{};
+    assign_object(made, from);
+    return made;
+}
+
 template <class T, unsigned N>
 struct Stack {
     T items[N];

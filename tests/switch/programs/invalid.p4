@@ -11,6 +11,9 @@ struct metadata_t { inner_t i; inner_t j; h_t hidden; h_t other; bit<8> n; }
 
 void writes_out(out h_t p) { p.a = 0x77; }
 void makes_out(out h_t p) { p.setValid(); p.a = 0x77; }
+bit<8> sees(in h_t p) { return p.a; }
+bit<8> changes(inout h_t p) { bit<8> was = p.a; p.a = was + 1; return was; }
+h_t gives(in h_t p) { h_t made = p; made.a = made.a + 1; return made; }
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     state start { packet.extract(hdr.op); packet.extract(hdr.g); packet.extract(hdr.h); transition items; }
@@ -22,10 +25,13 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
 }
 control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control WritesOut(out h_t p) { apply { p.a = 0x77; } }
+control Sees(in h_t p, out bit<8> v) { apply { v = p.a; } }
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     action reads_out(out bit<8> p) { meta.n = 1; p = meta.n; }
     WritesOut() control_out;
+    Sees() control_sees;
     action action_out(out h_t p) { p.a = 0x77; }
+    action action_sees(in h_t p, out bit<8> v) { v = p.a; }
     action swaps(inout h_t p, inout h_t q) { h_t kept = p; p = q; q = kept; }
     apply {
         sm.egress_spec = 1;
@@ -64,6 +70,11 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             26: { control_out.apply(hdr.g); hdr.o.r = hdr.g.a; hdr.o.t = hdr.g.b; }
             27: { hdr.s.push_front(9); }
             28: { hdr.s.pop_front(9); }
+            // Of a header that is invalid, functions and actions see nothing, and controls the fields.
+            29: { hdr.g.setInvalid(); hdr.o.r = sees(hdr.g); hdr.o.s = changes(hdr.g); hdr.o.t = (bit<16>) hdr.g.a; }
+            30: { hdr.g.setInvalid(); hdr.o.r = gives(hdr.g).a; action_sees(hdr.g, hdr.o.s); }
+            31: { hdr.g.setInvalid(); h_t copied = hdr.g; hdr.o.r = copied.a; control_sees.apply(hdr.g, hdr.o.s); }
+            32: { hdr.o.r = sees(hdr.g); hdr.o.s = changes(hdr.g); hdr.h = gives(hdr.g); }
             22: { hdr.o.r = (bit<8>) sm.packet_length; hdr.g.setInvalid(); }
         }
         hdr.o.flags[0:0] = (bit<1>) hdr.g.isValid();
