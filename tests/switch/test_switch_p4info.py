@@ -197,7 +197,7 @@ TYPES = v1program(
                 meta.e: exact; meta.b: exact;
             }
             actions = { a; b; NoAction; }
-            default_action = NoAction();
+            default_action = b((port_t) 9w3, (old_t) 9w5);
         }
     """,
 )

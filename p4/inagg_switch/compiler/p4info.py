@@ -195,8 +195,8 @@ class _Writer:
         for number, parameter, value in zip(ids, plain, table.default_arguments, strict=True):
             argument = message.initial_default_action.arguments.add()
             argument.param_id = number
-            width = t.bit_width(parameter.type)
-            argument.value = value.to_bytes((width + 7) // 8, "big")
+            width = self._types.width(parameter.type) or t.bit_width(parameter.type)
+            argument.value = value.to_bytes((max(width, value.bit_length()) + 7) // 8, "big")
 
     def _action(self, action: ir.Action) -> None:
         message = self._info.actions.add()

@@ -28,20 +28,25 @@ class TypeWriter:
         self, message: pb.MatchField | pb.Action.Param | pb.ControllerPacketMetadata.Metadata, type_: t.Type
     ) -> None:
         """Fills in the width (0 of strings and names) and the type's name."""
-        message.bitwidth = t.bit_width(type_)
+        message.bitwidth = self.width(type_)
         if self._layout:
             return
         if isinstance(type_, t.NewType):
             message.type_name.name = type_.name
-            translation = _translation(type_)
-            if translation is not None:
-                message.bitwidth = translation[1]
-        elif type_ == t.ERROR:
-            message.bitwidth = 0
         elif isinstance(type_, t.EnumType) and type_.base is None and isinstance(message, pb.Action.Param):
             message.bitwidth = 0
             message.type_name.name = type_.name
         self._declare(type_)
+
+    def width(self, type_: t.Type) -> int:
+        """Bits of a value, 0 of a string."""
+        if not self._layout:
+            translation = _translation(type_) if isinstance(type_, t.NewType) else None
+            if translation is not None:
+                return translation[1]
+            if type_ == t.ERROR:
+                return 0
+        return t.bit_width(type_)
 
     def write_spec(self, spec: p4types_pb2.P4DataTypeSpec, type_: t.Type) -> None:
         """Fills in the type of a digest, a register or a part of one."""
