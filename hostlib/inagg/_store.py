@@ -6,6 +6,8 @@ from typing import Any
 
 from torch.distributed.distributed_c10d import Store
 
+from inagg.errors import ConfigurationError
+
 
 def tell_all(store: Store, name: str, rank: int, size: int, mine: Any) -> list[Any]:
     """What each rank gave as `mine`, in order of rank; each calls it once with this name. Waits for all of them.
@@ -16,3 +18,25 @@ def tell_all(store: Store, name: str, rank: int, size: int, mine: Any) -> list[A
     """
     store.set(f"{name}/{rank}", json.dumps(mine))
     return [json.loads(told) for told in store.multi_get([f"{name}/{other}" for other in range(size)])]
+
+
+def agree_on_members(store: Store, rank: int, members: list[int]) -> None:
+    """Find that ranks mean different groups, which then have one store: they have called new_group in different orders.
+
+    rank: this process among `members`, ranks of the world.
+
+    Raises:
+        ConfigurationError: another rank makes a group of other ranks here.
+    """
+    others = json.loads(store.compare_set("members", "", json.dumps(members)))
+    if others == members:
+        told = tell_all(store, "members", rank, len(members), members)
+        others = next((found for found in told if found != members), members)
+    else:  # who was here first waits for ranks that may never come
+        for other in range(len(others)):
+            store.set(f"members/{other}", json.dumps(members))
+    if others != members:
+        raise ConfigurationError(
+            f"this rank makes a group of the ranks {members} where another makes one of {others}. Every rank must call "
+            "new_group for the same groups in the same order, also for those that it is no member of."
+        )

@@ -4,8 +4,10 @@
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
 
 from inagg._stats import Stats
+from inagg._store import agree_on_members
 from inagg.errors import ConfigurationError
 from inagg.options import Options
 from inagg.process_group import ProcessGroup
@@ -15,6 +17,8 @@ def create(backend_options: Any, pg_options: object) -> ProcessGroup:
     """A new group, as `inagg.registration` has torch ask for it."""
     if pg_options is not None and not isinstance(pg_options, Options):
         raise ConfigurationError(f"pg_options must be inagg.Options, not {type(pg_options).__name__}")
+    if members := list(backend_options.global_ranks_in_group):  # empty for the world
+        agree_on_members(PrefixStore("group", backend_options.store), backend_options.group_rank, members)
     return ProcessGroup(
         backend_options.store,
         backend_options.group_rank,

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 
 import inagg
-from inagg.errors import MismatchError
+from inagg.errors import ConfigurationError, MismatchError
 
 Case = Callable[[int, dist.ProcessGroup], object]
 CASES: list[Case] = []
@@ -80,6 +81,13 @@ def late_but_right(rank: int, group: dist.ProcessGroup) -> None:
     assert 1.3 < found["late_s"] < 5, found
 
 
+def groups_in_different_order(rank: int) -> dict[str, object]:
+    """As far as ranks come that would make [0, 2] and [0, 1], in this order or the other."""
+    with pytest.raises(ConfigurationError) as caught:
+        dist.new_group([0, 1] if rank == 1 else [0, 2], backend="inagg")
+    return {"case": "groups_in_different_order", "error": str(caught.value)}
+
+
 def main() -> None:
     dist.init_process_group("inagg")
     rank = dist.get_rank()
@@ -100,6 +108,8 @@ def main() -> None:
             results.flush()
             dist.all_reduce(torch.ones(1))  # the world's group is as it was
             dist.destroy_process_group(group)
+        if rank < 2:  # last, since torch then counts groups differently
+            results.write(json.dumps(groups_in_different_order(rank)) + "\n")
     assert inagg.stats()["path"] == "switch"
     dist.destroy_process_group()
 

@@ -1,10 +1,10 @@
 """Ranks that call different collectives: all of them get an error that names both sides, in seconds."""
 
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import mismatch_worker
 import pytest
 
 from inagg_testbed.links import LinkSpec
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.netns
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, dict[str, Any]]]:
     """Case -> rank -> what it got."""
-    found: dict[str, dict[int, dict[str, Any]]] = {run.__name__: {} for run in mismatch_worker.CASES}
+    found: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
     with open_testbed(
         hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=tmp_path_factory.mktemp("mismatch")
     ) as testbed:
@@ -58,3 +58,11 @@ def test_all_ranks_are_told_what_each_called(rows: dict[str, dict[int, dict[str,
 
 def test_a_rank_that_is_late_is_no_mismatch(rows: dict[str, dict[int, dict[str, Any]]]) -> None:
     assert [rows["late_but_right"][rank]["error"] for rank in range(RANKS)] == [None] * RANKS
+
+
+def test_ranks_that_make_groups_in_different_order_are_told_which(
+    rows: dict[str, dict[int, dict[str, Any]]],
+) -> None:
+    told = rows["groups_in_different_order"]
+    assert "group of the ranks [0, 2] where another makes one of [0, 1]" in told[0]["error"]
+    assert "group of the ranks [0, 1] where another makes one of [0, 2]" in told[1]["error"]
