@@ -14,14 +14,38 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
+from torch.utils._pytree import tree_leaves
 
 from inagg import _inner_cuda
 from inagg._calls import is_collective, is_reduction, measure
 from inagg._gloo_connections import GlooConnections
 from inagg._inner_work import AnySourceWork, InnerWork, Waits, told_as
+from inagg._reduction import memory_of
 from inagg._stats import Tally
 from inagg._untraced import untraced
-from inagg.errors import InaggError
+from inagg.errors import ConfigurationError, InaggError
+
+# What gloo does on the memory of tensors from their first element on, whatever their strides, in so many of its
+# arguments. Elsewhere it copies such tensors, or refuses them.
+_AS_THEY_LIE = {
+    "all_to_all_single": 1,
+    "allreduce": 1,
+    "allreduce_coalesced": 1,
+    "alltoall_base": 1,
+    "broadcast": 1,
+    "reduce": 1,
+    "reduce_scatter": 1,
+    "scatter": 2,
+}
+
+
+def _refuse_gaps(name: str, arguments: Sequence[Any]) -> None:
+    for tensor in tree_leaves(arguments[: _AS_THEY_LIE.get(name, 0)]):
+        if tensor.layout == torch.strided and len(memory_of(tensor)) != tensor.nbytes:
+            raise ConfigurationError(
+                f"{name} of a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()}: gloo, which does "
+                "this one, takes no tensor whose elements share memory or leave gaps in it; give it a contiguous() one"
+            )
 
 
 def _forward(name: str) -> Callable[..., Work]:
@@ -29,6 +53,7 @@ def _forward(name: str) -> Callable[..., Work]:
         failure = self._failure()
         if failure is not None:
             raise failure
+        _refuse_gaps(name, arguments)
         if is_collective(name):
             self._begin(name, (*arguments, *settings.values()))
         self.inner_reductions += is_reduction(name)

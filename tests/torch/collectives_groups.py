@@ -1,5 +1,6 @@
 """Cases of test_collectives.py: groups, other collectives, errors, statistics."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -249,3 +250,24 @@ def lanes_of_a_call_of_its_own_and_what_they_leave_out() -> None:
 def bad_options_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"pg_options must be inagg\.Options"):
         dist.new_group(backend="inagg", pg_options="fast")
+
+
+@case
+def tensors_with_gaps_are_refused_where_gloo_would_take_them_for_others() -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    columns = torch.full((6, 2), float(rank), dtype=torch.float64)
+    calls: list[Callable[[torch.Tensor], object]] = [
+        dist.all_reduce,
+        lambda tensor: dist.broadcast(tensor, 0),
+        lambda tensor: dist.reduce(tensor, 0, dist.ReduceOp.MAX),
+        lambda tensor: dist.scatter(tensor, [tensor] * ranks if rank == 0 else None),
+        lambda tensor: dist.reduce_scatter(tensor, [tensor.contiguous()] * ranks),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigurationError, match=r"shape \(6,\) and strides \(2,\)"):
+            call(columns[:, 0])
+    dist.all_reduce(columns.t())
+    assert columns.tolist() == [[sum(range(ranks))] * 2] * 6
+    gathered = [torch.zeros(6, dtype=torch.float64) for _ in range(ranks)]
+    dist.all_gather(gathered, columns[:, 0])
+    assert torch.equal(torch.cat(gathered), columns[:, 0].repeat(ranks))
