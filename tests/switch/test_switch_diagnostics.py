@@ -226,6 +226,8 @@ PARSERS = {
     "state start { §exit; }": "`exit` is not allowed in a parser",
     "state start { transition accept; } state §start { transition accept; }":
         "state `start` is already declared",
+    "bit<8> one; state start { transition one; } state §one { transition accept; }":
+        "state `one` is already declared",
     "state start { §hdr.s.push_front(1); transition accept; }":
         "push_front of a header stack does not exist in parsers",
     "state start { packet§.nope(); transition accept; }": "extern packet_in has no method `nope`",

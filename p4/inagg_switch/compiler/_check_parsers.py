@@ -21,9 +21,9 @@ class ParserChecker(TableChecker):
 
     def parser(self, d: syntax.Parser) -> None:
         self.no_type_parameters(d)
-        names = {"accept", "reject"}
+        names, others = {"accept", "reject"}, {local.name for local in d.locals}
         for state in d.states:
-            if state.name in names:
+            if state.name in names | others:
                 raise CompileError(f"state `{state.name}` is already declared", state.at)
             names.add(state.name)
         if "start" not in names:

@@ -99,14 +99,13 @@ class ExpressionParser(TokenStream):
     # --- expressions
 
     def expression(self) -> syntax.Expression:
-        """Conditional and everything that binds tighter."""
+        """Conditionals and everything that binds tighter. `a ? b : c ? d : e` is `(a ? b : c) ? d : e`, as in p4c."""
         self.enter()
         condition = self._binary(0)
-        question = self.accept("?")
-        if question is not None:
+        while (question := self.accept("?")) is not None:
             then = self.expression()
             self.expect(":", "of a conditional expression")
-            condition = syntax.Conditional(question.at, condition, then, self.expression())
+            condition = syntax.Conditional(question.at, condition, then, self._binary(0))
         self.leave()
         return condition
 

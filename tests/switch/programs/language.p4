@@ -98,6 +98,11 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             if (hdr.op.x == 4) { hdr.u.push_front(1); }
             if (hdr.op.x == 5) { hdr.u.push_front(2); }
             if (hdr.op.x == 6) { hdr.u.pop_front(2); hdr.u[0].two.setValid(); }
+        } else if (hdr.op.code == 11) {
+            // The first conditional is the condition of the second.
+            bit<5> b = hdr.op.x[4:0];
+            bool last = b[0:0] == 1 ? b[1:1] == 1 : b[2:2] == 1 ? b[3:3] == 1 : b[4:4] == 1;
+            hdr.op.y = last ? 8w1 : 0;
         } else if (hdr.op.code == 10) {
             hdr.s.pop_front(1);
             hdr.op.y = hdr.s[3].v;  // invalid
