@@ -90,7 +90,8 @@ def test_aliases_are_the_shortest_unique_endings() -> None:
 
 
 ANNOTATED = """
-    @name(".global") @brief("hidden") @unknown(1, x) action other(@name("p") bit<8> q) { }
+    @name(".global") @brief("does nothing") @unknown(1, x)
+    action other(@name("p") @description("of no use") bit<8> q) { }
     @name("renamed") @id(5) table t {
         key = { hdr.h.a : exact @name("key_a") @hidden @foo[1]; }
         actions = { @tableonly NoAction; other; }
@@ -107,7 +108,8 @@ def test_names_and_ids_by_annotation() -> None:
     assert (key.name, list(key.annotations)) == ("key_a", ["@hidden"])
     assert key.structured_annotations[0].expression_list.expressions[0].int64_value == 1
     other = next(a for a in info.actions if a.preamble.name == "global")
-    assert [p.name for p in other.params] == ["p"]
+    assert other.preamble.doc.brief == "does nothing"
+    assert [(p.name, p.doc.description) for p in other.params] == [("p", "of no use")]
     assert list(other.preamble.annotations) == ["@unknown(1 , x)"]
     assert [(r.scope, list(r.annotations)) for r in table.action_refs] == [
         (pb.ActionRef.TABLE_ONLY, ["@tableonly"]), (pb.ActionRef.TABLE_AND_DEFAULT, [])]  # fmt: skip
@@ -372,9 +374,12 @@ STRUCTURED = v1program(
         const int K = 5;
         @controller_header("packet_in") @foo[K + 1] header in_t { @bar[a = K] bit<8> x; bit<8> y; }
         @ctl[1] control S(inout headers_t h) {
-            @rr[1] register<bit<8>>(4) r;
-            @ac[3] action a(@p[4] bit<4> y) { r.write(0, 1); }
-            table s { key = { h.h.a: exact @k[z = K]; } actions = { @bar[K] @tableonly a; NoAction; } }
+            @rr[1] @brief("r") register<bit<8>>(4) r;
+            @ac[3] @description("b") action a(@p[4] @brief("p") @description("of a") bit<4> y) { r.write(0, 1); }
+            @brief("s") table s {
+                key = { h.h.a: exact @k[z = K] @brief("k"); }
+                actions = { @bar[K] @tableonly a; NoAction; }
+            }
             apply { s.apply(); }
         }""",
     locals="""
@@ -402,9 +407,10 @@ def test_structured_annotations_have_values() -> None:
         ("[a = 1, a = 2]", "key `a` is there twice"),
         ("[1 2]", "expected `,` or `]`"),
         ("[1 << 64]", "needs more than 64 bits"),
+        ("[] @brief(1)", "@brief takes a text"),
     ],
 )
-def test_wrong_structured_annotations_are_refused(annotation: str, message: str) -> None:
+def test_wrong_annotations_are_refused(annotation: str, message: str) -> None:
     with pytest.raises(CompileError, match=message):
         p4info_of_text(
             v1program("t.apply();", locals=f"@x{annotation} table t {{ actions = {{ NoAction; }} }}")

@@ -140,6 +140,7 @@ class _Writer:
         package.annotations.extend(
             shown_annotations(a for a in self._program.annotations if a.name not in special)
         )
+        _document(package, self._program.annotations)
 
     def _preamble(
         self,
@@ -339,6 +340,23 @@ def _annotate(message: _Annotated, annotations: Sequence[syntax.Annotation]) -> 
     for annotation in annotations:
         if annotation.structured:
             _structured(message.structured_annotations.add(), annotation)
+    if not isinstance(message, pb.ActionRef | pb.ControllerPacketMetadata.Metadata):
+        _document(message, annotations)
+
+
+def _document(
+    message: pb.PkgInfo | pb.Preamble | pb.MatchField | pb.Action.Param,
+    annotations: Iterable[syntax.Annotation],
+) -> None:
+    """@brief("...") and @description("...")."""
+    for annotation in annotations:
+        if annotation.structured or annotation.name not in ("brief", "description"):
+            continue
+        match annotation.arguments:
+            case [str(text)]:
+                setattr(message.doc, annotation.name, text)
+            case _:
+                raise CompileError(f"@{annotation.name} takes a text", annotation.at)
 
 
 def _structured(message: p4types_pb2.StructuredAnnotation, annotation: syntax.Annotation) -> None:
