@@ -88,11 +88,11 @@ def test_packets_into_the_switch_are_counted_with_four_workers() -> None:
     assert found == [("unshaped, N=4, 1,000: Mpps into switch", "1.5", "1.00", False)]
 
 
-def test_numerics_are_judged_by_the_fastest_kernels_on_the_large_array() -> None:
+def test_numerics_are_judged_by_the_kernels_in_use_on_the_large_array() -> None:
     def step(name: str, of_memcpy: float, array: str = "40 MB", lane_bits: int = 32) -> dict[str, Any]:
         return {"step": name, "lane_bits": lane_bits, "array": array, "of_memcpy": of_memcpy}
 
-    rows = [step("quantise", 0.4), step("quantise", 0.6), step("quantise", 0.9, "256 KiB")]
+    rows = [step("quantise", 0.9, "256 KiB"), step("quantise", 0.6), step("quantise", 0.7)]
     assert judged("numerics", *rows, step("dequantise", 0.49), step("dequantise", 0.9, lane_bits=16)) == [
         ("quantise, 32-bit lanes, of memcpy", "0.5", "0.60", True),
         ("dequantise, 32-bit lanes, of memcpy", "0.5", "0.49", False),
