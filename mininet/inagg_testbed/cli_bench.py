@@ -1,6 +1,7 @@
 """The commands below `inagg bench`."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,6 +30,14 @@ JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the fi
 SlotsOption = Annotated[
     int | None, typer.Option(help="Packets in flight a worker asks for; a power of two, 2 or more.")
 ]
+
+
+def _backends(texts: Iterable[str]) -> tuple[str, ...]:
+    """As cases name them. Raises ConfigurationError."""
+    try:
+        return tuple(str(BackendSpec.parse(text)) for text in texts)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
 
 
 @app.command()
@@ -78,10 +87,7 @@ def allreduce(
     from inagg_testbed.bench_rows import table
 
     with errors_explained():
-        try:
-            specs = tuple(str(BackendSpec.parse(text)) for text in backend)
-        except ValueError as error:
-            raise ConfigurationError(str(error)) from None
+        specs = _backends(backend)
         cases = tuple(
             Case(
                 workers=count,
@@ -252,7 +258,7 @@ def suite(
     from inagg_testbed.bench_suite import BACKENDS, Suite, run_suite
 
     with errors_explained():
-        what = Suite(backends=tuple(backend or BACKENDS), quick=quick, program=p4)
+        what = Suite(backends=_backends(backend or BACKENDS), quick=quick, program=p4)
         make_folder(folder)
         with ProgressView(console) as view:
             wrong = run_suite(what, folder, results, on_stage=view.stage, on_progress=view.update)

@@ -85,6 +85,12 @@ def test_a_wrong_option_is_explained_before_anything_starts(
     assert not (tmp_path / "results").exists()
 
 
+def test_a_suite_of_an_unknown_backend_is_refused(tmp_path: Path) -> None:
+    done = inagg("bench", "suite", "--quick", "--folder", str(tmp_path), "--backend", "nccl")
+    assert done.returncode == 1
+    assert "none of gloo, inagg:32" in done.stdout
+
+
 def test_a_backend_given_twice_is_refused() -> None:
     done = inagg("bench", "allreduce", *BENCH, "--backend", "inagg", "--backend", "inagg:32")
     assert done.returncode == 1
