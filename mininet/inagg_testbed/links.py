@@ -24,6 +24,7 @@ import math
 import re
 from dataclasses import dataclass
 
+from inagg_controller.sizes import WORD_BYTES, data_mtu
 from inagg_testbed.errors import ConfigurationError
 
 BURST_SECONDS = 4e-3
@@ -74,7 +75,7 @@ class LinkSpec:
         1024; at 1 Gbit/s 512 and 1024 overflow the queue now and then, and 256 do not. Unshaped, 10M floats, 1024
         slots took 0.75 of the time of 256 and 0.95 of that of 512 or 2048: a process that is scheduled finds more to
         do."""
-        payload = 8 * 1024 if self.mtu == JUMBO_MTU else 1024
+        payload = WORD_BYTES * (32 if data_mtu(32) <= self.mtu else 4)
         if self.rate_bps is None:
             return 2**20 // payload
         carried = max(64e3, self.rate_bps / 8 * SLOTS_SECONDS)

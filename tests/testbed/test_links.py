@@ -41,7 +41,7 @@ def test_the_bucket_of_a_slow_link_still_holds_two_full_frames() -> None:
     assert LinkSpec.parse("64kbit").burst_bytes == 2 * 1514
 
 
-@pytest.mark.parametrize("mtu", [1500, 9000])
+@pytest.mark.parametrize("mtu", [1500, 8240, 9000])
 @pytest.mark.parametrize("rate", ["1mbit", "100mbit", "1gbit", "10gbit"])
 def test_a_window_fits_the_queue_of_a_bucket(rate: str, mtu: int) -> None:
     link = LinkSpec.parse(rate, mtu=mtu)
