@@ -67,7 +67,7 @@ def _agree_on_job(client: ControlClient, store: Store, rank: int, size: int, opt
 
 
 def _enter(client: ControlClient, job: int, rank: int, options: Options, on_failure: Callback) -> Session:
-    """Register, and become a member."""
+    """Register, become a member, and wait for the other ranks."""
     aggregator = client.status(job).aggregator
     address = str(options.address) if options.address else source_address(aggregator.ip)
     interface = interface_of(address)
@@ -88,11 +88,16 @@ def _enter(client: ControlClient, job: int, rank: int, options: Options, on_fail
             port=options.switch_port,
         )
         # Who is refused is no member: another has that rank, and its job goes on.
+        session: Session | None = None
         try:
-            return _begin(client, status, rank, udp, options, on_failure)
+            session = _begin(client, status, rank, udp, options, on_failure)
+            client.wait_running(job, timeout_s=options.setup_timeout_s)
         except InaggError as error:
             give_up_on(client, job, rank, str(error))
+            if session is not None:
+                session.close()  # and the client with it
             raise
+        return session
 
 
 def _begin(
@@ -103,7 +108,7 @@ def _begin(
     options: Options,
     on_failure: Callback,
 ) -> Session:
-    """As a member: start the transport and the heartbeat, and wait for the other ranks."""
+    """As a member: start the transport and the heartbeat."""
     policy = status.policy
     presence = client.attend(status.id, rank, policy.heartbeat_interval_s)
     with confined_to(options.cpus):
@@ -123,13 +128,7 @@ def _begin(
             spin_s=options.spin_us * 1e-6,
         )
     udp.detach()  # the transport's now
-    session = Session(client, status, rank, transport, on_failure, presence)
-    try:
-        client.wait_running(status.id, timeout_s=options.setup_timeout_s)
-    except InaggError:
-        session.close()
-        raise
-    return session
+    return Session(client, status, rank, transport, on_failure, presence)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from inagg._control import Aggregator, ControlClient, Heartbeat, JobStatus, Lost
 from inagg._core import Transport
 from inagg._join import _enter, confined_to
 from inagg._journal import Report
+from inagg._presence import PlainPresence, Presence
 from inagg._reduction import Reduction
 from inagg._session import Session
 from inagg._work import SwitchWork
@@ -327,6 +329,34 @@ def test_who_is_refused_a_rank_leaves_the_job_of_its_owner_alone() -> None:
     with pytest.raises(ControllerRefusedError, match="already taken"):
         _enter(client, JOB, 0, Options(address=IPv4Address("127.0.0.1")), lambda: None)
     assert client.left_with == "nothing"
+
+
+def test_who_waits_in_vain_for_the_others_to_join_says_why_and_leaves() -> None:
+    told: list[str | None] = []
+
+    class Waiting(HealthyController):
+        def status(self, job: int) -> JobStatus:
+            return status_of(2)
+
+        def register(self, *_: object, **__: object) -> JobStatus:
+            return status_of(2)
+
+        def attend(self, *_: object) -> Presence:
+            return mock.create_autospec(PlainPresence, instance=True)
+
+        def wait_running(self, job: int, *, timeout_s: float = 0.0) -> JobStatus:
+            raise JobError("ranks [1] have not registered", job=job)
+
+        def leave(self, job: int, rank: int, *, error: str | None = None) -> JobStatus:
+            assert not self._http.is_closed
+            told.append(error)
+            return status_of(2)
+
+    client = Waiting("http://127.0.0.1:9")
+    with pytest.raises(JobError, match="have not registered"):
+        _enter(client, JOB, 0, Options(address=IPv4Address("127.0.0.1")), lambda: None)
+    assert "have not registered" in (told[0] or "")
+    assert client._http.is_closed
 
 
 def test_a_sum_that_takes_longer_than_its_timeout_ends_the_job_for_all_ranks() -> None:
