@@ -21,22 +21,23 @@ def tell_all(store: Store, name: str, rank: int, size: int, mine: Any) -> list[A
 
 
 def agree_on_members(store: Store, rank: int, members: list[int]) -> None:
-    """Find that ranks mean different groups, which then have one store: they have called new_group in different orders.
+    """Find that ranks mean different groups: they have called new_group in different orders.
 
-    rank: this process among `members`, ranks of the world.
+    Groups without a rank in common may have this store at the same time, as when each half of a world divides itself.
+
+    rank: this process's in the world, one of `members`.
 
     Raises:
-        ConfigurationError: another rank makes a group of other ranks here.
+        ConfigurationError: one of them makes a group of other ranks here.
     """
-    others = json.loads(store.compare_set("members", "", json.dumps(members)))
-    if others == members:
-        told = tell_all(store, "members", rank, len(members), members)
-        others = next((found for found in told if found != members), members)
-    else:  # who was here first waits for ranks that may never come
-        for other in range(len(others)):
-            store.set(f"members/{other}", json.dumps(members))
-    if others != members:
-        raise ConfigurationError(
-            f"this rank makes a group of the ranks {members} where another makes one of {others}. Every rank must call "
-            "new_group for the same groups in the same order, also for those that it is no member of."
-        )
+    store.set(f"members/{rank}", json.dumps(members))
+    told = [json.loads(found) for found in store.multi_get([f"members/{other}" for other in members])]
+    others = next((found for found in told if found != members), None)
+    if others is None:
+        return
+    for other in others:  # they may wait for a rank that never comes
+        store.set(f"members/{other}", json.dumps(members))
+    raise ConfigurationError(
+        f"this rank makes a group of the ranks {members} where another makes one of {others}. Every rank must call "
+        "new_group for the same groups in the same order, also for those that it is no member of."
+    )

@@ -17,10 +17,12 @@ def create(backend_options: Any, pg_options: object) -> ProcessGroup:
     """A new group, as `inagg.registration` has torch ask for it."""
     if pg_options is not None and not isinstance(pg_options, Options):
         raise ConfigurationError(f"pg_options must be inagg.Options, not {type(pg_options).__name__}")
+    store = backend_options.store
     if members := list(backend_options.global_ranks_in_group):  # empty for the world
-        agree_on_members(PrefixStore("group", backend_options.store), backend_options.group_rank, members)
+        agree_on_members(store, members[backend_options.group_rank], members)
+        store = PrefixStore(",".join(map(str, members)), store)
     return ProcessGroup(
-        backend_options.store,
+        store,
         backend_options.group_rank,
         backend_options.group_size,
         backend_options.timeout,

@@ -130,6 +130,11 @@ def sub_groups_sum_side_by_side() -> None:
         dist.all_reduce(tensor, group=group)
         inputs = torch.stack([normal(rank, 10_000) for rank in mine]).double()
         assert (tensor.double() - inputs.sum(0)).abs().max().item() <= bound(inputs)
+    # Each half makes one of its own, of which torch thinks as the same.
+    within, _ = dist.new_subgroups(len(mine), group)
+    ones = torch.ones(3)
+    dist.all_reduce(ones, group=within)
+    assert ones.tolist() == [len(mine)] * 3
     dist.barrier()
 
 
