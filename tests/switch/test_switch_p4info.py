@@ -370,8 +370,12 @@ def test_what_p4c_drops_is_not_listed() -> None:
 
 STRUCTURED = v1program(
     "t.apply(); c.apply(hdr);",
+    parser="""
+        @vs[1] value_set<set_t>(4) v;
+        state start { transition select(hdr.h.a, hdr.h.a) { v: accept; default: accept; } }""",
     top="""
         const int K = 5;
+        struct set_t { @match(ternary) @foo[K] @brief("f") bit<8> f; @id(7) @bar bit<8> g; }
         @controller_header("packet_in") @foo[K + 1] header in_t { @bar[a = K] bit<8> x; bit<8> y; }
         @ctl[1] control S(inout headers_t h) {
             @rr[1] @brief("r") register<bit<8>>(4) r;
@@ -396,6 +400,9 @@ def test_structured_annotations_have_values() -> None:
     assert values == [1, 10, -1, 8, False, "ab"]
     assert [p.key for p in pairs.kv_pair_list.kv_pairs] == ["a", "b", "c", "d"]
     assert none.WhichOneof("body") is None
+    (value_set,) = p4info_of_text(STRUCTURED).value_sets
+    assert [(m.id, list(m.annotations), m.doc.brief) for m in value_set.match] == [
+        (1, [], "f"), (7, ["@bar"], "")]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ class ParserLowerer(TableLowerer):
 
     def value_set(self, local: syntax.ValueSet, full_name: str, member: str) -> ir.ValueSet:
         fields = [
-            ir.SetField(name, _match_kind(field), type_, t.bit_width(type_))
+            ir.SetField(
+                name, _match_kind(field), type_, t.bit_width(type_), field.annotations if field else ()
+            )
             for name, type_, field in set_fields(local.type)
         ]
         size = self.number(local.size, "the size of a value set")

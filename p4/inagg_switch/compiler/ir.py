@@ -4,6 +4,7 @@ conversions explicit. What is left to the emitter is C++ spelling.
 Types are the checker's (types.py); TypeVariable, TupleType of a list, and INTEGER do not occur.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -283,6 +284,7 @@ class SetField:
     kind: str
     type: Type
     width: int
+    annotations: Sequence[syntax.Annotation]
 
 
 @dataclass

@@ -232,11 +232,13 @@ class _Writer:
     def _value_set(self, value_set: ir.ValueSet) -> None:
         message = self._info.value_sets.add()
         self._preamble(message.preamble, "value_set", value_set.full_name, value_set.declaration)
-        for number, field in enumerate(value_set.fields, 1):
+        ids = field_ids([field.annotations for field in value_set.fields])
+        for number, field in zip(ids, value_set.fields, strict=True):
             match = message.match.add()
             match.id, match.name = number, field.name
             self._types.write(match, field.type)
             match.match_type = _MATCH_TYPES[field.kind]
+            _annotate(match, [a for a in field.annotations if a.name != "match"])
         message.size = value_set.size
 
     def _controller_header(self, header: t.StructType) -> None:
