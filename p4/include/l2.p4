@@ -6,6 +6,7 @@ const bit<16> STATION_BUCKETS = 4096;
 
 control L2(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
     counter(512, CounterType.packets_and_bytes) not_ethernet;
+    counter(512, CounterType.packets_and_bytes) own_port;    // addressed to a station where the frame came from
 
     register<bit<64>>((bit<32>) STATION_BUCKETS) stations;    // port above the 48 bits of the MAC address
 
@@ -39,12 +40,17 @@ control L2(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
                 learn();
             }
             forward();
+            if (standard_metadata.mcast_grp == 0 &&
+                standard_metadata.egress_spec == standard_metadata.ingress_port) {
+                own_port.count((bit<32>) standard_metadata.ingress_port);
+                mark_to_drop(standard_metadata);
+            }
         }
     }
 }
 
-// Split horizon: no frame leaves by the port it came in on, whether flooded or addressed to a station there. The
-// answer to an ARP request is new, not forwarded.
+// Split horizon: no copy of a flooded frame leaves by the port it came in on. The answer to an ARP request is new, not
+// forwarded.
 control SplitHorizon(in metadata_t meta, inout standard_metadata_t standard_metadata) {
     apply {
         if (!meta.answered && standard_metadata.egress_port == standard_metadata.ingress_port) {

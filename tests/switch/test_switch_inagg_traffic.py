@@ -193,6 +193,15 @@ def test_stations_that_share_a_bucket_cost_a_flood_and_no_wrong_delivery(program
     assert [port for port, _ in program.process(2, to_one)] == [1, 3, 4]
 
 
+def test_a_frame_for_a_station_where_it_came_from_is_dropped_and_counted(program: Switch) -> None:
+    frame = ethernet(1, 2, 0x88B5, b"")
+    program.process(2, ethernet(BROADCAST, 1, 0x88B5, b""))
+    assert packets(program, "own_port", 2) == 0
+    assert program.process(2, frame) == []
+    assert packets(program, "own_port", 2) == 1
+    assert [port for port, _ in program.process(1, frame)] == [2]
+
+
 @pytest.mark.parametrize("length", [0, 1, 13])
 def test_a_frame_without_an_ethernet_header_is_dropped_and_counted(program: Switch, length: int) -> None:
     assert program.process(2, bytes(length)) == []
