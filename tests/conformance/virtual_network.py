@@ -36,7 +36,8 @@ class Impairment:
     loss: float = 0.0
     duplication: float = 0.0
     delay: float = 0.001
-    rate: float = math.inf  # bytes a second of each worker's link, each way; a queue without end before it
+    rate: float = math.inf  # bytes a second of each worker's link, each way
+    queue: float = math.inf  # bytes that wait for it; what does not fit is lost
     jitter: float = 0.0  # added uniformly: reorders
     straggling: float = 0.0  # probability that another copy arrives much later
     straggle: float = 1.0  # ... uniformly up to so much
@@ -71,7 +72,10 @@ class Network:
         """Puts a packet on the way, however many copies of it arrive."""
         self.packets += 1
         how = self.impairment
-        sent = max(self.now, self._busy_until.get((rank, up), 0.0)) + len(datagram) / how.rate
+        free = max(self.now, self._busy_until.get((rank, up), 0.0))
+        if math.isfinite(how.queue) and (free - self.now) * how.rate > how.queue:
+            return
+        sent = free + len(datagram) / how.rate
         self._busy_until[rank, up] = sent
         copies = [] if self.draws.random() < how.loss else [how.delay]
         if self.draws.random() < how.duplication:

@@ -48,6 +48,11 @@ def test_losses_alone_do_not_shrink_it() -> None:
     assert lossy.now < 1.25 * lossless.now
 
 
+@pytest.mark.parametrize("slots", [256, 1024])
+def test_a_queue_too_short_to_be_seen_costs_little_time(slots: int) -> None:
+    assert run(5_000, slots=slots, queue=64 * PACKET_BYTES).now < 1.15 * 5_000 * PACKET_BYTES / RATE
+
+
 @pytest.mark.parametrize(("loss", "times"), [(0.01, 1.25), (0.05, 2.0)])
 def test_losses_are_made_good_at_the_pace_of_the_link(loss: float, times: float) -> None:
     lossless = run(8_000, slots=1024, workers=4)
