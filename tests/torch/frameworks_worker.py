@@ -8,6 +8,7 @@ import contextlib
 import os
 import sys
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    default_hooks,
+    post_localSGD_hook,
+    powerSGD_hook,
+)
 from torch.distributed.algorithms.join import Join
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from torch.distributed.algorithms.model_averaging.hierarchical_model_averager import HierarchicalModelAverager
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -64,6 +72,82 @@ def ddp(_: str) -> Weights:
     model = DistributedDataParallel(Net(), bucket_cap_mb=0.001)
     train(model, batches())
     return weights(model.module)
+
+
+def hooked(state: object, hook: Callable[..., torch.futures.Future[torch.Tensor]], steps: int = 2) -> Weights:
+    """In one bucket: hooks that go on in callbacks have, with several, no order of collectives that ranks share."""
+    model = DistributedDataParallel(Net(), bucket_cap_mb=1)
+    model.register_comm_hook(state, hook)
+    train(model, batches(steps))
+    return weights(model.module)
+
+
+def named(runs: dict[str, Weights]) -> Weights:
+    return {f"{run}: {name}": tensor for run, found in runs.items() for name, tensor in found.items()}
+
+
+@case
+def ddp_hooks_of_float32(_: str) -> Weights:
+    model = DistributedDataParallel(Net())
+    model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
+    train(model, batches())
+    return named(
+        {
+            "built in": weights(model.module),
+            "allreduce": hooked(None, default_hooks.allreduce_hook),
+            "in a group": hooked(dist.new_group(), default_hooks.allreduce_hook),
+        }
+    )
+
+
+def low_rank() -> powerSGD_hook.PowerSGDState:
+    return powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+
+
+@case
+def ddp_hooks_of_low_rank(_: str) -> Weights:
+    return hooked(low_rank(), powerSGD_hook.powerSGD_hook, steps=5)
+
+
+@case
+def ddp_hooks_of_half_floats(_: str) -> Weights:
+    allreduce = default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook)
+    power_sgd = default_hooks.fp16_compress_wrapper(powerSGD_hook.powerSGD_hook)
+    return named(
+        {
+            "inside": hooked(None, default_hooks.fp16_compress_hook),
+            "around": hooked(None, allreduce),
+            "around low rank": hooked(low_rank(), power_sgd, steps=5),
+        }
+    )
+
+
+@case
+def ddp_hooks_of_local_steps_and_model_averagers(_: str) -> Weights:
+    """Two steps together, then each pair of ranks on its own, then the mean of all."""
+    from torch.distributed.optim import PostLocalSGDOptimizer  # warns of torch.jit, which it uses
+
+    everyone = dist.get_world_size()
+    pair = dist.new_subgroups(2)[0]
+    averagers = {
+        "periodic": PeriodicModelAverager(period=2, warmup_steps=2),
+        "hierarchical": HierarchicalModelAverager(
+            period_group_size_dict=OrderedDict([(2, everyone)]), warmup_steps=2
+        ),
+    }
+    runs = {}
+    for name, averager in averagers.items():
+        model = DistributedDataParallel(Net())
+        state = post_localSGD_hook.PostLocalSGDState(None, pair, start_localSGD_iter=2)
+        model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
+        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimiser = PostLocalSGDOptimizer(inner, averager)
+        for batch in batches(5):
+            optimiser.zero_grad()
+            model(batch).square().mean().backward()
+            optimiser.step()
+        runs[name] = weights(model.module)
+    return named(runs)
 
 
 @case

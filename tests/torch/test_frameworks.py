@@ -14,6 +14,10 @@ from inagg_testbed.testbed import open_testbed
 WORKER = Path(__file__).with_name("frameworks_worker.py")
 OPTIONAL = {"lightning": "lightning", "accelerate": "accelerate"}  # cases that need a package
 RANKS = 4
+# Two steps of 0.1: gradients below 2^4 in magnitude are summed to 2^-24 of that, twice.
+FLOAT32_ERROR = 4e-6
+# Gloo rounds a sum of float16 after each addition: gradients below 2^-2, thrice to 2^-13, in up to five steps.
+ERRORS = {"ddp_hooks_of_half_floats": 2e-4}
 
 Outcome = dict[str, list[dict[str, dict[str, torch.Tensor]]]]
 
@@ -45,6 +49,6 @@ def test_two_steps_end_in_the_weights_of_gloo(outcome: Outcome, case: str) -> No
         ours, gloos = outcome["inagg"][rank][case], outcome["gloo"][rank][case]
         assert ours.keys() == gloos.keys()
         for name, expected in gloos.items():
-            # Two steps of 0.1: gradients below 2^4 in magnitude are summed to 2^-24 of that, twice.
-            assert torch.allclose(ours[name], expected, rtol=0, atol=4e-6), (name, rank)
+            error = ERRORS.get(case, FLOAT32_ERROR)
+            assert torch.allclose(ours[name], expected, rtol=0, atol=error), (name, rank)
             assert torch.equal(ours[name], outcome["inagg"][0][case][name]), "ranks differ"
