@@ -117,6 +117,7 @@ class InnerGroup(dist.ProcessGroup):
         cuda: _inner_cuda.InnerCuda = "auto",
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch's stub lacks this overload
+        self._store = store
         self.tally = Tally()
         self.inner_reductions = 0
         self._waits = Waits()
@@ -155,6 +156,10 @@ class InnerGroup(dist.ProcessGroup):
         """Of a collective that is not given one, in seconds; torch may change it."""
         seconds: float = self._connections.group.options._timeout.total_seconds()
         return seconds
+
+    def get_group_store(self) -> Store:
+        """Keys that the group's ranks share. torch's constructor that takes them is not for classes of Python."""
+        return self._store
 
     def _begin(self, method: str, arguments: Sequence[Any]) -> None:
         """Called with each collective, before gloo is."""

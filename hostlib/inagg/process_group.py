@@ -161,6 +161,11 @@ class ProcessGroup(InnerGroup):
         self, operation: Operation, tensors: Sequence[torch.Tensor], opts: Any, in_place: bool = False
     ) -> tuple[Sequence[torch.Tensor], Any]:
         """Contributions and options for the inner group, which has plain sums alone: floats are scaled."""
+        for tensor in tensors:
+            if tensor.is_cpu and tensor.is_floating_point() and tensor.itemsize == 1:
+                raise ConfigurationError(
+                    f"nothing sums {tensor.dtype} on the CPU: convert to torch.bfloat16 first"
+                )
         scale = operation.scale_for(self.size())
         if scale is None or not all(map(torch.is_floating_point, tensors)):
             return tensors, opts

@@ -276,3 +276,11 @@ def tensors_with_gaps_are_refused_where_gloo_would_take_them_for_others() -> Non
     gathered = [torch.zeros(6, dtype=torch.float64) for _ in range(ranks)]
     dist.all_gather(gathered, columns[:, 0])
     assert torch.equal(torch.cat(gathered), columns[:, 0].repeat(ranks))
+
+
+@case
+def ranks_share_the_store_of_their_group() -> None:
+    store = dist.group.WORLD.get_group_store()
+    store.add("present", 1)
+    dist.barrier()
+    assert store.add("present", 0) == dist.get_world_size()

@@ -347,3 +347,10 @@ def reduce_scatter_in_all_its_forms() -> None:
     check(doubles, inputs.mean(0)[rank])
     with pytest.raises((RuntimeError, ValueError)):
         dist.reduce_scatter_tensor(torch.empty(332), mine)
+
+
+@case
+def float8_is_refused() -> None:
+    for operation in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+        with pytest.raises(ConfigurationError, match=r"nothing sums torch\.float8_e4m3fn on the CPU"):
+            dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fn), op=operation)
