@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 
 _MASK_64 = (1 << 64) - 1
 _NEVER_S = 1e9
+_HEADERS_BYTES = sum(_core.CONSTANTS[f"{layer}_HEADER_BYTES"] for layer in ("IPV4", "UDP", "INAGG"))
 _FORKED = "this process was forked from a member of the job, and is none: what it calls would never end"
 _DRAIN_S = 3.0  # without a packet, after which a rank that leaves gives up sums under way
 
@@ -65,6 +66,7 @@ class Session:
         self.rank = rank
         self._client = client
         self._policy = status.policy
+        self._words = status.words
         self._transport = transport
         self._presence = presence
         self.journal = Journal()
@@ -341,7 +343,13 @@ class Session:
             if error.code == "kind_mismatch":
                 return MismatchError(chunk, job=job, rank=rank, detail=self._own_call())
             if error.code == "give_up":
-                return NetworkTimeoutError(chunk, waited_s=self._policy.give_up_s, job=job, rank=rank)
+                return NetworkTimeoutError(
+                    chunk,
+                    waited_s=self._policy.give_up_s,
+                    packet_bytes=_HEADERS_BYTES + self._words * _core.CONSTANTS["WORD_BYTES"],
+                    job=job,
+                    rank=rank,
+                )
         return JobError(error.message, job=job, rank=rank, chunk=chunk)
 
     def _timeout(self, overdue: _Overdue, chunk: int | None) -> CollectiveTimeoutError:

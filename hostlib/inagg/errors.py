@@ -158,18 +158,28 @@ class CollectiveTimeoutError(JobError, TimeoutError):
 class NetworkTimeoutError(InaggError, TimeoutError):
     """Nothing at all was received for the give-up time while a chunk was outstanding.
 
-    chunk: the oldest chunk without a result. waited_s: the give-up time, in seconds.
+    chunk: the oldest chunk without a result. waited_s: the give-up time, in seconds. packet_bytes: the largest IP
+    packet of the job.
     """
 
     def __init__(
-        self, chunk: int, *, waited_s: float, job: int | None = None, rank: int | None = None
+        self,
+        chunk: int,
+        *,
+        waited_s: float,
+        packet_bytes: int,
+        job: int | None = None,
+        rank: int | None = None,
     ) -> None:
         super().__init__(
             f"{_subject(job, rank, chunk)}no packet from the switch for {waited_s:g} s. "
-            "Check the links, the switch, and whether every rank is still training."
+            "Check the links, the switch, and whether every rank is still training. Where small packets pass and sums "
+            f"do not, an interface or a port of the switch, of any rank, has an MTU below {packet_bytes} bytes: `ip "
+            "link` on the hosts and the switch tells, and so does the switch's log."
         )
         self.chunk = chunk
         self.waited_s = waited_s
+        self.packet_bytes = packet_bytes
         self.job = job
         self.rank = rank
 

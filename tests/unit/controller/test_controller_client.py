@@ -347,7 +347,7 @@ ERRORS = [
     ControllerRefusedError(url=URL, request="POST /jobs", status=503, title="Unavailable", detail="full"),
     JobError("ended on request", job=1, rank=0),
     PeerLostError([2, 3], reason="no heartbeat for 3 s", job=1, rank=0, chunk=77),
-    NetworkTimeoutError(77, waited_s=120.0, job=1, rank=0),
+    NetworkTimeoutError(77, waited_s=120.0, packet_bytes=1072, job=1, rank=0),
     IntegrityError(77, job=1, rank=0),
     MismatchError(77, job=1, rank=0, detail="they do", collective=3, calls={0: "barrier()", 1: "gather()"}),
 ]
