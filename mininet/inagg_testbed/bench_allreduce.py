@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from inagg_testbed.bench_plan import MAX_LOSS, BackendSpec, Case, Plan
+from inagg_testbed.bench_plan import MAX_LOSS, BackendSpec, Case, Plan, check_slots
 from inagg_testbed.bench_rows import Conditions, make_rows, wrong_results
 from inagg_testbed.cpu import softirq_threads
 from inagg_testbed.errors import ConfigurationError
@@ -39,8 +39,7 @@ class AllReduceBench:
 
     def __post_init__(self) -> None:
         """Raises ConfigurationError."""
-        if self.slots is not None and (self.slots < 2 or self.slots & (self.slots - 1)):
-            raise ConfigurationError(f"{self.slots} slots: want a power of two, 2 or more")
+        check_slots(self.slots)
         _each_once(
             "workers and elements",
             [f"{case.experiment} of {case.elements} at {case.workers}" for case in self.cases],

@@ -5,8 +5,16 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from inagg_testbed.errors import ConfigurationError
+
 LANE_BITS = (32, 16, 8)
 MAX_LOSS = 0.5
+
+
+def check_slots(slots: int | None) -> None:
+    """Raises ConfigurationError."""
+    if slots is not None and (slots < 2 or slots & (slots - 1)):
+        raise ConfigurationError(f"{slots} slots: want a power of two, 2 or more")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,13 @@ from typing import Any
 
 from inagg_testbed import bench_rows, straggler
 from inagg_testbed.bench_plots import plot_ratios, plot_scaling
-from inagg_testbed.bench_suite import SCALING_LINK, write
+from inagg_testbed.bench_suite import MEASURED, SCALING_LINK, write
 from inagg_testbed.bench_targets import Verdict, verdicts
 from inagg_testbed.files import handing_over, write_text
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.report import machine_description
 
-_EXPERIMENTS = ("allreduce", "latency", "loss", "scaling", "straggler", "numerics", "switch")
+_EXPERIMENTS = (*MEASURED, "numerics", "switch")
 TARGETS_HEADER = ("what", "target", "measured", "met")
 
 
@@ -24,12 +24,17 @@ def read_experiments(folder: Path) -> dict[str, Any]:
     return {name: json.loads(path.read_text()) for name, path in paths.items() if path.is_file()}
 
 
-def write_report(folder: Path) -> list[Verdict]:
-    """Write report.md, targets.json and plots beside the figures; returns the targets."""
+def write_report(folder: Path, *, toy: bool = False) -> list[Verdict]:
+    """Write report.md, targets.json and plots beside the figures; returns the targets.
+
+    toy: the figures are those of small sizes, which targets are not for: there are none then.
+    """
     experiments = read_experiments(folder)
-    judged = verdicts(experiments)
+    judged = [] if toy else verdicts(experiments)
     write(folder, "targets", [asdict(one) for one in judged])
     plots = folder / "ratios.png", folder / "scaling.png"
+    for plot in plots:
+        plot.unlink(missing_ok=True)
     with handing_over(*plots):
         if "allreduce" in experiments:
             plot_ratios(experiments["allreduce"]["rows"], plots[0])
@@ -37,7 +42,7 @@ def write_report(folder: Path) -> list[Verdict]:
             rate = LinkSpec.parse(SCALING_LINK).rate_bps
             assert rate is not None
             plot_scaling(experiments["scaling"]["rows"], rate, plots[1])
-    write_text(folder / "report.md", "\n".join(_markdown(experiments, judged)) + "\n")
+    write_text(folder / "report.md", "\n".join(_markdown(experiments, None if toy else judged)) + "\n")
     return judged
 
 
@@ -46,14 +51,17 @@ def target_rows(judged: Iterable[Verdict]) -> list[tuple[str, str, str, str]]:
     return [(one.what, one.target, one.figure, "yes" if one.met else "NO") for one in judged]
 
 
-def _markdown(experiments: Mapping[str, Any], judged: Sequence[Verdict]) -> Iterable[str]:
+def _markdown(experiments: Mapping[str, Any], judged: Sequence[Verdict] | None) -> Iterable[str]:
     yield "# Benchmark"
     yield ""
     yield "; ".join(f"{name}: {value}" for name, value in machine_description().items())
     yield ""
-    yield f"## Targets: {sum(one.met for one in judged)} of {len(judged)} met"
-    yield ""
-    yield from _markdown_table(TARGETS_HEADER, target_rows(judged))
+    if judged is None:
+        yield "Small sizes, which targets are not for: none is judged."
+    else:
+        yield f"## Targets: {sum(one.met for one in judged)} of {len(judged)} met"
+        yield ""
+        yield from _markdown_table(TARGETS_HEADER, target_rows(judged))
     if "allreduce" in experiments:
         yield from ("", "![times as fast as gloo](ratios.png)")
     if "scaling" in experiments:

@@ -223,17 +223,22 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
             [
                 str(BackendSpec(name=row["backend"], lane_bits=row["lane_bits"])),
                 *(f"{row[name]:.3g}" if name == "loss" else str(row[name]) for name in varying),
-                f"{row['time_ms']['p50']:.4g}",
-                f"{row['time_ms']['min']:.4g}",
+                _rounded(row["time_ms"]["p50"], 4),
+                _rounded(row["time_ms"]["min"], 4),
                 _figure(row["ratio_to_gloo"], ".2f", "x"),
-                f"{row['busbw_MBps']:.4g}",
+                _rounded(row["busbw_MBps"], 4),
                 _figure(row["line_rate_fraction"], ".3f"),
-                f"{row['cpu_s_per_GB']:.3g}",
+                _rounded(row["cpu_s_per_GB"], 3),
                 str(row["retransmits"]),
                 f"{share:.2f}" if row["checked"] else "WRONG",
             ]
         )
     return header, body
+
+
+def _rounded(value: float, digits: int) -> str:
+    """To so many digits, or to a whole number; without an exponent, so that columns can be compared."""
+    return f"{value:.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 
 def _figure(value: float | None, form: str, unit: str = "") -> str:

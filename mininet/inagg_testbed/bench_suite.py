@@ -26,6 +26,13 @@ from inagg_testbed.links import LinkSpec
 from inagg_testbed.straggler import StragglerBench, run_straggler
 from inagg_testbed.testbed import open_testbed
 
+MEASURED = (
+    "allreduce",
+    "latency",
+    "loss",
+    "scaling",
+    "straggler",
+)  # the names of the files that a run writes
 BACKENDS = ("gloo", "inagg:32", "inagg:16", "inagg:8")
 SCALING_LINK = "1gbit"
 SCALING_WORKERS = (2, 4, 8, 12, 16)
@@ -159,7 +166,9 @@ def run_suite(
     on_progress: Callable[[str, int, int], Any],
 ) -> list[str]:
     """Measure everything; returns results that were wrong, in words. `on_progress` gets the link's name, iterations
-    done and to do. Raises LauncherError."""
+    done and to do. What an earlier run has measured is gone from the folder. Raises LauncherError."""
+    for name in MEASURED:
+        (folder / f"{name}.json").unlink(missing_ok=True)
     rows: dict[str, list[dict[str, Any]]] = {}
     settings: dict[str, Any] = {}
     wrong: list[str] = []

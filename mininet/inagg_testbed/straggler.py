@@ -8,12 +8,14 @@ The late rank is the last. Figures:
 - behind_ms: how long after the late rank's waking the last rank had its result.
 """
 
+import math
 import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from inagg_testbed.bench_plan import LANE_BITS, check_slots
 from inagg_testbed.errors import ConfigurationError, WrongResultError
 from inagg_testbed.testbed import Testbed
 from inagg_testbed.workers import Event
@@ -36,8 +38,11 @@ class StragglerBench:
         """Raises ConfigurationError."""
         if self.workers < 2:
             raise ConfigurationError("with one worker nobody waits: want 2 or more")
-        if self.sleep_s < 2 * SAMPLE_S:
+        if not 2 * SAMPLE_S <= self.sleep_s < math.inf:
             raise ConfigurationError(f"a sleep of {self.sleep_s:g} s: want {2 * SAMPLE_S:g} or more")
+        if self.lane_bits not in LANE_BITS:
+            raise ConfigurationError(f"{self.lane_bits} lane bits: want 32, 16 or 8")
+        check_slots(self.slots)
 
 
 def run_straggler(bench: StragglerBench, testbed: Testbed) -> dict[str, Any]:

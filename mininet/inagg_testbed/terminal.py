@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+_WIDEST = 1000  # columns of a table
+
 
 class ProgressView:
     """Stages and counted tasks. Live on a terminal; in a log a line a stage, and one every quarter of a task."""
@@ -56,7 +58,10 @@ class ProgressView:
 
 
 def print_table(console: Console, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table; the first column is text, the others are numbers under headings of one word a line."""
+    """A table; the first column is text, the others are numbers under headings of one word a line.
+
+    None is cut off: what a terminal is too narrow for goes on in its next line.
+    """
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for number, name in enumerate(header):
         heading = name.replace(" ", "\n")
@@ -64,4 +69,5 @@ def print_table(console: Console, title: str, header: Sequence[str], rows: Seque
     for row in rows:
         table.add_row(*row)
     console.print(title, highlight=False, soft_wrap=True)
-    console.print(table)
+    table.width = console.measure(table, options=console.options.update(max_width=_WIDEST)).maximum
+    console.print(table, crop=False)

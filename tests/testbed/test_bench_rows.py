@@ -1,15 +1,18 @@
 """From what the workers of a benchmark report to its rows."""
 
+import io
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from inagg_testbed.bench_allreduce import AllReduceBench
 from inagg_testbed.bench_plan import BackendSpec, Case, Plan
 from inagg_testbed.bench_rows import Conditions, line_rate_fraction, make_rows, table, wrong_results
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.links import LinkSpec
+from inagg_testbed.terminal import print_table
 
 GLOO = BackendSpec.parse("gloo")
 CASE = Case(workers=4, elements=1_000_000, backends=("gloo",), iterations=3)
@@ -245,3 +248,16 @@ def test_a_backend_is_written_as_it_is_read() -> None:
 def test_a_plan_survives_the_command_line() -> None:
     plan = Plan(cases=(CASE, replace(CASE, losses=(0.0, 0.5))), seed=5, words=4, cpu_pids=(1, 2))
     assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_a_terminal_that_is_too_narrow_cuts_no_figure_off() -> None:
+    wide = {"workers": 16, "elements": 100_000_000, "loss": 0.0}
+    (row,) = rows(replace(CASE, backends=("inagg:16",)), events(backend="inagg:16"))
+    row |= {"time_ms": {"p50": 12_345.6, "min": 1_234.56}, "cpu_s_per_GB": 1_023.4, "busbw_MBps": 0.012}
+    console = Console(width=80, file=io.StringIO())
+    print_table(console, "title", *table([row, {**row, **wide}]))
+    assert isinstance(console.file, io.StringIO)
+    last = console.file.getvalue().splitlines()[-1].split()
+    assert last[:5] == ["inagg:16", "16", "100000000", "12346", "1235"]
+    assert "0.012" in last
+    assert "1023" in last

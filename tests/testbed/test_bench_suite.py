@@ -8,8 +8,9 @@ import pytest
 
 from inagg_testbed.bench_plan import Case
 from inagg_testbed.bench_report import read_experiments, write_report
-from inagg_testbed.bench_suite import SCALING_LINK, SCALING_WORKERS, Suite, fits
+from inagg_testbed.bench_suite import SCALING_LINK, SCALING_WORKERS, Suite, fits, run_suite
 from inagg_testbed.bench_targets import GOALS, verdicts
+from inagg_testbed.errors import LauncherError
 
 LINKS = ("unshaped", "1gbit", "100mbit")
 
@@ -158,6 +159,27 @@ def test_the_report_holds_tables_plots_and_targets(tmp_path: Path) -> None:
     for plot in ("ratios.png", "scaling.png"):
         assert f"]({plot})" in text
         assert (tmp_path / plot).read_bytes().startswith(b"\x89PNG")
+
+    (tmp_path / "allreduce.json").unlink()
+    assert write_report(tmp_path, toy=True) == []
+    text = (tmp_path / "report.md").read_text()
+    assert "none is judged" in text
+    assert "met" not in text
+    assert not (tmp_path / "ratios.png").exists()
+
+
+def test_what_an_earlier_run_measured_is_not_in_the_folder_of_a_new_one(tmp_path: Path) -> None:
+    for name in ("latency", "straggler", "numerics"):
+        (tmp_path / f"{name}.json").write_text('{"rows": []}')
+    with pytest.raises(LauncherError):  # before anything is measured
+        run_suite(
+            Suite(quick=True, program=tmp_path / "nosuch.p4"),
+            tmp_path,
+            tmp_path,
+            on_stage=lambda _stage: None,
+            on_progress=lambda _link, _done, _total: None,
+        )
+    assert set(read_experiments(tmp_path)) == {"numerics"}
 
 
 def test_a_suite_can_leave_backends_out() -> None:

@@ -1,5 +1,6 @@
 """From what waiting ranks report to the straggler's figures."""
 
+import math
 from typing import Any
 
 import pytest
@@ -48,7 +49,17 @@ def test_a_wrong_sum_is_an_error() -> None:
         summarise(BENCH, 64, events(wrong=3))
 
 
-@pytest.mark.parametrize(("workers", "sleep_s"), [(1, 5.0), (2, 0.4)])
-def test_nobody_waits_for_nothing(workers: int, sleep_s: float) -> None:
-    with pytest.raises(ConfigurationError, match="want"):
-        StragglerBench(workers=workers, sleep_s=sleep_s)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"workers": 1}, "want 2 or more"),
+        ({"sleep_s": 0.4}, r"a sleep of 0\.4 s: want 0\.5"),
+        ({"sleep_s": math.nan}, "a sleep of nan s"),
+        ({"sleep_s": math.inf}, "a sleep of inf s"),
+        ({"lane_bits": 24}, "24 lane bits: want 32, 16 or 8"),
+        ({"slots": 3}, "3 slots: want a power of two"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        StragglerBench(**{"workers": 2, **wrong})
