@@ -1,6 +1,6 @@
 """IR expressions and types to C++."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from inagg_switch.compiler import ir, syntax
 from inagg_switch.compiler import types as t
@@ -281,13 +281,18 @@ class ExpressionEmitter:
         block = self.blocks.get(e.callee)
         parser = block is not None and isinstance(block.declaration, syntax.Parser)
         # p4c inlines an instance once: where it is applied to this and to that, it works on temporaries.
-        anew = block is not None and parser and any(other != block.applied[0] for other in block.applied)
+        anew = block is not None and any(other != block.applied[0] for other in block.applied)
         given = ["program"] if e.callee in self.program_functions else []
         impure_arguments = (
             sum(a.expr is not None and ir.impure(a.expr) for a in e.arguments) > 0 and len(e.arguments) > 1
         )
         for number_, argument in enumerate(e.arguments):
-            if argument.how == "value":
+            how = argument.how
+            if anew and how == "reference":
+                how = "value" if argument.direction == "in" else "temporary"
+            if isinstance(argument.type, t.ExternType):
+                how = "reference"
+            if how == "value":
                 assert argument.expr is not None
                 if impure_arguments:
                     name = f"in_{number_}"
@@ -295,14 +300,13 @@ class ExpressionEmitter:
                     given.append(name)
                 else:
                     given.append(self.copied(argument.expr))
-            elif argument.how == "reference" and (not anew or isinstance(argument.type, t.ExternType)):
+            elif how == "reference":
                 assert argument.expr is not None
                 text = self.expr(argument.expr)
                 if argument.direction == "out" and block is None:
                     before.append(f"{text} = {{}};")
-                elif argument.direction == "out" and t.has_header(t.strip(argument.type)):
-                    # As p4c has it: headers become invalid, everything else stays as it was.
-                    before.append(f"assign_object({text}, {self.type(argument.type)}{{}});")
+                elif argument.direction == "out":
+                    before.extend(self._resets(text, argument.type))
                 given.append(text)
             else:
                 name = f"copy_{number_}"
@@ -312,7 +316,7 @@ class ExpressionEmitter:
                 before.append(f"{self.type(argument.type)} {name}{initial};")
                 given.append(name)
                 if argument.expr is not None:
-                    unless_exited = argument.how != "copy" and (parser or e.exits)
+                    unless_exited = how != "copy" and (parser or e.exits)
                     (at_the_end if unless_exited else after).append(self.assign(argument.expr, name) + ";")
         if block is not None:
             if at_the_end:
@@ -322,6 +326,15 @@ class ExpressionEmitter:
         # What P4 functions are called may be the name of a variable here.
         function = f"code::{e.callee}" if e.callee in self.program_functions else e.callee
         return before, f"{function}({', '.join(given)})", after
+
+    def _resets(self, text: str, type_: t.Type) -> Iterator[str]:
+        """Headers become invalid, everything else stays as it was, as p4c has it."""
+        type_ = t.strip(type_)
+        if isinstance(type_, t.StructType) and type_.kind == "struct":
+            for name, field in type_.fields.items():
+                yield from self._resets(f"{text}.{spell_field(name)}", field)
+        elif t.has_header(type_):
+            yield f"assign_object({text}, {self.type(type_)}{{}});"
 
     program_functions: frozenset[str] = frozenset()
     blocks: Mapping[str, ir.Block] = {}  # by name

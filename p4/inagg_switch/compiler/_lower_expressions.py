@@ -263,7 +263,14 @@ class ExpressionLowerer:
             direction = parameter.direction or "in"
             whole = isinstance(parameter.type, t.StructType | t.StackType | t.TupleType | t.ExternType)
             if direction != "in" or whole:
-                others = [e for p, e in lowered if p is not parameter and e is not None]
+                # What is only read is copied, if it overlaps: what is written stays where it is.
+                others = [
+                    e
+                    for p, e in lowered
+                    if p is not parameter
+                    and e is not None
+                    and (direction == "in" or p.direction in ("out", "inout") or ir.impure(e))
+                ]
                 anew = not in_block and t.has_header(t.strip(parameter.type))
                 alone = expr is not None and not anew and self._can_refer(expr, others, private)
                 how = "reference" if alone or isinstance(parameter.type, t.ExternType) else "copy"
