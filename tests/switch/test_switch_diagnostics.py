@@ -19,6 +19,8 @@ from inagg_switch.compiler.preprocess import preprocess
 # In the apply block of the ingress.
 STATEMENTS = {
     "§nothing = 1;": "`nothing` is not declared",
+    "bit<8> §this = 1;": "expected the variable's name, found `this`",
+    "bit<8> §_ = 1;": "expected the variable's name, found `_`",
     "hdr.h§..a = 1;": "expected `=` or a call, found `..`",
     "hdr.h§.nope = 1;": "header h_t has no field `nope`",
     "hdr§.a.b = 1;": "struct headers_t has no field `a`",

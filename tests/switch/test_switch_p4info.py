@@ -387,7 +387,7 @@ STRUCTURED = v1program(
             apply { s.apply(); }
         }""",
     locals="""
-        @list[1, K * 2, -1, (1 << 3), !true, "a" ++ "b"] @pairs[a = K, b = K > 3 ? 1 : 2, c = K == 5, d = "d"] @none[]
+        @list[1, K * 2, -1, (1 << 3), !true, "a" ++ "b"] @pairs[type = K, b = K > 3 ? 1:2, c = K == 5, d = "d"] @none[]
         table t { actions = { NoAction; } }
         S() c;""",
 )
@@ -398,7 +398,7 @@ def test_structured_annotations_have_values() -> None:
     listed, pairs, none = table.preamble.structured_annotations
     values = [getattr(e, str(e.WhichOneof("value"))) for e in listed.expression_list.expressions]
     assert values == [1, 10, -1, 8, False, "ab"]
-    assert [p.key for p in pairs.kv_pair_list.kv_pairs] == ["a", "b", "c", "d"]
+    assert [p.key for p in pairs.kv_pair_list.kv_pairs] == ["type", "b", "c", "d"]
     assert none.WhichOneof("body") is None
     (value_set,) = p4info_of_text(STRUCTURED).value_sets
     assert [(m.id, list(m.annotations), m.doc.brief) for m in value_set.match] == [

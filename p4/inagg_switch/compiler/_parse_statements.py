@@ -266,7 +266,7 @@ class StatementParser(ExpressionParser):
         keys: list[str] = []
         self.expect("[")
         while not self.at_text("]"):
-            if self.token.kind == "name" and self.peek().text == "=":
+            if self.is_name(self.token) and self.peek().text == "=":
                 key = self.advance()
                 if key.text in keys:
                     raise self.error(f"key `{key.text}` is there twice", key.at)

@@ -7,6 +7,7 @@ from inagg_switch.errors import CompileError, Position
 
 KEYWORDS = frozenset(
     [
+        "_",
         "abstract",
         "action",
         "actions",
@@ -59,7 +60,7 @@ KEYWORDS = frozenset(
 )
 
 # Words that the grammar also allows as names (P4-16 language specification, appendix H: `nonTypeName`).
-SOFT_KEYWORDS = frozenset(["actions", "apply", "entries", "key", "list", "priority", "state", "this", "type"])
+SOFT_KEYWORDS = frozenset(["actions", "apply", "entries", "key", "list", "priority", "state", "type"])
 
 # `>` is always a token of its own: `bit<32>>` closes two lists. The parser joins adjacent ones into shifts.
 _TOKEN = re.compile(

@@ -117,10 +117,7 @@ class _DeclarationParser(BlockParser):
         members: list[tuple[str, Position]] = []
         while not self.at_text("}"):
             self.annotations()
-            member = self.token
-            if member.kind not in ("name", "keyword"):
-                raise self.error(f"expected a member's name, found {member}")
-            self.advance()
+            member = self.name("a member's name")
             members.append((member.text, member.at))
             if not self.accept(","):
                 break
