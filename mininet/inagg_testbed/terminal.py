@@ -60,7 +60,8 @@ class ProgressView:
 def print_table(console: Console, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table; the first column is text, the others are numbers under headings of one word a line.
 
-    None is cut off: what a terminal is too narrow for goes on in its next line.
+    Columns move together where that makes it fit. No figure is cut off: what a terminal is still too narrow for goes on
+    in its next line.
     """
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for number, name in enumerate(header):
@@ -69,5 +70,8 @@ def print_table(console: Console, title: str, header: Sequence[str], rows: Seque
     for row in rows:
         table.add_row(*row)
     console.print(title, highlight=False, soft_wrap=True)
-    table.width = console.measure(table, options=console.options.update(max_width=_WIDEST)).maximum
+    unbounded = console.options.update(max_width=_WIDEST)
+    if console.measure(table, options=unbounded).maximum > console.width:
+        table.padding = 0
+    table.width = console.measure(table, options=unbounded).maximum
     console.print(table, crop=False)

@@ -255,8 +255,10 @@ def test_a_terminal_that_is_too_narrow_cuts_no_figure_off() -> None:
     (row,) = rows(replace(CASE, backends=("inagg:16",)), events(backend="inagg:16"))
     row |= {"time_ms": {"p50": 12_345.6, "min": 1_234.56}, "cpu_s_per_GB": 1_023.4, "busbw_MBps": 0.012}
     console = Console(width=80, file=io.StringIO())
-    print_table(console, "title", *table([row, {**row, **wide}]))
     assert isinstance(console.file, io.StringIO)
+    print_table(console, "", *table([row, {**row, "workers": 2, "elements": 10}]))
+    assert max(map(len, console.file.getvalue().splitlines())) <= 80
+    print_table(console, "", *table([row, {**row, **wide}]))
     last = console.file.getvalue().splitlines()[-1].split()
     assert last[:5] == ["inagg:16", "16", "100000000", "12346", "1235"]
     assert "0.012" in last
