@@ -315,6 +315,8 @@ PROGRAMS = {
     "void f(in string §s) { }": "a parameter of type string cannot have a direction",
     "type bit<8> t; enum t §e { a = 1 }": "the values of an enum are bits, not t",
     "": "the program has no `main` package",
+    "control C(); package V1Switch(C c); control D() { apply { } } V1Switch(D()) §main;":
+        "this package V1Switch is not that of v1model.p4",
     "§x": "expected a declaration, found `x`",
     "struct s { bit<8> a; bit<8> §a; }": "struct s has two fields `a`",
     "parser §P() { state start { transition more; } state more { transition start; } }":

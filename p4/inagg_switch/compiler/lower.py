@@ -58,6 +58,8 @@ class ProgramLowerer:
             raise CompileError(f"`main` must be a package, not {main.type}", main.at)
         if main.type.name != "V1Switch":
             raise CompileError(f"package {main.type.name} is not supported; only V1Switch is", main.at)
+        if main.bound.keys() != _V1SWITCH.keys():
+            raise CompileError("this package V1Switch is not that of v1model.p4", main.at)
         self._globals(main)
         pipeline: dict[str, ir.Block] = {}
         for name, argument in main.bound.items():
