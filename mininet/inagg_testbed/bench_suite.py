@@ -26,13 +26,7 @@ from inagg_testbed.links import LinkSpec
 from inagg_testbed.straggler import StragglerBench, run_straggler
 from inagg_testbed.testbed import open_testbed
 
-MEASURED = (
-    "allreduce",
-    "latency",
-    "loss",
-    "scaling",
-    "straggler",
-)  # the names of the files that a run writes
+MEASURED = ("allreduce", "latency", "loss", "scaling", "straggler")  # and the names of their files
 BACKENDS = ("gloo", "inagg:32", "inagg:16", "inagg:8")
 SCALING_LINK = "1gbit"
 SCALING_WORKERS = (2, 4, 8, 12, 16)
