@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from inagg_testbed.bench_plan import Case, Plan
+from inagg_testbed.bench_report import write_report
 from inagg_testbed.demo import INAGG_32_LOSS, train
 from inagg_testbed.errors import ControllerRefusedError, ProcessFailedError, WorkerFailedError
 from inagg_testbed.lifecycle import manifests, tagged_processes
@@ -253,7 +254,9 @@ def test_a_quick_suite_writes_all_its_files(tmp_path: Path) -> None:
         *("allreduce.json", "latency.json", "loss.json", "scaling.json", "straggler.json"),
         *("targets.json", "report.md", "ratios.png", "scaling.png"),
     }
-    assert "unshaped, N=2, 10,000: inagg:32 vs gloo" in done.stdout
+    assert "targets are not judged at these sizes" in done.stdout
+    assert json.loads((folder / "targets.json").read_text()) == []
+    assert "unshaped, N=2, 10,000: inagg:32 vs gloo" in [one.what for one in write_report(folder)]
 
 
 def test_the_demo_command_writes_summary_plots_and_report(tmp_path: Path) -> None:
