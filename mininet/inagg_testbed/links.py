@@ -35,7 +35,13 @@ PACKET_HEADERS = 62  # Ethernet, IPv4, UDP, and the protocol's own
 SMALLEST_MTU, JUMBO_MTU = 576, 9000
 
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
+_WORDS = (32, 4)  # of the programs that there are
 _OFFLOADS = ("tx", "rx", "sg", "tso", "gso", "gro")
+
+
+def words_within(mtu: int) -> int | None:
+    """WORDS, the 256-byte words of a DATA packet, that fit an MTU: 32 on jumbo frames, else 4. None: not even those."""
+    return next((words for words in _WORDS if data_mtu(words) <= mtu), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +81,7 @@ class LinkSpec:
         1024; at 1 Gbit/s 512 and 1024 overflow the queue now and then, and 256 do not. Unshaped, 10M floats, 1024
         slots took 0.75 of the time of 256 and 0.95 of that of 512 or 2048: a process that is scheduled finds more to
         do."""
-        payload = WORD_BYTES * (32 if data_mtu(32) <= self.mtu else 4)
+        payload = WORD_BYTES * (words_within(self.mtu) or min(_WORDS))
         if self.rate_bps is None:
             return 2**20 // payload
         carried = max(64e3, self.rate_bps / 8 * SLOTS_SECONDS)

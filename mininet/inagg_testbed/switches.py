@@ -17,6 +17,7 @@ from typing import Protocol
 
 from inagg_controller.sizes import data_mtu
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError, ProcessFailedError
+from inagg_testbed.links import words_within
 from inagg_testbed.processes import NodeProcess
 from inagg_testbed.requirements import SwitchKind
 from inagg_testbed.topology import CONTROL_ADDRESS, Network, host_address, make_bridge, run_in_namespace
@@ -72,13 +73,9 @@ def default_program() -> Path:
 
 
 def words_for_mtu(mtu: int) -> int:
-    """WORDS, the 256-byte words of a DATA packet, of the program that links of an MTU run: 32 on jumbo frames, else 4.
-
-    Raises ConfigurationError when not even those fit.
-    """
-    for words in (32, 4):
-        if data_mtu(words) <= mtu:
-            return words
+    """WORDS of the program that links of an MTU run. Raises ConfigurationError when none fits."""
+    if (words := words_within(mtu)) is not None:
+        return words
     raise ConfigurationError(
         f"MTU {mtu}: a DATA packet of 4 words takes {data_mtu(4)} bytes; only --switch bridge does without"
     )
