@@ -65,9 +65,8 @@ class Completers:
                 with self._lock:
                     self._free -= 1
                     if self._free == 0:
-                        with contextlib.suppress(
-                            RuntimeError
-                        ):  # no more threads: one callback after the other
+                        # Where there are no more threads: one callback after the other.
+                        with contextlib.suppress(RuntimeError):
                             self._add()
                 self._call_back(done)
                 with self._lock:

@@ -24,12 +24,11 @@ def mentioned_headers(program: ir.Program) -> Set[str]:
                 waiting.append(callees[node.callee])
             if not isinstance(node, ir.Expr) or t.strip(node.type) is not program.headers:
                 continue
+            # What is passed on as a whole is looked at where it arrives.
             if isinstance(parent, ir.Field):
                 found.add(parent.name)
             elif not isinstance(parent, ir.CallArgument) or parent.how == "copy":
-                return (
-                    program.headers.fields.keys()
-                )  # what is passed on as a whole is looked at where it arrives
+                return program.headers.fields.keys()
     return found
 
 
