@@ -45,7 +45,7 @@ class GlooConnections:
             devices = open_devices()
             self._own = set(_listening()) - before
         self.group = make(devices)
-        told = tell_all(store, "listening", rank, size, sorted(self._own))
+        told = tell_all(store, "listening", rank, range(size), sorted(self._own))
         self._listeners = {(ip, port) for addresses in told for ip, port in addresses}
 
     def break_off(self) -> None:

@@ -75,7 +75,7 @@ def choose(ranks: Sequence[Gpus]) -> Literal["nccl", "gloo"]:
 
 def agree(store: Store, rank: int, size: int, wish: InnerCuda) -> Literal["nccl", "gloo"]:
     """`choose`, with all ranks of a group; each calls it, with keys that they share."""
-    return choose([Gpus(*seen) for seen in tell_all(store, "gpus", rank, size, seen_here(wish))])
+    return choose([Gpus(*seen) for seen in tell_all(store, "gpus", rank, range(size), seen_here(wish))])
 
 
 def nccl_group(store: Store, rank: int, size: int, timeout: timedelta) -> Any:

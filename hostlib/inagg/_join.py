@@ -39,7 +39,7 @@ def join(
         session = _enter(client, job, rank, options, on_failure)
     except InaggError as error:
         problem = error
-    outcomes = tell_all(store, "outcome", rank, size, None if problem is None else str(problem))
+    outcomes = tell_all(store, "outcome", rank, range(size), None if problem is None else str(problem))
     failed = next((other for other, outcome in enumerate(outcomes) if outcome is not None), None)
     if problem is None and failed is not None:
         problem = JobError(f"rank {failed} could not join: {outcomes[failed]}", job=job, rank=rank)

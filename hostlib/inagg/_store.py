@@ -2,6 +2,7 @@
 """What the ranks of a group tell each other while the group is made, through torch's store."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from torch.distributed.distributed_c10d import Store
@@ -9,15 +10,15 @@ from torch.distributed.distributed_c10d import Store
 from inagg.errors import ConfigurationError
 
 
-def tell_all(store: Store, name: str, rank: int, size: int, mine: Any) -> list[Any]:
-    """What each rank gave as `mine`, in order of rank; each calls it once with this name. Waits for all of them.
+def tell_all(store: Store, name: str, rank: int, ranks: Sequence[int], mine: Any) -> list[Any]:
+    """What each of `ranks` gave as `mine`, in their order; each calls it once with this name. Waits for all of them.
 
     mine: what JSON can hold; tuples arrive as lists.
 
     Raises what `store` raises when a rank does not call it in time: torch.distributed.DistStoreError.
     """
     store.set(f"{name}/{rank}", json.dumps(mine))
-    return [json.loads(told) for told in store.multi_get([f"{name}/{other}" for other in range(size)])]
+    return [json.loads(told) for told in store.multi_get([f"{name}/{other}" for other in ranks])]
 
 
 def agree_on_members(store: Store, rank: int, members: list[int]) -> None:
@@ -30,8 +31,7 @@ def agree_on_members(store: Store, rank: int, members: list[int]) -> None:
     Raises:
         ConfigurationError: one of them makes a group of other ranks here.
     """
-    store.set(f"members/{rank}", json.dumps(members))
-    told = [json.loads(found) for found in store.multi_get([f"members/{other}" for other in members])]
+    told = tell_all(store, "members", rank, members, members)
     others = next((found for found in told if found != members), None)
     if others is None:
         return
