@@ -263,13 +263,14 @@ class ExpressionLowerer:
             direction = parameter.direction or "in"
             whole = isinstance(parameter.type, t.StructType | t.StackType | t.TupleType | t.ExternType)
             if direction != "in" or whole:
-                # What is only read is copied, if it overlaps: what is written stays where it is.
+                # What is only read is copied, if it overlaps: an inout stays where it is. An out cannot, as it is
+                # cleared before the others are read.
                 others = [
                     e
                     for p, e in lowered
                     if p is not parameter
                     and e is not None
-                    and (direction == "in" or p.direction in ("out", "inout") or ir.impure(e))
+                    and (direction != "inout" or p.direction in ("out", "inout") or ir.impure(e))
                 ]
                 anew = not in_block and t.has_header(t.strip(parameter.type))
                 alone = expr is not None and not anew and self._can_refer(expr, others, private)

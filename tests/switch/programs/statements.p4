@@ -65,6 +65,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
                 meta.trace = meta.trace | 16;
             }
             13: { hdr.h.c = -hdr.h.c; hdr.h.d = (bit<16>) (int<16>) hdr.h.c; }
+            16: { bit<8> own = hdr.h.a; makes(own, own); hdr.h.b = own; }
             20: { hdr.h.a = hdr.h.a / 4; hdr.h.d = hdr.h.d % 16w64; hdr.h.b /= 1; }
             21: { hdr.h.d = (bit<16>) (0 / count_up(hdr.h.a)); }
             22: { hdr.h.b = hdr.h.a > 7 ? 3 : hdr.h.a; }
