@@ -67,7 +67,7 @@ def _agree_on_job(client: ControlClient, store: Store, rank: int, size: int, opt
 
 
 def _enter(client: ControlClient, job: int, rank: int, options: Options, on_failure: Callback) -> Session:
-    """Register, become a member, and wait for the other ranks."""
+    """Register, become a member, wait for the other ranks, and see that packets pass."""
     aggregator = client.status(job).aggregator
     address = str(options.address) if options.address else source_address(aggregator.ip)
     interface = interface_of(address)
@@ -92,6 +92,7 @@ def _enter(client: ControlClient, job: int, rank: int, options: Options, on_fail
         try:
             session = _begin(client, status, rank, udp, options, on_failure)
             client.wait_running(job, timeout_s=options.setup_timeout_s)
+            session.try_path(options.setup_timeout_s)
         except InaggError as error:
             give_up_on(client, job, rank, str(error))
             if session is not None:

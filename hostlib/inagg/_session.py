@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from inagg import _core
@@ -36,9 +37,11 @@ _log = logging.getLogger(__name__)
 
 _MASK_64 = (1 << 64) - 1
 _NEVER_S = 1e9
-_HEADERS_BYTES = sum(_core.CONSTANTS[f"{layer}_HEADER_BYTES"] for layer in ("IPV4", "UDP", "INAGG"))
+_SMALL_BYTES = sum(_core.CONSTANTS[f"{layer}_HEADER_BYTES"] for layer in ("IPV4", "UDP", "INAGG"))
 _FORKED = "this process was forked from a member of the job, and is none: what it calls would never end"
 _DRAIN_S = 3.0  # without a packet, after which a rank that leaves gives up sums under way
+_FULL_SIZE_S = 10.0  # once small packets pass, for one of full size: a dozen sendings
+_LOOK_S = 0.1  # between looks at whether they have
 
 
 class _Overdue(NamedTuple):
@@ -82,6 +85,7 @@ class Session:
         self._lock = threading.Lock()  # guards what follows
         self._pending = Pending()  # not finished, as far as this side has noticed
         self._submitted = 0
+        self._waited_at_first = (0, 0.0)  # of the job's own sum
         self._heartbeat = HeartbeatThread(
             client,
             self.job,
@@ -93,6 +97,28 @@ class Session:
             self._waited,
         )
         self._heartbeat.start()
+
+    def try_path(self, timeout_s: float) -> None:
+        """Do the first sum of the job, whose data take one packet of full size (docs/protocol.md, 7). A packet that is
+        lost is sent again, as ever.
+
+        Raises:
+            NetworkTimeoutError: it has not come back, or small packets have not within `timeout_s`.
+            InaggError: the job has failed.
+        """
+        start, end = time.monotonic(), time.monotonic() + timeout_s
+        small_passed = False
+        try:
+            ticket = self._transport.submit(np.zeros(1, dtype=np.float32))
+            while not self._transport.wait(ticket, _LOOK_S):
+                now = time.monotonic()
+                if not small_passed and self._transport.stats()["packets_received"] > 0:
+                    small_passed, start, end = True, now, now + _FULL_SIZE_S
+                if now >= end:
+                    raise self._silence(int(small_passed), round(now - start, 1), small_passed)
+        except _core.EngineError as error:
+            raise self._translate(error) from error
+        self._waited_at_first = self._waited()
 
     def submit(
         self,
@@ -213,8 +239,9 @@ class Session:
         return {"job": self.job, "rank": self.rank, **self._transport.stats(), "waits": waits}
 
     def _waited(self) -> tuple[int, float]:
-        stats = self._transport.stats()
-        return stats["collectives_completed"], stats["waited_s"]
+        """Sums done, and seconds waited for other ranks to begin them."""
+        stats, (sums, waited_s) = self._transport.stats(), self._waited_at_first
+        return stats["collectives_completed"] - sums, stats["waited_s"] - waited_s
 
     def leave(self, cause: str | None = None) -> None:
         """Leave the job, and close. Sums under way end first; if no more comes of them, the job fails.
@@ -343,14 +370,18 @@ class Session:
             if error.code == "kind_mismatch":
                 return MismatchError(chunk, job=job, rank=rank, detail=self._own_call())
             if error.code == "give_up":
-                return NetworkTimeoutError(
-                    chunk,
-                    waited_s=self._policy.give_up_s,
-                    packet_bytes=_HEADERS_BYTES + self._words * _core.CONSTANTS["WORD_BYTES"],
-                    job=job,
-                    rank=rank,
-                )
+                return self._silence(chunk, self._policy.give_up_s)
         return JobError(error.message, job=job, rank=rank, chunk=chunk)
+
+    def _silence(self, chunk: int, waited_s: float, small_passed: bool = False) -> NetworkTimeoutError:
+        return NetworkTimeoutError(
+            chunk,
+            waited_s=waited_s,
+            packet_bytes=_SMALL_BYTES + self._words * _core.CONSTANTS["WORD_BYTES"],
+            passed_bytes=_SMALL_BYTES if small_passed else None,
+            job=self.job,
+            rank=self.rank,
+        )
 
     def _timeout(self, overdue: _Overdue, chunk: int | None) -> CollectiveTimeoutError:
         return CollectiveTimeoutError(

@@ -9,7 +9,7 @@
     ├── JobError                  the job has ended or failed as a whole
     │   ├── PeerLostError         ... because of another rank
     │   └── CollectiveTimeoutError    ... because of a collective that took too long (also a TimeoutError)
-    ├── NetworkTimeoutError       the network or the switch: nothing came back (also a TimeoutError)
+    ├── NetworkTimeoutError       the network or the switch: no answer, or none to large packets (also a TimeoutError)
     ├── IntegrityError            a result whose checksum does not fit its lanes
     └── MismatchError             ranks that disagree about a collective
 
@@ -156,10 +156,10 @@ class CollectiveTimeoutError(JobError, TimeoutError):
 
 
 class NetworkTimeoutError(InaggError, TimeoutError):
-    """Nothing at all was received for the give-up time while a chunk was outstanding.
+    """What was sent has not been answered: for the give-up time, or when the job was joined.
 
-    chunk: the oldest chunk without a result. waited_s: the give-up time, in seconds. packet_bytes: the largest IP
-    packet of the job.
+    chunk: the oldest chunk without a result. waited_s: in seconds. packet_bytes: the largest IP packet of the job.
+    passed_bytes: the largest one that has been answered, if that is less; None: not known.
     """
 
     def __init__(
@@ -168,18 +168,28 @@ class NetworkTimeoutError(InaggError, TimeoutError):
         *,
         waited_s: float,
         packet_bytes: int,
+        passed_bytes: int | None = None,
         job: int | None = None,
         rank: int | None = None,
     ) -> None:
+        told = (
+            f"an interface or a port of the switch, of any rank, has an MTU below {packet_bytes} bytes: `ip link` on "
+            "the hosts and the switch tells, and so does the switch's log."
+        )
         super().__init__(
-            f"{_subject(job, rank, chunk)}no packet from the switch for {waited_s:g} s. "
-            "Check the links, the switch, and whether every rank is still training. Where small packets pass and sums "
-            f"do not, an interface or a port of the switch, of any rank, has an MTU below {packet_bytes} bytes: `ip "
-            "link` on the hosts and the switch tells, and so does the switch's log."
+            _subject(job, rank, chunk)
+            + (
+                f"no packet from the switch for {waited_s:g} s. Check the links, firewalls, the switch, and whether "
+                f"every rank is still training. Where small packets pass and sums do not, {told}"
+                if passed_bytes is None
+                else f"no answer to an IP packet of {packet_bytes} bytes for {waited_s:g} s, while those of "
+                f"{passed_bytes} bytes pass between all ranks and the switch: {told}"
+            )
         )
         self.chunk = chunk
         self.waited_s = waited_s
         self.packet_bytes = packet_bytes
+        self.passed_bytes = passed_bytes
         self.job = job
         self.rank = rank
 

@@ -23,12 +23,15 @@ SLOTS = 16
 class LoopbackSwitch:
     """Serves in a thread from __enter__ to __exit__. A worker's address is learnt from its packets.
 
-    loss: probability with which each packet is lost, each way.
+    loss: probability with which each packet is lost, each way. longest: bytes of UDP payload; longer ones are lost.
     """
 
-    def __init__(self, aggregator: Aggregator, *, loss: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self, aggregator: Aggregator, *, loss: float = 0.0, longest: int = 65536, seed: int = 0
+    ) -> None:
         self.aggregator = aggregator
         self.loss = loss
+        self.longest = longest
         self._draws = random.Random(seed)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 0))
@@ -62,7 +65,7 @@ class LoopbackSwitch:
             self._handle(*self._socket.recvfrom(65536))
 
     def _handle(self, datagram: bytes, source: tuple[str, int]) -> None:
-        if self._draws.random() < self.loss:
+        if self._draws.random() < self.loss or len(datagram) > self.longest:
             return
         header = decode(datagram)
         self._addresses[header.job, header.rank] = source

@@ -1,0 +1,122 @@
+"""Whether packets of full size pass is found out when a job is joined; and what a rank says that hears nothing."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from loopback_switch import SLOTS, WORDS, LoopbackSwitch, make_transport
+from test_session import HealthyController, status_of
+from virtual_network import make_aggregator
+
+from inagg._session import Session
+from inagg.errors import InaggError, NetworkTimeoutError
+from inagg.options import Options
+from inagg_testbed.links import LinkSpec
+from inagg_testbed.testbed import open_testbed
+from inagg_testbed.topology import port_interface, run_in_namespace
+
+OPTIONS = Options(controller="http://127.0.0.1:9")
+SMALL_ONES_PASS = "while those of 48 bytes pass between all ranks and the switch"
+MTU_IS_TOO_SMALL = "has an MTU below 1072 bytes"
+WORKER = Path(__file__).with_name("fallback_worker.py")
+
+
+@contextmanager
+def sessions(workers: int, *, give_up_s: float = 120.0, **settings: Any) -> Iterator[list[Session]]:
+    with ExitStack() as stack:
+        aggregator = make_aggregator(workers, slots=SLOTS, words=WORDS)
+        switch = stack.enter_context(LoopbackSwitch(aggregator, **settings))
+        status = status_of(workers)
+        status = replace(status, policy=replace(status.policy, give_up_s=give_up_s))
+        ranks = []
+        for rank in range(workers):
+            transport = make_transport(switch.address, rank, workers, give_up_s=give_up_s, rto_initial_s=0.02)
+            ranks.append(Session(HealthyController("http://127.0.0.1:9"), status, rank, transport))
+            stack.callback(ranks[-1].close)
+        yield ranks
+
+
+def try_path(ranks: list[Session], timeout_s: float) -> list[InaggError | None]:
+    """What each of the ranks, all at once, finds."""
+    found: list[InaggError | None] = [None] * len(ranks)
+
+    def run(rank: int) -> None:
+        try:
+            ranks[rank].try_path(timeout_s)
+        except InaggError as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=run, args=[rank]) for rank in range(len(ranks))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+def test_a_path_that_loses_packets_is_one(loss: float) -> None:
+    with sessions(3, loss=loss) as ranks:
+        assert try_path(ranks, 60.0) == [None] * 3
+        tensors = [torch.ones(1000) for _ in ranks]
+        sums = [
+            rank.submit(tensor, options=OPTIONS, call="") for rank, tensor in zip(ranks, tensors, strict=True)
+        ]
+        assert all(one.wait(20.0) and one.error is None for one in sums)
+        assert all(tensor.tolist() == [3.0] * 1000 for tensor in tensors)
+
+
+def test_a_path_that_takes_small_packets_alone_is_an_error_that_names_the_mtu_and_what_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("inagg._session._FULL_SIZE_S", 0.3)
+    with sessions(2, longest=1043) as ranks:
+        for error in try_path(ranks, 60.0):
+            assert isinstance(error, NetworkTimeoutError)
+            assert (error.packet_bytes, error.passed_bytes) == (1072, 48)
+            assert "no answer to an IP packet of 1072 bytes" in str(error)
+            assert SMALL_ONES_PASS in str(error)
+            assert MTU_IS_TOO_SMALL in str(error)
+
+
+def test_a_path_that_takes_nothing_is_an_error_before_the_give_up_time() -> None:
+    with sessions(2, longest=0) as ranks:
+        for error in try_path(ranks, 0.3):
+            assert isinstance(error, NetworkTimeoutError)
+            assert error.passed_bytes is None
+            assert "no packet from the switch for 0.3 s" in str(error)
+
+
+def test_the_job_s_own_sum_is_none_of_those_that_ranks_have_waited_for() -> None:
+    with sessions(1) as (alone,):
+        alone.try_path(60.0)
+        assert alone._waited() == (0, 0.0)
+        assert alone.submit(torch.ones(10), options=OPTIONS, call="").wait(20.0)
+        assert alone._waited()[0] == 1
+
+
+def test_who_gives_up_names_the_mtu_among_the_causes() -> None:
+    with sessions(1, give_up_s=0.3, longest=1043) as (alone,):
+        reduction = alone.submit(torch.ones(10), options=OPTIONS, call="")
+        assert reduction.wait(20.0)
+        assert isinstance(reduction.error, NetworkTimeoutError)
+        assert "chunk 1: no packet from the switch for 0.3 s" in str(reduction.error)
+        assert MTU_IS_TOO_SMALL in str(reduction.error)
+
+
+@pytest.mark.netns
+def test_a_port_of_the_switch_with_a_small_mtu_is_found_when_a_group_is_made(tmp_path: Path) -> None:
+    with open_testbed(hosts=2, link=LinkSpec.parse("unshaped"), results_root=tmp_path) as testbed:
+        port = port_interface(testbed.network.run, 2)
+        run_in_namespace(testbed.network.switch.pid, f"ip link set dev {port} mtu 1060")
+        group = testbed.launch([sys.executable, str(WORKER)], name="small-mtu")
+        group.follow(lambda *_: None, timeout_s=100, watch=testbed.services)
+        told = [worker.process.log_path.read_text() for worker in group.workers]
+    assert any('"error": "NetworkTimeoutError"' in one for one in told)
+    assert all(SMALL_ONES_PASS in one and MTU_IS_TOO_SMALL in one for one in told), told
