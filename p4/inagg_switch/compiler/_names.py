@@ -13,12 +13,15 @@ _CPLUSPLUS = frozenset(
     mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
     reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template this
     thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor
-    xor_eq NULL assert errno main linux unix
+    xor_eq assert errno main linux unix stdin stdout stderr sched_priority
     """.split()  # noqa: SIM905 - a list of words reads better
 )
-# What generated structs have besides their fields.
+# What generated structs have and say besides their fields.
 _MEMBERS = frozenset(
-    ("bytes", "max_bytes", "valid", "load", "store", "length", "clear", "assign", "p", "other", "varbits")
+    """
+    bytes max_bytes valid load store length clear assign p other varbits
+    p4 isw std value_t Varbit Stack load_bits load_bits_to store_bits assign_object
+    """.split()  # noqa: SIM905
 )
 # What generated code says besides the program's own names.
 _GENERATED = frozenset(
@@ -44,13 +47,17 @@ _PROGRAM = frozenset(
     clone_set go_round loop_rounds clock_us now_us digest_id digest_data trace trace_to error_name
     """.split()  # noqa: SIM905
 )
+# Macros of C's headers have such names; and what ends with _x is kept apart from what is given that ending.
+_MACRO = re.compile(r"[A-Z][A-Z0-9_]+|.*_x")
 _NUMBERED = re.compile(r"(operand|subject|copy|in)_\d+|(apply|key)_.*")
 
 
 def _clean(name: str, reserved: frozenset[str]) -> str:
     cleaned = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
-    if cleaned in reserved or cleaned in _CPLUSPLUS or cleaned.startswith("_") or "__" in cleaned:
-        return re.sub("_+", "_", cleaned).strip("_") + "_x"
+    # C++ keeps these underscores for itself.
+    allowed = re.sub("^_|(?<=_)_", "u_", cleaned)
+    if allowed != cleaned or cleaned in reserved or cleaned in _CPLUSPLUS or _MACRO.fullmatch(cleaned):
+        return f"{allowed}_x"
     return cleaned
 
 

@@ -3,14 +3,23 @@
 #include <v1model.p4>
 
 header packet_t { bit<8> valid; bit<8> bytes; bit<8> new; bit<8> p; bit<16> class; bit<32> delete; bit<32> random; }
-struct Packet { packet_t packet; packet_t copy; }
-struct Program { bit<8> groups; bit<16> metadata; }
+header value_t { bit<8> _0; bit<8> __0; bit<8> length; bit<8> length_x; bit<8> EOF; bit<8> value_t; bit<16> sched_priority; }
+header Varbit { bit<8> std; varbit<16> load_bits; }
+struct std { value_t value; Varbit value_t; }
+struct Packet { packet_t packet; packet_t copy; std Stack; }
+struct isw { bit<8> p4; bit<8> NULL; }
+struct Program { bit<8> groups; bit<16> metadata; isw isw; }
 
 parser p(packet_in packet, out Packet headers, inout Program metadata, inout standard_metadata_t standard) {
     state steps { packet.extract(headers.copy); transition accept; }
     state start {
         packet.extract(headers.packet);
-        transition select(headers.packet.valid) { 1: steps; default: accept; }
+        transition select(headers.packet.valid) { 1: steps; 2: LINE_MAX; default: accept; }
+    }
+    state LINE_MAX {
+        packet.extract(headers.Stack.value);
+        packet.extract(headers.Stack.value_t, 8);
+        transition accept;
     }
 }
 control parse(inout Packet headers, inout Program metadata) { apply { } }
@@ -30,6 +39,12 @@ control ingress(inout Packet headers, inout Program metadata, inout standard_met
     counter(4, CounterType.packets) packet;
     tables() process;
     action send() { standard.egress_spec = 2; }
+    action EOF(inout value_t value, in isw NULL) {
+        value._0 = value.__0 + NULL.p4;
+        value.length = value.length_x + NULL.NULL;
+        value.EOF = value.value_t;
+        value.sched_priority[7:0] = 9;
+    }
     table copy {
         key = { headers.packet.p: exact @name("result"); }
         actions = { send; NoAction; }
@@ -49,6 +64,8 @@ control ingress(inout Packet headers, inout Program metadata, inout standard_met
         headers.packet.class = headers.packet.class + 1;
         process.apply(headers.packet, exited);
         copy.apply();
+        metadata.isw = { 3, headers.packet.valid };
+        EOF(headers.Stack.value, metadata.isw);
     }
 }
 control egress(inout Packet headers, inout Program metadata, inout standard_metadata_t standard) { apply { } }
