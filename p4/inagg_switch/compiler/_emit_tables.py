@@ -35,7 +35,7 @@ class TableEmitter(ParserEmitter):
         for table in tables_of(objects):
             name = table.member
             if table.keys:
-                fields = ", ".join(f"{{{k.width}, MatchKind::{_KINDS[k.kind]}}}" for k in table.keys)
+                fields = ", ".join(self._field(f"{name}_mask_{i}", k) for i, k in enumerate(table.keys))
                 self.line(f"constexpr FieldInfo {name}_fields[] = {{{fields}}};")
             rows = []
             for position, use in enumerate(table.actions):
@@ -61,6 +61,13 @@ class TableEmitter(ParserEmitter):
             if self._traced:
                 self._table_names(table)
             self.line()
+
+    def _field(self, name: str, key: ir.KeyField) -> str:
+        if key.mask is None:
+            return f"{{{key.width}, MatchKind::{_KINDS[key.kind]}}}"
+        limbs = [number(key.mask >> at & (2**64 - 1)) for at in range(0, key.width, 64)]
+        self.line(f"constexpr std::uint64_t {name}[] = {{{', '.join(limbs)}}};")
+        return f"{{{key.width}, MatchKind::{_KINDS[key.kind]}, {name}}}"
 
     def _table_names(self, table: ir.Table) -> None:
         fields = ", ".join(c_string(k.name) for k in table.keys) or "nullptr"

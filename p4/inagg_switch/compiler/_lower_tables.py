@@ -76,6 +76,7 @@ class TableLowerer(StatementLowerer):
             t.bit_width(key.expression.type),
             _zero_if_invalid(expr),
             key.annotations,
+            _mask(expr),
         )
 
     # --- actions
@@ -131,7 +132,7 @@ class TableLowerer(StatementLowerer):
                 raise CompileError("the priority of an entry is not between 1 and 2^31 - 1", row.at)
         for number, row in enumerate(d.entries):
             action = next(i for i, a in enumerate(d.actions) if a.declaration is row.action.declaration)
-            values = [self._entry_key(k, field) for k, field in zip(row.keys, keys, strict=True)]
+            values = [_behind_mask(self._entry_key(k, f), f) for k, f in zip(row.keys, keys, strict=True)]
             priority = 0
             if ordered:
                 priority = priorities[number]
@@ -248,14 +249,33 @@ def _matched(key: tuple[int | None, int, int], field: ir.KeyField) -> tuple[int 
 
 def _zero_if_invalid(e: ir.Expr) -> ir.Expr:
     """A key as BMv2 reads it: a field of an invalid header is 0, whatever was written there, and so is one behind a
-    mask. Of other expressions p4c makes a variable first."""
-    if isinstance(e, ir.Field) and t.is_header(e.base.type):
+    mask. Of other expressions, fields of a stack's elements too, p4c makes a variable first."""
+    if isinstance(e, ir.Field) and t.is_header(e.base.type) and _is_field(e):
         return ir.Operation(
             e.type, "conditional", (ir.Operation(t.BOOL, "valid", (e.base,)), e, zero(e.type))
         )
-    if isinstance(e, ir.Operation) and e.name == "&" and any(isinstance(o, ir.Const) for o in e.operands):
+    if _mask(e) is not None:
+        assert isinstance(e, ir.Operation)
         return replace(e, operands=tuple(map(_zero_if_invalid, e.operands)))
     return e
+
+
+def _mask(e: ir.Expr) -> int | None:
+    """That of `field & mask`, which BMv2 has in its keys. Of other expressions p4c makes a variable."""
+    if not isinstance(e, ir.Operation) or e.name != "&":
+        return None
+    masks = [o.value for o in e.operands if isinstance(o, ir.Const)]
+    return masks[0] if masks and any(map(_is_field, e.operands)) else None
+
+
+def _is_field(e: ir.Expr) -> bool:
+    """A variable, or a part of one that no index chooses."""
+    return isinstance(e, ir.Var) or (isinstance(e, ir.Field) and _is_field(e.base))
+
+
+def _behind_mask(key: tuple[int | None, int, int], field: ir.KeyField) -> tuple[int | None, int, int]:
+    value, second, prefix = key
+    return key if value is None or field.mask is None else (value & field.mask, second, prefix)
 
 
 def _path(e: ir.Expr) -> object:

@@ -332,6 +332,7 @@ class KeyField:
     width: int
     expr: Expr
     annotations: list[syntax.Annotation]
+    mask: int | None = None  # of `field & mask`: values of entries are behind it too
 
 
 @dataclass

@@ -77,9 +77,15 @@ inline int decode_field(const FieldInfo& field, const isw_match& match, Key& out
     } else {
         prefix_mask(field.width, field.width, mask);
     }
-    if (field.kind == MatchKind::range) return not_above(value, mask, n) ? 0 : -EINVAL;
-    for (std::uint32_t i = 0; i < n; ++i) {
-        if ((value[i] & ~mask[i]) != 0) return -EINVAL;
+    if (field.kind == MatchKind::range) {
+        if (!not_above(value, mask, n)) return -EINVAL;
+    } else {
+        for (std::uint32_t i = 0; i < n; ++i) {
+            if ((value[i] & ~mask[i]) != 0) return -EINVAL;
+        }
+    }
+    if (field.mask != nullptr) {
+        for (std::uint32_t i = 0; i < n; ++i) value[i] &= field.mask[i];
     }
     return 0;
 }

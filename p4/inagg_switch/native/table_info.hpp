@@ -19,6 +19,7 @@ enum class MatchKind : std::uint8_t { exact, lpm, ternary, range, optional };
 struct FieldInfo {
     std::uint32_t width;
     MatchKind kind;
+    const std::uint64_t* mask = nullptr;  // limbs, of a key `field & mask`: entries are behind it too
 };
 
 struct ActionInfo {

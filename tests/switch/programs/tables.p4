@@ -4,7 +4,7 @@
 
 header in_t { bit<8> which; bit<32> k; bit<16> p; bit<8> q; }
 header out_t { bit<8> hit; bit<8> run; bit<16> value; }
-struct headers_t { in_t i; in_t gone; out_t o; }
+struct headers_t { in_t i; in_t gone; out_t o; in_t[2] s; }
 struct metadata_t { bit<1> one; }
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
@@ -45,6 +45,16 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         key = { hdr.gone.k : ternary; hdr.gone.q & 0x0F : exact @name("low"); hdr.gone.p[7:0] : exact @name("part"); }
         actions = { set; NoAction; }
     }
+    table behind {
+        key = { hdr.i.k & 0xFF00 : exact @name("k"); 0x0F & hdr.i.q : ternary @name("q");
+                hdr.i.p & 0x0FFF : range @name("p"); }
+        actions = { set; missed; }
+        default_action = missed();
+    }
+    table behind_fixed { key = { hdr.i.k & 0xFF00 : exact @name("k"); } actions = { set; NoAction; }
+                         const entries = { 0x4455 : set(0x16); } }
+    table of_stack { key = { hdr.s[0].q : exact; hdr.s[1].q & 0x0F : exact @name("low"); } actions = { set; missed; }
+                     default_action = missed(); }
     table bound { key = { hdr.i.q : exact; } actions = { only_here(hdr.o.value); NoAction; } }
 
     apply {
@@ -74,6 +84,13 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             hdr.gone = hdr.i;
             if (hdr.i.k != 0) { hdr.gone.setInvalid(); }
             of_invalid.apply();
+        } else if (hdr.i.which == 10) {
+            if (behind.apply().miss) { behind_fixed.apply(); }
+        } else if (hdr.i.which == 11) {
+            hdr.s[0] = hdr.i;
+            hdr.s[1] = hdr.i;
+            if (hdr.i.k != 0) { hdr.s[0].setInvalid(); hdr.s[1].setInvalid(); }
+            of_stack.apply();
         } else {
             bound.apply();
         }
