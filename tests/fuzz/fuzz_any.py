@@ -130,7 +130,9 @@ def check(program: Path, seeds: range, packets: int, keep: Path | None) -> int:
             left_out = 0
             found = difference(config, program, vectors)
             while found is not None and found.packet is not None and left_out < _LEFT_OUT:
-                if difference(config, program, replace(vectors, packets=[found.packet])) is not None:
+                alone = replace(vectors, packets=[found.packet])
+                if difference(config, program, alone) is not None:
+                    vectors = alone
                     break
                 vectors.packets.remove(found.packet)
                 left_out += 1
