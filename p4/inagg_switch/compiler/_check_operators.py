@@ -83,7 +83,9 @@ class OperatorChecker(ConversionChecker):
     def _equality(self, e: syntax.Binary) -> None:
         e.type = t.BOOL
         left, right = e.left, e.right
-        if isinstance(left, syntax.InvalidHeader | syntax.ListExpression | syntax.StructExpression):
+        if isinstance(right, syntax.ListExpression) and isinstance(left, syntax.ListExpression):
+            self._equal_lists(left, right)
+        elif isinstance(left, syntax.InvalidHeader | syntax.ListExpression | syntax.StructExpression):
             e.left = self.convert(left, right.type)
         elif left.type == t.INTEGER and right.type != t.INTEGER:
             e.left = self.convert(left, self.plain_bits(right).type, "operand of a comparison")
@@ -98,6 +100,22 @@ class OperatorChecker(ConversionChecker):
         if isinstance(type_, uncomparable) or type_ in (t.STRING, t.VOID):
             raise CompileError(f"values of type {type_} cannot be compared", e.at)
 
+    def _equal_lists(self, left: syntax.ListExpression, right: syntax.ListExpression) -> None:
+        """Numbers without a width have that of what stands in their place on the other side."""
+        if len(left.items) != len(right.items):
+            raise CompileError(
+                f"a list of {len(left.items)} cannot be compared with one of {len(right.items)}", right.at
+            )
+        pairs = [
+            syntax.Binary(one.at, "==", one, other)
+            for one, other in zip(left.items, right.items, strict=True)
+        ]
+        for pair in pairs:
+            self._equality(pair)
+        for one, items in ((left, [p.left for p in pairs]), (right, [p.right for p in pairs])):
+            one.items, one.type = items, t.TupleType(tuple(p.left.type for p in pairs))
+            one.value = tuple(i.value for i in items) if all(i.value is not None for i in items) else None
+
     def _shift(self, e: syntax.Binary) -> None:
         e.left, e.right = self.plain_bits(e.left), self.plain_bits(e.right)
         left, right = e.left.type, e.right.type
@@ -106,8 +124,10 @@ class OperatorChecker(ConversionChecker):
         if not (is_bits(left) or left == t.INTEGER):
             raise CompileError(f"`{e.operator}` needs bits, found {describe(e.left)}", e.at)
         if isinstance(right, t.BitType):
-            if right.signed:
+            if right.signed and e.right.value is None:
                 raise CompileError("the distance of a shift must not be signed", e.right.at)
+            if e.right.value is not None and e.right.value < 0:
+                raise CompileError("shift by a negative number", e.right.at)
         elif right != t.INTEGER:
             raise CompileError(
                 f"`{e.operator}` needs a number of bits, found {describe(e.right)}", e.right.at

@@ -98,6 +98,8 @@ class ExpressionEmitter:
 
     def _construct(self, e: ir.Construct) -> str:
         items = [self.item(i) for i in e.items]
+        if isinstance(e.type, t.StackType):
+            return f"{self.type(e.type)}{{{{{', '.join(items)}}}, 0}}"
         if t.is_header(e.type):
             items.append("true" if e.valid else "false")
         return f"{self.type(e.type)}{{{', '.join(items)}}}"

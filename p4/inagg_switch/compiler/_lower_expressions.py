@@ -134,9 +134,7 @@ class ExpressionLowerer:
         return ir.Operation(e.type, "cast", (operand,))
 
     def _list(self, e: syntax.ListExpression) -> ir.Expr:
-        if isinstance(e.type, t.StackType):
-            raise CompileError("a list cannot become a header stack here", e.at)
-        if isinstance(e.type, t.StructType):
+        if isinstance(e.type, t.StructType | t.StackType):
             self.use_type(e.type, e.at)
         else:
             self._check_widths(e.items)
@@ -335,6 +333,8 @@ def constant(value: Any, type_: t.Type) -> ir.Expr:
         return ir.Construct(
             type_, tuple(constant(v, f) for v, f in zip(value, type_.fields.values(), strict=True))
         )
+    if isinstance(type_, t.StackType) and isinstance(value, tuple):
+        return ir.Construct(type_, tuple(constant(v, type_.element) for v in value))
     if isinstance(type_, t.TupleType) and isinstance(value, tuple):
         return ir.Construct(type_, tuple(constant(v, f) for v, f in zip(value, type_.elements, strict=True)))
     return ir.Const(type_, value)

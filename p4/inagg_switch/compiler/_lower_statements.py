@@ -8,7 +8,7 @@ from inagg_switch.compiler import types as t
 from inagg_switch.compiler._lower_calls import CallLowerer
 from inagg_switch.compiler._lower_expressions import paths_in, zero
 from inagg_switch.compiler._lower_loops import ends
-from inagg_switch.errors import CompileError
+from inagg_switch.errors import CompileError, Position
 
 
 class StatementLowerer(CallLowerer):
@@ -68,7 +68,22 @@ class StatementLowerer(CallLowerer):
         if ahead is not None and paths_in(target)[0][0] not in self.locals:
             value = self.ahead(s.value, ahead)
             return ir.Group((ir.Primitive("set_valid", (target,)), ir.Assign(target, value)))
-        return ir.Assign(target, self.expression(s.value))
+        value = self.expression(s.value)
+        if isinstance(value, ir.Construct) and isinstance(value.type, t.StackType):
+            return self._assign_elements(target, value, s.at)
+        return ir.Assign(target, value)
+
+    def _assign_elements(self, target: ir.Expr, value: ir.Construct, at: Position) -> ir.Stmt:
+        """A list has no `next`: that of the stack stays as it is."""
+        stack = value.type
+        assert isinstance(stack, t.StackType)
+        made = ir.Var(stack, self.temporary(stack, at, "elements"))
+
+        def element(base: ir.Expr, i: int) -> ir.Expr:
+            return ir.Element(stack.element, base, ir.Const(t.BitType(32), i))
+
+        copies = (ir.Assign(element(target, i), element(made, i)) for i in range(stack.size))
+        return ir.Group((ir.Declare(made.name, stack, value), *copies))
 
     def _variable(self, s: syntax.Variable) -> ir.Stmt:
         value = None if s.value is None else self.expression(s.value)

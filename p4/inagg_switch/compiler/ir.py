@@ -82,7 +82,7 @@ class Operation(Expr):
 
 @dataclass(frozen=True)
 class Construct(Expr):
-    """A struct or header from its parts; `valid` tells the validity of a header."""
+    """A struct, header or header stack from its parts; `valid` tells the validity of a header."""
 
     items: tuple[Expr, ...]
     valid: bool = True

@@ -23,6 +23,7 @@ parser hdr(packet_in packet, out headers_t h, inout metadata_t meta, inout stand
         transition select(h.op.code) {
             1 .. 5: stack;
             10: stack;
+            12 .. 13: stack;
             6: ahead;
             7: skip;
             8: unions;
@@ -103,6 +104,15 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             bit<5> b = hdr.op.x[4:0];
             bool last = b[0:0] == 1 ? b[1:1] == 1 : b[2:2] == 1 ? b[3:3] == 1 : b[4:4] == 1;
             hdr.op.y = last ? 8w1 : 0;
+        } else if (hdr.op.code == 12) {
+            one_t fourth = hdr.s[3];
+            one_t invalid;
+            hdr.s = { fourth, hdr.s[1], invalid, ... };
+            hdr.op.x = hdr.op.x << 8s1;
+        } else if (hdr.op.code == 13) {
+            hdr.s = { ... };
+            if ({ hdr.op.x, hdr.op.y } == { 1, 2 }) { hdr.op.x = 0x11; }
+            if ({ 3, { hdr.op.y, true } } != { hdr.op.x, { 4, hdr.op.x == 3 } }) { hdr.op.y = 0x22; }
         } else if (hdr.op.code == 10) {
             hdr.s.pop_front(1);
             hdr.op.y = hdr.s[3].v;  // invalid
