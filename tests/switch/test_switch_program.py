@@ -1,30 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switch: the in-process switch, its cache, and the text that stands for it."""
+"""Switch: the in-process switch, and the text that stands for it."""
 
 import ctypes
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 from switch_packets import INAGG_P4, Job, read_result
 from switch_programs import v1program
 
-from inagg_switch import EntryError, Switch, SwitchError, ToolchainError, _abi
-from inagg_switch.compiler import build, compile_file
+from inagg_switch import EntryError, Switch, SwitchError, _abi
 
 PROGRAMS = Path(__file__).parent / "programs"
 STATE_P4 = PROGRAMS / "state.p4"
 SMALL = v1program("hdr.h.b = hdr.h.a + 1; sm.egress_spec = 2;")
-
-
-@pytest.fixture
-def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "inagg" / "switch"
 
 
 @pytest.fixture
@@ -199,112 +189,6 @@ def test_threads_may_share_a_program() -> None:
         for thread in threads:
             thread.join()
         assert program.register("cells")[1] == 1200
-
-
-# --- the cache
-
-
-def programs_in(cache: Path) -> set[str]:
-    """Names of what is there besides the precompiled headers."""
-    return {path.name for path in cache.iterdir() if not path.name.startswith("runtime-")}
-
-
-def test_a_program_is_compiled_once(private_cache: Path, tmp_path: Path) -> None:
-    (tmp_path / "p.p4").write_text(SMALL)
-    first = compile_file(tmp_path / "p.p4")
-    stamp = first.artifact.library.stat().st_mtime_ns
-    again = compile_file(tmp_path / "p.p4")
-    assert again.artifact.library == first.artifact.library
-    assert again.artifact.library.stat().st_mtime_ns == stamp
-    assert first.artifact.library.is_relative_to(private_cache)
-    assert len(programs_in(private_cache)) == 1
-
-
-def test_another_define_is_another_program(private_cache: Path, tmp_path: Path) -> None:
-    (tmp_path / "p.p4").write_text(SMALL.replace("+ 1", "+ STEP"))
-    keys = {build.cache_key(compile_file(tmp_path / "p.p4", {"STEP": s}).source) for s in ("1", "2")}
-    assert programs_in(private_cache) == keys
-
-
-@pytest.mark.parametrize("missing", ["program.so", "p4info.bin", "layout.bin", "constants.json"])
-def test_a_broken_cache_entry_is_made_anew(private_cache: Path, tmp_path: Path, missing: str) -> None:
-    (tmp_path / "p.p4").write_text(SMALL)
-    artifact = compile_file(tmp_path / "p.p4").artifact
-    (artifact.library.parent / missing).unlink()
-    with Switch.from_p4(tmp_path / "p.p4") as program:
-        assert program.process(1, bytes(8)) == [(2, b"\0\x01" + bytes(6))]
-    assert (artifact.library.parent / missing).exists()
-
-
-def test_the_headers_are_precompiled_beside_the_second_program(private_cache: Path, tmp_path: Path) -> None:
-    (tmp_path / "p.p4").write_text(SMALL.replace("+ 1", "+ STEP"))
-    found = []
-    for step in "123":
-        compile_file(tmp_path / "p.p4", {"STEP": step})
-        found.append([path.name for path in private_cache.glob("runtime-*/*")])
-    assert found == [[], ["v1model.hpp.gch"], ["v1model.hpp.gch"]]
-
-
-@pytest.mark.parametrize(
-    ("built_from", "message"), [("0" * 64 + "  table.cpp\n", "table.cpp changed"), (None, "not built")]
-)
-def test_a_package_built_from_other_sources_is_not_used(
-    private_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built_from: str | None, message: str
-) -> None:
-    if built_from is not None:
-        (tmp_path / "control_plane.sha256").write_text(built_from)
-    elsewhere = ModuleSpec("inagg_switch._ports", None, origin=str(tmp_path / "_ports.so"))
-    monkeypatch.setattr(build.importlib.util, "find_spec", lambda _: elsewhere)
-    build._control_plane.cache_clear()
-    build._runtime_key.cache_clear()
-    (tmp_path / "p.p4").write_text(SMALL)
-    with pytest.raises(ToolchainError, match=message):
-        compile_file(tmp_path / "p.p4")
-
-
-def test_processes_that_compile_the_same_program_at_once_all_succeed(
-    private_cache: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "p.p4").write_text(SMALL)
-    code = f"from inagg_switch import Switch; print(Switch.from_p4({str(tmp_path / 'p.p4')!r}).process(1, bytes(8)))"
-    running = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]
-    outputs = {process.communicate()[0].strip() for process in running}
-    assert [process.returncode for process in running] == [0, 0, 0]
-    assert outputs == {str([(2, b"\0\x01" + bytes(6))])}
-    assert len(programs_in(private_cache)) == 1
-
-
-@pytest.mark.usefixtures("private_cache")
-def test_without_a_compiler_the_error_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "p.p4").write_text(SMALL)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ToolchainError, match="apt install"):
-        Switch.from_p4(tmp_path / "p.p4")
-
-
-@pytest.mark.usefixtures("private_cache")
-def test_a_compiler_that_fails_is_not_the_programs_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "p.p4").write_text(SMALL)
-    (tmp_path / "broken-g++").write_text("#!/bin/sh\necho 'error: no' >&2\nexit 1\n")
-    (tmp_path / "broken-g++").chmod(0o755)
-    monkeypatch.setenv("CXX", str(tmp_path / "broken-g++"))
-    with pytest.raises(ToolchainError, match="bug in inagg_switch"):
-        Switch.from_p4(tmp_path / "p.p4")
-    assert programs_in(tmp_path / "cache" / "inagg" / "switch") == set()
-
-
-def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "p.p4").write_text(SMALL)
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(ToolchainError, match="XDG_CACHE_HOME"):
-        Switch.from_p4(tmp_path / "p.p4")
 
 
 # --- what the copies of a multicast share

@@ -2,12 +2,13 @@
 
 The cache key covers everything that decides the machine code: the preprocessed program, the compiler and runtime
 sources, the C++ compiler, its flags and the CPU's features. Entries are directories that appear by rename, so
-compilations of one program at the same time do no harm.
+compilations of one program at the same time do no harm. What a crash or a full disk has damaged is made anew.
 
 What is the same for all programs is compiled once: the control plane, which every program is linked with, with this
 package; the headers to a precompiled one, which GCC finds by itself, beside the second program.
 """
 
+import errno
 import hashlib
 import importlib.util
 import json
@@ -33,6 +34,8 @@ NATIVE = _PACKAGE / "native"
 _TUNING = ("-O2", "-march=native", "-fno-tree-loop-distribute-patterns")
 _FLAGS = ("-std=c++20", *_TUNING, "-fPIC", "-fno-plt")
 _HEADER = "v1model.hpp"  # all that a program includes
+_FILES = ("program.so", "program.cpp", "p4info.bin", "layout.bin", "constants.json")
+_SUM = "digest"  # of these files
 _SOURCES = "control_plane.sha256"  # of what the control plane was built from, and programs include
 _RUNTIMES_KEPT = 4  # compiled ones, of 100 MB each: other versions, compilers or CPUs may use the same folder
 _TIMEOUT_S = 300.0
@@ -53,8 +56,12 @@ class Artifact:
 def cache_folder() -> Path:
     """$XDG_CACHE_HOME/inagg/switch, or ~/.cache/inagg/switch."""
     base = os.environ.get("XDG_CACHE_HOME")
-    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
-    return root / "inagg" / "switch"
+    if base and Path(base).is_absolute():
+        return Path(base) / "inagg" / "switch"
+    try:
+        return Path.home() / ".cache" / "inagg" / "switch"
+    except RuntimeError as error:
+        raise ToolchainError("this user has no home folder for the cache: set XDG_CACHE_HOME") from error
 
 
 def cache_key(source: str, *, traced: bool = False) -> str:
@@ -67,17 +74,14 @@ def cached(key: str) -> Artifact | None:
     """The artifact of an earlier compilation; None if there is none, or not a whole one."""
     folder = cache_folder() / key
     try:
-        info, layout = (
-            p4info_pb2.P4Info.FromString((folder / name).read_bytes())
-            for name in ("p4info.bin", "layout.bin")
-        )
-        constants = json.loads((folder / "constants.json").read_text())
+        files = {name: (folder / name).read_bytes() for name in _FILES}
+        if (folder / _SUM).read_text() != _digest(*files.values()):
+            return None
     except (OSError, ValueError):
         return None
-    library = folder / "program.so"
-    if not library.is_file():
-        return None
-    return Artifact(library, folder / "program.cpp", info, layout, constants)
+    info, layout = (p4info_pb2.P4Info.FromString(files[name]) for name in ("p4info.bin", "layout.bin"))
+    constants = json.loads(files["constants.json"])
+    return Artifact(folder / "program.so", folder / "program.cpp", info, layout, constants)
 
 
 def build(
@@ -92,21 +96,22 @@ def build(
     try:
         root.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=root))
+        try:
+            (folder / "program.cpp").write_text(cpp)
+            compile_cpp(folder / "program.cpp", folder / "program.so")
+            (folder / "p4info.bin").write_bytes(info.SerializeToString(deterministic=True))
+            (folder / "layout.bin").write_bytes(layout.SerializeToString(deterministic=True))
+            (folder / "constants.json").write_text(json.dumps(dict(constants)))
+            (folder / _SUM).write_text(_digest(*((folder / name).read_bytes() for name in _FILES)))
+            folder.chmod(0o755)
+            _publish(folder, root / key)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
         raise ToolchainError(
             f"cannot write to the cache folder {root}: {error.strerror}; set XDG_CACHE_HOME to a "
             "folder that can be written"
         ) from error
-    try:
-        (folder / "program.cpp").write_text(cpp)
-        compile_cpp(folder / "program.cpp", folder / "program.so")
-        (folder / "p4info.bin").write_bytes(info.SerializeToString(deterministic=True))
-        (folder / "layout.bin").write_bytes(layout.SerializeToString(deterministic=True))
-        (folder / "constants.json").write_text(json.dumps(dict(constants)))
-        folder.chmod(0o755)
-        _publish(folder, root / key)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     made = cached(key)
     if made is None:
         raise ToolchainError(f"the compiled program vanished from {root / key}")
@@ -126,11 +131,18 @@ def _publish(folder: Path, final: Path) -> None:
 def compile_cpp(source: Path, library: Path, extra_flags: tuple[str, ...] = ()) -> None:
     """Generated code to a shared library."""
     folder = _runtime_folder()
-    includes = (f"-I{folder}", f"-I{NATIVE}")
-    archive = ("-Wl,--whole-archive", str(_control_plane()), "-Wl,--no-whole-archive")
+    arguments = ("-shared", *extra_flags, f"-I{NATIVE}", str(source), "-Wl,--whole-archive")
+    arguments += (str(_control_plane()), "-Wl,--no-whole-archive", "-o", str(library))
     with ThreadPoolExecutor(1) as beside:
         precompiled = beside.submit(_precompile, folder) if folder.exists() else None
-        run_compiler("-shared", *extra_flags, *includes, str(source), *archive, "-o", str(library))
+        try:
+            run_compiler(f"-I{folder}", *arguments)
+        except ToolchainError:
+            header = folder / f"{_HEADER}.gch"
+            if not header.exists():
+                raise
+            run_compiler(*arguments)
+            header.unlink(missing_ok=True)  # that was to blame, so it is damaged
     if precompiled is not None:
         precompiled.result()
     _use(folder)
@@ -138,14 +150,17 @@ def compile_cpp(source: Path, library: Path, extra_flags: tuple[str, ...] = ()) 
 
 
 def _precompile(folder: Path) -> None:
-    """Makes the precompiled header unless it is there. It appears whole."""
+    """Makes the precompiled header unless it is there. It appears whole. Without it programs compile too."""
     header = folder / f"{_HEADER}.gch"
     if header.exists():
         return
-    with tempfile.TemporaryDirectory(prefix=f"{header.name}.", dir=folder) as draft:
-        made = Path(draft) / header.name
-        run_compiler("-x", "c++-header", str(NATIVE / _HEADER), "-o", str(made))
-        made.rename(header)
+    try:
+        with tempfile.TemporaryDirectory(prefix=f"{header.name}.", dir=folder) as draft:
+            made = Path(draft) / header.name
+            run_compiler("-x", "c++-header", str(NATIVE / _HEADER), "-o", str(made))
+            made.rename(header)
+    except (ToolchainError, OSError) as error:
+        _log.warning("no precompiled header, so programs take longer to compile: %s", error)
 
 
 @cache
@@ -167,13 +182,25 @@ def run_compiler(*arguments: str) -> None:
     """Runs the C++ compiler with the flags of generated code and others. Raises ToolchainError."""
     command = [str(_compiler()), *_FLAGS, *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"cannot run {command[0]}: {error}") from error
-    if done.returncode != 0:
-        errors = (line for line in done.stderr.splitlines() if "error" in line)
-        first = next(errors, done.stderr.strip()[-500:])
-        raise ToolchainError(f"{' '.join(command)} failed: {first}\nThis is a bug in inagg_switch.")
+    if done.returncode == 0:
+        return
+    full = os.strerror(errno.ENOSPC)
+    if full in done.stderr:
+        raise ToolchainError(f"{command[0]}: {full} in {cache_folder()} or {tempfile.gettempdir()}")
+    errors = (line for line in done.stderr.splitlines() if "error" in line)
+    first = next(errors, done.stderr.strip()[-500:])
+    raise ToolchainError(f"{' '.join(command)} failed: {first}\nThis is a bug in inagg_switch.")
 
 
 def _runtime_folder() -> Path:
