@@ -1,8 +1,8 @@
-"""A program's mutex, and what is called back while it is held."""
+"""A program's mutex and life, and what is called back while the mutex is held."""
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from inagg_switch._abi import Api
@@ -15,10 +15,13 @@ class ProgramLock:
     """Safe to use from several threads. A callback may not use its program: it gets an error, where it would wait for
     itself for ever."""
 
-    def __init__(self, api: Api, handle: Callable[[], int]) -> None:
-        """`handle` gives the program's, or raises when there is none any more."""
+    def __init__(self, api: Api, handle: int) -> None:
+        """Destroys the program of `handle` after close()."""
         self._api = api
         self._handle = handle
+        self._users = 0  # threads that have the mutex or wait for it
+        self._closed = False
+        self._life = threading.Lock()  # guards these two; taken before or after the mutex, never with it held
         self._calls_back: int | None = None  # the thread that is in a callback; written with the mutex held
         self._raised: list[Exception] | None = None  # by callbacks, if somebody waits for them; likewise
 
@@ -34,12 +37,35 @@ class ProgramLock:
     def held(self) -> Iterator[tuple[Api, int]]:
         """The function table and handle, with the mutex held."""
         self.refuse_callback()
-        handle = self._handle()
+        with self._life:
+            handle = self.handle
+            self._users += 1
         self._api.lock(handle)
         try:
             yield self._api, handle
         finally:
             self._api.unlock(handle)
+            with self._life:
+                self._users -= 1
+                is_last = self._closed and self._users == 0
+            if is_last:
+                self._api.destroy(handle)
+
+    @property
+    def handle(self) -> int:
+        """The program's, until close(). Raises SwitchError after it."""
+        if self._closed:
+            raise SwitchError("the program is closed")
+        return self._handle
+
+    def close(self) -> None:
+        """Ends the program: now, or when the last thread that is in it has left it."""
+        self.refuse_callback()
+        with self._life:
+            is_last = not self._closed and self._users == 0
+            self._closed = True
+        if is_last:
+            self._api.destroy(self._handle)
 
     @contextmanager
     def raising(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from p4.config.v1 import p4info_pb2 as pb
 
@@ -81,10 +82,9 @@ class Switch:
         handle = self._api.create(seed_bits(seed), why, None)
         if not handle:
             raise SwitchError(f"the program cannot start: {reasons[0]}")
-        self._handle: int | None = handle
         self._out: list[tuple[int, bytes]] = []
         self._emit = _abi.EmitFunction(self._collect)
-        self._lock = ProgramLock(self._api, lambda: self.handle)
+        self._lock = ProgramLock(self._api, handle)
         self.externs = Externs(self._lock)
         self._digests: deque[tuple[int, bytes]] = deque(maxlen=_MAX_DIGESTS)
         if self.layout.digests:
@@ -117,10 +117,11 @@ class Switch:
 
     def close(self) -> None:
         """Frees the program's state. Every later call raises SwitchError."""
-        self._lock.refuse_callback()
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            self._api.destroy(handle)
+        self._lock.close()
+
+    def __reduce__(self) -> NoReturn:
+        # A copy would free the same state once more.
+        raise TypeError("a Switch cannot be copied or pickled: its state is in native code")
 
     def __enter__(self) -> "Switch":
         return self
@@ -129,7 +130,7 @@ class Switch:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
+        if hasattr(self, "_lock"):
             self.close()
 
     # --- what it is
@@ -168,9 +169,7 @@ class Switch:
     @property
     def handle(self) -> int:
         """The `void* program` of the isw_api, valid until close()."""
-        if self._handle is None:
-            raise SwitchError("the program is closed")
-        return self._handle
+        return self._lock.handle
 
     def locked(self) -> AbstractContextManager[tuple[_abi.Api, int]]:
         """The function table and handle, with the program's mutex held."""

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Switch: the in-process switch, and the text that stands for it."""
 
+import copy
 import ctypes
+import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -189,6 +191,36 @@ def test_threads_may_share_a_program() -> None:
         for thread in threads:
             thread.join()
         assert program.register("cells")[1] == 1200
+
+
+def test_a_program_may_be_closed_while_threads_use_it() -> None:
+    errors: list[str] = []
+
+    def use(program: Switch, begun: threading.Barrier) -> None:
+        begun.wait()
+        try:
+            while True:
+                program.process(1, bytes(8))
+        except SwitchError as error:
+            errors.append(str(error))
+
+    for _ in range(20):
+        program = Switch.from_p4(STATE_P4)
+        begun = threading.Barrier(4)
+        threads = [threading.Thread(target=use, args=(program, begun)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        begun.wait()
+        program.close()
+        for thread in threads:
+            thread.join()
+    assert errors == ["the program is closed"] * 60
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_program_is_not_copied(state_program: Switch, copied: Callable[[Switch], object]) -> None:
+    with pytest.raises(TypeError, match="cannot be copied or pickled"):
+        copied(state_program)
 
 
 # --- what the copies of a multicast share
