@@ -44,7 +44,7 @@ def replica_pairs(values: object, what: str) -> list[tuple[int, int]]:
     found = []
     for pair in several(values, what, "a list of (port, replication id)"):
         port, rid = several(pair, what, "pairs of port and replication id", 2)
-        found.append((whole(port, f"{what}, port"), whole(rid, f"{what}, replication id")))
+        found.append((whole(port, f"{what}, port", 1 << 9), whole(rid, f"{what}, replication id", 1 << 16)))
     return found
 
 

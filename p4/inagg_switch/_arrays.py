@@ -142,4 +142,7 @@ def meter_config(value: tuple[int, int, int, int] | None, what: str) -> MeterCon
     if value is None:
         return None
     rates = several(value, what, "(cir, cburst, pir, pburst) or None", 4)
-    return MeterConfig(*(whole(rate, what, 1 << 64) for rate in rates))
+    config = MeterConfig(*(whole(rate, what, 1 << 64) for rate in rates))
+    if config.cir > config.pir:
+        raise EntryError(f"{what}: cir {config.cir} is above pir {config.pir}")
+    return config

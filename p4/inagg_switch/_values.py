@@ -27,7 +27,7 @@ T = TypeVar("T", bound=_Named)
 def find(objects: Iterable[T], name: str, kind: str) -> T:
     """The object of that full name, or the only one whose name ends in it at a dot. Raises UnknownName."""
     if not isinstance(name, str):
-        raise UnknownName(f"a {kind} is given by its name, not as {shown(name)}")
+        raise UnknownName(f"{kind}: expected a name, not {shown(name)}")
     listed = list(objects)
     for one in listed:
         if one.preamble.name == name:
@@ -97,12 +97,21 @@ def _field(field: pb.MatchField, value: MatchValue, owner: str) -> MatchTuple:
         first, second = several(value, what, f"one value or ({_PAIRS[kind]})", 2)
     else:
         first, second = value, _all_of(kind, value, width)
+    data = encode(first, width, what)
+    number = int.from_bytes(data, "big")
     if kind == pb.MatchField.LPM:
         prefix = int.from_bytes(encode(second, 32, f"{what}, prefix length"), "big")
         if prefix > width:
             raise EntryError(f"{what}: a prefix of {prefix} bits does not fit bit<{width}>")
-        return encode(first, width, what), None, prefix
-    return encode(first, width, what), encode(second, width, what), 0
+        if number & (1 << width - prefix) - 1:
+            raise EntryError(f"{what}: {shown(first)} has bits behind a prefix of {prefix}")
+        return data, None, prefix
+    other = encode(second, width, what)
+    if kind == pb.MatchField.TERNARY and number & ~int.from_bytes(other, "big"):
+        raise EntryError(f"{what}: {shown(first)} has bits outside the mask {shown(second)}")
+    if kind == pb.MatchField.RANGE and data > other:
+        raise EntryError(f"{what}: from {shown(first)} to {shown(second)} is no range")
+    return data, other, 0
 
 
 _PAIRS = {

@@ -314,7 +314,9 @@ class Switch:
     def multicast_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
         """Sets the (port, replication id) pairs of a group; none deletes it."""
         what = f"cannot set multicast group {shown(group)}"
-        group, pairs = whole(group, what), replica_pairs(replicas, what)
+        group, pairs = whole(group, what, 1 << 16), replica_pairs(replicas, what)
+        if group == 0:
+            raise EntryError(f"{what}: packets with group 0 are not multicast")
         array = (_abi.Replica * max(1, len(pairs)))(*(_abi.Replica(*pair) for pair in pairs))
         with self.locked() as (api, handle):
             result = api.multicast_set(handle, group, array, len(pairs))
@@ -326,7 +328,7 @@ class Switch:
         """Sets the (port, replication id) pairs that clones to a session go to, cut after `truncate` bytes; none
         deletes it."""
         what = f"cannot set clone session {shown(session)}"
-        session, pairs = whole(session, what), replica_pairs(replicas, what)
+        session, pairs = whole(session, what, 1 << 15), replica_pairs(replicas, what)
         length = 0 if truncate is None else whole(truncate, f"{what}, truncate")
         with refusals(what):
             self.externs.clone_set(session, pairs, length)

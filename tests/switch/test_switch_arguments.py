@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from inagg_switch import EntryError, Group, Member, Switch, SwitchError
 
 SW = Switch.from_p4(Path(__file__).parent / "p4runtime_objects.p4")
+TABLES = Switch.from_p4(Path(__file__).parent / "programs" / "tables.p4")
 ROUTE = {"dst": 5}
 
 ODD = st.sampled_from([
@@ -83,7 +84,20 @@ def test_every_call_takes_what_it_is_given_or_says_what_is_wrong(data):
         (lambda: SW.insert("route", {"dst": "7"}, Member(1)), "expected a whole number or bytes, not '7'"),
         (lambda: SW.process(1, "frame"), "a frame is bytes, not 'frame'"),
         (lambda: SW.process(1, b"", now="3"), "the time is a number of seconds, not '3'"),
-        (lambda: SW.entries(3), "a table is given by its name, not as 3"),
+        (lambda: SW.entries(3), "table: expected a name, not 3"),
+        (lambda: SW.multicast_group(0, [(1, 0)]), "packets with group 0 are not multicast"),
+        (lambda: SW.multicast_group(1, [(512, 0)]), "port: 512 is out of range, expected 0 to 511"),
+        (lambda: SW.clone_session(1 << 15, [(1, 0)]), "32768 is out of range, expected 0 to 32767"),
+        (lambda: SW.direct_meter("flows", {}, (2, 1, 1, 1), 1), "cir 2 is above pir 1"),
+        (
+            lambda: TABLES.insert("masks", {"hdr.i.k": (3, 1)}, "NoAction", priority=1),
+            "key `hdr.i.k` of table I.masks: 3 has bits outside the mask 1",
+        ),
+        (lambda: TABLES.insert("prefix", {"hdr.i.k": (3, 1)}, "missed"), "3 has bits behind a prefix of 1"),
+        (
+            lambda: TABLES.insert("ranges", {"hdr.i.p": (3, 1), "hdr.i.q": 1}, "missed", priority=1),
+            "from 3 to 1 is no range",
+        ),
     ],
 )
 def test_an_error_names_what_was_given_and_what_is_expected(call, said: str):
