@@ -253,6 +253,9 @@ def test_what_limits_the_groups_of_a_selector() -> None:
     assert (profiles["s"].max_group_size, profiles["s"].sum_of_members.max_member_weight) == (3, 9)
     assert profiles["w"].HasField("sum_of_weights")
     assert profiles["p"].max_group_size == 0
+    for limit in ("entries", "-1", "0x80000000", '"3"', "3, 3", ""):
+        with pytest.raises(CompileError, match="@max_group_size takes a number below 2\\^31"):
+            p4info_of_text(EXTERN.replace("@max_group_size(3)", f"@max_group_size({limit})", 1))
     with pytest.raises(CompileError, match="is sum_of_weights or sum_of_members"):
         p4info_of_text(EXTERN.replace("SUM_OF_WEIGHTS", "other"))
 

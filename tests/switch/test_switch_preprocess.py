@@ -65,6 +65,7 @@ def test_command_line_defines() -> None:
     ("#define F(a) a\nF(1", (2, 1), "not closed"),
     ("#if 1 +\n#endif", (1, 1), "expected a value in #if"),
     ("#if 1 / 0\n#endif", (1, 1), "division by zero"),
+    ("#if " + "(" * 5000 + "\n#endif", (1, 1), "expected a value in #if"),
     ("#if (1\n#endif", (1, 1), "expected `)`"),
     ("#if 1 1\n#endif", (1, 1), "unexpected `1`"),
     ("#ifdef\n#endif", (1, 1), "expected a name after #ifdef"),
@@ -108,9 +109,17 @@ def test_an_include_guard_and_a_recursive_include(tmp_path: Path) -> None:
         preprocess(tmp_path / "b.p4")
 
 
-def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match=r"cannot read .*: No such file"):
         preprocess(tmp_path / "none.p4")
-    (tmp_path / "binary.p4").write_bytes(b"\xff\xfe")
-    with pytest.raises(CompileError, match="not UTF-8 text"):
-        preprocess(tmp_path / "binary.p4")
+
+
+def test_a_byte_order_mark_and_bytes_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "old.p4").write_bytes(b"\xef\xbb\xbfa // \xe9t\xe9\nb\xe9")
+    assert preprocess(tmp_path / "old.p4").text == f'# 1 "{tmp_path / "old.p4"}"\na\nb\ufffd\n'
+
+
+def test_only_newlines_end_lines() -> None:
+    text = 'a "\x85\u2028"\f // \x0b\u2029\nb __LINE__'
+    assert preprocess_text(text).text.splitlines()[-1].split() == ["b", "2"]
+    assert '"\x85\u2028"' in preprocess_text(text).text

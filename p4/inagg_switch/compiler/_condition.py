@@ -26,6 +26,7 @@ _BINARY: dict[str, tuple[int, Callable[[int, int], int]]] = {
     "/": (10, lambda a, b: a // b),
     "%": (10, lambda a, b: a % b),
 }
+_DEEPEST = 200  # brackets and signs in one another
 
 
 def evaluate_condition(words: list[str], at: Position) -> bool:
@@ -60,7 +61,7 @@ class _Reader:
 
     def _operand(self) -> int:
         self._depth += 1
-        if not self.tokens or self._depth > 500:
+        if not self.tokens or self._depth > _DEEPEST:
             raise CompileError("expected a value in #if", self._at)
         token = self.tokens.pop()
         if token == "(":

@@ -177,7 +177,10 @@ class BlockLowerer(ParserLowerer):
             element = type_.arguments[0]
             if not isinstance(t.strip(element), t.BitType):
                 raise CompileError(f"a register holds bits, not {element}", local.at)
-            return ir.Register(member, full_name, local, element, self._size(local))
+            size = self._size(local)
+            if size == 0:
+                raise CompileError("a register needs at least one cell", local.at)
+            return ir.Register(member, full_name, local, element, size)
         if type_.name == "counter":
             return ir.Counter(member, full_name, local, self._size(local), self._unit(local))
         if type_.name == "direct_counter":

@@ -28,14 +28,13 @@ class TableLowerer(StatementLowerer):
         keys = [self._key(k) for k in d.keys if k.match_kind != "selector"]
         uses = [self._use(a) for a in d.actions]
         default, arguments, const_default = self._default(d, uses)
-        size = d.properties.get("size")
         table = ir.Table(
             self.new_table_member(full_name),
             full_name,
             d,
             keys,
             uses,
-            (self.number(size.value, "the size of a table") if size is not None else 0) or _DEFAULT_SIZE,
+            self._table_size(d),
             default,
             arguments,
             const_default,
@@ -65,6 +64,15 @@ class TableLowerer(StatementLowerer):
         self.add_table(table)
         return table
 
+    def _table_size(self, d: syntax.Table) -> int:
+        entry = d.properties.get("size")
+        if entry is None:
+            return _DEFAULT_SIZE
+        size = self.number(entry.value, "the size of a table")
+        if size >= 1 << 31:
+            raise CompileError(f"size {size} of table {d.name} is too large", entry.value.start)
+        return size or _DEFAULT_SIZE
+
     def _key(self, key: syntax.Key) -> ir.KeyField:
         expr = self.expression(key.expression)
         named = next((a for a in key.annotations if a.name == "name"), None)
@@ -84,6 +92,14 @@ class TableLowerer(StatementLowerer):
     def _use(self, ref: syntax.ActionRef) -> ir.ActionUse:
         assert ref.declaration is not None
         action = self.action_of(ref.declaration)
+        for parameter in ref.declaration.parameters:
+            bare = t.strip(parameter.type)
+            if not (parameter.direction or bare == t.BOOL or isinstance(bare, t.BitType | t.EnumType)):
+                raise CompileError(
+                    f"parameter `{parameter.name}` of action {ref.name} is for entries to give, so it must be bits,"
+                    f" bool or an enum, not {parameter.type}",
+                    parameter.at,
+                )
         directional = [p for p in ref.declaration.parameters if p.direction]
         bound = self.arguments(directional, ref.bound, private=False)
         names = {a.name for a in ref.annotations}

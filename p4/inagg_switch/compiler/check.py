@@ -15,7 +15,7 @@ from inagg_switch.compiler import types as t
 from inagg_switch.compiler._check_arguments import Binding
 from inagg_switch.compiler._check_parsers import ParserChecker
 from inagg_switch.compiler._check_types import Scope
-from inagg_switch.errors import CompileError, Position
+from inagg_switch.errors import CompileError
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ class _DeclarationChecker(ParserChecker):
             self._declaration(declaration)
         main = self.scope.find("main")
         if not isinstance(main, syntax.Instantiation):
-            at = program.declarations[-1].at if program.declarations else Position("<source>", 1, 1)
-            raise CompileError("the program has no `main` package", at)
+            raise CompileError("the program has no `main` package", program.end)
         return CheckedProgram(program.declarations, self.errors, self.structs(), main)
 
     def _declaration(self, d: syntax.Declaration) -> None:
@@ -84,8 +83,10 @@ class _DeclarationChecker(ParserChecker):
         optional = False
         for parameter in parameters:
             parameter.type = self.type_of(parameter.ref)
-            if parameter.type == t.STRING and parameter.direction:
-                raise CompileError("a parameter of type string cannot have a direction", parameter.at)
+            if parameter.type in (t.STRING, t.INTEGER) and parameter.direction:
+                raise CompileError(
+                    f"a parameter of type {parameter.type} cannot have a direction", parameter.at
+                )
             if parameter.default is not None:
                 if parameter.direction in ("out", "inout"):
                     raise CompileError(

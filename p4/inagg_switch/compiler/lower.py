@@ -142,8 +142,8 @@ class ProgramLowerer:
     def use_type(self, type_: t.Type, at: Position) -> None:
         """Notes the structs that a type needs, inner ones first."""
         type_ = t.strip(type_)
-        if type_ == t.STRING:
-            raise CompileError("parameters of type string are not supported, but for those of externs", at)
+        if type_ in (t.STRING, t.INTEGER):
+            raise CompileError(f"parameters of type {type_} are not supported, but for those of externs", at)
         if isinstance(type_, t.StackType):
             self.use_type(type_.element, at)
         elif isinstance(type_, t.TupleType):

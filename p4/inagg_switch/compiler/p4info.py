@@ -311,19 +311,29 @@ def _flat_fields(struct: t.StructType) -> list[tuple[str, t.Type, list[syntax.An
 
 
 def _selector_limits(message: pb.ActionProfile, declaration: syntax.Declaration) -> None:
-    most, semantics, heaviest = (
-        found.arguments[0]
-        if (found := declaration.annotation(name)) is not None and found.arguments
-        else None
-        for name in ("max_group_size", "selector_size_semantics", "max_member_weight")
-    )
-    message.max_group_size = int(most or 0)
-    if str(semantics).lower() == "sum_of_weights":
-        message.sum_of_weights.SetInParent()
-    elif str(semantics).lower() == "sum_of_members":
-        message.sum_of_members.max_member_weight = int(heaviest or 0)
-    elif semantics is not None:
-        raise CompileError("@selector_size_semantics is sum_of_weights or sum_of_members", declaration.at)
+    message.max_group_size = _limit(declaration, "max_group_size")
+    heaviest = _limit(declaration, "max_member_weight")
+    semantics = declaration.annotation("selector_size_semantics")
+    if semantics is None:
+        return
+    match [str(word).lower() for word in semantics.arguments]:
+        case ["sum_of_weights"]:
+            message.sum_of_weights.SetInParent()
+        case ["sum_of_members"]:
+            message.sum_of_members.max_member_weight = heaviest
+        case _:
+            raise CompileError("@selector_size_semantics is sum_of_weights or sum_of_members", declaration.at)
+
+
+def _limit(declaration: syntax.Declaration, name: str) -> int:
+    """The number that an annotation gives, 0 without one."""
+    annotation = declaration.annotation(name)
+    if annotation is None:
+        return 0
+    match annotation.arguments:
+        case [int(limit)] if 0 <= limit < 1 << 31:
+            return limit
+    raise CompileError(f"@{name} takes a number below 2^31", annotation.at)
 
 
 def _suffixes(name: str) -> list[str]:

@@ -25,7 +25,7 @@ class _DeclarationParser(BlockParser):
         while self.token.kind != "end":
             if not self.accept(";"):
                 declarations.append(self._declaration())
-        return syntax.Program(declarations)
+        return syntax.Program(declarations, self.token.at)
 
     def _declaration(self) -> syntax.Declaration:
         annotations = self.annotations()

@@ -106,10 +106,10 @@ class _Preprocessor:
 
     def file(self, name: str, path: Path, asked_at: Position) -> None:
         try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise CompileError(f"cannot read {name}: {reason}", asked_at) from error
+            # Bytes that are no UTF-8, as in old comments, matter only where the lexer finds what stands for them.
+            text = path.read_text(encoding="utf-8-sig", errors="replace")
+        except OSError as error:
+            raise CompileError(f"cannot read {name}: {error.strerror}", asked_at) from error
         if self._depth >= _MAX_INCLUDE_DEPTH:
             raise CompileError(f"#include nested more than {_MAX_INCLUDE_DEPTH} deep", asked_at)
         self._depth += 1
@@ -117,8 +117,8 @@ class _Preprocessor:
         self._depth -= 1
 
     def lines(self, name: str, directory: Path | None, text: str) -> None:
-        self.files[name] = text.splitlines()
-        rows = _blank_comments(text, name).splitlines()
+        self.files[name] = text.split("\n")
+        rows = _blank_comments(text, name).split("\n")
         conditionals: list[_Conditional] = []
         index = 0
         shift = 1  # what a line marker in the text adds to the index of a row

@@ -551,3 +551,4 @@ class Table(Declaration):
 @dataclass(eq=False)
 class Program:
     declarations: list[Declaration]
+    end: Position
