@@ -360,6 +360,18 @@ NOT_RUN = v1program(
 )
 
 
+def test_actions_come_in_p4cs_order() -> None:
+    info = p4info_of_text(v1program(
+        "K.apply(hdr.h); two.apply(); one.apply();",
+        top="action global() { } "
+            "control K(inout h_t h) { action a() { } table t { actions = { a; global; } } apply { t.apply(); } }"
+            "control L() { action a() { } table t { actions = { a; } } apply { t.apply(); } }",
+        locals="action first() { } L() one; action last() { } table two { actions = { last; first; } }",
+    ))  # fmt: skip
+    names = [a.preamble.name for a in info.actions]
+    assert names == ["NoAction", "global", "I.first", "I.one.a", "I.last", "I.K.a"]
+
+
 def test_what_p4c_drops_is_not_listed() -> None:
     info = p4info_of_text(NOT_RUN)
     assert [t.preamble.name for t in info.tables] == ["I.used", "I.three.kt"]

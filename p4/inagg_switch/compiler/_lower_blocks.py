@@ -66,6 +66,7 @@ class BlockLowerer(ParserLowerer):
         self._result = ir.Block("", self._path, declaration, [])
         self._tables: dict[int, ir.Table] = {}
         self._actions: dict[int, ir.Action] = {}
+        self._instances: list[tuple[int, Instance]] = []  # by the id of their declaration, or 0
         self._calls_exit = False
 
     def run(self) -> ir.Block:
@@ -89,8 +90,19 @@ class BlockLowerer(ParserLowerer):
             block.body = ir.Group((*self._starts(), body))
         block.actions = list(self._actions.values())
         block.tables = list(self._tables.values())
+        block.parts = self._parts()
         block.exits = ir.exits(block.body)
         return block
+
+    def _parts(self) -> list[ir.Action | ir.Block]:
+        places = {id(local): place for place, local in enumerate(self._declaration.locals)}
+        placed: list[tuple[int, ir.Action | ir.Block]] = [
+            (places[number], action) for number, action in self._actions.items() if number in places
+        ]
+        for number, instance in self._instances:
+            if instance.block is not None:
+                placed.append((places.get(number, len(places)), instance.block))
+        return [part for _, part in sorted(placed, key=lambda one: one[0])]
 
     # --- local declarations
 
@@ -130,6 +142,7 @@ class BlockLowerer(ParserLowerer):
             declaration = type_.declaration
             values = self.constructor_values(declaration, local.bound, full_name)
             instance = Instance(declaration, full_name, values)
+            self._instances.append((id(local), instance))
             if not any(takes_object(p) for p in declaration.parameters):
                 self._program.block(instance, [], local.at)
             return instance
@@ -267,7 +280,9 @@ class BlockLowerer(ParserLowerer):
         if target.instance is None:
             # `C.apply(...)`: an instance of its own, named like its type.
             declaration = target.block.declaration
-            instance: object = Instance(declaration, f"{self._path}.{declaration.name}", {})
+            own = Instance(declaration, f"{self._path}.{declaration.name}", {})
+            self._instances.append((0, own))
+            instance: object = own
         else:
             assert isinstance(target.instance, syntax.Name)
             instance = self.values.get(id(target.instance.declaration))

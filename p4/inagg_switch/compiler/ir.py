@@ -405,7 +405,8 @@ class Function:
 
 @dataclass
 class Block:
-    """An instance of a control or parser. A control's `body` is its apply block; a parser has `states`."""
+    """An instance of a control or parser. A control's `body` is its apply block; a parser has `states`. `parts`: the
+    actions and instances declared in it, in this order, then instances without a declaration."""
 
     name: str
     full_name: str
@@ -414,6 +415,7 @@ class Block:
     members: list[Declare] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
+    parts: list["Action | Block"] = field(default_factory=list)
     objects: list[Object] = field(default_factory=list)  # tables too
     states: list[State] = field(default_factory=list)
     body: Stmt = field(default_factory=lambda: Group(()))

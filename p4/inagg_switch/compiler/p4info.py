@@ -2,7 +2,7 @@
 has.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from p4.config.v1 import p4info_pb2 as pb
@@ -42,21 +42,25 @@ def layout(program: ir.Program, ids: Mapping[tuple[str, str], int]) -> pb.P4Info
     return _Writer(program, ids, None).run()
 
 
-def _actions(program: ir.Program) -> Iterable[ir.Action]:
-    seen: set[str] = set()
-    for block in program.blocks:
-        for action in sorted(block.actions, key=lambda a: _place(block, a)):
-            if action.full_name not in seen:
-                seen.add(action.full_name)
-                yield action
+def _actions(block: ir.Block) -> Iterable[ir.Action]:
+    """In p4c's order: what is declared in no control, then the control's own, inner ones in their place."""
+    return *_global_actions(block), *_own_actions(block)
 
 
-def _place(block: ir.Block, action: ir.Action) -> int:
-    """p4c shows actions of the program before the control's own, these in the order of their declarations."""
-    for place, local in enumerate(block.declaration.locals):
-        if local is action.declaration:
-            return place
-    return -1
+def _global_actions(block: ir.Block) -> Iterator[ir.Action]:
+    own = {id(part) for part in block.parts}
+    yield from (action for action in block.actions if id(action) not in own)
+    for part in block.parts:
+        if isinstance(part, ir.Block):
+            yield from _global_actions(part)
+
+
+def _own_actions(block: ir.Block) -> Iterator[ir.Action]:
+    for part in block.parts:
+        if isinstance(part, ir.Block):
+            yield from _own_actions(part)
+        else:
+            yield part
 
 
 class _Writer:
@@ -98,9 +102,9 @@ class _Writer:
                 self._profile(made)
             elif isinstance(made, ir.Digest):
                 self._digest(made)
-        for action in _actions(self._program):
-            if self._lists(action):
-                self._action(action)
+        actions = (a for block in self._program.pipeline.values() for a in _actions(block))
+        for action in {a.full_name: a for a in actions if self._lists(a)}.values():
+            self._action(action)
         for header in self._program.controller_headers:
             self._controller_header(header)
         if (
