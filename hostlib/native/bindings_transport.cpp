@@ -50,7 +50,8 @@ class PyTransport {
         for (const nb::object& transport : transports) {
             auto& self = nb::cast<PyTransport&>(transport);
             self.close();
-            while (self.waiting_ > 0) {
+            // In a forked child there are none of the threads that wait.
+            while (self.waiting_ > 0 && !self.transport_.forked()) {
                 const nb::gil_scoped_release release;
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }

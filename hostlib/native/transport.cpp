@@ -209,8 +209,7 @@ TransportStats Transport::stats() const {
 }
 
 void Transport::close() {
-    if (::getpid() != process_) {
-        // A forked child has a copy of everything but the thread.
+    if (forked()) {
         if (thread_.joinable()) {
             thread_.detach();
         }

@@ -61,6 +61,8 @@ class Transport {
     Transport& operator=(const Transport&) = delete;
 
     UdpAddress local_address() const { return local_address_; }
+    // Whether this is the copy of a forked child, which has everything but the threads.
+    bool forked() const { return ::getpid() != process_; }
 
     // Throws std::invalid_argument, GroupFailed.
     Ticket submit(const Request& request);

@@ -244,20 +244,6 @@ def test_a_program_may_end_without_closing() -> None:
     assert "terminate" not in run.stderr
 
 
-def test_a_forked_child_may_drop_its_copy() -> None:
-    with silent_peer() as peer:
-        transport = make_transport(peer)
-        child = os.fork()
-        if child == 0:
-            transport.close()
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        assert status == 0
-        ticket = transport.submit(np.ones(10, np.float32))
-        assert not transport.wait(ticket, 0.01)
-        transport.close()
-
-
 def test_silence_is_given_up() -> None:
     with silent_peer() as peer:
         transport = make_transport(peer, give_up_s=0.2, rto_initial_s=0.02)
