@@ -45,8 +45,9 @@ class ExternEmitter(ExpressionEmitter):
     def _do_hash(self, p: ir.Primitive) -> None:
         result, base, most, *data = p.operands
         self.open("{")
-        algorithm, guarded = p.detail
-        self._sum(algorithm, data, False, guarded)
+        algorithm, in_headers = p.detail
+        headers = [header_of(i) if inside else None for i, inside in zip(data, in_headers, strict=True)]
+        self._sum(algorithm, data, headers, False)
         value = f"hash_in_range(sum, {self._low(base)}, {self._low(most)})"
         self.line(self.assign(result, f"resize<64, {width_of(result)}>({value})") + ";")
         self.close()
@@ -60,7 +61,7 @@ class ExternEmitter(ExpressionEmitter):
             test = f"{self.expr(header)}.valid && {test}"
         self.open(f"if ({test}) {{")
         algorithm, with_payload = p.detail
-        self._sum(algorithm, data, with_payload)
+        self._sum(algorithm, data, [header_of(i) for i in data], with_payload)
         self.line(f"if (sum != {self._low(checksum)}) program.checksum_error = true;")
         self.close()
 
@@ -68,40 +69,39 @@ class ExternEmitter(ExpressionEmitter):
         condition, checksum, *data = p.operands
         self.open(f"if ({self.expr(condition)}) {{")
         algorithm, with_payload = p.detail
-        self._sum(algorithm, data, with_payload)
+        self._sum(algorithm, data, [header_of(i) for i in data], with_payload)
         self.line(self.assign(checksum, f"resize<64, {width_of(checksum)}>(sum)") + ";")
         self.close()
 
-    def _sum(self, algorithm: str, data: list[ir.Expr], with_payload: bool, guarded: bool = True) -> None:
-        """Declares `sum`, over the fields. `guarded`: those of invalid headers are left out, as in BMv2's
-        calculations."""
+    def _sum(
+        self, algorithm: str, data: list[ir.Expr], headers: list[ir.Expr | None], with_payload: bool
+    ) -> None:
+        """Declares `sum`, over the fields; those whose header is invalid are left out, as in BMv2's calculations."""
         if algorithm == "random":
             self.line("const std::uint64_t sum = program.random.next();")
             return
         payload = "program.packet_in.rest(), program.payload_length()"
         if algorithm == "csum16" and not any(isinstance(i.type, t.VarbitType) for i in data):
-            self._field_sum(data, guarded)
+            self._field_sum(data, headers)
             self.line(f"const std::uint64_t sum = csum16(fields{', ' + payload if with_payload else ''});")
             return
-        self._input(data, guarded)
+        self._input(data, headers)
         if with_payload:
             self.line("program.hash_input.align();")
             self.line(f"program.hash_input.append({payload});")
         self.line(f"const std::uint64_t sum = hash_{algorithm}(program.hash_input);")
 
-    def _input(self, data: list[ir.Expr], guarded: bool) -> None:
+    def _input(self, data: list[ir.Expr], headers: list[ir.Expr | None]) -> None:
         self.line("program.hash_input.start();")
-        for item in data:
-            header = header_of(item)
-            test = "" if header is None or not guarded else f"if ({self.expr(header)}.valid) "
+        for item, header in zip(data, headers, strict=True):
+            test = "" if header is None else f"if ({self.expr(header)}.valid) "
             width = "" if isinstance(item.type, t.VarbitType) else f"template append<{width_of(item)}>"
             self.line(f"{test}program.hash_input.{width or 'append'}({self.item(item)});")
 
-    def _field_sum(self, data: list[ir.Expr], guarded: bool) -> None:
-        headers = {h: None for i in data if (h := header_of(i)) is not None}
+    def _field_sum(self, data: list[ir.Expr], headers: list[ir.Expr | None]) -> None:
         self.line("FieldSum fields;")
-        if guarded and len(headers) == 1 and all(header_of(i) is not None for i in data):
-            self.open(f"if ({self.expr(next(iter(headers)))}.valid) {{")
+        if headers and headers[0] is not None and all(h == headers[0] for h in headers):
+            self.open(f"if ({self.expr(headers[0])}.valid) {{")
             offset = 0
             for item in data:
                 self.line(f"fields.put<{offset}, {width_of(item)}>({self.expr(item)});")
@@ -109,9 +109,8 @@ class ExternEmitter(ExpressionEmitter):
             self.line(f"fields.bits = {offset};")
             self.close()
             return
-        for item in data:
-            header = header_of(item)
-            test = "" if header is None or not guarded else f"if ({self.expr(header)}.valid) "
+        for item, header in zip(data, headers, strict=True):
+            test = "" if header is None else f"if ({self.expr(header)}.valid) "
             self.line(f"{test}fields.append<{width_of(item)}>({self.expr(item)});")
 
     def _do_digest(self, p: ir.Primitive) -> None:

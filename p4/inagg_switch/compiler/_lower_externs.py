@@ -75,14 +75,20 @@ class ExternLowerer(ExpressionLowerer):
 
     def fields(self, e: syntax.Call, name: str) -> tuple[ir.Expr, ...]:
         """The scalar fields that an argument consists of."""
+        return self._bits_of(self._field_list(e, name), e.start)
+
+    def _field_list(self, e: syntax.Call, name: str) -> ir.Expr:
         self.in_field_list = True
         value = self.bound(e, name)
         self.in_field_list = False
+        return value
+
+    def _bits_of(self, value: ir.Expr, at: Position) -> tuple[ir.Expr, ...]:
         leaves = tuple(_leaves(value))
         for leaf in leaves:
             kind = t.strip(leaf.type)
             if not isinstance(kind, t.BitType | t.VarbitType | t.EnumType) and kind not in (t.BOOL, t.ERROR):
-                raise CompileError(f"hashes and checksums are taken over bits, not {leaf.type}", e.start)
+                raise CompileError(f"hashes and checksums are taken over bits, not {leaf.type}", at)
         return leaves
 
     def _hash(self, e: syntax.Call) -> ir.Stmt:
@@ -94,10 +100,11 @@ class ExternLowerer(ExpressionLowerer):
         assert sent is not None
         if not isinstance(t.strip(sent.type), t.StructType | t.TupleType):
             raise CompileError(f"hash needs a list or a struct, as in {{ x }}, not {sent.type}", sent.start)
-        # p4c copies the members of a list to temporaries: those of invalid headers are then hashed as well.
-        listed = isinstance(sent, syntax.ListExpression | syntax.StructExpression)
-        data = self.fields(e, "data")
-        return ir.Primitive("hash", (result, base, most, *data), detail=(self._algorithm(e), not listed))
+        value = self._field_list(e, "data")
+        data = self._bits_of(value, e.start)
+        return ir.Primitive(
+            "hash", (result, base, most, *data), detail=(self._algorithm(e), tuple(_in_headers(value)))
+        )
 
     def _checksum(self, e: syntax.Call, name: str) -> ir.Stmt:
         checksum = self.bound(e, "checksum")
@@ -163,10 +170,7 @@ class ExternLowerer(ExpressionLowerer):
             listed = e.bound["data"]
             if listed is not None and not isinstance(listed.type, t.TupleType | t.StructType):
                 raise CompileError("log_msg shows a list of numbers: {a, b}", listed.start)
-            self.in_field_list = True
-            value = self.bound(e, "data")
-            self.in_field_list = False
-            data = tuple(_leaves(value))
+            data = tuple(_leaves(self._field_list(e, "data")))
         for leaf in data:
             bits = t.strip(leaf.type)
             if not isinstance(bits, t.BitType | t.EnumType) and bits not in (t.BOOL, t.ERROR):
@@ -194,3 +198,12 @@ def _leaves(e: ir.Expr) -> list[ir.Expr]:
         parts = enumerate(e.type.elements)
         return [leaf for i, part in parts for leaf in _leaves(ir.Part(part, e, i))]
     return [e]
+
+
+def _in_headers(e: ir.Expr) -> list[bool]:
+    """Of every scalar, whether hash() leaves it out when its header is invalid. p4c copies the members of a list to
+    temporaries: a field's has no header any more, a header's is as invalid as the header."""
+    if isinstance(e, ir.Construct):
+        return [whole for item in e.items for whole in _in_headers(item)]
+    whole = isinstance(e.type, t.StructType | t.StackType | t.TupleType)
+    return [whole] * len(_leaves(e))

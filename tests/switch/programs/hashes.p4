@@ -61,6 +61,10 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         } else if (hdr.ask.algorithm == 15) {
             meta.two = { hdr.body.b, hdr.body.c };
             hash(hdr.told.narrow, HashAlgorithm.crc16, 16w0, meta.two, 32w0x10000);
+        } else if (hdr.ask.algorithm == 16) {
+            hash(hdr.told.hash, HashAlgorithm.crc16, hdr.ask.base, { 8w9, hdr.odd, hdr.body }, hdr.ask.most);
+        } else if (hdr.ask.algorithm == 17) {
+            hash(hdr.told.hash, HashAlgorithm.csum16, hdr.ask.base, { hdr.odd, hdr.body.a, hdr.ask.has_odd }, hdr.ask.most);
         }
     }
 }
