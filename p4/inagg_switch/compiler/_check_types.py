@@ -10,6 +10,16 @@ from inagg_switch.compiler.lexer import MAX_WIDTH
 from inagg_switch.errors import CompileError, Position
 
 _MAX_VARBIT = 1 << 16
+# Those of core.p4 have the first numbers, wherever it is included: the runtime raises them too (native/packet.hpp).
+_CORE_ERRORS = (
+    "NoError",
+    "PacketTooShort",
+    "NoMatch",
+    "StackOutOfBounds",
+    "HeaderTooShort",
+    "ParserTimeout",
+    "ParserInvalidArgument",
+)
 
 Entry = syntax.Node | list[syntax.Function] | t.Type
 
@@ -287,7 +297,10 @@ class TypeChecker:
             if name in known:
                 raise CompileError(f"{declaration.name} `{name}` is already declared", at)
             if declaration.name == "error":
-                self.errors[name] = len(self.errors)
+                others = len(self.errors.keys() - _CORE_ERRORS)
+                self.errors[name] = (
+                    _CORE_ERRORS.index(name) if name in _CORE_ERRORS else len(_CORE_ERRORS) + others
+                )
             else:
                 self.match_kinds.add(name)
 

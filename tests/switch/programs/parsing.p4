@@ -1,9 +1,9 @@
 // Parser errors: the pipeline goes on with what has been extracted. verify, lookahead, advance, subparsers, select, value
 // sets.
+error { Mine, Other } // before those of core.p4
 #include <core.p4>
 #include <v1model.p4>
 
-error { Mine, Other }
 header op_t { bit<8> code; bit<8> n; }
 header body_t { bit<16> x; bit<16> y; }
 header seen_t { bit<8> error_code; bit<8> op; bit<8> body; bit<8> mark; bit<16> peeked; bit<16> n; }
