@@ -213,6 +213,8 @@ LOCALS = {
     "table t { key = { meta.x: exact; } actions = { a; } }": "I.m is read, and no table has it",
     "direct_meter<bit<8>>(MeterType.bytes) m; "
     "table §t { key = { meta.x: exact; } actions = { NoAction; } meters = m; }":
+    "action a() { } @name(\"a\") action §b(bit<8> x) { } table t { actions = { a; } } "
+    "table u { actions = { b; } }": "another action has the name `I.a` already, and other parameters",
         "no action of I.t reads its meter",
     "register<bit<8>>(3) r; table t { key = { meta.x: exact; } actions = { NoAction; } implementation = §r; }":
         "expected action_profile or action_selector, found `r` (register<bit<8>>)",

@@ -206,14 +206,16 @@ class _Writer:
     def _action(self, action: ir.Action) -> None:
         message = self._info.actions.add()
         self._preamble(message.preamble, "action", action.full_name, action.declaration)
-        plain = [p for p in action.declaration.parameters if not p.direction]
-        if not any(
-            use.action is action
+        in_tables = (
+            use.action.declaration
             for o in self._program.objects
             if isinstance(o, ir.Table) and (self._found is None or o in self._found)
             for use in o.actions
-        ):
-            plain = []  # p4c has made variables of them
+            if use.action.full_name == action.full_name
+        )
+        declaration = next(in_tables, None)
+        # Of those that are only called p4c has made variables.
+        plain = [] if declaration is None else [p for p in declaration.parameters if not p.direction]
         for number, parameter in zip(field_ids([p.annotations for p in plain]), plain, strict=True):
             param = message.params.add()
             param.id, param.name = number, parameter.shown_name()

@@ -6,6 +6,7 @@ specification, section 6.3; the hash is p4c's choice: control-plane/p4RuntimeSym
 from collections.abc import Sequence
 
 from inagg_switch.compiler import ir, syntax
+from inagg_switch.compiler import types as t
 from inagg_switch.compiler.reach import Reached
 from inagg_switch.errors import CompileError
 
@@ -94,20 +95,34 @@ def _symbols(program: ir.Program) -> dict[tuple[str, str], syntax.Declaration]:
             what = kind.replace("_", " ")
             raise CompileError(f"another {what} has the name `{name}` already", declaration.at)
         symbols[kind, name] = declaration
+    _check_actions(program)
     for block in program.blocks:
-        _actions_of(block, symbols)
+        for action in block.actions:
+            symbols.setdefault(("action", action.full_name), action.declaration)
     return symbols
 
 
-def _actions_of(block: ir.Block, symbols: dict[tuple[str, str], syntax.Declaration]) -> None:
-    """Adds those of a block. Actions of several blocks may share a name, and are one to controllers then."""
-    own: dict[str, syntax.Declaration] = {}
-    for action in block.actions:
-        if own.setdefault(action.full_name, action.declaration) is not action.declaration:
-            raise CompileError(
-                f"another action has the name `{action.full_name}` already", action.declaration.at
-            )
-        symbols.setdefault(("action", action.full_name), action.declaration)
+def _check_actions(program: ir.Program) -> None:
+    """Actions of several tables may share a name, and are one to controllers then."""
+    known: dict[str, syntax.Action] = {}
+    for table in program.objects:
+        if not isinstance(table, ir.Table):
+            continue
+        own = set()
+        for use in table.actions:
+            name, declaration = use.action.full_name, use.action.declaration
+            if name in own:
+                raise CompileError(f"another action has the name `{name}` already", declaration.at)
+            own.add(name)
+            if _shown(known.setdefault(name, declaration)) != _shown(declaration):
+                raise CompileError(
+                    f"another action has the name `{name}` already, and other parameters", declaration.at
+                )
+
+
+def _shown(action: syntax.Action) -> list[tuple[str, t.Type]]:
+    """The parameters that controllers give."""
+    return [(p.shown_name(), p.type) for p in action.parameters if not p.direction]
 
 
 def _fixed_id(declaration: syntax.Declaration, kind: str) -> int | None:
