@@ -50,6 +50,9 @@ STATEMENTS = {
         "cannot cast a value of type bit<8> that is not known at compile time to int",
     "bit<8> x = §256w1;": "expected bit<8> for variable `x`, found a value of type bit<256>",
     "int §x = 1;": "a variable cannot be of type int",
+    "§verify(true, error.NoError);": "verify can only be called in a parser",
+    "§NoAction<bit<8>>();": "only functions, externs and their methods take type arguments",
+    "if (§hdr.h.isValid<bit<8>>()) { }": "only functions, externs and their methods take type arguments",
     "const bit<8> k = §meta.x;": "the value of constant `k` must be known at compile time",
     "§foo();": "`foo` is not declared",
     "meta§.x();": "`meta` (metadata_t) has no method `x`",
@@ -209,12 +212,12 @@ LOCALS = {
     "table t { actions = { NoAction; } const entries = { §1: NoAction(); } }": "table t has entries and no key",
     "action a() { } @name(\"a\") action §b() { } table t { actions = { a; b; } }":
         "another action has the name `I.a` already",
+    "action a() { } @name(\"a\") action §b(bit<8> x) { } table t { actions = { a; } } "
+    "table u { actions = { b; } }": "another action has the name `I.a` already, and other parameters",
     "direct_meter<bit<8>>(MeterType.bytes) §m; action a() { m.read(meta.x); } "
     "table t { key = { meta.x: exact; } actions = { a; } }": "I.m is read, and no table has it",
     "direct_meter<bit<8>>(MeterType.bytes) m; "
     "table §t { key = { meta.x: exact; } actions = { NoAction; } meters = m; }":
-    "action a() { } @name(\"a\") action §b(bit<8> x) { } table t { actions = { a; } } "
-    "table u { actions = { b; } }": "another action has the name `I.a` already, and other parameters",
         "no action of I.t reads its meter",
     "register<bit<8>>(3) r; table t { key = { meta.x: exact; } actions = { NoAction; } implementation = §r; }":
         "expected action_profile or action_selector, found `r` (register<bit<8>>)",

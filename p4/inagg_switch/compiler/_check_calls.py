@@ -35,6 +35,8 @@ class CallChecker(ArgumentChecker):
             raise CompileError(f"`{callee.name}` is not declared", callee.at)
         if isinstance(found, list):
             function = self._overload(callee.name, found, e)
+            if callee.name == "verify" and function.body is None and self.inside != "parser":
+                raise CompileError("verify can only be called in a parser", callee.at)
             binding = self._explicit(function.name, self.variables[id(function)], e)
             e.bound = self.bind(f"function {callee.name}", function.parameters, e.arguments, binding, e.start)
             e.target = (targets.ExternTarget if function.body is None else targets.FunctionTarget)(function)
@@ -51,6 +53,7 @@ class CallChecker(ArgumentChecker):
         if isinstance(found, syntax.Action):
             if self.inside in ("parser", "function"):
                 raise CompileError(f"action {found.name} cannot be called from a {self.inside}", callee.at)
+            _no_type_arguments(e)
             e.target = targets.ActionTarget(found)
             e.bound = self.bind(
                 f"action {found.name}", found.parameters, e.arguments, {}, e.start, of_action=True
@@ -151,6 +154,9 @@ class CallChecker(ArgumentChecker):
 
     def _method(self, e: syntax.Call, callee: syntax.Member) -> syntax.Expression:
         base = callee.base = self.expression(callee.base)
+        if isinstance(base.type, t.ExternType):
+            return self._extern_method(e, callee, base.type)
+        _no_type_arguments(e)
         if (
             isinstance(base, syntax.TypeExpression)
             and isinstance(base.type, t.BlockType)
@@ -168,8 +174,6 @@ class CallChecker(ArgumentChecker):
         type_ = base.type
         if isinstance(type_, t.BlockType) and callee.name == "apply":
             return self._apply_block(e, type_, base)
-        if isinstance(type_, t.ExternType):
-            return self._extern_method(e, callee, type_)
         if callee.name in _WIDTHS and not e.arguments:
             return self._size(e, callee, type_)
         return self._builtin(e, callee, type_)
@@ -249,6 +253,11 @@ class CallChecker(ArgumentChecker):
             raise CompileError(f"{name} takes no arguments", e.start)
         e.target = targets.BuiltinTarget(callee.base, name)
         return e
+
+
+def _no_type_arguments(e: syntax.Call) -> None:
+    if e.type_arguments:
+        raise CompileError("only functions, externs and their methods take type arguments", e.start)
 
 
 def _varbits(type_: t.Type) -> list[t.VarbitType]:
