@@ -170,7 +170,7 @@ LOCALS = {
     "action a(metadata_t §m) { } table t { key = { meta.x: exact; } actions = { a; } }":
         "parameter `m` of action a is for entries to give, so it must be bits, bool or an enum, not metadata_t",
     "action a(int §n) { } table t { key = { meta.x: exact; } actions = { a; } }":
-        "parameters of type int are not supported, but for those of externs",
+        "parameters of type int are not supported, but for those of constructors and externs",
     "register<bit<8>>(0) §r;": "a register needs at least one cell",
     "action a() { } table t { actions = { a; §a; } }": "table t lists action `a` twice",
     "table t { key = { hdr.h.a : exact; } actions = { NoAction; } const entries = { §(1, 2) : NoAction(); } }":
@@ -324,6 +324,7 @@ def test_in_parsers(fragment: str) -> None:
 # Whole programs without the frame of the others.
 PROGRAMS = {
     "void f(in string §s) { }": "a parameter of type string cannot have a direction",
+    "int §f() { return 1; }": "function f cannot return an int",
     "void f(in int §s) { }": "a parameter of type int cannot have a direction",
     "type bit<8> t; enum t §e { a = 1 }": "the values of an enum are bits, not t",
     "": "the program has no `main` package",

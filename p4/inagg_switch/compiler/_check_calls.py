@@ -239,7 +239,8 @@ class CallChecker(ArgumentChecker):
             if len(e.arguments) != 1 or e.arguments[0].value is None:
                 raise CompileError(f"{name} takes one argument", e.start)
             count = self.rvalue(e.arguments[0].value)
-            if not isinstance(count.value, int) or isinstance(count.value, bool) or count.value < 0:
+            number = count.type == t.INTEGER or isinstance(t.strip(count.type), t.BitType)
+            if not (number and self.compile_time(count)) or (count.value is not None and count.value < 0):
                 raise CompileError(
                     f"the argument of {name} must be a number known at compile time", count.start
                 )

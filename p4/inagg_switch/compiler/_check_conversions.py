@@ -33,14 +33,10 @@ class ConversionChecker(TypeChecker):
         raise CompileError(f"expected {to}{what and ' for ' + what}, found {describe(e)}", e.start)
 
     def converted(self, e: syntax.Expression, to: t.Type) -> syntax.Expression:
-        if e.value is None:
-            if e.type == t.INTEGER:
-                raise CompileError("a number without a width must be known at compile time", e.start)
-            value = None
-        else:
-            value = fold.cast_value(e.value, to)
         cast = syntax.Cast(e.at, None, e)
-        cast.type, cast.value = to, value
+        cast.type = to
+        if e.value is not None:
+            cast.value = fold.cast_value(e.value, to)
         return cast
 
     def _default(self, e: syntax.Expression, to: t.Type) -> syntax.Expression:

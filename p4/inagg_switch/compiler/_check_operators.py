@@ -119,7 +119,7 @@ class OperatorChecker(ConversionChecker):
     def _shift(self, e: syntax.Binary) -> None:
         e.left, e.right = self.plain_bits(e.left), self.plain_bits(e.right)
         left, right = e.left.type, e.right.type
-        if left == t.INTEGER and e.right.value is None:
+        if left == t.INTEGER and right != t.INTEGER and e.right.value is None:
             raise CompileError("a number without a width can only be shifted by a constant", e.at)
         if not (is_bits(left) or left == t.INTEGER):
             raise CompileError(f"`{e.operator}` needs bits, found {describe(e.left)}", e.at)
@@ -132,7 +132,7 @@ class OperatorChecker(ConversionChecker):
             raise CompileError(
                 f"`{e.operator}` needs a number of bits, found {describe(e.right)}", e.right.at
             )
-        elif e.right.value < 0:
+        elif e.right.value is not None and e.right.value < 0:
             raise CompileError("shift by a negative number", e.right.at)
         e.type = left
 

@@ -107,7 +107,7 @@ class CallLowerer(ExternLowerer):
         if target.name in ("push_front", "pop_front"):
             count = e.bound["count"]
             assert count is not None
-            return ir.Primitive(target.name, (header,), detail=count.value)
+            return ir.Primitive(target.name, (header,), detail=self.number(count, "the number of places"))
         names = {"setValid": "set_valid", "setInvalid": "set_invalid"}
         if target.name not in names:
             raise CompileError(f"{target.name}() alone has no effect", e.start)

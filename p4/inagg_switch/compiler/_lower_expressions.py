@@ -49,6 +49,8 @@ class ExpressionLowerer:
             return constant(e.value, e.type)
         if isinstance(e, syntax.Call) and e.value is not None and e.type == t.INTEGER:
             return constant(e.value, e.type)
+        if _of_int(e):
+            return constant(self.fixed(e, "a number without a width"), e.type)
         return self._lowerers[type(e)](e)
 
     def _name(self, e: syntax.Name) -> ir.Expr:
@@ -78,10 +80,13 @@ class ExpressionLowerer:
         base = self.expression(e.base)
         if isinstance(e.base.type, t.TupleType):
             return ir.Part(e.type, base, e.index.value)
-        index = e.index
-        if index.type == t.INTEGER:
-            return ir.Element(e.type, base, ir.Const(t.BitType(32), index.value))
-        return ir.Element(e.type, base, self.expression(index))
+        if e.index.type == t.INTEGER:
+            place = self.number(e.index, "the index")
+            assert isinstance(e.base.type, t.StackType)
+            if not 0 <= place < e.base.type.size:
+                raise CompileError(f"index {place} is outside {e.base.type}", e.index.at)
+            return ir.Element(e.type, base, ir.Const(t.BitType(32), place))
+        return ir.Element(e.type, base, self.expression(e.index))
 
     def _slice(self, e: syntax.Slice) -> ir.Expr:
         return ir.Slice(e.type, self.expression(e.base), e.high.value, e.low.value)
@@ -117,7 +122,10 @@ class ExpressionLowerer:
 
     def _shift_distance(self, e: syntax.Binary) -> ir.Expr:
         if e.operator in ("<<", ">>") and e.right.type == t.INTEGER:
-            return ir.Const(t.BitType(32), min(e.right.value, fold.MAX_SHIFT))
+            distance = self.number(e.right, "the distance of a shift")
+            if distance < 0:
+                raise CompileError("shift by a negative number", e.right.at)
+            return ir.Const(t.BitType(32), min(distance, fold.MAX_SHIFT))
         return self.expression(e.right)
 
     def _conditional(self, e: syntax.Conditional) -> ir.Expr:
@@ -287,6 +295,12 @@ class ExpressionLowerer:
         if not private and path[0] not in self.locals:
             return False
         return not _overlaps(e, others)
+
+
+def _of_int(e: syntax.Expression) -> bool:
+    """Its operands are numbers without a width, which only constants and constructor parameters can be."""
+    operand = e.left if isinstance(e, syntax.Binary) else getattr(e, "operand", None)
+    return operand is not None and operand.type == t.INTEGER
 
 
 def path_of(e: ir.Expr) -> tuple[str, ...] | None:

@@ -102,6 +102,8 @@ class _DeclarationChecker(ParserChecker):
         """Types of a function; leaves its scope to the caller."""
         self.parameters(d.parameters)
         d.result_type = t.VOID if d.result is None else self.type_of(d.result)
+        if d.result_type == t.INTEGER and d.body is not None:
+            raise CompileError(f"function {d.name} cannot return an int", d.at)
 
     def _function(self, d: syntax.Function) -> None:
         if d.type_parameters:

@@ -143,7 +143,9 @@ class ProgramLowerer:
         """Notes the structs that a type needs, inner ones first."""
         type_ = t.strip(type_)
         if type_ in (t.STRING, t.INTEGER):
-            raise CompileError(f"parameters of type {type_} are not supported, but for those of externs", at)
+            raise CompileError(
+                f"parameters of type {type_} are not supported, but for those of constructors and externs", at
+            )
         if isinstance(type_, t.StackType):
             self.use_type(type_.element, at)
         elif isinstance(type_, t.TupleType):

@@ -1,5 +1,5 @@
-// Instances: constructor parameters (numbers, also in tables, labels and other instances, enums, objects, controls),
-// objects as parameters of apply, objects outside the blocks.
+// Instances: constructor parameters (numbers with and without a width, also in tables, labels and other instances,
+// enums, objects, controls), objects as parameters of apply, objects outside the blocks.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -51,6 +51,20 @@ control Answer(inout bit<8> x)(bit<8> wanted, bit<32> room, bool low) {
         }
     }
 }
+control Scale(inout bit<8> x)(int by) {
+    more_t[3] shelf;
+    Answer((bit<8>) by, by * 2, by > 1) answer;
+    apply {
+        shelf[0].setValid(); shelf[0].y = 1;
+        shelf[1].setValid(); shelf[1].y = 2;
+        shelf[2].setValid(); shelf[2].y = 3;
+        if (by == 3) { x = x << by; }
+        x = x + by;
+        x = x ^ (bit<8>) (by * 16 - 1);
+        x = x + shelf[by - 1].y;
+        if (x == by) { answer.apply(x); }
+    }
+}
 control Nested(inout bit<8> x)(bit<8> base, HashAlgorithm algorithm, CounterType unit) {
     Answer(base + 1, (bit<32>) base[3:0], true) answer;
     counter(2, unit) seen;
@@ -83,6 +97,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     Count() count_shared;
     Answer(7, 2, true) seven;
     Answer(0x30, 2, false) other;
+    Scale(1) once;
+    Scale(3) thrice;
     Nested(0x24, HashAlgorithm.identity, CounterType.packets_and_bytes) nested;
     apply {
         sm.egress_spec = 1;
@@ -94,6 +110,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         if (hdr.op.code == 7) { seven.apply(hdr.op.x); }
         if (hdr.op.code == 8) { other.apply(hdr.op.x); }
         if (hdr.op.code == 10) { nested.apply(hdr.op.x); }
+        if (hdr.op.code == 11) { once.apply(hdr.op.x); }
+        if (hdr.op.code == 12) { thrice.apply(hdr.op.x); }
         if (hdr.op.code == 6) { shared.read(hdr.op.x, 0); }
     }
 }
