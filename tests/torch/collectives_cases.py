@@ -32,7 +32,9 @@ def bound(inputs: torch.Tensor, lane_bits: int = 32) -> float:
     fraction = lane_bits - 1 - math.ceil(math.log2(workers)) if workers > 1 else lane_bits - 1
     finite = inputs[torch.isfinite(inputs)]
     greatest = finite.abs().max().item() if finite.numel() else 0.0
-    quantisation = workers * 2.0 ** (math.frexp(greatest)[1] + 1 - fraction - 1)
+    share, exponent = math.frexp(greatest)
+    exponent += round(share * 2**fraction) == 2**fraction
+    quantisation = workers * 2.0 ** (exponent - fraction - 1)
     return quantisation + 2.0**-24 * (workers * greatest + quantisation) + 2.0**-150
 
 

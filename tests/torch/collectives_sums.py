@@ -51,7 +51,9 @@ def average() -> None:
     tensor = normal(dist.get_rank(), 3000)
     dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
     inputs = contributions(lambda rank: normal(rank, 3000))
-    assert (tensor.double() - inputs.mean(0)).abs().max().item() <= bound(inputs)
+    once_more_rounded = 2.0**-24 * inputs.mean(0).abs().max().item()
+    error = (tensor.double() - inputs.mean(0)).abs().max().item()
+    assert error <= bound(inputs) / dist.get_world_size() + once_more_rounded
     assert_same_everywhere(tensor)
 
 
@@ -213,7 +215,7 @@ def half_floats_are_summed_in_float32_and_rounded_once() -> None:
             assert work is not None
             assert work.get_future().wait()[0] is tensor
             inputs = contributions(lambda rank, shape=shape, dtype=dtype: normal(rank, *shape).to(dtype))
-            rounding = torch.finfo(dtype).eps * inputs.sum(0).abs()
+            rounding = torch.finfo(dtype).eps / 2 * inputs.sum(0).abs()
             assert ((tensor.double() - inputs.sum(0)).abs() <= bound(inputs) + rounding).all()
     assert through_switch() == before + 6
 
