@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed._functional_collectives import all_gather_tensor, all_reduce
 from torch.distributed.algorithms.ddp_comm_hooks import (
     default_hooks,
     post_localSGD_hook,
@@ -187,10 +188,15 @@ def ddp_uneven_inputs_with_join(_: str) -> Weights:
 
 @case
 def compiled_model_and_collectives(_: str) -> Weights:
-    model = DistributedDataParallel(Net())
-    train(torch.compile(model, backend="eager"), batches())
+    return named({backend: compiled(backend) for backend in ("eager", "aot_eager", "inductor")})
 
-    @torch.compile(backend="eager")
+
+def compiled(backend: str) -> Weights:
+    torch.compiler.reset()
+    model = DistributedDataParallel(Net())
+    train(torch.compile(model, backend=backend), batches())
+
+    @torch.compile(backend=backend)
     def combine(tensor: torch.Tensor) -> torch.Tensor:
         doubled = tensor * 2
         work = dist.all_reduce(doubled, async_op=True)
@@ -199,7 +205,13 @@ def compiled_model_and_collectives(_: str) -> Weights:
         work.wait()
         return doubled + tensor
 
-    return {**weights(model.module), "combined": combine(torch.full((3,), float(dist.get_rank())))}
+    @torch.compile(backend=backend, fullgraph=True)
+    def in_one_graph(tensor: torch.Tensor) -> torch.Tensor:
+        total = all_reduce(tensor, "sum", dist.group.WORLD)
+        return total + all_gather_tensor(tensor + 1, 0, dist.group.WORLD)[: len(tensor)]
+
+    mine = torch.full((3,), float(dist.get_rank()))
+    return {**weights(model.module), "combined": combine(mine.clone()), "in one graph": in_one_graph(mine)}
 
 
 @case
