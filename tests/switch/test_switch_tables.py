@@ -201,6 +201,25 @@ def test_a_refused_change_leaves_everything_as_it_was(program: Switch, what: str
     assert [program.entries(t) for t in tables] + [program.default_entry(t) for t in tables] == before
 
 
+def test_an_entry_may_be_const_among_others_that_are_not() -> None:
+    source = v1program(
+        "t.apply();",
+        locals="table t { key = { meta.x: ternary; } actions = { NoAction; }"
+        " entries = { const priority = 2: 1: NoAction(); priority = 1: 2: NoAction(); } }",
+    )
+    with Switch.from_source(preprocess_text(source).text) as sw:
+        with pytest.raises(EntryError, match="the program does not allow it"):
+            sw.delete("t", {"meta.x": 1}, priority=2)
+        with pytest.raises(EntryError, match="the program does not allow it"):
+            sw.modify("t", {"meta.x": 1}, "NoAction", priority=2)
+        sw.delete("t", {"meta.x": 2}, priority=1)
+        sw.insert("t", {"meta.x": 3}, "NoAction", priority=1)
+        assert [(e.match["meta.x"], e.is_const) for e in sw.entries("t")] == [
+            ((1, 255), True),
+            ((3, 255), False),
+        ]
+
+
 def test_an_entry_is_not_found_at_a_priority_that_would_be_cut_to_its_own(program: Switch) -> None:
     program.insert("masks", {}, "NoAction", priority=1)
     for priority in ((1 << 32) + 1, 1 - (1 << 32)):

@@ -115,7 +115,8 @@ class TableEmitter(ParserEmitter):
         self.open("{")
         self.line(f"const isw_match match[] = {{{', '.join(rows)}}};")
         self.line(
-            f"{table.member}.declare_entry(match, {entry.priority}, {self.action_id(use)}, {data}, {length});"
+            f"{table.member}.declare_entry(match, {entry.priority}, {self.action_id(use)}, {data}, {length}, "
+            f"{truth(entry.is_const)});"
         )
         self.close()
 

@@ -152,7 +152,8 @@ class TableLowerer(StatementLowerer):
             priority = 0
             if ordered:
                 priority = priorities[number]
-            entries.append(ir.Entry(values, priority, action, self._arguments(row.action)))
+            is_const = d.const_entries or row.is_const
+            entries.append(ir.Entry(values, priority, action, self._arguments(row.action), is_const))
         _refuse_doubles(d, keys, entries)
         return entries
 

@@ -355,6 +355,7 @@ class Entry:
     priority: int
     action: int
     arguments: list[int]
+    is_const: bool
 
 
 @dataclass

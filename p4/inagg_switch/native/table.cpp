@@ -140,10 +140,10 @@ int Table::insert(const isw_match* match, std::int32_t priority, std::uint32_t a
 }
 
 void Table::declare_entry(const isw_match* match, std::int32_t priority, std::uint32_t action,
-                          const std::uint8_t* params, std::size_t length) {
+                          const std::uint8_t* params, std::size_t length, bool is_const) {
     auto e = std::make_unique<Entry>();
     int error = decode_both(match, priority, action, params, length, *e);
-    e->is_const = info_.const_entries;
+    e->is_const = is_const;
     if (error == 0) error = add(std::move(e));
     if (error != 0) {
         throw std::logic_error("an entry of table " + std::to_string(info_.id) + " in the program: error " +

@@ -75,7 +75,7 @@ class Table {
     int set_default(std::uint32_t action, const std::uint8_t* params, std::size_t length);
     // An entry that the program declares. Throws std::logic_error for one that insert() would refuse.
     void declare_entry(const isw_match* match, std::int32_t priority, std::uint32_t action,
-                       const std::uint8_t* params, std::size_t length);
+                       const std::uint8_t* params, std::size_t length, bool is_const);
     // The default action that the program declares; set_default(0) puts it back. Throws as declare_entry().
     void declare_default(std::uint32_t action, const std::uint8_t* params, std::size_t length);
     int visit_entries(std::size_t first, std::size_t count, isw_entry_fn visit, void* ctx) const;
