@@ -224,8 +224,8 @@ def _digest(layout: p4info_pb2.P4Info, message: p4info_pb2.Digest) -> Digest:
 
 
 def _register_width(message: p4info_pb2.Register) -> int:
-    # 0, which no register has, stands for a type that is not a plain bit<W>.
-    return int(message.type_spec.bitstring.bit.bitwidth)
+    bits = message.type_spec.bitstring
+    return int(bits.bit.bitwidth or bits.int.bitwidth)
 
 
 def _by_id(items: Iterable[_Item]) -> dict[int, _Item]:

@@ -183,6 +183,10 @@ def _carry_profiles(old: Target, new: Target) -> None:
 
 
 def _carry_table(old: Target, new: Target, table: Table) -> None:
+    # What the program declares and the controller may delete is there if it was.
+    for match, priority, _, _, _, _, is_const, *_ in new.control.table_entries(table.id, table.field_bytes):
+        if not is_const:
+            new.control.table_delete(table.id, match, priority)
     for entry in old.control.table_entries(table.id, table.field_bytes):
         match, priority, action, params, _, _, is_const, kind, identity, last_hit_us, meter = entry
         key = entry_key(entry)

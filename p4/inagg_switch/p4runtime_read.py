@@ -217,8 +217,6 @@ def _read_digests(target: Target, request: p4runtime_pb2.DigestEntry) -> Entitie
 
 def _read_registers(target: Target, request: p4runtime_pb2.RegisterEntry) -> Entities:
     for register, first, count in arrays_of(target.names.registers, request.register_id, request, "register"):
-        if register.bit_width == 0:
-            raise RequestError(Code.UNIMPLEMENTED, f"register {register.name}: only bit<W> can be read")
         width = byte_width(register.bit_width)
         # A few cells at a time: a read of a large register must not stop the packets for long.
         for start in range(first, first + count, _REGISTER_BATCH):

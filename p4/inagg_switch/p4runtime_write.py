@@ -210,8 +210,8 @@ def _write_register(target: Target, kind: int, message: p4runtime_pb2.RegisterEn
     if kind != MODIFY:
         raise invalid(f"{subject}: can only be modified")
     first, count = index_range(register, message, "register")
-    if message.data.WhichOneof("data") != "bitstring" or register.bit_width == 0:
-        raise invalid(f"{subject}: the value must be a bitstring, and the register one of bit<W>")
+    if message.data.WhichOneof("data") != "bitstring":
+        raise invalid(f"{subject}: the value must be a bitstring")
     value = full_width(parse_value(message.data.bitstring, register.bit_width, subject), register.bit_width)
     try:
         target.control.register_write(register.id, first, count, value)

@@ -21,8 +21,10 @@ from p4runtime_objects import (
     session,
     tag_types,
 )
+from switch_programs import v1program
 
 from inagg_switch import EntryError, Group, Member, MeterConfig, Switch
+from inagg_switch.compiler.preprocess import preprocess_text
 from inagg_switch.p4runtime_errors import Code
 
 # --- meters
@@ -255,7 +257,7 @@ def test_rollback_puts_back_every_kind_of_object(sw: Switch, client: Controller)
         (lambda sw: sw.insert("route", {"dst": 8}, "send", {"port": 1}), "give a Member or a Group"),
         (lambda sw: sw.insert("route", {"dst": 8}, Member(1), priority=1), "priority 1 means nothing"),
         (lambda sw: sw.clone_session(5, [(1 << 33, 0)]), "out of range"),
-        (lambda sw: sw.clone_session(40000, [(1, 0)]), "do not fit"),
+        (lambda sw: sw.clone_session(40000, [(1, 0)]), "out of range, expected 0 to 32767"),
         (lambda sw: sw.multicast_group(-1, [(1, 0)]), "out of range"),
         (lambda sw: sw.meter("port_rate").__setitem__(4, None), "outside 0..3"),
         (lambda sw: sw.meter("port_rate").__setitem__(0, (-1, 0, 0, 0)), "out of range"),
@@ -272,3 +274,22 @@ def test_refusals_in_process_say_why_and_change_nothing(sw: Switch, call, messag
         call(sw)
     assert sw.entries("route") == before
     assert out_ports(sw, 5) == [1]
+
+
+def test_registers_of_any_type_are_read_and_written_as_bits(primary):
+    registers = "register<int<12>>(2) a; register<port_t>(2) b; register<kind_t>(2) c;"
+    types = "type bit<9> port_t; enum bit<8> kind_t { x = 1 }"
+    source = v1program(
+        "a.write(0, -1); b.write(0, (port_t) 9w5); c.write(0, kind_t.x);", top=types, locals=registers
+    )
+    with Switch.from_source(preprocess_text(source).text) as program:
+        primary.configure(program)
+        for register, value in zip(
+            program.p4info.registers, (b"\x0f\xff", b"\x01\x02", b"\x07"), strict=True
+        ):
+            entity = p4runtime_pb2.Entity()
+            entity.register_entry.register_id = register.preamble.id
+            entity.register_entry.index.index = 1
+            entity.register_entry.data.bitstring = value
+            primary.write(modify(entity))
+            assert primary.read(entity) == [entity]

@@ -13,10 +13,13 @@ from p4runtime_client import (
     group,
     insert,
 )
+from switch_programs import v1program
 
+from inagg_switch.compiler.preprocess import preprocess_text
 from inagg_switch.p4runtime_errors import Code
 from inagg_switch.ports import Ports
 from inagg_switch.server import ServerError, SwitchServer
+from inagg_switch.switch import Switch
 
 # Capabilities and state before a config
 
@@ -127,6 +130,21 @@ def test_reconcile_keeps_entries_and_groups(configured, inagg):
     configured.configure(inagg, SetRequest.RECONCILE_AND_COMMIT, cookie=5)
     assert configured.read(all_entries(), group(0)) == [entry, flood]
     assert configured.config(GetRequest.COOKIE_ONLY).config.cookie.cookie == 5
+
+
+def test_reconcile_keeps_what_became_of_the_entries_of_the_program(primary):
+    entries = "const priority = 3: 1: NoAction(); priority = 2: 2: NoAction(); priority = 1: 3: NoAction();"
+    table = f"table t {{ key = {{ meta.x: ternary; }} actions = {{ NoAction; }} entries = {{ {entries} }} }}"
+    source = v1program("t.apply();", locals=table)
+    with Switch.from_source(preprocess_text(source).text) as program:
+        primary.configure(program)
+        declared = primary.read(all_entries())
+        assert [entity.table_entry.is_const for entity in declared] == [True, False, False]
+        primary.write(delete(declared[1]))
+        primary.configure(program, SetRequest.RECONCILE_AND_COMMIT)
+        assert primary.read(all_entries()) == [declared[0], declared[2]]
+        primary.configure(program)
+        assert primary.read(all_entries()) == declared
 
 
 def test_reconcile_with_another_pipeline_is_refused(configured, inagg, small):
