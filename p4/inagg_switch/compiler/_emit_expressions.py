@@ -290,7 +290,7 @@ class ExpressionEmitter:
         )
         for number_, argument in enumerate(e.arguments):
             how = argument.how
-            if anew and how == "reference":
+            if anew and how != "value":
                 how = "value" if argument.direction == "in" else "temporary"
             if isinstance(argument.type, t.ExternType):
                 how = "reference"

@@ -10,7 +10,7 @@ header h_t { bit<8> length; bit<8> b; }
 header lbl_t { bit<7> label; bit<1> bos; }
 header opt_t { id_t id; int<8> n; bit<16> clear; }
 struct two_t { h_t x; h_t y; }
-struct headers_t { op_t op; two_t two; two_t next; lbl_t[3] l; opt_t opt; h_t t; }
+struct headers_t { op_t op; two_t two; two_t next; lbl_t[3] l; opt_t opt; h_t t; h_t[2] items; }
 struct metadata_t { bit<8> n; bit<16> w; }
 const bit<8> LIMIT = 3 * 4 - 2;
 const int BIG = 1 << 40;
@@ -22,9 +22,12 @@ parser Labels(packet_in packet, out lbl_t[3] l, inout bit<8> n) {
 parser Two(packet_in packet, out two_t two, inout bit<8> n) {
     state start { packet.extract(two.x); n = n + two.x.b; packet.extract(two.y); transition accept; }
 }
+parser Item(packet_in packet, out h_t h) { state start { packet.extract(h); verify(h.b != 9, error.Bad); transition accept; } }
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     Labels() labels;
     Two() both;
+    Item() once;
+    Item() item;
     bit<8> local = twice(LIMIT);
     state start {
         packet.extract(hdr.op);
@@ -37,6 +40,8 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
             (_, 0x2001): ahead;
             (_, 0x2101): aheads;
             (_, 0x2201): twos;
+            (_, 0x2301): once_;
+            (_, 0x2401): items;
             default: locals;
         }
     }
@@ -65,6 +70,8 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
     }
     state skip { packet.advance((bit<32>) hdr.op.code * 8); packet.extract(hdr.t); transition accept; }
     state far { meta.n = packet.lookahead<bit<24>>()[15:8]; meta.w = packet.lookahead<bit<9>>() ++ 7w3; transition accept; }
+    state once_ { once.apply(packet, hdr.items[0]); transition accept; }
+    state items { item.apply(packet, hdr.items[0]); item.apply(packet, hdr.items[1]); transition accept; }
     // BMv2 counts what becomes valid: a target, or p4c's header for each look-ahead that has none, once.
     state ahead { hdr.opt = packet.lookahead<opt_t>(); transition accept; }
     state aheads {
@@ -96,5 +103,5 @@ control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     apply { if (hdr.op.code[7:1] == 0x10) { hdr.t.b = (bit<8>) sm.packet_length; } }
 }
 control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
-control D(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr.op); packet.emit(hdr.t); packet.emit(hdr.two); packet.emit(hdr.next); packet.emit(hdr.l); packet.emit(hdr.opt); } }
+control D(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr.op); packet.emit(hdr.t); packet.emit(hdr.two); packet.emit(hdr.next); packet.emit(hdr.l); packet.emit(hdr.opt); packet.emit(hdr.items); } }
 V1Switch(P(), V(), I(), E(), C(), D()) main;
