@@ -9,6 +9,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -30,6 +31,7 @@ class GlooConnections:
         make: makes the group with them.
         store: keys that the group's ranks share.
         rank, size: this process in the group.
+        timeout: that the other ranks have to come.
     """
 
     def __init__(
@@ -39,13 +41,14 @@ class GlooConnections:
         store: Store,
         rank: int,
         size: int,
+        timeout: timedelta,
     ) -> None:
         with _making:
             before = set(_listening())
             devices = open_devices()
             self._own = set(_listening()) - before
         self.group = make(devices)
-        told = tell_all(store, "listening", rank, range(size), sorted(self._own))
+        told = tell_all(store, "listening", rank, range(size), sorted(self._own), timeout)
         self._listeners = {(ip, port) for addresses in told for ip, port in addresses}
 
     def break_off(self) -> None:

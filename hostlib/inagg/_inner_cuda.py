@@ -73,9 +73,10 @@ def choose(ranks: Sequence[Gpus]) -> Literal["nccl", "gloo"]:
     return "nccl" if missing is None and enough else "gloo"
 
 
-def agree(store: Store, rank: int, size: int, wish: InnerCuda) -> Literal["nccl", "gloo"]:
+def agree(store: Store, rank: int, size: int, wish: InnerCuda, timeout: timedelta) -> Literal["nccl", "gloo"]:
     """`choose`, with all ranks of a group; each calls it, with keys that they share."""
-    return choose([Gpus(*seen) for seen in tell_all(store, "gpus", rank, range(size), seen_here(wish))])
+    told = tell_all(store, "gpus", rank, range(size), seen_here(wish), timeout)
+    return choose([Gpus(*seen) for seen in told])
 
 
 def nccl_group(store: Store, rank: int, size: int, timeout: timedelta) -> Any:

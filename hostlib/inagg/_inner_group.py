@@ -127,6 +127,7 @@ class InnerGroup(dist.ProcessGroup):
             PrefixStore("connections", store),
             rank,
             size,
+            timeout,
         )
         self.inner: Any = dist.ProcessGroup(rank, size)  # type: ignore[call-arg]
         for group in (self, self.inner):  # self: for what torch asks a group's backend, such as its timeout
@@ -135,7 +136,7 @@ class InnerGroup(dist.ProcessGroup):
             )
             group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self._nccl: Any = None
-        chosen = _inner_cuda.agree(PrefixStore("cuda", store), rank, size, cuda)
+        chosen = _inner_cuda.agree(PrefixStore("cuda", store), rank, size, cuda, timeout)
         if torch.cuda.is_available():
             kind = getattr(dist.ProcessGroup.BackendType, chosen.upper())
             backend = self._connections.group

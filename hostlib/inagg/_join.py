@@ -5,6 +5,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from datetime import timedelta
 
 from torch.distributed.distributed_c10d import Store
 
@@ -13,7 +14,7 @@ from inagg._control import ControlClient, JobStatus
 from inagg._interface import interface_of, source_address
 from inagg._reduction import Callback
 from inagg._session import Session, give_up_on
-from inagg._store import tell_all
+from inagg._store import tell_all, wait_for
 from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.options import Options, parse_cpus
 
@@ -28,30 +29,37 @@ def join(
 
     Raises:
         InaggError: this rank's own problem, or a JobError that names the rank that had one.
+        DistStoreError: a rank has died or not come.
     """
     assert options.controller is not None  # Options.resolve sees to it
-    client = ControlClient(options.controller)
-    session: Session | None = None
-    problem: InaggError | None = None
     job: int | None = None
-    try:
-        job = _agree_on_job(client, store, rank, size, options)
-        session = _enter(client, job, rank, options, on_failure)
-    except InaggError as error:
-        problem = error
-    outcomes = tell_all(store, "outcome", rank, range(size), None if problem is None else str(problem))
-    failed = next((other for other, outcome in enumerate(outcomes) if outcome is not None), None)
-    if problem is None and failed is not None:
-        problem = JobError(f"rank {failed} could not join: {outcomes[failed]}", job=job, rank=rank)
-    if problem is not None or session is None:
-        if session is not None:
-            session.close()
-        client.close()
-        raise problem if problem is not None else JobError("not joined", job=job, rank=rank)
-    return session
+    problem: InaggError | None = None
+    session: Session | None = None
+    with contextlib.ExitStack() as undo:
+        client = ControlClient(options.controller)
+        undo.callback(client.close)
+        # What another rank may take: three requests, until all have registered, and until packets pass.
+        patience = timedelta(seconds=2 * options.setup_timeout_s + 3 * client.timeout_s)
+        try:
+            job = _agree_on_job(client, store, rank, size, options, patience)
+            session = _enter(client, job, rank, options, on_failure)
+            undo.callback(session.close)
+        except InaggError as error:
+            problem = error
+        mine = None if problem is None else str(problem)
+        outcomes = tell_all(store, "outcome", rank, range(size), mine, patience)
+        failed = next((other for other, outcome in enumerate(outcomes) if outcome is not None), None)
+        if failed is not None or session is None:
+            raise problem or JobError(
+                f"rank {failed} could not join: {outcomes[failed or 0]}", job=job, rank=rank
+            )
+        undo.pop_all()
+        return session
 
 
-def _agree_on_job(client: ControlClient, store: Store, rank: int, size: int, options: Options) -> int:
+def _agree_on_job(
+    client: ControlClient, store: Store, rank: int, size: int, options: Options, patience: timedelta
+) -> int:
     if rank == 0:
         try:
             job = client.create_job(size, options.slots).id
@@ -60,7 +68,7 @@ def _agree_on_job(client: ControlClient, store: Store, rank: int, size: int, opt
             raise
         store.set("job", json.dumps({"id": job}))
         return job
-    told = json.loads(store.get("job"))
+    told = json.loads(wait_for(store, ["job"], [0], patience)[0])
     if "error" in told:
         raise JobError(f"rank 0 could not create the job: {told['error']}", rank=rank)
     return int(told["id"])

@@ -3,25 +3,53 @@
 
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
+from torch.distributed import DistStoreError
 from torch.distributed.distributed_c10d import Store
 
 from inagg.errors import ConfigurationError
 
 
-def tell_all(store: Store, name: str, rank: int, ranks: Sequence[int], mine: Any) -> list[Any]:
+def tell_all(
+    store: Store, name: str, rank: int, ranks: Sequence[int], mine: Any, timeout: timedelta
+) -> list[Any]:
     """What each of `ranks` gave as `mine`, in their order; each calls it once with this name. Waits for all of them.
 
     mine: what JSON can hold; tuples arrive as lists.
 
-    Raises what `store` raises when a rank does not call it in time: torch.distributed.DistStoreError.
+    Raises:
+        DistStoreError: ranks have not called it within `timeout`; it names them. Torch's own, as gloo raises it.
     """
     store.set(f"{name}/{rank}", json.dumps(mine))
-    return [json.loads(told) for told in store.multi_get([f"{name}/{other}" for other in ranks])]
+    return [
+        json.loads(told) for told in wait_for(store, [f"{name}/{other}" for other in ranks], ranks, timeout)
+    ]
 
 
-def agree_on_members(store: Store, rank: int, members: list[int]) -> None:
+def wait_for(store: Store, keys: list[str], ranks: Sequence[int], timeout: timedelta) -> list[bytes]:
+    """The values of `keys`, each set by one of `ranks`.
+
+    Raises:
+        DistStoreError: as `tell_all`.
+    """
+    try:
+        store.wait(keys, timeout)
+    except DistStoreError as error:
+        missing = [rank for key, rank in zip(keys, ranks, strict=True) if not store.check([key])]
+        if not missing:
+            raise
+        raise DistStoreError(
+            f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} did not come within "
+            f"{timeout.total_seconds():g} s to make a group with this rank: dead, late, or elsewhere. Every rank must "
+            "call new_group for the same groups, in the same order."
+        ) from error
+    values: list[bytes] = store.multi_get(keys)
+    return values
+
+
+def agree_on_members(store: Store, rank: int, members: list[int], timeout: timedelta) -> None:
     """Find that ranks mean different groups: they have called new_group in different orders.
 
     Groups without a rank in common may have this store at the same time, as when each half of a world divides itself.
@@ -30,8 +58,9 @@ def agree_on_members(store: Store, rank: int, members: list[int]) -> None:
 
     Raises:
         ConfigurationError: one of them makes a group of other ranks here.
+        DistStoreError: one of them makes none within `timeout`.
     """
-    told = tell_all(store, "members", rank, members, members)
+    told = tell_all(store, "members", rank, members, members, timeout)
     others = next((found for found in told if found != members), None)
     if others is None:
         return

@@ -19,7 +19,7 @@ def create(backend_options: Any, pg_options: object) -> ProcessGroup:
         raise ConfigurationError(f"pg_options must be inagg.Options, not {type(pg_options).__name__}")
     store = backend_options.store
     if members := list(backend_options.global_ranks_in_group):  # empty for the world
-        agree_on_members(store, members[backend_options.group_rank], members)
+        agree_on_members(store, members[backend_options.group_rank], members, backend_options.timeout)
         store = PrefixStore(",".join(map(str, members)), store)
     return ProcessGroup(
         store,

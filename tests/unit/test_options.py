@@ -56,6 +56,7 @@ def test_an_empty_variable_is_one_that_is_not_set() -> None:
         ("fallback", "maybe"),
         ("setup_timeout_s", 0),
         ("setup_timeout_s", float("inf")),
+        ("setup_timeout_s", 1e10),
         ("spin_us", float("nan")),
         ("seed", True),
         ("switch_port", True),

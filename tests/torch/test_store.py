@@ -1,0 +1,48 @@
+"""What ranks tell each other while a group is made, and that they do not wait for ever for one that says nothing."""
+
+import functools
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+import torch.distributed as dist
+
+from inagg import _join
+from inagg._control import ControlClient
+from inagg._store import tell_all
+from inagg.groups import create
+from inagg.options import Options
+
+SOON = timedelta(milliseconds=50)
+
+
+def test_each_rank_hears_what_all_have_told() -> None:
+    store = dist.HashStore()
+    store.set("words/2", '["there", 1]')
+    assert tell_all(store, "words", 0, [0, 2], "here", SOON) == ["here", ["there", 1]]
+
+
+def test_those_that_do_not_come_are_named() -> None:
+    store = dist.HashStore()
+    store.set("words/2", "0")
+    with pytest.raises(dist.DistStoreError, match=r"ranks 1, 3 did not come within 0\.05 s"):
+        tell_all(store, "words", 0, range(4), 0, SOON)
+
+
+def test_a_group_that_another_rank_does_not_make_ends_with_its_own_timeout_not_the_store_s() -> None:
+    store = dist.HashStore()
+    store.set_timeout(timedelta(minutes=30))
+    wanted = SimpleNamespace(
+        store=store, global_ranks_in_group=[3, 5], group_rank=0, group_size=2, timeout=SOON
+    )
+    with pytest.raises(dist.DistStoreError, match=r"rank 5 did not come within 0\.05 s"):
+        create(wanted, Options(controller="http://127.0.0.1:9"))
+
+
+def test_a_rank_that_says_nothing_about_its_job_is_waited_for_as_long_as_joining_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_join, "ControlClient", functools.partial(ControlClient, timeout_s=0.01))
+    options = Options(controller="http://127.0.0.1:9", setup_timeout_s=0.01)
+    with pytest.raises(dist.DistStoreError, match=r"rank 0 did not come within 0\.05 s"):
+        _join.join(dist.HashStore(), 1, 2, options)
