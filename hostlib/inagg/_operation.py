@@ -14,24 +14,27 @@ class Operation:
     """A reduction's operation, read from torch's options or given bare.
 
     is_sum: SUM, AVG or PREMUL_SUM. average: divides by the number of ranks. factor: what each contribution is
-    multiplied by first, if anything. timeout_s: None for the group's.
+    multiplied by first, if anything. timeout_s: None for the group's. asynchronous: the caller does not wait at once.
     """
 
     is_sum: bool
     average: bool = False
     factor: float | torch.Tensor | None = None
     timeout_s: float | None = None
+    asynchronous: bool = True
 
     @classmethod
     def of(cls, opts: Any) -> "Operation":
         operation = getattr(opts, "reduceOp", _ReduceOp.SUM if opts is None else opts)
         timeout = getattr(opts, "timeout", None)
         timeout_s = timeout.total_seconds() if timeout is not None and timeout.total_seconds() > 0 else None
+        asynchronous = getattr(opts, "asyncOp", True)
         if operation == _ReduceOp.PREMUL_SUM:
             _, factor = operation.__getstate__()
-            return cls(True, factor=factor, timeout_s=timeout_s)
+            return cls(True, factor=factor, timeout_s=timeout_s, asynchronous=asynchronous)
         average = bool(operation == _ReduceOp.AVG)
-        return cls(average or bool(operation == _ReduceOp.SUM), average, timeout_s=timeout_s)
+        is_sum = average or bool(operation == _ReduceOp.SUM)
+        return cls(is_sum, average, timeout_s=timeout_s, asynchronous=asynchronous)
 
     @property
     def is_plain(self) -> bool:

@@ -63,6 +63,12 @@ class Reduction:
         """Call it once when finished, on a thread of the session; at once, if the job has ended."""
         self._session.completers.watch(self, callback)
 
+    def deliver_unasked(self) -> None:
+        """Have the result brought to where it is wanted when it is there, also if nobody waits for it: a program that
+        has dropped the Work may synchronise otherwise, and write to the tensor again."""
+        if self._staged is None and self._deliver is not None:  # on a device its thread does so
+            self.on_finished(lambda: None)
+
     def deliver(self) -> Exception | None:
         """The result to where it is wanted. Returns what went wrong with that on a device."""
         if self._staged is not None:

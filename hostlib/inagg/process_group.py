@@ -316,7 +316,7 @@ class ProcessGroup(InnerGroup):
                 sums = encoded if part is None else encoded[:, part]
                 result.copy_(decode(sums, result.dtype, ranks).view(result.shape))
 
-        return session.submit(
+        reduction = session.submit(
             encoded.view(-1),
             options=self._options_for(tensor),
             call=call,
@@ -325,6 +325,9 @@ class ProcessGroup(InnerGroup):
             deliver=None if result is not None and encoded.data_ptr() == result.data_ptr() else deliver,
             timeout_s=operation.timeout_s or self.timeout_s,
         )
+        if operation.asynchronous:
+            reduction.deliver_unasked()
+        return reduction
 
     def shutdown(self) -> None:
         """Leave the job. Called by ``destroy_process_group``."""

@@ -1,6 +1,7 @@
 """Cases of test_collectives.py: reductions of every type, size, layout and operation."""
 
 import math
+import time
 from collections.abc import Callable
 
 import pytest
@@ -165,6 +166,23 @@ def many_at_once_and_out_of_order() -> None:
         assert work.is_completed()
     for tensor, size in zip(tensors, sizes, strict=True):
         assert_sum(tensor, contributions(lambda rank, size=size: normal(rank, size)))
+
+
+@case
+def a_sum_that_nobody_waits_for_arrives_and_never_again() -> None:
+    ranks = dist.get_world_size()
+    sums = [torch.zeros(3, dtype=dtype) for dtype in (torch.bfloat16, torch.int32, torch.float32)]
+    sums.append(torch.zeros(3, 2)[:, 0])
+    for tensor in sums:
+        shares = torch.ones(3 * ranks, dtype=tensor.dtype)
+        dist.reduce_scatter_tensor(tensor, shares, async_op=True)
+    deadline = time.monotonic() + 20
+    while any(tensor.tolist() != [ranks] * 3 for tensor in sums):
+        assert time.monotonic() < deadline, sums
+    for tensor in sums:
+        tensor.fill_(7)
+    dist.all_reduce(torch.ones(3))
+    assert [tensor.tolist() for tensor in sums] == [[7] * 3] * 4
 
 
 @case
