@@ -292,6 +292,8 @@ class Session:
             if self._presence is not None:
                 self._presence.close()
             self._client.close()
+            # The group's: when nothing else refers to it any more, it shall end, and its connections with it.
+            self._on_failure = lambda: None
 
     @property
     def failure(self) -> InaggError | None:

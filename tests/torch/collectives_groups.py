@@ -1,5 +1,6 @@
 """Cases of test_collectives.py: groups, other collectives, errors, statistics."""
 
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -15,6 +16,7 @@ from inagg.errors import CollectiveTimeoutError, ConfigurationError, InaggError,
 
 @case
 def a_sum_that_a_rank_never_calls_ends_in_a_timeout() -> None:
+    dist.barrier()  # the group has to be made within this time as well
     group = dist.new_group(timeout=timedelta(seconds=1))
     if dist.get_rank() == 0 and dist.get_world_size() > 1:
         with pytest.raises(CollectiveTimeoutError, match="3 elements were not summed within the group's 1 s"):
@@ -277,6 +279,18 @@ def tensors_with_gaps_are_refused_where_gloo_would_take_them_for_others() -> Non
     gathered = [torch.zeros(6, dtype=torch.float64) for _ in range(ranks)]
     dist.all_gather(gathered, columns[:, 0])
     assert torch.equal(torch.cat(gathered), columns[:, 0].repeat(ranks))
+
+
+@case
+def a_destroyed_group_takes_its_connections_along_at_once() -> None:
+    group = dist.new_group()
+    dist.all_reduce(torch.ones(3), group=group)
+    dist.broadcast(torch.ones(3), 0, group=group)
+    assert isinstance(group, inagg.ProcessGroup)
+    inner = weakref.ref(group.inner)
+    dist.destroy_process_group(group)
+    del group
+    assert inner() is None, "only the garbage collector would close its sockets"
 
 
 @case
