@@ -39,7 +39,11 @@ _AS_THEY_LIE = {
 }
 
 
-def _refuse_gaps(name: str, arguments: Sequence[Any]) -> None:
+def refuse_gaps(name: str, arguments: Sequence[Any]) -> None:
+    """Raise ConfigurationError where gloo would work on what is in the gaps between elements of the tensors.
+
+    name, arguments: of the call of a process group's method.
+    """
     for tensor in tree_leaves(arguments[: _AS_THEY_LIE.get(name, 0)]):
         if tensor.layout == torch.strided and len(memory_of(tensor)) != tensor.nbytes:
             raise ConfigurationError(
@@ -53,7 +57,7 @@ def _forward(name: str) -> Callable[..., Work]:
         failure = self._failure()
         if failure is not None:
             raise failure
-        _refuse_gaps(name, arguments)
+        refuse_gaps(name, arguments)
         if is_collective(name):
             self._begin(name, (*arguments, *settings.values()))
         self.inner_reductions += is_reduction(name)

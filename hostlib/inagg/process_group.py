@@ -20,7 +20,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
 from inagg._calls import describe, measure, sum_text
 from inagg._elements import decode, encode, is_plain, takes, whole
-from inagg._inner_group import InnerGroup
+from inagg._inner_group import InnerGroup, refuse_gaps
 from inagg._interface import source_address
 from inagg._join import join
 from inagg._operation import Operation, as_plain_sum, or_sum
@@ -85,14 +85,14 @@ class ProcessGroup(InnerGroup):
             return self._sum_plain(self._session, tensors[0], operation)
         if self._takes(operation, tensors):
             return self._sum("allreduce", opts, operation, [(tensor, tensor, None) for tensor in tensors])
-        tensors, opts = self._plain(operation, tensors, opts, in_place=True)
+        tensors, opts = self._plain(operation, tensors, opts, in_place="allreduce")
         return super().allreduce(tensors, or_sum(opts, dist.AllreduceOptions))
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Work:
         """As `allreduce`: each tensor is summed on its own."""
         if self._takes(Operation.of(opts), tensors):
             return self.allreduce(tensors, opts)
-        tensors, opts = self._plain(Operation.of(opts), tensors, opts, in_place=True)
+        tensors, opts = self._plain(Operation.of(opts), tensors, opts, in_place="allreduce_coalesced")
         return super().allreduce_coalesced(tensors, or_sum(opts, dist.AllreduceCoalescedOptions))
 
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> Work:  # type: ignore[override]
@@ -101,7 +101,8 @@ class ProcessGroup(InnerGroup):
         operation = Operation.of(opts)
         is_root = opts.rootRank == self.rank()
         if not (self._takes(operation, tensors) and 0 <= opts.rootRank < self.size()):
-            return super().reduce(*self._plain(operation, tensors, opts, in_place=is_root))
+            in_place = "reduce" if is_root else None
+            return super().reduce(*self._plain(operation, tensors, opts, in_place))
         return self._sum(
             "reduce", opts, operation, [(tensor, tensor if is_root else None, None) for tensor in tensors]
         )
@@ -158,9 +159,12 @@ class ProcessGroup(InnerGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def _plain(
-        self, operation: Operation, tensors: Sequence[torch.Tensor], opts: Any, in_place: bool = False
+        self, operation: Operation, tensors: Sequence[torch.Tensor], opts: Any, in_place: str | None = None
     ) -> tuple[Sequence[torch.Tensor], Any]:
-        """Contributions and options for the inner group, which has plain sums alone: floats are scaled."""
+        """Contributions and options for the inner group, which has plain sums alone: floats are scaled.
+
+        in_place: the method that is called, if the contributions are to hold the result.
+        """
         for tensor in tensors:
             if tensor.is_cpu and tensor.is_floating_point() and tensor.itemsize == 1:
                 raise ConfigurationError(
@@ -169,6 +173,8 @@ class ProcessGroup(InnerGroup):
         scale = operation.scale_for(self.size())
         if scale is None or not all(map(torch.is_floating_point, tensors)):
             return tensors, opts
+        if in_place:
+            refuse_gaps(in_place, [tensors])  # before they are changed
         values = [tensor.detach() for tensor in tensors]  # parameters may be summed in place
         scaled = [value.mul_(scale) if in_place else value * scale for value in values]
         return scaled, as_plain_sum(opts)

@@ -274,6 +274,9 @@ def tensors_with_gaps_are_refused_where_gloo_would_take_them_for_others() -> Non
     for call in calls:
         with pytest.raises(ConfigurationError, match=r"shape \(6,\) and strides \(2,\)"):
             call(columns[:, 0])
+    with pytest.raises(ConfigurationError, match="strides"):
+        dist.all_reduce(columns[:, 0], op=dist.ReduceOp.AVG)
+    assert columns.tolist() == [[float(rank)] * 2] * 6, "what was refused has been changed"
     dist.all_reduce(columns.t())
     assert columns.tolist() == [[sum(range(ranks))] * 2] * 6
     gathered = [torch.zeros(6, dtype=torch.float64) for _ in range(ranks)]
