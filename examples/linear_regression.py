@@ -30,6 +30,7 @@ def main() -> None:
     inputs = torch.randn(SAMPLES, FEATURES, generator=draw)
     targets = inputs @ weights + 0.5 + NOISE * torch.randn(SAMPLES, generator=draw)
 
+    torch.manual_seed(0)
     model = DistributedDataParallel(nn.Linear(FEATURES, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(arguments.steps):

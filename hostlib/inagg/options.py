@@ -184,7 +184,13 @@ class Options(BaseModel):
     ] = None
     setup_timeout_s: Annotated[
         float,
-        Field(gt=0, le=1e9, allow_inf_nan=False, description="seconds that all ranks have to join the job"),
+        Field(
+            gt=0,
+            le=1e9,
+            allow_inf_nan=False,
+            description="seconds that all ranks have to join the job, and then the switch to answer "
+            "their first packets",
+        ),
     ] = 60.0
 
     @field_validator("*", mode="before")
