@@ -30,7 +30,7 @@ class CallChecker(ArgumentChecker):
         return self._named(e, callee)
 
     def _named(self, e: syntax.Call, callee: syntax.Name) -> syntax.Expression:
-        found = self.scope.find(callee.name)
+        found = self.scope.find(callee.name, absolute=callee.absolute)
         if found is None:
             raise CompileError(f"`{callee.name}` is not declared", callee.at)
         if isinstance(found, list):
@@ -62,7 +62,8 @@ class CallChecker(ArgumentChecker):
             return e
         if isinstance(found, syntax.TypeDeclaration | t.Type):
             return self._construct(
-                e, self.type_of(syntax.NamedTypeRef(callee.at, callee.name, e.type_arguments))
+                e,
+                self.type_of(syntax.NamedTypeRef(callee.at, callee.name, e.type_arguments, callee.absolute)),
             )
         checked = self.expression(callee)
         raise CompileError(f"{describe(checked)} cannot be called", callee.at)

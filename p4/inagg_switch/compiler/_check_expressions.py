@@ -93,8 +93,7 @@ class ExpressionChecker(OperatorChecker):
         return e
 
     def _name(self, e: syntax.Name) -> syntax.Expression:
-        scope = self.scope.outermost() if e.absolute else self.scope
-        found = scope.find(e.name)
+        found = self.scope.find(e.name, absolute=e.absolute)
         if found is None:
             raise CompileError(f"`{e.name}` is not declared", e.at)
         if isinstance(found, list):
@@ -102,7 +101,9 @@ class ExpressionChecker(OperatorChecker):
             e.type = t.CallableType(f"function {e.name}")
             return e
         if isinstance(found, t.Type | syntax.TypeDeclaration):
-            return self._type_expression(syntax.TypeExpression(e.at, syntax.NamedTypeRef(e.at, e.name)))
+            return self._type_expression(
+                syntax.TypeExpression(e.at, syntax.NamedTypeRef(e.at, e.name, absolute=e.absolute))
+            )
         e.declaration = found
         if isinstance(found, syntax.Constant):
             e.type, e.value = found.type, found.value.value

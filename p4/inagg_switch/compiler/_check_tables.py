@@ -63,7 +63,7 @@ class TableChecker(StatementChecker):
 
     def _action_ref(self, d: syntax.Table, ref: syntax.ActionRef) -> None:
         self.structured(ref.annotations)
-        found = self.scope.find(ref.name)
+        found = self.scope.find(ref.name, absolute=ref.absolute)
         if not isinstance(found, syntax.Action):
             raise CompileError(f"`{ref.name}` is not an action", ref.at)
         if any(a is not ref and a.declaration is found for a in d.actions):
@@ -89,7 +89,7 @@ class TableChecker(StatementChecker):
 
     def _listed(self, d: syntax.Table, ref: syntax.ActionRef) -> syntax.ActionRef:
         """The table's own mention of an action that an entry or the default names."""
-        found = self.scope.find(ref.name)
+        found = self.scope.find(ref.name, absolute=ref.absolute)
         for listed in d.actions:
             if listed.declaration is found:
                 ref.declaration = listed.declaration

@@ -31,8 +31,9 @@ class Scope:
         self.parent = parent
         self.names: dict[str, Entry] = {}
 
-    def find(self, name: str) -> Entry | None:
-        scope: Scope | None = self
+    def find(self, name: str, *, absolute: bool = False) -> Entry | None:
+        """What a name means here, or with a dot before it."""
+        scope: Scope | None = self.outermost() if absolute else self
         while scope is not None:
             if name in scope.names:
                 return scope.names[name]
@@ -151,7 +152,7 @@ class TypeChecker:
         return t.StackType(element, size)
 
     def _named_type(self, ref: syntax.NamedTypeRef) -> t.Type:
-        found = self.scope.find(ref.name)
+        found = self.scope.find(ref.name, absolute=ref.absolute)
         if found is None:
             raise CompileError(f"type `{ref.name}` is not declared", ref.at)
         if isinstance(found, t.Type):

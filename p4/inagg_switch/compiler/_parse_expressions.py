@@ -66,10 +66,10 @@ class ExpressionParser(TokenStream):
                 if token.text == "tuple"
                 else syntax.NamedTypeRef(at, "list", arguments)
             )
-        self.accept(".")
+        absolute = self.accept(".") is not None
         name = self.name("a type")
         arguments = self.type_arguments() if self.at_text("<") else []
-        return syntax.NamedTypeRef(name.at, name.text, arguments)
+        return syntax.NamedTypeRef(name.at, name.text, arguments, absolute)
 
     def _base_type(self) -> syntax.TypeRef:
         token = self.advance()

@@ -65,10 +65,10 @@ class TableParser(StatementParser):
             self.expect(";", "after an action")
 
     def _action_ref(self, annotations: list[syntax.Annotation]) -> syntax.ActionRef:
-        self.accept(".")
+        absolute = self.accept(".") is not None
         name = self.name("an action's name")
         arguments = self.arguments() if self.at_text("(") else []
-        return syntax.ActionRef(name.at, name.text, arguments, annotations)
+        return syntax.ActionRef(name.at, name.text, arguments, annotations, absolute)
 
     def _entries(self, table: syntax.Table) -> None:
         self.expect("{")

@@ -36,6 +36,7 @@ class BaseTypeRef(TypeRef):
 class NamedTypeRef(TypeRef):
     name: str
     arguments: "list[TypeRef]" = field(default_factory=list)
+    absolute: bool = False
 
 
 @dataclass(eq=False)
@@ -516,6 +517,7 @@ class ActionRef(Node):
     name: str
     arguments: list[Argument]
     annotations: list[Annotation]
+    absolute: bool = False
     declaration: Action | None = field(init=False, default=None)
     bound: "dict[str, Expression | None]" = field(init=False, default_factory=dict)
 

@@ -1,4 +1,5 @@
-// Names that are words of C++, or of the code that the model makes, mean what they mean here.
+// Names that are words of C++, or of the code that the model makes, mean what they mean here. One name in the program
+// and in a control.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -33,6 +34,7 @@ control tables(inout packet_t found, in bit<8> more) {
     }
     apply { lookup.apply(); }
 }
+action bump(inout bit<16> x) { x = x + 0x100; }
 control ingress(inout Packet headers, inout Program metadata, inout standard_metadata_t standard) {
     register<bit<32>>(4) random;
     register<bit<32>>(4) groups;
@@ -44,6 +46,11 @@ control ingress(inout Packet headers, inout Program metadata, inout standard_met
         value.length = value.length_x + NULL.NULL;
         value.EOF = value.value_t;
         value.sched_priority[7:0] = 9;
+    }
+    action bump(inout bit<16> x) { x = x + 1; }
+    table bumped {
+        actions = { .bump(headers.packet.class); }
+        default_action = .bump(headers.packet.class);
     }
     table copy {
         key = { headers.packet.p: exact @name("result"); }
@@ -61,7 +68,8 @@ control ingress(inout Packet headers, inout Program metadata, inout standard_met
         random.read(headers.packet.random, 1);
         groups.read(program, 1);
         headers.packet.delete = program;
-        headers.packet.class = headers.packet.class + 1;
+        bump(headers.packet.class);
+        if (headers.packet.p == 9) { .bump(headers.packet.class); bumped.apply(); }
         process.apply(headers.packet, exited);
         copy.apply();
         metadata.isw = { 3, headers.packet.valid };
