@@ -98,20 +98,22 @@ def _field(field: pb.MatchField, value: MatchValue, owner: str) -> MatchTuple:
     else:
         first, second = value, _all_of(kind, value, width)
     data = encode(first, width, what)
-    number = int.from_bytes(data, "big")
     if kind == pb.MatchField.LPM:
         prefix = int.from_bytes(encode(second, 32, f"{what}, prefix length"), "big")
         if prefix > width:
             raise EntryError(f"{what}: a prefix of {prefix} bits does not fit bit<{width}>")
-        if number & (1 << width - prefix) - 1:
-            raise EntryError(f"{what}: {shown(first)} has bits behind a prefix of {prefix}")
-        return data, None, prefix
+        return _masked(data, -1 << width - prefix), None, prefix
     other = encode(second, width, what)
-    if kind == pb.MatchField.TERNARY and number & ~int.from_bytes(other, "big"):
-        raise EntryError(f"{what}: {shown(first)} has bits outside the mask {shown(second)}")
-    if kind == pb.MatchField.RANGE and data > other:
+    if kind == pb.MatchField.TERNARY:
+        return _masked(data, int.from_bytes(other, "big")), other, 0
+    if data > other:
         raise EntryError(f"{what}: from {shown(first)} to {shown(second)} is no range")
     return data, other, 0
+
+
+def _masked(data: bytes, mask: int) -> bytes:
+    """10.0.1.1/24 is 10.0.1.0/24, as for BMv2. (P4Runtime refuses it.)"""
+    return (int.from_bytes(data, "big") & mask).to_bytes(len(data), "big")
 
 
 _PAIRS = {

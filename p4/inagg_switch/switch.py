@@ -186,9 +186,9 @@ class Switch:
         priority: int = 0,
     ) -> None:
         """Adds an entry. Match values by kind: exact and optional a number (or bytes), lpm (value, prefix length),
-        ternary (value, mask), range (low, high). Tables with ternary, range or optional keys need a priority > 0;
-        the highest wins. In a table with an action profile, `action` is a Member or a Group. Raises EntryError or
-        UnknownName."""
+        ternary (value, mask), range (low, high); bits that a prefix or a mask leaves out do not count. Tables with
+        ternary, range or optional keys need a priority > 0; the highest wins. In a table with an action profile,
+        `action` is a Member or a Group. Raises EntryError or UnknownName."""
         self._change("insert", table, match, action, params, priority)
 
     def modify(

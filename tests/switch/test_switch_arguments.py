@@ -90,11 +90,6 @@ def test_every_call_takes_what_it_is_given_or_says_what_is_wrong(data):
         (lambda: SW.clone_session(1 << 15, [(1, 0)]), "32768 is out of range, expected 0 to 32767"),
         (lambda: SW.direct_meter("flows", {}, (2, 1, 1, 1), 1), "cir 2 is above pir 1"),
         (
-            lambda: TABLES.insert("masks", {"hdr.i.k": (3, 1)}, "NoAction", priority=1),
-            "key `hdr.i.k` of table I.masks: 3 has bits outside the mask 1",
-        ),
-        (lambda: TABLES.insert("prefix", {"hdr.i.k": (3, 1)}, "missed"), "3 has bits behind a prefix of 1"),
-        (
             lambda: TABLES.insert("ranges", {"hdr.i.p": (3, 1), "hdr.i.q": 1}, "missed", priority=1),
             "from 3 to 1 is no range",
         ),

@@ -120,6 +120,19 @@ def test_equal_priorities_match_in_order_of_insertion(program: Switch) -> None:
     assert look_up(program, 3, k=0) == 1
 
 
+def test_bits_that_a_prefix_or_a_mask_leaves_out_do_not_count(program: Switch) -> None:
+    program.insert("both", {"hdr.i.q": 4, "hdr.i.k": (0x0A000101, 24)}, "set", {"value": 5})
+    program.insert(
+        "masks", {"hdr.i.k": (0x0A000101, 0xFFFFFF00), "hdr.i.p": (3, 0)}, "set", {"value": 7}, priority=1
+    )
+    (lpm,), (ternary,) = program.entries("both"), program.entries("masks")
+    assert lpm.match == {"hdr.i.q": 4, "hdr.i.k": (0x0A000100, 24)}
+    assert ternary.match["hdr.i.k"] == (0x0A000100, 0xFFFFFF00)
+    assert look_up(program, 3, k=0x0A000177, p=9) == 7
+    program.delete("both", {"hdr.i.q": 4, "hdr.i.k": (0x0A000102, 24)})
+    assert not program.entries("both")
+
+
 def test_entries_read_back_as_they_were_written(program: Switch) -> None:
     program.insert("masks", {"hdr.i.k": (0x0A000000, 0xFF000000)}, "add", {"value": 7, "more": 9}, priority=3)
     program.insert("both", {"hdr.i.q": 4, "hdr.i.k": (0x0A000000, 8)}, "set", {"value": 5})
@@ -178,8 +191,6 @@ REFUSED = {
     "a priority beyond 32 bits": lambda p: p.insert("masks", {}, "NoAction", priority=(1 << 32) + 1),
     "a negative priority": lambda p: p.insert("masks", {}, "NoAction", priority=-1),
     "a priority left out": lambda p: p.insert("masks", {}, "NoAction"),
-    "value bits outside the mask": lambda p: p.insert("masks", {"hdr.i.k": (3, 1)}, "NoAction", priority=1),
-    "value bits below the prefix": lambda p: p.insert("prefix", {"hdr.i.k": (1, 8)}, "missed"),
     "a prefix too long": lambda p: p.insert("prefix", {"hdr.i.k": (1, 33)}, "missed"),
     "a range upside down": lambda p: p.insert(
         "ranges", {"hdr.i.p": (3, 2), "hdr.i.q": 1}, "missed", priority=1
