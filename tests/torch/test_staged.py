@@ -50,10 +50,8 @@ def test_residuals_and_stochastic_rounding_are_those_of_the_core(rounding: str) 
     workers, elements = 2, 9001
     given = inputs(workers, elements, True)
     found = []
-    for staged in (
-        False,
-        True,
-    ):  # sums that are the first of their job, since each draws from a sequence of its own
+    for staged in (False, True):
+        # Sums that are the first of their job, since each draws from a sequence of its own.
         with sessions(workers) as ranks:
             tensors = [tensor.clone() for tensor in given]
             left = [torch.full((elements,), 7.0) for _ in ranks]
