@@ -19,6 +19,7 @@ from inagg._completers import Completers
 from inagg._control import ControlClient, HeartbeatThread, JobStatus
 from inagg._heartbeat import Failure
 from inagg._journal import Journal
+from inagg._path import SMALL_BYTES, full_bytes, narrow_ways
 from inagg._pending import Pending
 from inagg._presence import Presence
 from inagg._reduction import Callback, Reduction, memory_of, written_memory_of
@@ -37,7 +38,6 @@ _log = logging.getLogger(__name__)
 
 _MASK_64 = (1 << 64) - 1
 _NEVER_S = 1e9
-_SMALL_BYTES = sum(_core.CONSTANTS[f"{layer}_HEADER_BYTES"] for layer in ("IPV4", "UDP", "INAGG"))
 _FORKED = "this process was forked from a member of the job, and is none: what it calls would never end"
 _DRAIN_S = 3.0  # without a packet, after which a rank that leaves gives up sums under way
 _FULL_SIZE_S = 10.0  # once small packets pass, for one of full size: a dozen sendings
@@ -379,8 +379,9 @@ class Session:
         return NetworkTimeoutError(
             chunk,
             waited_s=waited_s,
-            packet_bytes=_SMALL_BYTES + self._words * _core.CONSTANTS["WORD_BYTES"],
-            passed_bytes=_SMALL_BYTES if small_passed else None,
+            packet_bytes=full_bytes(self._words),
+            passed_bytes=SMALL_BYTES if small_passed else None,
+            narrow=narrow_ways(self._client, self.job, self.rank) if small_passed else None,
             job=self.job,
             rank=self.rank,
         )

@@ -36,6 +36,11 @@ def _subject(job: int | None, rank: int | None, chunk: int | None) -> str:
     return f"{known}: " if known else ""
 
 
+def _names(ranks: Sequence[int]) -> str:
+    """ "rank 1", or "ranks 1, 2"."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
 class InaggError(Exception):
     """Base of every error that inagg raises on purpose."""
 
@@ -114,13 +119,11 @@ class PeerLostError(JobError):
         rank: int | None = None,
         chunk: int | None = None,
     ) -> None:
-        names = ", ".join(str(lost) for lost in lost_ranks)
-        who = f"rank{'s' if len(lost_ranks) > 1 else ''} {names}"
         pending = "nothing was outstanding"
         if chunk is not None:
             pending = f"the oldest chunk without a result is {chunk}"
         super().__init__(
-            f"lost {who} ({reason}); {pending}. Restart the job, from its last checkpoint.",
+            f"lost {_names(lost_ranks)} ({reason}); {pending}. Restart the job, from its last checkpoint.",
             job=job,
             rank=rank,
         )
@@ -159,7 +162,8 @@ class NetworkTimeoutError(InaggError, TimeoutError):
     """What was sent has not been answered: for the give-up time, or when the job was joined.
 
     chunk: the oldest chunk without a result. waited_s: in seconds. packet_bytes: the largest IP packet of the job.
-    passed_bytes: the largest one that has been answered, if that is less; None: not known.
+    passed_bytes: the largest one that has been answered, if that is less; None: not known. narrow: the ranks whose way
+    to or from the switch loses larger ones, where that is known.
     """
 
     def __init__(
@@ -169,11 +173,13 @@ class NetworkTimeoutError(InaggError, TimeoutError):
         waited_s: float,
         packet_bytes: int,
         passed_bytes: int | None = None,
+        narrow: Sequence[int] | None = None,
         job: int | None = None,
         rank: int | None = None,
     ) -> None:
+        whose = "any rank" if narrow is None else _names(narrow)
         told = (
-            f"an interface or a port of the switch, of any rank, has an MTU below {packet_bytes} bytes: `ip link` on "
+            f"an interface or a port of the switch, of {whose}, has an MTU below {packet_bytes} bytes: `ip link` on "
             "the hosts and the switch tells, and so does the switch's log."
         )
         super().__init__(
@@ -190,6 +196,7 @@ class NetworkTimeoutError(InaggError, TimeoutError):
         self.waited_s = waited_s
         self.packet_bytes = packet_bytes
         self.passed_bytes = passed_bytes
+        self.narrow = narrow if narrow is None else tuple(narrow)
         self.job = job
         self.rank = rank
 

@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from loopback_switch import SLOTS, WORDS, LoopbackSwitch, make_transport
 from test_session import HealthyController, status_of
 from virtual_network import make_aggregator
 
+from inagg._control import JobStatus
 from inagg._session import Session
 from inagg.errors import InaggError, NetworkTimeoutError
 from inagg.options import Options
@@ -23,8 +24,17 @@ from inagg_testbed.topology import port_interface, run_in_namespace
 
 OPTIONS = Options(controller="http://127.0.0.1:9")
 SMALL_ONES_PASS = "while those of 48 bytes pass between all ranks and the switch"
-MTU_IS_TOO_SMALL = "has an MTU below 1072 bytes"
+MTU_IS_TOO_SMALL = "of {}, has an MTU below 1072 bytes"
 WORKER = Path(__file__).with_name("fallback_worker.py")
+
+
+class CountingController(HealthyController):
+    """Knows how many packets, and bytes of frames, the switch has had of each rank."""
+
+    counters: Mapping[int, tuple[int, int]] | None = None
+
+    def status(self, job: int) -> JobStatus:
+        return replace(status_of(2), counters=self.counters)
 
 
 @contextmanager
@@ -37,7 +47,7 @@ def sessions(workers: int, *, give_up_s: float = 120.0, **settings: Any) -> Iter
         ranks = []
         for rank in range(workers):
             transport = make_transport(switch.address, rank, workers, give_up_s=give_up_s, rto_initial_s=0.02)
-            ranks.append(Session(HealthyController("http://127.0.0.1:9"), status, rank, transport))
+            ranks.append(Session(CountingController("http://127.0.0.1:9"), status, rank, transport))
             stack.callback(ranks[-1].close)
         yield ranks
 
@@ -72,17 +82,27 @@ def test_a_path_that_loses_packets_is_one(loss: float) -> None:
         assert all(tensor.tolist() == [3.0] * 1000 for tensor in tensors)
 
 
+@pytest.mark.parametrize(
+    ("counters", "whose"),
+    [
+        (None, ["any rank"] * 2),
+        ({0: (14, 62 + 13 * 1086), 1: (1, 62)}, ["rank 1"] * 2),
+        ({0: (1, 62), 1: (2, 124)}, ["ranks 0, 1"] * 2),
+        ({0: (3, 2234), 1: (3, 2234)}, ["rank 0", "rank 1"]),  # all have come: the results are too large
+    ],
+)
 def test_a_path_that_takes_small_packets_alone_is_an_error_that_names_the_mtu_and_what_passed(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, counters: Mapping[int, tuple[int, int]] | None, whose: list[str]
 ) -> None:
+    monkeypatch.setattr(CountingController, "counters", counters)
     monkeypatch.setattr("inagg._session._FULL_SIZE_S", 0.3)
     with sessions(2, longest=1043) as ranks:
-        for error in try_path(ranks, 60.0):
+        for error, ranks_named in zip(try_path(ranks, 60.0), whose, strict=True):
             assert isinstance(error, NetworkTimeoutError)
             assert (error.packet_bytes, error.passed_bytes) == (1072, 48)
             assert "no answer to an IP packet of 1072 bytes" in str(error)
             assert SMALL_ONES_PASS in str(error)
-            assert MTU_IS_TOO_SMALL in str(error)
+            assert MTU_IS_TOO_SMALL.format(ranks_named) in str(error)
 
 
 def test_a_path_that_takes_nothing_is_an_error_before_the_give_up_time() -> None:
@@ -107,7 +127,7 @@ def test_who_gives_up_names_the_mtu_among_the_causes() -> None:
         assert reduction.wait(20.0)
         assert isinstance(reduction.error, NetworkTimeoutError)
         assert "chunk 1: no packet from the switch for 0.3 s" in str(reduction.error)
-        assert MTU_IS_TOO_SMALL in str(reduction.error)
+        assert MTU_IS_TOO_SMALL.format("any rank") in str(reduction.error)
 
 
 @pytest.mark.netns
@@ -119,4 +139,4 @@ def test_a_port_of_the_switch_with_a_small_mtu_is_found_when_a_group_is_made(tmp
         group.follow(lambda *_: None, timeout_s=100, watch=testbed.services)
         told = [worker.process.log_path.read_text() for worker in group.workers]
     assert any('"error": "NetworkTimeoutError"' in one for one in told)
-    assert all(SMALL_ONES_PASS in one and MTU_IS_TOO_SMALL in one for one in told), told
+    assert all(SMALL_ONES_PASS in one and MTU_IS_TOO_SMALL.format("rank 1") in one for one in told), told
