@@ -57,6 +57,21 @@ def join(
         return session
 
 
+def all_fall_back(store: Store, rank: int, size: int, options: Options, timeout: timedelta) -> bool:
+    """After `join` has raised an InaggError, as it does at all ranks or none: whether gloo is to do the sums.
+
+    Raises:
+        ConfigurationError: this rank would, but others have `options.fallback` ``"error"``, and raise.
+    """
+    wishes = tell_all(store, "fallback", rank, range(size), options.fallback, timeout)
+    if options.fallback == "inner" and "error" in wishes:
+        raise ConfigurationError(
+            "there is no job on the switch, and fallback must be the same at all ranks: it is inner at rank "
+            f"{rank}, error at rank {wishes.index('error')}"
+        )
+    return "error" not in wishes
+
+
 def _agree_on_job(
     client: ControlClient, store: Store, rank: int, size: int, options: Options, patience: timedelta
 ) -> int:

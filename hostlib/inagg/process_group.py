@@ -22,7 +22,7 @@ from inagg._calls import describe, measure, sum_text
 from inagg._elements import decode, encode, is_plain, takes, whole
 from inagg._inner_group import InnerGroup, refuse_gaps
 from inagg._interface import source_address
-from inagg._join import join
+from inagg._join import all_fall_back, join
 from inagg._operation import Operation, as_plain_sum, or_sum
 from inagg._profile import profile_range
 from inagg._reduction import Reduction
@@ -64,10 +64,11 @@ class ProcessGroup(InnerGroup):
         self._told: set[str] = set()
         self._why_inner = ""
         self._session: Session | None = None
+        ours = PrefixStore("inagg", store)
         try:
-            self._session = join(PrefixStore("inagg", store), rank, size, options, self._break_off)
+            self._session = join(ours, rank, size, options, self._break_off)
         except InaggError as error:
-            if options.fallback == "error":
+            if not all_fall_back(ours, rank, size, options, timeout):
                 raise
             self._why_inner = str(error)
             _log.warning("inagg: no job on the switch, gloo does the sums of this group instead: %s", error)

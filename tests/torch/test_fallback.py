@@ -19,8 +19,11 @@ def free_port() -> int:
         return port
 
 
-def run_ranks(**environment: str) -> list[tuple[dict[str, Any], str]]:
-    """What each rank printed, and its log, when nobody listens at the controller's address."""
+def run_ranks(*of_rank: dict[str, str], **environment: str) -> list[tuple[dict[str, Any], str]]:
+    """What each rank printed, and its log, when nobody listens at the controller's address.
+
+    of_rank: variables for each rank alone.
+    """
     shared = {
         **os.environ,
         "MASTER_ADDR": "127.0.0.1",
@@ -32,12 +35,12 @@ def run_ranks(**environment: str) -> list[tuple[dict[str, Any], str]]:
     processes = [
         subprocess.Popen(
             [sys.executable, WORKER],
-            env={**shared, "RANK": str(rank)},
+            env={**shared, "RANK": str(rank), **own},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(RANKS)
+        for rank, own in enumerate(of_rank or [{}] * RANKS)
     ]
     try:
         outputs = [process.communicate(timeout=60) for process in processes]
@@ -61,3 +64,10 @@ def test_gloo_sums_instead_if_the_user_allows_it_and_the_log_says_so() -> None:
         assert result["stats"]["path"] == "inner"
         assert result["stats"]["inner_reductions"] == 1
         assert log.count("gloo does the sums of this group instead") == 1
+
+
+def test_no_rank_falls_back_where_another_does_not_allow_it() -> None:
+    (first, _), (second, _) = run_ranks({}, {"INAGG_FALLBACK": "inner"})
+    assert first["error"] == "ControllerUnreachableError"
+    assert second["error"] == "ConfigurationError"
+    assert "it is inner at rank 1, error at rank 0" in second["message"]
