@@ -23,6 +23,7 @@ class StatementParser(ExpressionParser):
     """Reads statements and the declarations that may stand among them."""
 
     def block(self) -> syntax.Block:
+        self.annotations()  # they mean nothing here
         at = self.expect("{").at
         self.open_types([])
         statements: list[syntax.Statement] = []
@@ -144,7 +145,7 @@ class StatementParser(ExpressionParser):
             label_at = self.token.at
             label = None if self.accept("default") else self.expression()
             self.expect(":", "after a switch label")
-            body = self.block() if self.at_text("{") else None
+            body = self.block() if self.at_text("{", "@") else None
             cases.append(syntax.SwitchCase(label_at, label, body))
         return syntax.Switch(at, subject, cases)
 

@@ -1,4 +1,5 @@
-// Statements: switch on values, loops in actions, op-assignment, return and exit, functions and actions with directions.
+// Statements: switch on values, loops in actions, op-assignment, return and exit, functions and actions with directions,
+// annotations of blocks.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -24,10 +25,10 @@ bit<8> early(in bit<8> value) {
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     state start { packet.extract(hdr.h); transition accept; }
 }
-control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
+control V(inout headers_t hdr, inout metadata_t meta) { apply @note { } }
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     bit<8> shared = 5;
-    action both(inout bit<8> p, inout bit<8> q) { p = p + 1; q = q + 2; }
+    action both(inout bit<8> p, inout bit<8> q) @note("adds") { p = p + 1; q = q + 2; }
     action reads_shared(inout bit<8> p) { p = 9; meta.x = shared; shared = 7; }
     action makes(out bit<8> p, in bit<8> q) { p = q ^ 0xFF; }
     action sum_to(in bit<8> n, inout bit<8> sum) {
@@ -47,7 +48,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     apply {
         sm.egress_spec = 1;
         switch (hdr.h.code) {
-            1: { hdr.h.a += hdr.h.b; hdr.h.d -= 1; }
+            1: @note { hdr.h.a += hdr.h.b; hdr.h.d -= 1; }
             2:
             3: { hdr.h.a |+|= 200; hdr.h.b |-|= 200; hdr.h.c |+|= 100; hdr.h.d <<= 3; }
             4: { hdr.h.a[7:4] = hdr.h.b[3:0]; hdr.h.d[11:4] = hdr.h.a; hdr.h.d[0:0] = 1; }
