@@ -12,8 +12,6 @@ from inagg_switch.p4runtime_errors import Code, RequestError, invalid
 
 ElectionId = tuple[int, int]  # high, low
 
-MAX_SESSIONS = 32
-
 
 @dataclass(eq=False)
 class Session:
@@ -89,8 +87,6 @@ class Arbitration:
             )
         if message.role.HasField("config"):
             raise invalid("role.config is not supported: every role has full access to the pipeline")
-        if is_new and sum(len(role.sessions) for role in self._roles.values()) >= MAX_SESSIONS:
-            raise RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_SESSIONS} controllers are connected already")
 
     def disconnect(self, session: Session) -> list[Notification]:
         """Forgets a session whose stream has ended. When it was the primary, there is none afterwards."""

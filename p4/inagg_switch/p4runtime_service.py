@@ -28,6 +28,7 @@ from inagg_switch.p4runtime_write import apply_update
 logger = logging.getLogger(__name__)
 
 API_VERSION = "1.4.1"  # of the p4runtime package whose messages these are
+MAX_STREAMS = 32  # each holds a thread, whether or not its controller has said who it is
 MAX_QUEUED_DIGESTS = 10_000  # that wait for the thread that sends them; further ones are lost
 MAX_QUEUED_MESSAGES = (
     1000  # packets, digest lists and idle entries that a controller has not read yet; likewise
@@ -228,7 +229,11 @@ class P4RuntimeService:
     ) -> Iterator[p4runtime_pb2.StreamMessageResponse]:
         session, stream = Session(), _Stream()
         with self._lock:
-            self._streams[session] = stream
+            is_full = len(self._streams) >= MAX_STREAMS
+            if not is_full:
+                self._streams[session] = stream
+        if is_full:
+            _abort(context, RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open already"))
         reader = threading.Thread(
             target=self._read_stream, args=(session, stream, requests), name="p4runtime-stream", daemon=True
         )

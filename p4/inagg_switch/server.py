@@ -13,24 +13,30 @@ import grpc
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from inagg_switch.errors import SwitchError
-from inagg_switch.p4runtime_arbitration import MAX_SESSIONS
 from inagg_switch.p4runtime_batch import WriteBatch
 from inagg_switch.p4runtime_pipeline import Pipeline
-from inagg_switch.p4runtime_service import P4RuntimeService
+from inagg_switch.p4runtime_service import MAX_STREAMS, P4RuntimeService
 from inagg_switch.ports import Ports
 from inagg_switch.program_log import ProgramLog
 from inagg_switch.switch import Switch
 
 logger = logging.getLogger(__name__)
 
-# Every open stream holds a thread; some must be left for requests.
-_THREADS = MAX_SESSIONS + 16
+_THREADS = MAX_STREAMS + 16  # some must be left for requests
 _MAX_MESSAGE_BYTES = 64 << 20
 _STOP_GRACE_S = 0.5
 
 
 class ServerError(SwitchError):
     """The gRPC server cannot serve at the address it was given."""
+
+
+def _check_host_and_port(address: str) -> None:
+    # gRPC would take another port: 443 in place of none, and what is left of a number beyond 16 bits.
+    host, _, port = address.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and int(port) <= 0xFFFF
+    if not (host and is_port) or (":" in host and not host.startswith("[")):
+        raise ServerError(f"cannot serve at {address}: expected HOST:PORT, [IPV6]:PORT or unix:PATH")
 
 
 def _check_unix_socket(address: str) -> None:
@@ -149,19 +155,17 @@ class SwitchServer:
         p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self._service, self._server)
         if address.startswith("unix:"):
             _check_unix_socket(address)
+        else:
+            _check_host_and_port(address)
         try:
             if tls is None:
-                bound = self._server.add_insecure_port(address)
+                self.port = self._server.add_insecure_port(address)
             else:
-                bound = self._server.add_secure_port(address, tls.credentials())
-        except RuntimeError:
-            bound = 0
-        if bound == 0 and not address.startswith("unix:"):
+                self.port = self._server.add_secure_port(address, tls.credentials())
+        except RuntimeError as error:
             raise ServerError(
-                f"cannot serve at {address}: the address is in use, or none of this machine's (expected HOST:PORT"
-                " or unix:PATH)"
-            )
-        self.port = bound
+                f"cannot serve at {address}: the address is in use, or none that this machine could have"
+            ) from error
 
     def _compile(self, source: str) -> Switch:
         program = Switch.from_source(source, traced=self._trace is not None)

@@ -3,7 +3,7 @@
 import pytest
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime_arbitration import MAX_SESSIONS, Arbitration, Session
+from inagg_switch.p4runtime_arbitration import Arbitration, Session
 from inagg_switch.p4runtime_errors import Code, RequestError
 
 DEVICE = 1
@@ -171,12 +171,3 @@ def test_a_write_for_a_role_that_nobody_has_is_not_found():
     with pytest.raises(RequestError) as caught:
         Arbitration(DEVICE).check_primary("nobody", (0, 1))
     assert caught.value.code == Code.NOT_FOUND
-
-
-def test_the_number_of_streams_is_limited():
-    arbitration = Arbitration(DEVICE)
-    for number in range(MAX_SESSIONS):
-        arbitration.update(Session(), request((0, number)))
-    with pytest.raises(RequestError) as caught:
-        arbitration.update(Session(), request((1, 0)))
-    assert caught.value.code == Code.RESOURCE_EXHAUSTED

@@ -17,6 +17,7 @@ from switch_programs import v1program
 
 from inagg_switch.compiler.preprocess import preprocess_text
 from inagg_switch.p4runtime_errors import Code
+from inagg_switch.p4runtime_service import MAX_STREAMS
 from inagg_switch.ports import Ports
 from inagg_switch.server import ServerError, SwitchServer
 from inagg_switch.switch import Switch
@@ -244,6 +245,16 @@ def test_without_a_session_nobody_writes(address, connect, inagg):
     assert code_of(stranger.configure, inagg) == grpc.StatusCode.PERMISSION_DENIED
 
 
+def test_streams_that_hold_all_threads_are_refused_whatever_they_said(address, connect):
+    for _ in range(MAX_STREAMS):
+        quiet = connect(address)
+        quiet.send(p4runtime_pb2.StreamMessageRequest())
+        assert quiet.next().error.canonical_code == Code.UNIMPLEMENTED
+    late = connect(address)
+    assert late.next().code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert late.stub.Capabilities(p4runtime_pb2.CapabilitiesRequest()).p4runtime_api_version
+
+
 def test_stopping_the_server_ends_the_streams(tmp_path, connect):
     address = f"unix:{tmp_path}/s.sock"
     server = SwitchServer(Ports([]), device_id=1, address=address)
@@ -268,3 +279,16 @@ def test_an_address_in_use_is_an_error(tmp_path):
     with pytest.raises(ServerError, match="another server listens there"):
         SwitchServer(Ports([]), device_id=1, address=path)
     first.stop()
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:x", ":9559", "::1", "x"]
+)
+def test_an_address_is_a_host_and_a_port(address):
+    with pytest.raises(ServerError, match=r"expected HOST:PORT, \[IPV6\]:PORT or unix:PATH"):
+        SwitchServer(Ports([]), device_id=1, address=address)
+
+
+def test_a_socket_in_a_folder_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(ServerError, match="cannot serve at unix:"):
+        SwitchServer(Ports([]), device_id=1, address=f"unix:{tmp_path}/nowhere/s.sock")
