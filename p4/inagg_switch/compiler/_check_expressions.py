@@ -193,6 +193,9 @@ class ExpressionChecker(OperatorChecker):
         if not isinstance(base, t.BitType):
             raise CompileError(f"only bits can be sliced, not {describe(e.base)}", e.at)
         high, low = self.constant(e.high, "a slice bound"), self.constant(e.low, "a slice bound")
+        if e.counted:
+            high += low - 1
+            e.high, e.counted = syntax.Integer(e.high.at, high, None, False, str(high)), False
         if not 0 <= low <= high < base.width:
             raise CompileError(f"[{high}:{low}] is not a slice of {base}", e.at)
         e.high.value, e.low.value = high, low

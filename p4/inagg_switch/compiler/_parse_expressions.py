@@ -250,6 +250,10 @@ class ExpressionParser(TokenStream):
             low = self.expression()
             self.expect("]", "after a slice")
             return syntax.Slice(at, base, index, low)
+        if self.accept("+:"):
+            width = self.expression()
+            self.expect("]", "after a slice")
+            return syntax.Slice(at, base, width, index, counted=True)
         self.expect("]", "after an index")
         return syntax.Index(at, base, index)
 

@@ -132,11 +132,13 @@ class Index(Expression):
 
 @dataclass(eq=False)
 class Slice(Expression):
-    """`base[high:low]`; the bounds are checked to constants."""
+    """`base[high:low]`; the bounds are checked to constants. `counted`: `base[low+:width]`, and `high` is the width
+    until it is checked."""
 
     base: Expression
     high: Expression
     low: Expression
+    counted: bool = False
 
 
 @dataclass(eq=False)

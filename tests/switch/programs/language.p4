@@ -84,7 +84,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             if (t == w && t == { hdr.op.x - 1, hdr.op.x }) { hdr.op.code = 0x33; }
         } else if (hdr.op.code == 4) {
             hdr.s[0].v[3:0] = hdr.op.x[7:4];
-            hdr.s[1].v[7:4] |= 4w9;
+            hdr.s[1].v[4+:4] |= 4w9;
             hdr.s[2].v <<= 2;
             hdr.s[3].v |-|= 0x20;
             hdr.op.x |+|= 0xF0;

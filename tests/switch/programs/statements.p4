@@ -51,7 +51,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             1: @note { hdr.h.a += hdr.h.b; hdr.h.d -= 1; }
             2:
             3: { hdr.h.a |+|= 200; hdr.h.b |-|= 200; hdr.h.c |+|= 100; hdr.h.d <<= 3; }
-            4: { hdr.h.a[7:4] = hdr.h.b[3:0]; hdr.h.d[11:4] = hdr.h.a; hdr.h.d[0:0] = 1; }
+            4: { hdr.h.a[7:4] = hdr.h.b[3:0]; hdr.h.d[4+:8] = hdr.h.a; hdr.h.d[0:0] = 1; }
             5: { both(hdr.h.a, hdr.h.a); }
             6: { reads_shared(shared); hdr.h.a = shared; hdr.h.b = meta.x; }
             7: { makes(hdr.h.a, hdr.h.a); }
