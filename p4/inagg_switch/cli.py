@@ -6,9 +6,11 @@ Logs go to stderr through the standard library's logging: it is what grpcio and 
 import dataclasses
 import json
 import logging
+import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -197,7 +199,11 @@ def run(
     ports = Ports(specs, PortOptions(offloads=offloads, cpu_port=cpu_port, captures=pcap))
     try:
         server = SwitchServer(
-            ports, device_id=device_id, address=grpc, tls=tls, on_trace=_print_trace if trace else None
+            ports,
+            device_id=device_id,
+            address=grpc,
+            tls=tls,
+            on_trace=_trace_printer(stop) if trace else None,
         )
         try:
             if loaded is not None:
@@ -213,9 +219,21 @@ def run(
             _write_statistics(ports, stats)
 
 
-def _print_trace(line: str) -> None:
-    # A packet's first line stands at the margin, what becomes of it below.
-    print(line if line.startswith("packet of") and " in by " in line else f"    {line}", flush=True)
+def _trace_printer(stop: threading.Event) -> Callable[[str], None]:
+    """Prints the lines of packets' paths; sets `stop` when nobody reads them any more, as behind `| head`."""
+
+    def write(line: str) -> None:
+        # A packet's first line stands at the margin, what becomes of it below.
+        text = line if line.startswith("packet of") and " in by " in line else f"    {line}"
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # for what is printed on the way out
+            stop.set()
+
+    return write
 
 
 def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> "Tls | None":

@@ -187,6 +187,20 @@ def test_packets_are_captured_by_port_and_direction_and_traced(network, switch_c
 
 
 @pytest.mark.netns
+def test_a_switch_whose_trace_nobody_reads_ends(network, switch_command, tmp_path):
+    net = network(2)
+    program = Path(__file__).parent / "programs" / "state.p4"
+    arguments = [str(program), *net.port_arguments, "--grpc", f"unix:{tmp_path}/s.sock", "--trace"]
+    process = net.start(net.switch, *switch_command, "run", *arguments)
+    assert process.stdout.readline() == "ready\n"
+    process.stdout.close()
+    with net.packet_socket(1) as first:
+        first.send(b"\x02\0\0\0\0\x07" + bytes(54))
+    assert process.wait(20) == 0
+    assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.netns
 def test_messages_and_failed_assertions_of_a_program_are_in_the_log(network, switch_command, tmp_path):
     net = network(2)
     program = tmp_path / "says.p4"
