@@ -115,30 +115,41 @@ struct Stack {
 
 // GCC's and Clang's vectors, for copying and clearing what holds a packet: compilers make `rep` instructions
 // of an assignment of such a size, which start slowly.
-using ObjectBlock = std::uint64_t __attribute__((vector_size(64), may_alias));
+using ObjectBlock = std::uint64_t __attribute__((vector_size(64)));
+
+// By memcpy, though the attribute `may_alias` promises as much: GCC 12 then takes writes to the fields for
+// writes to something else (-fipa-modref), and copies what was there before them.
+inline void copy_block(std::byte* to, const std::byte* from) {
+    ObjectBlock block;
+    std::memcpy(&block, from, sizeof block);
+    std::memcpy(to, &block, sizeof block);
+}
 
 // to = from; what lies in whole blocks between the bytes kLeftBegin and kLeftEnd is left as it is.
 template <std::size_t kLeftBegin = 0, std::size_t kLeftEnd = 0, class T>
 void copy_object(T& to, const T& from) {
     static_assert(std::is_trivially_copyable_v<T> && alignof(T) % sizeof(ObjectBlock) == 0);
     constexpr std::size_t kBlock = sizeof(ObjectBlock);
-    constexpr std::size_t kBefore = (kLeftBegin + kBlock - 1) / kBlock;
-    constexpr std::size_t kAfter = kLeftEnd / kBlock > kBefore ? kLeftEnd / kBlock : kBefore;
-    auto* target = reinterpret_cast<ObjectBlock*>(&to);
-    const auto* source = reinterpret_cast<const ObjectBlock*>(&from);
+    constexpr std::size_t kBefore = (kLeftBegin + kBlock - 1) / kBlock * kBlock;
+    constexpr std::size_t kWhole = kLeftEnd / kBlock * kBlock;
+    constexpr std::size_t kAfter = kWhole > kBefore ? kWhole : kBefore;
+    auto* target = reinterpret_cast<std::byte*>(&to);
+    const auto* source = reinterpret_cast<const std::byte*>(&from);
 #pragma GCC unroll 32
-    for (std::size_t i = 0; i < kBefore; ++i) target[i] = source[i];
+    for (std::size_t at = 0; at < kBefore; at += kBlock) copy_block(target + at, source + at);
 #pragma GCC unroll 32
-    for (std::size_t i = kAfter; i < sizeof(T) / kBlock; ++i) target[i] = source[i];
+    for (std::size_t at = kAfter; at < sizeof(T); at += kBlock) copy_block(target + at, source + at);
 }
 
 // Fields zero, headers invalid.
 template <class T>
 void clear_object(T& object) {
     static_assert(std::is_trivially_copyable_v<T> && alignof(T) % sizeof(ObjectBlock) == 0);
-    auto* target = reinterpret_cast<ObjectBlock*>(&object);
+    constexpr ObjectBlock kZero{};
+    auto* target = reinterpret_cast<std::byte*>(&object);
 #pragma GCC unroll 32
-    for (std::size_t i = 0; i < sizeof(T) / sizeof(ObjectBlock); ++i) target[i] = ObjectBlock{};
+    for (std::size_t at = 0; at < sizeof(T); at += sizeof kZero)
+        std::memcpy(target + at, &kZero, sizeof kZero);
 }
 
 class PacketIn {
