@@ -36,10 +36,12 @@ SLOTS = "64"
 
 def load_tests_of_torch(backend: str, testbed: Testbed) -> type[unittest.TestCase]:
     """PyTorch's test class, with its ranks in the hosts of the testbed."""
+    folder = tempfile.mkdtemp(prefix="torch-suite-", dir=testbed.results)
     os.environ.update(
         BACKEND="gloo",
         WORLD_SIZE=str(RANKS),
-        TEMP_DIR=tempfile.mkdtemp(prefix="torch-suite-", dir=testbed.results),
+        TEMP_DIR=folder,
+        INIT_METHOD=f"file://{folder}/rendezvous",  # of a second world; without a file, torch skips what makes one
         OMP_NUM_THREADS="1",
         MKL_NUM_THREADS="1",
     )
