@@ -66,7 +66,7 @@ class ProcessGroup(InnerGroup):
         self._session: Session | None = None
         ours = PrefixStore("inagg", store)
         try:
-            self._session = join(ours, rank, size, options, self._break_off)
+            self._session = join(ours, rank, size, options, self._on_failure)
         except InaggError as error:
             if not all_fall_back(ours, rank, size, options, timeout):
                 raise
@@ -348,6 +348,11 @@ class ProcessGroup(InnerGroup):
             self._session.fail("aborted the group")
         self.inner.abort()
         self._break_off()  # gloo's abort leaves what is under way waiting
+
+    def _on_failure(self) -> None:
+        """The job has failed. While it is joined nothing waits for it yet, and gloo may have to do its sums."""
+        if self._session is not None:
+            self._break_off()
 
     def _begin(self, method: str, arguments: Sequence[Any]) -> None:
         """Note a collective of the inner group among those that ranks compare."""

@@ -5,8 +5,19 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from inagg.errors import JobError
+from inagg.options import Options
+from inagg.process_group import ProcessGroup
 
 WORKER = Path(__file__).with_name("fallback_worker.py")
 RANKS = 2
@@ -71,3 +82,23 @@ def test_no_rank_falls_back_where_another_does_not_allow_it() -> None:
     assert first["error"] == "ControllerUnreachableError"
     assert second["error"] == "ConfigurationError"
     assert "it is inner at rank 1, error at rank 0" in second["message"]
+
+
+def test_gloo_sums_too_where_the_job_has_failed_while_it_was_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    def join(*arguments: Any) -> None:
+        on_failure: Callable[[], None] = arguments[-1]
+        on_failure()  # as the heartbeat learns it
+        raise JobError("rank 1 could not join")
+
+    monkeypatch.setattr("inagg.process_group.join", join)
+    store = dist.HashStore()
+    options = Options(controller="http://127.0.0.1:9", fallback="inner")
+
+    def run(rank: int) -> list[float]:
+        group = ProcessGroup(store, rank, RANKS, timedelta(seconds=20), options)
+        tensor = torch.ones(3)
+        group.allreduce([tensor]).wait()
+        return tensor.tolist()
+
+    with ThreadPoolExecutor(RANKS) as ranks:
+        assert list(ranks.map(run, range(RANKS))) == [[RANKS] * 3] * RANKS

@@ -1,5 +1,6 @@
 """Whether packets of full size pass is found out when a job is joined; and what a rank says that hears nothing."""
 
+import json
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from inagg._session import Session
 from inagg.errors import InaggError, NetworkTimeoutError
 from inagg.options import Options
 from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import open_testbed
+from inagg_testbed.testbed import Testbed, open_testbed
 from inagg_testbed.topology import port_interface, run_in_namespace
 
 OPTIONS = Options(controller="http://127.0.0.1:9")
@@ -130,13 +131,36 @@ def test_who_gives_up_names_the_mtu_among_the_causes() -> None:
         assert MTU_IS_TOO_SMALL.format("any rank") in str(reduction.error)
 
 
-@pytest.mark.netns
-def test_a_port_of_the_switch_with_a_small_mtu_is_found_when_a_group_is_made(tmp_path: Path) -> None:
-    with open_testbed(hosts=2, link=LinkSpec.parse("unshaped"), results_root=tmp_path) as testbed:
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    """The switch's port of the second host takes no packet of full size."""
+    folder = tmp_path_factory.mktemp("narrow")
+    with open_testbed(hosts=3, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed:
         port = port_interface(testbed.network.run, 2)
         run_in_namespace(testbed.network.switch.pid, f"ip link set dev {port} mtu 1060")
-        group = testbed.launch([sys.executable, str(WORKER)], name="small-mtu")
-        group.follow(lambda *_: None, timeout_s=100, watch=testbed.services)
-        told = [worker.process.log_path.read_text() for worker in group.workers]
-    assert any('"error": "NetworkTimeoutError"' in one for one in told)
-    assert all(SMALL_ONES_PASS in one and MTU_IS_TOO_SMALL.format("rank 1") in one for one in told), told
+        yield testbed
+
+
+def outcomes(testbed: Testbed, name: str, **environment: str) -> list[dict[str, Any]]:
+    """What each rank's attempt to make a group, and to sum, came to."""
+    group = testbed.launch([sys.executable, str(WORKER)], name=name, environment=environment)
+    group.follow(lambda *_: None, timeout_s=100, watch=testbed.services)
+    logs = [worker.process.log_path.read_text() for worker in group.workers]
+    return [json.loads(log.splitlines()[-1]) for log in logs]
+
+
+@pytest.mark.netns
+def test_a_port_of_the_switch_with_a_small_mtu_is_found_when_a_group_is_made(narrow: Testbed) -> None:
+    found = outcomes(narrow, "error")
+    assert "NetworkTimeoutError" in [outcome["error"] for outcome in found]
+    assert all(SMALL_ONES_PASS in outcome["message"] for outcome in found)
+    assert any(MTU_IS_TOO_SMALL.format("rank 1") in outcome["message"] for outcome in found)
+
+
+@pytest.mark.netns
+def test_gloo_sums_instead_if_the_user_allows_it_though_the_job_fails_while_it_is_joined(
+    narrow: Testbed,
+) -> None:
+    for outcome in outcomes(narrow, "inner", INAGG_FALLBACK="inner"):
+        assert outcome["sum"] == [3.0] * 3
+        assert SMALL_ONES_PASS in outcome["stats"]["reason"]
