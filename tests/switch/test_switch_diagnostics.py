@@ -117,6 +117,9 @@ STATEMENTS = {
     "log_msg(§1);": "expected string for parameter `msg` of function log_msg, found a value of type int",
     "§P.apply(hdr);": "parser P can only be applied in a parser",
     '§static_assert(1 == 2, "no way");': "no way",
+    "§update_checksum(true, { hdr.h.a }, hdr.h.c, HashAlgorithm.csum16);": (
+        "update_checksum can only be called in the control that V1Switch has for it"
+    ),
     "§clone(CloneType.E2E, 1);": "this clone can only be called in egress",
     "§recirculate_preserving_field_list(1);":
         "recirculate_preserving_field_list can only be called in egress",

@@ -107,11 +107,13 @@ class ExternLowerer(ExpressionLowerer):
         )
 
     def _checksum(self, e: syntax.Call, name: str) -> ir.Stmt:
+        kind = "verify_checksum" if name.startswith("verify") else "update_checksum"
+        if self.pipeline_place() != kind.split("_")[0]:
+            raise CompileError(f"{name} can only be called in the control that V1Switch has for it", e.start)
         checksum = self.bound(e, "checksum")
         if not isinstance(t.strip(checksum.type), t.BitType):
             raise CompileError(f"a checksum is bits, not {checksum.type}", e.start)
         condition, data = self.bound(e, "condition"), self.fields(e, "data")
-        kind = "verify_checksum" if name.startswith("verify") else "update_checksum"
         detail = (self._algorithm(e), name.endswith("payload"))
         return ir.Primitive(kind, (condition, checksum, *data), detail=detail)
 
