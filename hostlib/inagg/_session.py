@@ -226,6 +226,9 @@ class Session:
                 return False
         except _core.EngineError as error:
             problem = self._translate(error)
+        except BaseException:  # a signal's, such as Ctrl-C: whoever waited may never come back
+            reduction.deliver_unasked()
+            raise
         self._finish(reduction, problem)
         return True
 

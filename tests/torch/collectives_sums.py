@@ -1,6 +1,7 @@
 """Cases of test_collectives.py: reductions of every type, size, layout and operation."""
 
 import math
+import signal
 import time
 from collections.abc import Callable
 
@@ -183,6 +184,29 @@ def a_sum_that_nobody_waits_for_arrives_and_never_again() -> None:
         tensor.fill_(7)
     dist.all_reduce(torch.ones(3))
     assert [tensor.tolist() for tensor in sums] == [[7] * 3] * 4
+
+
+@case
+def a_sum_whose_wait_is_interrupted_arrives_all_the_same() -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    ranks, store = dist.get_world_size(), dist.distributed_c10d._get_default_store()
+    tensor = torch.ones(3, dtype=torch.bfloat16)
+    if dist.get_rank() == 0 and ranks > 1:
+        before = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+        with pytest.raises(KeyboardInterrupt):
+            dist.all_reduce(tensor)
+        signal.signal(signal.SIGALRM, before)
+        store.set("interrupted", "")
+    else:
+        if ranks > 1:
+            store.wait(["interrupted"])
+        dist.all_reduce(tensor)
+    deadline = time.monotonic() + 20
+    while tensor.tolist() != [ranks] * 3:
+        assert time.monotonic() < deadline, tensor
 
 
 @case
