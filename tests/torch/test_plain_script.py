@@ -44,7 +44,8 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 
 def run(testbed: Testbed, name: str, command: list[str]) -> None:
-    group = testbed.launch(command, name=name, environment={"GLOO_SOCKET_IFNAME": ""})
+    environment = {"GLOO_SOCKET_IFNAME": "", "TMPDIR": str(testbed.results)}  # where torchrun leaves its logs
+    group = testbed.launch(command, name=name, environment=environment)
     group.follow(lambda _rank, _event: None, timeout_s=60, watch=testbed.services)
 
 

@@ -36,7 +36,7 @@ SLOTS = "64"
 
 def load_tests_of_torch(backend: str, testbed: Testbed) -> type[unittest.TestCase]:
     """PyTorch's test class, with its ranks in the hosts of the testbed."""
-    folder = tempfile.mkdtemp(prefix="torch-suite-", dir=testbed.results)
+    folder = tempfile.tempdir = tempfile.mkdtemp(prefix="torch-suite-", dir=testbed.results)
     os.environ.update(
         BACKEND="gloo",
         WORLD_SIZE=str(RANKS),
