@@ -2,7 +2,7 @@
 # make test    everything that can be tested on this machine; without root or sudo, what needs neither
 # make check   style, types, formatting
 # make bench   all-reduce beside gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
-# make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (a quarter of an hour)
+# make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes)
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make setup   only what the others do first: install what is missing
 
