@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reference aggregator behind a UDP socket on 127.0.0.1, and transports around it."""
 
+import os
 import random
 import select
 import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -18,6 +21,23 @@ from inagg._core import Transport
 
 WORDS = 4
 SLOTS = 16
+
+
+def run_program(
+    source: str, *arguments: str, timeout_s: float, within: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Runs a Python program to its end, in a process of its own that imports what this one can.
+
+    within: a command that runs the one behind it. Raises subprocess.TimeoutExpired.
+    """
+    return subprocess.run(
+        [*within, sys.executable, "-c", source, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
 
 
 class LoopbackSwitch:

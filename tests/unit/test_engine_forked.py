@@ -2,13 +2,9 @@
 """A process that is forked from one with a transport has a copy of everything but the threads."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
-from loopback_switch import make_transport, silent_peer
-
-PATIENCE_S = 120.0
+from loopback_switch import make_transport, run_program, silent_peer
 
 EXIT_OF_A_CHILD = """
 import os, signal, sys, threading, time
@@ -46,12 +42,5 @@ def test_a_forked_child_may_drop_its_copy() -> None:
 
 
 def test_a_forked_child_may_end_while_a_thread_of_its_parent_waits() -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", EXIT_OF_A_CHILD],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-    )
+    run = run_program(EXIT_OF_A_CHILD, timeout_s=120)
     assert (run.stdout, run.returncode) == ("3\n", 0), run.stderr

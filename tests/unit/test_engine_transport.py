@@ -4,18 +4,16 @@
 import errno
 import os
 import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import reference
-from loopback_switch import SLOTS, WORDS, LoopbackSwitch, group, make_transport, silent_peer
+from loopback_switch import SLOTS, WORDS, LoopbackSwitch, group, make_transport, run_program, silent_peer
 from virtual_network import EPOCH, JOB, make_aggregator
 
 from inagg._core import EngineError
@@ -69,7 +67,7 @@ def test_an_array_lives_as_long_as_its_collective() -> None:
 WAITS_AGAIN_AS_IT_DIES = """
 import sys
 import numpy as np
-from test_engine_transport import group
+from loopback_switch import group
 
 class Array(np.ndarray):
     def __del__(self):
@@ -89,15 +87,7 @@ assert died == [True], died
     "how", [("wait", "(ticket, 20.0)"), ("next_done", "(transport.watch(ticket) or 20.0,)")]
 )
 def test_an_array_is_let_go_of_once(how: tuple[str, str]) -> None:
-    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    result = subprocess.run(
-        [sys.executable, "-c", WAITS_AGAIN_AS_IT_DIES, *how],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    result = run_program(WAITS_AGAIN_AS_IT_DIES, *how, timeout_s=60)
     assert result.returncode == 0, result.stderr
 
 
@@ -232,14 +222,7 @@ slow = SlowToGo()
 
 
 def test_a_program_may_end_without_closing() -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", EXIT_WITH_A_THREAD_WAITING],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-    )
+    run = run_program(EXIT_WITH_A_THREAD_WAITING, timeout_s=PATIENCE_S)
     assert run.returncode == 0, run.stderr
     assert "terminate" not in run.stderr
 
@@ -297,13 +280,8 @@ with LoopbackSwitch(make_aggregator(1, slots=1, words=32)) as switch:
 @pytest.mark.netns
 def test_a_packet_beyond_the_mtu_is_an_error_that_says_so() -> None:
     narrow = 'ip link set lo mtu 1500 up && exec "$0" "$@"'
-    run = subprocess.run(
-        ["unshare", "--net", "sh", "-c", narrow, sys.executable, "-c", SUM_IN_PACKETS_OF_8_KIB],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
+    run = run_program(
+        SUM_IN_PACKETS_OF_8_KIB, timeout_s=PATIENCE_S, within=["unshare", "--net", "sh", "-c", narrow]
     )
     assert (
         "EngineError: job 7, rank 0, collective 1, chunk 1: a packet of 32 words does not fit the MTU"
