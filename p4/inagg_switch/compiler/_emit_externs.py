@@ -1,5 +1,7 @@
 """Functions of the architecture, as C++: one method a primitive of _lower_externs."""
 
+from collections.abc import Sequence
+
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._emit_expressions import ExpressionEmitter, width_of
@@ -46,8 +48,7 @@ class ExternEmitter(ExpressionEmitter):
         result, base, most, *data = p.operands
         self.open("{")
         algorithm, in_headers = p.detail
-        headers = [header_of(i) if inside else None for i, inside in zip(data, in_headers, strict=True)]
-        self._sum(algorithm, data, headers, False)
+        self._sum(algorithm, data, in_headers=in_headers)
         value = f"hash_in_range(sum, {self._low(base)}, {self._low(most)})"
         self.line(self.assign(result, f"resize<64, {width_of(result)}>({value})") + ";")
         self.close()
@@ -61,7 +62,7 @@ class ExternEmitter(ExpressionEmitter):
             test = f"{self.expr(header)}.valid && {test}"
         self.open(f"if ({test}) {{")
         algorithm, with_payload = p.detail
-        self._sum(algorithm, data, [header_of(i) for i in data], with_payload)
+        self._sum(algorithm, data, with_payload)
         self.line(f"if (sum != {self._low(checksum)}) program.checksum_error = true;")
         self.close()
 
@@ -69,17 +70,24 @@ class ExternEmitter(ExpressionEmitter):
         condition, checksum, *data = p.operands
         self.open(f"if ({self.expr(condition)}) {{")
         algorithm, with_payload = p.detail
-        self._sum(algorithm, data, [header_of(i) for i in data], with_payload)
+        self._sum(algorithm, data, with_payload)
         self.line(self.assign(checksum, f"resize<64, {width_of(checksum)}>(sum)") + ";")
         self.close()
 
     def _sum(
-        self, algorithm: str, data: list[ir.Expr], headers: list[ir.Expr | None], with_payload: bool
+        self,
+        algorithm: str,
+        data: Sequence[ir.Expr],
+        with_payload: bool = False,
+        in_headers: Sequence[bool] | None = None,
     ) -> None:
-        """Declares `sum`, over the fields; those whose header is invalid are left out, as in BMv2's calculations."""
+        """Declares `sum`, over the fields; those whose header is invalid are left out, as in BMv2's calculations. That
+        goes for all of them, or for those that `in_headers` tells."""
         if algorithm == "random":
             self.line("const std::uint64_t sum = program.random.next();")
             return
+        of_header = in_headers or [True] * len(data)
+        headers = [header_of(i) if inside else None for i, inside in zip(data, of_header, strict=True)]
         payload = "program.packet_in.rest(), program.payload_length()"
         if algorithm == "csum16" and not any(isinstance(i.type, t.VarbitType) for i in data):
             self._field_sum(data, headers)
@@ -91,14 +99,14 @@ class ExternEmitter(ExpressionEmitter):
             self.line(f"program.hash_input.append({payload});")
         self.line(f"const std::uint64_t sum = hash_{algorithm}(program.hash_input);")
 
-    def _input(self, data: list[ir.Expr], headers: list[ir.Expr | None]) -> None:
+    def _input(self, data: Sequence[ir.Expr], headers: list[ir.Expr | None]) -> None:
         self.line("program.hash_input.start();")
         for item, header in zip(data, headers, strict=True):
             test = "" if header is None else f"if ({self.expr(header)}.valid) "
             width = "" if isinstance(item.type, t.VarbitType) else f"template append<{width_of(item)}>"
             self.line(f"{test}program.hash_input.{width or 'append'}({self.item(item)});")
 
-    def _field_sum(self, data: list[ir.Expr], headers: list[ir.Expr | None]) -> None:
+    def _field_sum(self, data: Sequence[ir.Expr], headers: list[ir.Expr | None]) -> None:
         self.line("FieldSum fields;")
         if headers and headers[0] is not None and all(h == headers[0] for h in headers):
             self.open(f"if ({self.expr(headers[0])}.valid) {{")

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._emit_expressions import number
-from inagg_switch.compiler._emit_externs import header_of
 from inagg_switch.compiler._emit_parsers import ParserEmitter
 from inagg_switch.compiler._literals import byte_string, c_string
 
@@ -169,8 +168,7 @@ class TableEmitter(ParserEmitter):
     def _run_member(self, table: ir.Table, profile: ir.Profile) -> None:
         """The action of a member, alone or chosen from a group; none when there is no entry."""
         self.open("const ProfileMember* const member = entry.indirect.choose([&] {")
-        fields = list(table.selector)
-        self._sum(profile.algorithm or "identity", fields, [header_of(f) for f in fields], False)
+        self._sum(profile.algorithm or "identity", table.selector)
         self.line("return sum;")
         self.close("});")
         self.line("ApplyResult result{found != nullptr, kNoAction};")
