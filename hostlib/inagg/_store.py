@@ -9,7 +9,7 @@ from typing import Any
 from torch.distributed import DistStoreError
 from torch.distributed.distributed_c10d import Store
 
-from inagg.errors import ConfigurationError
+from inagg.errors import ConfigurationError, name_ranks
 
 
 def tell_all(
@@ -41,9 +41,8 @@ def wait_for(store: Store, keys: list[str], ranks: Sequence[int], timeout: timed
         if not missing:
             raise
         raise DistStoreError(
-            f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} did not come within "
-            f"{timeout.total_seconds():g} s to make a group with this rank: dead, late, or elsewhere. Every rank must "
-            "call new_group for the same groups, in the same order."
+            f"{name_ranks(missing)} did not come within {timeout.total_seconds():g} s to make a group with this rank: "
+            "dead, late, or elsewhere. Every rank must call new_group for the same groups, in the same order."
         ) from error
     values: list[bytes] = store.multi_get(keys)
     return values

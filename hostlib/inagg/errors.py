@@ -36,8 +36,8 @@ def _subject(job: int | None, rank: int | None, chunk: int | None) -> str:
     return f"{known}: " if known else ""
 
 
-def _names(ranks: Sequence[int]) -> str:
-    """ "rank 1", or "ranks 1, 2"."""
+def name_ranks(ranks: Sequence[int]) -> str:
+    """As messages have them: rank 1, or ranks 1, 2."""
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
@@ -123,7 +123,7 @@ class PeerLostError(JobError):
         if chunk is not None:
             pending = f"the oldest chunk without a result is {chunk}"
         super().__init__(
-            f"lost {_names(lost_ranks)} ({reason}); {pending}. Restart the job, from its last checkpoint.",
+            f"lost {name_ranks(lost_ranks)} ({reason}); {pending}. Restart the job, from its last checkpoint.",
             job=job,
             rank=rank,
         )
@@ -177,7 +177,7 @@ class NetworkTimeoutError(InaggError, TimeoutError):
         job: int | None = None,
         rank: int | None = None,
     ) -> None:
-        whose = "any rank" if narrow is None else _names(narrow)
+        whose = "any rank" if narrow is None else name_ranks(narrow)
         told = (
             f"an interface or a port of the switch, of {whose}, has an MTU below {packet_bytes} bytes: `ip link` on "
             "the hosts and the switch tells, and so does the switch's log."

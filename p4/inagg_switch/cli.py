@@ -228,9 +228,8 @@ def _trace_printer(stop: threading.Event) -> Callable[[str], None]:
         try:
             print(text, flush=True)
         except BrokenPipeError:
-            os.dup2(
-                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-            )  # for what is printed on the way out
+            # What is printed on the way out goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             stop.set()
 
     return write
