@@ -6,6 +6,7 @@ program                             what the P4 program provides, from its P4Inf
 switch                              P4Runtime, through p4runtime-shell, which nothing else imports
 service                             drives the decisions in one asyncio loop and the switch on one thread
 sizes                               of packets
+tokens, guard                       secrets, and who may ask for what
 models, api                         HTTP and JSON
 cli                                 the command inagg-controller
 """

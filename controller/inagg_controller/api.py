@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP and JSON. Errors are problem documents (RFC 9457).
+"""HTTP and JSON. Errors are problem documents (RFC 9457). Who may call what is `guard`'s.
 
 Every handler is a coroutine in the service's own loop: that is what makes the job table safe without a lock.
 """
@@ -9,7 +9,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Literal
 
-from fastapi import FastAPI, Query, Request
+from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 from .calls import Call, Question, Report, Wait
 from .entries import Member
 from .errors import RequestError
+from .guard import Gate, JobRoute, OpenRoute, OperatorRoute
 from .job import Job
 from .models import (
     AggregatorDocument,
@@ -33,6 +34,7 @@ from .models import (
     LostDocument,
     MismatchDocument,
     NewJob,
+    NewJobDocument,
     NewWorker,
     PolicyDocument,
     WaitDocument,
@@ -48,11 +50,12 @@ from .switch import Count
 _LONGEST_WAIT_S = 60.0
 
 
-def create_app(service: Service) -> FastAPI:
+def create_app(service: Service, operators_token: str) -> FastAPI:
     """The API of a service."""
     app = FastAPI(title="inagg controller", docs_url=None, redoc_url=None)
-    _add_jobs(app, service)
-    _add_switch(app, service)
+    app.state.gate = Gate(operators_token, service.jobs.job)
+    for router in (_open(service), _of_members(service), _of_the_operator(service)):
+        app.include_router(router)
     app.add_exception_handler(RequestError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
@@ -60,31 +63,49 @@ def create_app(service: Service) -> FastAPI:
     return app
 
 
-def _add_jobs(app: FastAPI, service: Service) -> None:
-    @app.post("/jobs", status_code=201)
-    async def create(new: NewJob) -> JobDocument:
-        return _job(service, await service.create(new.workers, new.slots, new.name))
+def _open(service: Service) -> APIRouter:
+    router = APIRouter(route_class=OpenRoute)
 
-    @app.get("/jobs")
-    async def jobs() -> JobList:
-        return JobList(jobs=[_job(service, job) for job in service.jobs.jobs.values()])
+    @router.get("/health")
+    async def health() -> Health:
+        table = service.jobs
+        return Health.model_construct(
+            switch=service.link,
+            switch_error=service.link_error,
+            words=service.network.words,
+            pool_slots=table.pool.size,
+            free_slots=table.pool.free,
+            aggregator=_aggregator(service),
+            jobs=sum(not job.ended for job in table.jobs.values()),
+        )
 
-    @app.get("/jobs/{number}")
+    @router.post("/jobs", status_code=201)
+    async def create(new: NewJob) -> NewJobDocument:
+        job = await service.create(new.workers, new.slots, new.name)
+        return NewJobDocument.model_construct(**dict(_job(service, job)), secret=job.secret)
+
+    return router
+
+
+def _of_members(service: Service) -> APIRouter:
+    router = APIRouter(route_class=JobRoute, prefix="/jobs/{number}")
+
+    @router.get("")
     async def job(
         number: int,
         wait: Literal["running"] | None = None,
-        timeout_s: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_S)] = 10.0,
+        timeout_s: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_S, allow_inf_nan=False)] = 10.0,
     ) -> JobDocument:
         if wait is not None:
             return _job(service, await service.wait_joined(number, timeout_s))
         found = service.jobs.job(number)
         return _job(service, found, await service.job_counts(found))
 
-    @app.delete("/jobs/{number}")
+    @router.delete("")
     async def end(number: int) -> JobDocument:
         return _job(service, service.end(number))
 
-    @app.post("/jobs/{number}/workers")
+    @router.post("/workers")
     async def register(number: int, new: NewWorker) -> WorkerDocument:
         ip = parse_ip(new.ip)
         service.check_mtu(new.mtu)
@@ -98,52 +119,49 @@ def _add_jobs(app: FastAPI, service: Service) -> None:
         document = _job(service, service.register(number, member))
         return WorkerDocument(**dict(document), rank=member.rank, bit=1 << member.rank, port=member.port)
 
-    @app.post("/jobs/{number}/workers/{rank}/heartbeat")
+    @router.post("/workers/{rank}/heartbeat")
     async def heartbeat(number: int, rank: int, body: Beat | None = None) -> HeartbeatDocument:
         return _heartbeat(service.heartbeat(number, rank, None if body is None else _report(body)))
 
-    @app.post("/jobs/{number}/workers/{rank}/presence")
+    @router.post("/workers/{rank}/presence")
     async def presence(number: int, rank: int, request: Request) -> JobDocument:
         return _job(service, await service.attend(number, rank, _until_disconnected(request)))
 
-    @app.delete("/jobs/{number}/workers/{rank}")
+    @router.delete("/workers/{rank}")
     async def leave(
         number: int, rank: int, error: Annotated[str | None, Query(max_length=2000)] = None
     ) -> JobDocument:
         return _job(service, service.leave(number, rank, error))
 
+    return router
 
-def _add_switch(app: FastAPI, service: Service) -> None:
-    @app.get("/health")
-    async def health() -> Health:
-        table = service.jobs
-        return Health.model_construct(
-            switch=service.link,
-            switch_error=service.link_error,
-            words=service.network.words,
-            pool_slots=table.pool.size,
-            free_slots=table.pool.free,
-            aggregator=_aggregator(service),
-            jobs=sum(not job.ended for job in table.jobs.values()),
-        )
 
-    @app.get("/counters")
+def _of_the_operator(service: Service) -> APIRouter:
+    router = APIRouter(route_class=OperatorRoute)
+
+    @router.get("/jobs")
+    async def jobs() -> JobList:
+        return JobList(jobs=[_job(service, job) for job in service.jobs.jobs.values()])
+
+    @router.get("/counters")
     async def counters() -> dict[str, dict[int, CountDocument]]:
         return {name: _counts(ports) for name, ports in (await service.counters()).items()}
 
-    @app.get("/loss")
+    @router.get("/loss")
     async def losses() -> LossList:
         return _losses(service)
 
-    @app.put("/loss")
+    @router.put("/loss")
     async def set_loss(loss: Loss) -> LossList:
         await service.set_loss(loss.port, loss.direction, loss.traffic, loss.probability)
         return _losses(service)
 
-    @app.delete("/loss")
+    @router.delete("/loss")
     async def clear_loss() -> LossList:
         await service.clear_loss()
         return _losses(service)
+
+    return router
 
 
 def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) -> JobDocument:
@@ -230,17 +248,20 @@ def _losses(service: Service) -> LossList:
     )
 
 
-def _problem(status: int, kind: str, title: str, detail: str) -> JSONResponse:
+def _problem(
+    status: int, kind: str, title: str, detail: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
     return JSONResponse(
         {"type": f"urn:inagg:{kind}", "title": title, "status": status, "detail": detail},
         status_code=status,
+        headers=headers,
         media_type="application/problem+json",
     )
 
 
 async def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    return _problem(error.status, error.kind, error.title, str(error))
+    return _problem(error.status, error.kind, error.title, str(error), error.headers)
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
@@ -253,7 +274,9 @@ async def _invalid(_: Request, error: Exception) -> Response:
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     title = HTTPStatus(error.status_code).phrase
-    return _problem(error.status_code, title.lower().replace(" ", "-"), title, str(error.detail))
+    return _problem(
+        error.status_code, title.lower().replace(" ", "-"), title, str(error.detail), error.headers
+    )
 
 
 async def _failed(_: Request, error: Exception) -> Response:

@@ -28,6 +28,7 @@ from .models import parse_ip, parse_mac
 from .program import Program, load_program
 from .service import Network, Service, port_list
 from .switch import P4RuntimeSwitch
+from .tokens import default_token_file, operators_token
 
 # INAGG_PORT in p4/include/constants.p4, which P4Info does not tell.
 AGGREGATOR_UDP_PORT = 0x4941
@@ -49,6 +50,7 @@ class Options:
     device_id: int
     switch_timeout_s: float
     listen: tuple[str, int]
+    operators_token: str
     program: Program
     network: Network
     limits: Limits
@@ -67,6 +69,13 @@ def run(
     ] = "127.0.0.1:9559",
     device_id: Annotated[int, typer.Option(help="Its P4Runtime device id.")] = 1,
     listen: Annotated[str, typer.Option(help="Address and port of the HTTP API.")] = "127.0.0.1:9560",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="The operator's token; made, with mode 600, if it is not there. [default: "
+            "/var/lib/inagg/controller.token for root, else ~/.local/state/inagg/controller.token]"
+        ),
+    ] = None,
     host: Annotated[list[str] | None, typer.Option(help="Switch port of a host, as IP=PORT; repeat.")] = None,
     max_slots: Annotated[int, typer.Option(min=2, help="Most slots that one job gets.")] = 1024,
     rto_initial_s: Annotated[float, typer.Option(help="First retransmission timeout.")] = 0.1,
@@ -87,6 +96,7 @@ def run(
             device_id=device_id,
             switch_timeout_s=switch_timeout_s,
             listen=_address(listen, "--listen"),
+            operators_token=operators_token(token_file or default_token_file()),
             program=program,
             network=_network(program, ports, host or [], aggregator_ip, aggregator_mac),
             limits=Limits(
@@ -149,7 +159,7 @@ async def _serve(options: Options) -> bool:
     )
     server = _Server(
         uvicorn.Config(
-            create_app(service),
+            create_app(service, options.operators_token),
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -5,6 +5,8 @@ RequestError and its subclasses are the client's answer: each carries its HTTP s
 subclasses say how the switch failed; ConfigurationError that the controller cannot start as told.
 """
 
+from collections.abc import Mapping
+
 
 class RequestError(Exception):
     """A request that is refused; nothing has changed. The message is the problem document's detail."""
@@ -12,6 +14,48 @@ class RequestError(Exception):
     status = 400
     kind = "bad-request"
     title = "Bad request"
+    headers: Mapping[str, str] = {}
+
+
+class UnauthorizedError(RequestError):
+    """A request without the secret that it needs."""
+
+    status = 401
+    kind = "unauthorized"
+    title = "Secret missing"
+    headers: Mapping[str, str] = {"WWW-Authenticate": "Bearer"}
+
+
+class ForbiddenError(RequestError):
+    """A request with a secret that does not serve for it."""
+
+    status = 403
+    kind = "forbidden"
+    title = "Wrong secret"
+
+
+class BodyTimeoutError(RequestError):
+    """A body that comes too slowly."""
+
+    status = 408
+    kind = "request-timeout"
+    title = "Request timeout"
+    headers: Mapping[str, str] = {"Connection": "close"}
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the body was not there within {seconds:g} s")
+
+
+class BodyTooLargeError(RequestError):
+    """A body that is not read to its end."""
+
+    status = 413
+    kind = "content-too-large"
+    title = "Content too large"
+    headers: Mapping[str, str] = {"Connection": "close"}
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the body is larger than the {limit} bytes that this request may have")
 
 
 class InvalidRequestError(RequestError):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from .calls import Comparison, Mismatch, Wait
 from .entries import JobEntries, Member
 from .leases import Lease
+from .tokens import new_secret
 
 LEFT = "left"
 
@@ -68,6 +69,7 @@ class Job:
     """One job. `entries` is what the switch has, or is being told to have or to give up; None for nothing.
 
     attended: rank -> connections by which its process is seen to live. vanished: rank -> when the last one ended.
+    secret: whoever has it may act for the job.
     """
 
     id: int
@@ -95,6 +97,7 @@ class Job:
     retry_at: float | None = None
     ended_at: float | None = None
     holds_resources: bool = True
+    secret: str = field(default_factory=new_secret, repr=False)
 
     @property
     def ended(self) -> bool:

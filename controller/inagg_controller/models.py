@@ -201,6 +201,12 @@ class JobDocument(Document):
     counters: Mapping[int, CountDocument] | None
 
 
+class NewJobDocument(JobDocument):
+    """The answer to a creation: the job, and what every later request about it needs."""
+
+    secret: str
+
+
 class WorkerDocument(JobDocument):
     """The answer to a registration: the job, and the worker's place in it."""
 

@@ -5,6 +5,7 @@ Requests that may be repeated are, with backoff, until the client's timeout has 
 repeated only when it never reached the controller.
 """
 
+import re
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +19,13 @@ import httpx
 from ._heartbeat import HeartbeatThread
 from ._journal import Report
 from ._presence import HttpsPresence, PlainPresence, Presence
-from .errors import ControllerError, ControllerRefusedError, ControllerUnreachableError, JobError
+from .errors import (
+    ControllerError,
+    ControllerForbiddenError,
+    ControllerRefusedError,
+    ControllerUnreachableError,
+    JobError,
+)
 
 _T = TypeVar("_T")
 
@@ -30,6 +37,9 @@ _LONGEST_PAUSE_S = 1.0
 
 # A lost SYN is repeated by Linux only after 1 s, then 3 s; a fresh attempt is quicker.
 _CONNECT_TIMEOUT_S = 1.5
+
+# What can stand behind "Bearer" in a header (RFC 6750, 2.1).
+_SECRET = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +173,25 @@ class ControlClient:
     """The controller's HTTP API. May be shared between threads; connections are reused.
 
     base_url: such as "http://10.0.0.254:9560". timeout_s: time allowed for one request, repeats included.
-    transport: replaces the network in tests.
+    token: the operator's; without it a client may create jobs, and deal with those whose secret it knows: its own, and
+    what `learn_secret` was given. transport: replaces the network in tests.
 
-    Every method raises ControllerUnreachableError when no answer came in time, and ControllerRefusedError when
-    the controller answered with an error.
+    Every method raises ControllerUnreachableError when no answer came in time, ControllerRefusedError when the
+    controller answered with an error, and of that kind ControllerForbiddenError when a secret is missing or wrong.
     """
 
     def __init__(
-        self, base_url: str, timeout_s: float = 5.0, *, transport: httpx.BaseTransport | None = None
+        self,
+        base_url: str,
+        timeout_s: float = 5.0,
+        *,
+        token: str | None = None,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.timeout_s = timeout_s
+        self._token = token
+        self._secrets: dict[int, str] = {}
         # trust_env=False: a proxy from the environment does not lead to a controller on the training network.
         self._http = httpx.Client(base_url=self.base_url, transport=transport, trust_env=False)
 
@@ -199,7 +217,22 @@ class ControlClient:
     def create_job(self, workers: int, slots: int, *, name: str = "") -> JobStatus:
         """Create a job of `workers` ranks (1 to 64); ask for `slots` slots (a power of two, at least 2)."""
         body = {"workers": workers, "slots": slots, "name": name}
-        return self._job("POST", "/jobs", body=body, repeatable=False)
+        document = self._request("POST", "/jobs", body=body, repeatable=False)
+        status = self._read(lambda: _job_status(document), "a job")
+        self.learn_secret(status.id, self._read(lambda: document["secret"], "a new job"))
+        return status
+
+    def secret(self, job: int) -> str:
+        """What other clients need to deal with a job that this one has created."""
+        return self._secrets[job]
+
+    def learn_secret(self, job: int, secret: str) -> None:
+        """Deal with a job that another client has created. Raises ControllerError if this can be no secret."""
+        if not (isinstance(secret, str) and _SECRET.fullmatch(secret)):
+            raise ControllerError(
+                f"{self.base_url} answered with something that is not the secret of a job", url=self.base_url
+            )
+        self._secrets[job] = secret
 
     def register(
         self,
@@ -222,11 +255,11 @@ class ControlClient:
             body["mtu"] = mtu
         if port is not None:
             body["port"] = port
-        return self._job("POST", f"/jobs/{job}/workers", body=body)
+        return self._job("POST", job, "/workers", body=body)
 
     def status(self, job: int) -> JobStatus:
         """The job now, with its counters while the switch is connected."""
-        return self._job("GET", f"/jobs/{job}")
+        return self._job("GET", job)
 
     def wait_running(self, job: int, *, timeout_s: float = 300.0) -> JobStatus:
         """Wait until every rank has registered and the switch sums for the job.
@@ -238,7 +271,7 @@ class ControlClient:
             wait_s = max(0.0, min(_LONG_POLL_S, deadline - time.monotonic()))
             status = self._job(
                 "GET",
-                f"/jobs/{job}",
+                job,
                 params={"wait": "running", "timeout_s": wait_s},
                 timeout_s=wait_s + self.timeout_s,
             )
@@ -271,7 +304,7 @@ class ControlClient:
                 body["asked"] = {"first": report.asked[0], "last": report.asked[1]}
                 body["calls"] = [{"digest": digest, "text": text} for digest, text in report.calls]
         answer = self._mapping(
-            "POST", f"/jobs/{job}/workers/{rank}/heartbeat", body=body, timeout_s=timeout_s
+            "POST", f"/jobs/{job}/workers/{rank}/heartbeat", job=job, body=body, timeout_s=timeout_s
         )
         return self._read(lambda: _heartbeat(answer), "a heartbeat")
 
@@ -282,8 +315,11 @@ class ControlClient:
         """
         url = urlsplit(self.base_url)
         path = f"/jobs/{job}/workers/{rank}/presence"
+        headers = self._authorization(job)
         if url.scheme == "https":
-            return HttpsPresence(lambda body: self._http.post(path, content=body, timeout=None), interval_s)
+            return HttpsPresence(
+                lambda body: self._http.post(path, content=body, headers=headers, timeout=None), interval_s
+            )
         address = (url.hostname or "", url.port or 80)
 
         def connect() -> socket.socket:
@@ -293,7 +329,7 @@ class ControlClient:
                 self.timeout_s,
             )
 
-        return PlainPresence(connect, url.netloc, url.path + path, interval_s)
+        return PlainPresence(connect, url.path + path, {"Host": url.netloc, **headers}, interval_s)
 
     def leave(self, job: int, rank: int, *, error: str | None = None) -> JobStatus:
         """Leave the job; it finishes when the last rank has left. Leaving twice changes nothing.
@@ -301,11 +337,11 @@ class ControlClient:
         error: why this rank can go no further. The job then fails at once, and the other ranks are told.
         """
         params = None if error is None else {"error": error}
-        return self._job("DELETE", f"/jobs/{job}/workers/{rank}", params=params)
+        return self._job("DELETE", job, f"/workers/{rank}", params=params)
 
     def end_job(self, job: int) -> JobStatus:
         """End a job now, whatever its workers do."""
-        return self._job("DELETE", f"/jobs/{job}")
+        return self._job("DELETE", job)
 
     def set_loss(self, port: int, direction: str, probability: float, traffic: str = "all") -> None:
         """Drop packets of a switch port at random (docs/protocol.md, 8).
@@ -327,8 +363,13 @@ class ControlClient:
             "the counters",
         )
 
-    def _job(self, method: str, path: str, **options: Any) -> JobStatus:
-        document = self._request(method, path, **options)
+    def _authorization(self, job: int | None) -> dict[str, str]:
+        """The headers of a request: about a job, or the operator's."""
+        secret = self._token if job is None else self._secrets.get(job, self._token)
+        return {} if secret is None else {"Authorization": f"Bearer {secret}"}
+
+    def _job(self, method: str, job: int, path: str = "", **options: Any) -> JobStatus:
+        document = self._request(method, f"/jobs/{job}{path}", job=job, **options)
         return self._read(lambda: _job_status(document), "a job")
 
     def _mapping(self, method: str, path: str, **options: Any) -> dict[str, Any]:
@@ -350,6 +391,7 @@ class ControlClient:
         method: str,
         path: str,
         *,
+        job: int | None = None,
         body: dict[str, Any] | None = None,
         params: dict[str, Any] | None = None,
         timeout_s: float | None = None,
@@ -357,7 +399,10 @@ class ControlClient:
     ) -> Any:
         def attempt(remaining: float) -> httpx.Response:
             timeout = httpx.Timeout(remaining, connect=min(remaining, _CONNECT_TIMEOUT_S))
-            return self._http.request(method, path, json=body, params=params, timeout=timeout)
+            headers = self._authorization(job)
+            return self._http.request(
+                method, path, json=body, params=params, headers=headers, timeout=timeout
+            )
 
         request = f"{method} {path}"
         allowed_s = self.timeout_s if timeout_s is None else timeout_s
@@ -390,7 +435,8 @@ class ControlClient:
         if answer.is_success:
             return document
         problem = document if isinstance(document, dict) else {}
-        raise ControllerRefusedError(
+        kind = ControllerForbiddenError if answer.status_code in (401, 403) else ControllerRefusedError
+        raise kind(
             url=self.base_url,
             request=request,
             status=answer.status_code,

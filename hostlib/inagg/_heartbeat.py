@@ -105,8 +105,8 @@ class HeartbeatMonitor:
         return Failure("; ".join(f"rank {lost.rank}: {lost.reason}" for lost in beat.lost), lost_ranks)
 
     def refused(self, error: ControllerRefusedError, now: float) -> Failure | None:
-        """The controller answered with an error; 404 and 409 mean that this rank is not in the job."""
-        if error.status in (404, 409):
+        """The controller answered with an error; these mean that this rank is not, or no longer, in such a job."""
+        if error.status in (401, 403, 404, 409):
             return Failure(error.detail, ())
         return self.silent(error, now)
 

@@ -24,8 +24,8 @@ def join(
 ) -> Session:
     """Join, with all ranks of a process group, a job of their own.
 
-    Rank 0 creates the job and tells its number through `store`. Every rank then says through `store` whether it is in,
-    so that either all of them return or all of them raise. on_failure: see `Session`.
+    Rank 0 creates the job and tells its number and its secret through `store`. Every rank then says through `store`
+    whether it is in, so that either all of them return or all of them raise. on_failure: see `Session`.
 
     Raises:
         InaggError: this rank's own problem, or a JobError that names the rank that had one.
@@ -78,15 +78,18 @@ def _agree_on_job(
     if rank == 0:
         try:
             job = client.create_job(size, options.slots).id
+            secret = client.secret(job)
         except InaggError as error:
             store.set("job", json.dumps({"error": str(error)}))
             raise
-        store.set("job", json.dumps({"id": job}))
+        store.set("job", json.dumps({"id": job, "secret": secret}))
         return job
     told = json.loads(wait_for(store, ["job"], [0], patience)[0])
     if "error" in told:
         raise JobError(f"rank 0 could not create the job: {told['error']}", rank=rank)
-    return int(told["id"])
+    job = int(told["id"])
+    client.learn_secret(job, told["secret"])
+    return job
 
 
 def _enter(client: ControlClient, job: int, rank: int, options: Options, on_failure: Callback) -> Session:

@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 import httpx
@@ -36,15 +36,20 @@ class PlainPresence:
 
     The first is made here, with the errors of `connect`; when it can make no other, heartbeats must do.
 
-    host, target: of the request. interval_s: between beats.
+    target, headers: of the request. interval_s: between beats.
     """
 
     def __init__(
-        self, connect: Callable[[], socket.socket], host: str, target: str, interval_s: float
+        self,
+        connect: Callable[[], socket.socket],
+        target: str,
+        headers: Mapping[str, str],
+        interval_s: float,
     ) -> None:
         self._connect = connect
+        lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
         self._request = (
-            f"POST {target} HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+            f"POST {target} HTTP/1.1\r\n{''.join(lines)}Transfer-Encoding: chunked\r\n\r\n".encode()
         )
         self._interval_s = interval_s
         self._lock = threading.Lock()  # guards the following

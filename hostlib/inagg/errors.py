@@ -6,6 +6,7 @@
     ├── ControllerError           the controller
     │   ├── ControllerUnreachableError    no answer from it (also a ConnectionError)
     │   └── ControllerRefusedError        it answered, with an error status
+    │       └── ControllerForbiddenError      ... because a secret is missing or wrong (also a PermissionError)
     ├── JobError                  the job has ended or failed as a whole
     │   ├── PeerLostError         ... because of another rank
     │   └── CollectiveTimeoutError    ... because of a collective that took too long (also a TimeoutError)
@@ -78,7 +79,8 @@ class ControllerUnreachableError(ControllerError, ConnectionError):
 class ControllerRefusedError(ControllerError):
     """The controller answered with an error.
 
-    status: the HTTP status; 404 unknown job, 409 conflict, 422 bad input, 503 switch away or pool full.
+    status: the HTTP status; 401 and 403 secret, 404 unknown job, 409 conflict, 422 bad input, 503 switch away or pool
+    full.
     title, detail: from its problem document (RFC 9457).
     """
 
@@ -88,6 +90,12 @@ class ControllerRefusedError(ControllerError):
         self.status = status
         self.title = title
         self.detail = detail
+
+
+class ControllerForbiddenError(ControllerRefusedError, PermissionError):
+    """The controller takes such a request only with a secret, and it was missing or wrong: a job's own, which its ranks
+    pass to one another, or the operator's token.
+    """
 
 
 class JobError(InaggError):
@@ -253,6 +261,7 @@ __all__ = [
     "CollectiveTimeoutError",
     "ConfigurationError",
     "ControllerError",
+    "ControllerForbiddenError",
     "ControllerRefusedError",
     "ControllerUnreachableError",
     "InaggError",

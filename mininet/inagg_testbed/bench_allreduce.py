@@ -12,6 +12,7 @@ from typing import Any
 
 from inagg_testbed.bench_plan import MAX_LOSS, BackendSpec, Case, Plan, check_slots
 from inagg_testbed.bench_rows import Conditions, make_rows, wrong_results
+from inagg_testbed.control import token_path
 from inagg_testbed.cpu import softirq_threads
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.links import LinkSpec
@@ -155,7 +156,13 @@ def make_plan(bench: AllReduceBench, testbed: Testbed) -> Plan:
     """What the workers are told."""
     words = 0 if testbed.controller is None else int(testbed.controller.health()["words"])
     switch = [process.identity.pid for process in testbed.services if process.name == "switch"]
-    return Plan(cases=bench.cases, seed=bench.seed, words=words, cpu_pids=(*switch, *softirq_threads()))
+    return Plan(
+        cases=bench.cases,
+        seed=bench.seed,
+        words=words,
+        cpu_pids=(*switch, *softirq_threads()),
+        token_file=None if testbed.controller is None else str(token_path(testbed.results)),
+    )
 
 
 def title(bench: AllReduceBench) -> str:

@@ -67,12 +67,13 @@ class Case:
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What all ranks do. words: WORDS of the switch's program. cpu_pids: processes beside the workers, whose CPU time
-    rank 0 reports with its own."""
+    rank 0 reports with its own. token_file: of the controller's operator, for rank 0 to inject loss."""
 
     cases: tuple[Case, ...]
     seed: int
     words: int
     cpu_pids: tuple[int, ...] = ()
+    token_file: str | None = None
 
     def to_json(self) -> str:
         """For a command line."""

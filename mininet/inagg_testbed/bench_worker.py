@@ -67,17 +67,19 @@ class Groups:
 
 
 class LossControl:
-    """Rank 0 sets the injected loss, between iterations."""
+    """Rank 0 sets the injected loss, between iterations. token_file: of the controller's operator."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, token_file: str | None) -> None:
         self._ports = range(1, workers + 1)
+        self._token_file = token_file
         self._now = 0.0
 
     def set(self, probability: float) -> None:
         """On every worker's port, each way, for aggregation packets."""
         if probability == self._now or dist.get_rank() != 0:
             return
-        with ControlClient(os.environ["INAGG_CONTROLLER"]) as client:
+        token = Path(self._token_file).read_text().strip() if self._token_file is not None else None
+        with ControlClient(os.environ["INAGG_CONTROLLER"], token=token) as client:
             for port in self._ports:
                 for direction in ("ingress", "egress"):
                     client.set_loss(port, direction, probability, "aggregation")
@@ -94,7 +96,7 @@ class CaseRunner:
         self._groups, self._inputs, self._expectation = groups, inputs, expectation
         self._tensors = [torch.empty(self.case.elements) for _ in range(self.case.back_to_back)]
         self._pids = [os.getpid(), *(plan.cpu_pids if dist.get_rank() == 0 else ())]
-        self._loss = LossControl(self.case.workers)
+        self._loss = LossControl(self.case.workers, plan.token_file)
 
     def run(self, log: EventLog) -> None:
         """All rounds; an event for each timed iteration."""

@@ -12,6 +12,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from inagg_testbed.errors import ControllerRefusedError, ControllerUnreachableError, NetworkError
@@ -64,17 +65,25 @@ def enter_network_namespace(pid: int) -> None:
 
 
 class ControllerClient:
-    """Requests to the controller of one testbed (docs: the controller's API)."""
+    """Requests to the controller of one testbed (docs/api.md), as its operator.
 
-    def __init__(self, switch_pid: int) -> None:
+    token_file: where the controller keeps the operator's token.
+    """
+
+    def __init__(self, switch_pid: int, token_file: Path) -> None:
         self._pid = switch_pid
+        self._token_file = token_file
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         """One request; returns the decoded answer, None for an empty one.
 
-        Raises ControllerRefusedError for an HTTP error, ControllerUnreachableError when nobody answers.
+        Raises ControllerRefusedError for an HTTP error, ControllerUnreachableError when nobody answers or the token
+        cannot be read.
         """
-        return call_in_network_namespace(self._pid, lambda: _request(method, CONTROLLER_URL + path, body))
+        token = _token(self._token_file)
+        return call_in_network_namespace(
+            self._pid, lambda: _request(method, CONTROLLER_URL + path, body, token)
+        )
 
     def health(self) -> dict[str, Any]:
         """GET /health."""
@@ -96,11 +105,24 @@ class ControllerClient:
         self.request("DELETE", "/loss")
 
 
-def _request(method: str, url: str, body: Any) -> Any:
+def token_path(results: Path) -> Path:
+    """Where the controller of a run keeps the operator's token."""
+    return results / "controller.token"
+
+
+def _token(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise ControllerUnreachableError(
+            f"the operator's token of the controller cannot be read: {path}: {error.strerror}"
+        ) from error
+
+
+def _request(method: str, url: str, body: Any, token: str) -> Any:
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(
-        url, data=data, method=method, headers={"Content-Type": "application/json"}
-    )
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(url, data=data, method=method, headers=headers)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=_TIMEOUT_S) as answer:

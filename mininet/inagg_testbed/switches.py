@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from inagg_controller.sizes import data_mtu
+from inagg_testbed.control import token_path
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError, ProcessFailedError
 from inagg_testbed.links import words_within
 from inagg_testbed.processes import NodeProcess
@@ -173,7 +174,7 @@ def start_controller(network: Network, pipeline: Pipeline, results: Path, *, lis
     """Start the controller and wait until the pipeline is installed and it serves."""
     command = [command_path("inagg-controller"), "--switch", P4RUNTIME_ADDRESS, "--device-id", "1"]
     command += ["--p4info", str(pipeline.p4info), "--device-config", str(pipeline.device_config)]
-    command += ["--listen", f"{CONTROL_ADDRESS}:{listen_port}"]
+    command += ["--listen", f"{CONTROL_ADDRESS}:{listen_port}", "--token-file", str(token_path(results))]
     command += ["--ports", ",".join(str(number) for number in network.ports)]
     command += ["--aggregator-ip", _AGGREGATOR[0], "--aggregator-mac", _AGGREGATOR[1]]
     for number in range(1, network.size + 1):

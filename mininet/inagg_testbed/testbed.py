@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from inagg_testbed.control import CONTROLLER_PORT, CONTROLLER_URL, ControllerClient, Traffic
+from inagg_testbed.control import CONTROLLER_PORT, CONTROLLER_URL, ControllerClient, Traffic, token_path
 from inagg_testbed.errors import ConfigurationError, LauncherError
 from inagg_testbed.files import handing_over, make_folder
 from inagg_testbed.lifecycle import STATE_DIR, Run, open_run
@@ -222,7 +222,7 @@ def open_testbed(
         if pipeline is not None:
             on_stage("controller")
             testbed.services.append(start_controller(network, pipeline, results, listen_port=CONTROLLER_PORT))
-            testbed.controller = ControllerClient(network.switch.pid)
+            testbed.controller = ControllerClient(network.switch.pid, token_path(results))
             testbed.controller.health()
         on_stage("ready")
         yield testbed

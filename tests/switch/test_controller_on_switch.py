@@ -62,8 +62,9 @@ class Testbed:
 
     __test__ = False
 
-    def __init__(self, network, switch_command, files):
+    def __init__(self, network, switch_command, files, token_file):
         self.network = network
+        self.token_file = token_file
         self.switch_command = switch_command
         self.files = files
         self.switch = None
@@ -83,6 +84,7 @@ class Testbed:
             "ports": ",".join(map(str, ports)),
             "aggregator-ip": AGGREGATOR[0],
             "switch-timeout-s": 60,
+            "token-file": self.token_file,
             "heartbeat-interval-s": 0.2,
             "heartbeat-timeout-s": 2,
         } | options
@@ -94,7 +96,7 @@ class Testbed:
         assert line == "ready\n", self.controller.communicate()[1]
 
     def client(self):
-        return ControlClient(f"http://{HTTP}", timeout_s=5.0)
+        return ControlClient(f"http://{HTTP}", timeout_s=5.0, token=self.token_file.read_text().strip())
 
     def entries(self):
         """Every table entry the switch has, counted by table, and its multicast groups, as any P4Runtime client."""
@@ -130,7 +132,7 @@ class Testbed:
 
 
 @pytest.fixture(params=["model", pytest.param("bmv2", marks=pytest.mark.bmv2)])
-def testbed(request, network, switch_command):
+def testbed(request, network, switch_command, tmp_path):
     """A testbed of 2 hosts, with switch and controller running; this thread is in the switch's namespace."""
     if request.param == "model":
         made = network(2)
@@ -143,7 +145,7 @@ def testbed(request, network, switch_command):
         interfaces = [word for port in ports for word in ("-i", port)]
         command = ["simple_switch_grpc", "--no-p4", "--device-id", "1", *interfaces, "--"]
         command += ["--grpc-server-addr", GRPC]
-    testbed = Testbed(made, command, files)
+    testbed = Testbed(made, command, files, tmp_path / "controller.token")
     testbed.start_switch()
     with made.inside(made.switch):
         testbed.start_controller()

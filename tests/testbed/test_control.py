@@ -79,4 +79,4 @@ def test_a_controller_that_is_gone_is_an_error_of_ours() -> None:
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}/loss"
         with pytest.raises(ControllerUnreachableError, match=rf"DELETE {url}: .*refused.*controller\.log"):
-            _request("DELETE", url, None)
+            _request("DELETE", url, None, "token")

@@ -28,6 +28,7 @@ from inagg_controller.switch import Count
 
 WORDS = 4
 POOL_SLOTS = 64
+OPERATORS_TOKEN = "the-token-of-the-operator-of-these-tests"
 
 # table -> ({match field: bits}, action, {parameter: bits}), as in p4/include/*.p4
 TABLES = {
@@ -219,7 +220,8 @@ def network():
 
 @pytest.fixture
 def serving(memory_switch):
-    """An asynchronous context: (client of the API, service, clock), with virtual time for the job table."""
+    """An asynchronous context: (client of the API, as its operator, service, clock), with virtual time for the job
+    table."""
 
     class Clock:
         now = 0.0
@@ -235,9 +237,12 @@ def serving(memory_switch):
         )
         service = Service(table, memory_switch, NETWORK, clock=clock, on_crash=on_crash)
         await service.start()
-        transport = httpx.ASGITransport(create_app(service))
+        transport = httpx.ASGITransport(create_app(service, OPERATORS_TOKEN))
+        operator = {"Authorization": f"Bearer {OPERATORS_TOKEN}"}
         try:
-            async with httpx.AsyncClient(transport=transport, base_url="http://controller") as client:
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://controller", headers=operator
+            ) as client:
                 yield client, service, clock
         finally:
             await service.stop()
@@ -418,7 +423,20 @@ def free_port():
 
 
 @pytest.fixture
-def command_line(program_files, fake_server, free_port):
+def operators_token():
+    return OPERATORS_TOKEN
+
+
+@pytest.fixture
+def token_file(tmp_path):
+    path = tmp_path / "controller.token"
+    path.write_text(OPERATORS_TOKEN)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def command_line(program_files, fake_server, free_port, token_file):
     """Good options: command_line(**options that replace some of them) -> words."""
 
     def words(**changes):
@@ -431,6 +449,7 @@ def command_line(program_files, fake_server, free_port):
             "aggregator-ip": "10.0.0.253",
             "host": "10.0.0.1=1",
             "switch-timeout-s": 1,
+            "token-file": token_file,
         } | {name.replace("_", "-"): value for name, value in changes.items()}
         return [word for name, value in options.items() for word in (f"--{name}", str(value))]
 

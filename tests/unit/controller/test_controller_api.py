@@ -66,6 +66,7 @@ def test_a_new_job_is_joining_and_says_what_it_was_granted(serving):
             answer = await client.post("/jobs", json={"workers": 2, "slots": 1024, "name": "digits"})
             assert answer.status_code == 201
             job = answer.json()
+            assert job.pop("secret")
             assert (job["state"], job["slots"], job["words"], job["epoch"]) == ("joining", 32, 4, 100)
             assert job["name"] == "digits"
             assert job["policy"]["give_up_s"] == 120

@@ -31,9 +31,10 @@ def test_a_waiting_client_does_not_hold_up_the_end(launch, free_port):
     process = launch()
     process.stdout.readline()
     url = f"http://127.0.0.1:{free_port}/jobs"
-    httpx.post(url, json={"workers": 2, "slots": 4}, trust_env=False)
+    secret = httpx.post(url, json={"workers": 2, "slots": 4}, trust_env=False).json()["secret"]
     with socket.create_connection(("127.0.0.1", free_port)) as client:
-        client.sendall(b"GET /jobs/1?wait=running&timeout_s=60 HTTP/1.1\r\nHost: controller\r\n\r\n")
+        request = f"GET /jobs/1?wait=running&timeout_s=60 HTTP/1.1\r\nAuthorization: Bearer {secret}\r\n"
+        client.sendall(f"{request}Host: controller\r\n\r\n".encode())
         # Answered after the request above has arrived.
         httpx.get(url, trust_env=False)
         process.terminate()

@@ -50,7 +50,7 @@ BEAT = (200, WELL)
 
 
 @pytest.fixture
-def api(serving):
+def api(serving, operators_token):
     """The real API on a thread of its own, behind a client; api.table is its job table."""
 
     class Api:
@@ -60,7 +60,10 @@ def api(serving):
             self.thread = threading.Thread(target=lambda: self.loop.run_until_complete(self.main()))
             self.thread.start()
             assert self.ready.wait(10)
-            self.client = ControlClient(URL, transport=httpx.MockTransport(self.forward))
+            self.client = self.connect(token=operators_token)
+
+        def connect(self, token=None):
+            return ControlClient(URL, token=token, transport=httpx.MockTransport(self.forward))
 
         async def main(self):
             self.end = asyncio.Event()
@@ -69,8 +72,12 @@ def api(serving):
                 await self.end.wait()
 
         def forward(self, request):
+            secret = {"Authorization": request.headers.get("Authorization", "")}
             sent = self.http.request(
-                request.method, str(request.url), content=request.content, headers=request.headers
+                request.method,
+                str(request.url),
+                content=request.content,
+                headers={**request.headers, **secret},
             )
             answer = asyncio.run_coroutine_threadsafe(sent, self.loop).result(10)
             return httpx.Response(answer.status_code, content=answer.content)

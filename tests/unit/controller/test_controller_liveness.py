@@ -9,8 +9,8 @@ import pytest
 
 from inagg._control import ControlClient
 
-# argv: URL, rank, the scheme by which it is seen to live. Joins job 1, says so, does what it is told to by lines of its
-# standard input.
+# argv: URL, rank, the job's secret, the scheme by which it is seen to live. Joins job 1, says so, does what it is told
+# to by lines of its standard input.
 WORKER = """
 import ctypes, os, socket, struct, sys, threading, time, httpx
 from inagg._control import ControlClient, HeartbeatThread
@@ -27,8 +27,10 @@ def failed(failure):
 
 client, rank = ControlClient(sys.argv[1]), int(sys.argv[2])
 attending = client
-if sys.argv[3] == "https":
+if sys.argv[4] == "https":
     attending = ControlClient(sys.argv[1].replace("http:", "https:"), transport=Terminated())
+for one in (client, attending):
+    one.learn_secret(1, sys.argv[3])
 mac = f"02:00:00:00:00:0{rank + 1}"
 policy = client.register(1, rank, ip=f"10.0.0.{rank + 1}", mac=mac, udp_port=4000, port=rank + 1).policy
 presence = attending.attend(1, rank, policy.heartbeat_interval_s)
@@ -56,8 +58,8 @@ for order in sys.stdin:
 
 
 class Rank:
-    def __init__(self, url, rank, way):
-        command = [sys.executable, "-c", WORKER, url, str(rank), way]
+    def __init__(self, url, rank, secret, way):
+        command = [sys.executable, "-c", WORKER, url, str(rank), secret, way]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
@@ -86,7 +88,7 @@ def run_job(launch, free_port):
         controller = launch(heartbeat_interval_s=interval_s, heartbeat_timeout_s=timeout_s)
         assert controller.stdout.readline() == "ready\n"
         client.create_job(2, 4)
-        ranks.extend(Rank(client.base_url, rank, way) for rank in range(2))
+        ranks.extend(Rank(client.base_url, rank, client.secret(1), way) for rank in range(2))
         assert [rank.hears() for rank in ranks] == ["in", "in"]
         client.wait_running(1, timeout_s=10)
         return client, ranks
@@ -154,6 +156,20 @@ def test_ranks_of_a_controller_that_was_restarted_are_told_that_their_job_is_gon
     assert launch().stdout.readline() == "ready\n"
     for rank in ranks:
         assert rank.hears().startswith("there is no job 1: it never was")
+
+
+def test_ranks_of_a_controller_that_was_restarted_take_no_other_job_for_theirs(run_job, launch, free_port):
+    _, ranks = run_job(timeout_s=600)
+    for rank in ranks:
+        rank.process.send_signal(19)  # SIGSTOP
+    launch.processes[0].kill()
+    launch.processes[0].wait()
+    assert launch().stdout.readline() == "ready\n"
+    with ControlClient(f"http://127.0.0.1:{free_port}") as client:
+        assert client.create_job(2, 4).id == 1
+    for rank in ranks:
+        rank.process.send_signal(18)  # SIGCONT
+        assert rank.hears().startswith("this is not the secret of job 1")
 
 
 def test_the_controller_ends_at_once_while_ranks_are_connected(run_job, launch):

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Secrets: one for each job, and the operator's token, which is kept in a file that only its owner can read."""
+
+import contextlib
+import hmac
+import os
+import re
+import secrets
+from pathlib import Path
+
+from .errors import ConfigurationError
+
+# What can stand behind "Bearer" (RFC 6750, 2.1).
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+_SHORTEST = 16
+_OTHERS = 0o077
+
+
+def new_secret() -> str:
+    """256 bits of the system's randomness, as text for a header."""
+    return secrets.token_urlsafe(32)
+
+
+def same(presented: str, expected: str) -> bool:
+    """Whether two secrets are equal; the time that this takes does not tell how far they agree."""
+    return hmac.compare_digest(presented.encode(), expected.encode())
+
+
+def default_token_file() -> Path:
+    """Where the operator's token is kept unless the command line says otherwise."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/inagg/controller.token")
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "inagg" / "controller.token"
+
+
+def operators_token(path: Path) -> str:
+    """The token in the file; a file that is not there is made, with a new one. Raises ConfigurationError."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(path)
+        with path.open() as file:
+            mode = os.fstat(file.fileno()).st_mode
+            token = file.read(4096).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(f"--token-file {path}: {reason}") from error
+    if mode & _OTHERS:
+        raise ConfigurationError(
+            f"--token-file {path}: others can read it; make a new token, or run `chmod 600 {path}`"
+        )
+    if len(token) < _SHORTEST or not _TOKEN.fullmatch(token):
+        raise ConfigurationError(
+            f"--token-file {path}: not a token of at least {_SHORTEST} letters, digits and ._~+/-; remove the file, "
+            "and a new one is made"
+        )
+    return token
+
+
+def _make(path: Path) -> None:
+    """Make the file unless it is there. It is never seen empty or readable by others, whoever else makes it now."""
+    if path.exists():
+        return
+    scratch = path.with_name(f"{path.name}.{os.getpid()}")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"{new_secret()}\n")
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(scratch)
+    finally:
+        scratch.unlink()

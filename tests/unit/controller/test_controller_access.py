@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host of the network can do to a controller that is not its own: all over real HTTP, to a real process."""
+
+import contextlib
+import json
+import socket
+import stat
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from inagg._control import ControlClient
+from inagg.errors import ControllerForbiddenError
+from inagg_controller.cli import app
+
+WORKER = {"rank": 0, "ip": "10.0.0.1", "mac": "02:00:00:00:00:01", "udp_port": 4000}
+
+
+class Victim:
+    """A controller with job 1, of two ranks of which one has registered."""
+
+    def __init__(self, process, port, token):
+        self.process = process
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self.token = token
+        self.stranger = httpx.Client(base_url=self.url, trust_env=False, timeout=10)
+        job = self.stranger.post("/jobs", json={"workers": 2, "slots": 4}).json()
+        self.secret = job["secret"]
+        assert self.as_(self.secret, "POST", "/jobs/1/workers", json=WORKER).status_code == 200
+
+    def as_(self, secret, method, path, **options):
+        headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
+        return self.stranger.request(method, path, headers=headers, **options)
+
+    def job(self):
+        return self.as_(self.secret, "GET", "/jobs/1").json()
+
+    def memory(self):
+        """Bytes that have ever been resident."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+
+    def log(self):
+        self.process.terminate()
+        return self.process.communicate(timeout=20)[1]
+
+    def connect(self, host="127.0.0.1"):
+        return socket.create_connection(("127.0.0.1", self.port), 10, source_address=(host, 0))
+
+
+@pytest.fixture
+def victim(launch, free_port, operators_token):
+    started = []
+
+    def start(**options):
+        process = launch(**options)
+        assert process.stdout.readline() == "ready\n"
+        started.append(Victim(process, free_port, operators_token))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.stranger.close()
+
+
+ABOUT_A_JOB = [
+    ("GET", "/jobs/1", None),
+    ("DELETE", "/jobs/1", None),
+    ("POST", "/jobs/1/workers", WORKER | {"rank": 1, "ip": "10.0.0.2", "port": 2}),
+    ("POST", "/jobs/1/workers/0/heartbeat", {}),
+    ("POST", "/jobs/1/workers/0/presence", None),
+    ("DELETE", "/jobs/1/workers/0", None),
+    ("DELETE", "/jobs/1/workers/0?error=forged", None),
+]
+OPERATORS = [
+    ("GET", "/jobs", None),
+    ("GET", "/counters", None),
+    ("GET", "/loss", None),
+    ("PUT", "/loss", {"port": 1, "direction": "ingress", "probability": 1.0}),
+    ("DELETE", "/loss", None),
+]
+
+
+def test_only_who_has_a_jobs_secret_or_the_operators_token_may_deal_with_it(victim):
+    controller = victim()
+    other = controller.stranger.post("/jobs", json={"workers": 1, "slots": 4}).json()["secret"]
+    before = controller.job()
+    for method, path, body in ABOUT_A_JOB:
+        answer = controller.as_(None, method, path, json=body)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert "needs the job's secret, which the answer to POST /jobs has" in answer.json()["detail"]
+        for wrong in (other, "wrong", f"{controller.secret}x", controller.secret[:-1], "é"):
+            answer = (
+                controller.as_(wrong.encode(), method, path, json=body)
+                if wrong == "é"
+                else controller.as_(wrong, method, path, json=body)
+            )
+            assert (answer.status_code, answer.json()["title"]) == (403, "Wrong secret")
+            assert "this is not the secret of job 1" in answer.json()["detail"]
+    assert controller.job() == before
+    assert controller.as_(controller.token, "DELETE", "/jobs/1").json()["state"] == "failed"
+
+
+def test_only_the_operator_may_see_all_jobs_and_counters_and_inject_loss(victim):
+    controller = victim()
+    for method, path, body in OPERATORS:
+        answer = controller.as_(None, method, path, json=body)
+        assert (answer.status_code, answer.json()["title"]) == (401, "Secret missing")
+        assert (
+            "needs the operator's token, which is in the controller's --token-file" in answer.json()["detail"]
+        )
+        assert controller.as_(controller.secret, method, path, json=body).status_code == 403
+    assert controller.as_(controller.token, "GET", "/loss").json() == {"loss": []}
+    for method, path, body in OPERATORS:
+        assert controller.as_(controller.token, method, path, json=body).is_success
+
+
+@pytest.mark.parametrize("number", ["1.0", "+1", "%201", "1_0", "-1", "0x1", "%D9%A1", "1" * 5000, "01.0"])
+def test_no_spelling_of_a_jobs_number_gets_around_its_secret(victim, number):
+    controller = victim()
+    controller.stranger.post("/jobs", json={"workers": 1, "slots": 4})
+    answer = controller.as_("wrong", "DELETE", f"/jobs/{number}")
+    assert answer.status_code == 404
+    assert controller.job()["state"] == "joining"
+
+
+def test_health_is_for_everybody(victim):
+    assert victim().stranger.get("/health").json()["switch"] == "connected"
+
+
+def send_for_ever(connection, piece):
+    with contextlib.suppress(OSError):
+        for _ in range(6400):
+            connection.sendall(piece)
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/loss", "/jobs/1/workers/0/heartbeat", "/jobs/1/workers"])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_of_400_mib_is_refused_and_costs_no_memory(victim, path, chunked):
+    controller = victim()
+    before = controller.memory()
+    method = "PUT" if path == "/loss" else "POST"
+    secret = controller.token if path == "/loss" else controller.secret
+    framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {400 << 20}"
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {secret}\r\n{framing}\r\n\r\n"
+    piece = b"10000\r\n" + bytes(1 << 16) + b"\r\n" if chunked else bytes(1 << 16)
+    with controller.connect() as connection:
+        connection.sendall(head.encode())
+        sender = threading.Thread(target=send_for_ever, args=(connection, piece))
+        sender.start()
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := connection.recv(1 << 16):
+                answer += part
+        sender.join()
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in answer.lower()
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"].startswith("the body is larger than the ")
+    assert controller.memory() - before < 16 << 20
+    assert controller.job()["state"] == "joining"
+
+
+def test_a_request_without_the_secret_does_not_get_its_body_read(victim):
+    controller = victim()
+    with controller.connect() as connection:
+        head = f"POST /jobs/1/workers HTTP/1.1\r\nHost: x\r\nContent-Length: {1 << 20}\r\n\r\n"
+        connection.sendall(head.encode())
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 401 ")
+
+
+def test_the_operators_token_is_made_for_its_owner_alone_and_kept(launch, tmp_path, free_port):
+    path = tmp_path / "new" / "controller.token"
+    tokens = []
+    for _ in range(2):
+        process = launch(token_file=path)
+        assert process.stdout.readline() == "ready\n"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert list(path.parent.iterdir()) == [path]
+        tokens.append(path.read_text().strip())
+        headers = {"Authorization": f"Bearer {tokens[-1]}"}
+        answer = httpx.get(f"http://127.0.0.1:{free_port}/jobs", headers=headers, trust_env=False)
+        assert answer.json() == {"jobs": []}
+        process.terminate()
+        _, log = process.communicate(timeout=20)
+        assert tokens[-1] not in log
+    assert tokens[0] == tokens[1]
+    assert len(tokens[0]) >= 40
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "message"),
+    [
+        ("a-token-of-some-length", 0o644, "others can read it"),
+        ("short", 0o600, "not a token of at least 16 letters"),
+        ("", 0o600, "not a token"),
+        ("one of two lines\nlonger than that", 0o600, "not a token"),
+    ],
+)
+def test_a_token_that_would_protect_nothing_is_refused(command_line, token_file, content, mode, message):
+    token_file.write_text(content)
+    token_file.chmod(mode)
+    result = CliRunner().invoke(app, command_line())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"--token-file {token_file}: {message}" in result.stderr
+
+
+def test_a_rank_with_a_wrong_secret_raises_an_error_of_its_own_kind(victim):
+    controller = victim()
+    with ControlClient(controller.url) as client:
+        with pytest.raises(ControllerForbiddenError, match="needs the job's secret") as missing:
+            client.status(1)
+        client.learn_secret(1, "wrong")
+        with pytest.raises(PermissionError, match="this is not the secret of job 1") as wrong:
+            client.status(1)
+    assert (missing.value.status, wrong.value.status) == (401, 403)
