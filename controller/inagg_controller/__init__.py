@@ -7,6 +7,7 @@ switch                              P4Runtime, through p4runtime-shell, which no
 service                             drives the decisions in one asyncio loop and the switch on one thread
 sizes                               of packets
 tokens, guard                       secrets, and who may ask for what
-models, api                         HTTP and JSON
+models, api, connections            HTTP and JSON
+logs                                the log's form
 cli                                 the command inagg-controller
 """

@@ -21,9 +21,11 @@ import typer
 import uvicorn
 
 from .api import create_app
+from .connections import Connections, limited_protocol, open_file_limit
 from .errors import ConfigurationError, SwitchError
 from .job import Limits, Policy
 from .jobs import JobTable
+from .logs import log_to_stderr
 from .models import parse_ip, parse_mac
 from .program import Program, load_program
 from .service import Network, Service, port_list
@@ -51,6 +53,8 @@ class Options:
     switch_timeout_s: float
     listen: tuple[str, int]
     operators_token: str
+    connections_per_host: int
+    idle_timeout_s: float
     program: Program
     network: Network
     limits: Limits
@@ -85,6 +89,12 @@ def run(
     heartbeat_interval_s: Annotated[float, typer.Option(help="Between two heartbeats.")] = 0.5,
     heartbeat_timeout_s: Annotated[float, typer.Option(help="Silence after which a rank is lost.")] = 30.0,
     join_timeout_s: Annotated[float, typer.Option(help="How long a job waits for its ranks.")] = 300.0,
+    connections_per_host: Annotated[
+        int, typer.Option(min=1, help="Most connections to the API from one address.")
+    ] = 1024,
+    idle_timeout_s: Annotated[
+        float, typer.Option(min=1, help="How long such a connection may be without a request.")
+    ] = 15.0,
     switch_timeout_s: Annotated[float, typer.Option(help="How long to wait for the switch at start.")] = 10.0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
@@ -97,6 +107,8 @@ def run(
             switch_timeout_s=switch_timeout_s,
             listen=_address(listen, "--listen"),
             operators_token=operators_token(token_file or default_token_file()),
+            connections_per_host=connections_per_host,
+            idle_timeout_s=idle_timeout_s,
             program=program,
             network=_network(program, ports, host or [], aggregator_ip, aggregator_mac),
             limits=Limits(
@@ -117,9 +129,11 @@ def run(
                 )
             ),
         )
+        if not math.isfinite(idle_timeout_s):
+            raise ConfigurationError("--idle-timeout-s must be a number of seconds")
         if not switch.startswith("unix:"):
             _address(switch, "--switch")
-        _log_to_stderr(log_level)
+        log_to_stderr(log_level)
         crashed = asyncio.run(_serve(options))
     except (ConfigurationError, SwitchError) as error:
         print(f"inagg-controller: {error}", file=sys.stderr)
@@ -157,6 +171,9 @@ async def _serve(options: Options) -> bool:
         options.network,
         on_crash=crash,
     )
+    connections = Connections(
+        most=open_file_limit(), per_host=options.connections_per_host, idle_s=options.idle_timeout_s
+    )
     server = _Server(
         uvicorn.Config(
             create_app(service, options.operators_token),
@@ -164,7 +181,8 @@ async def _serve(options: Options) -> bool:
             access_log=False,
             lifespan="off",
             ws="none",
-            timeout_keep_alive=60,
+            http=limited_protocol(connections),
+            timeout_keep_alive=math.ceil(options.idle_timeout_s),
             timeout_graceful_shutdown=_SHUTDOWN_S,
         )
     )
@@ -271,15 +289,3 @@ def _parsed(parse: Callable[[str], int], text: str, option: str) -> int:
         return parse(text)
     except ValueError as error:
         raise ConfigurationError(f"{option}: {error}") from error
-
-
-def _log_to_stderr(level: str) -> None:
-    number = logging.getLevelNamesMapping().get(level.upper())
-    if number is None:
-        raise ConfigurationError(f"--log-level {level}: must be debug, info, warning or error")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    # The shell logs failures that it also raises, and connections that we close, to the root logger as CRITICAL.
-    handler.addFilter(lambda record: "p4runtime_sh" not in record.pathname)
-    logging.basicConfig(level=number, handlers=[handler], force=True)
-    logging.getLogger("uvicorn").setLevel(max(number, logging.WARNING))

@@ -132,6 +132,19 @@ def test_health_is_for_everybody(victim):
     assert victim().stranger.get("/health").json()["switch"] == "connected"
 
 
+def test_what_clients_send_makes_no_line_of_the_log(victim):
+    controller = victim()
+    forged = (
+        "bad\n2026-01-01 00:00:00,000 WARNING inagg_controller.service: job 2 failed: forged\x1b[2J\u2028x"
+    )
+    params = {"error": forged}
+    assert controller.as_(controller.secret, "DELETE", "/jobs/1/workers/0", params=params).status_code == 200
+    log = controller.log()
+    assert "rank 0 left: bad\\n2026-01-01" in log
+    assert not any(line.startswith("2026-01-01") for line in log.splitlines())
+    assert not {"\x1b", "\u2028"} & set(log)
+
+
 def send_for_ever(connection, piece):
     with contextlib.suppress(OSError):
         for _ in range(6400):
@@ -170,6 +183,46 @@ def test_a_request_without_the_secret_does_not_get_its_body_read(victim):
         head = f"POST /jobs/1/workers HTTP/1.1\r\nHost: x\r\nContent-Length: {1 << 20}\r\n\r\n"
         connection.sendall(head.encode())
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 401 ")
+
+
+def test_idle_connections_of_one_host_leave_room_for_others_and_are_ended(victim):
+    controller = victim(connections_per_host=100, idle_timeout_s=2)
+    with contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(controller.connect("127.0.0.2")) for _ in range(1000)]
+        for connection in idle[:50]:
+            connection.sendall(b"GET /hea")
+        transport = httpx.HTTPTransport(local_address="127.0.0.3")
+        with httpx.Client(base_url=controller.url, transport=transport) as other:
+            assert other.get("/health").status_code == 200
+        # The last ones were refused, with a reason; the first ones have the time that one has for a request.
+        assert b" 503 " in idle[-1].recv(1 << 16)
+        assert {connection.recv(1) for connection in idle[:100] if not reset(connection)} <= {b""}
+        transport = httpx.HTTPTransport(local_address="127.0.0.2")
+        with httpx.Client(base_url=controller.url, transport=transport) as same:
+            assert same.get("/health").status_code == 200
+    assert controller.log().count("refusing connections from 127.0.0.2") == 1
+
+
+def reset(connection):
+    """Whether it has been cut off, rather than closed; waits until it is one of them."""
+    try:
+        connection.recv(1, socket.MSG_PEEK)
+    except ConnectionResetError:
+        return True
+    return False
+
+
+def test_a_rank_that_lives_may_be_silent_for_longer_than_a_connection_may_be_idle(victim, wait_until):
+    controller = victim(idle_timeout_s=1, heartbeat_timeout_s=30)
+    with ControlClient(controller.url) as client:
+        client.learn_secret(1, controller.secret)
+        presence = client.attend(1, 0, 20.0)
+        connection = presence._connection
+        connection.settimeout(3)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        presence.close()
+    assert "Traceback" not in controller.log()
 
 
 def test_the_operators_token_is_made_for_its_owner_alone_and_kept(launch, tmp_path, free_port):

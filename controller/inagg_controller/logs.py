@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's log. What clients send appears in it, so nothing of that may look like a line of its own."""
+
+import logging
+import sys
+
+from .errors import ConfigurationError
+
+# Control characters, and what else ends a line or changes its direction in a terminal.
+_ESCAPED = {
+    number: f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+    for number in (
+        *range(0x20),
+        *range(0x7F, 0xA0),
+        *range(0x200E, 0x2010),
+        *range(0x2028, 0x202F),
+        *range(0x2066, 0x206A),
+    )
+} | {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
+
+
+class OneLine(logging.Formatter):
+    """A message is one line, whatever it holds; the lines of a traceback are indented."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """See logging.Formatter."""
+        record.message = record.message.translate(_ESCAPED)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: "logging._SysExcInfoType") -> str:  # noqa: N802
+        """See logging.Formatter."""
+        lines = super().formatException(ei).splitlines()
+        return "\n".join(f"    {line.translate(_ESCAPED)}" for line in lines)
+
+
+def log_to_stderr(level: str) -> None:
+    """Send the process's log there. Raises ConfigurationError."""
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ConfigurationError(f"--log-level {level}: must be debug, info, warning or error")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    # The shell logs failures that it also raises, and connections that we close, to the root logger as CRITICAL.
+    handler.addFilter(lambda record: "p4runtime_sh" not in record.pathname)
+    logging.basicConfig(level=number, handlers=[handler], force=True)
+    logging.getLogger("uvicorn").setLevel(max(number, logging.WARNING))
