@@ -53,13 +53,14 @@ def _checked_mac(text: str) -> str:
 Ip = Annotated[str, AfterValidator(_checked_ip)]
 Mac = Annotated[str, AfterValidator(_checked_mac)]
 Port = Annotated[int, Field(ge=0, le=511)]
+Whole = Annotated[int, Field(ge=0, lt=1 << 63)]
 State = Literal["joining", "running", "failed", "finished"]
 
 
 class Document(BaseModel):
-    """Base of all documents."""
+    """Base of all documents. JSON has neither infinities nor NaN, and neither has any of these."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class NewJob(Document):
@@ -91,8 +92,8 @@ class CallDocument(Document):
 class CallRange(Document):
     """The collectives numbered first to last."""
 
-    first: Annotated[int, Field(ge=1)]
-    last: Annotated[int, Field(ge=1)]
+    first: Annotated[Whole, Field(ge=1)]
+    last: Annotated[Whole, Field(ge=1)]
 
 
 class Beat(Document):
@@ -102,11 +103,11 @@ class Beat(Document):
     waited_s: seconds that the rank has waited, with all of them, for other ranks to begin.
     """
 
-    begun: Annotated[int, Field(ge=0)] = 0
+    begun: Whole = 0
     asked: CallRange | None = None
     calls: Annotated[list[CallDocument], Field(max_length=1 << 14)] = []
-    sums: Annotated[int, Field(ge=0)] = 0
-    waited_s: Annotated[float, Field(ge=0)] = 0.0
+    sums: Whole = 0
+    waited_s: Annotated[float, Field(ge=0, le=1e9)] = 0.0
 
 
 class Loss(Document):

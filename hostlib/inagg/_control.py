@@ -8,14 +8,27 @@ repeated only when it never reached the controller.
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
+from pydantic import TypeAdapter
 
+from ._answers import (
+    COUNTERS,
+    HEARTBEAT,
+    JOB_STATUS,
+    OBJECT,
+    Aggregator,
+    Heartbeat,
+    JobStatus,
+    Lost,
+    Mismatch,
+    Policy,
+    read,
+)
 from ._heartbeat import HeartbeatThread
 from ._journal import Report
 from ._presence import HttpsPresence, PlainPresence, Presence
@@ -40,133 +53,6 @@ _CONNECT_TIMEOUT_S = 1.5
 
 # What can stand behind "Bearer" in a header (RFC 6750, 2.1).
 _SECRET = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """Timers that the controller hands to every worker, in seconds (docs/protocol.md, 6.1)."""
-
-    rto_initial_s: float
-    rto_min_s: float
-    rto_max_s: float
-    give_up_s: float
-    heartbeat_interval_s: float
-    heartbeat_timeout_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregator:
-    """Where contributions go."""
-
-    ip: str
-    mac: str
-    udp_port: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A rank that is gone and why; the reason "left" means that it left on purpose before the others."""
-
-    rank: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """The collective, by its number in the group, in which ranks differ. calls: rank -> what it is there."""
-
-    number: int
-    calls: Mapping[int, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """The controller's answer to one heartbeat.
-
-    state: "joining", "running", "failed" or "finished". reason: why the job failed, else None. mismatch: if that is
-    because ranks call different collectives. ask: first and last number of the calls to tell with the next heartbeat.
-    waits: rank -> sums done, and seconds waited for other ranks to begin them, as last told.
-    """
-
-    state: str
-    lost: tuple[Lost, ...]
-    reason: str | None
-    mismatch: Mismatch | None = None
-    ask: tuple[int, int] | None = None
-    waits: Mapping[int, tuple[int, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class JobStatus:
-    """A job as the controller sees it.
-
-    slots: the slots granted (S of docs/protocol.md), perhaps fewer than asked. words: 256-byte words in a
-    DATA packet. registered, left: ranks. counters: rank -> (packets, bytes) that the switch has admitted, None
-    when not asked for or when the switch is away.
-    """
-
-    id: int
-    name: str
-    workers: int
-    state: str
-    epoch: int
-    slots: int
-    words: int
-    registered: tuple[int, ...]
-    left: tuple[int, ...]
-    lost: tuple[Lost, ...]
-    reason: str | None
-    policy: Policy
-    aggregator: Aggregator
-    counters: Mapping[int, tuple[int, int]] | None
-
-
-def _lost(document: Any) -> tuple[Lost, ...]:
-    return tuple(Lost(int(entry["rank"]), str(entry["reason"])) for entry in document)
-
-
-def _counts(document: Any) -> dict[int, tuple[int, int]]:
-    return {int(key): (int(count["packets"]), int(count["bytes"])) for key, count in document.items()}
-
-
-def _heartbeat(document: Any) -> Heartbeat:
-    mismatch, ask = document["mismatch"], document["ask"]
-    return Heartbeat(
-        str(document["state"]),
-        _lost(document["lost"]),
-        document["reason"],
-        None
-        if mismatch is None
-        else Mismatch(
-            int(mismatch["number"]), {int(rank): str(text) for rank, text in mismatch["calls"].items()}
-        ),
-        None if ask is None else (int(ask["first"]), int(ask["last"])),
-        {int(rank): (int(wait["sums"]), float(wait["waited_s"])) for rank, wait in document["waits"].items()},
-    )
-
-
-def _job_status(document: Any) -> JobStatus:
-    counters = document["counters"]
-    return JobStatus(
-        id=int(document["id"]),
-        name=str(document["name"]),
-        workers=int(document["workers"]),
-        state=str(document["state"]),
-        epoch=int(document["epoch"]),
-        slots=int(document["slots"]),
-        words=int(document["words"]),
-        registered=tuple(int(rank) for rank in document["registered"]),
-        left=tuple(int(rank) for rank in document["left"]),
-        lost=_lost(document["lost"]),
-        reason=document["reason"],
-        policy=Policy(**{name: float(document["policy"][name]) for name in Policy.__slots__}),
-        aggregator=Aggregator(
-            ip=str(document["aggregator"]["ip"]),
-            mac=str(document["aggregator"]["mac"]),
-            udp_port=int(document["aggregator"]["udp_port"]),
-        ),
-        counters=None if counters is None else _counts(counters),
-    )
 
 
 class ControlClient:
@@ -212,26 +98,24 @@ class ControlClient:
 
     def health(self) -> dict[str, Any]:
         """The controller's and the switch's state: {switch, words, pool_slots, aggregator, jobs}."""
-        return self._mapping("GET", "/health")
+        return self._read(OBJECT, self._request("GET", "/health"), "an object")
 
     def create_job(self, workers: int, slots: int, *, name: str = "") -> JobStatus:
         """Create a job of `workers` ranks (1 to 64); ask for `slots` slots (a power of two, at least 2)."""
         body = {"workers": workers, "slots": slots, "name": name}
         document = self._request("POST", "/jobs", body=body, repeatable=False)
-        status = self._read(lambda: _job_status(document), "a job")
-        self.learn_secret(status.id, self._read(lambda: document["secret"], "a new job"))
+        status = self._read(JOB_STATUS, document, "a job")
+        self.learn_secret(status.id, document.get("secret"))
         return status
 
     def secret(self, job: int) -> str:
         """What other clients need to deal with a job that this one has created."""
         return self._secrets[job]
 
-    def learn_secret(self, job: int, secret: str) -> None:
+    def learn_secret(self, job: int, secret: Any) -> None:
         """Deal with a job that another client has created. Raises ControllerError if this can be no secret."""
         if not (isinstance(secret, str) and _SECRET.fullmatch(secret)):
-            raise ControllerError(
-                f"{self.base_url} answered with something that is not the secret of a job", url=self.base_url
-            )
+            raise self._stranger("a new job", "it has no secret, or none that a header can carry")
         self._secrets[job] = secret
 
     def register(
@@ -255,7 +139,10 @@ class ControlClient:
             body["mtu"] = mtu
         if port is not None:
             body["port"] = port
-        return self._job("POST", job, "/workers", body=body)
+        status = self._job("POST", job, "/workers", body=body)
+        if status.id != job or rank >= status.workers:
+            raise self._stranger(f"rank {rank} of job {job}", f"job {status.id} of {status.workers} workers")
+        return status
 
     def status(self, job: int) -> JobStatus:
         """The job now, with its counters while the switch is connected."""
@@ -303,10 +190,9 @@ class ControlClient:
             if report.asked is not None:
                 body["asked"] = {"first": report.asked[0], "last": report.asked[1]}
                 body["calls"] = [{"digest": digest, "text": text} for digest, text in report.calls]
-        answer = self._mapping(
-            "POST", f"/jobs/{job}/workers/{rank}/heartbeat", job=job, body=body, timeout_s=timeout_s
-        )
-        return self._read(lambda: _heartbeat(answer), "a heartbeat")
+        path = f"/jobs/{job}/workers/{rank}/heartbeat"
+        answer = self._request("POST", path, job=job, body=body, timeout_s=timeout_s)
+        return self._read(HEARTBEAT, answer, "a heartbeat")
 
     def attend(self, job: int, rank: int, interval_s: float) -> Presence:
         """Open the connection by which the controller sees that this process lives (docs/protocol.md, 6.3).
@@ -357,11 +243,7 @@ class ControlClient:
 
     def counters(self) -> dict[str, dict[int, tuple[int, int]]]:
         """The switch's indexed counters that are not zero: name -> port -> (packets, bytes)."""
-        answer = self._mapping("GET", "/counters")
-        return self._read(
-            lambda: {name: _counts(ports) for name, ports in answer.items()},
-            "the counters",
-        )
+        return self._read(COUNTERS, self._request("GET", "/counters"), "the counters")
 
     def _authorization(self, job: int | None) -> dict[str, str]:
         """The headers of a request: about a job, or the operator's."""
@@ -370,21 +252,20 @@ class ControlClient:
 
     def _job(self, method: str, job: int, path: str = "", **options: Any) -> JobStatus:
         document = self._request(method, f"/jobs/{job}{path}", job=job, **options)
-        return self._read(lambda: _job_status(document), "a job")
+        return self._read(JOB_STATUS, document, "a job")
 
-    def _mapping(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        answer = self._request(method, path, **options)
-        return self._read(lambda: dict(answer), "an object")
-
-    def _read(self, parse: Callable[[], _T], what: str) -> _T:
+    def _read(self, adapter: TypeAdapter[_T], document: Any, what: str) -> _T:
         try:
-            return parse()
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ControllerError(
-                f"{self.base_url} answered with something that is not {what} ({error!r}). Is it an "
-                "inagg-controller of the same version?",
-                url=self.base_url,
-            ) from error
+            return read(adapter, document)
+        except ValueError as error:
+            raise self._stranger(what, str(error)) from error
+
+    def _stranger(self, what: str, instead: str) -> ControllerError:
+        return ControllerError(
+            f"{self.base_url} answered with something that is not {what} ({instead}). Is it an inagg-controller of the "
+            "same version?",
+            url=self.base_url,
+        )
 
     def _request(
         self,
@@ -430,7 +311,7 @@ class ControlClient:
     def _content(self, answer: httpx.Response, request: str) -> Any:
         try:
             document = answer.json() if answer.content else None
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if answer.is_success:
             return document

@@ -196,10 +196,11 @@ class HeartbeatThread(threading.Thread):
     def _beat(self) -> Callable[[float], Failure | None]:
         """One beat; returns what the monitor makes of its outcome.
 
-        A question about several calls is answered at once: the ranks disagree, and the answer tells in what.
+        A question about several calls is answered at once: the ranks disagree, and the answer tells in what. One that
+        follows waits for the next beat.
         """
         try:
-            while True:
+            for _ in range(2):
                 asked = self._asked
                 sums, waited_s = self._waited()
                 report = replace(self._journal.report(asked), sums=sums, waited_s=waited_s)

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank survives whatever well-formed JSON it is answered with: it makes sense of it, or raises one of our errors."""
+
+import asyncio
+import contextlib
+import json
+import math
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inagg import _core
+from inagg._answers import JOB_STATUS, read
+from inagg._control import ControlClient, HeartbeatThread
+from inagg._heartbeat import HeartbeatMonitor
+from inagg._journal import Journal
+from inagg._stats import straggler
+from inagg.errors import ControllerError, InaggError
+
+URL = "http://10.0.0.254:9560"
+HEARTBEAT = {
+    "state": "running",
+    "lost": [{"rank": 1, "reason": "left"}],
+    "reason": None,
+    "mismatch": {"number": 3, "calls": {"0": "barrier()", "1": "gather()"}},
+    "ask": {"first": 1, "last": 2},
+    "waits": {"0": {"sums": 3, "waited_s": 0.5}, "1": {"sums": 3, "waited_s": 0.25}},
+}
+JOB = {
+    "id": 1,
+    "name": "",
+    "workers": 2,
+    "state": "running",
+    "epoch": 7,
+    "slots": 8,
+    "words": 4,
+    "registered": [0, 1],
+    "left": [],
+    "lost": [],
+    "reason": None,
+    "policy": {
+        "rto_initial_s": 0.1,
+        "rto_min_s": 0.01,
+        "rto_max_s": 1.0,
+        "give_up_s": 120.0,
+        "heartbeat_interval_s": 0.5,
+        "heartbeat_timeout_s": 30.0,
+    },
+    "aggregator": {"ip": "10.0.0.253", "mac": "02:49:41:00:00:01", "udp_port": 18753},
+    "counters": {"0": {"packets": 1, "bytes": 62}},
+    "secret": "abc",
+}
+COUNTERS = {"started": {"1": {"packets": 1, "bytes": 62}}}
+
+# Numbers of all sizes, and the infinities and NaN that Python's json reads and writes.
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([math.inf, -math.inf, math.nan]),
+    st.sampled_from([-1, 0, 2**31, 2**32, 2**63, 2**64, 10**400]),
+    st.floats(),
+    st.text(max_size=5),
+    st.sampled_from(["failed", "finished", "joining", "1", "-1", "1e999", "\ud800", "a\r\nb", "☃" * 300]),
+)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def places(document, path=()):
+    """Paths to everything in a document, itself included."""
+    yield path
+    children = document.items() if isinstance(document, dict) else ()
+    children = enumerate(document) if isinstance(document, list) else children
+    for key, child in children:
+        yield from places(child, (*path, key))
+
+
+@st.composite
+def strange(draw, document):
+    """The document with some of it replaced, removed or added."""
+    changed = json.loads(json.dumps(document))
+    for path in draw(st.lists(st.sampled_from(list(places(document))), min_size=1, max_size=3)):
+        if not path:
+            if draw(st.booleans()):
+                return draw(JSON)
+            changed[draw(st.text(max_size=5))] = draw(JSON)
+            continue
+        holder = changed
+        try:
+            for key in path[:-1]:
+                holder = holder[key]
+            if isinstance(holder, dict) and draw(st.booleans()):
+                del holder[path[-1]]
+            else:
+                holder[path[-1]] = draw(SCALARS | JSON)
+        except (TypeError, KeyError, IndexError):  # changed before
+            continue
+    return changed
+
+
+def answered(document, status=200):
+    text = document if isinstance(document, str) else json.dumps(document)
+    content = text.encode(errors="surrogatepass")
+    transport = httpx.MockTransport(lambda request: httpx.Response(status, content=content))
+    return ControlClient(URL, timeout_s=0.05, transport=transport)
+
+
+@settings(max_examples=300)
+@given(strange(HEARTBEAT))
+def test_a_rank_survives_any_answer_to_a_heartbeat(document):
+    with answered(document) as client:
+        try:
+            beat = client.heartbeat(1, 0)
+        except InaggError:
+            return
+    failure = HeartbeatMonitor(timeout_s=3.0, now=0.0).answered(beat, 1.0)
+    if failure is not None:
+        assert isinstance(failure.error(1, 0, None), InaggError)
+    journal = Journal()
+    for number in range(5):
+        journal.begin(f"barrier({number})")
+    if beat.ask is not None:
+        assert len(journal.report(beat.ask).calls) <= 5
+    straggler({rank: {"sums": sums, "waited_s": waited_s} for rank, (sums, waited_s) in beat.waits.items()})
+
+
+CALLS = [
+    lambda client: client.health(),
+    lambda client: client.counters(),
+    lambda client: client.create_job(2, 8),
+    lambda client: client.register(1, 1, ip="10.0.0.2", mac="02:00:00:00:00:02", udp_port=4000),
+    lambda client: client.wait_running(1, timeout_s=0.0),
+    lambda client: client.leave(1, 0),
+    lambda client: client.set_loss(1, "ingress", 0.5),
+]
+
+
+@settings(max_examples=300)
+@given(
+    st.one_of(strange(JOB), strange(COUNTERS), JSON),
+    st.sampled_from(CALLS),
+    st.sampled_from([200, 201, 403, 422, 500]),
+)
+def test_a_rank_survives_any_answer_to_what_else_it_asks(document, call, status):
+    with answered(document, status) as client, contextlib.suppress(InaggError):
+        call(client)
+
+
+@given(strange({name: JOB[name] for name in ("id", "workers", "epoch", "slots", "words", "policy")}))
+def test_a_transport_can_be_made_of_every_job_that_is_read(document):
+    try:
+        status = read(JOB_STATUS, JOB | document if isinstance(document, dict) else document)
+    except ValueError:
+        return
+    policy = status.policy
+    _core.Transport(
+        local=("127.0.0.1", 0),
+        job=status.id,
+        rank=status.workers - 1,
+        workers=status.workers,
+        epoch=status.epoch,
+        slots=status.slots,
+        words=status.words,
+        aggregator=("127.0.0.1", status.aggregator.udp_port),
+        rto_initial_s=policy.rto_initial_s,
+        rto_min_s=policy.rto_min_s,
+        rto_max_s=policy.rto_max_s,
+        give_up_s=policy.give_up_s,
+    ).close()
+
+
+@pytest.mark.parametrize(
+    "new", [{"colour": "red"}, {"state": "paused"}, {"waits": None}, {"ask": "everything"}]
+)
+def test_what_a_newer_controller_adds_or_changes_does_not_end_a_rank(new):
+    with answered(HEARTBEAT | new) as client:
+        beat = client.heartbeat(1, 0)
+    assert beat.lost[0].rank == 1
+    assert HeartbeatMonitor(timeout_s=3.0, now=0.0).answered(beat, 1.0) is None
+
+
+def test_a_controller_that_never_stops_asking_does_not_keep_a_rank_from_its_next_beat():
+    asked = []
+
+    def handle(request):
+        asked.append(request)
+        ask = {"first": len(asked), "last": len(asked) + 9}
+        return httpx.Response(200, json={**HEARTBEAT, "ask": ask})
+
+    client = ControlClient(URL, transport=httpx.MockTransport(handle))
+    failures = []
+    HeartbeatThread(client, 1, 0, 1e6, 1e6, failures.append, Journal()).confer(0.2)
+    assert 0 < len(asked) < 20
+    assert failures == []
+
+
+@pytest.mark.parametrize("secret", [None, 7, "", "a b", "a\r\nX: y", "é", ["a"]])
+def test_a_secret_that_a_header_cannot_carry_is_refused(secret):
+    with answered(JOB | {"secret": secret}) as client, pytest.raises(ControllerError, match="not a new job"):
+        client.create_job(2, 8)
+
+
+INFINITE = ["1e999", "-1e999", "Infinity", "-Infinity", "NaN"]
+
+
+@pytest.mark.parametrize("number", INFINITE)
+def test_no_infinity_or_nan_gets_into_the_controller_or_to_another_rank(serving, number):
+    async def body():
+        async with serving() as (client, _, _):
+            await client.post("/jobs", json={"workers": 2, "slots": 4})
+            for rank in range(2):
+                member = {
+                    "rank": rank,
+                    "ip": f"10.0.0.{rank + 1}",
+                    "mac": "02:00:00:00:00:01",
+                    "udp_port": 4000,
+                }
+                await client.post("/jobs/1/workers", json=member)
+            for method, path, document in [
+                ("POST", "/jobs/1/workers/0/heartbeat", f'{{"waited_s": {number}}}'),
+                ("POST", "/jobs/1/workers/0/heartbeat", f'{{"sums": {number}}}'),
+                ("PUT", "/loss", f'{{"port": 1, "direction": "ingress", "probability": {number}}}'),
+            ]:
+                json_type = {"Content-Type": "application/json"}
+                answer = await client.request(method, path, content=document, headers=json_type)
+                assert answer.status_code == 422, answer.text
+            wait = await client.get("/jobs/1", params={"wait": "running", "timeout_s": number})
+            assert wait.status_code == 422
+            other = await client.post("/jobs/1/workers/1/heartbeat", json={})
+            return json.loads(other.text, parse_constant=pytest.fail)
+
+    assert asyncio.run(body())["waits"] == {"1": {"sums": 0, "waited_s": 0.0}}
