@@ -5,10 +5,12 @@ Requests that may be repeated are, with backoff, until the client's timeout has 
 repeated only when it never reached the controller.
 """
 
+import contextlib
+import json
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -51,6 +53,9 @@ _LONGEST_PAUSE_S = 1.0
 # A lost SYN is repeated by Linux only after 1 s, then 3 s; a fresh attempt is quicker.
 _CONNECT_TIMEOUT_S = 1.5
 
+# The controller reads 1 MiB of a heartbeat (docs/protocol.md, 7.1).
+_MOST_CALLS_BYTES = 1_000_000
+
 # What can stand behind "Bearer" in a header (RFC 6750, 2.1).
 _SECRET = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
@@ -78,12 +83,15 @@ class ControlClient:
         self.timeout_s = timeout_s
         self._token = token
         self._secrets: dict[int, str] = {}
-        # trust_env=False: a proxy from the environment does not lead to a controller on the training network.
-        self._http = httpx.Client(base_url=self.base_url, transport=transport, trust_env=False)
+        self._closed = False
+        # Not a Client: that logs every heartbeat at INFO, where the user's own requests are logged. And a proxy from
+        # the environment does not lead to a controller on the training network.
+        self._transport = httpx.HTTPTransport(trust_env=False) if transport is None else transport
 
     def close(self) -> None:
         """Close the connections. The client cannot be used afterwards."""
-        self._http.close()
+        self._closed = True
+        self._transport.close()
 
     def __enter__(self) -> Self:
         return self
@@ -189,7 +197,7 @@ class ControlClient:
             body |= {"begun": report.begun, "sums": report.sums, "waited_s": report.waited_s}
             if report.asked is not None:
                 body["asked"] = {"first": report.asked[0], "last": report.asked[1]}
-                body["calls"] = [{"digest": digest, "text": text} for digest, text in report.calls]
+                body["calls"] = _last_that_fit(report.calls)
         path = f"/jobs/{job}/workers/{rank}/heartbeat"
         answer = self._request("POST", path, job=job, body=body, timeout_s=timeout_s)
         return self._read(HEARTBEAT, answer, "a heartbeat")
@@ -203,8 +211,10 @@ class ControlClient:
         path = f"/jobs/{job}/workers/{rank}/presence"
         headers = self._authorization(job)
         if url.scheme == "https":
+            for_ever = httpx.Timeout(None)
             return HttpsPresence(
-                lambda body: self._http.post(path, content=body, headers=headers, timeout=None), interval_s
+                lambda body: self._send("POST", path, content=body, headers=headers, timeout=for_ever),
+                interval_s,
             )
         address = (url.hostname or "", url.port or 80)
 
@@ -281,13 +291,22 @@ class ControlClient:
         def attempt(remaining: float) -> httpx.Response:
             timeout = httpx.Timeout(remaining, connect=min(remaining, _CONNECT_TIMEOUT_S))
             headers = self._authorization(job)
-            return self._http.request(
-                method, path, json=body, params=params, headers=headers, timeout=timeout
-            )
+            return self._send(method, path, json=body, params=params, headers=headers, timeout=timeout)
 
         request = f"{method} {path}"
         allowed_s = self.timeout_s if timeout_s is None else timeout_s
         return self._content(self._repeat(attempt, request, allowed_s, repeatable), request)
+
+    def _send(self, method: str, path: str, *, timeout: httpx.Timeout, **options: Any) -> httpx.Response:
+        """One request; returns when the answer is here. Raises RuntimeError once the client has been closed."""
+        if self._closed:
+            raise RuntimeError("the client has been closed")
+        timeouts = {"timeout": timeout.as_dict()}
+        request = httpx.Request(method, self.base_url + path, extensions=timeouts, **options)
+        with contextlib.closing(self._transport.handle_request(request)) as response:
+            response.request = request
+            response.read()
+        return response
 
     def _repeat(
         self, attempt: Callable[[float], _T], request: str, timeout_s: float, repeatable: bool = True
@@ -298,7 +317,7 @@ class ControlClient:
         while True:
             try:
                 return attempt(max(deadline - time.monotonic(), 0.001))
-            except (httpx.TransportError, OSError) as error:
+            except (httpx.RequestError, OSError) as error:
                 never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
                 if not (repeatable or never_sent) or time.monotonic() + pause >= deadline:
                     cause = str(error) or type(error).__name__
@@ -324,6 +343,17 @@ class ControlClient:
             title=str(problem.get("title", answer.reason_phrase)),
             detail=str(problem.get("detail", answer.text[:200])),
         )
+
+
+def _last_that_fit(calls: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
+    """The last ones, in as many bytes as the controller takes; those before count as forgotten."""
+    room, fitting = _MOST_CALLS_BYTES, []
+    for digest, text in reversed(calls):
+        fitting.append({"digest": digest, "text": text})
+        room -= len(json.dumps(fitting[-1])) + 1
+        if room < 0:
+            break
+    return fitting[::-1]
 
 
 __all__ = [

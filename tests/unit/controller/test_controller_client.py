@@ -3,6 +3,7 @@
 
 import asyncio
 import json
+import logging
 import pickle
 import threading
 
@@ -11,7 +12,7 @@ import pytest
 
 from inagg._control import ControlClient, Heartbeat, HeartbeatThread, Lost, Mismatch
 from inagg._heartbeat import Failure, HeartbeatMonitor
-from inagg._journal import Journal
+from inagg._journal import Journal, Report
 from inagg.errors import (
     ConfigurationError,
     ControllerError,
@@ -189,6 +190,44 @@ def test_a_refusal_that_is_not_json_is_told_as_it_is():
     transport = httpx.MockTransport(lambda request: httpx.Response(502, text="<html>bad gateway"))
     with pytest.raises(ControllerRefusedError, match=r"Bad Gateway \(502\): <html>bad gateway"):
         ControlClient(URL, transport=transport).health()
+
+
+def test_requests_to_the_controller_are_not_logged_and_the_users_own_are(launch, free_port, caplog):
+    assert launch().stdout.readline() == "ready\n"
+    url = f"http://127.0.0.1:{free_port}"
+    with caplog.at_level(logging.INFO):
+        with ControlClient(url) as client:
+            client.health()
+        assert [record.name for record in caplog.records] == []
+        httpx.get(f"{url}/health", trust_env=False)
+    assert [record.name for record in caplog.records] == ["httpx"]
+
+
+def test_a_client_that_has_been_closed_sends_nothing():
+    client, requests = answering(BEAT)
+    client.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        client.heartbeat(1, 0)
+    assert requests == []
+
+
+def test_an_answer_that_cannot_be_decoded_is_none():
+    def handle(request):
+        return httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"garbage"))
+
+    client = ControlClient(URL, timeout_s=0.01, transport=httpx.MockTransport(handle))
+    with pytest.raises(ControllerUnreachableError):
+        client.health()
+
+
+def test_calls_that_are_too_many_for_a_heartbeat_count_as_forgotten(launch, free_port):
+    assert launch().stdout.readline() == "ready\n"
+    calls = [(number, f"{number:999}") for number in range(4096)]
+    with ControlClient(f"http://127.0.0.1:{free_port}") as client:
+        job = client.create_job(2, 4)
+        client.register(job.id, 0, ip="10.0.0.1", mac="02:00:00:00:00:01", udp_port=4000)
+        report = Report(begun=4096, asked=(1, 4096), calls=calls)
+        assert client.heartbeat(job.id, 0, report).state == "joining"
 
 
 def monitor(now=0.0):
