@@ -98,6 +98,10 @@ class SwitchUnreachableError(SwitchError):
     """The connection failed, so what the switch holds is unknown."""
 
 
+class SwitchTakenError(SwitchUnreachableError):
+    """Another P4Runtime client is the switch's primary controller, so it alone decides what the switch holds."""
+
+
 class SwitchRefusedError(SwitchError):
     """The switch answered with an error."""
 

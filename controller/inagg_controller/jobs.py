@@ -22,6 +22,7 @@ from .job import LEFT, Effect, Install, Job, Limits, Policy, Remove
 from .leases import Lease, LeasePool, Numbers
 
 SWITCH_RESTARTED = "switch restarted: the sums in its slots are gone"
+SWITCH_TAKEN = "another controller has taken the switch over: its tables and slots are no longer this job's"
 
 _LAST_JOB = 2**16 - 1
 _LAST_EPOCH = 2**32 - 1
@@ -248,7 +249,7 @@ class JobTable:
         for job in self.jobs.values():
             self._install_if_complete(job)
 
-    def switch_lost(self, now: float) -> None:
+    def switch_lost(self, now: float, reason: str = SWITCH_RESTARTED) -> None:
         """The switch went away, and every entry and sum with it. A job that has not begun loses nothing."""
         self._connected = False
         self._generation += 1
@@ -259,7 +260,7 @@ class JobTable:
             job.removing = False
             job.retry_at = None
             if job.state == "running":
-                self._end(job, "failed", SWITCH_RESTARTED, now)
+                self._end(job, "failed", reason, now)
             elif job.ended:
                 self._release(job)
 

@@ -21,11 +21,12 @@ from .errors import (
     InvalidRequestError,
     SwitchError,
     SwitchRefusedError,
+    SwitchTakenError,
     SwitchUnreachableError,
     UnavailableError,
 )
 from .job import Effect, Install, Job
-from .jobs import JobTable
+from .jobs import SWITCH_RESTARTED, SWITCH_TAKEN, JobTable
 from .loss import LossChange, Losses
 from .sizes import data_mtu
 from .switch import Count, Switch
@@ -87,6 +88,7 @@ class Service:
         self._link_lost = asyncio.Event()
         # One connection at a time is current; news about an earlier one is old.
         self._connection = 0
+        self.connects = 0
         self._broken_connection = 0
         self._stopping = False
         self._attended: set[asyncio.Timeout] = set()
@@ -240,6 +242,15 @@ class Service:
         """The indexed counters that are not zero: name -> port -> count."""
         return await self._ask(partial(self._switch.read_counters, self.network.ports))
 
+    async def admitted(self) -> Mapping[tuple[int, int], Count]:
+        """(job, rank) -> what the switch has admitted."""
+        return await self._ask(self._switch.read_admitted)
+
+    def heartbeat_ages(self, job: Job) -> dict[int, float]:
+        """Rank -> seconds since it was last heard of, for those that have not left."""
+        now = self._clock()
+        return {rank: max(0.0, now - seen) for rank, seen in job.last_seen.items() if rank not in job.left}
+
     async def set_loss(self, port: int, direction: str, traffic: str, probability: float) -> None:
         """Inject loss; nothing has changed if this raises."""
         if port not in self.network.ports:
@@ -327,16 +338,17 @@ class Service:
     def _note(self, error: SwitchError) -> None:
         """A call on the switch has failed: perhaps the connection has."""
         if isinstance(error, SwitchUnreachableError):
-            self._lose_link(self._connection, str(error))
+            self._lose_link(self._connection, error)
 
-    def _lose_link(self, connection: int, why: str = "the switch closed the connection") -> None:
+    def _lose_link(self, connection: int, error: SwitchUnreachableError) -> None:
         if connection != self._connection or self._broken_connection == connection:
             return
         self._broken_connection = connection
         if self.link == "connected":
-            _log.error("%s; its jobs have failed", why)
-            self.link, self.link_error = "lost", why
-            self.jobs.switch_lost(self._clock())
+            _log.error("%s; its jobs have failed", error)
+            self.link, self.link_error = "lost", str(error)
+            taken = isinstance(error, SwitchTakenError)
+            self.jobs.switch_lost(self._clock(), SWITCH_TAKEN if taken else SWITCH_RESTARTED)
             self._publish()
             self._link_lost.set()
 
@@ -361,9 +373,9 @@ class Service:
         self._connection += 1
         connection = self._connection
 
-        def on_lost() -> None:
+        def on_lost(error: SwitchUnreachableError) -> None:
             with suppress(RuntimeError):  # the loop has ended meanwhile: nobody to tell
-                loop.call_soon_threadsafe(self._lose_link, connection)
+                loop.call_soon_threadsafe(self._lose_link, connection, error)
 
         async with self._loss_lock:
             await self._on_switch(partial(self._switch.connect, on_lost))
@@ -371,6 +383,7 @@ class Service:
         if self._broken_connection == connection:
             raise SwitchUnreachableError("the switch closed the connection at once")
         self.link, self.link_error = "connected", None
+        self.connects += 1
         self.jobs.switch_connected()
         self._publish()
 

@@ -25,14 +25,16 @@ from p4runtime_sh.p4runtime import (
 )
 
 from .entries import ADMISSION, Entity, MulticastGroup, TableEntry
-from .errors import SwitchError, SwitchRefusedError, SwitchUnreachableError
+from .errors import SwitchError, SwitchRefusedError, SwitchTakenError, SwitchUnreachableError
 from .program import Program
 
 _log = logging.getLogger(__name__)
 
 # Above the shell's default of (1, 0): a person may attach a shell to look, and it becomes a backup. Fixed, so that
-# a second controller for the same switch is refused instead of wiping out the first one's jobs.
+# a second controller for the same switch is refused instead of wiping out the first one's jobs. Only where nobody is
+# primary, but somebody with a higher one has been, a higher one is taken.
 ELECTION_ID = (1 << 32, 0)
+_LAST_ELECTION_ID = (1 << 128) - 1
 
 _CONNECT_TIMEOUT_S = 2.0
 _HANDSHAKE_TIMEOUT_S = 5.0
@@ -41,12 +43,11 @@ _RPC_TIMEOUT_S = 10.0
 _PUSH_TIMEOUT_S = 300.0
 _CLOSE_TIMEOUT_S = 2.0
 
-# These say that the connection, or our right to write, is gone, not that the request was wrong.
+# These say that the connection is gone, not that the request was wrong.
 _UNREACHABLE = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.PERMISSION_DENIED,
 )
 
 _shell_lock = threading.Lock()
@@ -66,8 +67,9 @@ class Switch(Protocol):
     All raise SwitchUnreachableError when the connection is lost and SwitchRefusedError when the switch says no.
     """
 
-    def connect(self, on_lost: Callable[[], None]) -> None:
-        """Connect and start the program afresh; on_lost is called, on any thread, when the connection ends."""
+    def connect(self, on_lost: Callable[[SwitchUnreachableError], None]) -> None:
+        """Connect and start the program afresh; on_lost is called, on any thread, when the connection ends, or with
+        SwitchTakenError when another controller becomes the primary one."""
 
     def insert(self, entities: Sequence[Entity]) -> None:
         """Insert a batch. What was inserted before a failure is remembered, for remove."""
@@ -99,7 +101,7 @@ class P4RuntimeSwitch:
         self._context = Context()
         self._present: set[object] = set()
 
-    def connect(self, on_lost: Callable[[], None]) -> None:
+    def connect(self, on_lost: Callable[[SwitchUnreachableError], None]) -> None:
         """See Switch. Raises SwitchUnreachableError, also when another controller has the switch."""
         self.close()
         _probe(self.address)
@@ -117,12 +119,22 @@ class P4RuntimeSwitch:
             raise
         self._present = set()
         self._client = client
-        threading.Thread(target=self._watch, args=(client, on_lost), name="inagg-stream", daemon=True).start()
+        for watch in (self._watch_stream, self._watch_role):
+            threading.Thread(target=watch, args=(client, on_lost), name="inagg-stream", daemon=True).start()
 
-    def _watch(self, client: "_Client", on_lost: Callable[[], None]) -> None:
+    def _watch_stream(self, client: "_Client", on_lost: Callable[[SwitchUnreachableError], None]) -> None:
         client.stream_recv_thread.join()
         if self._client is client:
-            on_lost()
+            on_lost(SwitchUnreachableError(f"the switch at {self.address} closed the connection"))
+
+    def _watch_role(self, client: "_Client", on_lost: Callable[[SwitchUnreachableError], None]) -> None:
+        """The switch tells all its controllers when another one becomes primary."""
+        notices = client.stream_in_q["arbitration"]
+        while (notice := notices.get()) is not None:
+            if notice.arbitration.status.code != code_pb2.OK:
+                if self._client is client:
+                    on_lost(_taken(self.address, notice.arbitration))
+                return
 
     def insert(self, entities: Sequence[Entity]) -> None:
         """See Switch."""
@@ -224,7 +236,25 @@ class _Client(P4RuntimeClient):  # type: ignore[misc]
             raise
 
     def handshake(self) -> None:
-        """Become the switch's primary controller, or raise SwitchUnreachableError."""
+        """Become the switch's primary controller, or raise SwitchUnreachableError.
+
+        A switch remembers the highest election id it has seen. Where nobody is primary, as the controller that had it
+        has gone, it takes a higher one to succeed that.
+        """
+        answer = self._arbitrate()
+        if answer.status.code == code_pb2.NOT_FOUND:
+            highest = answer.election_id.high << 64 | answer.election_id.low
+            if highest == _LAST_ELECTION_ID:
+                raise SwitchUnreachableError(
+                    f"the switch at {self._address} has had a controller with the highest election id there is, and "
+                    "lets none succeed it: restart the switch"
+                )
+            self.election_id = (highest + 1) >> 64, (highest + 1) & (1 << 64) - 1
+            answer = self._arbitrate()
+        if answer.status.code != code_pb2.OK:
+            raise _taken(self._address, answer)
+
+    def _arbitrate(self) -> Any:
         request = p4runtime_pb2.StreamMessageRequest()
         request.arbitration.device_id = self.device_id
         request.arbitration.election_id.high, request.arbitration.election_id.low = self.election_id
@@ -235,8 +265,7 @@ class _Client(P4RuntimeClient):  # type: ignore[misc]
                 f"the switch at {self._address} did not accept a session for device {self.device_id}: is that its "
                 "device id, and is no other controller connected?"
             )
-        if answer.arbitration.status.code != code_pb2.OK:
-            raise SwitchUnreachableError(f"another controller is in charge of the switch at {self._address}")
+        return answer.arbitration
 
     def write_batch(self, request: Any) -> dict[int, Any]:
         """Write updates; returns index -> p4.v1.Error of those the switch refused.
@@ -327,8 +356,17 @@ def _translated(address: str) -> Iterator[None]:
         raise SwitchRefusedError(f"the program of the switch at {address} differs: {error}") from error
 
 
+def _taken(address: str, arbitration: Any) -> SwitchTakenError:
+    high, low = arbitration.election_id.high, arbitration.election_id.low
+    return SwitchTakenError(
+        f"another controller is in charge of the switch at {address}, with the election id ({high}, {low})"
+    )
+
+
 def _switch_error(address: str, error: Any) -> SwitchError:
     code, details = error.code(), error.details()
+    if code == grpc.StatusCode.PERMISSION_DENIED:
+        return SwitchTakenError(f"lost the switch at {address}: {code.name}: {details}")
     if code in _UNREACHABLE:
         return SwitchUnreachableError(f"lost the switch at {address}: {code.name}: {details}")
     return SwitchRefusedError(f"the switch at {address} answered {code.name}: {details}")

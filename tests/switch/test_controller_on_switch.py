@@ -5,11 +5,13 @@ Every test runs on the switch model and, where it is installed, on BMv2.
 """
 
 import contextlib
+import queue
 import socket
 import struct
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import grpc
@@ -18,6 +20,7 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from inagg._control import ControlClient, HeartbeatThread
 from inagg._journal import Journal
+from inagg.errors import ControllerRefusedError
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "p4" / "inagg.p4"
@@ -303,3 +306,52 @@ def test_a_controller_that_is_killed_can_be_started_again_on_the_same_switch(tes
         assert testbed.entries() == {"arp_responder": 1}
         new = testbed.register_all(client, client.create_job(2, 4), [first, second])
         assert new.epoch > old.epoch
+
+
+@contextlib.contextmanager
+def another_controller(election_id):
+    """A P4Runtime stub that is the switch's primary controller for the length of a block, and its election id."""
+    requests = queue.SimpleQueue()
+    with grpc.insecure_channel(GRPC) as channel:
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        answers = stub.StreamChannel(iter(requests.get, None))
+        message = p4runtime_pb2.StreamMessageRequest()
+        message.arbitration.device_id = 1
+        message.arbitration.election_id.high = election_id
+        requests.put(message)
+        assert next(answers).arbitration.status.code == 0
+        try:
+            yield stub, message.arbitration.election_id
+        finally:
+            requests.put(None)
+            answers.cancel()
+
+
+def test_a_job_fails_at_once_when_another_controller_takes_the_switch_which_is_taken_back_once_it_has_gone(
+    testbed, wait_until
+):
+    with testbed.client() as client, testbed.worker_socket(1) as first, testbed.worker_socket(2) as second:
+        job = testbed.register_all(client, client.create_job(2, 4), [first, second])
+        with another_controller(1 << 40) as (stub, election_id):
+            request = p4runtime_pb2.WriteRequest(device_id=1, election_id=election_id)
+            update = request.updates.add(type=p4runtime_pb2.Update.DELETE)
+            update.entity.packet_replication_engine_entry.multicast_group_entry.multicast_group_id = 2
+            stub.Write(request, timeout=10)
+            taken = time.monotonic()
+            wait_until(lambda: client.heartbeat(job.id, 0).state == "failed", "the job fails")
+            assert time.monotonic() - taken < 3
+            reason = client.heartbeat(job.id, 0).reason
+            assert reason.startswith("another controller has taken the switch over")
+            health = client.health()
+            assert health["switch"] == "lost"
+            assert "another controller is in charge of the switch" in health["switch_error"]
+            assert f"election id ({1 << 40}, 0)" in health["switch_error"]
+            with pytest.raises(ControllerRefusedError, match="the switch is not connected"):
+                client.create_job(2, 4)
+            before = testbed.entries()
+            time.sleep(2.5)  # longer than between two attempts to reconnect
+            assert testbed.entries() == before  # what the other has is left alone
+            assert client.health()["switch"] == "lost"
+        wait_until(lambda: client.health()["switch"] == "connected", "the switch is taken back")
+        assert testbed.entries() == {"arp_responder": 1}
+        testbed.register_all(client, client.create_job(2, 4), [first, second])

@@ -2,6 +2,7 @@
 """What stands in for the switch here: P4Info by hand, a switch object, and a P4Runtime server, all in memory."""
 
 import contextlib
+import queue
 import socket
 import subprocess
 import sys
@@ -178,7 +179,7 @@ class MemorySwitch:
     def restart(self):
         """Lose everything, as a switch process that ends does."""
         self.entities.clear()
-        self.on_lost()
+        self.on_lost(SwitchUnreachableError("the switch closed the connection"))
 
     def in_table(self, table):
         return [entity for entity in self.entities.values() if getattr(entity, "table", None) == table]
@@ -250,6 +251,14 @@ def serving(memory_switch):
     return serve
 
 
+class Session:
+    """One StreamChannel of FakeP4Runtime."""
+
+    def __init__(self):
+        self.answers = queue.SimpleQueue()
+        self.election_id = None
+
+
 class FakeP4Runtime(p4runtime_pb2_grpc.P4RuntimeServicer):
     """A P4Runtime server that checks what it is sent against P4Info and keeps it."""
 
@@ -259,6 +268,8 @@ class FakeP4Runtime(p4runtime_pb2_grpc.P4RuntimeServicer):
         self.groups = {}
         self.pushes = 0
         self.primary = None
+        self.highest = (0, 0)
+        self._sessions = []
         self.refused_tables = set()
         self.pipeline_error = None
         self.write_error = None
@@ -267,23 +278,44 @@ class FakeP4Runtime(p4runtime_pb2_grpc.P4RuntimeServicer):
         self._lock = threading.Lock()
 
     def StreamChannel(self, requests, context):  # noqa: N802
-        mine = None
+        mine = Session()
+        with self._lock:
+            self._sessions.append(mine)
+        threading.Thread(target=self._read, args=(requests, mine), daemon=True).start()
         try:
-            for request in requests:
-                election = request.arbitration.election_id
-                with self._lock:
-                    mine = (election.high, election.low)
-                    if self.primary is None or mine > self.primary:
-                        self.primary = mine
-                    won = self.primary == mine
-                answer = p4runtime_pb2.StreamMessageResponse()
-                answer.arbitration.device_id = request.arbitration.device_id
-                answer.arbitration.status.code = code_pb2.OK if won else code_pb2.ALREADY_EXISTS
+            while (answer := mine.answers.get()) is not None:
                 yield answer
         finally:
             with self._lock:
-                if self.primary == mine:
+                self._sessions.remove(mine)
+                if self.primary == mine.election_id:
                     self.primary = None
+
+    def _read(self, requests, mine):
+        with contextlib.suppress(grpc.RpcError):
+            for request in requests:
+                election = request.arbitration.election_id
+                with self._lock:
+                    mine.election_id = (election.high, election.low)
+                    if mine.election_id >= self.highest:
+                        self.highest = self.primary = mine.election_id
+                    mine.answers.put(self._arbitration(mine))
+        mine.answers.put(None)
+
+    def _arbitration(self, session):
+        answer = p4runtime_pb2.StreamMessageResponse()
+        answer.arbitration.device_id = 1
+        answer.arbitration.election_id.high, answer.arbitration.election_id.low = self.highest
+        backup = code_pb2.NOT_FOUND if self.primary is None else code_pb2.ALREADY_EXISTS
+        answer.arbitration.status.code = code_pb2.OK if session.election_id == self.primary else backup
+        return answer
+
+    def take_over(self, election_id):
+        """As if another controller had become primary."""
+        with self._lock:
+            self.highest = self.primary = election_id
+            for session in self._sessions:
+                session.answers.put(self._arbitration(session))
 
     def SetForwardingPipelineConfig(self, request, context):  # noqa: N802
         self._check_primary(request, context)

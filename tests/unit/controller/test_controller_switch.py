@@ -7,7 +7,7 @@ import pytest
 from p4.v1 import p4runtime_pb2
 
 from inagg_controller.entries import Member, arp_entry, flood_group, job_entries, loss_entry
-from inagg_controller.errors import SwitchRefusedError, SwitchUnreachableError
+from inagg_controller.errors import SwitchRefusedError, SwitchTakenError, SwitchUnreachableError
 from inagg_controller.switch import ELECTION_ID, Count, P4RuntimeSwitch
 
 MEMBERS = {
@@ -24,8 +24,16 @@ def switch(fake_server, program):
     switch.close()
 
 
-def nothing():
+def nothing(error):
     pass
+
+
+class Heard(threading.Event):
+    """What on_lost is given."""
+
+    def __call__(self, error):
+        self.error = error
+        self.set()
 
 
 def test_connecting_pushes_the_pipeline_as_the_files_have_it(switch, fake_server, p4info, program):
@@ -127,14 +135,38 @@ def test_a_second_controller_is_refused(switch, fake_server, program, monkeypatc
     switch.insert([arp_entry(1, 2)])
 
 
+def test_a_switch_that_a_higher_controller_has_left_is_taken_with_a_higher_election_id(switch, fake_server):
+    fake_server.servicer.highest = (1 << 40, 2**64 - 1)
+    switch.connect(nothing)
+    assert fake_server.servicer.primary == ((1 << 40) + 1, 0)
+    switch.insert([arp_entry(1, 2)])
+
+
+def test_a_switch_that_has_had_the_highest_controller_there_is_says_what_to_do(switch, fake_server):
+    fake_server.servicer.highest = (2**64 - 1, 2**64 - 1)
+    with pytest.raises(SwitchUnreachableError, match=r"highest election id there is.*restart the switch"):
+        switch.connect(nothing)
+
+
+def test_another_controller_that_becomes_primary_is_told_at_once(switch, fake_server):
+    lost = Heard()
+    switch.connect(lost)
+    fake_server.servicer.take_over((1 << 40, 5))
+    assert lost.wait(10)
+    assert isinstance(lost.error, SwitchTakenError)
+    assert str(lost.error).endswith(f"with the election id ({1 << 40}, 5)")
+    with pytest.raises(SwitchTakenError):
+        switch.insert([arp_entry(1, 2)])
+
+
 def test_a_call_without_a_connection_is_an_error(switch):
     with pytest.raises(SwitchUnreachableError, match="not connected"):
         switch.insert([flood_group([1])])
 
 
 def test_the_end_of_the_connection_is_told_once_it_happens(switch, fake_server):
-    lost = threading.Event()
-    switch.connect(lost.set)
+    lost = Heard()
+    switch.connect(lost)
     fake_server.stop()
     assert lost.wait(10)
     with pytest.raises(SwitchUnreachableError):
@@ -142,8 +174,8 @@ def test_the_end_of_the_connection_is_told_once_it_happens(switch, fake_server):
 
 
 def test_closing_is_not_reported_as_a_loss(switch):
-    lost = threading.Event()
-    switch.connect(lost.set)
+    lost = Heard()
+    switch.connect(lost)
     before = {thread for thread in threading.enumerate() if thread.name == "inagg-stream"}
     switch.close()
     for thread in before:
@@ -152,8 +184,8 @@ def test_closing_is_not_reported_as_a_loss(switch):
 
 
 def test_a_restarted_switch_can_be_connected_to_and_starts_empty(switch, fake_server):
-    lost = threading.Event()
-    switch.connect(lost.set)
+    lost = Heard()
+    switch.connect(lost)
     switch.insert([arp_entry(1, 2)])
     fake_server.stop()
     assert lost.wait(10)
