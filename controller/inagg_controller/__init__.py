@@ -8,6 +8,7 @@ service                             drives the decisions in one asyncio loop and
 sizes                               of packets
 tokens, guard                       secrets, and who may ask for what
 models, api, connections            HTTP and JSON
+metrics, reference                  the pages /metrics and /docs
 logs                                the log's form
 cli                                 the command inagg-controller
 """

@@ -4,22 +4,28 @@
 Every handler is a coroutine in the service's own loop: that is what makes the job table safe without a lock.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Annotated, Literal
+from importlib.metadata import version
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.security import HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from .calls import Call, Question, Report, Wait
+from .connections import Connections
 from .entries import Member
 from .errors import RequestError
 from .guard import Gate, JobRoute, OpenRoute, OperatorRoute
 from .job import Job
+from .metrics import ApiCounts, exposition
 from .models import (
     AggregatorDocument,
     Beat,
@@ -37,6 +43,7 @@ from .models import (
     NewJobDocument,
     NewWorker,
     PolicyDocument,
+    Problem,
     WaitDocument,
     WorkerDocument,
     format_ip,
@@ -44,18 +51,45 @@ from .models import (
     parse_ip,
     parse_mac,
 )
+from .reference import reference_page
 from .service import Service
 from .switch import Count
 
 _LONGEST_WAIT_S = 60.0
 
+_DESCRIPTION = """Jobs whose gradients a switch sums, and the switch.
 
-def create_app(service: Service, operators_token: str) -> FastAPI:
-    """The API of a service."""
-    app = FastAPI(title="inagg controller", docs_url=None, redoc_url=None)
+A secret is sent as "Authorization: Bearer SECRET". A job's comes with the answer to POST /jobs; the operator's token is
+in the file that the controller's --token-file names, and serves for every job as well. Errors are problem documents
+(RFC 9457)."""
+
+_PROBLEM = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "422": {"description": "A value that cannot be", "model": Problem},
+    "4XX": {"description": "Refused; nothing has changed", **_PROBLEM},
+    "5XX": {"description": "The switch is away or has no room, or the controller has failed", **_PROBLEM},
+}
+
+# For the API's description. The routes' classes do the work, before a body is read.
+_JOBS_SECRET = Depends(HTTPBearer(scheme_name="secret of the job", auto_error=False))
+_OPERATORS_TOKEN = Depends(HTTPBearer(scheme_name="operator's token", auto_error=False))
+
+
+def create_app(service: Service, operators_token: str, connections: Connections | None = None) -> FastAPI:
+    """The API of a service. connections: what its server counts, for the metrics."""
+    app = FastAPI(
+        title="inagg controller",
+        version=version("inagg"),
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        responses=_PROBLEMS,
+    )
     app.state.gate = Gate(operators_token, service.jobs.job)
+    app.state.refusals = Counter()
     for router in (_open(service), _of_members(service), _of_the_operator(service)):
         app.include_router(router)
+    _add_pages(app, service, connections)
     app.add_exception_handler(RequestError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
@@ -63,11 +97,33 @@ def create_app(service: Service, operators_token: str) -> FastAPI:
     return app
 
 
+def _add_pages(app: FastAPI, service: Service, connections: Connections | None) -> None:
+    operators = APIRouter(route_class=OperatorRoute, dependencies=[_OPERATORS_TOKEN])
+
+    @operators.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        """Everything that can be measured, for Prometheus."""
+        api = ApiCounts(
+            0 if connections is None else connections.open,
+            0 if connections is None else connections.refused,
+            app.state.refusals,
+        )
+        return Response(await exposition(service, api), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        return HTMLResponse(reference_page(app.openapi()), headers=policy)
+
+    app.include_router(operators)
+
+
 def _open(service: Service) -> APIRouter:
     router = APIRouter(route_class=OpenRoute)
 
     @router.get("/health")
     async def health() -> Health:
+        """Whether the controller has its switch, and what that offers. For everybody."""
         table = service.jobs
         return Health.model_construct(
             switch=service.link,
@@ -81,6 +137,8 @@ def _open(service: Service) -> APIRouter:
 
     @router.post("/jobs", status_code=201)
     async def create(new: NewJob) -> NewJobDocument:
+        """Create a job and lease slots for it: as many as asked for, or fewer. For everybody; the answer has the
+        secret that all other requests about the job need."""
         job = await service.create(new.workers, new.slots, new.name)
         return NewJobDocument.model_construct(**dict(_job(service, job)), secret=job.secret)
 
@@ -88,7 +146,7 @@ def _open(service: Service) -> APIRouter:
 
 
 def _of_members(service: Service) -> APIRouter:
-    router = APIRouter(route_class=JobRoute, prefix="/jobs/{number}")
+    router = APIRouter(route_class=JobRoute, prefix="/jobs/{number}", dependencies=[_JOBS_SECRET])
 
     @router.get("")
     async def job(
@@ -96,6 +154,7 @@ def _of_members(service: Service) -> APIRouter:
         wait: Literal["running"] | None = None,
         timeout_s: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_S, allow_inf_nan=False)] = 10.0,
     ) -> JobDocument:
+        """The job. With wait=running it is answered once the job runs or has ended, or after timeout_s."""
         if wait is not None:
             return _job(service, await service.wait_joined(number, timeout_s))
         found = service.jobs.job(number)
@@ -103,10 +162,12 @@ def _of_members(service: Service) -> APIRouter:
 
     @router.delete("")
     async def end(number: int) -> JobDocument:
+        """End the job now, whatever its ranks do."""
         return _job(service, service.end(number))
 
     @router.post("/workers")
     async def register(number: int, new: NewWorker) -> WorkerDocument:
+        """Add a rank at an address. The job runs when the last one has come; the same again changes nothing."""
         ip = parse_ip(new.ip)
         service.check_mtu(new.mtu)
         member = Member(
@@ -121,43 +182,52 @@ def _of_members(service: Service) -> APIRouter:
 
     @router.post("/workers/{rank}/heartbeat")
     async def heartbeat(number: int, rank: int, body: Beat | None = None) -> HeartbeatDocument:
+        """Say that a rank lives and what it calls; learn how the job is (docs/protocol.md, 6.3 and 7.1)."""
         return _heartbeat(service.heartbeat(number, rank, None if body is None else _report(body)))
 
     @router.post("/workers/{rank}/presence")
     async def presence(number: int, rank: int, request: Request) -> JobDocument:
+        """Hold a connection open for as long as the rank's process lives: the body never ends, and each piece of it
+        counts as a heartbeat (docs/protocol.md, 6.3)."""
         return _job(service, await service.attend(number, rank, _until_disconnected(request)))
 
     @router.delete("/workers/{rank}")
     async def leave(
         number: int, rank: int, error: Annotated[str | None, Query(max_length=2000)] = None
     ) -> JobDocument:
+        """Leave the job, which finishes when the last rank has left. With an error the job fails, for all ranks."""
         return _job(service, service.leave(number, rank, error))
 
     return router
 
 
 def _of_the_operator(service: Service) -> APIRouter:
-    router = APIRouter(route_class=OperatorRoute)
+    router = APIRouter(route_class=OperatorRoute, dependencies=[_OPERATORS_TOKEN])
 
     @router.get("/jobs")
     async def jobs() -> JobList:
+        """All jobs that run, and those that ended lately."""
         return JobList(jobs=[_job(service, job) for job in service.jobs.jobs.values()])
 
     @router.get("/counters")
     async def counters() -> dict[str, dict[int, CountDocument]]:
+        """The switch's counters that are not zero: counter -> port -> count."""
         return {name: _counts(ports) for name, ports in (await service.counters()).items()}
 
     @router.get("/loss")
     async def losses() -> LossList:
+        """The loss that is injected (docs/protocol.md, 8)."""
         return _losses(service)
 
     @router.put("/loss")
     async def set_loss(loss: Loss) -> LossList:
+        """Drop packets of a port at random; probability 0 ends it."""
         await service.set_loss(loss.port, loss.direction, loss.traffic, loss.probability)
         return _losses(service)
 
     @router.delete("/loss")
     async def clear_loss() -> LossList:
+        """Inject no loss any more."""
         await service.clear_loss()
         return _losses(service)
 
@@ -259,27 +329,31 @@ def _problem(
     )
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
+    request.app.state.refusals[error.status] += 1
     return _problem(error.status, error.kind, error.title, str(error), error.headers)
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
+    request.app.state.refusals[422] += 1
     places = ((".".join(str(part) for part in each["loc"]), each["msg"]) for each in error.errors())
     detail = "; ".join(f"{place}: {message}" for place, message in places)
     return _problem(422, "invalid-request", "Invalid request", detail)
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    request.app.state.refusals[error.status_code] += 1
     title = HTTPStatus(error.status_code).phrase
     return _problem(
         error.status_code, title.lower().replace(" ", "-"), title, str(error.detail), error.headers
     )
 
 
-async def _failed(_: Request, error: Exception) -> Response:
+async def _failed(request: Request, error: Exception) -> Response:
+    request.app.state.refusals[500] += 1
     # Starlette logs the traceback once this answer is sent.
     detail = f"{type(error).__name__} in the controller; its log has the details"
     return _problem(500, "internal-error", "Internal error", detail)

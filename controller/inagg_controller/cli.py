@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -61,6 +62,12 @@ class Options:
     policy: Policy
 
 
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        print(f"inagg-controller {version('inagg')}")
+        raise typer.Exit
+
+
 @app.command()
 def run(
     p4info: Annotated[Path, typer.Option(help="P4Info of inagg.p4, in text format.")],
@@ -97,6 +104,10 @@ def run(
     ] = 15.0,
     switch_timeout_s: Annotated[float, typer.Option(help="How long to wait for the switch at start.")] = 10.0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and end."),
+    ] = False,
 ) -> None:
     """Serve training jobs on one switch. Prints "ready" when jobs can be created."""
     try:
@@ -176,7 +187,7 @@ async def _serve(options: Options) -> bool:
     )
     server = _Server(
         uvicorn.Config(
-            create_app(service, options.operators_token),
+            create_app(service, options.operators_token, connections),
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -63,6 +63,15 @@ class Document(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
+class Problem(Document):
+    """Why a request was refused (RFC 9457). type: urn:inagg:KIND."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
 class NewJob(Document):
     """POST /jobs. The bounds of workers and slots are the switch's, so they are checked behind this."""
 

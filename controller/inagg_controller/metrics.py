@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What GET /metrics tells Prometheus: the service as it is now, and the switch's counters, read for each request."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from .errors import UnavailableError
+from .job import Job
+from .service import Service
+from .switch import Count
+
+_STATES = ("joining", "running", "failed", "finished")
+
+
+class ApiCounts(NamedTuple):
+    """What the API has to say of itself. refusals: HTTP status -> requests."""
+
+    connections: int
+    connections_refused: int
+    refusals: Mapping[int, int]
+
+
+async def exposition(service: Service, api: ApiCounts) -> bytes:
+    """The text for Prometheus. Without a switch its counters are left out."""
+    try:
+        counters, admitted = await service.counters(), await service.admitted()
+    except UnavailableError:
+        counters, admitted = {}, {}
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    registry.register(_Once(lambda: _of_service(service)))
+    registry.register(_Once(lambda: _of_jobs(service)))
+    registry.register(_Once(lambda: _of_switch(counters, admitted)))
+    registry.register(_Once(lambda: _of_api(api)))
+    return generate_latest(registry)
+
+
+class _Once(Collector):
+    def __init__(self, collect: Callable[[], Iterator[Metric]]) -> None:
+        self._collect = collect
+
+    def collect(self) -> Iterator[Metric]:
+        return self._collect()
+
+    def describe(self) -> list[Metric]:
+        """Nothing: a registry of one request needs no check for names that are there twice."""
+        return []
+
+
+def _family(
+    kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
+    name: str,
+    text: str,
+    labels: tuple[str, ...],
+    values: Mapping[Any, float],
+) -> Metric:
+    """values: by a tuple of the labels' values."""
+    family = kind(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+_gauge = partial(_family, GaugeMetricFamily)
+_counter = partial(_family, CounterMetricFamily)
+
+
+def _of_service(service: Service) -> Iterator[Metric]:
+    table = service.jobs
+    states = [job.state for job in table.jobs.values()]
+    pool = {("free",): table.pool.free, ("leased",): table.pool.size - table.pool.free}
+    yield _gauge("inagg_controller_info", "Version of the controller", ("version",), {(version("inagg"),): 1})
+    yield _gauge("inagg_switch_connected", "1 if the switch is", (), {(): service.link == "connected"})
+    yield _counter(
+        "inagg_switch_pipeline_pushes",
+        "Times that the switch was given the program",
+        (),
+        {(): service.connects},
+    )
+    yield _gauge("inagg_pool_slot_versions", "Slot versions of the switch", ("state",), pool)
+    jobs = {(state,): states.count(state) for state in _STATES}
+    yield _gauge("inagg_jobs", "Jobs; those that have ended are forgotten after a while", ("state",), jobs)
+    losses = {
+        (str(place.port), place.direction, "aggregation" if place.aggregation else "other"): probability
+        for place, probability in service.losses
+    }
+    yield _gauge("inagg_loss_probability", "Injected loss", ("port", "direction", "traffic"), losses)
+
+
+def _of_jobs(service: Service) -> Iterator[Metric]:
+    jobs = [job for job in service.jobs.jobs.values() if not job.ended]
+    names = {(str(job.id), job.name): job for job in jobs}
+    yield _gauge(
+        "inagg_job_slots", "Slots of a job", ("job", "name"), {key: job.slots for key, job in names.items()}
+    )
+    ranks = {(*key, state): count for key, job in names.items() for state, count in _ranks(job).items()}
+    yield _gauge("inagg_job_ranks", "Ranks of a job", ("job", "name", "state"), ranks)
+    labels = ("job", "rank")
+    ages = {
+        (str(job.id), str(rank)): age for job in jobs for rank, age in service.heartbeat_ages(job).items()
+    }
+    yield _gauge("inagg_rank_heartbeat_age_seconds", "Since a rank was last heard of", labels, ages)
+    waits = {(str(job.id), str(rank)): wait for job in jobs for rank, wait in job.waits.items()}
+    sums = {key: wait.sums for key, wait in waits.items()}
+    yield _counter("inagg_rank_sums", "Sums through the switch that a rank has done", labels, sums)
+    waited = {key: wait.waited_s for key, wait in waits.items()}
+    yield _counter("inagg_rank_waited_seconds", "How long it waited for others to begin them", labels, waited)
+
+
+def _ranks(job: Job) -> dict[str, int]:
+    return {
+        "present": len(job.members.keys() - job.left),
+        "left": len(job.left),
+        "missing": job.workers - len(job.members),
+    }
+
+
+def _of_switch(
+    counters: Mapping[str, Mapping[int, Count]], admitted: Mapping[tuple[int, int], Count]
+) -> Iterator[Metric]:
+    cells = {(name, str(port)): count for name, ports in counters.items() for port, count in ports.items()}
+    ranks = {(str(job), str(rank)): count for (job, rank), count in admitted.items()}
+    for what, labels, counts in (
+        ("switch", ("counter", "port"), cells),
+        ("rank_admitted", ("job", "rank"), ranks),
+    ):
+        text = (
+            "The switch's counters by port" if what == "switch" else "What the switch has admitted of a rank"
+        )
+        packets = {key: count.packets for key, count in counts.items()}
+        yield _counter(f"inagg_{what}_packets", f"{text}, packets", labels, packets)
+        size = {key: count.bytes for key, count in counts.items()}
+        yield _counter(f"inagg_{what}_bytes", f"{text}, bytes", labels, size)
+
+
+def _of_api(api: ApiCounts) -> Iterator[Metric]:
+    yield _gauge("inagg_api_connections", "Connections to the API", (), {(): api.connections})
+    yield _counter("inagg_api_connections_refused", "Too many", (), {(): api.connections_refused})
+    refusals = {(str(status),): count for status, count in api.refusals.items()}
+    yield _counter("inagg_api_refusals", "Requests answered with an error", ("status",), refusals)

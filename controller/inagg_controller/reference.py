@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GET /docs: the API's own description as one page, which loads nothing from anywhere."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+_environment = Environment(
+    loader=PackageLoader("inagg_controller"),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=StrictUndefined,
+)
+
+
+def reference_page(description: Mapping[str, Any]) -> str:
+    """HTML of an OpenAPI description."""
+    operations = [
+        {
+            "method": method.upper(),
+            "path": path,
+            "text": operation.get("description", ""),
+            "needs": ", ".join(name for entry in operation.get("security", []) for name in entry),
+            "parameters": [
+                (each["name"], each["in"], _type(each["schema"]), "" if each["required"] else "optional")
+                for each in operation.get("parameters", [])
+            ],
+            "body": _content(operation.get("requestBody", {})),
+            "answers": {
+                status: (answer["description"], _content(answer))
+                for status, answer in operation["responses"].items()
+            },
+        }
+        for path, methods in description["paths"].items()
+        for method, operation in methods.items()
+    ]
+    documents = {
+        name: {
+            "text": schema.get("description", ""),
+            "fields": [
+                (field, _type(of), "" if field in schema.get("required", ()) else "optional")
+                for field, of in schema.get("properties", {}).items()
+            ],
+        }
+        for name, schema in sorted(description["components"]["schemas"].items())
+    }
+    return _environment.get_template("reference.html.j2").render(
+        title=description["info"]["title"],
+        version=description["info"]["version"],
+        text=description["info"]["description"],
+        operations=operations,
+        documents=documents,
+    )
+
+
+def _content(of: Mapping[str, Any]) -> str:
+    """The document in a request's body or an answer, if there is one."""
+    kinds = list(of.get("content", {}).values())
+    return _type(kinds[0].get("schema", {})) if kinds else ""
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " | ".join(_type(each) for each in schema["anyOf"])
+    if "enum" in schema or "const" in schema:
+        return " | ".join(f'"{value}"' for value in schema.get("enum", [schema.get("const")]))
+    if schema.get("type") == "array":
+        return f"[{_type(schema['items'])}]"
+    if schema.get("type") == "object":
+        inner = schema.get("additionalProperties", True)
+        return f"{{key: {_type(inner)}}}" if isinstance(inner, Mapping) else "object"
+    bounds = [
+        f"{sign} {schema[name]}"
+        for name, sign in (
+            ("minimum", "≥"),
+            ("maximum", "≤"),
+            ("exclusiveMinimum", ">"),
+            ("exclusiveMaximum", "<"),
+            ("maxLength", "length ≤"),
+        )
+        if name in schema
+    ]
+    return " ".join([str(schema.get("type", "any")), *bounds])

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people and Prometheus read: /metrics, /docs, --version."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from inagg_controller.switch import Count
+
+MEMBER = {"mac": "02:00:00:00:00:01", "udp_port": 4000}
+
+
+def samples(text):
+    """(name, labels) -> value."""
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_metrics_tell_of_jobs_ranks_slots_and_the_switchs_counters(serving, memory_switch):
+    async def body():
+        async with serving() as (client, _, clock):
+            job = {"workers": 2, "slots": 4, "name": 'a "name"\n'}
+            await client.post("/jobs", json=job)
+            for rank in range(2):
+                await client.post(
+                    "/jobs/1/workers",
+                    json={"rank": rank, "ip": f"10.0.0.{rank + 1}", "port": rank + 1, **MEMBER},
+                )
+            await client.get("/jobs/1", params={"wait": "running"})
+            memory_switch.admitted = {(1, 0): Count(5, 500)}
+            await client.put("/loss", json={"port": 1, "direction": "egress", "probability": 0.5})
+            clock.now = 0.5
+            await client.post("/jobs/1/workers/0/heartbeat", json={"sums": 3, "waited_s": 0.25})
+            await client.get("/jobs/9")
+            await client.get("/jobs/9")
+            return (await client.get("/metrics")).text
+
+    found = samples(asyncio.run(body()))
+    for name, labels, value in [
+        ("inagg_controller_info", {"version": version("inagg")}, 1),
+        ("inagg_switch_connected", {}, 1),
+        ("inagg_switch_pipeline_pushes_total", {}, 1),
+        ("inagg_pool_slot_versions", {"state": "leased"}, 8),
+        ("inagg_pool_slot_versions", {"state": "free"}, 56),
+        ("inagg_jobs", {"state": "running"}, 1),
+        ("inagg_jobs", {"state": "failed"}, 0),
+        ("inagg_job_slots", {"job": "1", "name": job_name}, 4),
+        ("inagg_job_ranks", {"job": "1", "name": job_name, "state": "present"}, 2),
+        ("inagg_job_ranks", {"job": "1", "name": job_name, "state": "missing"}, 0),
+        ("inagg_rank_heartbeat_age_seconds", {"job": "1", "rank": "0"}, 0),
+        ("inagg_rank_heartbeat_age_seconds", {"job": "1", "rank": "1"}, 0.5),
+        ("inagg_rank_sums_total", {"job": "1", "rank": "0"}, 3),
+        ("inagg_rank_waited_seconds_total", {"job": "1", "rank": "0"}, 0.25),
+        ("inagg_rank_admitted_packets_total", {"job": "1", "rank": "0"}, 5),
+        ("inagg_rank_admitted_bytes_total", {"job": "1", "rank": "0"}, 500),
+        ("inagg_switch_packets_total", {"counter": "started", "port": "2"}, 2),
+        ("inagg_switch_bytes_total", {"counter": "started", "port": "2"}, 200),
+        ("inagg_loss_probability", {"port": "1", "direction": "egress", "traffic": "other"}, 0.5),
+        ("inagg_api_refusals_total", {"status": "404"}, 2),
+    ]:
+        assert found[name, frozenset(labels.items())] == value, (name, labels)
+
+
+job_name = 'a "name"\n'
+
+
+def test_metrics_are_there_without_a_switch_as_well(serving, memory_switch):
+    async def body():
+        async with serving() as (client, service, _):
+            memory_switch.away = True
+            memory_switch.restart()
+            while service.link == "connected":
+                await asyncio.sleep(0.001)
+            return await client.get("/metrics")
+
+    answer = asyncio.run(body())
+    found = samples(answer.text)
+    assert answer.status_code == 200
+    assert found["inagg_switch_connected", frozenset()] == 0
+    assert not any(name.startswith("inagg_switch_packets") for name, _ in found)
+
+
+def test_metrics_of_the_real_process_count_its_connections_and_memory(launch, free_port, operators_token):
+    assert launch().stdout.readline() == "ready\n"
+    url = f"http://127.0.0.1:{free_port}/metrics"
+    assert httpx.get(url, trust_env=False).status_code == 401
+    operator = {"Authorization": f"Bearer {operators_token}"}
+    answer = httpx.get(url, headers=operator, trust_env=False)
+    assert answer.headers["content-type"].startswith("text/plain")
+    found = samples(answer.text)
+    assert found["inagg_api_connections", frozenset()] >= 1
+    assert found["inagg_api_refusals_total", frozenset({("status", "401")})] == 1
+    assert found["process_resident_memory_bytes", frozenset()] > 1 << 20
+
+
+def test_the_apis_documentation_is_one_page_with_every_operation_and_loads_nothing(serving):
+    async def body():
+        async with serving() as (client, _, _):
+            return await client.get("/docs"), (await client.get("/openapi.json")).json()
+
+    page, description = asyncio.run(body())
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert re.findall(r"(?:src|href)\s*=\s*\"([^\"]*)", page.text) == ["/openapi.json"]
+    assert "<script" not in page.text
+    assert "@import" not in page.text
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            assert re.search(rf"{method.upper()}</span> {re.escape(path)}</h2>", page.text)
+            assert operation["description"], (method, path)
+    for name in ("Beat", "JobDocument", "NewWorker", "Problem"):
+        assert f'id="{name}"' in page.text
+
+
+def test_the_documentation_says_which_secret_each_operation_needs(serving):
+    async def body():
+        async with serving() as (client, _, _):
+            return (await client.get("/openapi.json")).json()["paths"]
+
+    needed = {
+        f"{method.upper()} {path}": [name for entry in operation.get("security", []) for name in entry]
+        for path, methods in asyncio.run(body()).items()
+        for method, operation in methods.items()
+    }
+    assert {request for request, secrets in needed.items() if not secrets} == {"GET /health", "POST /jobs"}
+    for request, secrets in needed.items():
+        if secrets:
+            expected = "secret of the job" if "/jobs/{number}" in request else "operator's token"
+            assert secrets == [expected], request
+
+
+@pytest.mark.parametrize("command", [["-m", "inagg_controller"]])
+def test_it_tells_its_version(command):
+    done = subprocess.run([sys.executable, *command, "--version"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"inagg-controller {version('inagg')}\n", "")
