@@ -63,9 +63,9 @@ A secret is sent as "Authorization: Bearer SECRET". A job's comes with the answe
 in the file that the controller's --token-file names, and serves for every job as well. Errors are problem documents
 (RFC 9457)."""
 
-_PROBLEM = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+_PROBLEM = {"content": {"application/problem+json": {"schema": Problem.model_json_schema()}}}
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "422": {"description": "A value that cannot be", "model": Problem},
+    "422": {"description": "A value that cannot be", **_PROBLEM},
     "4XX": {"description": "Refused; nothing has changed", **_PROBLEM},
     "5XX": {"description": "The switch is away or has no room, or the controller has failed", **_PROBLEM},
 }
@@ -136,10 +136,15 @@ def _open(service: Service) -> APIRouter:
         )
 
     @router.post("/jobs", status_code=201)
-    async def create(new: NewJob) -> NewJobDocument:
+    async def create(new: NewJob, request: Request) -> NewJobDocument:
         """Create a job and lease slots for it: as many as asked for, or fewer. For everybody; the answer has the
         secret that all other requests about the job need."""
-        job = await service.create(new.workers, new.slots, new.name)
+        host = (
+            None
+            if request.app.state.gate.is_operator(request) or request.client is None
+            else request.client.host
+        )
+        job = await service.create(new.workers, new.slots, new.name, host)
         return NewJobDocument.model_construct(**dict(_job(service, job)), secret=job.secret)
 
     return router

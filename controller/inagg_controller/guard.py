@@ -43,6 +43,10 @@ class Gate:
                 "this is not the operator's token, which is in the controller's --token-file"
             )
 
+    def is_operator(self, request: Request) -> bool:
+        """Whether a request that anybody may make comes from the operator."""
+        return same(_bearer(request), self._operators_token)
+
     def admit_member(self, request: Request) -> None:
         """Raises UnauthorizedError, UnknownJobError or ForbiddenError unless this may deal with the path's job."""
         presented = _presented(request, "the job's secret, which the answer to POST /jobs has")
@@ -56,13 +60,19 @@ class Gate:
             )
 
 
-def _presented(request: Request, wanted: str) -> str:
+def _bearer(request: Request) -> str:
+    """The secret that a request has; empty if it has none."""
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not secret.strip():
+    return secret.strip() if scheme.lower() == "bearer" else ""
+
+
+def _presented(request: Request, wanted: str) -> str:
+    secret = _bearer(request)
+    if not secret:
         raise UnauthorizedError(
             f"{request.method} {request.url.path} needs {wanted}, as Authorization: Bearer SECRET"
         )
-    return secret.strip()
+    return secret
 
 
 def _number(text: str) -> int:

@@ -33,7 +33,7 @@ class Limits:
     """What there is to share out.
 
     max_members: workers that fit into the switch's tables. max_slots: most slots one job gets. max_ended: most
-    ended jobs that are remembered.
+    ended jobs that are remembered. host_share: the part of slots and workers that one host's jobs may have together.
     """
 
     pool_slots: int
@@ -41,6 +41,7 @@ class Limits:
     max_members: int = 4096
     max_slots: int = 1024
     max_ended: int = 1000
+    host_share: float = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Job:
     """One job. `entries` is what the switch has, or is being told to have or to give up; None for nothing.
 
     attended: rank -> connections by which its process is seen to live. vanished: rank -> when the last one ended.
-    secret: whoever has it may act for the job.
+    secret: whoever has it may act for the job. creator: the host that asked for it, None for the operator.
     """
 
     id: int
@@ -97,6 +98,7 @@ class Job:
     retry_at: float | None = None
     ended_at: float | None = None
     holds_resources: bool = True
+    creator: str | None = None
     secret: str = field(default_factory=new_secret, repr=False)
 
     @property

@@ -73,8 +73,11 @@ class JobTable:
                 f"there is no job {number}: it never was, or it ended a while ago, or the controller has restarted"
             ) from None
 
-    def create(self, workers: int, slots: int, name: str, now: float) -> Job:
-        """Create a job and lease its slots: as many as asked, or fewer where slots are short."""
+    def create(self, workers: int, slots: int, name: str, now: float, creator: str | None = None) -> Job:
+        """Create a job and lease its slots: as many as asked, or fewer where slots are short.
+
+        creator: the host that asks. Its jobs leave room for those of others.
+        """
         self._check_shape(workers, slots)
         if not self._connected:
             raise UnavailableError("the switch is not connected; try again in a moment")
@@ -84,9 +87,15 @@ class JobTable:
                 f"the switch's tables hold {self.limits.max_members} workers and {members} are taken; "
                 "wait until a job ends"
             )
+        if creator is not None:
+            most = int(self.limits.host_share * self.limits.max_members)
+            if sum(job.workers for job in self._held_by(creator)) + workers > most:
+                raise UnavailableError(
+                    f"the jobs of {creator} have too many workers: one host's may have {most}; wait until one ends"
+                )
         if self._next_epoch > _LAST_EPOCH:
             raise UnavailableError("every epoch has been used; restart the controller")
-        granted, lease = self._take_lease(slots)
+        granted, lease = self._take_lease(slots, creator)
         number = self._numbers.take()
         group = self._groups.take()
         # Both are larger than what the tables can hold, so the checks above leave some of each.
@@ -102,6 +111,7 @@ class JobTable:
             lease=lease,
             created_at=now,
             comparison=Comparison(workers),
+            creator=creator,
         )
         self._next_epoch += 1
         self.jobs[number] = job
@@ -283,15 +293,27 @@ class JobTable:
         if not 0 <= rank < job.workers:
             raise InvalidRequestError(f"rank is {rank}; the ranks of job {job.id} are 0 to {job.workers - 1}")
 
-    def _take_lease(self, asked: int) -> tuple[int, Lease]:
+    def _held_by(self, creator: str) -> Iterable[Job]:
+        return (job for job in self.jobs.values() if job.creator == creator and job.holds_resources)
+
+    def _take_lease(self, asked: int, creator: str | None) -> tuple[int, Lease]:
         slots = min(asked, 1 << (self.limits.max_slots.bit_length() - 1))
-        while slots > _AMPLE_SLOTS and _AMPLE_SHARE * 2 * slots > self.pool.free:
+        free = self.pool.free
+        if creator is not None:
+            held = sum(2 * job.slots for job in self._held_by(creator))
+            free = min(free, int(self.limits.host_share * self.pool.size) - held)
+        while slots > _AMPLE_SLOTS and _AMPLE_SHARE * 2 * slots > free:
             slots //= 2
         while slots >= _FEWEST_SLOTS:
-            lease = self.pool.take(2 * slots)
+            lease = self.pool.take(2 * slots) if 2 * slots <= free else None
             if lease is not None:
                 return slots, lease
             slots //= 2
+        if free < self.pool.free:
+            raise UnavailableError(
+                f"the jobs of {creator} have all slots that one host's may have; wait until one ends, or ask for fewer "
+                "slots a job (INAGG_SLOTS=64)"
+            )
         raise UnavailableError(
             f"the slot pool is full: {self.pool.free} of {self.pool.size} slot versions are free; "
             "wait until a job ends, or ask for fewer slots a job (INAGG_SLOTS=64)"

@@ -72,7 +72,9 @@ def _type(schema: Mapping[str, Any]) -> str:
         return f"[{_type(schema['items'])}]"
     if schema.get("type") == "object":
         inner = schema.get("additionalProperties", True)
-        return f"{{key: {_type(inner)}}}" if isinstance(inner, Mapping) else "object"
+        return (
+            f"{{key: {_type(inner)}}}" if isinstance(inner, Mapping) else str(schema.get("title", "object"))
+        )
     bounds = [
         f"{sign} {schema[name]}"
         for name, sign in (

@@ -135,13 +135,13 @@ class Service:
         for until in self._attended:
             until.reschedule(asyncio.get_running_loop().time())
 
-    async def create(self, workers: int, slots: int, name: str) -> Job:
+    async def create(self, workers: int, slots: int, name: str, creator: str | None = None) -> Job:
         """See JobTable.create. Slots that are about to be free are waited for, a moment."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_REMOVAL_S):
                 while self.jobs.frees_slots and not self._stopping:
                     await self._changed.wait()
-        job = self.jobs.create(workers, slots, name, self._clock())
+        job = self.jobs.create(workers, slots, name, self._clock(), creator)
         _log.info(
             "job %d: %d workers, %d of %d slots, epoch %d", job.id, workers, job.slots, slots, job.epoch
         )

@@ -128,6 +128,18 @@ def test_no_spelling_of_a_jobs_number_gets_around_its_secret(victim, number):
     assert controller.job()["state"] == "joining"
 
 
+def test_one_host_cannot_have_all_slots(victim):
+    controller = victim()
+    greedy = httpx.HTTPTransport(local_address="127.0.0.2")
+    with httpx.Client(base_url=controller.url, transport=greedy) as host:
+        while (answer := host.post("/jobs", json={"workers": 1, "slots": 2})).is_success:
+            pass
+    assert answer.status_code == 503
+    assert "the jobs of 127.0.0.2 have all slots that one host's may have" in answer.json()["detail"]
+    assert controller.stranger.get("/health").json()["free_slots"] == 64 // 4 - 8  # job 1 has 8
+    assert controller.stranger.post("/jobs", json={"workers": 1, "slots": 2}).status_code == 201
+
+
 def test_health_is_for_everybody(victim):
     assert victim().stranger.get("/health").json()["switch"] == "connected"
 
