@@ -182,8 +182,9 @@ async def _serve(options: Options) -> bool:
         options.network,
         on_crash=crash,
     )
+    most = open_file_limit()
     connections = Connections(
-        most=open_file_limit(), per_host=options.connections_per_host, idle_s=options.idle_timeout_s
+        most=most, per_host=min(options.connections_per_host, most // 2), idle_s=options.idle_timeout_s
     )
     server = _Server(
         uvicorn.Config(

@@ -348,7 +348,7 @@ def test_who_waits_in_vain_for_the_others_to_join_says_why_and_leaves() -> None:
             raise JobError("ranks [1] have not registered", job=job)
 
         def leave(self, job: int, rank: int, *, error: str | None = None) -> JobStatus:
-            assert not self._http.is_closed
+            assert not self._closed
             told.append(error)
             return status_of(2)
 
@@ -356,7 +356,7 @@ def test_who_waits_in_vain_for_the_others_to_join_says_why_and_leaves() -> None:
     with pytest.raises(JobError, match="have not registered"):
         _enter(client, JOB, 0, Options(address=IPv4Address("127.0.0.1")), lambda: None)
     assert "have not registered" in (told[0] or "")
-    assert client._http.is_closed
+    assert client._closed
 
 
 def test_a_sum_that_takes_longer_than_its_timeout_ends_the_job_for_all_ranks() -> None:
