@@ -99,7 +99,11 @@ class Testbed:
         try:
             for rank in range(world):
                 own = worker_environment(
-                    rank=rank, world=world, interface=self.network.gloo_interface(rank + 1), master_port=port
+                    rank=rank,
+                    world=world,
+                    interface=self.network.gloo_interface(rank + 1),
+                    master_port=port,
+                    run=self.run.id,
                 )
                 inagg = self._inagg_environment(slots)
                 group.workers.append(

@@ -139,14 +139,34 @@ class WorkerGroup:
         )
 
 
-def worker_environment(*, rank: int, world: int, interface: str, master_port: int) -> Mapping[str, str]:
-    """What torch.distributed's env:// and gloo read, and one thread a worker: the hosts share the machine's cores."""
+def worker_environment(
+    *, rank: int, world: int, interface: str, master_port: int, run: str
+) -> Mapping[str, str]:
+    """What torchrun gives a worker, each host being a node with one; the interface for gloo; and one thread a worker,
+    since the hosts share the machine's cores.
+
+    Frameworks read all of it: Lightning takes a process without TORCHELASTIC_RUN_ID for one that is to start the
+    others. NODE_RANK is not torchrun's but other launchers' name for GROUP_RANK.
+    """
+    nodes, node, local_workers, local_rank = str(world), str(rank), "1", "0"
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(world),
-        "LOCAL_RANK": "0",
+        "LOCAL_RANK": local_rank,
+        "LOCAL_WORLD_SIZE": local_workers,
+        "GROUP_RANK": node,
+        "GROUP_WORLD_SIZE": nodes,
+        "NODE_RANK": node,
+        "ROLE_NAME": "default",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(world),
         "MASTER_ADDR": "10.0.0.1",
         "MASTER_PORT": str(master_port),
+        "TORCHELASTIC_RUN_ID": run,
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 makes the store
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "GLOO_SOCKET_IFNAME": interface,
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",

@@ -1,0 +1,47 @@
+"""A Lightning script, as its documentation has it for several nodes, but for the backend's name."""
+
+import os
+
+import lightning
+import torch
+from lightning.pytorch.strategies import DDPStrategy
+from torch import nn
+
+
+class Module(lightning.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.net = nn.Linear(12, 4)
+
+    def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
+        return self.net(batch).square().mean()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def main() -> None:
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        devices=1,
+        num_nodes=int(os.environ["WORLD_SIZE"]),
+        strategy=DDPStrategy(process_group_backend="inagg"),
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    module = Module()
+    trainer.fit(module, torch.utils.data.DataLoader(torch.ones(32, 12), batch_size=4))
+    weight = module.net.weight.detach()
+    everyones = module.all_gather(weight)
+    assert isinstance(everyones, torch.Tensor)
+    same = all(torch.equal(one, weight) for one in everyones)
+    backend = torch.distributed.get_backend()
+    print(f"rank {trainer.global_rank} of {trainer.world_size} on {backend}, weights the same: {same}")
+
+
+if __name__ == "__main__":
+    main()
