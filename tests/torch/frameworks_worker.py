@@ -7,10 +7,12 @@ its name, so that what holds for "gloo" must hold for "inagg".
 import contextlib
 import os
 import sys
+import tempfile
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -285,10 +287,16 @@ def sync_batch_norm(_: str) -> Weights:
 
 
 @case
-def accelerate(_: str) -> Weights:
-    """It takes the group that it finds; by itself it would make one of gloo's."""
+def accelerate(backend: str) -> Weights:
+    """It takes the group that it finds; by itself it would make one of gloo's, and on CPUs it refuses all other names."""
     from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+    from accelerate.utils import InitProcessGroupKwargs
 
+    if backend == "inagg":
+        with pytest.raises(ValueError, match="Your assigned backend inagg is not available, please use gloo"):
+            Accelerator(cpu=True, kwargs_handlers=[InitProcessGroupKwargs(backend="inagg")])
+        AcceleratorState._reset_state(reset_partial_state=True)
     accelerator = Accelerator(cpu=True)
     assert accelerator.num_processes == dist.get_world_size()
     torch.manual_seed(3)
@@ -300,6 +308,51 @@ def accelerate(_: str) -> Weights:
         accelerator.backward(prepared(batch).square().mean())
         optimiser.step()
     return weights(accelerator.unwrap_model(prepared))
+
+
+@case
+def trainer(backend: str) -> Weights:
+    """A GPT-2 of random weights, with the Trainer of Hugging Face, which makes groups as Accelerate does."""
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+    def arguments(**settings: Any) -> TrainingArguments:
+        return TrainingArguments(
+            output_dir=tempfile.gettempdir(),  # where nothing is written
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            use_cpu=True,
+            optim="sgd",  # Adam makes weights as different as its epsilon of gradients that are all but zero
+            learning_rate=0.1,
+            lr_scheduler_type="constant",
+            per_device_train_batch_size=2,
+            max_steps=2,
+            **settings,
+        )
+
+    if backend == "inagg":
+        with pytest.raises(ValueError, match="Your assigned backend inagg is not available, please use gloo"):
+            arguments(ddp_backend="inagg")
+    torch.manual_seed(3)
+    small = GPT2Config(
+        vocab_size=64,
+        n_positions=16,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    model = GPT2LMHeadModel(small)
+    texts = torch.randint(64, (64, 16), generator=torch.Generator().manual_seed(5))
+    fitted = Trainer(
+        model=model,
+        args=arguments(ddp_find_unused_parameters=False),
+        train_dataset=[{"input_ids": text, "labels": text} for text in texts],
+    )
+    fitted.train()
+    assert dist.get_backend() == backend
+    return weights(model)
 
 
 @case
@@ -350,7 +403,6 @@ def main() -> None:
         sys.argv[3].split(","),
     )
     warnings.filterwarnings("ignore")
-    os.environ.update(NODE_RANK=os.environ["RANK"], LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
     dist.init_process_group(backend)
     done = {}
     for name in wanted:

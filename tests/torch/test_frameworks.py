@@ -12,7 +12,11 @@ from inagg_testbed.links import LinkSpec
 from inagg_testbed.testbed import open_testbed
 
 WORKER = Path(__file__).with_name("frameworks_worker.py")
-OPTIONAL = {"lightning": "lightning", "accelerate": "accelerate"}  # cases that need a package
+OPTIONAL = {
+    "lightning": "lightning",
+    "accelerate": "accelerate",
+    "trainer": "transformers",
+}  # cases that need a package
 RANKS = 4
 # Two steps of 0.1: gradients below 2^4 in magnitude are summed to 2^-24 of that, twice.
 FLOAT32_ERROR = 4e-6
