@@ -11,11 +11,12 @@ import weakref
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 import torch
 import torch.distributed as dist
+from torch.distributed.constants import default_pg_timeout
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
 from inagg._calls import describe, measure, sum_text
@@ -41,7 +42,7 @@ _LONGEST_CAUSE = 300  # characters; the controller takes 2000
 class ProcessGroup(InnerGroup):
     """A process group that sums in the switch.
 
-    Made by ``init_process_group("inagg")`` and ``new_group(backend="inagg")``; each group is a job of its own.
+    Made by ``init_process_group("inagg")``, ``new_group(backend="inagg")``, `create`; each group is a job of its own.
 
     Args:
         store: keys that the group's ranks share, and only they.
@@ -75,6 +76,41 @@ class ProcessGroup(InnerGroup):
         else:
             # A program may end without destroying its groups; the other ranks should hear "left", not silence.
             atexit.register(_close, weakref.ref(self._session))
+
+    @classmethod
+    def create(
+        cls,
+        store: Store,
+        rank: int,
+        size: int,
+        *,
+        timeout: timedelta = default_pg_timeout,
+        options: Options | None = None,
+    ) -> Self:
+        """A group of the ranks that share a store, beside torch's world or without one. All of them call it.
+
+        For programs that make groups again and again of whoever is there, such as torchft's. End each with `shutdown`,
+        or with `abort` if ranks are lost.
+
+        Args:
+            store: each group needs keys that nobody has used before: a ``PrefixStore`` with a prefix of its own.
+            rank, size: this process among them, from 0 to size - 1.
+            timeout: of each collective.
+            options: what is left out comes from where `Options.resolve` finds it.
+
+        Raises:
+            ConfigurationError: a rank that cannot be, or a store that this rank has made a group with before.
+            InaggError: as the constructor.
+        """
+        if not 0 <= rank < size:
+            raise ConfigurationError(f"there is no rank {rank} in a group of {size}: ranks are 0 to size - 1")
+        resolved = Options.resolve(options)
+        if store.add(f"created/{rank}", 1) > 1:
+            raise ConfigurationError(
+                f"rank {rank} has made a group with this store before: give each group keys of its own, such as those "
+                'of PrefixStore("group-2", store)'
+            )
+        return cls(store, rank, size, timeout, resolved)
 
     def allreduce(  # type: ignore[override]  # every overload of the base class in one
         self, tensors: torch.Tensor | Sequence[torch.Tensor], opts: Any = None
@@ -348,6 +384,8 @@ class ProcessGroup(InnerGroup):
             self._session.fail("aborted the group")
         self.inner.abort()
         self._break_off()  # gloo's abort leaves what is under way waiting
+        if self._session is not None:
+            self._session.close()  # nobody need call shutdown as well
 
     def _on_failure(self) -> None:
         """The job has failed. While it is joined nothing waits for it yet, and gloo may have to do its sums."""

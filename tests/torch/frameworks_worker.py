@@ -288,7 +288,7 @@ def sync_batch_norm(_: str) -> Weights:
 
 @case
 def accelerate(backend: str) -> Weights:
-    """It takes the group that it finds; by itself it would make one of gloo's, and on CPUs it refuses all other names."""
+    """It takes the group that it finds. By itself it makes one of gloo on CPUs, and refuses all other names."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
     from accelerate.utils import InitProcessGroupKwargs

@@ -1,0 +1,106 @@
+"""One rank of test_reconfigure.py: groups made again and again of whoever is there, as torchft makes them.
+
+Arguments: the file for events. There is no world of torch's; rank 0 keeps the store, as torchft's lighthouse does.
+"""
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch.distributed import PrefixStore, TCPStore
+from torch.nn.parallel import DistributedDataParallel
+
+import inagg
+from inagg_testbed.events import EventLog
+
+RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+LONG = timedelta(seconds=60)
+LOG = EventLog(Path(sys.argv[1]))
+
+
+class Reconfigurable:
+    """What torchft's ProcessGroupWrapper does: `configure` aborts the group that there is, and makes another."""
+
+    def __init__(self, store: TCPStore) -> None:
+        self.group: inagg.ProcessGroup | None = None
+        self._store = store
+
+    def configure(self, prefix: str, rank: int, size: int) -> inagg.ProcessGroup:
+        if self.group is not None:
+            self.group.abort()
+            self.group = None
+        self.group = inagg.ProcessGroup.create(PrefixStore(prefix, self._store), rank, size, timeout=LONG)
+        return self.group
+
+
+def summed(group: inagg.ProcessGroup, elements: int = 20_000) -> float:
+    """What the switch makes of rank + 1 of each; all elements are alike."""
+    tensor = torch.full((elements,), float(group.rank() + 1))
+    group.allreduce([tensor]).wait()
+    assert inagg.stats(group)["path"] == "switch"
+    assert bool((tensor == tensor[0]).all())
+    return float(tensor[0])
+
+
+def held() -> dict[str, int]:
+    """What groups hold of the process, when the garbage collector has been."""
+    gc.collect()
+    return {
+        "threads": len(list(Path("/proc/self/task").iterdir())),
+        "pythons": threading.active_count(),
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+    }
+
+
+def meet(store: TCPStore, place: str) -> None:
+    """All ranks have come here: nobody aborts what another still needs."""
+    store.set(f"{place}/{RANK}", "")
+    store.wait([f"{place}/{rank}" for rank in range(RANKS)], LONG)
+
+
+def trained(group: inagg.ProcessGroup) -> list[float]:
+    """The weights after a step of data parallel training in this group."""
+    torch.manual_seed(3)
+    model = DistributedDataParallel(torch.nn.Linear(4, 1, bias=False), process_group=group)
+    model(torch.full((1, 4), float(group.rank() + 1))).sum().backward()
+    gradient = next(model.parameters()).grad
+    assert gradient is not None
+    return gradient.flatten().tolist()
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, RANK == 0, LONG)
+    ours = Reconfigurable(store)
+    for number in range(4):
+        group = ours.configure(f"quorum-{number}", RANK, RANKS)
+        total, job = summed(group), inagg.stats(group)["job"]
+        meet(store, f"summed-{number}")
+        LOG.write("sum", quorum=number, sum=total, job=job, **held())
+        meet(store, f"written-{number}")
+    LOG.write("trained", gradient=trained(group))
+    meet(store, "trained")
+    if RANK == RANKS - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        while True:
+            summed(group)
+    except inagg.InaggError as error:
+        LOG.write("lost", error=type(error).__name__, message=str(error), after_s=time.monotonic() - began)
+    group = ours.configure("quorum-of-survivors", RANK, RANKS - 1)
+    LOG.write("sum", quorum="survivors", sum=summed(group))
+    group.shutdown()
+    store.set(f"end/{RANK}", "")
+    if RANK == 0:  # the last to go, since it keeps the store
+        store.wait([f"end/{rank}" for rank in range(RANKS - 1)], LONG)
+
+
+if __name__ == "__main__":
+    main()

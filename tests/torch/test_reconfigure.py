@@ -1,0 +1,79 @@
+"""Groups from a store, made again and again of the ranks that are there, without a world of torch's."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from torch.distributed import HashStore
+
+from inagg.errors import ConfigurationError, ControllerUnreachableError
+from inagg.options import Options
+from inagg.process_group import ProcessGroup
+from inagg_testbed.errors import WorkerFailedError
+from inagg_testbed.links import LinkSpec
+from inagg_testbed.testbed import open_testbed
+from inagg_testbed.workers import Event
+
+WORKER = Path(__file__).with_name("reconfigure_worker.py")
+RANKS = 3
+NOBODY = Options(controller="http://127.0.0.1:9")
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> list[list[Event]]:
+    """Of each rank, in order. The last rank kills itself, and no other may fail."""
+    found: list[list[Event]] = [[] for _ in range(RANKS)]
+    with open_testbed(
+        hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=tmp_path_factory.mktemp("results")
+    ) as testbed:
+        group = testbed.launch([sys.executable, str(WORKER), "{events}"], name="reconfigure")
+        group.failure_grace_s = 60
+        with pytest.raises(WorkerFailedError) as failure:
+            group.follow(lambda rank, event: found[rank].append(event), timeout_s=120, watch=testbed.services)
+        assert failure.value.failures.keys() == {RANKS - 1}, failure.value
+    return found
+
+
+def sums(events: list[Event]) -> list[Event]:
+    return [event for event in events if event["event"] == "sum"]
+
+
+@pytest.mark.netns
+def test_each_group_sums_in_a_job_of_its_own(events: list[list[Event]]) -> None:
+    for of_rank in events:
+        whole = sums(of_rank)[:4]
+        assert [event["sum"] for event in whole] == [1 + 2 + 3] * 4
+        assert len({event["job"] for event in whole}) == 4
+        assert next(event for event in of_rank if event["event"] == "trained")["gradient"] == [2.0] * 4
+
+
+@pytest.mark.netns
+def test_those_who_are_left_go_on_when_a_rank_dies(events: list[list[Event]]) -> None:
+    for of_rank in events[:-1]:
+        lost = next(event for event in of_rank if event["event"] == "lost")
+        assert lost["error"] == "PeerLostError"
+        assert f"rank {RANKS - 1}" in lost["message"]
+        assert sums(of_rank)[-1]["quorum"] == "survivors"
+        assert sums(of_rank)[-1]["sum"] == 1 + 2
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize("what", ["threads", "pythons", "descriptors"])
+def test_an_aborted_group_leaves_nothing_behind(events: list[list[Event]], what: str) -> None:
+    for of_rank in events[:-1]:
+        first, *others = sums(of_rank)[:4]
+        assert [event[what] for event in others] == [first[what]] * 3
+
+
+def test_a_rank_that_cannot_be_is_refused() -> None:
+    for rank, size in ((-1, 2), (2, 2), (0, 0)):
+        with pytest.raises(ConfigurationError, match=f"there is no rank {rank} in a group of {size}"):
+            ProcessGroup.create(HashStore(), rank, size, options=NOBODY)
+
+
+def test_a_store_serves_one_group() -> None:
+    store = HashStore()
+    with pytest.raises(ControllerUnreachableError):
+        ProcessGroup.create(store, 0, 1, options=NOBODY)
+    with pytest.raises(ConfigurationError, match="rank 0 has made a group with this store before"):
+        ProcessGroup.create(store, 0, 1, options=NOBODY)
