@@ -5,7 +5,7 @@
 needs no import of this package: torch finds the backend by its entry point (`inagg.registration`). What the package
 has to offer is imported when it is first asked for, so that a program which does not use it pays nothing.
 
-Public names: `Options`, `ProcessGroup`, `stats`, and the errors of `inagg.errors`.
+Public names: `Options`, `ProcessGroup`, `explain`, `stats`, and the errors of `inagg.errors`.
 """
 
 import importlib
@@ -15,16 +15,17 @@ from inagg.registration import register
 
 if TYPE_CHECKING:
     from inagg.errors import InaggError
-    from inagg.groups import stats
+    from inagg.groups import explain, stats
     from inagg.options import Options
     from inagg.process_group import ProcessGroup
 
-__all__ = ["InaggError", "Options", "ProcessGroup", "stats"]
+__all__ = ["InaggError", "Options", "ProcessGroup", "explain", "stats"]
 
 _HOMES = {
     "InaggError": "inagg.errors",
     "Options": "inagg.options",
     "ProcessGroup": "inagg.process_group",
+    "explain": "inagg.groups",
     "stats": "inagg.groups",
 }
 

@@ -57,8 +57,10 @@ class EngineStats(TypedDict):
     probes: int  # of these, so many after a silence
     in_flight: int  # chunks outstanding now
     window: int  # chunks that may be
+    window_limit: int  # what the window may grow to: the slots granted, within what the receive buffer holds
     least_rtt_s: float  # of the last seconds; 0 before the first
     waited_s: float  # for other ranks to begin a collective, in all
+    silent_s: float  # before probes, in collectives that all ranks had begun
     rtt_samples: int
     srtt_s: float  # 0.0 before the first sample
     rttvar_s: float
@@ -74,6 +76,14 @@ class TransportStats(EngineStats):
     segmentation: bool  # several datagrams go to the kernel in one piece (UDP_SEGMENT)
     receive_buffer_bytes: int  # as granted by the kernel
     receive_buffer_wanted_bytes: int  # what a whole window of results takes
+    # Time with a collective under way, and nothing to do but
+    device_s: float  # wait for a device to scan or pack it
+    beginning_s: float  # wait until all ranks were known to have begun the oldest
+    window_s: float  # wait for the window to let out what could be sent
+    answers_s: float  # wait for answers
+    peak_rate: float  # the most results in a tenth of that: bytes of Ethernet frames a second
+    processor_s: float  # the thread has run
+    processor_wait_s: float  # and has waited for a processor
 
 @final
 class Staging:

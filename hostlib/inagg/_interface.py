@@ -1,5 +1,6 @@
 """Which of this host's interfaces leads to the aggregator, and what is known of it."""
 
+import array
 import fcntl
 import socket
 import struct
@@ -11,6 +12,11 @@ from inagg.errors import ConfigurationError
 _SIOCGIFADDR = 0x8915
 _SIOCGIFMTU = 0x8921
 _SIOCGIFHWADDR = 0x8927
+_SIOCETHTOOL = 0x8946
+# linux/ethtool.h: a command, and struct ethtool_cmd with the low and the high half of the speed in Mbit/s.
+_ETHTOOL_GSET = 1
+_ETHTOOL_CMD = struct.Struct("I8xH14xH14x")
+_SPEED_UNKNOWN = 0xFFFFFFFF
 
 
 def source_address(destination: str) -> str:
@@ -33,10 +39,12 @@ def source_address(destination: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """mac is written ``aa:bb:cc:dd:ee:ff``; mtu is in bytes of an IP packet."""
+    """mac is written ``aa:bb:cc:dd:ee:ff``; mtu is in bytes of an IP packet; rate in bits a second, None if its driver
+    does not say."""
 
     mac: str
     mtu: int
+    rate: float | None
 
 
 def interface_of(address: str) -> Interface:
@@ -55,5 +63,18 @@ def interface_of(address: str) -> Interface:
             if socket.inet_ntoa(reply[20:24]) == address:
                 hardware = fcntl.ioctl(query.fileno(), _SIOCGIFHWADDR, request)
                 (mtu,) = struct.unpack_from("i", fcntl.ioctl(query.fileno(), _SIOCGIFMTU, request), 16)
-                return Interface(hardware[18:24].hex(":"), mtu)
+                return Interface(hardware[18:24].hex(":"), mtu, _rate(query, name))
     raise ConfigurationError(f"no interface of this host has the address {address}")
+
+
+def _rate(query: socket.socket, name: str) -> float | None:
+    answer = array.array("B", _ETHTOOL_CMD.pack(_ETHTOOL_GSET, 0, 0))
+    try:
+        fcntl.ioctl(
+            query.fileno(), _SIOCETHTOOL, struct.pack("16sP16x", name.encode(), answer.buffer_info()[0])
+        )
+    except OSError:
+        return None
+    _, low, high = _ETHTOOL_CMD.unpack(answer)
+    speed = high << 16 | low
+    return None if speed in (0, _SPEED_UNKNOWN) else speed * 1e6

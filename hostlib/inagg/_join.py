@@ -117,6 +117,7 @@ def _enter(client: ControlClient, job: int, rank: int, options: Options, on_fail
         session: Session | None = None
         try:
             session = _begin(client, status, rank, udp, options, on_failure)
+            session.link_rate = options.link_rate or interface.rate
             client.wait_running(job, timeout_s=options.setup_timeout_s)
             session.try_path(options.setup_timeout_s)
         except InaggError as error:

@@ -72,6 +72,7 @@ class Session:
         self._words = status.words
         self._transport = transport
         self._presence = presence
+        self.link_rate: float | None = None  # of the interface, in bits a second
         self.journal = Journal()
         self._on_failure = on_failure
         self._failure: Failure | None = None  # as the heartbeat learnt it
@@ -239,7 +240,13 @@ class Session:
             rank: {"sums": sums, "waited_s": waited_s}
             for rank, (sums, waited_s) in sorted(self._heartbeat.waits.items())
         }
-        return {"job": self.job, "rank": self.rank, **self._transport.stats(), "waits": waits}
+        return {
+            "job": self.job,
+            "rank": self.rank,
+            "link_rate": self.link_rate,
+            **self._transport.stats(),
+            "waits": waits,
+        }
 
     def _waited(self) -> tuple[int, float]:
         """Sums done, and seconds waited for other ranks to begin them."""

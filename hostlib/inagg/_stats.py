@@ -11,7 +11,17 @@ from typing import Any, Self
 _GAUGES = frozenset(
     {
         *("job", "rank", "lane_bits", "goodput", "segmentation"),
-        *("window", "in_flight", "least_rtt_s", "srtt_s", "rttvar_s", "rto_s"),
+        *(
+            "window",
+            "window_limit",
+            "in_flight",
+            "peak_rate",
+            "link_rate",
+            "least_rtt_s",
+            "srtt_s",
+            "rttvar_s",
+            "rto_s",
+        ),
         *("receive_buffer_bytes", "receive_buffer_wanted_bytes"),
     }
 )

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups as torch makes them, and what a program may ask of one."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
+from inagg._explain import Explanation, explain_figures
 from inagg._stats import Stats
 from inagg._store import agree_on_members
 from inagg.errors import ConfigurationError
@@ -45,17 +47,24 @@ def inagg_group(group: dist.ProcessGroup | None) -> ProcessGroup:
 def stats(group: dist.ProcessGroup | None = None) -> Stats:
     """What an inagg group (by default the world) did so far; ``with inagg.stats() as figures:`` what it does within.
 
-    - ``path``: ``"switch"``, or ``"inner"`` when it fell back, with the ``reason``.
-    - ``switch_reductions``: calls of all_reduce, reduce and reduce_scatter that went through the switch;
-      ``inner_reductions``: those that gloo did.
-    - ``calls``: by kind (``"broadcast"``...) ``count``, ``bytes`` of its tensors, and of those whose end this rank has
-      noticed ``ended``, ``ended_bytes``, ``seconds`` from the call until then, ``goodput`` in bytes a second.
-    - On the switch: job, rank, packets, bytes, retransmits, window (packets), RTT and RTO in seconds, ``waited_s`` for
-      other ranks to begin a sum.
-    - ``waits``: the same of all ranks, as of their last heartbeats. ``straggler``: from that, the ``rank`` that the
-      others wait for and how late it is on average (``late_s``); None while that is not known.
+    docs/performance.md has all keys.
 
     Raises:
         ConfigurationError: the group is not an inagg group.
     """
     return Stats(inagg_group(group).stats)
+
+
+def explain(
+    figures: Mapping[str, Any] | None = None, *, group: dist.ProcessGroup | None = None
+) -> Explanation:
+    """Why a group is not faster: where its time went. ``print(inagg.explain())`` is a report.
+
+    Args:
+        figures: those of `stats`, such as of a ``with`` block; by default what `group` did since it was made.
+        group: by default the world.
+
+    Raises:
+        ConfigurationError: the group is not an inagg group.
+    """
+    return explain_figures(stats(group) if figures is None else figures)

@@ -182,6 +182,15 @@ class Options(BaseModel):
             "by default, those of the process"
         ),
     ] = None
+    link_rate: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="bits a second of the link to the switch, for `inagg.explain`; by default, what the interface "
+            "says",
+        ),
+    ] = None
     setup_timeout_s: Annotated[
         float,
         Field(

@@ -7,6 +7,7 @@ import atexit
 import logging
 import os
 import sys
+import time
 import weakref
 from collections.abc import Sequence
 from datetime import timedelta
@@ -64,6 +65,7 @@ class ProcessGroup(InnerGroup):
         self._switch_reductions = 0
         self._told: set[str] = set()
         self._why_inner = ""
+        self._made = time.monotonic()
         self._session: Session | None = None
         ours = PrefixStore("inagg", store)
         try:
@@ -414,6 +416,7 @@ class ProcessGroup(InnerGroup):
     def stats(self) -> dict[str, Any]:
         """What the group did so far; see `inagg.stats`."""
         counts = {
+            "elapsed_s": time.monotonic() - self._made,
             "switch_reductions": self._switch_reductions,
             "inner_reductions": self.inner_reductions,
             "calls": self.tally.snapshot(),

@@ -105,9 +105,11 @@ nb::dict to_dict(const EngineStats& stats) {
     out["special_blocks"] = stats.special_blocks;
     out["in_flight"] = stats.in_flight;
     out["window"] = stats.window;
+    out["window_limit"] = stats.window_limit;
     out["rtt_samples"] = stats.rtt_samples;
     out["least_rtt_s"] = stats.least_rtt;
     out["waited_s"] = stats.waited;
+    out["silent_s"] = stats.silent;
     out["srtt_s"] = stats.srtt;
     out["rttvar_s"] = stats.rttvar;
     out["rto_s"] = stats.rto;
@@ -123,6 +125,14 @@ nb::dict to_dict(const TransportStats& stats) {
     out["segmentation"] = stats.segmentation;
     out["receive_buffer_bytes"] = stats.receive_buffer;
     out["receive_buffer_wanted_bytes"] = stats.receive_buffer_wanted;
+    const auto spent = [&](Activity activity) { return stats.spent[static_cast<std::size_t>(activity)]; };
+    out["device_s"] = spent(Activity::device);
+    out["beginning_s"] = spent(Activity::beginning);
+    out["window_s"] = spent(Activity::window);
+    out["answers_s"] = spent(Activity::answers);
+    out["peak_rate"] = stats.peak_rate;
+    out["processor_s"] = stats.processor;
+    out["processor_wait_s"] = stats.processor_wait;
     return out;
 }
 

@@ -326,12 +326,25 @@ EngineStats Engine::stats() const {
     EngineStats stats = stats_;
     stats.in_flight = outstanding_;
     stats.window = window_.chunks();
+    stats.window_limit = config_.window_bound();
     stats.rtt_samples = rtt_.samples();
     stats.least_rtt = least_rtt_.value();
     stats.srtt = rtt_.srtt();
     stats.rttvar = rtt_.rttvar();
     stats.rto = rtt_.rto();
     return stats;
+}
+
+Activity Engine::activity() const {
+    if (waiting_ == 0) {
+        return collectives_.empty() ? Activity::idle : Activity::device;
+    }
+    const Collective& oldest = collectives_.front();
+    if (!oldest.begun() && oldest.announced() == 0) {
+        return Activity::beginning;
+    }
+    const bool held_back = !ready_.empty() && !in_window(ready_.front(), 0);
+    return held_back ? Activity::window : Activity::answers;
 }
 
 }  // namespace inagg

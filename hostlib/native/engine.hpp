@@ -63,6 +63,16 @@ struct Failure {
     std::optional<std::uint32_t> chunk;
 };
 
+// What an engine's time goes into.
+enum class Activity {
+    idle,       // there is no collective
+    device,     // nothing can be sent before a device has packed it
+    beginning,  // the oldest collective: not all ranks are known to have begun it
+    window,     // there is more to send than the window lets out
+    answers,    // all that can be sent is in flight
+};
+constexpr std::size_t ACTIVITIES = 5;
+
 // Bytes are of UDP payload.
 struct EngineStats {
     std::uint64_t packets_sent = 0;
@@ -77,10 +87,12 @@ struct EngineStats {
     std::uint64_t collectives_completed = 0;
     std::uint64_t special_blocks = 0;
     std::uint64_t in_flight = 0;
-    std::uint64_t window = 0;  // chunks
+    std::uint64_t window = 0;        // chunks
+    std::uint64_t window_limit = 0;  // what it may grow to
     std::uint64_t rtt_samples = 0;
     double least_rtt = 0;  // lately; 0 before the first
     double waited = 0;     // for other ranks to begin a collective, in all
+    double silent = 0;     // before probes, in collectives that all ranks had begun
     double srtt = 0;
     double rttvar = 0;
     double rto = 0;
@@ -129,6 +141,7 @@ class Engine {
     const std::optional<Failure>& failure() const { return failure_; }
 
     EngineStats stats() const;
+    Activity activity() const;
 
   private:
     std::uint32_t index_of(std::uint32_t chunk) const { return chunk & (config_.slots - 1); }

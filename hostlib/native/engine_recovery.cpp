@@ -80,6 +80,9 @@ void Engine::advance(double now) {
     if (const std::optional<double> deadline = probe_deadline(); deadline && *deadline <= now) {
         move(*oldest(Slot::State::in_flight), Slot::State::lost);
         ++stats_.probes;
+        if (activity() != Activity::beginning) {
+            stats_.silent += now - probed_at_;
+        }
         ++probes_;
         probed_at_ = now;
     }

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <fstream>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -59,6 +61,18 @@ EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, Transport
 }
 
 }  // namespace
+
+// /proc/PID/schedstat of the kernel's documentation (sched-stats.rst): nanoseconds running, and in a run
+// queue.
+void read_processor_times(pid_t thread, TransportStats& stats) {
+    double running = 0;
+    double waiting = 0;
+    std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/schedstat");
+    if (thread != 0 && file >> running >> waiting) {
+        stats.processor = running * 1e-9;
+        stats.processor_wait = waiting * 1e-9;
+    }
+}
 
 Transport::Transport(const EngineConfig& config, UdpSocket socket, double spin)
     : config_(config),
@@ -204,8 +218,13 @@ std::optional<Failure> Transport::failure() const {
 }
 
 TransportStats Transport::stats() const {
-    const std::lock_guard lock(mutex_);
-    return shared_.stats;
+    TransportStats stats;
+    {
+        const std::lock_guard lock(mutex_);
+        stats = shared_.stats;
+    }
+    read_processor_times(thread_id_, stats);
+    return stats;
 }
 
 void Transport::close() {

@@ -12,6 +12,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -39,7 +41,14 @@ struct TransportStats {
     bool segmentation = true;          // several datagrams a message (UDP_SEGMENT)
     std::uint64_t receive_buffer = 0;
     std::uint64_t receive_buffer_wanted = 0;
+    std::array<double, ACTIVITIES> spent{};  // seconds, by Activity; idle ones are not counted
+    double peak_rate = 0;                    // of results, while it was not idle: bytes of frames a second
+    double processor = 0;                    // seconds that the thread ran
+    double processor_wait = 0;               // and that it could have, but waited for a processor
 };
+
+// Of a thread of this process; they stay as they are if the kernel does not tell, or if `thread` is 0.
+void read_processor_times(pid_t thread, TransportStats& stats);
 
 class GroupFailed : public std::runtime_error {
   public:
@@ -116,6 +125,7 @@ class Transport {
     int poll(std::span<pollfd> waited, double seconds) const;
     void gather() const;
     bool receive();
+    void account(double now);
     void publish();
     void order(Order order);
     void wake();
@@ -139,6 +149,12 @@ class Transport {
     SendBatch sending_;
     ReceiveBatch receiving_;
     std::size_t received_ = 0;  // datagrams in the last batch
+    struct {
+        Activity activity = Activity::idle;  // since:
+        double since = 0;
+        double measured = 0;     // seconds, towards the next measurement of the rate
+        double frame_bytes = 0;  // received before it
+    } account_;
 
     // Lock order: closing_mutex_ before mutex_.
     // Guards shared_, and `progress` of every Staging; held for moments only, by any thread.
@@ -149,6 +165,7 @@ class Transport {
     Shared shared_;
     std::mutex closing_mutex_;  // guards the joining of thread_; held by close() while it waits
     std::thread thread_;
+    std::atomic<pid_t> thread_id_ = 0;  // 0: it does not run
 };
 
 }  // namespace inagg

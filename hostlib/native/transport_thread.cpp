@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "transport.hpp"
 
@@ -28,6 +29,10 @@ constexpr double GATHER_SHARE = 1.0 / 16;
 constexpr double GATHER_LONGEST = 250e-6;
 constexpr std::size_t GATHERED = 16;       // datagrams in the last batch that make it unnecessary
 constexpr double GATHER_SHORTEST = 50e-6;  // the kernel's timer slack; a shorter sleep is not one
+// Time over which a rate is measured: a token bucket lends some milliseconds' worth.
+constexpr double RATE_SECONDS = 0.1;
+// Ethernet, IPv4 and UDP.
+constexpr double FRAME_HEADERS = 42;
 // Pieces of a window that leave one by one: see send().
 constexpr std::size_t TRAINS = 4;
 
@@ -39,6 +44,7 @@ double seconds_now() {
 
 void Transport::run() {
     pthread_setname_np(pthread_self(), "inagg");
+    thread_id_ = gettid();
     // Signals are the program's; and numerics need subnormals, which the thread that started this one may
     // have switched off for itself (a thread inherits that).
     sigset_t all;
@@ -51,15 +57,19 @@ void Transport::run() {
         engine_.fail(FailureCode::failed, error.what());
     }
     engine_.fail(FailureCode::closed, "the transport was closed");
+    read_processor_times(thread_id_, stats_);
     publish();
+    thread_id_ = 0;
 }
 
 void Transport::loop() {
     bool more = false;
     while (take_orders(seconds_now())) {
         const double now = seconds_now();
+        account(now);
         engine_.advance(now);
         const Blocked blocked = send(now);
+        account_.activity = engine_.activity();
         publish();
         if (!more) {
             wait_for_events(blocked);
@@ -220,6 +230,24 @@ bool Transport::receive() {
                          std::string("cannot receive from the aggregator: ") + std::strerror(result.error));
     }
     return result.count == ReceiveBatch::MESSAGES;
+}
+
+// The time since the last round went into what the engine was then left in (as in tcp_info of Linux).
+void Transport::account(double now) {
+    const double seconds = now - std::exchange(account_.since, now);
+    if (account_.activity == Activity::idle) {
+        return;
+    }
+    stats_.spent[static_cast<std::size_t>(account_.activity)] += seconds;
+    account_.measured += seconds;
+    if (account_.measured >= RATE_SECONDS) {
+        const EngineStats stats = engine_.stats();
+        const double bytes = static_cast<double>(stats.bytes_received) +
+                             FRAME_HEADERS * static_cast<double>(stats.packets_received);
+        const double received = bytes - std::exchange(account_.frame_bytes, bytes);
+        stats_.peak_rate = std::max(stats_.peak_rate, received / account_.measured);
+        account_.measured = 0;
+    }
 }
 
 void Transport::publish() {

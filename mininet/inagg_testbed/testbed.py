@@ -62,9 +62,13 @@ class Testbed:
         asked = (
             slots if slots is not None else self.own_slots
         )  # the user's, unless an experiment needs others
+        rate = self.network.spec.rate_bps
         return {
             "INAGG_CONTROLLER": CONTROLLER_URL,
             "INAGG_SLOTS": str(self.slots(asked)),
+            **(
+                {} if rate is None else {"INAGG_LINK_RATE": str(rate)}
+            ),  # a token bucket's, not the interface's
             **self.environment,
         }
 

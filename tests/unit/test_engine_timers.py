@@ -57,6 +57,17 @@ def test_the_timeout_stays_within_the_policy(sample: float, rto: float) -> None:
     assert estimator.rto_s == pytest.approx(rto)
 
 
+def test_silence_before_a_probe_is_lost_time_only_when_all_ranks_have_begun() -> None:
+    engine, (exponents,) = lone_worker()
+    (again,) = engine.to_send(0.1)  # after the initial RTO
+    assert (engine.stats["probes"], engine.stats["silent_s"]) == (1, 0.0)
+    assert again == exponents
+    engine.receive(answer(exponents), 0.11)
+    assert len(engine.to_send(0.11)) == 1  # the lanes, which are lost
+    assert len(engine.to_send(0.31)) == 1  # after twice the RTO
+    assert (engine.stats["probes"], engine.stats["silent_s"]) == (2, pytest.approx(0.2))
+
+
 def test_a_steady_rtt_leaves_the_margin() -> None:
     rtt = RttEstimator(rto_min_s=0.01)
     for _ in range(200):

@@ -238,6 +238,28 @@ def test_silence_is_given_up() -> None:
         transport.close()
 
 
+def test_time_is_charged_to_what_the_engine_waits_for() -> None:
+    states = ("beginning_s", "window_s", "answers_s", "device_s")
+    with silent_peer() as peer:
+        transport = make_transport(peer, give_up_s=0.3)
+        time.sleep(0.1)  # without a collective: nobody's
+        with pytest.raises(EngineError):
+            transport.wait(transport.submit(np.ones(100_000, np.float32)), PATIENCE_S)
+        alone = transport.stats()
+        assert alone["beginning_s"] == pytest.approx(0.3, rel=0.5)
+        assert [alone[state] for state in states[1:]] == [0.0] * 3
+        assert alone["processor_s"] > 0
+        assert alone["silent_s"] == 0.0  # nobody knows that the other ranks are there
+        transport.close()
+        assert transport.stats()["processor_s"] >= alone["processor_s"]
+    with group(1) as (transport,):
+        assert transport.wait(transport.submit(np.ones(1_000_000, np.float32)), PATIENCE_S)
+        served = transport.stats()
+        assert served["window_limit"] == SLOTS
+        assert served["window_s"] + served["answers_s"] > served["beginning_s"] > 0
+        assert served["peak_rate"] >= 0
+
+
 def test_an_unreachable_aggregator_is_counted_and_given_up() -> None:
     with silent_peer() as peer:
         pass  # nobody listens there any more: every packet brings an ICMP error

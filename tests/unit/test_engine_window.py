@@ -79,6 +79,8 @@ def test_a_late_rank_neither_shrinks_it_nor_is_flooded() -> None:
     network.run(2, within=start + 10.0)
     assert early.stats["window"] >= before["window"] / 2
     assert early.stats["srtt_s"] < 0.1
+    assert early.stats["silent_s"] == 0.0
+    assert early.stats["window_limit"] == 1024
     assert late.stats["retransmits"] < 50
 
 

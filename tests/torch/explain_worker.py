@@ -1,0 +1,78 @@
+"""One rank of test_explain.py: does sums for a while in each of some situations, and tells what explains their time.
+
+Arguments: the file for events, and the situations.
+"""
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import inagg
+from inagg._explain import Explanation
+from inagg_testbed.events import EventLog
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Sums one after the other; before each the last rank, or every rank, does something else."""
+
+    elements: int
+    seconds: float = 1.5
+    last_rank_s: float = 0.0
+    every_rank_s: float = 0.0
+
+
+SITUATIONS = {
+    "large sums": Situation(1_000_000, seconds=2.5),
+    "small sums": Situation(4_096),
+    "tiny sums": Situation(64),
+    "last rank late": Situation(64, last_rank_s=0.05),
+    "every rank busy": Situation(64, every_rank_s=0.05),
+}
+
+
+def run(situation: Situation) -> Explanation:
+    is_last = dist.get_rank() == dist.get_world_size() - 1
+    pause_s = situation.every_rank_s + situation.last_rank_s * is_last
+    tensor = torch.ones(situation.elements)
+    more = torch.ones(1)
+    each = 1 if situation.elements > 100_000 or pause_s + situation.last_rank_s > 0 else 100
+    dist.all_reduce(tensor)
+    dist.barrier()
+    end = time.monotonic() + situation.seconds
+    with inagg.stats() as figures:
+        while more:
+            for _ in range(each):
+                time.sleep(pause_s)
+                dist.all_reduce(tensor)
+                tensor.fill_(1.0)
+            more.fill_(time.monotonic() < end)
+            dist.broadcast(more, 0)
+    return inagg.explain(figures)
+
+
+def main() -> None:
+    log = EventLog(Path(sys.argv[1]))
+    torch.set_num_threads(1)
+    dist.init_process_group("inagg")
+    for name in sys.argv[2:]:
+        found = run(SITUATIONS[name])
+        log.write(
+            "explained",
+            situation=name,
+            verdict=found.verdict,
+            causes=found.causes,
+            shares=dict(found.shares),
+            report=str(found),
+            figures=dict(found.figures),
+        )
+    log.write("since the start", report=str(inagg.explain()))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""How `inagg.explain` divides time: from figures written down here, to shares worked out by hand."""
+
+from typing import Any
+
+import pytest
+
+from inagg._explain import CAUSES, explain_figures
+
+MB = 1_000_000
+
+
+def figures(**given: Any) -> dict[str, Any]:
+    """Ten seconds in which a group did nothing, but for what is given."""
+    return {
+        "path": "switch",
+        "rank": 0,
+        "elapsed_s": 10.0,
+        "calls": {"all_reduce": {"count": 10, "bytes": 40 * MB, "seconds": 8.0}},
+        "inner_reductions": 0,
+        "link_rate": 100e6,
+        "collectives_completed": 10,
+        "packets_sent": 1000,
+        "packets_received": 1000,
+        "bytes_received": 1000 * 1044,
+        "retransmits": 0,
+        "probes": 0,
+        "window": 128,
+        "window_limit": 128,
+        "least_rtt_s": 0.001,
+        "srtt_s": 0.001,
+        "receive_buffer_bytes": 1 << 20,
+        "receive_buffer_wanted_bytes": 1 << 20,
+        "peak_rate": 12.5e6,
+        "straggler": None,
+        **dict.fromkeys(("waited_s", "silent_s", "beginning_s", "window_s", "answers_s", "device_s"), 0.0),
+        **dict.fromkeys(("processor_s", "processor_wait_s"), 0.0),
+        **given,
+    }
+
+
+def shares(**given: Any) -> dict[str, float]:
+    found = explain_figures(figures(**given))
+    assert sum(found.shares.values()) == pytest.approx(1.0)
+    assert found.verdict in found.causes
+    assert found.shares[found.verdict] == max(found.shares.values())
+    return {cause: round(share, 6) for cause, share in found.shares.items() if share > 1e-9}
+
+
+def test_time_without_a_sum_is_the_programs_and_gloos() -> None:
+    calls = {"broadcast": {"count": 1, "bytes": 8, "seconds": 2.0}}
+    assert shares(calls=calls) == {"program": 0.8, "gloo": 0.2}
+
+
+def test_waiting_for_ranks_is_less_one_round_trip_a_sum() -> None:
+    assert shares(beginning_s=5.0, waited_s=5.0) == {"program": 0.5, "ranks": 0.499, "latency": 0.001}
+
+
+def test_a_full_link_takes_what_the_bytes_need_at_its_rate() -> None:
+    full = {"window_s": 10.0, "bytes_received": 100 * MB - 42 * 1000, "srtt_s": 0.005, "window": 64}
+    assert shares(**full) == {"link": 0.8, "switch": 0.2}
+    assert shares(**full, link_rate=1e9) == {"link": 0.08, "switch": 0.92}
+    assert shares(**full, link_rate=None) == {"link": 0.8, "switch": 0.2}  # at the peak rate
+    assert shares(**full, processor_s=0.5, processor_wait_s=1.0) == {
+        "link": 0.8,
+        "processors": 0.15,
+        "switch": 0.05,
+    }
+
+
+def test_a_window_at_its_limit_before_an_empty_path_is_too_small() -> None:
+    assert shares(window_s=10.0) == {"slots": 1.0}
+    assert shares(window_s=10.0, receive_buffer_bytes=1 << 19) == {"receive buffer": 1.0}
+
+
+def test_a_window_at_its_limit_is_large_enough_where_packets_queue() -> None:
+    assert "slots" not in shares(window_s=10.0, srtt_s=0.003)
+
+
+def test_loss_is_silence_and_the_part_of_the_path_that_resends_take() -> None:
+    lossy = {"window_s": 6.0, "answers_s": 4.0, "silent_s": 2.0, "retransmits": 100}
+    assert shares(**lossy) == {"loss": 0.26, "slots": 0.54, "latency": 0.2}
+
+
+def test_small_sums_are_latency_whatever_the_thread_did() -> None:
+    small = {"collectives_completed": 500, "answers_s": 5.0, "processor_s": 1.0, "processor_wait_s": 1.5}
+    assert shares(**small, packets_received=1000) == {"latency": 0.8, "program": 0.2}
+    assert shares(**small, packets_received=8000) == {"latency": 0.25, "processors": 0.25, "program": 0.5}
+
+
+def test_a_device_that_packs() -> None:
+    assert shares(device_s=10.0) == {"device": 1.0}
+
+
+def test_a_group_that_has_fallen_back_says_why() -> None:
+    found = explain_figures({"path": "inner", "reason": "no controller"})
+    assert found.verdict == "fallback"
+    assert str(found) == "gloo does the sums of this group: no controller"
+
+
+def test_a_group_that_was_made_this_moment_has_spent_its_time_in_the_program() -> None:
+    assert shares(elapsed_s=0.0, collectives_completed=0, packets_received=0) == {"program": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"), [("window_s", "slots"), ("answers_s", "latency"), ("device_s", "device")]
+)
+def test_the_report_says_what_it_is_and_what_to_do(state: str, cause: str) -> None:
+    report = str(explain_figures(figures(**{state: 10.0})))
+    meaning, remedy = CAUSES[cause]
+    assert f"100%  {cause}: {meaning}" in report
+    assert remedy in report
