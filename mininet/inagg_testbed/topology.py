@@ -10,14 +10,19 @@ The ports have no address and answer no ARP, so that the kernel of the switch's 
 Where a host all-reduce is to be had at its best, each host has a second link of the same rate, with offloads, to a
 plain Linux bridge in a node of its own (b1, 10.0.1.n): a switch in userspace would slow gloo down on fast links.
 
+In each node /etc/hosts also has h1, h2, ..., s1 (the controller's address), and h1-b1, ... on the bridge. That file is
+mounted in the node's own mount namespace; the machine's stays as it is.
+
 Interfaces are called ia-RUN-h3 and ia-RUN-p3 (IFNAMSIZ leaves 15 characters); none is ever in the machine's own
 namespace.
 """
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from inagg_testbed._mininet import Host, Intf, Link, Switch, Topo, make_net
@@ -44,6 +49,11 @@ def host_name(number: int) -> str:
     return f"h{number}"
 
 
+def port_node(port: int) -> str:
+    """What is on a port of the switch."""
+    return CONTROL_INTERFACE if port == CONTROL_PORT else host_name(port)
+
+
 def host_address(number: int, *, bridge: bool = False) -> str:
     """10.0.0.1, 10.0.0.2, ...; 10.0.1.1, ... on the bridge."""
     return f"10.0.{int(bridge)}.{number}"
@@ -52,6 +62,22 @@ def host_address(number: int, *, bridge: bool = False) -> str:
 def host_mac(number: int) -> str:
     """Locally administered and readable in a capture: 02:00:0a:00:00:NN."""
     return f"02:00:0a:00:00:{number:02x}"
+
+
+def hosts_file(size: int, *, bridge: bool) -> str:
+    """The contents of /etc/hosts in a node: the testbed's names, then the machine's.
+
+    torch looks up the names of its TCP clients, whose addresses it has as ::ffff:10.0.0.1: those lines are for it.
+    Their names differ, so that h1 is never an IPv6 address.
+    """
+    numbers = range(1, size + 1)
+    names = {host_address(number): host_name(number) for number in numbers} | {CONTROL_ADDRESS: SWITCH_NODE}
+    if bridge:
+        names |= {
+            host_address(number, bridge=True): f"{host_name(number)}-{BRIDGE_NODE}" for number in numbers
+        }
+    lines = [f"{address} {name}\n::ffff:{address} {name}-mapped" for address, name in names.items()]
+    return "\n".join([*lines, Path("/etc/hosts").read_text()])
 
 
 def run_in_namespace(pid: int, script: str) -> str:
@@ -137,8 +163,8 @@ class Star(Topo):  # type: ignore[misc]
                 SWITCH_NODE,
                 port1=0,
                 port2=number,
-                intfName1=host_interface(run, number),
-                intfName2=port_interface(run, number),
+                intfName1=host_interface(run.id, number),
+                intfName2=port_interface(run.id, number),
                 addr1=host_mac(number),
                 params1={"address": host_address(number)},
                 spec=spec,
@@ -149,21 +175,21 @@ class Star(Topo):  # type: ignore[misc]
                     BRIDGE_NODE,
                     port1=1,
                     port2=number,
-                    intfName1=host_interface(run, number, bridge=True),
-                    intfName2=port_interface(run, number, bridge=True),
+                    intfName1=host_interface(run.id, number, bridge=True),
+                    intfName2=port_interface(run.id, number, bridge=True),
                     params1={"address": host_address(number, bridge=True)},
                     spec=replace(spec, offloads=True),
                 )
 
 
-def host_interface(run: Run, number: int, *, bridge: bool = False) -> str:
-    """Name of a host's interface to the switch, or to the bridge."""
-    return f"ia-{run.id}-{'g' if bridge else 'h'}{number}"
+def host_interface(run: str, number: int, *, bridge: bool = False) -> str:
+    """Name in a run of a host's interface to the switch, or to the bridge."""
+    return f"ia-{run}-{'g' if bridge else 'h'}{number}"
 
 
-def port_interface(run: Run, number: int, *, bridge: bool = False) -> str:
-    """Name of the switch's, or the bridge's, interface for a port."""
-    return f"ia-{run.id}-{'b' if bridge else 'p'}{number}"
+def port_interface(run: str, number: int, *, bridge: bool = False) -> str:
+    """Name in a run of the switch's, or the bridge's, interface for a port."""
+    return f"ia-{run}-{'b' if bridge else 'p'}{number}"
 
 
 def make_bridge(pid: int, interfaces: Iterable[str], mtu: int) -> None:
@@ -188,13 +214,25 @@ class Network:
         except OSError as error:
             raise NetworkError(f"a network of {hosts} hosts cannot be made: {error}") from error
         self.switch = self._net[SWITCH_NODE]
+        self._name_hosts()
         self._make_control_port()
         if bridge:
-            interfaces = [port_interface(run, number, bridge=True) for number in range(1, hosts + 1)]
+            interfaces = [port_interface(run.id, number, bridge=True) for number in range(1, hosts + 1)]
             make_bridge(self._net[BRIDGE_NODE].pid, interfaces, spec.mtu)
 
+    def _name_hosts(self) -> None:
+        """Mount a hosts file over the machine's, in each node; the mounts keep it when its name is gone."""
+        if not Path("/etc/hosts").is_file():
+            return
+        with tempfile.NamedTemporaryFile("w", prefix=f"inagg-{self.run.id}-hosts-") as file:
+            file.write(hosts_file(self.size, bridge=self.bridge))
+            file.flush()
+            Path(file.name).chmod(0o644)
+            for node in (*self._net.hosts, *self._net.switches):
+                run_in_namespace(node.pid, f"mount --bind {file.name} /etc/hosts")
+
     def _make_control_port(self) -> None:
-        port = port_interface(self.run, CONTROL_PORT)
+        port = port_interface(self.run.id, CONTROL_PORT)
         unshaped = LinkSpec(rate_bps=None, mtu=self.spec.mtu, offloads=self.spec.offloads)
         commands = [
             f"ip link add name {CONTROL_INTERFACE} type veth peer name {port}",
@@ -210,11 +248,11 @@ class Network:
     def ports(self) -> dict[int, str]:
         """Port number to interface, the controller's port included."""
         numbers = [*range(1, self.size + 1), CONTROL_PORT]
-        return {number: port_interface(self.run, number) for number in numbers}
+        return {number: port_interface(self.run.id, number) for number in numbers}
 
     def gloo_interface(self, number: int) -> str:
         """The interface of a host that gloo is to use."""
-        return host_interface(self.run, number, bridge=self.bridge)
+        return host_interface(self.run.id, number, bridge=self.bridge)
 
     def host(self, number: int) -> Any:
         """Mininet's node of host `number`, 1 to N."""

@@ -65,6 +65,21 @@ def test_each_node_has_a_namespace_of_its_own(bridge: Testbed) -> None:
     assert not namespaces_of(bridge.run.manifest) & {str(Path("/proc/self/ns/net").readlink())}
 
 
+def test_every_address_has_a_name_in_every_node_and_the_machines_file_is_untouched(bridge: Testbed) -> None:
+    machine = Path("/etc/hosts").read_text()
+    # torch asks for the name of ::ffff:10.0.0.1, and warns in every run where there is none
+    script = (
+        "import socket; print([socket.getnameinfo((address, 1), socket.NI_NAMEREQD)[0] for address in"
+        " ('10.0.0.4', '::ffff:10.0.0.4', '10.0.0.254')], socket.gethostbyname('h2'))"
+    )
+    for node in (*(bridge.network.host(number) for number in (1, 4)), bridge.network.switch):
+        found = run_in_namespace(node.pid, f'{sys.executable} -c "{script}"')
+        assert found == "['h4', 'h4-mapped', 's1'] 10.0.0.2\n"
+    assert in_host(bridge, 1, "cat /etc/hosts").endswith(machine)
+    assert Path("/etc/hosts").read_text() == machine
+    assert "h4" not in machine
+
+
 def test_interface_names_carry_the_run_and_fit(bridge: Testbed) -> None:
     names = list(bridge.network.ports.values())
     assert all(bridge.run.id in name and len(name) <= 15 for name in names)

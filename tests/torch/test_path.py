@@ -136,7 +136,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     """The switch's port of the second host takes no packet of full size."""
     folder = tmp_path_factory.mktemp("narrow")
     with open_testbed(hosts=3, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed:
-        port = port_interface(testbed.network.run, 2)
+        port = port_interface(testbed.network.run.id, 2)
         run_in_namespace(testbed.network.switch.pid, f"ip link set dev {port} mtu 1060")
         yield testbed
 
