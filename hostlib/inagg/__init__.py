@@ -5,10 +5,12 @@
 needs no import of this package: torch finds the backend by its entry point (`inagg.registration`). What the package
 has to offer is imported when it is first asked for, so that a program which does not use it pays nothing.
 
-Public names: `Options`, `ProcessGroup`, `explain`, `stats`, and the errors of `inagg.errors`.
+Public names: `Options`, `ProcessGroup`, `explain`, `stats`, and the errors of `inagg.errors`. `__version__` is the
+distribution's.
 """
 
 import importlib
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from inagg.registration import register
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from inagg.groups import explain, stats
     from inagg.options import Options
     from inagg.process_group import ProcessGroup
+
+    __version__: str
 
 __all__ = ["InaggError", "Options", "ProcessGroup", "explain", "stats"]
 
@@ -31,6 +35,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return metadata.version("inagg")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

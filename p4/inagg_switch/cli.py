@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +28,6 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="A programmable switch: runs v1model P4_16 programs on network interfaces, and serves P4Runtime.",
 )
 
 Defines = Annotated[
@@ -39,6 +39,21 @@ Includes = Annotated[
     typer.Option("--include", "-I", metavar="DIR", help="Where #include looks as well; may be repeated."),
 ]
 P4File = Annotated[Path, typer.Argument(metavar="PROGRAM.p4", help="P4_16 source for v1model.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"inagg-switch {metadata.version('inagg')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print it, and end.")
+    ] = False,
+) -> None:
+    """A programmable switch: runs v1model P4_16 programs on network interfaces, and serves P4Runtime."""
 
 
 class UsageError(SwitchError):
