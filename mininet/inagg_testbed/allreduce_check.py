@@ -33,6 +33,14 @@ class Comparison:
     wrong_index: int | None
 
 
+def inputs(seed: int) -> str:
+    """What the ranks contribute, for people."""
+    return (
+        f"normal floats (mean 0, standard deviation 1) on a grid of 2^-{GRID_BITS}, repeating after {PERIOD:,};"
+        f" seed {seed}"
+    )
+
+
 def one_period(seed: int, rank: int) -> Float32:
     """A period of what `rank` contributes: the same for the same seed."""
     values = np.random.default_rng([seed, rank]).standard_normal(PERIOD)

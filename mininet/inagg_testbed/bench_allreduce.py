@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from inagg_testbed.allreduce_check import inputs
 from inagg_testbed.bench_plan import MAX_LOSS, BackendSpec, Case, Plan, check_slots
 from inagg_testbed.bench_rows import Conditions, make_rows, wrong_results
 from inagg_testbed.control import token_path
@@ -67,6 +68,7 @@ class AllReduceBench:
             "gloo_over": self.gloo_over,
             "slots": self.link.slots if self.slots is None else self.slots,
             "seed": self.seed,
+            "inputs": inputs(self.seed),
         }
 
     @property
@@ -169,6 +171,9 @@ def title(bench: AllReduceBench) -> str:
     """What a table of the rows is about."""
     workers = ", ".join(str(count) for count in dict.fromkeys(case.workers for case in bench.cases))
     elements = ", ".join(f"{count:,}" for count in dict.fromkeys(case.elements for case in bench.cases))
-    text = f"all-reduce of {elements} float32, {workers} workers, {bench.link_name}, switch: {bench.switch}"
-    mtu = f", MTU {bench.link.mtu}" if bench.link.mtu != 1500 else ""
-    return text + mtu + (", gloo over a bridge" if bench.gloo_over == "bridge" else "")
+    sizes = ", ".join(f"{4 * count:,}" for count in dict.fromkeys(case.elements for case in bench.cases))
+    text = f"all-reduce of {elements} float32 ({sizes} bytes), {workers} workers, {bench.link_name}"
+    text += f", switch: {bench.switch}"
+    text += f", MTU {bench.link.mtu}" if bench.link.mtu != 1500 else ""
+    text += ", gloo over a bridge" if bench.gloo_over == "bridge" else ""
+    return f"{text}\ninputs: {inputs(bench.seed)}"

@@ -86,6 +86,7 @@ def _by_link(experiment: Mapping[str, Any]) -> Iterable[str]:
         yield from (
             "",
             f"{settings['link']}; gloo over the {settings['gloo_over']}; {settings['slots']} slots",
+            *([f"Inputs: {settings['inputs']}"] if "inputs" in settings else []),
             "",
         )
         yield from _markdown_table(*bench_rows.table(rows))

@@ -61,6 +61,7 @@ class Demo:
     link_name: str = "100mbit"
     mtu: int = 1500
     steps: int = 120
+    quick: bool = False  # too few steps for figures that mean something
     runs: Sequence[RunSpec] = ALL_RUNS
     program: Path | None = None
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jinja2
 
-from inagg_testbed.demo import DemoResult, RunResult, summary
+from inagg_testbed.demo import Demo, DemoResult, RunResult, summary
 from inagg_testbed.files import handing_over, make_folder
 from inagg_testbed.plots import plot_losses, plot_steps
 
@@ -52,6 +52,7 @@ def _write(result: DemoResult, files: ReportFiles) -> None:
         header=TABLE_HEADER,
         rows=table_rows(result),
         demo=result.demo,
+        quick=QUICK if result.demo.quick else None,
         settings=result.settings,
         logs=result.logs,
         seconds=result.seconds,
@@ -69,6 +70,7 @@ TABLE_HEADER = (
     "step ms",
     "compute ms",
     "comm ms",
+    "step gain",
     "comm gain",
     "MB sent",
     "resent",
@@ -76,20 +78,34 @@ TABLE_HEADER = (
 )
 
 
+QUICK = "quick run: a dozen steps show that everything works, not how well"
+
+
+def heading(demo: Demo) -> str:
+    """What the table is about."""
+    text = f"{demo.workers} workers, {demo.link_name}, switch: {demo.switch}"
+    return f"{text} ({QUICK})" if demo.quick else text
+
+
 def table_rows(result: DemoResult) -> list[tuple[str, ...]]:
     """The table of the terminal and of the report."""
-    speedups = [run["speedup_comm"] for run in summary(result)["runs"]]
-    return [_row(run, speedup) for run, speedup in zip(result.runs, speedups, strict=True)]
+    figures = summary(result)["runs"]
+    gloo = next((run["step_ms_p50"] for run in figures if run["backend"] == "gloo"), None)
+    return [
+        _row(run, None if gloo is None else gloo / figure["step_ms_p50"], figure["speedup_comm"])
+        for run, figure in zip(result.runs, figures, strict=True)
+    ]
 
 
-def _row(run: RunResult, speedup: float | None) -> tuple[str, ...]:
+def _row(run: RunResult, step_gain: float | None, comm_gain: float | None) -> tuple[str, ...]:
     return (
         run.spec.label,
         f"{run.accuracy:.2%}",
         f"{run.step_ms_p50:.0f}",
         f"{run.compute_ms:.0f}",
         f"{run.comm_ms_p50:.0f}",
-        "-" if speedup is None else f"{speedup:.2f}x",
+        "-" if step_gain is None else f"{step_gain:.2f}x",
+        "-" if comm_gain is None else f"{comm_gain:.2f}x",
         f"{run.bytes_sent_per_worker / 1e6:.0f}",
         str(run.retransmits),
         run.weights_sha256[:8],

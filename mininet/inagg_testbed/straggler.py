@@ -119,5 +119,6 @@ def title(figures: dict[str, Any]) -> str:
     return (
         f"rank {figures['late_rank']} of {figures['workers']} joins {figures['sleep_s']:g} s late; window of"
         f" {figures['window']} packets; all-reduce done {figures['behind_ms']:.0f} ms after it woke, prompt ones in"
-        f" {figures['prompt_ms']:.0f} ms"
+        f" {figures['prompt_ms']:.0f} ms\ninputs: {figures['elements']:,} float32 ({4 * figures['elements']:,} bytes),"
+        " all rank + 1"
     )

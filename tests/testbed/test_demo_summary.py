@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from inagg_testbed.demo import (
     summary,
 )
 from inagg_testbed.errors import WrongResultError
-from inagg_testbed.report import TABLE_HEADER, table_rows, verdicts, write_report
+from inagg_testbed.report import QUICK, TABLE_HEADER, heading, table_rows, verdicts, write_report
 
 RUN_FIELDS = [
     *("backend", "lane_bits", "loss", "accuracy", "step_ms_p50", "comm_ms_p50", "bytes_sent_per_worker"),
@@ -130,6 +131,39 @@ def test_verdicts_tell_right_from_wrong(tmp_path: Path) -> None:
     assert [good for good, _ in verdicts(summary(demo_result(tmp_path)))] == [True, True]
     bad = demo_result(tmp_path, lossy_weights="cc", accuracy_16=0.96)
     assert [good for good, _ in verdicts(summary(bad))] == [False, False]
+
+
+def test_gains_are_of_the_whole_step_and_of_communication(tmp_path: Path) -> None:
+    rows = [dict(zip(TABLE_HEADER, row, strict=True)) for row in table_rows(demo_result(tmp_path))]
+    assert [row["step gain"] for row in rows] == [
+        "1.00x",
+        "1.93x",
+        "3.59x",
+        "1.24x",
+    ]  # 520 ms over 520, 270, ...
+    assert [row["comm gain"] for row in rows] == ["1.00x", "2.00x", "4.00x", "1.25x"]
+
+
+def test_without_gloo_there_is_no_gain(tmp_path: Path) -> None:
+    result = DemoResult(Demo(), [result_of(INAGG_32, comm_ms=1.0)], tmp_path, "abcdef", 12.0)
+    (row,) = table_rows(result)
+    assert (row[TABLE_HEADER.index("step gain")], row[TABLE_HEADER.index("comm gain")]) == ("-", "-")
+
+
+def test_a_quick_demo_says_so(tmp_path: Path) -> None:
+    result = demo_result(tmp_path)
+    assert QUICK not in heading(result.demo)
+    assert QUICK not in write_report(result, tmp_path / "demo").report.read_text()
+    result.demo = replace(result.demo, quick=True)
+    assert QUICK in heading(result.demo)
+    assert QUICK in write_report(result, tmp_path / "demo").report.read_text()
+
+
+def test_the_reports_table_fits_without_a_scroll_bar(tmp_path: Path) -> None:
+    page = write_report(demo_result(tmp_path), tmp_path / "demo").report.read_text()
+    assert "overflow" not in page.replace("overflow-wrap", "")
+    # Headings break; figures do not. In the page's 62 rem a row of the widest figures has room.
+    assert "tbody td { white-space: nowrap; }" in page
 
 
 def test_the_report_stands_alone(tmp_path: Path) -> None:

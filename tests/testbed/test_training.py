@@ -195,6 +195,9 @@ def test_the_bench_command_writes_its_rows(tmp_path: Path) -> None:
     assert 8 * 40 <= rows[1]["packets"] - rows[1]["retransmits"] <= 8 * 80
     assert rows[1]["transport"]["srtt_s"] > 0
     assert "inagg:16" in done.stdout
+    assert "64 float32 (40,000, 256 bytes), 2 workers" in done.stdout
+    assert "inputs: normal floats (mean 0, standard deviation 1) on a grid of 2^-40" in done.stdout
+    assert "; seed 1" in done.stdout
     (logs,) = tmp_path.glob("2*-*")
     assert {"switch.log", "controller.log", "bench-1-rank0.log"} <= {path.name for path in logs.iterdir()}
 
@@ -279,6 +282,7 @@ def test_the_demo_command_writes_summary_plots_and_report(tmp_path: Path) -> Non
         "steps.png",
     }
     assert "bit-identical" in done.stdout
+    assert "quick run: a dozen steps" in done.stdout
 
 
 @pytest.mark.bmv2
