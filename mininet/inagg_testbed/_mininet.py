@@ -15,19 +15,21 @@ _logger_class = logging.getLoggerClass()
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     try:
+        from mininet.cli import CLI
         from mininet.link import Intf, Link
+        from mininet.log import lg, output
         from mininet.net import Mininet
         from mininet.node import Host, Node, Switch
         from mininet.topo import Topo
     except ImportError as error:
         raise MissingRequirementError(
-            f"Mininet cannot be imported ({error}): apt-get install mininet, and make the virtual environment with"
-            " /usr/bin/python3 -m venv --system-site-packages"
+            f"this Python cannot import Mininet ({error}): apt-get install mininet, and make the virtual environment"
+            " with /usr/bin/python3 -m venv --system-site-packages"
         ) from error
     finally:
         logging.setLoggerClass(_logger_class)
 
-__all__ = ["Host", "Intf", "Link", "Node", "Switch", "Topo", "make_net"]
+__all__ = ["CLI", "Host", "Intf", "Link", "Node", "Switch", "Topo", "lg", "make_net", "output"]
 
 
 def make_net(**options: Any) -> Any:

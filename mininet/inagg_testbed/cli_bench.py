@@ -82,11 +82,13 @@ def allreduce(
     over each link (elements times lane bits for inagg, 2(N-1)/N times 32 bits times elements for gloo's ring) over
     link rate times time. "vs gloo" is the median over the rounds of gloo's time over the backend's. "CPU s/GB" is the
     CPU time of workers, switch and kernel for each GB of tensor.
-    """
-    from inagg_testbed.bench_allreduce import AllReduceBench, run_bench, title
-    from inagg_testbed.bench_rows import table
 
+    Example: inagg bench allreduce --workers 4 --elements 1000000 --backend gloo --backend inagg:16
+    """
     with errors_explained():
+        from inagg_testbed.bench_allreduce import AllReduceBench, run_bench, title
+        from inagg_testbed.bench_rows import table
+
         specs = _backends(backend)
         cases = tuple(
             Case(
@@ -142,10 +144,13 @@ def straggler(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Show what the others send while one rank is late for an all-reduce."""
-    from inagg_testbed.straggler import StragglerBench, run_straggler, table, title
+    """Show what the others send while one rank is late for an all-reduce.
 
+    Example: inagg bench straggler --sleep 2
+    """
     with errors_explained():
+        from inagg_testbed.straggler import StragglerBench, run_straggler, table, title
+
         bench = StragglerBench(
             workers=workers,
             elements=elements,
@@ -178,10 +183,13 @@ def device(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Measure what a GPU does for a sum, and sums of tensors on it. Without a GPU it says so."""
-    from inagg_testbed.device_bench import measure_stages, measure_sums, missing, stage_table, sum_table
+    """Measure what a GPU does for a sum, and sums of tensors on it. Without a GPU it says so.
 
+    Example: inagg bench device --on cpu
+    """
     with errors_explained():
+        from inagg_testbed.device_bench import measure_stages, measure_sums, missing, stage_table, sum_table
+
         if json_path is not None:
             check_writable(json_path)
         reason = missing(on)
@@ -189,12 +197,13 @@ def device(
             console.print(reason)
             return
         rows = measure_stages(on, workers)
-        print_table(console, f"floats that {on} takes in", *stage_table(rows))
+        print_table(console, f"normal floats that {on} takes in", *stage_table(rows))
         with opened_testbed(
             workers=workers, link=link, mtu=mtu, switch=switch, results=results, p4=p4
         ) as testbed:
             figures = measure_sums(testbed, on, workers, elements)
-        print_table(console, f"{workers} workers, {elements:,} elements", *sum_table(figures))
+        what = f"{workers} workers, {elements:,} float32 ({4 * elements:,} bytes), all 1"
+        print_table(console, what, *sum_table(figures))
         if json_path is not None:
             found = {"device": on, "workers": workers, "elements": elements, "stages": rows, "sums": figures}
             write_text(json_path, json.dumps(found, indent=2) + "\n")
@@ -213,10 +222,13 @@ def convergence(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Train the models of examples/ in lanes of every width; exit status 1 if error feedback misses its target."""
-    from inagg_testbed.convergence import missed, plot, run_convergence, table
+    """Train the models of examples/ in lanes of every width; exit status 1 if error feedback misses its target.
 
+    Example: inagg bench convergence --steps 100
+    """
     with errors_explained():
+        from inagg_testbed.convergence import missed, plot, run_convergence, table
+
         make_folder(folder)
         with (
             ProgressView(console) as view,
@@ -256,11 +268,14 @@ def suite(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Measure everything and set it beside its targets; exit status 1 if a sum is wrong."""
-    from inagg_testbed.bench_report import TARGETS_HEADER, target_rows, write_report
-    from inagg_testbed.bench_suite import BACKENDS, Suite, run_suite
+    """Measure everything and set it beside its targets; exit status 1 if a sum is wrong.
 
+    Example: inagg bench suite --quick
+    """
     with errors_explained():
+        from inagg_testbed.bench_report import TARGETS_HEADER, target_rows, write_report
+        from inagg_testbed.bench_suite import BACKENDS, Suite, run_suite
+
         what = Suite(backends=_backends(backend or BACKENDS), quick=quick, program=p4)
         make_folder(folder)
         with ProgressView(console) as view:

@@ -1,6 +1,6 @@
 """What the machine must have, and what to do when it does not."""
 
-import importlib.util
+import importlib
 import os
 import shutil
 import subprocess
@@ -41,17 +41,22 @@ def requirements() -> Iterator[Requirement]:
     for command, remedy in _COMMANDS.items():
         yield Requirement(command, shutil.which(command) is not None, remedy)
     yield _namespaces()
-    yield Requirement(
-        "Mininet for this Python",
-        importlib.util.find_spec("mininet.net") is not None,
-        "apt-get install mininet; make the environment with /usr/bin/python3 -m venv --system-site-packages",
-    )
+    yield _mininet()
     yield Requirement(
         "g++", shutil.which("g++") is not None, "apt-get install g++ (the switch model compiles P4)", "model"
     )
     for command in _BMV2_COMMANDS:
         remedy = "only for --switch bmv2: build p4c and behavioral-model and put them on PATH"
         yield Requirement(command, shutil.which(command) is not None, remedy, "bmv2")
+
+
+def _mininet() -> Requirement:
+    """Whether this Python can import Mininet, found out by trying."""
+    try:
+        importlib.import_module("inagg_testbed._mininet")
+    except MissingRequirementError as error:
+        return Requirement("Mininet for this Python", False, str(error))
+    return Requirement("Mininet for this Python", True, "")
 
 
 def _namespaces() -> Requirement:
