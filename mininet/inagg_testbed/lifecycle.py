@@ -21,7 +21,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 STATE_DIR = Path("/run/inagg")
 RUN_VARIABLE = "INAGG_RUN"
+INSTALLATION = str(Path(__file__).resolve().parents[2])  # the checkout, or where pip has put the package
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 _TERM_GRACE_S = 3.0
 _KILL_GRACE_S = 5.0
@@ -85,7 +86,7 @@ def start_time(pid: int, *, zombies: bool = True) -> int | None:
 
 @dataclass
 class Manifest:
-    """What a run created; see the module's text. `settings` is for people and `inagg exec`."""
+    """What a run created; see the module's text. `settings` is for people, and for commands on a testbed that is up."""
 
     run: str
     launcher: ProcessId
@@ -108,8 +109,23 @@ class Manifest:
     def write(self, path: Path) -> None:
         """Replace the file at once: a reader sees the old manifest or the new one."""
         scratch = path.with_suffix(".new")
-        scratch.write_text(json.dumps(asdict(self), indent=1))
-        scratch.replace(path)
+        try:
+            scratch.write_text(json.dumps(asdict(self), indent=1))
+            scratch.replace(path)
+        except OSError:
+            scratch.unlink(missing_ok=True)
+            raise
+
+    def namespace(self, node: str) -> ProcessId:
+        """The shell that holds a node's namespaces. Raises ConfigurationError."""
+        if node not in self.namespaces:
+            raise ConfigurationError(f"no node {node}; there are {', '.join(self.namespaces)}")
+        return self.namespaces[node]
+
+    def node_environment(self, node: str, environment: Mapping[str, str]) -> dict[str, str]:
+        """The environment of a command in a node: what the testbed sets there, `environment`, and the run's id."""
+        own: dict[str, str] = self.settings.get("environment", {}).get(node, {})
+        return {**own, **environment, RUN_VARIABLE: self.run}
 
     def teardown(self) -> list[str]:
         """End everything recorded; returns what could not be ended (empty is good)."""
@@ -150,6 +166,7 @@ class Run:
         self.id = "".join(secrets.choice(_ALPHABET) for _ in range(6))
         self.path = state_dir / f"{self.id}.json"
         self.manifest = Manifest(self.id, ProcessId.of(os.getpid(), "launcher"))
+        self.manifest.settings["installation"] = INSTALLATION
         self.save()
 
     @property
@@ -169,9 +186,12 @@ class Run:
         return entry
 
     def forget_process(self, entry: ProcessId) -> None:
-        """Drop a process that has ended and been reaped."""
+        """Drop a process that has ended and been reaped. On a full disk it stays on record, which does no harm."""
         self.manifest.processes.remove(entry)
-        self.save()
+        try:
+            self.save()
+        except OSError as error:
+            log.warning("%s still names a process that has ended: %s", self.path, error)
 
     def record_namespace(self, node: str, pid: int) -> None:
         """Note the shell that holds a node's namespace."""
@@ -232,16 +252,23 @@ def sweep(state_dir: Path = STATE_DIR) -> list[str]:
     return swept
 
 
-def find_run(run: str | None, state_dir: Path = STATE_DIR) -> Manifest:
-    """The manifest of a run, or of the only one there is. Raises ConfigurationError."""
+def find_run(run: str | None, state_dir: Path = STATE_DIR, *, own: bool = False) -> Manifest:
+    """The manifest of a run that is up. Without an id: the only one of this installation, else (unless `own`) the only
+    one there is. Raises ConfigurationError."""
     known = {name: manifest for name, manifest in manifests(state_dir).items() if manifest.launcher.alive()}
-    if run is None and len(known) == 1:
-        return next(iter(known.values()))
     if run is not None and run in known:
         return known[run]
-    names = ", ".join(known) or "none"
+    if not known:
+        missing = "" if run is None else f" (so {run} is not)"
+        raise ConfigurationError(f"no testbed is up{missing}; `inagg up` brings one up")
+    ours = [each for each in known.values() if each.settings.get("installation") == INSTALLATION]
+    if run is None and len(ours) == 1:
+        return ours[0]
+    if run is None and not ours and not own and len(known) == 1:
+        return next(iter(known.values()))
     wanted = "name one with --run" if run is None else f"{run} is not one of them"
-    raise ConfigurationError(f"testbeds that are up: {names}; {wanted}")
+    places = [f"  {name}: {each.settings.get('results', '')}" for name, each in known.items()]
+    raise ConfigurationError("\n".join([f"{wanted}; these testbeds are up:", *places]))
 
 
 @contextlib.contextmanager

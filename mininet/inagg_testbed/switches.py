@@ -4,7 +4,8 @@ model   inagg_switch: compiles p4/inagg.p4 itself and runs it (the default).
 bmv2    the reference switch, simple_switch_grpc, with p4/inagg.p4 compiled by p4c-bm2-ss; both from PATH.
 bridge  a plain Linux bridge: no aggregation, for a host all-reduce at its best and for trying the network alone.
 
-The first two speak P4Runtime on 127.0.0.1:9559 of the switch's namespace.
+The first two speak P4Runtime on 127.0.0.1:9559 of the switch's namespace, to the controller or, without one, to
+whoever comes: then the program may be any, and the controller's port is none of the switch's.
 """
 
 import shutil
@@ -21,7 +22,14 @@ from inagg_testbed.errors import ConfigurationError, MissingRequirementError, Pr
 from inagg_testbed.links import words_within
 from inagg_testbed.processes import NodeProcess
 from inagg_testbed.requirements import SwitchKind
-from inagg_testbed.topology import CONTROL_ADDRESS, Network, host_address, make_bridge, run_in_namespace
+from inagg_testbed.topology import (
+    CONTROL_ADDRESS,
+    CONTROL_PORT,
+    Network,
+    host_address,
+    make_bridge,
+    run_in_namespace,
+)
 
 P4RUNTIME_ADDRESS = "127.0.0.1:9559"
 _COMPILE_TIMEOUT_S = 300.0
@@ -52,14 +60,16 @@ class SwitchTarget(Protocol):
         """Start it on the network's ports; returns its processes and, if it is programmable, its pipeline."""
 
 
-def switch_target(kind: SwitchKind, program: Path | None = None) -> SwitchTarget:
-    """The target of a name. Raises ConfigurationError when the program is not there."""
+def switch_target(kind: SwitchKind, program: Path | None = None, *, controlled: bool = True) -> SwitchTarget:
+    """The target of a name. Raises ConfigurationError when the program is not there, or there can be none."""
     if program is not None and not program.is_file():
         raise ConfigurationError(f"no P4 program {program}")
     if kind == "bridge":
+        if not controlled:
+            raise ConfigurationError("--no-controller is for P4 programs, and a bridge runs none")
         return BridgeSwitch()
     source = program or default_program()
-    return Bmv2Switch(source) if kind == "bmv2" else ModelSwitch(source)
+    return Bmv2Switch(source, controlled) if kind == "bmv2" else ModelSwitch(source, controlled)
 
 
 def default_program() -> Path:
@@ -93,26 +103,30 @@ def command_path(name: str) -> str:
 
 @dataclass
 class ModelSwitch:
-    """inagg_switch."""
+    """inagg_switch. Without a controller it runs the program from the start: p4runtime-shell needs no --config then."""
 
     program: Path
+    controlled: bool = True
     max_slots: int | None = None
     offloads: bool = True
 
     def start(self, network: Network, results: Path) -> tuple[list[NodeProcess], Pipeline | None]:
         """See SwitchTarget."""
         folder = results / "p4"
-        compiler = [command_path("inagg-switch"), "compile", *_defines(network)]
+        compiler = [command_path("inagg-switch"), "compile", *_defines(network, self.controlled)]
         compile_program([*compiler, str(self.program), "-o", str(folder)])
+        pipeline = Pipeline(folder / "p4info.txtpb", folder / self.program.name)
         command = [command_path("inagg-switch"), "run", "--grpc", P4RUNTIME_ADDRESS, "--device-id", "1"]
         command += ["--stats", str(results / "ports.json")]
-        for number, interface in network.ports.items():
+        if not self.controlled:
+            command.append(str(pipeline.device_config))
+        for number, interface in _ports(network, self.controlled):
             command += ["--port", f"{number}@{interface}"]
         process = NodeProcess.start(
             network.run, network.switch, "switch", command, log_path=results / "switch.log"
         )
         process.wait_for_line("ready", timeout_s=_READY_TIMEOUT_S)
-        return [process], Pipeline(folder / "p4info.txtpb", folder / self.program.name)
+        return [process], pipeline
 
 
 @dataclass
@@ -122,6 +136,7 @@ class Bmv2Switch:
     which knows no offloads."""
 
     program: Path
+    controlled: bool = True
     max_slots: int | None = 32
     offloads: bool = False
 
@@ -139,10 +154,10 @@ class Bmv2Switch:
             "-o",
             str(pipeline.device_config),
         ]
-        compile_program([compiler, *options, *_defines(network), str(self.program)])
+        compile_program([compiler, *options, *_defines(network, self.controlled), str(self.program)])
         command = [switch, "--no-p4", "--device-id", "1", "--log-file", str(results / "bmv2"), "--log-flush"]
         command += ["--log-level", "warn"]
-        for number, interface in network.ports.items():
+        for number, interface in _ports(network, self.controlled):
             command += ["-i", f"{number}@{interface}"]
         command += ["--", "--grpc-server-addr", P4RUNTIME_ADDRESS]
         process = NodeProcess.start(
@@ -165,9 +180,14 @@ class BridgeSwitch:
         return [], None
 
 
-def _defines(network: Network) -> list[str]:
+def _defines(network: Network, controlled: bool) -> list[str]:
     """What the program is compiled with."""
-    return [f"-DWORDS={words_for_mtu(network.spec.mtu)}"]
+    return [f"-DWORDS={words_for_mtu(network.spec.mtu)}"] if controlled else []
+
+
+def _ports(network: Network, controlled: bool) -> list[tuple[int, str]]:
+    """Port numbers and interfaces of the switch."""
+    return [(number, name) for number, name in network.ports.items() if controlled or number != CONTROL_PORT]
 
 
 def start_controller(network: Network, pipeline: Pipeline, results: Path, *, listen_port: int) -> NodeProcess:

@@ -18,13 +18,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from inagg_testbed.control import CONTROLLER_PORT, CONTROLLER_URL, ControllerClient, Traffic, token_path
-from inagg_testbed.errors import ConfigurationError, LauncherError
+from inagg_testbed.errors import (
+    ConfigurationError,
+    ControllerRefusedError,
+    ControllerUnreachableError,
+    LauncherError,
+)
 from inagg_testbed.files import handing_over, make_folder
 from inagg_testbed.lifecycle import STATE_DIR, Run, open_run
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.processes import NodeProcess
 from inagg_testbed.requirements import SwitchKind, check_requirements
-from inagg_testbed.switches import start_controller, switch_target
+from inagg_testbed.switches import Pipeline, start_controller, switch_target
 from inagg_testbed.topology import Network, host_name
 from inagg_testbed.workers import EventFile, Worker, WorkerGroup, worker_environment
 
@@ -46,9 +51,11 @@ class Testbed:
     switch: SwitchKind
     max_slots: int | None
     own_slots: int | None
+    aggregates: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
     services: list[NodeProcess] = field(default_factory=list)
     controller: ControllerClient | None = None
+    pipeline: Pipeline | None = None
     groups: list[WorkerGroup] = field(default_factory=list)
     _lossy: bool = False
 
@@ -74,7 +81,7 @@ class Testbed:
 
     def node_environments(self) -> dict[str, dict[str, str]]:
         """What `inagg exec` adds to the environment in each host, for a training script of the user's own."""
-        inagg = {} if self.switch == "bridge" else self._inagg_environment(None)
+        inagg = self._inagg_environment(None) if self.aggregates else {}
         return {
             host_name(number): {"GLOO_SOCKET_IFNAME": self.network.gloo_interface(number), **inagg}
             for number in range(1, self.network.size + 1)
@@ -172,11 +179,14 @@ class Testbed:
         self.clear_loss()
 
     def save_counters(self) -> None:
-        """What the switch counted, into counters.json beside the logs."""
-        if self.controller is not None:
-            (self.results / "counters.json").write_text(
-                json.dumps(self.controller.counters(), indent=1) + "\n"
-            )
+        """What the switch counted, into counters.json beside the logs. Where that fails, nothing else does."""
+        if self.controller is None:
+            return
+        try:
+            text = json.dumps(self.controller.counters(), indent=1) + "\n"
+            (self.results / "counters.json").write_text(text)
+        except (ControllerRefusedError, ControllerUnreachableError, OSError) as error:
+            log.warning("no counters.json: %s", error)
 
     def stop_processes(self) -> None:
         """End workers that are left, then the services."""
@@ -194,6 +204,7 @@ def open_testbed(
     results_root: Path,
     switch: SwitchKind = "model",
     program: Path | None = None,
+    controlled: bool = True,
     gloo_over: GlooPath = "switch",
     state_dir: Path = STATE_DIR,
     environment: Mapping[str, str] | None = None,
@@ -203,33 +214,41 @@ def open_testbed(
 
     Logs go to a new folder RESULTS_ROOT/DATE-TIME-RUN and stay there. `on_stage` hears what is going on, for people.
     gloo_over="bridge" gives gloo links and a Linux bridge of its own. `environment` is that of all workers, before
-    their own. The links' offloads are off where the switch does not take them.
+    their own. The links' offloads are off where the switch does not take them. Without `controlled` there is no
+    controller: the switch runs any P4 program, and its P4Runtime server waits for whoever comes.
     Raises MissingRequirementError, ConfigurationError, NetworkError, ProcessFailedError.
     """
     check_requirements(switch)
-    target = switch_target(switch, program)
+    target = switch_target(switch, program, controlled=controlled)
     with open_run(state_dir) as run, contextlib.ExitStack() as stack:
         results = results_root.resolve() / f"{time.strftime('%Y%m%d-%H%M%S')}-{run.id}"
         make_folder(results.parent)
         stack.enter_context(handing_over(results))
         make_folder(results)
-        run.manifest.settings.update(switch=switch, hosts=hosts, results=str(results))
-        on_stage(f"run {run.id}: network of {hosts} hosts")
         link = replace(link, offloads=link.offloads and target.offloads)
+        run.manifest.settings.update(
+            switch=switch, hosts=hosts, results=str(results), link=link.description, controlled=controlled
+        )
+        on_stage(f"run {run.id}: network of {hosts} hosts")
         network = Network(run, hosts=hosts, spec=link, bridge=gloo_over == "bridge")
         stack.callback(network.stop)
+        aggregates = controlled and switch != "bridge"
         testbed = Testbed(
-            run, network, results, switch, target.max_slots, _slots_of_the_user(), environment or {}
+            *(run, network, results, switch, target.max_slots, _slots_of_the_user()),
+            aggregates=aggregates,
+            environment=environment or {},
         )
         run.manifest.settings["environment"] = testbed.node_environments()
         run.save()
         stack.callback(testbed.stop_processes)
         on_stage(f"switch ({switch})")
-        processes, pipeline = target.start(network, results)
+        processes, testbed.pipeline = target.start(network, results)
         testbed.services.extend(processes)
-        if pipeline is not None:
+        if testbed.pipeline is not None and controlled:
             on_stage("controller")
-            testbed.services.append(start_controller(network, pipeline, results, listen_port=CONTROLLER_PORT))
+            testbed.services.append(
+                start_controller(network, testbed.pipeline, results, listen_port=CONTROLLER_PORT)
+            )
             testbed.controller = ControllerClient(network.switch.pid, token_path(results))
             testbed.controller.health()
         on_stage("ready")

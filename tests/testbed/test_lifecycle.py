@@ -151,8 +151,9 @@ def test_signal_handlers_are_restored() -> None:
 
 
 def test_the_only_run_need_not_be_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="none"):
-        find_run(None, tmp_path)
+    for wanted in (None, "nosuch"):
+        with pytest.raises(ConfigurationError, match="no testbed is up"):
+            find_run(wanted, tmp_path)
     first = Run(tmp_path)
     assert find_run(None, tmp_path) == first.manifest
     second = Run(tmp_path)
@@ -161,3 +162,38 @@ def test_the_only_run_need_not_be_named(tmp_path: Path) -> None:
     assert find_run(second.id, tmp_path) == second.manifest
     with pytest.raises(ConfigurationError, match="nosuch"):
         find_run("nosuch", tmp_path)
+
+
+def run_of(installation: str, folder: Path) -> Run:
+    run = Run(folder)
+    run.manifest.settings["installation"] = installation
+    run.save()
+    return run
+
+
+def test_the_only_run_of_this_installation_need_not_be_named(tmp_path: Path) -> None:
+    run_of("/somewhere/else", tmp_path)
+    own = Run(tmp_path)
+    run_of("/elsewhere", tmp_path)
+    assert find_run(None, tmp_path) == find_run(None, tmp_path, own=True) == own.manifest
+
+
+def test_the_only_run_of_another_installation_can_be_looked_at_but_is_taken_down_by_name_alone(
+    tmp_path: Path,
+) -> None:
+    other = run_of("/somewhere/else", tmp_path)
+    assert find_run(None, tmp_path) == other.manifest
+    with pytest.raises(ConfigurationError, match=f"name one with --run; .*\n  {other.id}: "):
+        find_run(None, tmp_path, own=True)
+    assert find_run(other.id, tmp_path, own=True) == other.manifest
+
+
+def test_a_record_that_cannot_be_rewritten_stops_no_teardown(
+    tmp_path: Path, sleeper: Sleeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(tmp_path)
+    entry = run.record_process(sleeper().pid, "sleeper")
+    run.path = tmp_path / "gone" / "run.json"
+    run.forget_process(entry)
+    assert "still names a process that has ended" in caplog.text
+    assert entry not in run.manifest.processes

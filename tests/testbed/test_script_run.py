@@ -1,0 +1,154 @@
+"""`inagg run`: the script's own result decides. Services that end meanwhile, and full disks, are warnings."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from inagg_testbed.lifecycle import manifests, tagged_processes
+
+pytestmark = pytest.mark.netns
+
+# Ends a service of its own testbed as a crash would, found by the run's manifest.
+KILL = """
+import json, os, signal, sys
+manifest = json.load(open(f"/run/inagg/{os.environ['INAGG_RUN']}.json"))
+if os.environ["RANK"] == "0":
+    (pid,) = [each["pid"] for each in manifest["processes"] if each["name"] == sys.argv[1]]
+    os.kill(pid, signal.SIGKILL)
+    print("weights", flush=True)
+"""
+
+
+def run(*options: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "inagg_testbed", "run", "--workers", "2", "--link", "unshaped"]
+    done = subprocess.run(
+        [*command, "--results", str(folder), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "COLUMNS": "100"},
+    )
+    (name,) = [path.name.rpartition("-")[2] for path in folder.glob("2*-*")] or [""]
+    assert not name or tagged_processes(name, besides=0) == []
+    assert name not in manifests()
+    return done
+
+
+@pytest.mark.parametrize("service", ["controller", "switch"])
+def test_a_script_that_ends_well_without_a_service_has_succeeded(tmp_path: Path, service: str) -> None:
+    done = run(sys.executable, "-c", KILL, service, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "weights" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert "no counters.json: " in done.stderr
+
+
+def test_a_service_that_ends_in_mid_run_is_told_at_once_and_status_knows(tmp_path: Path) -> None:
+    go_on = tmp_path / "go-on"
+    script = (
+        KILL + f"import pathlib, time\nwhile not pathlib.Path({str(go_on)!r}).exists(): time.sleep(0.05)\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "inagg_testbed",
+        "run",
+        "--workers",
+        "2",
+        "--results",
+        str(tmp_path / "r"),
+    ]
+    process = subprocess.Popen(
+        [*command, sys.executable, "-c", script, "controller"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline()
+        assert "the controller ended with signal SIGKILL; its log is " in line
+        (name,) = [path.name.rpartition("-")[2] for path in (tmp_path / "r").glob("2*-*")]
+        status = subprocess.run(
+            [sys.executable, "-m", "inagg_testbed", "status", "--run", name, "--interval", "0.1"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert status.returncode == 1
+        assert "! the controller has ended" in status.stdout
+        assert "Traceback" not in status.stderr
+    finally:
+        go_on.touch()
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_a_script_that_fails_without_the_switch_is_a_failure(tmp_path: Path) -> None:
+    done = run(sys.executable, "-c", KILL + "sys.exit(3)", "switch", folder=tmp_path)
+    assert done.returncode == 1
+    assert "rank 0 ended with exit status 3" in done.stderr
+
+
+def test_a_script_that_hangs_without_the_switch_is_ended(tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = run(sys.executable, "-c", KILL + "signal.pause()", "switch", folder=tmp_path)
+    assert done.returncode == 1
+    assert "inagg: switch ended with signal SIGKILL" in done.stderr
+    assert time.monotonic() - began < 60
+
+
+def test_a_full_disk_for_results_is_a_warning(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    fill = f'echo weights; [ "$RANK" = 1 ] || dd if=/dev/zero of={folder}/fill bs=64k 2>/dev/null; true'
+    inside = f'mount -t tmpfs -o size=8m results {folder}; exec "$@"'
+    command = [sys.executable, "-m", "inagg_testbed", "run", "--workers", "2", "--link", "unshaped"]
+    done = subprocess.run(
+        [
+            "unshare",
+            "--mount",
+            "sh",
+            "-ec",
+            inside,
+            "sh",
+            *command,
+            "--results",
+            str(folder),
+            "sh",
+            "-c",
+            fill,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "weights" in done.stdout
+    assert re.search(r"no counters\.json: .*No space left on device", done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_ends_a_run(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "inagg_testbed", "run", "--workers", "1", "--switch", "bridge"]
+    process = subprocess.Popen(
+        [*command, "--results", str(tmp_path), "sh", "-c", "echo begun; exec sleep 1000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    while "begun" not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
+    assert complaint == "inagg: stopped by SIGINT; everything has been taken down\n"
