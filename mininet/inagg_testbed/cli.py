@@ -1,39 +1,58 @@
-"""The `inagg` command."""
+"""The `inagg` command: what brings testbeds up and takes them down. `cli_operating` has what looks into one."""
 
 import logging
-import math
 import os
 import shutil
 import signal
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from inagg_testbed import cli_bench
+from inagg_testbed import cli_bench, cli_operating
 from inagg_testbed.cli_options import (
     LinkOption,
     MtuOption,
+    NodeArgument,
     P4Option,
     ResultsOption,
     RunOption,
     SettingsOption,
     SwitchOption,
+    as_called,
     console,
     errors_explained,
     opened_testbed,
 )
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError
-from inagg_testbed.lifecycle import RUN_VARIABLE, find_run, sweep
-from inagg_testbed.requirements import requirements
+from inagg_testbed.lifecycle import find_run, sweep
+from inagg_testbed.requirements import check_requirements, requirements
 from inagg_testbed.terminal import ProgressView, print_table
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="In-network gradient aggregation on one machine."
-)
+if TYPE_CHECKING:
+    from inagg_testbed.testbed import Testbed
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(cli_operating.app)
 app.add_typer(cli_bench.app, name="bench")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"inagg {metadata.version('inagg')}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print it, and end.")
+    ] = False,
+) -> None:
+    """In-network gradient aggregation on one machine."""
 
 
 @app.command()
@@ -52,18 +71,28 @@ def demo(
     """Train a model through the switch, beside the same training over host all-reduce.
 
     Writes RESULTS/demo/summary.json, plots and report.html. Exit status 1 if injected loss changed a weight.
-    """
-    from inagg_testbed.demo import ALL_RUNS, GLOO, Demo, run_demo, summary
-    from inagg_testbed.report import TABLE_HEADER, table_rows, verdicts, write_report
 
-    runs = (GLOO,) if switch == "bridge" else ALL_RUNS
-    steps = 12 if quick else steps
-    what = Demo(switch=switch, workers=workers, link_name=link, mtu=mtu, steps=steps, runs=runs, program=p4)
+    Example: inagg demo --quick
+    """
     with errors_explained():
+        check_requirements(switch)
+        from inagg_testbed.demo import ALL_RUNS, GLOO, Demo, run_demo, summary
+        from inagg_testbed.report import TABLE_HEADER, heading, table_rows, verdicts, write_report
+
+        what = Demo(
+            switch=switch,
+            workers=workers,
+            link_name=link,
+            mtu=mtu,
+            steps=12 if quick else steps,
+            quick=quick,
+            runs=(GLOO,) if switch == "bridge" else ALL_RUNS,
+            program=p4,
+        )
         with ProgressView(console) as view:
             result = run_demo(what, results, on_stage=view.stage, on_progress=view.update)
         files = write_report(result, results / "demo")
-        print_table(console, f"{workers} workers, {link}, switch: {switch}", TABLE_HEADER, table_rows(result))
+        print_table(console, heading(what), TABLE_HEADER, table_rows(result))
         figures = summary(result)
         for good, text in verdicts(figures):
             console.print(f"{'[green]✓' if good else '[red]✗'}[/] {text}", highlight=False, soft_wrap=True)
@@ -82,30 +111,66 @@ def up(
     switch: SwitchOption = "model",
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
+    controller: Annotated[
+        bool,
+        typer.Option(
+            "--controller/--no-controller",
+            help="Without one the switch runs any P4 program, and P4Runtime is yours.",
+        ),
+    ] = True,
     settings: SettingsOption = None,
 ) -> None:
-    """Bring a testbed up and keep it until Ctrl-C or `inagg down`."""
-    from inagg_testbed.control import CONTROLLER_URL
+    """Bring a testbed up and keep it until Ctrl-C or `inagg down`.
 
+    Example: inagg up --workers 2 --link unshaped
+
+    Example: inagg up --workers 2 --p4 mine.p4 --no-controller
+    """
     with (
         errors_explained(),
         opened_testbed(
-            workers=workers, link=link, mtu=mtu, switch=switch, results=results, p4=p4, settings=settings
+            workers=workers,
+            link=link,
+            mtu=mtu,
+            switch=switch,
+            results=results,
+            p4=p4,
+            controller=controller,
+            settings=settings,
         ) as testbed,
     ):
-        console.print(
-            f"run {testbed.run.id} is up: hosts h1 to h{workers} (10.0.0.1 to .{workers}), switch s1\n"
-            f"  in a host:   inagg exec h1 -- ping 10.0.0.2\n"
-            f"  controller:  {CONTROLLER_URL} (from the hosts)\n"
-            f"  take down:   inagg down, or Ctrl-C here\n"
-            f"  logs:        {testbed.results}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        for line in _hints(testbed):
+            console.print(line, highlight=False, soft_wrap=True, markup=False)
         while True:
             for process in testbed.services:
                 process.check()
             time.sleep(1.0)
+
+
+def _hints(testbed: "Testbed") -> list[str]:
+    """What can be done with a testbed that is up, as commands that work whatever else is up."""
+    from inagg_testbed.control import CONTROLLER_URL
+    from inagg_testbed.switches import P4RUNTIME_ADDRESS
+
+    inagg, run, hosts = as_called(), f"--run {testbed.run.id}", testbed.network.size
+    shell = (
+        f"{sys.executable} -m p4runtime_sh --grpc-addr {P4RUNTIME_ADDRESS} --device-id 1 --election-id 0,1"
+    )
+    lines = [
+        f"run {testbed.run.id} is up: hosts h1 to h{hosts} (10.0.0.1 to .{hosts}), switch s1",
+        f"  in a host:   {inagg} exec {run} h1 -- ping {'h2' if hosts > 1 else 's1'}",
+        f"  look at it:  {inagg} status {run}",
+    ]
+    if testbed.controller is not None:
+        lines.append(f"  controller:  {CONTROLLER_URL} (from the hosts)")
+    elif testbed.pipeline is not None:
+        files = f" --config {testbed.pipeline.p4info},{testbed.pipeline.device_config}"
+        config = "" if testbed.switch == "model" else files  # BMv2 has no P4Info to hand out by itself
+        lines.append(f"  P4Runtime:   {P4RUNTIME_ADDRESS} (in s1), P4Info: {testbed.pipeline.p4info}")
+        lines.append(f"               {inagg} exec {run} s1 -- {shell}{config}")
+    lines.append(f"  take down:   {inagg} down {run}, or Ctrl-C here")
+    lines.append(f"  logs:        {testbed.results}")
+    return lines
 
 
 @app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -121,8 +186,10 @@ def run_script(
 ) -> None:
     """Run a training script on a testbed of its own, one rank in each host.
 
-    The ranks have what torchrun gives them (RANK, WORLD_SIZE, MASTER_ADDR...), and INAGG_CONTROLLER. What rank 0 prints
-    is shown; what the others print is in their logs.
+    The ranks have what torchrun gives them (RANK, WORLD_SIZE, MASTER_ADDR...), and INAGG_CONTROLLER. The output of rank
+    0 is shown; that of the others is in their logs. Exit status 0 if all ranks end well.
+
+    Example: inagg run --workers 4 --set lane_bits=16 train.py --epochs 3
     """
     with errors_explained():
         if command[0].endswith(".py"):
@@ -132,26 +199,28 @@ def run_script(
         with opened_testbed(
             workers=workers, link=link, mtu=mtu, switch=switch, results=results, p4=p4, settings=settings
         ) as testbed:
-            group = testbed.launch(command, name="run")
-            with group.workers[0].process.log_path.open(errors="replace") as said:
+            from inagg_testbed.script_run import follow_script
 
-                def show() -> None:
-                    sys.stdout.write(said.read())
-                    sys.stdout.flush()
+            def show(text: str) -> None:
+                sys.stdout.write(text)
+                sys.stdout.flush()
 
-                group.follow(
-                    lambda _rank, _event: None, timeout_s=math.inf, watch=testbed.services, on_poll=show
-                )
+            follow_script(testbed, command, on_output=show)
             console.print(f"logs: {testbed.results}", highlight=False, soft_wrap=True)
 
 
 @app.command()
 def down(run: RunOption = None) -> None:
-    """Take a testbed down that `inagg up` keeps, and what crashed launchers left."""
+    """Take a testbed down that `inagg up` keeps, and what crashed launchers left.
+
+    Without --run: the only one of this installation.
+
+    Example: inagg down --run k3x9fa
+    """
     with errors_explained(needs_root="inagg down"):
         for name in sweep():
             console.print(f"removed what run {name} had left behind", highlight=False, soft_wrap=True)
-        manifest = find_run(run)
+        manifest = find_run(run, own=True)
         manifest.launcher.signal(signal.SIGTERM)
         while manifest.launcher.alive():
             time.sleep(0.05)
@@ -159,19 +228,19 @@ def down(run: RunOption = None) -> None:
 
 
 @app.command("exec", context_settings={"ignore_unknown_options": True})
-def run_in_node(node: str, command: Annotated[list[str], typer.Argument()], run: RunOption = None) -> None:
+def run_in_node(
+    node: NodeArgument, command: Annotated[list[str], typer.Argument()], run: RunOption = None
+) -> None:
     """Run a command in a host (h1, h2, ...) or the switch's node (s1) of a testbed that is up.
 
     In a host GLOO_SOCKET_IFNAME and INAGG_CONTROLLER are set, unless they are already.
+
+    Example: inagg exec h1 -- ping h2
     """
     with errors_explained(needs_root="inagg exec"):
         manifest = find_run(run)
-        if node not in manifest.namespaces:
-            raise ConfigurationError(f"no node {node}; there are {', '.join(manifest.namespaces)}")
-        pid = manifest.namespaces[node].pid
-        own = manifest.settings.get("environment", {}).get(node, {})
-        environment = {**own, **os.environ, RUN_VARIABLE: manifest.run}
-        _become(["mnexec", "-a", str(pid), *command], environment)
+        pid = manifest.namespace(node).pid
+        _become(["mnexec", "-a", str(pid), *command], {**manifest.node_environment(node, os.environ)})
 
 
 def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
@@ -185,7 +254,12 @@ def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
 
 @app.command()
 def doctor() -> None:
-    """Say what this machine has of what the testbed needs, and what to do about the rest."""
+    """Say what this machine has of what the testbed needs, and what to do about the rest.
+
+    Exit status 1 if something is missing that the testbed cannot do without.
+
+    Example: inagg doctor
+    """
     lacking = False
     for need in requirements():
         if need.present:

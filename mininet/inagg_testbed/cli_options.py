@@ -1,23 +1,28 @@
 """What the commands of `inagg` share: the console, options, and how errors end a command."""
 
 import os
+import shutil
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from inagg_testbed.errors import ConfigurationError, LauncherError, MissingRequirementError
-from inagg_testbed.lifecycle import Interrupted, signals_raise
+from inagg_testbed.lifecycle import Interrupted, manifests, signals_raise
 from inagg_testbed.links import JUMBO_MTU, SMALLEST_MTU, LinkSpec
-from inagg_testbed.requirements import SummingSwitchKind, SwitchKind
+from inagg_testbed.requirements import SummingSwitchKind, SwitchKind, check_requirements
 
 if TYPE_CHECKING:
     from inagg_testbed.testbed import Testbed
 
 console = Console()
+complaints = Console(stderr=True)
 
 _SWITCH = typer.Option(help="What stands in the middle of the star.")
 SwitchOption = Annotated[SwitchKind, _SWITCH]
@@ -43,7 +48,40 @@ SettingsOption = Annotated[
         "--set", help="A setting of inagg's groups, such as lane_bits=16 (docs/options.md); repeat."
     ),
 ]
-RunOption = Annotated[str | None, typer.Option("--run", help="Id of the testbed, where several are up.")]
+
+
+def _runs(incomplete: str) -> list[str]:
+    return [name for name in manifests() if name.startswith(incomplete)]
+
+
+def nodes_that_are_up(incomplete: str) -> list[str]:
+    """Of all testbeds: completion does not say which is meant."""
+    names = {node for manifest in manifests().values() for node in manifest.namespaces}
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+RunOption = Annotated[
+    str | None,
+    typer.Option(
+        "--run",
+        autocompletion=_runs,
+        help="Id of the testbed; needed where this installation has several up.",
+    ),
+]
+NodeArgument = Annotated[str, typer.Argument(autocompletion=nodes_that_are_up, help="h1, h2, ... or s1.")]
+
+
+def as_called() -> str:
+    """How this command was called, for hints that can be copied to another terminal."""
+    called = Path(sys.argv[0])
+    found = shutil.which(called.name)
+    if called.name == "__main__.py":
+        words = f"{sys.executable} -m inagg_testbed"
+    elif found is not None and Path(found).samefile(called):
+        words = called.name
+    else:
+        words = str(called)
+    return f"sudo {words}" if "SUDO_UID" in os.environ else words
 
 
 def launcher_settings(settings: Sequence[str]) -> dict[str, str]:
@@ -60,25 +98,33 @@ def launcher_settings(settings: Sequence[str]) -> dict[str, str]:
 
 
 @contextmanager
-def errors_explained(needs_root: str | None = None) -> Iterator[None]:
+def errors_explained(
+    needs_root: str | None = None, *, keeps_testbed: bool | None = None, signals: bool = True
+) -> Iterator[None]:
     """Errors of ours become one readable message and exit status 1; signals end the command after teardown.
 
-    needs_root names a command that only root can run, and that has no testbed of its own to take down.
+    needs_root names a command that only root can run. keeps_testbed: whether it has a testbed of its own to take down;
+    by default, one that names itself in needs_root has not. An error of the operating system that gets here (a disk is
+    full, a file cannot be read) is explained like ours. Without `signals` they are left to the block.
     """
+    if keeps_testbed is None:
+        keeps_testbed = needs_root is None
     try:
         if needs_root is not None and os.geteuid() != 0:
             raise MissingRequirementError(
                 f"{needs_root} needs root: run it with sudo -E, from the same virtual environment"
             )
-        with signals_raise():
+        with signals_raise() if signals else nullcontext():
             yield
-    except LauncherError as error:
-        console.print(f"[red]inagg: {type(error).__name__}[/red]", highlight=False, soft_wrap=True)
-        console.print(str(error), highlight=False, markup=False, soft_wrap=True)
+    except BrokenPipeError:  # whoever read has had enough, as in `inagg logs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(128 + signal.SIGPIPE) from None
+    except (LauncherError, OSError) as error:
+        complaints.print(f"[red]inagg:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
     except Interrupted as interruption:
-        outcome = "; everything has been taken down" if needs_root is None else ""
-        console.print(f"inagg: {interruption}{outcome}", highlight=False, soft_wrap=True)
+        outcome = "; everything has been taken down" if keeps_testbed else ""
+        complaints.print(f"inagg: {interruption}{outcome}", highlight=False, soft_wrap=True)
         raise typer.Exit(128 + interruption.number) from None
 
 
@@ -91,10 +137,12 @@ def opened_testbed(
     switch: SwitchKind,
     results: Path,
     p4: Path | None,
+    controller: bool = True,
     settings: Sequence[str] | None = None,
     on_stage: Callable[[str], object] = console.print,
 ) -> Iterator["Testbed"]:
     """A testbed as the options say. Raises LauncherError."""
+    check_requirements(switch)  # before what imports Mininet, to name all that is missing
     from inagg_testbed.testbed import open_testbed
 
     with open_testbed(
@@ -103,6 +151,7 @@ def opened_testbed(
         results_root=results,
         switch=switch,
         program=p4,
+        controlled=controller,
         environment=launcher_settings(settings or []),
         on_stage=on_stage,
     ) as testbed:

@@ -15,8 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from inagg_testbed.errors import ControllerRefusedError, ControllerUnreachableError, NetworkError
-from inagg_testbed.topology import CONTROL_ADDRESS
+from inagg_testbed.errors import (
+    ConfigurationError,
+    ControllerRefusedError,
+    ControllerUnreachableError,
+    NetworkError,
+)
+from inagg_testbed.lifecycle import Manifest
+from inagg_testbed.topology import CONTROL_ADDRESS, SWITCH_NODE
 
 CONTROLLER_PORT = 9560
 CONTROLLER_URL = f"http://{CONTROL_ADDRESS}:{CONTROLLER_PORT}"
@@ -108,6 +114,22 @@ class ControllerClient:
 def token_path(results: Path) -> Path:
     """Where the controller of a run keeps the operator's token."""
     return results / "controller.token"
+
+
+def has_controller(manifest: Manifest) -> bool:
+    """Whether a testbed was brought up with a controller."""
+    settings = manifest.settings
+    return settings.get("switch") != "bridge" and bool(settings.get("controlled", True))
+
+
+def controller_of(manifest: Manifest) -> ControllerClient:
+    """The line to the controller of a testbed that is up, from another process than its launcher.
+
+    Raises ConfigurationError when it has none.
+    """
+    if not has_controller(manifest):
+        raise ConfigurationError(f"run {manifest.run} has no controller")
+    return ControllerClient(manifest.namespace(SWITCH_NODE).pid, token_path(Path(manifest.settings["results"])))
 
 
 def _token(path: Path) -> str:

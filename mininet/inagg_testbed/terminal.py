@@ -6,6 +6,7 @@ from typing import Self
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -57,18 +58,25 @@ class ProgressView:
             self.console.print(f"  {task}: {done} of {total} {note}".rstrip(), highlight=False, markup=False)
 
 
+def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1) -> Table:
+    """A table without lines beside it: first columns of text, then columns of numbers."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for number, name in enumerate(header):
+        numeric = number >= text_columns
+        table.add_column(name, justify="right" if numeric else "left", no_wrap=numeric, vertical="bottom")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
 def print_table(console: Console, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table; the first column is text, the others are numbers under headings of one word a line.
 
     Columns move together where that makes it fit. No figure is cut off: what a terminal is still too narrow for goes on
     in its next line.
     """
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for number, name in enumerate(header):
-        heading = name.replace(" ", "\n")
-        table.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True, vertical="bottom")
-    for row in rows:
-        table.add_row(*row)
+    table = plain_table([name.replace(" ", "\n") for name in header], rows)
+    table.columns[0].no_wrap = True
     console.print(title, highlight=False, soft_wrap=True)
     unbounded = console.options.update(max_width=_WIDEST)
     if console.measure(table, options=unbounded).maximum > console.width:
