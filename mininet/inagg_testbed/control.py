@@ -129,7 +129,9 @@ def controller_of(manifest: Manifest) -> ControllerClient:
     """
     if not has_controller(manifest):
         raise ConfigurationError(f"run {manifest.run} has no controller")
-    return ControllerClient(manifest.namespace(SWITCH_NODE).pid, token_path(Path(manifest.settings["results"])))
+    return ControllerClient(
+        manifest.namespace(SWITCH_NODE).pid, token_path(Path(manifest.settings["results"]))
+    )
 
 
 def _token(path: Path) -> str:

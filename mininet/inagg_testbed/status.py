@@ -160,7 +160,8 @@ def rendered(found: Document, *, ended: bool) -> Group:
         )
     ]
     parts.append(Text(f"links: {found['link']}"))
-    if health is not None and "error" not in health:
+    answers = health is not None and "error" not in health
+    if answers:
         used = health["pool_slots"] - health["free_slots"]
         parts.append(
             Text(f"controller: {health['switch']}, {used:,} of {health['pool_slots']:,} slots in use")
@@ -168,7 +169,8 @@ def rendered(found: Document, *, ended: bool) -> Group:
     names = [each["name"] for each in found["processes"] if each["alive"]]
     parts.append(Text(f"processes: {', '.join(names) or 'none'}"))
     parts += [Text(f"! {line}", style="red") for line in troubles(found)]
-    parts += _jobs(found["jobs"], ended)
+    if answers:
+        parts += _jobs(found["jobs"], ended)
     rows = [
         (str(each["port"]), each["node"], f"{each['from_mbit_s']:,.1f}", f"{each['to_mbit_s']:,.1f}")
         for each in found["ports"]

@@ -23,6 +23,7 @@ from inagg_testbed.errors import (
     ControllerRefusedError,
     ControllerUnreachableError,
     LauncherError,
+    ProcessFailedError,
 )
 from inagg_testbed.files import handing_over, make_folder
 from inagg_testbed.lifecycle import STATE_DIR, Run, open_run
@@ -246,9 +247,12 @@ def open_testbed(
         testbed.services.extend(processes)
         if testbed.pipeline is not None and controlled:
             on_stage("controller")
-            testbed.services.append(
-                start_controller(network, testbed.pipeline, results, listen_port=CONTROLLER_PORT)
-            )
+            try:
+                service = start_controller(network, testbed.pipeline, results, listen_port=CONTROLLER_PORT)
+            except ProcessFailedError as error:
+                hint = "" if program is None else "\nA program that is not inagg's runs with --no-controller."
+                raise ProcessFailedError(f"{error}{hint}") from error
+            testbed.services.append(service)
             testbed.controller = ControllerClient(network.switch.pid, token_path(results))
             testbed.controller.health()
         on_stage("ready")

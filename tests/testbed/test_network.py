@@ -114,7 +114,9 @@ def test_links_to_a_switch_that_takes_them_have_offloads(bridge: Testbed) -> Non
 def test_links_to_a_switch_that_does_not_have_none(
     open_bridge: OpenTestbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inagg_testbed.testbed.switch_target", lambda *_: BridgeSwitch(offloads=False))
+    monkeypatch.setattr(
+        "inagg_testbed.testbed.switch_target", lambda *_, **_options: BridgeSwitch(offloads=False)
+    )
     with open_bridge(hosts=1) as testbed:
         shown = features(testbed)
     for feature in OFFLOADS:
