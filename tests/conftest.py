@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+import inagg_p4runtime.messages  # noqa: F401  tests import p4.v1, before what they test does
+
 MISSING: dict[str, str | None] = {
     "netns": None if os.geteuid() == 0 else "needs root, for network namespaces",
     "bmv2": next(

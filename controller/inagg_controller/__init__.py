@@ -12,3 +12,5 @@ metrics, reference                  the pages /metrics and /docs
 logs                                the log's form
 cli                                 the command inagg-controller
 """
+
+import inagg_p4runtime.messages  # noqa: F401  before any module here imports p4.v1

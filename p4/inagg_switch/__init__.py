@@ -1,5 +1,6 @@
 """A programmable-switch model: compiles v1model P4_16 to native code and runs it, bit for bit as BMv2 would."""
 
+import inagg_p4runtime.messages  # noqa: F401  before any module here imports p4.v1
 from inagg_switch._arrays import Counter, Meter, Register
 from inagg_switch._entries import TableEntry
 from inagg_switch._externs import MeterConfig

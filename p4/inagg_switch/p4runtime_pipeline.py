@@ -35,9 +35,9 @@ _DESCRIPTIVE = ("annotations", "annotation_locations", "structured_annotations",
 def pipeline_of(p4info: p4info_pb2.P4Info) -> dict[int, bytes]:
     """What each object of a P4Info means to the pipeline, by id; equal for equal pipelines."""
     objects: dict[int, bytes] = {}
-    for descriptor, items in p4info.ListFields():
-        if descriptor.label != descriptor.LABEL_REPEATED:
-            continue
+    for _, items in p4info.ListFields():
+        if isinstance(items, Message):
+            continue  # the package's own description
         for item in items:
             plain = type(item)()
             plain.CopyFrom(item)
@@ -52,7 +52,7 @@ def _strip(message: Message) -> None:
         if descriptor.name in _DESCRIPTIVE:
             message.ClearField(descriptor.name)
         elif descriptor.message_type is not None and not descriptor.message_type.GetOptions().map_entry:
-            for one in value if descriptor.label == descriptor.LABEL_REPEATED else [value]:
+            for one in [value] if isinstance(value, Message) else value:
                 _strip(one)
 
 
