@@ -73,7 +73,11 @@ class ProgramControl:
     def multicast_set(self, group: int, replicas: Sequence[tuple[int, int]], /) -> None:
         """(port, rid) of each replica; none of them deletes the group."""
 
-    def counter_read(self, counter: int, first: int, count: int, /) -> list[tuple[int, int]]: ...
+    def counter_response(self, counter: int, first: int, count: int, /) -> bytes:
+        """A ReadResponse with an entity for each cell; so the two below."""
+
+    def meter_response(self, meter: int, first: int, count: int, /) -> bytes: ...
+    def register_response(self, register: int, first: int, count: int, value_bytes: int, /) -> bytes: ...
     def counter_write(
         self, counter: int, first: int, count: int, packets: int, byte_count: int, /
     ) -> None: ...
@@ -83,7 +87,9 @@ class ProgramControl:
     def direct_counter_write(
         self, table: int, match: Sequence[MatchTuple], priority: int, packets: int, byte_count: int, /
     ) -> None: ...
-    def register_read(self, register: int, first: int, count: int, value_bytes: int, /) -> list[bytes]: ...
+    def meter_write(self, meter: int, first: int, count: int, config: MeterTuple | None, /) -> None:
+        """None: back to unconfigured, every packet is green."""
+
     def register_write(self, register: int, first: int, count: int, value: bytes, /) -> None: ...
 
 # id, bits in the program, bits that a controller may use (0: none), number of the match kind in p4.v1.FieldMatch
@@ -96,10 +102,14 @@ TableShape = tuple[int, bool, bool, bool, Sequence[FieldShape], Sequence[ActionS
 class TableUpdates:
     """A WriteRequest as it comes, its updates apart: is_plain() are those that TableEntries may be able to write."""
 
-    def __init__(self, request: bytes, /) -> None: ...
+    def __init__(self, request: bytes, most: int, /) -> None: ...
     @property
     def is_sound(self) -> bool:
-        """False for a message that protobuf has to look at as a whole."""
+        """False for a message that protobuf has to look at as a whole, and where has_too_many."""
+
+    @property
+    def has_too_many(self) -> bool:
+        """More than `most` updates."""
 
     @property
     def rest(self) -> bytes:

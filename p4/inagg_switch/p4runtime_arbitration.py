@@ -19,7 +19,6 @@ class Session:
 
     role: str | None = None
     election_id: ElectionId | None = None
-    is_behind: bool = False  # messages to it were dropped; warned of once
 
 
 @dataclass

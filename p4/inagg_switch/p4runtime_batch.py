@@ -9,8 +9,13 @@ from collections.abc import Callable
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch._ports import TableUpdates
-from inagg_switch.p4runtime_errors import RequestError
+from inagg_switch.p4runtime_errors import Code, RequestError
+from inagg_switch.p4runtime_requests import MAX_HEAD_BYTES, decode, malformed
 from inagg_switch.p4runtime_target import Target
+
+MAX_UPDATES = 200_000  # of a request
+MAX_UPDATE_BYTES = 1 << 20
+_KEPT = 1000  # first updates that are decoded once, to be checked and to be written; the others twice
 
 Attempt = Callable[[Target, p4runtime_pb2.Update], RequestError | None]
 
@@ -19,31 +24,48 @@ class WriteBatch:
     """The updates of a request, in their order."""
 
     def __init__(self, message: bytes) -> None:
-        """Raises DecodeError for what is no WriteRequest."""
-        self._tables = TableUpdates(message)
+        """Raises RequestError for what is no WriteRequest, as far as that can be seen from outside its updates."""
+        self._tables = TableUpdates(message, MAX_UPDATES)
         self._decoded: dict[int, p4runtime_pb2.Update] = {}
+        self._written: set[str] = set()
+        if self._tables.has_too_many:
+            raise RequestError(
+                Code.RESOURCE_EXHAUSTED, f"the switch takes {MAX_UPDATES:,} updates in a request at most"
+            )
         if self._tables.is_sound:
-            self.request = p4runtime_pb2.WriteRequest.FromString(self._tables.rest)
-            for place in range(len(self._tables)):
-                if not self._tables.is_plain(place):
-                    self._decoded[place] = self.update(place)
+            self.request = decode(p4runtime_pb2.WriteRequest, self._tables.rest)
             self._size = len(self._tables)
         else:
-            self.request = p4runtime_pb2.WriteRequest.FromString(message)
+            if len(message) > MAX_HEAD_BYTES:
+                raise malformed()
+            self.request = decode(p4runtime_pb2.WriteRequest, message)
             self._decoded = dict(enumerate(self.request.updates))
             self._size = len(self._decoded)
 
     def __len__(self) -> int:
         return self._size
 
+    def check(self) -> None:
+        """Raises RequestError if an update is none."""
+        if self._tables.is_sound:
+            for place in range(self._size):
+                if not self._tables.is_plain(place):
+                    update = self._decode(place)
+                    if place < _KEPT:
+                        self._decoded[place] = update
+
     def update(self, place: int) -> p4runtime_pb2.Update:
         """The update, decoded."""
-        found = self._decoded.get(place)
-        return found if found is not None else p4runtime_pb2.Update.FromString(self._tables.message(place))
+        update = self._decoded.get(place) or self._decode(place)
+        self._written.add(update.entity.WhichOneof("entity") or "")
+        return update
 
-    def writes(self, kind: str) -> bool:
-        """Whether an update is of such an entity; not of table entries, most of which are never decoded."""
-        return any(update.entity.HasField(kind) for update in self._decoded.values())
+    def _decode(self, place: int) -> p4runtime_pb2.Update:
+        return decode(p4runtime_pb2.Update, self._tables.message(place), MAX_UPDATE_BYTES)
+
+    def has_written(self, kind: str) -> bool:
+        """Whether update() has given one of such an entity."""
+        return kind in self._written
 
     def write_entries(self, target: Target, first: int, *, only_inserts: bool = False) -> int:
         """Writes plain table entries from `first` on; the place of the first update that is none, or is refused."""

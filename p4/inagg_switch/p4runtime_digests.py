@@ -77,15 +77,18 @@ class Digests:
         self._enabled.setdefault(digest.id, _Learning(kept)).config = kept
 
     def read(self, request: p4runtime_pb2.DigestEntry) -> Iterator[p4runtime_pb2.Entity]:
-        """Id 0 stands for all that are enabled."""
+        """Id 0 stands for all that are enabled. These are looked up at once."""
         if request.digest_id:
             self._digest(request.digest_id)
-        for digest_id, learning in self._enabled.items():
-            if request.digest_id in (0, digest_id):
-                entity = p4runtime_pb2.Entity()
-                entity.digest_entry.digest_id = digest_id
-                entity.digest_entry.config.CopyFrom(learning.config)
-                yield entity
+        found = [
+            (digest_id, learning.config)
+            for digest_id, learning in self._enabled.items()
+            if request.digest_id in (0, digest_id)
+        ]
+        return (
+            p4runtime_pb2.Entity(digest_entry=p4runtime_pb2.DigestEntry(digest_id=digest_id, config=config))
+            for digest_id, config in found
+        )
 
     def _digest(self, digest_id: int) -> Digest:
         if digest_id not in self._known:

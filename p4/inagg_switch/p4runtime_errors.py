@@ -1,9 +1,11 @@
 """Errors of P4Runtime requests, as status codes on the wire (P4Runtime specification, "Error Reporting Messages")."""
 
 import errno
+from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum
 
+from google.protobuf import any_pb2
 from google.rpc import status_pb2
 from p4.v1 import p4runtime_pb2
 
@@ -20,6 +22,7 @@ class Code(IntEnum):
     """The google.rpc.Code values that this server uses."""
 
     OK = 0
+    CANCELLED = 1
     UNKNOWN = 2
     INVALID_ARGUMENT = 3
     NOT_FOUND = 5
@@ -73,6 +76,7 @@ class BatchError(SwitchError):
             f"{len(failed)} of {len(errors)} {what} failed; first: {failed[0].message}"[:MAX_ERROR_TEXT]
         )
         self.errors = list(errors)
+        self._counted = Counter(map(_kind, self.errors))  # most are the same
 
     def status(self) -> status_pb2.Status:
         """The google.rpc.Status with one p4.v1.Error an element, in the order of the request. Texts are cut to one
@@ -87,21 +91,46 @@ class BatchError(SwitchError):
         low, high = 0, MAX_ERROR_TEXT
         while low < high:
             middle = (low + high + 1) // 2
-            if self._status(middle, terse=terse).ByteSize() <= MAX_STATUS_BYTES:
+            if self._status_bytes(middle, terse=terse) <= MAX_STATUS_BYTES:
                 low = middle
             else:
                 high = middle - 1
         return low
 
+    def _status_bytes(self, longest: int, *, terse: bool) -> int:
+        sizes = {
+            error: _field_bytes(_detail(error, longest, terse=terse).ByteSize()) for error in self._counted
+        }
+        whole = status_pb2.Status(code=Code.UNKNOWN, message=str(self)).ByteSize()
+        return int(whole + sum(sizes[error] * count for error, count in self._counted.items()))
+
     def _status(self, longest: int, *, terse: bool) -> status_pb2.Status:
         """With texts of at most so many characters. `terse`: no error space, and a type URL without its host, which
         no client looks at."""
         status = status_pb2.Status(code=Code.UNKNOWN, message=str(self))
-        for error in self.errors:
-            detail = p4runtime_pb2.Error(canonical_code=Code.OK)
-            if error is not None:
-                detail.canonical_code = error.code
-                detail.message = error.message[:longest]
-                detail.space = "" if terse else "inagg-switch"
-            status.details.add().Pack(detail, "" if terse else "type.googleapis.com/")
+        details = {error: _detail(error, longest, terse=terse) for error in self._counted}
+        status.details.extend(details[_kind(error)] for error in self.errors)
         return status
+
+
+_Kind = tuple[Code, str]
+
+
+def _kind(error: RequestError | None) -> _Kind:
+    return (Code.OK, "") if error is None else (error.code, error.message)
+
+
+def _detail(error: _Kind, longest: int, *, terse: bool) -> any_pb2.Any:
+    code, message = error
+    detail = p4runtime_pb2.Error(canonical_code=code)
+    if code != Code.OK:
+        detail.message = message[:longest]
+        detail.space = "" if terse else "inagg-switch"
+    packed = any_pb2.Any()
+    packed.Pack(detail, "" if terse else "type.googleapis.com/")
+    return packed
+
+
+def _field_bytes(size: int) -> int:
+    """Of a message in a field with a small number: tag, length, contents."""
+    return 1 + max(1, -(-size.bit_length() // 7)) + size

@@ -7,7 +7,7 @@ from p4.v1 import p4runtime_pb2
 from inagg_switch._externs import MeterConfig
 from inagg_switch.p4runtime_entries import EntryTuple, Key, entry_key, find_entry, parse_key, write_key
 from inagg_switch.p4runtime_errors import from_errno, invalid
-from inagg_switch.p4runtime_names import Table, arrays_of, index_range
+from inagg_switch.p4runtime_names import Table, index_range
 from inagg_switch.p4runtime_target import Target
 
 MODIFY = p4runtime_pb2.Update.MODIFY
@@ -39,23 +39,9 @@ def write_meter(target: Target, kind: int, message: p4runtime_pb2.MeterEntry) ->
     first, count = index_range(meter, message, "meter")
     config = parse_config(message.config, subject) if message.HasField("config") else None
     try:
-        target.externs.meter_write(meter.id, first, count, config)
+        target.control.meter_write(meter.id, first, count, config)
     except OSError as error:
         raise from_errno(error, subject) from None
-
-
-def read_meters(target: Target, request: p4runtime_pb2.MeterEntry) -> Iterator[p4runtime_pb2.Entity]:
-    """Meter id 0 stands for all meters, no index for all indices."""
-    for meter, first, count in arrays_of(target.names.meters, request.meter_id, request, "meter"):
-        for index in range(first, first + count):
-            entity = p4runtime_pb2.Entity()
-            out = entity.meter_entry
-            out.meter_id = meter.id
-            out.index.index = index
-            config = target.externs.meter_read(meter.id, index)
-            if config is not None:
-                write_config(out.config, config)
-            yield entity
 
 
 def _metered(target: Target, message: p4runtime_pb2.TableEntry) -> Table:
@@ -88,20 +74,21 @@ def set_direct_meter(target: Target, table: Table, key: Key, config: MeterConfig
 def read_direct_meters(
     target: Target, request: p4runtime_pb2.DirectMeterEntry
 ) -> Iterator[p4runtime_pb2.Entity]:
-    """Table id 0 stands for all tables that have one, no match for all entries."""
+    """Table id 0 stands for all tables that have one, no match for all entries. These are looked up at once."""
     wanted = request.table_entry
     tables = [table for table in target.names.tables.values() if table.has_direct_meter]
     if wanted.table_id:
         tables = [_metered(target, wanted)]
     elif wanted.match:
         raise invalid("a read of all tables takes no match")
-    for table in tables:
-        if wanted.match:
-            entries = [find_entry(target.control, table, parse_key(table, wanted))]
-        else:
-            entries = target.control.table_entries(table.id, table.field_bytes)
-        for entry in entries:
-            yield _direct_meter_entity(table, entry)
+    found = [(table, _entries(target, table, wanted)) for table in tables]
+    return (_direct_meter_entity(table, entry) for table, entries in found for entry in entries)
+
+
+def _entries(target: Target, table: Table, wanted: p4runtime_pb2.TableEntry) -> list[EntryTuple]:
+    if wanted.match:
+        return [find_entry(target.control, table, parse_key(table, wanted))]
+    return target.control.table_entries(table.id, table.field_bytes)
 
 
 def _direct_meter_entity(table: Table, entry: EntryTuple) -> p4runtime_pb2.Entity:

@@ -85,12 +85,15 @@ def write_member(target: Target, kind: int, message: p4runtime_pb2.ActionProfile
 def read_members(
     target: Target, request: p4runtime_pb2.ActionProfileMember
 ) -> Iterator[p4runtime_pb2.Entity]:
-    """Id 0 stands for all profiles or members."""
+    """Id 0 stands for all profiles or members. These are looked up at once."""
     if request.action_profile_id:
         target.names.profile(request.action_profile_id)
-    for (profile, member), message in target.members.items():
-        if request.action_profile_id in (0, profile) and request.member_id in (0, member):
-            yield p4runtime_pb2.Entity(action_profile_member=message)
+    found = [
+        message
+        for (profile, member), message in target.members.items()
+        if request.action_profile_id in (0, profile) and request.member_id in (0, member)
+    ]
+    return (p4runtime_pb2.Entity(action_profile_member=message) for message in found)
 
 
 # --- groups
@@ -163,12 +166,15 @@ def _check_size(profile: Profile, members: int, weight: int, limit: int, subject
 
 
 def read_groups(target: Target, request: p4runtime_pb2.ActionProfileGroup) -> Iterator[p4runtime_pb2.Entity]:
-    """Id 0 stands for all profiles or groups."""
+    """Id 0 stands for all profiles or groups. These are looked up at once."""
     if request.action_profile_id:
         target.names.profile(request.action_profile_id)
-    for (profile, group), message in target.profile_groups.items():
-        if request.action_profile_id in (0, profile) and request.group_id in (0, group):
-            yield p4runtime_pb2.Entity(action_profile_group=message)
+    found = [
+        message
+        for (profile, group), message in target.profile_groups.items()
+        if request.action_profile_id in (0, profile) and request.group_id in (0, group)
+    ]
+    return (p4runtime_pb2.Entity(action_profile_group=message) for message in found)
 
 
 # --- entries of a table with an action profile

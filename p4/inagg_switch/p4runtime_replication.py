@@ -1,6 +1,6 @@
 """The packet replication engine: multicast groups and clone sessions, kept as they were written."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from p4.v1 import p4runtime_pb2
@@ -116,19 +116,19 @@ def parse_replicas(messages: Sequence[p4runtime_pb2.Replica], subject: str) -> l
 def read_replication(
     target: Target, request: p4runtime_pb2.PacketReplicationEngineEntry
 ) -> Iterator[p4runtime_pb2.Entity]:
-    """Id 0 stands for all groups or sessions; without a type, for all of both."""
+    """Id 0 stands for all groups or sessions; without a type, for all of both. These are looked up at once."""
     which = request.WhichOneof("type")
-    if which in (None, "multicast_group_entry"):
-        group = request.multicast_group_entry.multicast_group_id
-        for number, entry in target.groups.items():
-            if group in (0, number):
-                entity = p4runtime_pb2.Entity()
-                entity.packet_replication_engine_entry.multicast_group_entry.CopyFrom(entry)
-                yield entity
-    if which in (None, "clone_session_entry"):
-        session = request.clone_session_entry.session_id
-        for number, clone in target.sessions.items():
-            if session in (0, number):
-                entity = p4runtime_pb2.Entity()
-                entity.packet_replication_engine_entry.clone_session_entry.CopyFrom(clone)
-                yield entity
+    groups = _chosen(target.groups, request.multicast_group_entry.multicast_group_id)
+    sessions = _chosen(target.sessions, request.clone_session_entry.session_id)
+    found = [
+        *(("multicast_group_entry", one) for one in groups if which != "clone_session_entry"),
+        *(("clone_session_entry", one) for one in sessions if which != "multicast_group_entry"),
+    ]
+    return (p4runtime_pb2.Entity(packet_replication_engine_entry={kind: kept}) for kind, kept in found)
+
+
+def _chosen(kept: Mapping[int, _Kept], identity: int) -> list[_Kept]:
+    """All for 0, else the one with this id, if there is one."""
+    if not identity:
+        return list(kept.values())
+    return [kept[identity]] if identity in kept else []

@@ -26,8 +26,11 @@ DELETE = p4runtime_pb2.Update.DELETE
 _Done = tuple[range, list[p4runtime_pb2.Update] | None]
 
 
-def write_all_or_none(target: Target, batch: WriteBatch, attempt: Attempt) -> list[RequestError | None]:
-    """The error of each update, as `attempt` gives it for one; where one has failed, the others are ABORTED."""
+def write_all_or_none(
+    target: Target, batch: WriteBatch, attempt: Attempt, undo: Attempt | None = None
+) -> list[RequestError | None]:
+    """The error of each update, as `attempt` gives it for one; where one has failed, the others are ABORTED, and `undo`
+    (else `attempt`) writes back what was there."""
     done: list[_Done] = []
     place = 0
     while (end := batch.write_entries(target, place, only_inserts=True)) < len(batch):
@@ -35,11 +38,11 @@ def write_all_or_none(target: Target, batch: WriteBatch, attempt: Attempt) -> li
         update = batch.update(end)
         # Packets that are counted between the two would be lost by an undo.
         with target.program.locked():
-            undo = list(_undo(target, update))
+            back = list(_undo(target, update))
             error = attempt(target, update)
         if error is not None:
-            return _undone(target, batch, done, attempt, end, error)
-        done.append((range(end, end + 1), undo))
+            return _undone(target, batch, done, undo or attempt, end, error)
+        done.append((range(end, end + 1), back))
         place = end + 1
     return [None] * len(batch)
 

@@ -1,7 +1,9 @@
 """The P4Runtime service of one device, as grpcio calls it: who may do what, in which order, with which status.
 
 What a request does is elsewhere (p4runtime_write.py, _read.py, _pipeline.py, _arbitration.py). One lock serialises
-everything but compiling, so that each Write and Read sees the whole of any other Write or none of it.
+Writes, look-ups of Reads and changes of the pipeline, so that each Write and Read sees the whole of any other Write or
+none of it; nothing is compiled or sent with it held. A second one, held for moments only, guards who the controllers
+are and what waits for them: packets go to and fro during a long Write.
 """
 
 import logging
@@ -20,8 +22,10 @@ from inagg_switch.p4runtime_batch import WriteBatch, write_each
 from inagg_switch.p4runtime_errors import MAX_ERROR_TEXT, BatchError, Code, RequestError
 from inagg_switch.p4runtime_packets import controller_header, packet_in, packet_out
 from inagg_switch.p4runtime_pipeline import Pipeline
-from inagg_switch.p4runtime_read import Response, read
+from inagg_switch.p4runtime_read import Response, Room, read
+from inagg_switch.p4runtime_requests import PipelineRequest, ReadElements
 from inagg_switch.p4runtime_rollback import write_all_or_none
+from inagg_switch.p4runtime_streams import Stream
 from inagg_switch.p4runtime_target import Target
 from inagg_switch.p4runtime_write import apply_update
 
@@ -29,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 API_VERSION = "1.4.1"  # of the p4runtime package whose messages these are
 MAX_STREAMS = 32  # each holds a thread, whether or not its controller has said who it is
+MAX_READS = 32  # at the same time; likewise
+MAX_PACKET_BYTES = 65_535  # of a packet-out
 MAX_QUEUED_DIGESTS = 10_000  # that wait for the thread that sends them; further ones are lost
 MAX_QUEUED_MESSAGES = (
     1000  # packets, digest lists and idle entries that a controller has not read yet; likewise
@@ -38,10 +44,10 @@ _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
 _Learned = tuple[Target | None, int, bytes]
 _NOTHING: _Learned = (None, 0, b"")
-_Stream = queue.SimpleQueue[p4runtime_pb2.StreamMessageResponse | RequestError | None]
 
 
-def _abort(context: grpc.ServicerContext, error: RequestError) -> NoReturn:
+def abort(context: grpc.ServicerContext, error: RequestError) -> NoReturn:
+    """Ends a call with the status of an error."""
     context.abort(_STATUS_CODES[error.code], error.message)
     raise AssertionError("abort() raises")
 
@@ -91,15 +97,20 @@ class P4RuntimeService:
         self._learned: queue.SimpleQueue[_Learned | None] = queue.SimpleQueue()
         pipeline.on_run = self._watch
         self._arbitration = Arbitration(device_id)
-        self._streams: dict[Session, _Stream] = {}
-        self._lock = threading.Lock()  # guards all of the above; never held while compiling or sending
+        self._streams: dict[Session, Stream] = {}
+        self._reads = 0
+        self._room = Room()  # guarded by _state
+        # In this order, where both are needed.
+        self._state = threading.Lock()  # guards the pipeline and what is in its targets
+        self._lock = threading.Lock()  # guards the sessions and their streams
+        self._compiling = threading.Lock()  # one compiler at a time
 
     def close_streams(self) -> None:
         """Ends every StreamChannel, so that the gRPC server can stop."""
         with self._lock:
             self._learned.put(None)
             for stream in self._streams.values():
-                stream.put(RequestError(Code.UNAVAILABLE, "the switch is stopping"))
+                stream.end(RequestError(Code.UNAVAILABLE, "the switch is stopping"))
 
     # Unary calls
 
@@ -109,20 +120,22 @@ class P4RuntimeService:
         return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
     def SetForwardingPipelineConfig(  # noqa: N802
-        self, request: p4runtime_pb2.SetForwardingPipelineConfigRequest, context: grpc.ServicerContext
+        self, request: PipelineRequest, context: grpc.ServicerContext
     ) -> p4runtime_pb2.SetForwardingPipelineConfigResponse:
         try:
-            with self._lock:
-                self._check_writer(request)
-            target = self._pipeline.prepare(request)
-            with self._lock:
+            self._check_writer(request.head)
+            with self._compiling:
+                self._check_there(context)
+                whole = request.decoded()
+                target = self._pipeline.prepare(whole)
+            with self._state:
                 # Compiling takes seconds: the sender may have been replaced meanwhile.
-                self._check_writer(request)
-                self._pipeline.apply(request, target)
+                self._check_writer(request.head)
+                self._pipeline.apply(whole, target)
         except RequestError as error:
             logger.warning("pipeline config refused: %s", error)
-            _abort(context, error)
-        action = p4runtime_pb2.SetForwardingPipelineConfigRequest.Action.Name(request.action)
+            abort(context, error)
+        action = p4runtime_pb2.SetForwardingPipelineConfigRequest.Action.Name(request.head.action)
         logger.info("pipeline config: %s", action)
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
@@ -132,10 +145,9 @@ class P4RuntimeService:
         response = p4runtime_pb2.GetForwardingPipelineConfigResponse()
         try:
             self._check_device(request.device_id)
-            with self._lock:
-                target = self._pipeline.current
+            target = self._pipeline.current
         except RequestError as error:
-            _abort(context, error)
+            abort(context, error)
         if target is None:
             return response
         kind, config = request.response_type, target.config
@@ -152,32 +164,44 @@ class P4RuntimeService:
         self, batch: WriteBatch, context: grpc.ServicerContext
     ) -> p4runtime_pb2.WriteResponse:
         try:
-            with self._lock:
-                self._check_writer(batch.request)
+            self._check_writer(batch.request)
+            batch.check()
+            with self._state:
+                self._check_there(context)
+                self._check_writer(batch.request)  # there may be another primary by now
                 target = self._target()
-                errors = self._write(target, batch)
-                if batch.writes("digest_entry"):
+                errors = self._write(target, batch, context)
+                if batch.has_written("digest_entry"):
                     self._watch(target)
             if any(errors):
                 raise BatchError("updates", errors)
         except RequestError as error:
-            _abort(context, error)
+            abort(context, error)
         except BatchError as error:
             logger.warning("write: %s", error)
             _abort_batch(context, error)
         return p4runtime_pb2.WriteResponse()
 
-    def _write(self, target: Target, batch: WriteBatch) -> list[RequestError | None]:
+    def _write(
+        self, target: Target, batch: WriteBatch, context: grpc.ServicerContext
+    ) -> list[RequestError | None]:
         """The error of each update."""
+
+        def attempt(target: Target, update: p4runtime_pb2.Update) -> RequestError | None:
+            # Where that was the last that the client will hear of, the others are not worth the time.
+            if not context.is_active():
+                return RequestError(Code.CANCELLED, "not tried: the client has gone, or its deadline is over")
+            return self._attempt(target, update)
+
         atomicity = batch.request.atomicity
         if atomicity == p4runtime_pb2.WriteRequest.ROLLBACK_ON_ERROR:
-            return write_all_or_none(target, batch, self._attempt)
+            return write_all_or_none(target, batch, attempt, self._attempt)
         if atomicity == p4runtime_pb2.WriteRequest.DATAPLANE_ATOMIC:
             with target.program.locked():  # no packet is processed meanwhile
-                return write_all_or_none(target, batch, self._attempt)
+                return write_all_or_none(target, batch, attempt, self._attempt)
         if atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
             raise RequestError(Code.INVALID_ARGUMENT, f"{atomicity} is not an atomicity")
-        return write_each(target, batch, self._attempt)
+        return write_each(target, batch, attempt)
 
     @staticmethod
     def _attempt(target: Target, update: p4runtime_pb2.Update) -> RequestError | None:
@@ -191,17 +215,44 @@ class P4RuntimeService:
         return None
 
     def Read(  # noqa: N802
-        self, request: p4runtime_pb2.ReadRequest, context: grpc.ServicerContext
+        self, request: ReadElements, context: grpc.ServicerContext
     ) -> Iterator[Response]:
+        held = 0
         try:
-            self._check_device(request.device_id)
-            with self._lock:
-                responses, errors = read(self._target(), request.entities)
+            self._check_device(request.head.device_id)
+            self._begin_read()
         except RequestError as error:
-            _abort(context, error)
-        yield from responses
-        if any(errors):
-            _abort_batch(context, BatchError("reads", errors))
+            abort(context, error)
+        try:
+            with self._state:
+                self._check_there(context)
+                found = read(self._target(), request.entities(), self._room)
+                held = found.held
+            for response in found.responses:
+                if not context.is_active():
+                    return
+                yield response
+            if any(found.errors):
+                _abort_batch(context, BatchError("reads", found.errors))
+        except RequestError as error:
+            abort(context, error)
+        finally:
+            with self._state:
+                self._room.held -= held
+            with self._lock:
+                self._reads -= 1
+
+    def _begin_read(self) -> None:
+        with self._lock:
+            if self._reads >= MAX_READS:
+                raise RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_READS} reads are being answered already")
+            self._reads += 1
+
+    @staticmethod
+    def _check_there(context: grpc.ServicerContext) -> None:
+        """Of a client that has waited for a lock."""
+        if not context.is_active():
+            raise RequestError(Code.CANCELLED, "the client has gone, or its deadline is over")
 
     def _check_device(self, device_id: int) -> None:
         if device_id != self._device_id:
@@ -212,7 +263,8 @@ class P4RuntimeService:
     ) -> None:
         self._check_device(request.device_id)
         election_id = election_id_of(request.election_id) if request.HasField("election_id") else None
-        self._arbitration.check_primary(request.role, election_id)
+        with self._lock:
+            self._arbitration.check_primary(request.role, election_id)
 
     def _target(self) -> Target:
         target = self._pipeline.current
@@ -226,52 +278,52 @@ class P4RuntimeService:
         self,
         requests: Iterator[p4runtime_pb2.StreamMessageRequest],
         context: grpc.ServicerContext,
-    ) -> Iterator[p4runtime_pb2.StreamMessageResponse]:
-        session, stream = Session(), _Stream()
+    ) -> Iterator[bytes]:
+        session, stream = Session(), Stream(context.cancel)
         with self._lock:
             is_full = len(self._streams) >= MAX_STREAMS
             if not is_full:
                 self._streams[session] = stream
         if is_full:
-            _abort(context, RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open already"))
+            abort(context, RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open already"))
         reader = threading.Thread(
             target=self._read_stream, args=(session, stream, requests), name="p4runtime-stream", daemon=True
         )
         try:
-            if not context.add_callback(lambda: stream.put(None)):
+            if not context.add_callback(stream.end):
                 return
             reader.start()
-            while (item := stream.get()) is not None:
-                if isinstance(item, RequestError):
-                    logger.warning("stream ended: %s", item)
-                    _abort(context, item)
-                yield item
+            yield from stream.messages()
+        except RequestError as error:
+            logger.warning("stream ended: %s", error)
+            abort(context, error)
         finally:
             with self._lock:
                 self._deliver(self._arbitration.disconnect(session))
                 del self._streams[session]
 
     def _read_stream(
-        self, session: Session, stream: _Stream, requests: Iterator[p4runtime_pb2.StreamMessageRequest]
+        self, session: Session, stream: Stream, requests: Iterator[p4runtime_pb2.StreamMessageRequest]
     ) -> None:
         try:
             for request in requests:
                 answer = self._handle_stream_message(session, request)
                 if answer is not None:
                     with self._lock:
-                        self._tell(session, answer)
+                        self._tell(session, answer.SerializeToString())
         except RequestError as error:
-            stream.put(error)
+            stream.end(error)
         except Exception:  # grpcio raises a bare Exception when the call is over
             logger.debug("stream broken", exc_info=True)
-        stream.put(None)
+        stream.end()
 
     def _handle_stream_message(
         self, session: Session, request: p4runtime_pb2.StreamMessageRequest
     ) -> p4runtime_pb2.StreamMessageResponse | None:
         kind = request.WhichOneof("update")
         if kind == "arbitration":
-            with self._lock:
+            # A Write that has begun is finished before there is another primary (specification, 5.3).
+            with self._state, self._lock:
                 self._deliver(self._arbitration.update(session, request.arbitration))
             return None
         try:
@@ -290,6 +342,10 @@ class P4RuntimeService:
     # Packets
 
     def _packet_out(self, session: Session, message: p4runtime_pb2.PacketOut) -> None:
+        if len(message.payload) > MAX_PACKET_BYTES:
+            raise RequestError(
+                Code.INVALID_ARGUMENT, f"a packet of {len(message.payload)} bytes: {MAX_PACKET_BYTES} at most"
+            )
         with self._lock:
             self._arbitration.check_stream(session)
             running = self._pipeline.running
@@ -303,22 +359,21 @@ class P4RuntimeService:
 
     def packet_in(self, frame: bytes) -> None:
         """Tells the primaries of a frame that the program has sent to the CPU port."""
-        with self._lock:
-            running = self._pipeline.running
-            if running is None:
-                return
-            message = packet_in(controller_header(running.names, "packet_in"), frame)
-            if message is None:
-                logger.warning("a packet to the CPU port is too short for its packet_in header: dropped")
-                return
-            response = p4runtime_pb2.StreamMessageResponse(packet=message)
-            self._tell_primaries(response)
+        running = self._pipeline.running
+        if running is None:
+            return
+        message = packet_in(controller_header(running.names, "packet_in"), frame)
+        if message is None:
+            logger.warning("a packet to the CPU port is too short for its packet_in header: dropped")
+            return
+        self._tell_primaries(p4runtime_pb2.StreamMessageResponse(packet=message))
 
     # Digests and idle entries
 
     def _digest_ack(self, session: Session, message: p4runtime_pb2.DigestListAck) -> None:
         with self._lock:
             self._arbitration.check_stream(session)
+        with self._state:
             if self._pipeline.running is None:
                 raise RequestError(
                     Code.FAILED_PRECONDITION, "no program is running: commit a pipeline config"
@@ -345,7 +400,7 @@ class P4RuntimeService:
                 learned = _NOTHING
             if learned is None:
                 return
-            with self._lock:
+            with self._state:
                 running, now = self._pipeline.running, time.monotonic()
                 if running is None:
                     continue
@@ -377,22 +432,21 @@ class P4RuntimeService:
             self._tell_primaries(response)
 
     def _tell_primaries(self, response: p4runtime_pb2.StreamMessageResponse) -> None:
-        for session in self._arbitration.primaries():
-            self._tell(session, response)
+        message = response.SerializeToString()
+        with self._lock:
+            for session in self._arbitration.primaries():
+                self._tell(session, message)
 
-    def _tell(self, session: Session, response: p4runtime_pb2.StreamMessageResponse) -> None:
+    def _tell(self, session: Session, message: bytes) -> None:
         stream = self._streams.get(session)
-        if stream is None:
+        if stream is None or stream.offer(message, MAX_QUEUED_MESSAGES):
             return
-        if stream.qsize() < MAX_QUEUED_MESSAGES:
-            stream.put(response)
-            return
-        level = logging.DEBUG if session.is_behind else logging.WARNING
+        level = logging.DEBUG if stream.is_behind else logging.WARNING
         logger.log(level, "a controller does not read its stream: what does not fit is dropped")
-        session.is_behind = True
+        stream.is_behind = True
 
     def _deliver(self, notifications: list[Notification]) -> None:
         for notification in notifications:
             stream = self._streams.get(notification.session)
             if stream is not None:
-                stream.put(notification.message)
+                stream.notify(notification.message.SerializeToString(), MAX_QUEUED_MESSAGES)

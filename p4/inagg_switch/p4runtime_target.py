@@ -1,5 +1,6 @@
 """A loaded program together with what P4Runtime has to remember about it and the program itself does not."""
 
+import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -82,6 +83,13 @@ class Target:
         self.externs = self.program.externs
         self.digests = Digests(list(self.names.digests.values()))
         self._last_id = 0
+
+    def frozen(self) -> "Target":
+        """The same program with what is remembered now of entries: to look at when others may write."""
+        view = copy.copy(self)
+        view.opaque, view.one_shots = self.opaque.copy(), self.one_shots.copy()
+        view.timers = Timers(self.timers.by_entry.copy())
+        return view
 
     def new_id(self) -> int:
         """Of a member or group that stands for a one-shot action set."""

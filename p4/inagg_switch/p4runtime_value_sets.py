@@ -31,10 +31,12 @@ def write_value_set(target: Target, kind: int, message: p4runtime_pb2.ValueSetEn
 
 
 def read_value_sets(target: Target, request: p4runtime_pb2.ValueSetEntry) -> Iterator[p4runtime_pb2.Entity]:
-    """Id 0 stands for all value sets."""
+    """Id 0 stands for all value sets. These are looked up at once."""
     value_sets = list(target.names.value_sets.values())
     if request.value_set_id:
         value_sets = [target.names.value_set(request.value_set_id)]
-    for value_set in value_sets:
-        written = target.value_sets.get(value_set.id, p4runtime_pb2.ValueSetEntry(value_set_id=value_set.id))
-        yield p4runtime_pb2.Entity(value_set_entry=written)
+    found = [
+        target.value_sets.get(value_set.id, p4runtime_pb2.ValueSetEntry(value_set_id=value_set.id))
+        for value_set in value_sets
+    ]
+    return (p4runtime_pb2.Entity(value_set_entry=written) for written in found)

@@ -10,20 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from inagg_switch.errors import SwitchError
-from inagg_switch.p4runtime_batch import WriteBatch
+from inagg_switch.p4runtime_calls import Calls
 from inagg_switch.p4runtime_pipeline import Pipeline
-from inagg_switch.p4runtime_service import MAX_STREAMS, P4RuntimeService
+from inagg_switch.p4runtime_requests import MAX_MESSAGE_BYTES
+from inagg_switch.p4runtime_service import MAX_READS, MAX_STREAMS, P4RuntimeService
 from inagg_switch.ports import Ports
 from inagg_switch.program_log import ProgramLog
 from inagg_switch.switch import Switch
 
 logger = logging.getLogger(__name__)
 
-_THREADS = MAX_STREAMS + 16  # some must be left for requests
-_MAX_MESSAGE_BYTES = 64 << 20
+_THREADS = MAX_STREAMS + MAX_READS + 32  # some must be left for other requests
+_MAX_CALLS = 1024  # that wait for a thread; the next one ends with RESOURCE_EXHAUSTED
+# A client that has vanished without a word holds its threads for so long.
+_KEEPALIVE_MS = 30_000
+_KEEPALIVE_TIMEOUT_MS = 10_000
+_IDLE_MS = 300_000  # then a connection without calls is closed; clients open it again as they need it
 _STOP_GRACE_S = 0.5
 
 
@@ -50,24 +54,6 @@ def _check_unix_socket(address: str) -> None:
         except OSError:
             return
     raise ServerError(f"cannot serve at {address}: another server listens there")
-
-
-def _bulk_handlers(service: P4RuntimeService) -> grpc.GenericRpcHandler:
-    """Write and Read, whose messages protobuf does not decode and encode as a whole (p4runtime_batch.py)."""
-    encode = p4runtime_pb2.ReadResponse.SerializeToString
-    return grpc.method_handlers_generic_handler(
-        "p4.v1.P4Runtime",
-        {
-            "Write": grpc.unary_unary_rpc_method_handler(
-                service.Write, WriteBatch, p4runtime_pb2.WriteResponse.SerializeToString
-            ),
-            "Read": grpc.unary_stream_rpc_method_handler(
-                service.Read,
-                p4runtime_pb2.ReadRequest.FromString,
-                lambda response: response if isinstance(response, bytes) else encode(response),
-            ),
-        },
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,17 +128,22 @@ class SwitchServer:
             target=self._service.run_notifications, name="inagg-p4runtime-notify", daemon=True
         )
         self._to_cpu = threading.Thread(target=self._bring_packets, name="inagg-packet-in", daemon=True)
+        self.calls = Calls(self._service)
+        self._patience = threading.Thread(
+            target=self.calls.patience.run, name="inagg-p4runtime-patience", daemon=True
+        )
         self._server = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="p4runtime"),
+            handlers=(self.calls.handlers(),),
             options=[
                 ("grpc.so_reuseport", 0),
-                ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+                ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+                ("grpc.max_connection_idle_ms", _IDLE_MS),
             ],
+            maximum_concurrent_rpcs=_MAX_CALLS,
         )
-        self._server.add_generic_rpc_handlers(
-            (_bulk_handlers(self._service),)
-        )  # these before the general ones
-        p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self._service, self._server)
         if address.startswith("unix:"):
             _check_unix_socket(address)
         else:
@@ -198,17 +189,19 @@ class SwitchServer:
         self._ports.start()
         self._to_cpu.start()
         self._notify.start()
+        self._patience.start()
         self._server.start()
 
     def stop(self) -> None:
         """Ends streams and requests, then stops the ports; their statistics stay readable."""
+        self.calls.patience.stop()
         self._service.close_streams()
         self._server.stop(_STOP_GRACE_S).wait()
         self._ports.stop()
         self._log.stop()
         if self._trace is not None:
             self._trace.stop()
-        for thread in (self._to_cpu, self._notify):
+        for thread in (self._to_cpu, self._notify, self._patience):
             if thread.is_alive():
                 thread.join()
         if self._address.startswith("unix:"):

@@ -123,10 +123,8 @@ def test_a_batch_has_the_answers_and_effects_that_its_updates_have_one_by_one(se
             p4runtime_pb2.Entity(table_entry={}),
         ]
         for request in wanted:
-            responses, _ = read(together, [request])
-            parts = [
-                p4runtime_pb2.ReadResponse.FromString(r) if isinstance(r, bytes) else r for r in responses
-            ]
+            responses = read(together, [request]).responses
+            parts = map(p4runtime_pb2.ReadResponse.FromString, responses)
             found = sorted(str(entity) for part in parts for entity in part.entities)
             assert found == sorted(map(str, read_entities(together, request)))
 
@@ -156,8 +154,9 @@ def test_damaged_bytes_are_what_protobuf_takes_them_for(seed: int):
     try:
         expected = p4runtime_pb2.WriteRequest.FromString(cut)
     except DecodeError:
-        with pytest.raises(DecodeError):
-            WriteBatch(cut)
+        with pytest.raises(RequestError) as refused:
+            WriteBatch(cut).check()
+        assert refused.value.code == Code.INVALID_ARGUMENT
         return
     batch = WriteBatch(cut)
     assert [batch.update(place) for place in range(len(batch))] == list(expected.updates)

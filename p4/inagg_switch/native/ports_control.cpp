@@ -117,24 +117,23 @@ int Control::multicast_set(uint32_t group, const std::vector<std::pair<uint32_t,
     return api_->multicast_set(handle_, group, list.data(), list.size());
 }
 
-int Control::counter_read(uint32_t counter, uint64_t first, uint64_t count, std::vector<Count>& values) {
-    values.resize(count);
-    const ProgramLock lock(api_, handle_);
-    for (uint64_t i = 0; i < count; ++i) {
-        const int result =
-            api_->counter_read(handle_, counter, first + i, &values[i].packets, &values[i].bytes);
-        if (result != 0) return result;
+// Until one is refused.
+template <class Write>
+int Control::each_cell(uint64_t first, uint64_t count, Write write) {
+    for (uint64_t i = 0; i < count;) {
+        const ProgramLock lock(api_, handle_);
+        for (const uint64_t end = std::min<uint64_t>(count, i + kCellsAtATime); i < end; ++i) {
+            const int result = write(first + i);
+            if (result != 0) return result;
+        }
     }
     return 0;
 }
 
 int Control::counter_write(uint32_t counter, uint64_t first, uint64_t count, Count value) {
-    const ProgramLock lock(api_, handle_);
-    for (uint64_t i = 0; i < count; ++i) {
-        const int result = api_->counter_write(handle_, counter, first + i, value.packets, value.bytes);
-        if (result != 0) return result;
-    }
-    return 0;
+    return each_cell(first, count, [&](uint64_t index) {
+        return api_->counter_write(handle_, counter, index, value.packets, value.bytes);
+    });
 }
 
 int Control::direct_counter_read(uint32_t table, const std::vector<Match>& match, int32_t priority,
@@ -151,25 +150,15 @@ int Control::direct_counter_write(uint32_t table, const std::vector<Match>& matc
     return api_->direct_counter_write(handle_, table, key.data(), priority, value.packets, value.bytes);
 }
 
-int Control::register_read(uint32_t reg, uint64_t first, uint64_t count, size_t value_bytes,
-                           std::vector<std::string>& values) {
-    values.assign(count, std::string(value_bytes, '\0'));
-    const ProgramLock lock(api_, handle_);
-    for (uint64_t i = 0; i < count; ++i) {
-        const int result =
-            api_->register_read(handle_, reg, first + i, reinterpret_cast<uint8_t*>(values[i].data()));
-        if (result != 0) return result;
-    }
-    return 0;
+int Control::register_write(uint32_t reg, uint64_t first, uint64_t count, const std::string& value) {
+    return each_cell(first, count, [&](uint64_t index) {
+        return api_->register_write(handle_, reg, index, data_of(value));
+    });
 }
 
-int Control::register_write(uint32_t reg, uint64_t first, uint64_t count, const std::string& value) {
-    const ProgramLock lock(api_, handle_);
-    for (uint64_t i = 0; i < count; ++i) {
-        const int result = api_->register_write(handle_, reg, first + i, data_of(value));
-        if (result != 0) return result;
-    }
-    return 0;
+int Control::meter_write(uint32_t meter, uint64_t first, uint64_t count, const isw_meter& config) {
+    return each_cell(first, count,
+                     [&](uint64_t index) { return api_->meter_write(handle_, meter, index, &config); });
 }
 
 }  // namespace inagg::ports

@@ -45,6 +45,8 @@ struct Count {
 // Entries that are read or written at a time with the program locked, some 50 us of work: packets wait
 // meanwhile.
 inline constexpr size_t kEntriesAtATime = 64;
+// The same of cells of an array.
+inline constexpr size_t kCellsAtATime = 512;
 
 // Holds a program's mutex.
 class ProgramLock {
@@ -81,16 +83,21 @@ class Control {
 
     int multicast_set(uint32_t group, const std::vector<std::pair<uint32_t, uint32_t>>& replicas);
 
-    // Indices first to first + count - 1.
-    int counter_read(uint32_t counter, uint64_t first, uint64_t count, std::vector<Count>& values);
+    // Indices first to first + count - 1, with the program locked for a few at a time.
     int counter_write(uint32_t counter, uint64_t first, uint64_t count, Count value);
     int direct_counter_read(uint32_t table, const std::vector<Match>& match, int32_t priority, Count& value);
     int direct_counter_write(uint32_t table, const std::vector<Match>& match, int32_t priority, Count value);
-    int register_read(uint32_t reg, uint64_t first, uint64_t count, size_t value_bytes,
-                      std::vector<std::string>& values);
     int register_write(uint32_t reg, uint64_t first, uint64_t count, const std::string& value);
 
+    int meter_write(uint32_t meter, uint64_t first, uint64_t count, const isw_meter& config);
+
+    const isw_api* api() const { return api_; }
+    void* handle() const { return handle_; }
+
   private:
+    template <class Write>
+    int each_cell(uint64_t first, uint64_t count, Write write);
+
     const isw_api* api_;
     void* handle_;
 };

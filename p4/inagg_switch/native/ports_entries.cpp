@@ -10,16 +10,11 @@
 namespace inagg::ports {
 namespace {
 
-constexpr size_t kEntriesPerResponse = 1000;  // keeps a message far below gRPC's default limit of 4 MiB
+constexpr size_t kResponseBytes = 256 << 10;  // far below gRPC's default limit of 4 MiB
 
 // --- from messages to what program.h takes
 
 size_t bytes_of(uint32_t bits) { return (bits + 7) / 8; }
-
-std::string_view canonical(std::string_view value) {
-    const size_t zeros = value.find_first_not_of('\0');
-    return zeros == value.npos ? value.substr(value.size() - 1) : value.substr(zeros);
-}
 
 bool fits(std::string_view digits, uint32_t bits) {
     if (digits.size() != bytes_of(bits)) return digits.size() < bytes_of(bits);
@@ -30,7 +25,7 @@ bool fits(std::string_view digits, uint32_t bits) {
 bool widen(std::string_view value, const FieldShape& field, uint8_t* to) {
     const uint32_t bits = std::min(field.bits, field.given_bits);
     if (value.empty() || bits == 0) return false;
-    const std::string_view digits = canonical(value);
+    const std::string_view digits = wire::canonical(value);
     if (!fits(digits, bits)) return false;
     const size_t size = bytes_of(field.bits);
     std::memset(to, 0, size - digits.size());
@@ -183,18 +178,14 @@ class Writer {
         wire::put(entry_, 13, static_cast<uint64_t>(entry.is_const != 0));
         inner_.clear();
         wire::put(inner_, 2, entry_);  // Entity.table_entry
-        if (responses_.empty() || in_last_ == kEntriesPerResponse) {
-            responses_.emplace_back();
-            in_last_ = 0;
-        }
+        if (responses_.empty() || responses_.back().size() >= kResponseBytes) responses_.emplace_back();
         wire::put(responses_.back(), 1, inner_);  // ReadResponse.entities
-        ++in_last_;
     }
 
     void add_match(const FieldShape& field, const isw_match& match) {
         if (match.value == nullptr) return;
         const auto shown = [&](const uint8_t* bytes) {
-            return canonical({reinterpret_cast<const char*>(bytes), bytes_of(field.bits)});
+            return wire::canonical({reinterpret_cast<const char*>(bytes), bytes_of(field.bits)});
         };
         inner_.clear();
         wire::put(inner_, 1, shown(match.value));
@@ -215,7 +206,7 @@ class Writer {
         for (const FieldShape& param : action->params) {
             inner_.clear();
             wire::put(inner_, 2, param.id);
-            wire::put(inner_, 3, canonical({at, bytes_of(param.bits)}));
+            wire::put(inner_, 3, wire::canonical({at, bytes_of(param.bits)}));
             at += bytes_of(param.bits);
             wire::put(outer_, 4, inner_);
         }
@@ -227,7 +218,6 @@ class Writer {
     const TableShape& table_;
     bool with_counters_;
     std::vector<std::string>& responses_;
-    size_t in_last_ = 0;
     std::string entry_;
     std::string outer_;
     std::string inner_;
@@ -235,7 +225,7 @@ class Writer {
 
 }  // namespace
 
-Updates::Updates(std::string request) : request_(std::move(request)) {
+Updates::Updates(std::string request, size_t most) : request_(std::move(request)) {
     wire::Reader reader(request_);
     wire::Field field;
     Update update;
@@ -245,6 +235,8 @@ Updates::Updates(std::string request) : request_(std::move(request)) {
             continue;
         }
         if (field.type != wire::Type::bytes) return;
+        has_too_many_ = updates_.size() == most;
+        if (has_too_many_) return;
         updates_.push_back({static_cast<size_t>(field.bytes.data() - request_.data()), field.bytes.size(),
                             read_update(field.bytes, update)});
     }

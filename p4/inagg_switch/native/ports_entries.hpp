@@ -45,10 +45,12 @@ struct TableShape {
 // A WriteRequest, its updates apart.
 class Updates {
   public:
-    // is_sound() is false for a message that protobuf has to look at as a whole.
-    explicit Updates(std::string request);
+    // is_sound() is false for a message that protobuf has to look at as a whole, and for one with more than
+    // `most` updates.
+    Updates(std::string request, size_t most);
 
     bool is_sound() const { return is_sound_; }
+    bool has_too_many() const { return has_too_many_; }
     // The request without its updates.
     const std::string& rest() const { return rest_; }
     size_t size() const { return updates_.size(); }
@@ -67,6 +69,7 @@ class Updates {
     std::string rest_;
     std::vector<Part> updates_;
     bool is_sound_ = false;
+    bool has_too_many_ = false;
 };
 
 class Entries {

@@ -15,6 +15,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "ports_arrays.hpp"
 #include "ports_bench.hpp"
 #include "ports_control.hpp"
 #include "ports_entries.hpp"
@@ -225,19 +226,11 @@ void bind_control_tables(nb::class_<Control>& cls) {
 }
 
 void bind_control_counters(nb::class_<Control>& cls) {
-    cls.def("counter_read",
-            [](Control& self, uint32_t counter, uint64_t first, uint64_t count) {
-                std::vector<ports::Count> values;
-                run([&] { return self.counter_read(counter, first, count, values); });
-                std::vector<std::pair<uint64_t, uint64_t>> out;
-                for (const auto& value : values) out.emplace_back(value.packets, value.bytes);
-                return out;
+    cls.def("counter_write",
+            [](Control& self, uint32_t counter, uint64_t first, uint64_t count, uint64_t packets,
+               uint64_t bytes) {
+                run([&] { return self.counter_write(counter, first, count, {packets, bytes}); });
             })
-        .def("counter_write",
-             [](Control& self, uint32_t counter, uint64_t first, uint64_t count, uint64_t packets,
-                uint64_t bytes) {
-                 run([&] { return self.counter_write(counter, first, count, {packets, bytes}); });
-             })
         .def("direct_counter_read",
              [](Control& self, uint32_t table, const std::vector<MatchTuple>& match, int32_t priority) {
                  const auto fields = from_tuples(match);
@@ -252,6 +245,47 @@ void bind_control_counters(nb::class_<Control>& cls) {
         });
 }
 
+void bind_control_arrays(nb::class_<Control>& cls) {
+    cls.def("counter_response",
+            [](Control& self, uint32_t counter, uint64_t first, uint64_t count) {
+                std::string response;
+                run([&] {
+                    return ports::counter_response(self.api(), self.handle(), {counter, first, count},
+                                                   response);
+                });
+                return to_bytes(response);
+            })
+        .def("meter_response",
+             [](Control& self, uint32_t meter, uint64_t first, uint64_t count) {
+                 std::string response;
+                 run([&] {
+                     return ports::meter_response(self.api(), self.handle(), {meter, first, count}, response);
+                 });
+                 return to_bytes(response);
+             })
+        .def("register_response",
+             [](Control& self, uint32_t reg, uint64_t first, uint64_t count, size_t value_bytes) {
+                 std::string response;
+                 run([&] {
+                     return ports::register_response(self.api(), self.handle(), {reg, first, count},
+                                                     value_bytes, response);
+                 });
+                 return to_bytes(response);
+             })
+        .def(
+            "meter_write",
+            [](Control& self, uint32_t meter, uint64_t first, uint64_t count,
+               std::optional<MeterTuple> config) {
+                isw_meter given{};
+                if (config) {
+                    const auto& [cir, cburst, pir, pburst] = *config;
+                    given = {cir, cburst, pir, pburst, 1};
+                }
+                run([&] { return self.meter_write(meter, first, count, given); });
+            },
+            nb::arg(), nb::arg(), nb::arg(), nb::arg().none());
+}
+
 void bind_control(nb::module_& module) {
     nb::class_<Control> cls(module, "ProgramControl");
     cls.def(
@@ -264,18 +298,11 @@ void bind_control(nb::module_& module) {
         nb::arg("api_address"), nb::arg("handle"));
     bind_control_tables(cls);
     bind_control_counters(cls);
+    bind_control_arrays(cls);
     cls.def("multicast_set",
             [](Control& self, uint32_t group, const std::vector<std::pair<uint32_t, uint32_t>>& replicas) {
                 run([&] { return self.multicast_set(group, replicas); });
             })
-        .def("register_read",
-             [](Control& self, uint32_t reg, uint64_t first, uint64_t count, size_t value_bytes) {
-                 std::vector<std::string> values;
-                 run([&] { return self.register_read(reg, first, count, value_bytes, values); });
-                 std::vector<nb::bytes> out;
-                 for (const auto& value : values) out.push_back(to_bytes(value));
-                 return out;
-             })
         .def("register_write",
              [](Control& self, uint32_t reg, uint64_t first, uint64_t count, const nb::bytes& value) {
                  const auto bytes = from_bytes(value);
@@ -309,8 +336,9 @@ void bind_entries(nb::module_& module) {
     using ports::Entries;
     using ports::Updates;
     nb::class_<Updates>(module, "TableUpdates")
-        .def("__init__",
-             [](Updates* self, const nb::bytes& request) { new (self) Updates(from_bytes(request)); })
+        .def("__init__", [](Updates* self, const nb::bytes& request,
+                            size_t most) { new (self) Updates(from_bytes(request), most); })
+        .def_prop_ro("has_too_many", &Updates::has_too_many)
         .def_prop_ro("is_sound", &Updates::is_sound)
         .def_prop_ro("rest", [](const Updates& self) { return to_bytes(self.rest()); })
         .def("__len__", &Updates::size)

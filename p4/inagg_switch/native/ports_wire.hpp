@@ -5,6 +5,7 @@
 #ifndef INAGG_SWITCH_PORTS_WIRE_HPP
 #define INAGG_SWITCH_PORTS_WIRE_HPP
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -101,6 +102,12 @@ inline void put(std::string& out, uint32_t number, std::string_view bytes) {
     put_tag(out, number, Type::bytes);
     put_varint(out, bytes.size());
     out.append(bytes);
+}
+
+// P4Runtime's shortest form of a big-endian number; one byte of 0.
+inline std::string_view canonical(std::string_view value) {
+    const size_t zeros = value.find_first_not_of('\0');
+    return zeros == value.npos ? value.substr(value.size() - 1) : value.substr(zeros);
 }
 
 }  // namespace inagg::ports::wire
