@@ -21,6 +21,8 @@ from typing import Annotated
 import typer
 import uvicorn
 
+import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
+
 from .api import create_app
 from .connections import Connections, limited_protocol, open_file_limit
 from .errors import ConfigurationError, SwitchError

@@ -11,13 +11,15 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from importlib import metadata
+from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from google.protobuf import text_format
 
+import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
 from inagg_switch.errors import CompileError, SwitchError
 
 if TYPE_CHECKING:
@@ -30,6 +32,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"inagg-switch {version('inagg')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """A programmable switch: runs v1model P4_16 programs on network interfaces, and serves P4Runtime."""
+
+
 Defines = Annotated[
     list[str] | None,
     typer.Option("--define", "-D", metavar="NAME[=VALUE]", help="Preprocessor macro; may be repeated."),
@@ -39,21 +58,6 @@ Includes = Annotated[
     typer.Option("--include", "-I", metavar="DIR", help="Where #include looks as well; may be repeated."),
 ]
 P4File = Annotated[Path, typer.Argument(metavar="PROGRAM.p4", help="P4_16 source for v1model.")]
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"inagg-switch {metadata.version('inagg')}")
-        raise typer.Exit
-
-
-@app.callback()
-def common(
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print it, and end.")
-    ] = False,
-) -> None:
-    """A programmable switch: runs v1model P4_16 programs on network interfaces, and serves P4Runtime."""
 
 
 class UsageError(SwitchError):
@@ -193,9 +197,14 @@ def run(
             "--tls-client-ca", metavar="FILE", help="Serve only clients with a certificate of this authority."
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", metavar="ADDRESS", help="Serve /metrics for Prometheus at HOST:PORT."),
+    ] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Runs a switch until SIGINT or SIGTERM; prints "ready" when it serves. Needs CAP_NET_RAW."""
+    from inagg_switch.metrics import MetricsServer, SwitchMetrics
     from inagg_switch.ports import PortOptions, Ports, PortSpec
     from inagg_switch.server import SwitchServer
     from inagg_switch.switch import Switch
@@ -223,9 +232,12 @@ def run(
         try:
             if loaded is not None:
                 server.load(loaded)
-            server.start()
-            print("ready", flush=True)
-            stop.wait()
+            with ExitStack() as stack:
+                if metrics is not None:
+                    stack.callback(MetricsServer(metrics, SwitchMetrics(ports, server)).stop)
+                server.start()
+                print("ready", flush=True)
+                stop.wait()
         finally:
             server.stop()
     finally:
@@ -258,6 +270,19 @@ def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> 
     if certificate is None or key is None:
         raise UsageError("TLS needs both --tls-cert and --tls-key")
     return Tls(certificate=certificate, key=key, client_ca=client_ca)
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+def shell(
+    options: Annotated[
+        list[str] | None, typer.Argument(metavar="[OPTIONS]...", help="Of p4runtime-shell.")
+    ] = None,
+) -> None:
+    """Opens p4runtime-shell, as `python -m p4runtime_sh` does; that works only with protobuf 3.20, this with any."""
+    from p4runtime_sh.shell import main as open_shell
+
+    sys.argv = ["inagg-switch shell", *(options or [])]
+    open_shell()
 
 
 @app.command()

@@ -84,6 +84,7 @@ class Pipeline:
         self.on_run: Callable[[Target], None] = lambda _: None  # called with a target before packets reach it
         self.running: Target | None = None
         self.saved: Target | None = None
+        self.loads = 0  # programs that have been started
 
     @property
     def current(self) -> Target | None:
@@ -142,6 +143,7 @@ class Pipeline:
         self.on_run(target)
         self._install(target.program)
         self.running, self.saved = target, None
+        self.loads += 1
 
 
 def _carry_over(old: Target, new: Target) -> None:

@@ -16,6 +16,7 @@ from inagg_switch.p4runtime_calls import Calls
 from inagg_switch.p4runtime_pipeline import Pipeline
 from inagg_switch.p4runtime_requests import MAX_MESSAGE_BYTES
 from inagg_switch.p4runtime_service import MAX_READS, MAX_STREAMS, P4RuntimeService
+from inagg_switch.p4runtime_target import Target
 from inagg_switch.ports import Ports
 from inagg_switch.program_log import ProgramLog
 from inagg_switch.switch import Switch
@@ -35,12 +36,14 @@ class ServerError(SwitchError):
     """The gRPC server cannot serve at the address it was given."""
 
 
-def _check_host_and_port(address: str) -> None:
+def host_and_port(address: str) -> tuple[str, int]:
+    """Of "HOST:PORT" or "[IPV6]:PORT"; raises ServerError for anything else."""
     # gRPC would take another port: 443 in place of none, and what is left of a number beyond 16 bits.
     host, _, port = address.rpartition(":")
     is_port = port.isascii() and port.isdigit() and int(port) <= 0xFFFF
     if not (host and is_port) or (":" in host and not host.startswith("[")):
         raise ServerError(f"cannot serve at {address}: expected HOST:PORT, [IPV6]:PORT or unix:PATH")
+    return host.strip("[]"), int(port)
 
 
 def _check_unix_socket(address: str) -> None:
@@ -147,7 +150,7 @@ class SwitchServer:
         if address.startswith("unix:"):
             _check_unix_socket(address)
         else:
-            _check_host_and_port(address)
+            host_and_port(address)
         try:
             if tls is None:
                 self.port = self._server.add_insecure_port(address)
@@ -174,6 +177,16 @@ class SwitchServer:
                 self._service.packet_in(frame)
             except Exception:  # our own fault: the packets after it still have to reach the controller
                 logger.exception("packet-in of %d bytes lost", len(frame))
+
+    @property
+    def running(self) -> Target | None:
+        """The program that packets go through."""
+        return self._pipeline.running
+
+    @property
+    def loads(self) -> int:
+        """How many programs have been started."""
+        return self._pipeline.loads
 
     def load(self, program: Switch) -> None:
         """Runs a program that did not come through P4Runtime; clients see it as the pipeline config. Its messages

@@ -88,6 +88,29 @@ int Control::table_entries(uint32_t table, const std::vector<size_t>& field_byte
     }
 }
 
+int Control::table_count(uint32_t table, uint64_t& count) {
+    const ProgramLock lock(api_, handle_);
+    // There is no call for the number, but one for the entry at a place.
+    const auto shown = [&](uint64_t place) {
+        return api_->table_entries(handle_, table, place, 1, [](void*, const isw_entry*) {}, nullptr);
+    };
+    uint64_t end = 1;
+    int result = shown(0);
+    for (; result == 1; result = shown(end)) end *= 2;
+    if (result < 0) return result;
+    uint64_t begin = 0;  // below end, the places of entries
+    while (begin < end) {
+        const uint64_t middle = (begin + end) / 2;
+        if (shown(middle) == 1) {
+            begin = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    count = begin;
+    return 0;
+}
+
 int Control::table_entry(uint32_t table, const std::vector<Match>& match, int32_t priority,
                          std::vector<Entry>& entries) {
     const auto key = key_of(match);

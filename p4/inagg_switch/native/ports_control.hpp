@@ -76,6 +76,8 @@ class Control {
     // `field_bytes`: bytes of each match field's value. Nobody may write entries meanwhile: the program is
     // locked for a few at a time.
     int table_entries(uint32_t table, const std::vector<size_t>& field_bytes, std::vector<Entry>& entries);
+    // The number of entries.
+    int table_count(uint32_t table, uint64_t& count);
     // One entry, which is -ENOENT if it is not there.
     int table_entry(uint32_t table, const std::vector<Match>& match, int32_t priority,
                     std::vector<Entry>& entries);

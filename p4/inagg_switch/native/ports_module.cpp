@@ -211,6 +211,12 @@ void bind_control_tables(nb::class_<Control>& cls) {
                  run([&] { return self.table_entries(table, field_bytes, entries); });
                  return to_tuples(entries);
              })
+        .def("table_count",
+             [](Control& self, uint32_t table) {
+                 uint64_t count = 0;
+                 run([&] { return self.table_count(table, count); });
+                 return count;
+             })
         .def("table_entry",
              [](Control& self, uint32_t table, const std::vector<MatchTuple>& match, int32_t priority) {
                  const auto fields = from_tuples(match);
