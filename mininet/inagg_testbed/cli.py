@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from rich.markup import escape
 
 from inagg_testbed import cli_bench, cli_operating
 from inagg_testbed.cli_options import (
@@ -29,6 +30,7 @@ from inagg_testbed.cli_options import (
 )
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError
 from inagg_testbed.lifecycle import find_run, sweep
+from inagg_testbed.packages import broken_requirements
 from inagg_testbed.requirements import check_requirements, requirements
 from inagg_testbed.terminal import ProgressView, print_table
 
@@ -270,6 +272,10 @@ def doctor() -> None:
         lacking |= not optional
         mark = "[yellow]-[/yellow]" if optional else "[red]✗[/red]"
         console.print(f"{mark} {need.name}: {need.remedy}", highlight=False, soft_wrap=True)
+    for broken in broken_requirements():
+        lacking |= not broken.works
+        mark = "[yellow]-[/yellow]" if broken.works else "[red]✗[/red]"
+        console.print(mark, escape(str(broken)), highlight=False, soft_wrap=True)
     raise typer.Exit(int(lacking))
 
 

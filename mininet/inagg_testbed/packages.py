@@ -1,0 +1,65 @@
+"""Python packages that are not what inagg, or a package that it needs, asks for: pip installs such with a warning."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+# p4runtime-shell asks for an older one; our commands work beside it (inagg_p4runtime.messages).
+_WORKS_FROM = {"protobuf": "3.20"}
+
+
+@dataclass(frozen=True)
+class BrokenRequirement:
+    """What a package asks for, what is there (None: nothing), and whether inagg works all the same."""
+
+    package: str
+    wanted: str
+    installed: str | None
+    works: bool
+
+    def __str__(self) -> str:
+        there = f"{self.installed} is installed" if self.installed else "it is not installed"
+        end = "inagg works beside it" if self.works else f'pip install "{self.wanted}"'
+        return f"{self.package} asks for {self.wanted}: {there}; {end}"
+
+
+def broken_requirements(package: str = "inagg") -> Iterator[BrokenRequirement]:
+    """Those of a package that is installed and, once each, of all that it needs."""
+    seen = {canonicalize_name(package)}
+    waiting = [distribution(package)]
+    while waiting:
+        owner = waiting.pop()
+        for requirement in _requirements(owner):
+            found = _installed(requirement.name)
+            if found is None or not requirement.specifier.contains(found.version, prereleases=True):
+                yield _broken(owner.metadata["Name"], requirement, found)
+            name = canonicalize_name(requirement.name)
+            if found is not None and name not in seen:
+                seen.add(name)
+                waiting.append(found)
+
+
+def _requirements(owner: Distribution) -> Iterator[Requirement]:
+    for text in owner.requires or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield requirement
+
+
+def _installed(name: str) -> Distribution | None:
+    try:
+        return distribution(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _broken(owner: str, requirement: Requirement, found: Distribution | None) -> BrokenRequirement:
+    wanted = f"{requirement.name}{requirement.specifier}"
+    if found is None:
+        return BrokenRequirement(owner, wanted, None, works=False)
+    lowest = _WORKS_FROM.get(canonicalize_name(requirement.name))
+    works = lowest is not None and Requirement(f"x>={lowest}").specifier.contains(found.version)
+    return BrokenRequirement(owner, wanted, found.version, works=works)
