@@ -44,8 +44,8 @@ from .errors import (
 
 _T = TypeVar("_T")
 
-# Long-polls are cut into pieces of this length, so that a dead connection is noticed within one.
-_LONG_POLL_S = 10.0
+# Long-polls are cut into pieces of this length, so that a dead connection, or rank, is noticed within one.
+_LONG_POLL_S = 1.0
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
@@ -156,8 +156,12 @@ class ControlClient:
         """The job now, with its counters while the switch is connected."""
         return self._job("GET", job)
 
-    def wait_running(self, job: int, *, timeout_s: float = 300.0) -> JobStatus:
+    def wait_running(
+        self, job: int, *, timeout_s: float = 300.0, check: Callable[[], None] = lambda: None
+    ) -> JobStatus:
         """Wait until every rank has registered and the switch sums for the job.
+
+        check: called about once a second; what it raises ends the wait.
 
         Raises JobError when the job fails or ends instead, or when ranks are still missing after timeout_s.
         """
@@ -174,6 +178,7 @@ class ControlClient:
                 return status
             if status.state != "joining":
                 raise JobError(f"{status.state}: {status.reason or 'every rank has left'}", job=job)
+            check()
             if time.monotonic() >= deadline:
                 missing = sorted(set(range(status.workers)) - set(status.registered))
                 if not missing:

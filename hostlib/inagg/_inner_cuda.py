@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
-from inagg._store import tell_all
+from inagg._assembly import Assembly
 from inagg.errors import ConfigurationError
 
 InnerCuda = Literal["auto", "nccl", "gloo"]
@@ -73,9 +73,9 @@ def choose(ranks: Sequence[Gpus]) -> Literal["nccl", "gloo"]:
     return "nccl" if missing is None and enough else "gloo"
 
 
-def agree(store: Store, rank: int, size: int, wish: InnerCuda, timeout: timedelta) -> Literal["nccl", "gloo"]:
-    """`choose`, with all ranks of a group; each calls it, with keys that they share."""
-    told = tell_all(store, "gpus", rank, range(size), seen_here(wish), timeout)
+def agree(ranks: Assembly, wish: InnerCuda) -> Literal["nccl", "gloo"]:
+    """`choose`, with all ranks of a group; each calls it."""
+    told = ranks.tell_all("gpus", seen_here(wish))
     return choose([Gpus(*seen) for seen in told])
 
 

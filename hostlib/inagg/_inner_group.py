@@ -7,6 +7,7 @@ the GIL.
 """
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -17,13 +18,14 @@ from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 from torch.utils._pytree import tree_leaves
 
 from inagg import _inner_cuda
+from inagg._assembly import Assembly
 from inagg._calls import is_collective, is_reduction, measure
 from inagg._gloo_connections import GlooConnections
 from inagg._inner_work import AnySourceWork, InnerWork, Waits, told_as
 from inagg._reduction import memory_of
 from inagg._stats import Tally
 from inagg._untraced import untraced
-from inagg.errors import ConfigurationError, InaggError
+from inagg.errors import ConfigurationError, InaggError, JobError
 
 # What gloo does on the memory of tensors from their first element on, whatever their strides, in so many of its
 # arguments. Elsewhere it copies such tensors, or refuses them.
@@ -37,6 +39,14 @@ _AS_THEY_LIE = {
     "reduce_scatter": 1,
     "scatter": 2,
 }
+
+
+# Gloo's own thread of the device does these; its works are never completed before they are waited for.
+_WITHOUT_THREAD = ("send", "recv")
+
+_CONNECT = timedelta(seconds=8)
+DRAIN_S = 3.0  # without a packet, after which a rank that leaves gives up what is under way
+_LOOK_S = 0.01
 
 
 def refuse_gaps(name: str, arguments: Sequence[Any]) -> None:
@@ -54,20 +64,22 @@ def refuse_gaps(name: str, arguments: Sequence[Any]) -> None:
 
 def _forward(name: str) -> Callable[..., Work]:
     def method(self: "InnerGroup", *arguments: Any, **settings: Any) -> Any:
-        failure = self._failure()
-        if failure is not None:
-            raise failure
+        self._refuse_broken()
+        inner = self.inner
         refuse_gaps(name, arguments)
         if is_collective(name):
             self._begin(name, (*arguments, *settings.values()))
         self.inner_reductions += is_reduction(name)
         call = self.tally.begin(*measure(name, (*arguments, *settings.values())))
         with told_as(self._diagnose):
-            work = getattr(self.inner, name)(*arguments, **settings)
+            work = getattr(inner, name)(*arguments, **settings)
         if name == "recv_anysource":
             return AnySourceWork(work, self._diagnose, call, self._waits)
         if isinstance(work, Work):
-            return InnerWork(work, self._diagnose, call)
+            if name not in _WITHOUT_THREAD:
+                self._prune()
+                self._under_way.add(work)
+            return InnerWork(work, self._diagnose, call, self._under_way.discard)
         call.end()
         return work
 
@@ -86,13 +98,20 @@ def _devices(address: str | None) -> list[Any]:
     return [gloo.create_default_device()]
 
 
-def _gloo(store: Store, rank: int, size: int, timeout: timedelta, devices: list[Any]) -> Any:
+def _gloo(store: Store, ranks: Assembly, devices: list[Any]) -> Any:
     gloo: Any = dist.ProcessGroupGloo
     settings = gloo._Options()
-    settings._timeout = timeout
+    # All ranks have come: who does not connect now never will.
+    settings._timeout = min(ranks.timeout, _CONNECT)
     settings._devices = devices
     settings._threads = 2 * len(devices)  # as gloo has it
-    return gloo(store, rank, size, settings)
+    try:
+        group = gloo(store, ranks.rank, ranks.size, settings)
+    except RuntimeError:
+        ranks.check()  # if another rank has failed, that is why
+        raise
+    group._set_default_timeout(ranks.timeout)
+    return group
 
 
 @untraced
@@ -100,9 +119,8 @@ class InnerGroup(dist.ProcessGroup):
     """Collectives over gloo; those of CUDA tensors over NCCL, if `_inner_cuda` finds that it will do.
 
     Args:
+        ranks: those that make the group. Their timeout is that of each collective.
         store: keys that the group's ranks share, for the rendezvous of gloo alone.
-        rank, size: this process in the group.
-        timeout: of each collective.
         address: this host's address for gloo; None leaves the choice to gloo, which asks the name service what address
             the host's name has, often a loopback one.
         cuda: as `Options.inner_cuda`.
@@ -113,54 +131,103 @@ class InnerGroup(dist.ProcessGroup):
 
     def __init__(
         self,
+        ranks: Assembly,
         store: Store,
-        rank: int,
-        size: int,
-        timeout: timedelta,
         address: str | None = None,
         cuda: _inner_cuda.InnerCuda = "auto",
     ) -> None:
-        super().__init__(rank, size)  # type: ignore[call-arg]  # torch's stub lacks this overload
+        super().__init__(ranks.rank, ranks.size)  # type: ignore[call-arg]  # torch's stub lacks this overload
         self._store = store
         self.tally = Tally()
         self.inner_reductions = 0
         self._waits = Waits()
+        self._made_by = os.getpid()
+        self._under_way: set[Work] = set()  # of gloo's collectives, as far as this side has noticed
         self._connections = GlooConnections(
-            lambda: _devices(address),
-            lambda devices: _gloo(store, rank, size, timeout, devices),
-            PrefixStore("connections", store),
-            rank,
-            size,
-            timeout,
+            lambda: _devices(address), lambda devices: _gloo(store, ranks, devices), ranks
         )
-        self.inner: Any = dist.ProcessGroup(rank, size)  # type: ignore[call-arg]
-        for group in (self, self.inner):  # self: for what torch asks a group's backend, such as its timeout
-            group._register_backend(
-                torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._connections.group
-            )
-            group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
-        self._nccl: Any = None
-        chosen = _inner_cuda.agree(PrefixStore("cuda", store), rank, size, cuda, timeout)
+        chosen = _inner_cuda.agree(ranks, cuda)
+        nccl = None
+        if chosen == "nccl":
+            nccl = _inner_cuda.nccl_group(PrefixStore("nccl", store), ranks.rank, ranks.size, ranks.timeout)
+        self._backends = {"cpu": self._connections.group}
         if torch.cuda.is_available():
-            kind = getattr(dist.ProcessGroup.BackendType, chosen.upper())
-            backend = self._connections.group
-            if chosen == "nccl":
-                backend = self._nccl = _inner_cuda.nccl_group(PrefixStore("nccl", store), rank, size, timeout)
-            for group in (self, self.inner):
-                group._register_backend(torch.device("cuda"), kind, backend)
+            self._backends["cuda"] = nccl or self._connections.group
+        self._inner = dist.ProcessGroup(ranks.rank, ranks.size)  # type: ignore[call-arg]
+        for device, backend in self._backends.items():
+            kind = getattr(dist.ProcessGroup.BackendType, "NCCL" if backend is nccl else "GLOO")
+            self._inner._register_backend(torch.device(device), kind, backend)
+        self._inner._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+
+    @property
+    def inner(self) -> Any:
+        """The group that collectives are handed to.
+
+        Raises:
+            JobError: this group has been destroyed.
+        """
+        if self._inner is None:
+            raise JobError("this process group has been destroyed", rank=self.rank())
+        return self._inner
+
+    # What torch asks of a group's backends, such as their timeout. They are the inner group's alone: torch's class
+    # would keep them, and their threads, for as long as anything refers to this group.
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device(device) for device in self._backends]
+
+    def _get_backend(self, device: torch.device) -> Any:
+        return self._backends[device.type]
+
+    def end_inner(self) -> None:
+        """End the inner group: its threads have ended when this returns, as no interpreter may end before them.
+
+        Collectives under way come first, as long as something moves; what is left of them then fails.
+        """
+        if self._inner is None or os.getpid() != self._made_by:
+            return
+        try:
+            self._drain()
+        finally:
+            if self._under_way:
+                self._break_off()
+            self._inner.shutdown()
+            self._under_way.clear()
+            self._backends.clear()
+            self._inner = None
+            self._connections.group = None
+
+    def _drain(self) -> None:
+        """Wait for gloo's collectives under way, until nothing has moved for a while."""
+        carried, end = -1, 0.0
+        while self._prune():
+            now, moved = time.monotonic(), self._connections.carried()
+            if moved != carried:
+                carried, end = moved, now + DRAIN_S
+            if now >= end:
+                return
+            time.sleep(_LOOK_S)
+
+    def _prune(self) -> bool:
+        """Forget gloo's collectives that are done; whether others are left."""
+        for work in tuple(self._under_way):
+            if work.is_completed():
+                self._under_way.discard(work)
+        return bool(self._under_way)
 
     def _break_off(self) -> None:
         """Collectives under way fail, here and at other ranks, and so do later ones."""
         self._connections.break_off()
         self._waits.break_off()
-        if self._nccl is not None:
-            self._nccl.abort()
+        if (nccl := self._backends.get("cuda", self._connections.group)) is not self._connections.group:
+            nccl.abort()
 
     @property
     def timeout_s(self) -> float:
         """Of a collective that is not given one, in seconds; torch may change it."""
-        seconds: float = self._connections.group.options._timeout.total_seconds()
-        return seconds
+        if self._connections.group is not None:
+            self._timeout_s = self._connections.group.options._timeout.total_seconds()
+        return self._timeout_s
 
     def get_group_store(self) -> Store:
         """Keys that the group's ranks share. torch's constructor that takes them is not for classes of Python."""
@@ -173,9 +240,21 @@ class InnerGroup(dist.ProcessGroup):
         """What has broken the group, if that is known: then nothing is begun any more."""
         return None
 
+    def _refuse_broken(self) -> None:
+        failure = self._failure()
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # whose traceback refers to this frame
+
     def _diagnose(self) -> InaggError | None:
         """What broke the group, if that is known to be more than what gloo says. Called when a collective failed."""
         return None
+
+    # Before there is an inner group.
+    _inner: Any = None
+    _timeout_s = 0.0
 
     # Old and new names: torch calls either, and looks for both at a subclass.
     all_gather_single = _forward("all_gather_single")

@@ -34,7 +34,10 @@ def told_as(
         problem = diagnose() if "gloo/transport" in str(error) and has_ended() else None
         if problem is None:
             raise
-        raise problem from error
+        try:
+            raise problem from error
+        finally:
+            del problem  # whose traceback refers to this frame
 
 
 @untraced
@@ -46,12 +49,19 @@ class InnerWork(Work):
 
     Args:
         diagnose: what broke the group, None if nothing did; asked when the work has failed, and may take a moment.
-        call: to be told of the end, when somebody notices it.
+        call, ended: to be told of the end, when somebody notices it.
     """
 
-    def __init__(self, work: Work, diagnose: Callable[[], InaggError | None], call: TalliedCall) -> None:
+    def __init__(
+        self,
+        work: Work,
+        diagnose: Callable[[], InaggError | None],
+        call: TalliedCall,
+        ended: Callable[[Work], None] = lambda _: None,
+    ) -> None:
         super().__init__()
         self._call = call
+        self._ended = ended
         self._work = work
         self._diagnose = diagnose
 
@@ -59,6 +69,7 @@ class InnerWork(Work):
         with told_as(self._diagnose, self._work.is_completed):
             done = self._wait(timeout)
         self._call.end()
+        self._ended(self._work)
         return done
 
     def _wait(self, timeout: timedelta) -> bool:

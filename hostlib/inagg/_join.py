@@ -1,38 +1,32 @@
 """How the ranks of a group become members of one job."""
 
 import contextlib
-import json
 import os
 import socket
 from collections.abc import Iterator
 from datetime import timedelta
 
-from torch.distributed.distributed_c10d import Store
-
 from inagg import _core
+from inagg._assembly import Assembly, describe
 from inagg._control import ControlClient, JobStatus
 from inagg._interface import interface_of, source_address
 from inagg._reduction import Callback
 from inagg._session import Session, give_up_on
-from inagg._store import tell_all, wait_for
 from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.options import Options, parse_cpus
 
 
-def join(
-    store: Store, rank: int, size: int, options: Options, on_failure: Callback = lambda: None
-) -> Session:
+def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None) -> Session:
     """Join, with all ranks of a process group, a job of their own.
 
-    Rank 0 creates the job and tells its number and its secret through `store`. Every rank then says through `store`
-    whether it is in, so that either all of them return or all of them raise. on_failure: see `Session`.
+    Rank 0 creates the job and tells its number and its secret. Every rank then says whether it is in, so that either
+    all of them return or all of them raise. on_failure: see `Session`.
 
     Raises:
         InaggError: this rank's own problem, or a JobError that names the rank that had one.
-        DistStoreError: a rank has died or not come.
+        DistStoreError: a rank has not come.
     """
     assert options.controller is not None  # Options.resolve sees to it
-    job: int | None = None
     problem: InaggError | None = None
     session: Session | None = None
     with contextlib.ExitStack() as undo:
@@ -41,59 +35,62 @@ def join(
         # What another rank may take: three requests, until all have registered, and until packets pass.
         patience = timedelta(seconds=2 * options.setup_timeout_s + 3 * client.timeout_s)
         try:
-            job = _agree_on_job(client, store, rank, size, options, patience)
-            session = _enter(client, job, rank, options, on_failure)
+            session = _enter(client, _agree_on_job(client, ranks, options, patience), ranks, options, on_failure)
             undo.callback(session.close)
         except InaggError as error:
             problem = error
-        mine = None if problem is None else str(problem)
-        outcomes = tell_all(store, "outcome", rank, range(size), mine, patience)
-        failed = next((other for other, outcome in enumerate(outcomes) if outcome is not None), None)
-        if failed is not None or session is None:
-            raise problem or JobError(
-                f"rank {failed} could not join: {outcomes[failed or 0]}", job=job, rank=rank
-            )
+        try:
+            outcomes = ranks.tell_all("outcome", None if problem is None else describe(problem), patience)
+            failed = next((rank for rank, outcome in enumerate(outcomes) if outcome is not None), None)
+            if problem is not None:
+                raise problem
+            if failed is not None:
+                raise JobError(f"rank {failed} could not join: {outcomes[failed]}", rank=ranks.rank)
+        finally:
+            del problem  # whose traceback refers to this frame, and to the group
+        assert session is not None
         undo.pop_all()
         return session
 
 
-def all_fall_back(store: Store, rank: int, size: int, options: Options, timeout: timedelta) -> bool:
+def all_fall_back(ranks: Assembly, options: Options) -> bool:
     """After `join` has raised an InaggError, as it does at all ranks or none: whether gloo is to do the sums.
 
     Raises:
         ConfigurationError: this rank would, but others have `options.fallback` ``"error"``, and raise.
     """
-    wishes = tell_all(store, "fallback", rank, range(size), options.fallback, timeout)
+    wishes = ranks.tell_all("fallback", options.fallback)
     if options.fallback == "inner" and "error" in wishes:
         raise ConfigurationError(
             "there is no job on the switch, and fallback must be the same at all ranks: it is inner at rank "
-            f"{rank}, error at rank {wishes.index('error')}"
+            f"{ranks.rank}, error at rank {wishes.index('error')}"
         )
     return "error" not in wishes
 
 
-def _agree_on_job(
-    client: ControlClient, store: Store, rank: int, size: int, options: Options, patience: timedelta
-) -> int:
-    if rank == 0:
+def _agree_on_job(client: ControlClient, ranks: Assembly, options: Options, patience: timedelta) -> int:
+    if ranks.rank == 0:
         try:
-            job = client.create_job(size, options.slots).id
+            job = client.create_job(ranks.size, options.slots).id
             secret = client.secret(job)
         except InaggError as error:
-            store.set("job", json.dumps({"error": str(error)}))
+            ranks.tell("job", {"error": describe(error)})
             raise
-        store.set("job", json.dumps({"id": job, "secret": secret}))
+        ranks.tell("job", {"id": job, "secret": secret})
         return job
-    told = json.loads(wait_for(store, ["job"], [0], patience)[0])
+    told = ranks.told("job", 0, patience)
     if "error" in told:
-        raise JobError(f"rank 0 could not create the job: {told['error']}", rank=rank)
+        raise JobError(f"rank 0 could not create the job: {told['error']}", rank=ranks.rank)
     job = int(told["id"])
     client.learn_secret(job, told["secret"])
     return job
 
 
-def _enter(client: ControlClient, job: int, rank: int, options: Options, on_failure: Callback) -> Session:
+def _enter(
+    client: ControlClient, job: int, ranks: Assembly, options: Options, on_failure: Callback
+) -> Session:
     """Register, become a member, wait for the other ranks, and see that packets pass."""
+    rank = ranks.rank
     aggregator = client.status(job).aggregator
     address = str(options.address) if options.address else source_address(aggregator.ip)
     interface = interface_of(address)
@@ -118,10 +115,10 @@ def _enter(client: ControlClient, job: int, rank: int, options: Options, on_fail
         try:
             session = _begin(client, status, rank, udp, options, on_failure)
             session.link_rate = options.link_rate or interface.rate
-            client.wait_running(job, timeout_s=options.setup_timeout_s)
-            session.try_path(options.setup_timeout_s)
-        except InaggError as error:
-            give_up_on(client, job, rank, str(error))
+            client.wait_running(job, timeout_s=options.setup_timeout_s, check=ranks.check)
+            session.try_path(options.setup_timeout_s, ranks.check)
+        except BaseException as error:
+            give_up_on(client, job, rank, describe(error))
             if session is not None:
                 session.close()  # and the client with it
             raise
@@ -138,8 +135,9 @@ def _begin(
 ) -> Session:
     """As a member: start the transport and the heartbeat."""
     policy = status.policy
-    presence = client.attend(status.id, rank, policy.heartbeat_interval_s)
-    with confined_to(options.cpus):
+    with contextlib.ExitStack() as undo, confined_to(options.cpus):
+        presence = client.attend(status.id, rank, policy.heartbeat_interval_s)
+        undo.callback(presence.close)
         transport = _core.Transport(
             socket_fd=udp.fileno(),
             job=status.id,
@@ -155,6 +153,7 @@ def _begin(
             give_up_s=policy.give_up_s,
             spin_s=options.spin_us * 1e-6,
         )
+        undo.pop_all()
     udp.detach()  # the transport's now
     return Session(client, status, rank, transport, on_failure, presence)
 

@@ -99,9 +99,9 @@ class Session:
         )
         self._heartbeat.start()
 
-    def try_path(self, timeout_s: float) -> None:
+    def try_path(self, timeout_s: float, check: Callback = lambda: None) -> None:
         """Do the first sum of the job, whose data take one packet of full size (docs/protocol.md, 7). A packet that is
-        lost is sent again, as ever.
+        lost is sent again, as ever. check: called now and then; what it raises ends the wait.
 
         Raises:
             NetworkTimeoutError: it has not come back, or small packets have not within `timeout_s`.
@@ -112,6 +112,7 @@ class Session:
         try:
             ticket = self._transport.submit(np.zeros(1, dtype=np.float32))
             while not self._transport.wait(ticket, _LOOK_S):
+                check()
                 now = time.monotonic()
                 if not small_passed and self._transport.stats()["packets_received"] > 0:
                     small_passed, start, end = True, now, now + _FULL_SIZE_S
@@ -253,17 +254,17 @@ class Session:
         stats, (sums, waited_s) = self._transport.stats(), self._waited_at_first
         return stats["collectives_completed"] - sums, stats["waited_s"] - waited_s
 
-    def leave(self, cause: str | None = None) -> None:
+    def leave(self, cause: str | None = None, since: float = 0.0) -> None:
         """Leave the job, and close. Sums under way end first; if no more comes of them, the job fails.
 
-        cause: what has ended this rank's program early. The job then fails, but not before others can have fetched what
-        has been summed already, as when a process dies.
+        cause: what has ended this rank's program early, at the time `since`. The job then fails, but not before others
+        can have fetched what has been summed already, as when a process dies.
         """
         if self._forked:
             return  # the member goes on
         if self.failure is None:
             if cause is not None:
-                time.sleep(self._policy.heartbeat_interval_s)
+                time.sleep(max(0.0, since + self._policy.heartbeat_interval_s - time.monotonic()))
             elif (left := self._drain()) > 0:
                 cause = f"left while {left} of its sums {'was' if left == 1 else 'were'} not done"
         if cause is not None:
@@ -285,8 +286,8 @@ class Session:
             if self._closed:
                 return
             self._closed = True
-        self._heartbeat.stop()
         try:
+            self._heartbeat.stop()
             # Where others have left, the job goes on for those who have not noticed: they should not hear that this
             # one has died.
             goes_on = self._failure is None or self._failure.lost_ranks

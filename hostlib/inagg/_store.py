@@ -2,7 +2,8 @@
 """What the ranks of a group tell each other while the group is made, through torch's store."""
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,40 +12,64 @@ from torch.distributed.distributed_c10d import Store
 
 from inagg.errors import ConfigurationError, name_ranks
 
+# Between looks for a key. Torch's own wait neither handles signals nor learns that another rank has failed.
+_FIRST_PAUSE_S = 0.001
+_LONGEST_PAUSE_S = 0.1
+
+Check = Callable[[], None]
+
 
 def tell_all(
-    store: Store, name: str, rank: int, ranks: Sequence[int], mine: Any, timeout: timedelta
+    store: Store,
+    name: str,
+    rank: int,
+    ranks: Sequence[int],
+    mine: Any,
+    timeout: timedelta,
+    check: Check = lambda: None,
 ) -> list[Any]:
     """What each of `ranks` gave as `mine`, in their order; each calls it once with this name. Waits for all of them.
 
-    mine: what JSON can hold; tuples arrive as lists.
+    mine: what JSON can hold; tuples arrive as lists. check: see `wait_for`.
 
     Raises:
         DistStoreError: ranks have not called it within `timeout`; it names them. Torch's own, as gloo raises it.
     """
     store.set(f"{name}/{rank}", json.dumps(mine))
-    return [
-        json.loads(told) for told in wait_for(store, [f"{name}/{other}" for other in ranks], ranks, timeout)
-    ]
+    keys = [f"{name}/{other}" for other in ranks]
+    return [json.loads(told) for told in wait_for(store, keys, ranks, timeout, check)]
 
 
-def wait_for(store: Store, keys: list[str], ranks: Sequence[int], timeout: timedelta) -> list[bytes]:
+def wait_for(
+    store: Store,
+    keys: list[str],
+    ranks: Sequence[int],
+    timeout: timedelta,
+    check: Check = lambda: None,
+) -> list[bytes]:
     """The values of `keys`, each set by one of `ranks`.
+
+    check: called now and then while a key is missing; what it raises ends the wait.
 
     Raises:
         DistStoreError: as `tell_all`.
     """
-    try:
-        store.wait(keys, timeout)
-    except DistStoreError as error:
-        missing = [rank for key, rank in zip(keys, ranks, strict=True) if not store.check([key])]
-        if not missing:
-            raise
-        raise DistStoreError(
-            f"{name_ranks(missing)} did not come within {timeout.total_seconds():g} s to make a group with this rank: "
-            "dead, late, or elsewhere. Every rank must call new_group for the same groups, in the same order."
-        ) from error
-    values: list[bytes] = store.multi_get(keys)
+    end, pause = time.monotonic() + timeout.total_seconds(), _FIRST_PAUSE_S
+    values = []
+    # One key a request: where only small packets get through, an answer with the values of all would never come.
+    for index, key in enumerate(keys):
+        while not store.check([key]):
+            check()
+            if time.monotonic() >= end:
+                missing = [ranks[late] for late in range(index, len(keys)) if not store.check([keys[late]])]
+                raise DistStoreError(
+                    f"{name_ranks(missing or [ranks[index]])} did not come within {timeout.total_seconds():g} s to "
+                    "make a group with this rank: dead, late, or elsewhere. Every rank must call new_group for the "
+                    "same groups, in the same order."
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        values.append(store.get(key))
     return values
 
 

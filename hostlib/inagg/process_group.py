@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.distributed.constants import default_pg_timeout
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
+from inagg._assembly import Assembly, shorten
 from inagg._calls import describe, measure, sum_text
 from inagg._elements import decode, encode, is_plain, takes, whole
 from inagg._inner_group import InnerGroup, refuse_gaps
@@ -31,11 +32,12 @@ from inagg._reduction import Reduction
 from inagg._session import Session
 from inagg._untraced import untraced
 from inagg._work import SwitchWork
-from inagg.errors import ConfigurationError, InaggError
+from inagg.errors import ConfigurationError, InaggError, JobError, name_ranks
 from inagg.options import LaneBits, Options
 
 _log = logging.getLogger(__name__)
 
+_TRIED_ELEMENTS, _TRIED_S = 4096, 10.0  # between every two ranks: more than a jumbo frame
 _LONGEST_CAUSE = 300  # characters; the controller takes 2000
 
 
@@ -56,9 +58,6 @@ class ProcessGroup(InnerGroup):
     """
 
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, options: Options) -> None:
-        super().__init__(
-            PrefixStore("inner", store), rank, size, timeout, _gloo_address(options), options.inner_cuda
-        )
         self.options = options
         # Integers are exact whatever the lanes of floats are.
         self._exactly = options.model_copy(update={"lane_bits": 32, "rounding": "nearest"})
@@ -67,17 +66,49 @@ class ProcessGroup(InnerGroup):
         self._why_inner = ""
         self._made = time.monotonic()
         self._session: Session | None = None
-        ours = PrefixStore("inagg", store)
+        _living.add(self)
         try:
-            self._session = join(ours, rank, size, options, self._on_failure)
+            with Assembly(PrefixStore("inagg", store), rank, size, timeout) as ranks:
+                gloo = PrefixStore("inner", store)
+                super().__init__(ranks, gloo, _gloo_address(options), options.inner_cuda)
+                self._find_way(ranks)
+        except BaseException:
+            self.end_inner()
+            raise
+
+    def _find_way(self, ranks: Assembly) -> None:
+        """Join a job, or have gloo do the sums, as all ranks do."""
+        try:
+            self._session = join(ranks, self.options, self._on_failure)
         except InaggError as error:
-            if not all_fall_back(ours, rank, size, options, timeout):
+            if not all_fall_back(ranks, self.options):
                 raise
             self._why_inner = str(error)
+            self._try_inner(ranks)
             _log.warning("inagg: no job on the switch, gloo does the sums of this group instead: %s", error)
-        else:
-            # A program may end without destroying its groups; the other ranks should hear "left", not silence.
-            atexit.register(_close, weakref.ref(self._session))
+
+    def _try_inner(self, ranks: Assembly) -> None:
+        """As a way through the switch, one between the ranks is known to be one when it has carried large packets.
+
+        Raises:
+            JobError: it has not; all ranks raise.
+        """
+        problem = None
+        whole = torch.zeros(ranks.size * _TRIED_ELEMENTS)
+        try:
+            self.inner.alltoall_base(torch.empty_like(whole), whole, [], []).wait(timedelta(seconds=_TRIED_S))
+        except RuntimeError as error:
+            problem = shorten(str(error))
+        problems = ranks.tell_all("inner", problem)
+        failed = [rank for rank, found in enumerate(problems) if found is not None]
+        if failed:
+            raise JobError(
+                f"there is no job on the switch ({self._why_inner}), and gloo does not get "
+                f"{whole.nbytes // ranks.size} bytes from each rank to each other within {_TRIED_S:g} s either. Is "
+                "the MTU the same on all hosts and switches? "
+                f"Gloo, at {name_ranks(failed)}: {problems[failed[0]]}",
+                rank=ranks.rank,
+            )
 
     @classmethod
     def create(
@@ -252,13 +283,13 @@ class ProcessGroup(InnerGroup):
         tallied = self.tally.begin(*measure(method, (tensors, tensors)))
 
         parts: list[Reduction] = []
-        problem = None
+        problem: InaggError | None = None
         with profile_range(calls[0]):
             for call, (tensor, output, part) in zip(calls, wanted, strict=True):
                 try:
                     parts.append(self._submit(session, call, operation, tensor.detach(), output, part))
                 except InaggError as error:
-                    problem = error
+                    problem = error.with_traceback(None)  # which refers to this frame
                     break
             else:
                 parts[-1].tallied = tallied
@@ -270,7 +301,7 @@ class ProcessGroup(InnerGroup):
         try:
             part = self._submit_plain(session, tensor, self.options, operation.average, timeout_s)
         except InaggError as error:
-            return SwitchWork([tensor], [], error)
+            return SwitchWork([tensor], [], error.with_traceback(None))
         return SwitchWork([tensor], [part])
 
     def _submit_plain(
@@ -375,16 +406,23 @@ class ProcessGroup(InnerGroup):
         return reduction
 
     def shutdown(self) -> None:
-        """Leave the job. Called by ``destroy_process_group``."""
-        if self._session is not None:
-            self._session.leave()
-        super().shutdown()
+        """Leave the job, and end the inner group. Called by ``destroy_process_group``."""
+        self.leave(None)
+
+    def leave(self, cause: str | None, since: float = 0.0) -> None:
+        """As `Session.leave`; the inner group's threads have ended when this returns or raises."""
+        try:
+            if self._session is not None:
+                self._session.leave(cause, since)
+        finally:
+            self.end_inner()
 
     def abort(self) -> None:
         """End the job for all ranks, at once: what is outstanding fails, here and there."""
         if self._session is not None:
             self._session.fail("aborted the group")
-        self.inner.abort()
+        if self._inner is not None:
+            self._inner.abort()
         self._break_off()  # gloo's abort leaves what is under way waiting
         if self._session is not None:
             self._session.close()  # nobody need call shutdown as well
@@ -439,10 +477,20 @@ def _gloo_address(options: Options) -> str | None:
         return None  # joining the job will say it better
 
 
-def _close(session: weakref.ref[Session]) -> None:
-    living = session()
-    if living is not None:
-        living.leave(_uncaught())
+# Those that have not been let go of.
+_living: "weakref.WeakSet[ProcessGroup]" = weakref.WeakSet()
+
+
+@atexit.register
+def _leave_all() -> None:
+    """A program may end without destroying its groups. The other ranks should hear "left", not silence; and a thread
+    that came back from gloo to an interpreter that has ended would end the process with an abort."""
+    cause, since = _uncaught(), time.monotonic()
+    for group in tuple(_living):
+        try:
+            group.leave(cause, since)
+        except BaseException:  # an impatient Ctrl-C too: the next group's turn
+            _log.warning("inagg: a group did not end in order", exc_info=True)
 
 
 def _uncaught() -> str | None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -16,8 +17,10 @@ from unittest import mock
 import pytest
 import torch
 from loopback_switch import LoopbackSwitch
+from torch.distributed import HashStore
 from virtual_network import EPOCH, JOB, make_aggregator
 
+from inagg._assembly import Assembly
 from inagg._control import Aggregator, ControlClient, Heartbeat, JobStatus, Lost, Policy
 from inagg._core import Transport
 from inagg._join import _enter, confined_to
@@ -97,6 +100,10 @@ def session(workers: int = 1, on_failure: Callable[[], None] = lambda: None) -> 
             yield one
         finally:
             one.close()
+
+
+def alone() -> Assembly:
+    return Assembly(HashStore(), 0, 1, timedelta(seconds=PATIENCE_S))
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -327,7 +334,7 @@ def test_who_is_refused_a_rank_leaves_the_job_of_its_owner_alone() -> None:
 
     client = Refusing("http://127.0.0.1:9")
     with pytest.raises(ControllerRefusedError, match="already taken"):
-        _enter(client, JOB, 0, Options(address=IPv4Address("127.0.0.1")), lambda: None)
+        _enter(client, JOB, alone(), Options(address=IPv4Address("127.0.0.1")), lambda: None)
     assert client.left_with == "nothing"
 
 
@@ -344,7 +351,7 @@ def test_who_waits_in_vain_for_the_others_to_join_says_why_and_leaves() -> None:
         def attend(self, *_: object) -> Presence:
             return mock.create_autospec(PlainPresence, instance=True)
 
-        def wait_running(self, job: int, *, timeout_s: float = 0.0) -> JobStatus:
+        def wait_running(self, job: int, **_: object) -> JobStatus:
             raise JobError("ranks [1] have not registered", job=job)
 
         def leave(self, job: int, rank: int, *, error: str | None = None) -> JobStatus:
@@ -354,7 +361,7 @@ def test_who_waits_in_vain_for_the_others_to_join_says_why_and_leaves() -> None:
 
     client = Waiting("http://127.0.0.1:9")
     with pytest.raises(JobError, match="have not registered"):
-        _enter(client, JOB, 0, Options(address=IPv4Address("127.0.0.1")), lambda: None)
+        _enter(client, JOB, alone(), Options(address=IPv4Address("127.0.0.1")), lambda: None)
     assert "have not registered" in (told[0] or "")
     assert client._closed
 

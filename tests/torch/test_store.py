@@ -8,6 +8,7 @@ import pytest
 import torch.distributed as dist
 
 from inagg import _join
+from inagg._assembly import Assembly
 from inagg._control import ControlClient
 from inagg._store import tell_all
 from inagg.groups import create
@@ -45,4 +46,4 @@ def test_a_rank_that_says_nothing_about_its_job_is_waited_for_as_long_as_joining
     monkeypatch.setattr(_join, "ControlClient", functools.partial(ControlClient, timeout_s=0.01))
     options = Options(controller="http://127.0.0.1:9", setup_timeout_s=0.01)
     with pytest.raises(dist.DistStoreError, match=r"rank 0 did not come within 0\.05 s"):
-        _join.join(dist.HashStore(), 1, 2, options)
+        _join.join(Assembly(dist.HashStore(), 1, 2, SOON), options)
