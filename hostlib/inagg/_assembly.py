@@ -101,6 +101,11 @@ class Assembly:
         with self._store_of_the_living():
             return json.loads(wait_for(self.store, [name], [by], timeout, self._check)[0])
 
+    def told_so_far(self, name: str) -> Any:
+        """What a rank has told under this name; None if none has."""
+        with self._store_of_the_living():
+            return json.loads(self.store.get(name)) if self.store.check([name]) else None
+
     def check(self) -> None:
         """Raise if a rank has failed or died. To be called now and then by whoever waits for another rank.
 

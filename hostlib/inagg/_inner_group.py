@@ -6,8 +6,10 @@ tensors while they hold gloo's queue lock, and both wait for ever. The methods o
 the GIL.
 """
 
+import ctypes
 import os
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -158,6 +160,7 @@ class InnerGroup(dist.ProcessGroup):
             kind = getattr(dist.ProcessGroup.BackendType, "NCCL" if backend is nccl else "GLOO")
             self._inner._register_backend(torch.device(device), kind, backend)
         self._inner._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        _living.add(self)
 
     @property
     def inner(self) -> Any:
@@ -282,3 +285,18 @@ class InnerGroup(dist.ProcessGroup):
     reduce_scatter_tensor_coalesced = _forward("reduce_scatter_tensor_coalesced")
     scatter = _forward("scatter")
     send = _forward("send")
+
+
+# Those that have not been let go of.
+_living: "weakref.WeakSet[InnerGroup]" = weakref.WeakSet()
+
+
+def _keep_all() -> None:
+    """In a child that has been forked there are no threads of gloo, for which it would wait when it lets go of a group.
+    So it never does."""
+    for group in _living:
+        for backend in {id(one): one for one in group._backends.values()}.values():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(backend))
+
+
+os.register_at_fork(after_in_child=_keep_all)

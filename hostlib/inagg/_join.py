@@ -39,6 +39,7 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
             undo.callback(session.close)
         except InaggError as error:
             problem = error
+            ranks.tell("trouble", [ranks.rank, describe(error)])
         try:
             outcomes = ranks.tell_all("outcome", None if problem is None else describe(problem), patience)
             failed = next((rank for rank, outcome in enumerate(outcomes) if outcome is not None), None)
@@ -91,6 +92,13 @@ def _enter(
 ) -> Session:
     """Register, become a member, wait for the other ranks, and see that packets pass."""
     rank = ranks.rank
+
+    def check() -> None:
+        """Nor is a rank waited for that cannot join, though it goes on: perhaps gloo is to do the sums."""
+        ranks.check()
+        if (trouble := ranks.told_so_far("trouble")) is not None:
+            raise JobError(f"rank {trouble[0]} could not join: {trouble[1]}", job=job, rank=rank)
+
     aggregator = client.status(job).aggregator
     address = str(options.address) if options.address else source_address(aggregator.ip)
     interface = interface_of(address)
@@ -115,8 +123,8 @@ def _enter(
         try:
             session = _begin(client, status, rank, udp, options, on_failure)
             session.link_rate = options.link_rate or interface.rate
-            client.wait_running(job, timeout_s=options.setup_timeout_s, check=ranks.check)
-            session.try_path(options.setup_timeout_s, ranks.check)
+            client.wait_running(job, timeout_s=options.setup_timeout_s, check=check)
+            session.try_path(options.setup_timeout_s, check)
         except BaseException as error:
             give_up_on(client, job, rank, describe(error))
             if session is not None:
