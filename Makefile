@@ -3,6 +3,7 @@
 # make check   style, types, formatting
 # make bench   all-reduce beside gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
 # make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes)
+# make exit-hunt  programs end in every state of a group and in every way, a hundred times each, busy machine (hours)
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make setup   only what the others do first: install what is missing
 
@@ -17,7 +18,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root, or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test torch-suite check bench format sanitize
+.PHONY: setup demo test torch-suite exit-hunt check bench format sanitize
 
 setup:
 	@scripts/setup
@@ -36,6 +37,11 @@ torch-suite:
 	$(NEEDS_ROOT)
 	@scripts/setup
 	@$(ROOT) $(BIN)/python tests/torch/torch_suite.py
+
+exit-hunt:
+	$(NEEDS_ROOT)
+	@scripts/setup
+	@$(ROOT) env PYTHONPATH=tests/torch $(BIN)/python tests/torch/exit_hunt.py
 
 check: setup
 	$(BIN)/ruff check $(PYTHON_SOURCES)

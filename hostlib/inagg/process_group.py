@@ -4,6 +4,7 @@ Sums that the switch can do go through it (docs/backend.md has the list); everyt
 """
 
 import atexit
+import gc
 import logging
 import os
 import sys
@@ -85,7 +86,10 @@ class ProcessGroup(InnerGroup):
                 raise
             self._why_inner = str(error)
             self._try_inner(ranks)
-            _log.warning("inagg: no job on the switch, gloo does the sums of this group instead: %s", error)
+            # Its text: what keeps records would keep the error, whose traceback refers to the group.
+            _log.warning(
+                "inagg: no job on the switch, gloo does the sums of this group instead: %s", self._why_inner
+            )
 
     def _try_inner(self, ranks: Assembly) -> None:
         """As a way through the switch, one between the ranks is known to be one when it has carried large packets.
@@ -447,6 +451,11 @@ class ProcessGroup(InnerGroup):
         return "inagg"
 
     @property
+    def failed(self) -> bool:
+        """Whether the job has failed."""
+        return self._failure() is not None
+
+    @property
     def path(self) -> Literal["switch", "inner"]:
         """Where sums go: ``"inner"`` when the group has fallen back to gloo."""
         return "inner" if self._session is None else "switch"
@@ -491,6 +500,10 @@ def _leave_all() -> None:
             group.leave(cause, since)
         except BaseException:  # an impatient Ctrl-C too: the next group's turn
             _log.warning("inagg: a group did not end in order", exc_info=True)
+    if cause is not None or any(group.failed for group in _living):
+        # On a busy machine it takes seconds to look for garbage in all that torch consists of, and whoever restarts the
+        # job waits for that.
+        gc.freeze()
 
 
 def _uncaught() -> str | None:

@@ -115,7 +115,7 @@ def test_a_killed_worker_is_reported_by_the_others_and_the_next_job_is_right(
 
     with pytest.raises(WorkerFailedError) as caught:
         group.follow(kill_in_mid_training, timeout_s=120, watch=testbed.services)
-    assert time.monotonic() - killed_at < 10
+    assert time.monotonic() - killed_at < 4
     assert "signal SIGKILL" in caught.value.failures.pop(1)
     assert set(caught.value.failures) == {0, 2}
     shown = str(caught.value)

@@ -44,10 +44,13 @@ def end_rank_0_soon() -> None:
 
 def before_join() -> None:
     """Rank 0 waits for ranks that do not come."""
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(*address, size, is_master=rank == 0)
     if rank == 0:
         end_rank_0_soon()
-        make()
-    time.sleep(3)
+        dist.init_process_group("inagg", store=store, rank=rank, world_size=size)
+    with contextlib.suppress(RuntimeError):  # until rank 0 has ended
+        store.wait(["never"], timedelta(seconds=HOLD_S))
 
 
 def wait_in_vain(check: Callable[[], None]) -> None:

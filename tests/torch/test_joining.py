@@ -45,10 +45,11 @@ def test_an_exception_at_one_rank_reaches_those_that_wait(kind: type[BaseExcepti
     store = dist.HashStore()
     ours, theirs = (Assembly(store, rank, 2, LIMIT) for rank in range(2))
     theirs.connections = watched = Watched()
-    with ThreadPoolExecutor(1) as other, pytest.raises(kind), theirs:
+    with ThreadPoolExecutor(1) as other:
         waiting = other.submit(ours.tell_all, "words", "here")
-        raise kind("too many open files")
-    with pytest.raises(JobError, match="rank 1 could not make the group: .*too many open files"):
+        with pytest.raises(kind), theirs:
+            raise kind("too many open files")
+    with pytest.raises(JobError, match=r"rank 1 could not make the group: .*too many open files"):
         waiting.result(timeout=5)
     assert not watched.open
 
