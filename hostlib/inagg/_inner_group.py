@@ -182,6 +182,21 @@ class InnerGroup(dist.ProcessGroup):
     def _get_backend(self, device: torch.device) -> Any:
         return self._backends[device.type]
 
+    # Torch's class asks a backend of its own for these.
+    _name = _description = ""
+
+    def getGroupName(self) -> str:  # noqa: N802 - torch's names
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        self._description = description
+
     def end_inner(self) -> None:
         """End the inner group: its threads have ended when this returns, as no interpreter may end before them.
 

@@ -35,7 +35,9 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
         # What another rank may take: three requests, until all have registered, and until packets pass.
         patience = timedelta(seconds=2 * options.setup_timeout_s + 3 * client.timeout_s)
         try:
-            session = _enter(client, _agree_on_job(client, ranks, options, patience), ranks, options, on_failure)
+            session = _enter(
+                client, _agree_on_job(client, ranks, options, patience), ranks, options, on_failure
+            )
             undo.callback(session.close)
         except InaggError as error:
             problem = error
