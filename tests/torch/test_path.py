@@ -135,7 +135,7 @@ def test_who_gives_up_names_the_mtu_among_the_causes() -> None:
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     """The switch's port of the second host takes no packet of full size."""
     folder = tmp_path_factory.mktemp("narrow")
-    with open_testbed(hosts=3, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed:
+    with open_testbed(hosts=6, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed:
         port = port_interface(testbed.network.run.id, 2)
         run_in_namespace(testbed.network.switch.pid, f"ip link set dev {port} mtu 1060")
         yield testbed
@@ -158,9 +158,10 @@ def test_a_port_of_the_switch_with_a_small_mtu_is_found_when_a_group_is_made(nar
 
 
 @pytest.mark.netns
-def test_gloo_sums_instead_if_the_user_allows_it_though_the_job_fails_while_it_is_joined(
+def test_where_gloo_does_not_get_through_either_making_a_group_is_an_error_on_all_ranks(
     narrow: Testbed,
 ) -> None:
     for outcome in outcomes(narrow, "inner", INAGG_FALLBACK="inner"):
-        assert outcome["sum"] == [3.0] * 3
-        assert SMALL_ONES_PASS in outcome["stats"]["reason"]
+        assert outcome["error"] == "JobError"
+        assert "gloo does not get 16384 bytes from each rank to each other" in outcome["message"]
+        assert SMALL_ONES_PASS in outcome["message"]
