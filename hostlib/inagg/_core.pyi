@@ -25,7 +25,8 @@ CONSTANTS: Final[dict[str, int]]
 class EngineError(RuntimeError):
     """The group is broken: every unfinished collective has failed, and so will later ones, with this error.
 
-    code        "checksum"       a result failed its checksum, or has an exponent or flags that cannot be
+    code        "checksum"       a chunk's result failed its checksum, or has an exponent or flags that cannot be,
+                                 however often it was asked for
                 "kind_mismatch"  a result's kind is not our contribution's: the ranks disagree on the collective
                 "give_up"        nothing was received for the give-up time
                 "failed"         fail() was called, or the socket broke; the message has the reason
@@ -50,7 +51,8 @@ class EngineStats(TypedDict):
     bytes_received: int
     retransmits: int
     duplicates_received: int  # results of chunks that were not outstanding
-    discarded: int  # datagrams with a wrong header, length, job, rank or epoch
+    discarded: int  # datagrams with a wrong header, length, job or epoch
+    corrupt: int  # results of outstanding chunks that did not fit and were asked for again
     chunks_completed: int
     collectives_completed: int
     special_blocks: int  # blocks with a NaN or infinity at some rank
@@ -363,10 +365,8 @@ class Header:
     """The 20 bytes of protocol 2.1."""
 
     kind: int
-    job: int
     rank: int
-    flags: int
-    exponent: int
+    job: int
     epoch: int
     chunk: int
     checksum: int
@@ -374,14 +374,22 @@ class Header:
         self,
         *,
         kind: int,
-        job: int,
         rank: int,
+        job: int,
         flags: int,
         exponent: int,
         epoch: int,
         chunk: int,
         checksum: int,
     ) -> None: ...
+    @property
+    def flags(self) -> int: ...
+    @property
+    def exponent(self) -> int: ...
+    @property
+    def flags_check(self) -> int: ...
+    @property
+    def exponent_check(self) -> int: ...
     def encode(self) -> bytes: ...
     @staticmethod
     def decode(datagram: bytes) -> Header:

@@ -100,6 +100,7 @@ nb::dict to_dict(const EngineStats& stats) {
     out["probes"] = stats.probes;
     out["duplicates_received"] = stats.duplicates_received;
     out["discarded"] = stats.discarded;
+    out["corrupt"] = stats.corrupt;
     out["chunks_completed"] = stats.chunks_completed;
     out["collectives_completed"] = stats.collectives_completed;
     out["special_blocks"] = stats.special_blocks;

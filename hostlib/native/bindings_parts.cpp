@@ -30,20 +30,27 @@ void define_wire(nb::module_& m) {
     nb::class_<Header>(m, "Header")
         .def(
             "__init__",
-            [](Header* self, std::uint8_t kind, std::uint16_t job, std::uint8_t rank, std::uint8_t flags,
+            [](Header* self, std::uint8_t kind, std::uint8_t rank, std::uint16_t job, std::uint8_t flags,
                std::uint16_t exponent, std::uint32_t epoch, std::uint32_t chunk, std::uint32_t checksum) {
-                new (self)
-                    Header{static_cast<Kind>(kind), job, rank, flags, exponent, epoch, chunk, checksum};
+                new (self) Header{static_cast<Kind>(kind),
+                                  rank,
+                                  job,
+                                  Announcement::of(flags, exponent),
+                                  epoch,
+                                  chunk,
+                                  checksum};
             },
-            nb::kw_only(), "kind"_a, "job"_a, "rank"_a, "flags"_a, "exponent"_a, "epoch"_a, "chunk"_a,
+            nb::kw_only(), "kind"_a, "rank"_a, "job"_a, "flags"_a, "exponent"_a, "epoch"_a, "chunk"_a,
             "checksum"_a)
         .def_prop_rw(
             "kind", [](const Header& self) { return static_cast<std::uint8_t>(self.kind); },
             [](Header& self, std::uint8_t kind) { self.kind = static_cast<Kind>(kind); })
-        .def_rw("job", &Header::job)
         .def_rw("rank", &Header::rank)
-        .def_rw("flags", &Header::flags)
-        .def_rw("exponent", &Header::exponent)
+        .def_rw("job", &Header::job)
+        .def_prop_ro("flags", [](const Header& self) { return self.announced.flags; })
+        .def_prop_ro("exponent", [](const Header& self) { return self.announced.exponent; })
+        .def_prop_ro("flags_check", [](const Header& self) { return self.announced.flags_check; })
+        .def_prop_ro("exponent_check", [](const Header& self) { return self.announced.exponent_check; })
         .def_rw("epoch", &Header::epoch)
         .def_rw("chunk", &Header::chunk)
         .def_rw("checksum", &Header::checksum)
@@ -99,8 +106,8 @@ std::pair<NumpyFloats, std::uint32_t> py_dequantise(const nb::bytes& words, std:
     auto* block = new std::vector<float>(elements);
     const nb::capsule owner(block,
                             [](void* memory) noexcept { delete static_cast<std::vector<float>*>(memory); });
-    const std::uint32_t checksum = dequantise(format, exponent, as_span(words), average, *block);
-    return {NumpyFloats(block->data(), {elements}, owner), checksum};
+    dequantise(format, exponent, as_span(words), average, *block);
+    return {NumpyFloats(block->data(), {elements}, owner), lane_sum(format, as_span(words))};
 }
 
 // Stochastic if there is a seed.
@@ -129,6 +136,7 @@ class BlockRunner {
             });
         } else if (step == "dequantise" || average) {
             each([&](std::span<float> block, std::span<std::byte> packet) {
+                checked_ += lane_sum(format_, packet);
                 dequantise(format_, exponent_, packet, average, block);
             });
         } else {
@@ -155,6 +163,7 @@ class BlockRunner {
     LaneFormat format_;
     std::size_t packet_bytes_;
     std::vector<std::byte> packets_;
+    std::uint32_t checked_ = 0;
 };
 
 void define_numerics(nb::module_& m) {
@@ -215,7 +224,8 @@ void define_numerics(nb::module_& m) {
         [](const FloatArray& block, const nb::bytes& words, unsigned lane_bits, unsigned workers) {
             const LaneFormat format(lane_bits, workers);
             require_fits(block.size(), words.size() / format.class_format().lane_bytes());
-            return apply_classes(format, as_span(words), as_span(block));
+            apply_classes(format, as_span(words), as_span(block));
+            return lane_sum(format.class_format(), as_span(words));
         },
         "block"_a.noconvert(), "words"_a, nb::kw_only(), "lane_bits"_a, "workers"_a);
     m.def(

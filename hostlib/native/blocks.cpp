@@ -50,9 +50,9 @@ std::uint32_t HostBlocks::fill(std::size_t block, std::uint16_t code, std::span<
     return sum;
 }
 
-std::uint32_t HostBlocks::take(std::size_t block, std::uint16_t code, bool /*special*/,
-                               std::span<const std::byte> words) const {
-    return dequantise(format_, code, words, average_, floats(block));
+void HostBlocks::take(std::size_t block, std::uint16_t code, bool /*special*/,
+                      std::span<const std::byte> words) const {
+    dequantise(format_, code, words, average_, floats(block));
 }
 
 BlockExponent StagedBlocks::announce(std::size_t block) const {
@@ -61,13 +61,13 @@ BlockExponent StagedBlocks::announce(std::size_t block) const {
 }
 
 // The sum takes the place of the lanes: a block whose result is in is never sent again.
-std::uint32_t StagedBlocks::take(std::size_t block, std::uint16_t code, bool special,
-                                 std::span<const std::byte> words) const {
+void StagedBlocks::take(std::size_t block, std::uint16_t code, bool special,
+                        std::span<const std::byte> words) const {
     if (special) {
-        return dequantise(staging_->format(), code, words, average_, floats(block));
+        dequantise(staging_->format(), code, words, average_, floats(block));
+        return;
     }
     std::ranges::copy(words, staging_->datagram(block).subspan(HEADER_BYTES).begin());
-    return lane_sum(staging_->format(), words);
 }
 
 }  // namespace inagg

@@ -6,7 +6,7 @@
 //   classes(block)               what the elements of a block are that is special here; nothing of others
 //   datagram(block)              where the packet with its lanes stands; nothing: anywhere
 //   fill(block, code, words)     makes the words of its lanes there; returns their sum
-//   take(block, code, special, words)    takes the words of its sum; returns theirs
+//   take(block, code, special, words)    takes the words of its sum, which are right
 //   floats(block)                the sum of a special block, for its classes
 #ifndef INAGG_BLOCKS_HPP
 #define INAGG_BLOCKS_HPP
@@ -41,8 +41,7 @@ class HostBlocks {
     std::span<const std::uint8_t> classes(std::size_t block) const { return classes_.of(block); }
     static std::span<std::byte> datagram(std::size_t /*block*/) { return {}; }
     std::uint32_t fill(std::size_t block, std::uint16_t code, std::span<std::byte> words) const;
-    std::uint32_t take(std::size_t block, std::uint16_t code, bool special,
-                       std::span<const std::byte> words) const;
+    void take(std::size_t block, std::uint16_t code, bool special, std::span<const std::byte> words) const;
     std::span<float> floats(std::size_t block) const { return part_of(floats_.data, block); }
 
   private:
@@ -69,8 +68,7 @@ class StagedBlocks {
     std::uint32_t fill(std::size_t block, std::uint16_t /*code*/, std::span<std::byte> /*words*/) const {
         return staging_->checksums()[block];
     }
-    std::uint32_t take(std::size_t block, std::uint16_t code, bool special,
-                       std::span<const std::byte> words) const;
+    void take(std::size_t block, std::uint16_t code, bool special, std::span<const std::byte> words) const;
     std::span<float> floats(std::size_t block) const { return staging_->special_sum(block); }
 
   private:

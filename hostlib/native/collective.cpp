@@ -132,14 +132,20 @@ std::uint32_t Collective::fill(const Assignment& assignment, std::span<std::byte
     return std::visit(fill, data_);
 }
 
-std::uint32_t Collective::take(const Assignment& assignment, std::span<const std::byte> words) const {
+std::uint32_t Collective::sum_of(const Assignment& assignment, std::span<const std::byte> words) const {
+    return lane_sum(assignment.role == Role::data ? format_ : format_.class_format(), words);
+}
+
+void Collective::take(const Assignment& assignment, std::span<const std::byte> words) const {
     const std::size_t block = assignment.block;
     const auto take = [&](const auto& data) {
-        return assignment.role == Role::data
-                   ? data.take(block, exponents_[block], special(block), words)
-                   : apply_classes(format_, words, part(data.floats(block), assignment));
+        if (assignment.role == Role::data) {
+            data.take(block, exponents_[block], special(block), words);
+        } else {
+            apply_classes(format_, words, part(data.floats(block), assignment));
+        }
     };
-    return std::visit(take, data_);
+    std::visit(take, data_);
 }
 
 Staging* Collective::staging() const {

@@ -105,9 +105,12 @@ class Collective {
 
     // Where a chunk's datagram has to be made; nothing: anywhere.
     std::span<std::byte> datagram(const Assignment& assignment) const;
-    // The words of a chunk filled, and of its result taken; both return the sum of the lanes.
+    // Fills the words of a chunk; returns the sum of the lanes.
     std::uint32_t fill(const Assignment& assignment, std::span<std::byte> words) const;
-    std::uint32_t take(const Assignment& assignment, std::span<const std::byte> words) const;
+    // The same sum of a result's words, which take() then takes if it is right. Until then the chunk can be
+    // filled again.
+    std::uint32_t sum_of(const Assignment& assignment, std::span<const std::byte> words) const;
+    void take(const Assignment& assignment, std::span<const std::byte> words) const;
 
     // One more of its chunks has its result.
     void chunk_done() { ++done_; }

@@ -12,6 +12,9 @@ Engine::Engine(const EngineConfig& config)
       rtt_(config.policy),
       window_(config.window_bound()) {
     config.validate();
+    for (unsigned rank = 0; rank < config.workers; ++rank) {
+        rank_marks_ += mark_of_rank(rank);
+    }
     slots_.resize(config.slots);
     for (std::uint32_t i = 0; i < config.slots; ++i) {
         const std::uint32_t chunk = config.first_chunk + i;
@@ -145,6 +148,7 @@ void Engine::try_start(std::uint32_t chunk, Collective& guess) {
     slot.collective = collective;
     slot.announced = false;
     slot.resent = false;
+    slot.refused = 0;
     ++waiting_;
     move(slot, Slot::State::ready);
 }
@@ -205,15 +209,15 @@ void Engine::build(Slot& slot, std::span<std::byte> datagram) {
     if (!slot.announced) {
         announce(slot);
     }
-    std::uint32_t checksum = slot.collective->fingerprint();
+    std::uint32_t checksum =
+        slot.collective->fingerprint() + mark_of_chunk(slot.chunk) + mark_of_rank(config_.rank);
     if (slot.assignment.role != Role::exponent) {
         checksum += slot.collective->fill(slot.assignment, datagram.subspan(HEADER_BYTES));
     }
     encode({.kind = kind_of(slot),
-            .job = config_.job,
             .rank = static_cast<std::uint8_t>(config_.rank),
-            .flags = slot.flags,
-            .exponent = slot.exponent,
+            .job = config_.job,
+            .announced = Announcement::of(slot.flags, slot.exponent),
             .epoch = config_.epoch,
             .chunk = slot.chunk,
             .checksum = checksum},

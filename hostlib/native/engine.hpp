@@ -83,6 +83,7 @@ struct EngineStats {
     std::uint64_t probes = 0;
     std::uint64_t duplicates_received = 0;
     std::uint64_t discarded = 0;
+    std::uint64_t corrupt = 0;  // results of outstanding chunks that were not used
     std::uint64_t chunks_completed = 0;
     std::uint64_t collectives_completed = 0;
     std::uint64_t special_blocks = 0;
@@ -169,8 +170,14 @@ class Engine {
     void move(Slot& slot, Slot::State state);
 
     bool for_us(const Header& header, std::size_t bytes) const;
-    bool check_header(const Slot& slot, const Header& header);
-    bool take_words(const Slot& slot, const Header& header, std::span<const std::byte> words);
+    // Why a result is not to be used.
+    struct Fault {
+        FailureCode code;
+        std::string reason;
+    };
+    std::optional<Fault> fault_in(const Slot& slot, const Header& header,
+                                  std::span<const std::byte> words) const;
+    void refuse(Slot& slot, const Fault& fault);
     void measure(const Slot& slot, double now);
     void move_on(Slot& slot, const Header& header);
     void learn_exponent(Collective& collective, std::size_t block, const Header& header);
@@ -187,6 +194,7 @@ class Engine {
     std::string who() const;
 
     EngineConfig config_;
+    std::uint32_t rank_marks_ = 0;        // of all ranks (protocol.md, 4)
     std::deque<Collective> collectives_;  // unsettled ones, in order; settled ones behind an unsettled one
     std::size_t placed_ = 0;              // the first so many of them know their base
     std::uint32_t next_base_;

@@ -6,6 +6,13 @@
 #include "engine.hpp"
 
 namespace inagg {
+namespace {
+
+// Of one chunk. A result that was damaged on its way is right the next time; if the slot's sum is wrong it
+// never is.
+constexpr unsigned MOST_REFUSED = 3;
+
+}  // namespace
 
 void Engine::receive(std::span<const std::byte> datagram, double now) {
     if (failure_) {
@@ -16,16 +23,25 @@ void Engine::receive(std::span<const std::byte> datagram, double now) {
         ++stats_.discarded;
         return;
     }
+    Slot& slot = slot_of(header->chunk);
+    const bool outstanding = slot.chunk == header->chunk &&
+                             (slot.state == Slot::State::in_flight || slot.state == Slot::State::lost);
+    const std::span<const std::byte> words = datagram.subspan(HEADER_BYTES);
+    if (outstanding) {
+        // First of all: what is wrong changes nothing, not even the timers.
+        if (const std::optional<Fault> fault = fault_in(slot, *header, words)) {
+            refuse(slot, *fault);
+            return;
+        }
+    }
     quiet_since_ = now;
     probed_at_ = now;
-    Slot& slot = slot_of(header->chunk);
-    if (slot.chunk != header->chunk ||
-        (slot.state != Slot::State::in_flight && slot.state != Slot::State::lost)) {
+    if (!outstanding) {
         ++stats_.duplicates_received;
         return;
     }
-    if (!check_header(slot, *header) || !take_words(slot, *header, datagram.subspan(HEADER_BYTES))) {
-        return;
+    if (slot.assignment.role != Role::exponent) {
+        slot.collective->take(slot.assignment, words);
     }
     ++stats_.packets_received;
     stats_.bytes_received += datagram.size();
@@ -39,46 +55,50 @@ bool Engine::for_us(const Header& header, std::size_t bytes) const {
            bytes == datagram_bytes(header.kind, config_.words);
 }
 
-// What must hold between our contribution and a result of the same collective (protocol.md, 3.2 and 6).
-bool Engine::check_header(const Slot& slot, const Header& header) {
-    const Kind own = kind_of(slot);
-    if (header.kind != result_of(own)) {
-        fail_chunk(FailureCode::kind_mismatch, slot,
-                   "the result is of another kind than this rank's contribution; the ranks disagree on the "
-                   "collective (do all submit the same sizes in the same order?)");
-        return false;
+// What must hold between our contribution and its result (protocol.md, 3.2, 4 and 6).
+std::optional<Engine::Fault> Engine::fault_in(const Slot& slot, const Header& header,
+                                              std::span<const std::byte> words) const {
+    if (header.kind != result_of(kind_of(slot))) {
+        return Fault{FailureCode::kind_mismatch,
+                     "the result is of another kind than this rank's contribution; the ranks disagree on the "
+                     "collective (do all submit the same sizes in the same order?)"};
     }
-    if (own == Kind::exponent && header.checksum != config_.workers * slot.collective->fingerprint()) {
-        fail_chunk(FailureCode::kind_mismatch, slot,
-                   "the ranks disagree on the size, lane width or operation of the collective");
-        return false;
+    const bool exponents_only = slot.assignment.role == Role::exponent;
+    const std::uint32_t lanes = exponents_only ? 0 : slot.collective->sum_of(slot.assignment, words);
+    const std::uint32_t each = slot.collective->fingerprint() + mark_of_chunk(slot.chunk);
+    const std::uint32_t checksum = lanes + config_.workers * each + rank_marks_;
+    if (header.checksum != checksum && exponents_only) {
+        return Fault{FailureCode::kind_mismatch,
+                     "the ranks disagree on the size, lane width or operation of the collective"};
     }
-    if (!valid_exponent(header.exponent) || header.exponent < slot.exponent ||
-        (slot.flags & ~header.flags) != 0) {
-        fail_chunk(
-            FailureCode::checksum, slot,
-            "the result's exponent or flags are not a maximum that includes this rank's; it was corrupted");
-        return false;
+    if (header.checksum != checksum) {
+        return Fault{
+            FailureCode::checksum,
+            "the checksum of the result is " + std::to_string(header.checksum) + ", that of its lanes " +
+                std::to_string(checksum) +
+                "; a contribution is missing, doubled or damaged, or the ranks disagree on the collective"};
     }
-    return true;
+    const Announcement& announced = header.announced;
+    if (!announced.agrees() || !valid_exponent(announced.exponent) || announced.exponent < slot.exponent ||
+        (slot.flags & ~announced.flags) != 0) {
+        return Fault{FailureCode::checksum,
+                     "the result's exponent or flags are not a maximum that includes this rank's; it was "
+                     "corrupted"};
+    }
+    return std::nullopt;
 }
 
-bool Engine::take_words(const Slot& slot, const Header& header, std::span<const std::byte> words) {
-    if (slot.assignment.role == Role::exponent) {
-        return true;
+// Counted once a sending, so that copies of one bad result do not count as many.
+void Engine::refuse(Slot& slot, const Fault& fault) {
+    ++stats_.corrupt;
+    if (slot.state == Slot::State::lost) {
+        return;
     }
-    const Collective& collective = *slot.collective;
-    const std::uint32_t checksum =
-        collective.take(slot.assignment, words) + config_.workers * collective.fingerprint();
-    if (checksum == header.checksum) {
-        return true;
+    if (++slot.refused == MOST_REFUSED) {
+        fail_chunk(fault.code, slot, fault.reason);
+        return;
     }
-    fail_chunk(
-        FailureCode::checksum, slot,
-        "the checksum of the result is " + std::to_string(header.checksum) + ", that of its lanes " +
-            std::to_string(checksum) +
-            "; a contribution is missing, doubled or damaged, or the ranks disagree on the collective");
-    return false;
+    move(slot, Slot::State::lost);
 }
 
 // The slot's chunk is done: starts whatever waited for it.
@@ -118,7 +138,7 @@ void Engine::move_on(Slot& slot, const Header& header) {
 }
 
 void Engine::learn_exponent(Collective& collective, std::size_t block, const Header& header) {
-    collective.learn_exponent(block, header.exponent, (header.flags & FLAG_SPECIAL) != 0);
+    collective.learn_exponent(block, header.announced.exponent, (header.announced.flags & FLAG_SPECIAL) != 0);
     if (!collective.placed()) {
         return;
     }
@@ -133,7 +153,7 @@ void Engine::learn_exponent(Collective& collective, std::size_t block, const Hea
 void Engine::learn_next(Collective& collective, std::size_t block, const Header& header) {
     Collective* next = collective.successor;
     if (block == 0 && collective.invitation == Invitation::pending) {
-        const bool agreed = (header.flags & FLAG_NOT_READY) == 0;
+        const bool agreed = (header.announced.flags & FLAG_NOT_READY) == 0;
         collective.invitation = agreed ? Invitation::agreed : Invitation::declined;
         if (agreed) {
             next->believe(std::min(collective.lead(), next->lead()));
@@ -146,7 +166,7 @@ void Engine::learn_next(Collective& collective, std::size_t block, const Header&
     if (collective.invitation == Invitation::agreed) {
         learn_exponent(*next, block, header);
     } else if (collective.invitation == Invitation::pending) {
-        next->hear(block, header.exponent, (header.flags & FLAG_SPECIAL) != 0);
+        next->hear(block, header.announced.exponent, (header.announced.flags & FLAG_SPECIAL) != 0);
     }
 }
 

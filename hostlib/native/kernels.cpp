@@ -119,14 +119,22 @@ uint32_t pack_stochastic(const float* __restrict x, size_t n, float scale_1, flo
 }
 
 template <typename Lane, typename Scale>
-uint32_t unpack(const unsigned char* __restrict lanes, size_t n, uint32_t zero, Scale scale,
-                float* __restrict x) {
-    uint32_t sum = 0;
+void unpack(const unsigned char* __restrict lanes, size_t n, uint32_t zero, Scale scale,
+            float* __restrict x) {
     in_steps(n, [&](size_t first, size_t count) __attribute__((always_inline)) {
         for (size_t i = first; i < first + count; ++i) {
             const uint32_t lane = load<Lane>(lanes, i);
-            sum += lane;
             x[i] = static_cast<float>(static_cast<Scale>(static_cast<int32_t>(lane - zero)) * scale);
+        }
+    });
+}
+
+template <typename Lane>
+uint32_t sum(const unsigned char* __restrict lanes, size_t n) {
+    uint32_t sum = 0;
+    in_steps(n, [&](size_t first, size_t count) __attribute__((always_inline)) {
+        for (size_t i = first; i < first + count; ++i) {
+            sum += load<Lane>(lanes, i);
         }
     });
     return sum;
@@ -207,6 +215,7 @@ const Kernels INAGG_CONCAT(KERNELS_, INAGG_KERNELS) = {
     .pack_stochastic = {pack_stochastic<uint8_t>, pack_stochastic<uint16_t>, pack_stochastic<uint32_t>},
     .unpack = {unpack<uint8_t, float>, unpack<uint16_t, float>, unpack<uint32_t, float>},
     .unpack_wide = {unpack<uint8_t, double>, unpack<uint16_t, double>, unpack<uint32_t, double>},
+    .sum = {sum<uint8_t>, sum<uint16_t>, sum<uint32_t>},
     .residual = {residual<uint8_t>, residual<uint16_t>, residual<uint32_t>},
     .finite = finite,
     .draw = draw,

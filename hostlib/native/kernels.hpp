@@ -29,11 +29,14 @@ struct Kernels {
     uint32_t (*pack_stochastic[3])(const float* x, size_t n, float scale_1, float scale_2, uint32_t bias,
                                    const uint16_t* draws, unsigned char* lanes);
 
-    // x[i] = (lane i - zero) * scale, rounded once if the product is a normal float. The sum of the lanes.
-    uint32_t (*unpack[3])(const unsigned char* lanes, size_t n, uint32_t zero, float scale, float* x);
+    // x[i] = (lane i - zero) * scale, rounded once if the product is a normal float.
+    void (*unpack[3])(const unsigned char* lanes, size_t n, uint32_t zero, float scale, float* x);
 
     // The same for any scale: the product is made in double, where it is exact, and rounded once.
-    uint32_t (*unpack_wide[3])(const unsigned char* lanes, size_t n, uint32_t zero, double scale, float* x);
+    void (*unpack_wide[3])(const unsigned char* lanes, size_t n, uint32_t zero, double scale, float* x);
+
+    // The sum of the lanes, mod 2^32.
+    uint32_t (*sum[3])(const unsigned char* lanes, size_t n);
 
     // out[i] = x[i] - (lane i - bias) * scale: what pack has left out. No NaN, no infinity.
     void (*residual[3])(const float* x, const unsigned char* lanes, size_t n, uint32_t bias, double scale,

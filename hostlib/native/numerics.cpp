@@ -150,18 +150,6 @@ std::uint32_t pad(const LaneFormat& format, std::span<std::byte> words, std::siz
     return sum;
 }
 
-// The sum of the same lanes.
-std::uint32_t sum_from(const LaneFormat& format, std::span<const std::byte> words, std::size_t first) {
-    std::array<float, PIECE> unused;
-    std::uint32_t sum = 0;
-    for (std::size_t count; first < lanes_in(format, words); first += count) {
-        count = std::min(lanes_in(format, words) - first, PIECE);
-        sum += kernels().unpack[width_index(format)](raw(words) + first * format.lane_bytes(), count, 0, 1,
-                                                     unused.data());
-    }
-    return sum;
-}
-
 }  // namespace
 
 std::vector<std::string> available_kernels() {
@@ -255,21 +243,19 @@ void residual(const LaneFormat& format, std::uint16_t code, std::span<const floa
     }
 }
 
-std::uint32_t dequantise(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words,
-                         bool average, std::span<float> block) {
+void dequantise(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words, bool average,
+                std::span<float> block) {
     const int scale = code == 0 ? 0 : (code - EXPONENT_BIAS) - format.fraction_bits();
     const Kernels& run = kernels();
     const std::size_t width = width_index(format);
-    std::uint32_t sum;
     if (scale >= LEAST_NORMAL && scale <= GREATEST_NORMAL) {
         // An integer's conversion rounds once; the product is exact or overflows just where rounding would.
-        sum =
-            run.unpack[width](raw(words), block.size(), format.zero_sum(), power_of_two(scale), block.data());
+        run.unpack[width](raw(words), block.size(), format.zero_sum(), power_of_two(scale), block.data());
     } else {
         // The scale may be no float, and the product may be subnormal: a float product would round a second
         // time.
-        sum = run.unpack_wide[width](raw(words), block.size(), format.zero_sum(), wide_power_of_two(scale),
-                                     block.data());
+        run.unpack_wide[width](raw(words), block.size(), format.zero_sum(), wide_power_of_two(scale),
+                               block.data());
     }
     if (average) {
         // The reciprocal of a power of two is exact, and the product the quotient.
@@ -280,11 +266,10 @@ std::uint32_t dequantise(const LaneFormat& format, std::uint16_t code, std::span
             run.divide(block.data(), block.size(), workers);
         }
     }
-    return sum + sum_from(format, words, block.size());
 }
 
 std::uint32_t lane_sum(const LaneFormat& format, std::span<const std::byte> words) {
-    return sum_from(format, words, 0);
+    return kernels().sum[width_index(format)](raw(words), lanes_in(format, words));
 }
 
 void classify(std::span<const float> block, std::span<std::uint8_t> classes) {
@@ -315,8 +300,7 @@ std::uint32_t pack_classes(const LaneFormat& format, std::span<const std::uint8_
     return sum;
 }
 
-std::uint32_t apply_classes(const LaneFormat& format, std::span<const std::byte> words,
-                            std::span<float> block) {
+void apply_classes(const LaneFormat& format, std::span<const std::byte> words, std::span<float> block) {
     const LaneFormat lanes = format.class_format();
     const unsigned minus_shift = format.guard_bits() + 1;
     const std::uint32_t counter = (std::uint32_t{1} << minus_shift) - 1;
@@ -331,7 +315,6 @@ std::uint32_t apply_classes(const LaneFormat& format, std::span<const std::byte>
                 plus ? std::numeric_limits<float>::infinity() : -std::numeric_limits<float>::infinity();
         }
     }
-    return sum_from(lanes, words, 0);
 }
 
 }  // namespace inagg

@@ -79,12 +79,11 @@ std::uint32_t quantise(const LaneFormat& format, std::uint16_t code, std::span<c
 void residual(const LaneFormat& format, std::uint16_t code, std::span<const float> block, bool special,
               std::span<const std::byte> words, std::span<float> out);
 
-// The sums that `words` hold, for as many elements as `block` has; with `average` divided by N. Returns the
-// checksum of all lanes: unless it is the header's, the block is worthless.
-std::uint32_t dequantise(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words,
-                         bool average, std::span<float> block);
+// The sums that `words` hold, for as many elements as `block` has; with `average` divided by N.
+void dequantise(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words, bool average,
+                std::span<float> block);
 
-// The same checksum alone.
+// The checksum of all lanes: unless it fits the header's, they are worthless.
 std::uint32_t lane_sum(const LaneFormat& format, std::span<const std::byte> words);
 
 // What an element of a special block is (3.3), as counted into the two counters of a class lane.
@@ -99,9 +98,8 @@ void classify(std::span<const float> block, std::span<std::uint8_t> classes);
 std::uint32_t pack_classes(const LaneFormat& format, std::span<const std::uint8_t> classes,
                            std::span<std::byte> words);
 
-// Puts NaN and infinities into sums; returns the checksum of all lanes.
-std::uint32_t apply_classes(const LaneFormat& format, std::span<const std::byte> words,
-                            std::span<float> block);
+// Puts NaN and infinities into sums.
+void apply_classes(const LaneFormat& format, std::span<const std::byte> words, std::span<float> block);
 
 // Builds of the inner loops that this machine can run, the best first; the best is used.
 std::vector<std::string> available_kernels();

@@ -34,6 +34,7 @@ struct alignas(64) Slot {
     // What its packet announces, once `announced`: a packet sent again is made again, the same to the byte.
     bool announced = false;
     std::uint8_t flags = 0;
+    std::uint8_t refused = 0;  // sendings whose result was not used
     std::uint16_t exponent = 0;
     std::uint64_t order = 0;  // of its last sending: 1, 2, 3... over all slots
     double sent_at = 0;       // the last time

@@ -14,10 +14,10 @@
 
 namespace inagg {
 
-inline constexpr std::uint8_t FLAG_SPECIAL = 0x01;     // the block holds a NaN or an infinity (3.3)
-inline constexpr std::uint8_t FLAG_NOT_READY = 0x02;   // a rank has no next collective to announce (3.2)
-inline constexpr std::uint16_t EXPONENT_BIAS = 16384;  // an exponent e travels as e + 16384 (3.2)
-inline constexpr std::size_t MAX_DATAGRAM = 65507;     // UDP payload that IPv4 can carry
+inline constexpr std::uint8_t FLAG_SPECIAL = 0x01;    // the block holds a NaN or an infinity (3.3)
+inline constexpr std::uint8_t FLAG_NOT_READY = 0x02;  // a rank has no next collective to announce (3.2)
+inline constexpr std::uint16_t EXPONENT_BIAS = 256;   // an exponent e travels as e + 256 (3.2)
+inline constexpr std::size_t MAX_DATAGRAM = 65507;    // UDP payload that IPv4 can carry
 inline constexpr std::size_t HEADER_BYTES = p4::INAGG_HEADER_BYTES;
 
 enum class Kind : std::uint8_t {
@@ -40,12 +40,26 @@ constexpr std::size_t datagram_bytes(Kind kind, std::size_t words) {
     return HEADER_BYTES + (carries_words(kind) ? words_bytes(words) : 0);
 }
 
+// Flags and an exponent, each with its check field (3.2).
+struct Announcement {
+    std::uint8_t flags = 0;
+    std::uint16_t exponent = 0;
+    std::uint8_t flags_check = 0;
+    std::uint16_t exponent_check = p4::EXPONENT_CHECK;
+
+    static constexpr Announcement of(std::uint8_t flags, std::uint16_t exponent) {
+        return {flags, exponent, flags, static_cast<std::uint16_t>(exponent + p4::EXPONENT_CHECK)};
+    }
+    constexpr bool agrees() const {
+        return flags_check == flags && exponent_check == exponent + p4::EXPONENT_CHECK;
+    }
+};
+
 struct Header {
     Kind kind;
-    std::uint16_t job;
     std::uint8_t rank;
-    std::uint8_t flags;
-    std::uint16_t exponent;
+    std::uint16_t job;
+    Announcement announced;
     std::uint32_t epoch;
     std::uint32_t chunk;
     std::uint32_t checksum;
@@ -55,6 +69,16 @@ void encode(const Header& header, std::span<std::byte, HEADER_BYTES> out);
 
 // Nothing for a datagram that is shorter than a header, or of another version or kind.
 std::optional<Header> decode(std::span<const std::byte> datagram);
+
+// What a contribution's checksum has of its chunk and of its rank (4): a permutation of the 32-bit numbers
+// that leaves no pattern in them, the finaliser of MurmurHash3.
+constexpr std::uint32_t mark(std::uint32_t x) {
+    x = (x ^ x >> 16) * 0x85EBCA6B;
+    x = (x ^ x >> 13) * 0xC2B2AE35;
+    return x ^ x >> 16;
+}
+constexpr std::uint32_t mark_of_chunk(std::uint32_t chunk) { return mark(chunk); }
+constexpr std::uint32_t mark_of_rank(unsigned rank) { return mark(~std::uint32_t{rank}); }
 
 // Serial-number arithmetic (RFC 1982): positive when `a` is the newer chunk.
 constexpr std::int32_t chunk_age(std::uint32_t a, std::uint32_t b) {

@@ -146,7 +146,7 @@ def aggregation(program: Switch, workers: int) -> Load:
         words = len(program.register("pool")) // len(program.register("slot_epoch"))
         constants = {
             name: int(program.constants[name])
-            for name in ("INAGG_VERSION", "INAGG_PORT", "KIND_DATA", "WORD_BYTES")
+            for name in ("INAGG_VERSION", "INAGG_PORT", "KIND_DATA", "WORD_BYTES", "EXPONENT_CHECK")
         }
         program.multicast_group(_GROUP, [(rank + 1, rank + 1) for rank in range(workers)])
         for rank in range(workers):
@@ -174,8 +174,8 @@ def _admit(program: Switch, rank: int, workers: int) -> None:
 def _contribution(rank: int, words: int, constants: dict[str, int]) -> bytes:
     """docs/protocol.md, 2; every lane of 32 bits holds the rank plus one."""
     payload = (rank + 1).to_bytes(4, "big") * (words * constants["WORD_BYTES"] // 4)
-    header = struct.pack("!BBHBBHIII", constants["INAGG_VERSION"], constants["KIND_DATA"], _JOB, rank, 0, 0, _EPOCH, 0,
-                         sum(payload[3::4]))  # fmt: skip
+    header = struct.pack("!BBHHHIII", constants["INAGG_VERSION"] << 4 | constants["KIND_DATA"], rank, _JOB, 0,
+                         constants["EXPONENT_CHECK"], _EPOCH, 0, sum(payload[3::4]))  # fmt: skip
     length = 8 + len(header) + len(payload)
     ip = struct.pack("!BBHHHBBHII", 0x45, 0, 20 + length, 0, 0x4000, 64, 17, 0, _ip(rank), _AGGREGATOR_IP)
     total = sum(struct.unpack("!10H", ip))

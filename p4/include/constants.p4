@@ -10,15 +10,18 @@
 #define POOL_SLOTS 16384
 #endif
 
-const bit<8> INAGG_VERSION = 1;
+const bit<4> INAGG_VERSION = 2;
 
 // UDP port of the aggregator: "IA". Below Linux's ephemeral range, so no reply to a host program lands on it.
 const bit<16> INAGG_PORT = 0x4941;
 
 // Packet kinds (protocol.md, 2.2). A result is the kind of its contributions with KIND_RESULT set.
-const bit<8> KIND_EXPONENT = 0x01;
-const bit<8> KIND_DATA = 0x02;
-const bit<8> KIND_RESULT = 0x80;
+const bit<4> KIND_EXPONENT = 0x1;
+const bit<4> KIND_DATA = 0x2;
+const bit<4> KIND_RESULT = 0x8;
+
+// What an exponent's check field is above the exponent (protocol.md, 3.2).
+const bit<16> EXPONENT_CHECK = 341;
 
 const bit<16> INAGG_HEADER_BYTES = 20;
 const bit<16> WORD_BYTES = 256;
@@ -27,12 +30,21 @@ const bit<16> UDP_HEADER_BYTES = 8;
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP = 0x0806;
+// Tags of IEEE 802.1Q: customer's and service provider's.
+const bit<16> ETHERTYPE_VLAN = 0x8100;
+const bit<16> ETHERTYPE_SERVICE_VLAN = 0x88A8;
+const bit<8> IP_PROTOCOL_ICMP = 1;
 const bit<8> IP_PROTOCOL_UDP = 17;
-const bit<8> RESULT_TTL = 64;
+
+// Of all that comes from the aggregator.
+const bit<8> OWN_TTL = 64;
 
 const bit<16> ARP_HARDWARE_ETHERNET = 1;
 const bit<16> ARP_REQUEST = 1;
 const bit<16> ARP_REPLY = 2;
+
+const bit<8> ICMP_ECHO_REPLY = 0;
+const bit<8> ICMP_ECHO_REQUEST = 8;
 
 // The multicast group of all ports, installed by the controller. Jobs use groups above it.
 const bit<16> FLOOD_GROUP = 1;

@@ -4,7 +4,8 @@ typedef bit<48> mac_address_t;
 typedef bit<32> ipv4_address_t;
 typedef bit<32> epoch_t;
 typedef bit<32> chunk_t;
-typedef bit<16> exponent_t;
+typedef bit<10> exponent_t;
+typedef bit<16> announced_t;    // 6 flags, and an exponent (3.2)
 typedef bit<64> worker_bitmap_t;
 typedef bit<2048> word_t;
 
@@ -48,13 +49,21 @@ header udp_t {
     bit<16> checksum;
 }
 
+// ICMP as far as every message has it (RFC 792).
+header icmp_t {
+    bit<8> type;
+    bit<8> code;
+    bit<16> checksum;
+}
+
 header inagg_t {
-    bit<8> version;
-    bit<8> kind;
-    bit<16> job;
+    bit<4> version;
+    bit<4> kind;
     bit<8> rank;
-    bit<8> flags;
-    exponent_t exponent;
+    bit<16> job;
+    announced_t announced;
+    // The same again in another code: a bit that flips in one of the two shows (3.2).
+    announced_t announced_check;
     epoch_t epoch;
     chunk_t chunk;
     bit<32> checksum;
@@ -69,6 +78,7 @@ struct headers_t {
     ethernet_t ethernet;
     arp_t arp;
     ipv4_t ipv4;
+    icmp_t icmp;
     udp_t udp;
     inagg_t inagg;
     word_header_t[WORDS] word;
@@ -77,7 +87,8 @@ struct headers_t {
 struct metadata_t {
     bool aggregation;          // a packet of the aggregation protocol, contribution or result
     bit<8> words;              // words extracted
-    bool answered;             // an ARP request this switch answered itself
+    bool answered;             // a request to the aggregator that this switch answered itself: ARP or ping
+    bool bound;                // the source MAC address is bound to the port that the frame came in on
     bool dropped;
     worker_bitmap_t worker;    // the sender's bit
     worker_bitmap_t all;       // the bits of all workers of the job

@@ -13,8 +13,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     register<epoch_t>(POOL_SLOTS) slot_epoch;
     register<chunk_t>(POOL_SLOTS) slot_chunk;
     register<worker_bitmap_t>(POOL_SLOTS) slot_workers;
-    register<bit<8>>(POOL_SLOTS) slot_flags;
-    register<exponent_t>(POOL_SLOTS) slot_exponent;
+    register<bit<32>>(POOL_SLOTS) slot_announced;    // both announced fields of the header
     register<bit<32>>(POOL_SLOTS) slot_checksum;
     register<word_t>(POOL_SLOTS * WORDS) pool;
 
@@ -29,13 +28,22 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         slot_workers.read(workers, slot);
     }
 
+    action write_announced() {
+        slot_announced.write(slot, hdr.inagg.announced ++ hdr.inagg.announced_check);
+    }
+
+    // OR of the flags, maximum of the exponents.
+    action combine(inout announced_t own, in announced_t held) {
+        exponent_t exponent = held[9:0] > own[9:0] ? held[9:0] : own[9:0];
+        own = (own[15:10] | held[15:10]) ++ exponent;
+    }
+
     action start_header() {
         workers = meta.worker;
         slot_epoch.write(slot, hdr.inagg.epoch);
         slot_chunk.write(slot, hdr.inagg.chunk);
         slot_workers.write(slot, workers);
-        slot_flags.write(slot, hdr.inagg.flags);
-        slot_exponent.write(slot, hdr.inagg.exponent);
+        write_announced();
         slot_checksum.write(slot, hdr.inagg.checksum);
     }
 
@@ -46,17 +54,15 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     }
 
     action add_header() {
-        bit<8> flags;
-        exponent_t exponent;
+        bit<32> announced;
         bit<32> checksum;
         workers = workers | meta.worker;
         slot_workers.write(slot, workers);
-        slot_flags.read(flags, slot);
-        hdr.inagg.flags = hdr.inagg.flags | flags;
-        slot_flags.write(slot, hdr.inagg.flags);
-        slot_exponent.read(exponent, slot);
-        hdr.inagg.exponent = exponent > hdr.inagg.exponent ? exponent : hdr.inagg.exponent;
-        slot_exponent.write(slot, hdr.inagg.exponent);
+        // Each by itself: a receiver then sees whether one of them has been damaged (3.2).
+        slot_announced.read(announced, slot);
+        combine(hdr.inagg.announced, announced[31:16]);
+        combine(hdr.inagg.announced_check, announced[15:0]);
+        write_announced();
         slot_checksum.read(checksum, slot);
         hdr.inagg.checksum = hdr.inagg.checksum + checksum;
         slot_checksum.write(slot, hdr.inagg.checksum);
@@ -72,8 +78,10 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     }
 
     action recall_header() {
-        slot_flags.read(hdr.inagg.flags, slot);
-        slot_exponent.read(hdr.inagg.exponent, slot);
+        bit<32> announced;
+        slot_announced.read(announced, slot);
+        hdr.inagg.announced = announced[31:16];
+        hdr.inagg.announced_check = announced[15:0];
         slot_checksum.read(hdr.inagg.checksum, slot);
     }
 
@@ -94,7 +102,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.ipv4.src = aggregator;
         // Results of consecutive chunks are then the segments of one large datagram (protocol.md, 2).
         hdr.ipv4.identification = hdr.inagg.chunk[15:0];
-        hdr.ipv4.ttl = RESULT_TTL;
+        hdr.ipv4.ttl = OWN_TTL;
         hdr.udp.src_port = INAGG_PORT;
         hdr.udp.checksum = 0;
         hdr.inagg.kind = hdr.inagg.kind | KIND_RESULT;

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import reference
-from reference import DATA, EXPONENT, Header, Lanes
+from reference import DATA, EXPONENT, Lanes
 from reference_switch import Aggregator, AllReduce, Dialogue, Job
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -196,7 +196,9 @@ def slots() -> dict[str, Any]:
     steps: list[dict[str, Any]] = []
 
     def send(meaning: str, counter: str, sender: int, payload: bytes, **fields: int) -> None:
-        base = Header(1, DATA if payload else EXPONENT, JOB, sender, 0, 0, EPOCH, 0, 0)
+        announced = {name: fields.pop(name, 0) for name in ("flags", "exponent")}
+        kind = DATA if payload else EXPONENT
+        base = reference.contribution(kind=kind, rank=sender, job=JOB, epoch=EPOCH, chunk=0, **announced)
         datagram = base._replace(**fields).encode() + payload
         before = aggregator.counters[counter]
         results = aggregator.process(sender, datagram)
@@ -214,17 +216,17 @@ def slots() -> dict[str, Any]:
     def word(value: int) -> bytes:
         return (value % 2**2048).to_bytes(256, "big")
 
-    send("an EXPONENT starts slot 0", "started", 0, b"", chunk=0, exponent=16400, flags=1, checksum=8)
+    send("an EXPONENT starts slot 0", "started", 0, b"", chunk=0, exponent=272, flags=1, checksum=8)
     send(
         "the same again, incomplete: dropped",
         "duplicate_pending",
         0,
         b"",
         chunk=0,
-        exponent=16400,
+        exponent=272,
         checksum=8,
     )
-    send("the other worker: maximum, OR, sum", "added", 1, b"", chunk=0, exponent=16390, checksum=8)
+    send("the other worker: maximum, OR, sum", "added", 1, b"", chunk=0, exponent=262, checksum=8)
     send("again, complete: the result, to the sender alone", "result_resent", 1, b"", chunk=0, checksum=8)
     send("DATA in the other slot", "started", 1, word(5), chunk=1, checksum=2**32 - 1)
     send("words and checksums add", "added", 0, word(7), chunk=1, checksum=3)
@@ -237,9 +239,11 @@ def slots() -> dict[str, Any]:
     send("another epoch is refused", "wrong_epoch", 1, word(1), chunk=4, epoch=EPOCH + 1)
     send("another job is refused", "not_admitted", 1, word(1), chunk=4, job=JOB + 1)
     send("another rank than this port's is refused", "not_admitted", 1, word(1), chunk=4, rank=0)
-    send("version 2", "malformed", 1, word(1), chunk=4, version=2)
+    send("version 1", "malformed", 1, word(1), chunk=4, version=1)
     send("an unknown kind", "malformed", 1, word(1), chunk=4, kind=3)
-    send("a result", "malformed", 1, word(1), chunk=4, kind=0x82)
+    send("a result", "malformed", 1, word(1), chunk=4, kind=0xA)
+    send("flags that were damaged", "malformed", 1, word(1), chunk=4, flags_check=2)
+    send("an exponent that was damaged", "malformed", 1, word(1), chunk=4, exponent_check=0)
     send("DATA without words", "malformed", 1, b"", chunk=4, kind=DATA)
     send("an EXPONENT with words", "malformed", 1, word(1), chunk=4, kind=EXPONENT)
     send("one byte too many", "malformed", 1, word(1) + b"\0", chunk=4)

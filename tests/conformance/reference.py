@@ -16,15 +16,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-VERSION = 1
-EXPONENT = 0x01
-DATA = 0x02
-RESULT = 0x80
+VERSION = 2
+EXPONENT = 0x1
+DATA = 0x2
+RESULT = 0x8
 SPECIAL = 0x01
 NOT_READY = 0x02
-EXPONENT_BIAS = 16384
+EXPONENT_BIAS = 256
+EXPONENT_CHECK = 341
 WORD_BYTES = 256
-HEADER = struct.Struct(">BBHBBHIII")
+HEADER = struct.Struct(">BBHHHIII")
 
 
 class Header(NamedTuple):
@@ -32,20 +33,58 @@ class Header(NamedTuple):
 
     version: int
     kind: int
-    job: int
     rank: int
+    job: int
     flags: int
     exponent: int
+    flags_check: int
+    exponent_check: int
     epoch: int
     chunk: int
     checksum: int
 
     def encode(self) -> bytes:
-        return HEADER.pack(*self)
+        return HEADER.pack(
+            self.version << 4 | self.kind,
+            self.rank,
+            self.job,
+            self.flags << 10 | self.exponent,
+            self.flags_check << 10 | self.exponent_check,
+            *self[8:],
+        )
+
+    def announcing(self, flags: int, exponent: int) -> "Header":
+        """The same with these flags and this exponent, and their check fields (section 3.2)."""
+        return self._replace(
+            flags=flags, exponent=exponent, flags_check=flags, exponent_check=exponent + EXPONENT_CHECK
+        )
+
+    @property
+    def agrees(self) -> bool:
+        return self.flags_check == self.flags and self.exponent_check == self.exponent + EXPONENT_CHECK
+
+
+def contribution(
+    *,
+    kind: int,
+    rank: int,
+    job: int,
+    epoch: int,
+    chunk: int,
+    flags: int = 0,
+    exponent: int = 0,
+    checksum: int = 0,
+) -> Header:
+    """A header whose check fields are right."""
+    bare = Header(VERSION, kind, rank, job, 0, 0, 0, 0, epoch, chunk, checksum)
+    return bare.announcing(flags, exponent)
 
 
 def decode(datagram: bytes) -> Header:
-    return Header(*HEADER.unpack_from(datagram))
+    first, rank, job, stated, check, epoch, chunk, checksum = HEADER.unpack_from(datagram)
+    return Header(
+        *divmod(first, 16), rank, job, *divmod(stated, 1024), *divmod(check, 1024), epoch, chunk, checksum
+    )
 
 
 # ---- section 3: numbers
@@ -96,6 +135,18 @@ class Lanes:
 def checksum(lanes: Sequence[int]) -> int:
     """Section 4."""
     return sum(lanes) % 2**32
+
+
+def mark(x: int) -> int:
+    """Section 4: the finaliser of MurmurHash3."""
+    x = (x ^ x >> 16) * 0x85EBCA6B % 2**32
+    x = (x ^ x >> 13) * 0xC2B2AE35 % 2**32
+    return x ^ x >> 16
+
+
+def marks(chunk: int, rank: int) -> int:
+    """Section 4: what a contribution's checksum has of its chunk and its rank."""
+    return (mark(chunk) + mark(2**32 - 1 - rank)) % 2**32
 
 
 def fingerprint(elements: int, lane_bits: int, average: bool, context: int = 0) -> int:

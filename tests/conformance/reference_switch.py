@@ -20,9 +20,11 @@ from reference import (
     block_exponent,
     checksum,
     class_lanes,
+    contribution,
     decode,
     fingerprint,
     is_special,
+    marks,
     quantise,
 )
 
@@ -35,6 +37,8 @@ class Version(NamedTuple):
     workers: int = 0
     flags: int = 0
     exponent: int = 0
+    flags_check: int = 0
+    exponent_check: int = 0
     checksum: int = 0
     words: tuple[int, ...] = ()
 
@@ -45,6 +49,8 @@ class Contribution(NamedTuple):
     worker: int  # the sender's bit
     flags: int = 0
     exponent: int = 0
+    flags_check: int = 0
+    exponent_check: int = 0
     checksum: int = 0
     words: tuple[int, ...] = ()
 
@@ -78,6 +84,8 @@ def step(held: Version, packet: Contribution, all_workers: int) -> tuple[Version
         workers=held.workers | packet.worker,
         flags=held.flags | packet.flags,
         exponent=max(held.exponent, packet.exponent),
+        flags_check=held.flags_check | packet.flags_check,
+        exponent_check=max(held.exponent_check, packet.exponent_check),
         checksum=(held.checksum + packet.checksum) % 2**32,
         words=words,
     )
@@ -112,7 +120,7 @@ class Aggregator:
             return [], "malformed"
         header = decode(datagram)
         length = {EXPONENT: HEADER.size, DATA: HEADER.size + self.words * WORD_BYTES}.get(header.kind)
-        if header.version != VERSION or len(datagram) != length:
+        if header.version != VERSION or len(datagram) != length or not header.agrees:
             return [], "malformed"
         job = self.jobs.get(header.job)
         if job is None or header.rank != rank or rank >= job.workers:
@@ -130,6 +138,8 @@ class Aggregator:
             1 << header.rank,
             header.flags,
             header.exponent,
+            header.flags_check,
+            header.exponent_check,
             header.checksum,
             tuple(
                 int.from_bytes(payload[i : i + WORD_BYTES], "big") for i in range(0, len(payload), WORD_BYTES)
@@ -139,7 +149,12 @@ class Aggregator:
         self.versions[index] = held
         words = b"".join(word.to_bytes(WORD_BYTES, "big") for word in held.words) if payload else b""
         result = header._replace(
-            kind=header.kind | RESULT, flags=held.flags, exponent=held.exponent, checksum=held.checksum
+            kind=header.kind | RESULT,
+            flags=held.flags,
+            exponent=held.exponent,
+            flags_check=held.flags_check,
+            exponent_check=held.exponent_check,
+            checksum=held.checksum,
         )
         if action == "result_resent":
             return [(header.rank, result.encode() + words)], action
@@ -247,16 +262,16 @@ class Dialogue:
         job = self.aggregator.jobs[self.job]
         for rank in range(job.workers):
             own = announce[0].blocks[rank][announce[1]] if announce else []
-            header = Header(
-                version=VERSION,
+            summed = checksum(packed[rank]) if packed else 0
+            header = contribution(
                 kind=EXPONENT if payloads is None else DATA,
-                job=self.job,
                 rank=rank,
+                job=self.job,
                 flags=flags | (SPECIAL if is_special(own) else 0),
                 exponent=block_exponent(own, announce[0].lanes) if announce else 0,
                 epoch=job.epoch,
                 chunk=self.chunk,
-                checksum=(collective.fingerprint + (checksum(packed[rank]) if packed else 0)) % 2**32,
+                checksum=(summed + collective.fingerprint + marks(self.chunk, rank)) % 2**32,
             )
             datagram = header.encode() + (payloads[rank] if payloads else b"")
             out.append(Exchange(rank, datagram, self.aggregator.process(rank, datagram)))

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The inagg header for scapy: to build, dissect and show packets."""
 
-from scapy.fields import ByteField, FlagsField, IntField, ShortField, XByteEnumField, XIntField, XShortField
+from scapy.fields import BitEnumField, BitField, ByteField, FlagsField, IntField, ShortField, XIntField
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw, bind_layers
 
 PORT = 0x4941
-KINDS = {0x01: "EXPONENT", 0x02: "DATA", 0x81: "EXPONENT result", 0x82: "DATA result"}
+KINDS = {0x1: "EXPONENT", 0x2: "DATA", 0x9: "EXPONENT result", 0xA: "DATA result"}
+FLAGS = ["special", "not ready"]
+EXPONENT_CHECK = 341
 
 
 class Inagg(Packet):
@@ -15,12 +17,14 @@ class Inagg(Packet):
 
     name = "inagg"
     fields_desc = [  # noqa: RUF012 - scapy's own type
-        ByteField("version", 1),
-        XByteEnumField("kind", 0x01, KINDS),
-        ShortField("job", 0),
+        BitField("version", 2, 4),
+        BitEnumField("kind", 0x1, 4, KINDS),
         ByteField("rank", 0),
-        FlagsField("flags", 0, 8, ["special"]),
-        XShortField("exponent", 0),
+        ShortField("job", 0),
+        FlagsField("flags", 0, 6, FLAGS),
+        BitField("exponent", 0, 10),
+        FlagsField("flags_check", 0, 6, FLAGS),
+        BitField("exponent_check", EXPONENT_CHECK, 10),
         IntField("epoch", 0),
         IntField("chunk", 0),
         XIntField("checksum", 0),

@@ -171,7 +171,16 @@ def test_scapy_builds_and_dissects_whole_frames() -> None:
     assert KINDS[packet[Inagg].kind] == "DATA"
     assert len(packet[Raw].load) == 4 * _core.CONSTANTS["WORD_BYTES"]
     built = (
-        Inagg(kind=2, job=3, rank=1, flags=2, epoch=0x01020304, chunk=3, checksum=packet[Inagg].checksum)
+        Inagg(
+            kind=2,
+            job=3,
+            rank=1,
+            flags=2,
+            flags_check=2,
+            epoch=0x01020304,
+            chunk=3,
+            checksum=packet[Inagg].checksum,
+        )
         / packet[Raw].load
     )
     assert bytes(built) == datagram

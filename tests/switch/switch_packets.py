@@ -11,9 +11,10 @@ from inagg_switch import Switch
 
 INAGG_P4 = Path(__file__).parents[2] / "p4" / "inagg.p4"
 
-EXPONENT = 0x01
-DATA = 0x02
-RESULT = 0x80
+EXPONENT = 0x1
+DATA = 0x2
+RESULT = 0x8
+EXPONENT_CHECK = 341
 INAGG_PORT = 0x4941
 WORD_BYTES = 256
 HEADER_BYTES = 14 + 20 + 8 + 20
@@ -69,20 +70,43 @@ def arp(operation: int, sender_mac: int, sender_ip: int, target_mac: int, target
 
 
 class Inagg(NamedTuple):
-    """The inagg header; defaults make a contribution."""
+    """The inagg header; defaults make a contribution. A check field that is None is the right one."""
 
-    version: int = 1
+    version: int = 2
     kind: int = DATA
-    job: int = 3
     rank: int = 0
+    job: int = 3
     flags: int = 0
     exponent: int = 0
+    flags_check: int | None = None
+    exponent_check: int | None = None
     epoch: int = 7
     chunk: int = 0
     checksum: int = 0
 
     def encode(self) -> bytes:
-        return struct.pack("!BBHBBHIII", *self)
+        flags_check = self.flags if self.flags_check is None else self.flags_check
+        exponent_check = (
+            self.exponent + EXPONENT_CHECK if self.exponent_check is None else self.exponent_check
+        )
+        return struct.pack(
+            "!BBHHHIII",
+            self.version << 4 | self.kind,
+            self.rank,
+            self.job,
+            self.flags << 10 | self.exponent,
+            flags_check << 10 | exponent_check,
+            self.epoch,
+            self.chunk,
+            self.checksum,
+        )
+
+
+def read_inagg(header: bytes) -> Inagg:
+    first, rank, job, stated, check, epoch, chunk, checksum = struct.unpack("!BBHHHIII", header)
+    return Inagg(
+        *divmod(first, 16), rank, job, *divmod(stated, 1024), *divmod(check, 1024), epoch, chunk, checksum
+    )
 
 
 class Result(NamedTuple):
@@ -113,7 +137,7 @@ def read_result(frame: bytes) -> Result:
     src_ip, dst_ip = struct.unpack("!II", header[12:20])
     src_port, dst_port, length, checksum = struct.unpack("!HHHH", frame[34:42])
     assert length == total - 20
-    inagg = Inagg(*struct.unpack("!BBHBBHIII", frame[42:62]))
+    inagg = read_inagg(frame[42:62])
     payload = frame[62:]
     assert len(payload) % WORD_BYTES == 0
     words = [int.from_bytes(payload[i : i + WORD_BYTES], "big") for i in range(0, len(payload), WORD_BYTES)]

@@ -30,8 +30,9 @@ pytestmark = pytest.mark.netns
 GRPC = "127.0.0.1:9559"
 HTTP = "127.0.0.1:9560"
 AGGREGATOR = ("10.0.0.253", 18753)
-HEADER = struct.Struct(">BBHBBHIII")  # docs/protocol.md, 2.1
-EXPONENT = 0x01
+HEADER = struct.Struct(">BBHHHIII")  # docs/protocol.md, 2.1
+EXPONENT, RESULT = 0x21, 0x29  # version 2, and kind
+EXPONENT_CHECK = 341
 
 
 @pytest.fixture(scope="session")
@@ -156,7 +157,8 @@ def testbed(request, network, switch_command, tmp_path):
 
 
 def exponent_packet(job, rank, chunk, exponent):
-    return HEADER.pack(1, EXPONENT, job.id, rank, 0, exponent, job.epoch, chunk, 10 + rank)
+    check = exponent + EXPONENT_CHECK
+    return HEADER.pack(EXPONENT, rank, job.id, exponent, check, job.epoch, chunk, 10 + rank)
 
 
 def test_what_workers_send_comes_back_summed_to_the_addresses_they_registered(testbed):
@@ -169,7 +171,7 @@ def test_what_workers_send_comes_back_summed_to_the_addresses_they_registered(te
             result, sender = endpoint.recvfrom(2048)
             assert sender == AGGREGATOR
             # 1: the rank whose contribution was the last.
-            assert HEADER.unpack(result) == (1, EXPONENT | 0x80, job.id, 1, 0, 101, job.epoch, 0, 21)
+            assert HEADER.unpack(result) == (RESULT, 1, job.id, 101, 101 + EXPONENT_CHECK, job.epoch, 0, 21)
         assert client.status(job.id).counters == {0: (1, 62), 1: (1, 62)}
         assert {
             name: ports for name, ports in client.counters().items() if ports and name != "not_ethernet"
@@ -227,7 +229,7 @@ def test_a_new_job_in_the_same_slots_starts_afresh(testbed):
         for rank, endpoint in enumerate([first, second]):
             endpoint.sendto(exponent_packet(new, rank, 0, 7), AGGREGATOR)
         result = HEADER.unpack(second.recv(2048))
-        assert (result[5], result[8]) == (7, 21)
+        assert (result[3], result[7]) == (7, 21)
 
 
 def test_injected_loss_drops_and_counts_and_its_end_ends_it(testbed, wait_until):
@@ -241,7 +243,7 @@ def test_injected_loss_drops_and_counts_and_its_end_ends_it(testbed, wait_until)
         client.clear_loss()
         for rank, endpoint in enumerate([first, second]):
             endpoint.sendto(exponent_packet(job, rank, 0, 7), AGGREGATOR)
-        assert HEADER.unpack(first.recv(2048))[5] == 7
+        assert HEADER.unpack(first.recv(2048))[3] == 7
 
 
 def test_a_rank_that_stops_beating_is_lost_and_the_other_learns_its_name(testbed, wait_until):
@@ -294,7 +296,7 @@ def test_a_switch_that_is_killed_fails_its_jobs_and_serves_again_once_restarted(
         job = testbed.register_all(client, client.create_job(2, 4), [first, second])
         for rank, endpoint in enumerate([first, second]):
             endpoint.sendto(exponent_packet(job, rank, 0, 7), AGGREGATOR)
-        assert HEADER.unpack(first.recv(2048))[5] == 7
+        assert HEADER.unpack(first.recv(2048))[3] == 7
 
 
 def test_a_controller_that_is_killed_can_be_started_again_on_the_same_switch(testbed):

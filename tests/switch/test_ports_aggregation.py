@@ -14,14 +14,18 @@ pytestmark = pytest.mark.netns
 
 INAGG_P4 = Path(__file__).parents[2] / "p4" / "inagg.p4"
 AGGREGATOR, AGGREGATOR_MAC, INAGG_PORT = "10.0.0.253", "02:49:41:00:00:01", 0x4941
-DATA, RESULT = 2, 0x80
+DATA, RESULT = 0x22, 0x2A  # version 2, and kind
+EXPONENT_CHECK = 341
 JOB, EPOCH, SLOTS, LANES = 7, 99, 8, 256
-HEADER = struct.Struct("!BBHBBHIII")  # version, kind, job, rank, flags, exponent, epoch, chunk, checksum
+# Version and kind, rank, job, exponent, its check field (no flags), epoch, chunk, checksum.
+HEADER = struct.Struct("!BBHHHIII")
 RESULT_BYTES = HEADER.size + 4 * LANES
 
 
 def contribution(rank: int, chunk: int, lanes: list[int], epoch: int = EPOCH) -> bytes:
-    head = HEADER.pack(1, DATA, JOB, rank, 0, 100 + rank, epoch, chunk, sum(lanes) % 2**32)
+    exponent = 100 + rank
+    check = exponent + EXPONENT_CHECK
+    head = HEADER.pack(DATA, rank, JOB, exponent, check, epoch, chunk, sum(lanes) % 2**32)
     return head + struct.pack(f"!{LANES}I", *lanes)
 
 
@@ -46,9 +50,9 @@ class Worker:
     def receive(self) -> tuple[int, int, list[int]]:
         """Chunk, exponent and lanes of the next result."""
         data = self.socket.recv(2000)
-        version, kind, job, _, _, exponent, epoch, chunk, checksum = HEADER.unpack_from(data)
+        kind, _, job, exponent, check, epoch, chunk, checksum = HEADER.unpack_from(data)
         lanes = list(struct.unpack_from(f"!{LANES}I", data, HEADER.size))
-        assert (version, kind, job, epoch) == (1, DATA | RESULT, JOB, EPOCH)
+        assert (kind, job, epoch, check) == (RESULT, JOB, EPOCH, exponent + EXPONENT_CHECK)
         assert checksum == sum(lanes) % 2**32
         return chunk, exponent, lanes
 
@@ -198,7 +202,7 @@ def test_a_burst_of_contributions_comes_back_as_a_burst_of_results(running, offl
             results += [data[i : i + RESULT_BYTES] for i in range(0, len(data), RESULT_BYTES)]
         for chunk, result in enumerate(results):
             header = HEADER.unpack_from(result)
-            assert header[7] == chunk
+            assert header[6] == chunk
             assert struct.unpack_from(f"!{LANES}I", result, HEADER.size) == (2 * chunk + 3,) * LANES
 
 

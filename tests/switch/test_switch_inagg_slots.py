@@ -10,6 +10,7 @@ from switch_packets import (
     AGGREGATOR_MAC,
     DATA,
     EXPONENT,
+    EXPONENT_CHECK,
     INAGG_P4,
     INAGG_PORT,
     RESULT,
@@ -76,10 +77,12 @@ def test_a_carry_runs_through_the_whole_word_and_is_lost_at_its_end(program: Swi
 def test_the_result_header_is_made_of_the_contributions(program: Switch) -> None:
     job = Job(workers=2)
     job.install(program)
-    program.process(1, job.data(0, 5, [0] * 4, exponent=16390, flags=0x01, checksum=0xFFFFFFFF))
-    out = program.process(2, job.data(1, 5, [0] * 4, exponent=16380, flags=0x02, checksum=3))
+    program.process(1, job.data(0, 5, [0] * 4, exponent=300, flags=0x01, checksum=0xFFFFFFFF))
+    out = program.process(2, job.data(1, 5, [0] * 4, exponent=290, flags=0x02, checksum=3))
     results = [read_result(frame) for _, frame in out]
-    assert [r.inagg for r in results] == [Inagg(1, RESULT | DATA, 3, 1, 0x03, 16390, 7, 5, 2)] * 2
+    assert [r.inagg for r in results] == [
+        Inagg(2, RESULT | DATA, 1, 3, 0x03, 300, 0x03, 300 + EXPONENT_CHECK, 7, 5, 2)
+    ] * 2
 
 
 def test_each_copy_is_addressed_to_its_receiver(program: Switch) -> None:
@@ -174,7 +177,7 @@ def test_a_duplicate_after_completion_gets_the_result_alone(program: Switch) -> 
     program.process(1, job.data(0, 5, [10, 20, 30, 40], exponent=3, checksum=100, flags=1))
     out = program.process(2, job.data(1, 5, [1, 2, 3, 4], exponent=4, checksum=10))
     again = program.process(1, job.data(0, 5, [10, 20, 30, 40], exponent=3, checksum=100, flags=1))
-    rank_at = 42 + 4
+    rank_at = 42 + 1
     assert again == [(1, out[0][1][:rank_at] + b"\0" + out[0][1][rank_at + 1 :])]  # the rank is the sender's
     assert counts(program)["result_resent"] == {1: 1}
 

@@ -54,7 +54,7 @@ def test_the_preprocessed_source_needs_no_other_file(tmp_path: Path) -> None:
 def test_constants_have_their_values() -> None:
     with Switch.from_p4(INAGG_P4) as program:
         assert program.constants["INAGG_PORT"] == 0x4941
-        assert program.constants["KIND_RESULT"] == 0x80
+        assert program.constants["KIND_RESULT"] == 0x8
 
 
 # --- state

@@ -24,7 +24,8 @@ from inagg._device_numerics import (
 )
 
 HEADER = 20
-GREATEST_CODE = 16384 + 129
+BIAS = _core.CONSTANTS["EXPONENT_BIAS"]
+GREATEST_CODE = BIAS + 129
 
 EDGES = [
     0.0,
@@ -153,7 +154,7 @@ def test_device_and_core_agree_on_every_bit(device: str, given_case: dict[str, A
 @given(
     st.sampled_from([8, 16, 32]),
     st.integers(1, 64),
-    st.integers(16384 - 148, GREATEST_CODE),
+    st.integers(BIAS - 148, GREATEST_CODE),
     st.integers(0, 2**32 - 1),
     st.booleans(),
 )

@@ -248,21 +248,22 @@ def test_a_job_may_cross_the_wrap_of_chunk_numbers() -> None:
     assert worker.sent() == [(1, "data")]
 
 
-def test_an_exponent_packet_has_the_fingerprint_and_a_data_packet_its_checksum() -> None:
+def test_an_exponent_packet_has_fingerprint_and_marks_and_a_data_packet_its_checksum_too() -> None:
     engine = lone_worker(1)
     engine.submit(ones(1), lane_bits=16, average=True, context=2**32 - 10)
     (exponent,) = engine.to_send(0.0)
     header = reference.decode(exponent)
     assert len(exponent) == 20
     fingerprint = 8 * 64 + 2 + 1 - 10  # mod 2^32
-    assert header.checksum == fingerprint
-    assert header.exponent == 1 + 16384
-    engine.receive(header._replace(kind=0x81).encode(), 0.0)
+    assert header.checksum == (fingerprint + reference.marks(0, 0)) % 2**32
+    assert header.exponent == 1 + reference.EXPONENT_BIAS
+    engine.receive(header._replace(kind=0x9).encode(), 0.0)
     (data,) = engine.to_send(0.0)
     header = reference.decode(data)
     assert len(data) == 20 + 256
     # W = 16, N = 1: B = 2^15, and one is 2^14 under exponent 1. The last 64 lanes are padding.
-    assert header.checksum == 64 * (2**15 + 2**14) + 64 * 2**15 + fingerprint
+    lanes = 64 * (2**15 + 2**14) + 64 * 2**15
+    assert header.checksum == (lanes + fingerprint + reference.marks(1, 0)) % 2**32
     assert (header.exponent, header.flags) == (0, reference.NOT_READY)
 
 

@@ -276,7 +276,11 @@ def test_strangers_are_not_heard() -> None:
     with silent_peer() as peer, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         transport = make_transport(peer, give_up_s=0.3)
         ticket = transport.submit(np.ones(10, np.float32))
-        forged = reference.Header(1, 0x81, JOB, 0, 0, 16385, EPOCH, 0, 40).encode()
+        checksum = 8 * 10 + reference.marks(0, 0)
+        result = reference.contribution(
+            kind=0x9, rank=0, job=JOB, epoch=EPOCH, chunk=0, exponent=257, checksum=checksum % 2**32
+        )
+        forged = result.encode()
         stranger.sendto(forged, transport.local_address)
         with pytest.raises(EngineError):
             transport.wait(ticket, PATIENCE_S)

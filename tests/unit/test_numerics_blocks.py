@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from inagg import _core
 
+BIAS = reference.EXPONENT_BIAS
+
 LARGEST = float(np.finfo(np.float32).max)
 SMALLEST = 2.0**-149
 
@@ -80,7 +82,7 @@ def test_a_block_is_what_fits_the_words() -> None:
 )
 def test_the_exponent_is_that_of_the_greatest_magnitude(greatest: float, exponent: int) -> None:
     block = f32([0.0, greatest, greatest / 4])
-    assert _core.block_exponent(block, lane_bits=32, workers=4) == (exponent + 16384, False)
+    assert _core.block_exponent(block, lane_bits=32, workers=4) == (exponent + BIAS, False)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_the_exponent_is_that_of_the_greatest_magnitude(greatest: float, exponen
 )
 def test_the_exponent_grows_where_rounding_would_reach_two_to_the_f(greatest: float, exponent: int) -> None:
     # W = 16, N = 4: g = 2, F = 13.
-    assert _core.block_exponent(f32([greatest]), lane_bits=16, workers=4) == (exponent + 16384, False)
+    assert _core.block_exponent(f32([greatest]), lane_bits=16, workers=4) == (exponent + BIAS, False)
 
 
 @pytest.mark.parametrize("zeros", [[], [0.0], [-0.0, 0.0]])
@@ -108,9 +110,9 @@ def test_a_block_of_zeros_has_exponent_zero_and_lanes_of_b(zeros: list[float]) -
 
 def test_specials_count_for_nothing_but_the_flag() -> None:
     block = f32([math.nan, 3.0, -math.inf])
-    assert _core.block_exponent(block, lane_bits=32, workers=2) == (2 + 16384, True)
+    assert _core.block_exponent(block, lane_bits=32, workers=2) == (2 + BIAS, True)
     assert _core.block_exponent(f32([math.inf]), lane_bits=32, workers=2) == (0, True)
-    words, _ = _core.quantise(block, exponent=2 + 16384, lane_bits=32, workers=2, words=1)
+    words, _ = _core.quantise(block, exponent=2 + BIAS, lane_bits=32, workers=2, words=1)
     # F = 30: three quarters of 2^30 above the bias of 2^30.
     assert words[:12].hex(" ", 4) == "40000000 70000000 40000000"
 
@@ -118,13 +120,13 @@ def test_specials_count_for_nothing_but_the_flag() -> None:
 def test_rounding_goes_to_nearest_even() -> None:
     # W = 16, N = 1: F = 15; under exponent 15 a lane counts ones, above a bias of 0x8000.
     block = f32([0.5, 1.5, 2.5, -0.5, -1.5, 2.500001, 16384.0])
-    words, _ = _core.quantise(block, exponent=15 + 16384, lane_bits=16, workers=1, words=1)
+    words, _ = _core.quantise(block, exponent=15 + BIAS, lane_bits=16, workers=1, words=1)
     assert words[:14].hex(" ", 2) == "8000 8002 8002 8000 7ffe 8003 c000"
 
 
 def test_lane_zero_comes_first_and_padding_is_b() -> None:
     # W = 32, N = 2: F = 30, B = 0x40000000; under exponent 1 one is 2^29.
-    words, checksum = _core.quantise(f32([1.0, -1.0]), exponent=1 + 16384, lane_bits=32, workers=2, words=1)
+    words, checksum = _core.quantise(f32([1.0, -1.0]), exponent=1 + BIAS, lane_bits=32, workers=2, words=1)
     assert words[:16].hex(" ", 4) == "60000000 20000000 40000000 40000000"
     assert len(words) == 256
     assert checksum == 64 * 0x40000000 % 2**32
@@ -149,7 +151,7 @@ def test_lanes_are_the_nearest_integers(
     lanes = reference.Lanes(lane_bits, workers)
     own = reference.block_exponent(block, lanes)
     # Another rank's exponent may be greater.
-    code = min(own + above, 129 + 16384) if own else 0
+    code = min(own + above, 129 + BIAS) if own else 0
     words, checksum = _core.quantise(f32(block), exponent=code, lane_bits=lane_bits, workers=workers, words=1)
     expected = reference.quantise(block, code, lanes, 1)
     assert words == lanes.pack(expected)
@@ -175,12 +177,12 @@ def test_sums_are_rounded_once(
     block, checksum = _core.dequantise(
         lanes.pack(padded),
         elements=len(sums),
-        exponent=e + 16384,
+        exponent=e + BIAS,
         lane_bits=lane_bits,
         workers=workers,
         average=average,
     )
-    assert bits(block) == bits(reference.dequantise(sums, e + 16384, lanes, average))
+    assert bits(block) == bits(reference.dequantise(sums, e + BIAS, lanes, average))
     assert checksum == reference.checksum(padded)
 
 
@@ -198,7 +200,7 @@ def test_subnormal_sums_are_not_rounded_twice(lane: int, result: float) -> None:
     # W = 32, N = 1: F = 31. Under exponent -120 a lane counts 2^-151, a quarter of the least subnormal.
     lanes = reference.Lanes(32, 1)
     words = lanes.pack([lanes.bias + lane] + [lanes.bias] * 63)
-    block, _ = _core.dequantise(words, elements=1, exponent=-120 + 16384, lane_bits=32, workers=1)
+    block, _ = _core.dequantise(words, elements=1, exponent=-120 + BIAS, lane_bits=32, workers=1)
     assert block[0] == result
 
 
@@ -294,7 +296,7 @@ def test_long_blocks_are_packed_and_padded_as_short_ones(
     block = np.random.default_rng(size).standard_normal(size).astype(np.float32)
     if special:
         block[::7] = math.nan
-    code = 3 + 16384
+    code = 3 + BIAS
     lanes = {"lane_bits": lane_bits, "workers": 3}
     words, checksum = _core.quantise(block, exponent=code, words=lane_bits // 2, **lanes)
     one_by_one = [_core.quantise(block[i : i + 1], exponent=code, words=1, **lanes)[0] for i in range(size)]

@@ -33,7 +33,7 @@ def test_lanes_and_residual_make_the_element(
     array = np.array(block, np.float32)
     lanes = reference.Lanes(lane_bits, workers)
     code, _ = _core.block_exponent(array, lane_bits=lane_bits, workers=workers, stochastic=seed is not None)
-    code += min(louder, 16384 + 129 - code) if code else 0  # of another rank's block
+    code += min(louder, reference.EXPONENT_BIAS + 129 - code) if code else 0  # of another rank's block
     packed, _ = _core.quantise(array, exponent=code, lane_bits=lane_bits, workers=workers, words=1, seed=seed)
     out = np.full(len(array), np.nan, np.float32)
     _core.residual(array, packed, exponent=code, lane_bits=lane_bits, workers=workers, out=out)

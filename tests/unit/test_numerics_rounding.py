@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from inagg import _core
 
+BIAS = reference.EXPONENT_BIAS
+
 finite_floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 close_floats = st.floats(-2, 2, width=32)
 blocks = st.lists(st.one_of(finite_floats, close_floats), min_size=1, max_size=64)
@@ -116,7 +118,7 @@ def test_each_element_is_rounded_by_its_own_draw(
 
 def test_the_threshold_itself_stays_and_what_is_above_goes_away_from_zero() -> None:
     # N = 2: with 16 bits F = 14, and under the exponent 14 a lane counts ones.
-    lanes, exponent, seed = reference.Lanes(16, 2), 14 + 16384, 3
+    lanes, exponent, seed = reference.Lanes(16, 2), 14 + BIAS, 3
     thresholds = np.array([(2 * draw(seed, i) + 1) / 2**17 for i in range(128)])
     signs = np.resize([1, -1], 128)
     assert not quantise(signs * thresholds, exponent, lanes, seed).any()
@@ -179,7 +181,7 @@ def test_the_error_is_within_twice_the_bound(
 def test_what_a_lane_holds_exactly_stays(values: list[int], lane_bits: _core.LaneBits, seed: int) -> None:
     # N = 2: with 8 bits F = 6, and under the exponent F a lane counts ones.
     lanes = reference.Lanes(lane_bits, 2)
-    assert quantise(values, lanes.fraction_bits + 16384, lanes, seed).tolist() == values
+    assert quantise(values, lanes.fraction_bits + BIAS, lanes, seed).tolist() == values
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=6), lane_widths, seeds, st.integers(0, 2**40))
@@ -215,7 +217,7 @@ def test_the_mean_is_the_value(lane_bits: _core.LaneBits, seed: int) -> None:
     # The mean of n draws of a probability p strays by more than 5 sqrt(p (1 - p) / n) once in two million times;
     # with two dozen such means of fixed seeds the test is either right for good or shows a bias.
     lanes = reference.Lanes(lane_bits, 4)
-    code = lanes.fraction_bits + 16384  # a lane counts ones
+    code = lanes.fraction_bits + BIAS  # a lane counts ones
     draws = 2**20
     for value in (0.5, -0.25, 7.125, -3.9990234375, 2.0**-7, 1 / 3):
         exact = float(np.float32(value))
@@ -234,7 +236,7 @@ def test_other_seeds_and_neighbours_round_independently() -> None:
     lanes = reference.Lanes(8, 2)
     n = 2**16
     coins = [
-        quantise(np.full(n, 0.5), 6 + 16384, lanes, seed, words=n // 256) for seed in (0, 1, 2, 2**32, 2**63)
+        quantise(np.full(n, 0.5), 6 + BIAS, lanes, seed, words=n // 256) for seed in (0, 1, 2, 2**32, 2**63)
     ]
     pairs = [(a, b) for i, a in enumerate(coins) for b in coins[:i]]
     pairs += [(coins[0][distance:], coins[0][:-distance]) for distance in (1, 2, 3, 4, 5, 64, 256)]

@@ -65,7 +65,7 @@ def test_blocks_in_a_row_leave_in_one_piece() -> None:
                 pieces.append(len(data) // segment)
                 for first in range(0, len(data) if segment == 20 else 0, 20):
                     header = reference.decode(data[first : first + 20])
-                    peer.sendto(header._replace(kind=0x81).encode(), address)
+                    peer.sendto(header._replace(kind=0x9).encode(), address)
             return pieces
 
         receive(20)

@@ -13,23 +13,24 @@ CONSTANTS_P4 = Path(__file__).parents[2] / "p4" / "include" / "constants.p4"
 
 def test_every_field_is_big_endian_at_its_offset() -> None:
     header = Header(
-        kind=0x82,
+        kind=0xA,
         job=0x0102,
         rank=0x03,
         flags=0x01,
-        exponent=0x0405,
+        exponent=0x105,
         epoch=0x06070809,
         chunk=0x0A0B0C0D,
         checksum=0x0E0F1011,
     )
-    assert header.encode().hex(" ") == "01 82 01 02 03 01 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f 10 11"
+    assert header.encode().hex(" ") == "2a 03 01 02 05 05 06 5a 06 07 08 09 0a 0b 0c 0d 0e 0f 10 11"
 
 
 def test_decoding_gives_back_what_was_encoded() -> None:
-    encoded = bytes.fromhex("01010001020040000000000500000007deadbeef")
+    encoded = bytes.fromhex("21020001050009550000000500000007deadbeef")
     header = Header.decode(encoded + b"words")
-    assert (header.kind, header.job, header.rank, header.flags) == (0x01, 1, 2, 0)
-    assert (header.exponent, header.epoch, header.chunk, header.checksum) == (0x4000, 5, 7, 0xDEADBEEF)
+    assert (header.kind, header.rank, header.job) == (0x1, 2, 1)
+    assert (header.flags, header.exponent, header.flags_check, header.exponent_check) == (1, 0x100, 2, 0x155)
+    assert (header.epoch, header.chunk, header.checksum) == (5, 7, 0xDEADBEEF)
     assert header.encode() == encoded
 
 
@@ -37,11 +38,12 @@ def test_decoding_gives_back_what_was_encoded() -> None:
     "datagram",
     [
         pytest.param("", id="empty"),
-        pytest.param("010100010200400000000005000000070000ff", id="one byte short"),
-        pytest.param("0201000102004000000000050000000700000000", id="version 2"),
-        pytest.param("0100000102004000000000050000000700000000", id="kind 0"),
-        pytest.param("0103000102004000000000050000000700000000", id="kind 3"),
-        pytest.param("0180000102004000000000050000000700000000", id="result of nothing"),
+        pytest.param("210200010000015500000005000000070000ff", id="one byte short"),
+        pytest.param("1102000100000155000000050000000700000000", id="version 1"),
+        pytest.param("3102000100000155000000050000000700000000", id="version 3"),
+        pytest.param("2002000100000155000000050000000700000000", id="kind 0"),
+        pytest.param("2302000100000155000000050000000700000000", id="kind 3"),
+        pytest.param("2802000100000155000000050000000700000000", id="result of nothing"),
     ],
 )
 def test_what_is_no_header_is_refused(datagram: str) -> None:
