@@ -14,7 +14,9 @@
 #include "include/headers.p4"
 #include "include/parser.p4"
 #include "include/loss.p4"
+#include "include/source_guard.p4"
 #include "include/arp.p4"
+#include "include/ping.p4"
 #include "include/l2.p4"
 #include "include/admission.p4"
 #include "include/slots.p4"
@@ -25,7 +27,9 @@ control InaggIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
     IngressLoss() ingress_loss;
     Admission() admission;
     Slots() slots;
+    SourceGuard() source_guard;
     ArpResponder() arp_responder;
+    PingResponder() ping_responder;
     L2() l2;
 
     apply {
@@ -37,9 +41,13 @@ control InaggIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
                     slots.apply(hdr, meta, standard_metadata);
                 }
             } else {
-                arp_responder.apply(hdr, meta, standard_metadata);
-                if (!meta.answered) {
-                    l2.apply(hdr, standard_metadata);
+                source_guard.apply(hdr, meta, standard_metadata);
+                if (!meta.dropped) {
+                    arp_responder.apply(hdr, meta, standard_metadata);
+                    ping_responder.apply(hdr, meta, standard_metadata);
+                    if (!meta.answered) {
+                        l2.apply(hdr, meta, standard_metadata);
+                    }
                 }
             }
         }

@@ -25,11 +25,12 @@ import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
 
 from .api import create_app
 from .connections import Connections, limited_protocol, open_file_limit
+from .entries import Binding
 from .errors import ConfigurationError, SwitchError
 from .job import Limits, Policy
 from .jobs import JobTable
 from .logs import log_to_stderr
-from .models import parse_ip, parse_mac
+from .models import format_mac, parse_ip, parse_mac
 from .program import Program, load_program
 from .service import Network, Service, port_list
 from .switch import P4RuntimeSwitch
@@ -89,7 +90,10 @@ def run(
             "/var/lib/inagg/controller.token for root, else ~/.local/state/inagg/controller.token]"
         ),
     ] = None,
-    host: Annotated[list[str] | None, typer.Option(help="Switch port of a host, as IP=PORT; repeat.")] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="A host and its switch port, as IP=PORT or IP=PORT,MAC: then bound to it; repeat."),
+    ] = None,
     max_slots: Annotated[int, typer.Option(min=2, help="Most slots that one job gets.")] = 1024,
     rto_initial_s: Annotated[float, typer.Option(help="First retransmission timeout.")] = 0.1,
     rto_min_s: Annotated[float, typer.Option(help="Shortest retransmission timeout.")] = 0.01,
@@ -255,23 +259,46 @@ def _listen(address: tuple[str, int]) -> socket.socket:
 
 def _network(program: Program, ports: str, hosts: list[str], ip: str, mac: str) -> Network:
     numbers = port_list(_number(port, "--ports", _HIGHEST_PORT) for port in ports.split(","))
-    known = {}
-    for host in hosts:
-        host_ip, separator, port = host.partition("=")
-        if not separator:
-            raise ConfigurationError(f"--host {host} is not of the form 10.0.0.1=1")
-        known[_parsed(parse_ip, host_ip, "--host")] = _number(port, "--host", _HIGHEST_PORT)
+    known, bindings = _hosts(hosts)
     strangers = sorted(set(known.values()) - set(numbers))
     if strangers:
         raise ConfigurationError(f"--host names ports {strangers}, which --ports does not")
+    aggregator = (_parsed(parse_ip, ip, "--aggregator-ip"), _parsed(parse_mac, mac, "--aggregator-mac"))
+    if any(binding.mac == aggregator[1] for binding in bindings) or aggregator[0] in known:
+        raise ConfigurationError("--host names an address of the aggregator")
     return Network(
         ports=numbers,
         hosts=known,
-        aggregator_ip=_parsed(parse_ip, ip, "--aggregator-ip"),
-        aggregator_mac=_parsed(parse_mac, mac, "--aggregator-mac"),
+        bindings=bindings,
+        aggregator_ip=aggregator[0],
+        aggregator_mac=aggregator[1],
         aggregator_udp_port=AGGREGATOR_UDP_PORT,
         words=program.words,
     )
+
+
+def _hosts(texts: list[str]) -> tuple[dict[int, int], tuple[Binding, ...]]:
+    """IPv4 address -> port of all, and the bindings of those whose MAC address is given."""
+    known: dict[int, int] = {}
+    bindings = []
+    for text in texts:
+        host_ip, separator, place = text.partition("=")
+        port_text, with_mac, mac_text = place.partition(",")
+        if not separator:
+            raise ConfigurationError(
+                f"--host {text} is not of the form 10.0.0.1=1 or 10.0.0.1=1,02:00:00:00:00:01"
+            )
+        ip, port = _parsed(parse_ip, host_ip, "--host"), _number(port_text, "--host", _HIGHEST_PORT)
+        if ip in known:
+            raise ConfigurationError(f"--host names {host_ip} twice")
+        known[ip] = port
+        if with_mac:
+            bindings.append(Binding(ip=ip, mac=_parsed(parse_mac, mac_text, "--host"), port=port))
+    ports: dict[int, int] = {}
+    for binding in bindings:
+        if ports.setdefault(binding.mac, binding.port) != binding.port:
+            raise ConfigurationError(f"--host names {format_mac(binding.mac)} at two ports")
+    return known, tuple(bindings)
 
 
 def _policy(policy: Policy) -> Policy:

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 ADMISSION = "InaggIngress.admission.admission"
 RECEIVER = "InaggEgress.delivery.receiver"
 ARP_RESPONDER = "InaggIngress.arp_responder.arp_responder"
+PING_RESPONDER = "InaggIngress.ping_responder.ping_responder"
+_GUARD = "InaggIngress.source_guard"
+SOURCE_MAC, SOURCE_IP, BOUND_PORT = (f"{_GUARD}.{name}" for name in ("source_mac", "source_ip", "bound_port"))
+STATION = "InaggIngress.l2.station"
 LOSS_TABLES = {
     "ingress": ("InaggIngress.ingress_loss.ingress_loss", "InaggIngress.ingress_loss.inject_ingress_loss"),
     "egress": ("InaggEgress.egress_loss.egress_loss", "InaggEgress.egress_loss.inject_egress_loss"),
@@ -51,6 +55,15 @@ class Member:
     ip: int
     mac: int
     udp_port: int
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A host that has these addresses at this switch port and nowhere else. ip, mac: as integers."""
+
+    ip: int
+    mac: int
     port: int
 
 
@@ -120,6 +133,31 @@ def flood_group(ports: Iterable[int]) -> MulticastGroup:
 def arp_entry(ip: int, mac: int) -> TableEntry:
     """Makes the switch answer ARP requests for the aggregator."""
     return TableEntry(ARP_RESPONDER, (("ip", ip),), "InaggIngress.arp_responder.answer", (("mac", mac),))
+
+
+def aggregator_entries(ip: int, mac: int) -> tuple[TableEntry, ...]:
+    """The switch answers ARP and pings for the aggregator, and forwards nothing that claims to come from it."""
+    return (
+        arp_entry(ip, mac),
+        TableEntry(PING_RESPONDER, (("ip", ip),), "InaggIngress.ping_responder.answer_ping", (("mac", mac),)),
+        TableEntry(SOURCE_MAC, (("mac", mac),), f"{_GUARD}.mac_of_aggregator", ()),
+        TableEntry(SOURCE_IP, (("ip", ip),), f"{_GUARD}.ip_of_aggregator", ()),
+    )
+
+
+def binding_entries(bindings: Iterable[Binding]) -> tuple[TableEntry, ...]:
+    """Static bindings (docs/protocol.md, 5.4). A host may have several IPv4 addresses, and a port several hosts."""
+    entries: dict[TableEntry, None] = {}
+    for binding in bindings:
+        mac, at = (("mac", binding.mac),), (("port", binding.port),)
+        for entry in (
+            TableEntry(STATION, mac, "InaggIngress.l2.to_port", at),
+            TableEntry(SOURCE_MAC, mac, f"{_GUARD}.mac_of_port", at),
+            TableEntry(SOURCE_IP, (("ip", binding.ip),), f"{_GUARD}.ip_of_host", (*at, *mac)),
+            TableEntry(BOUND_PORT, at, f"{_GUARD}.refuse_stranger", ()),
+        ):
+            entries[entry] = None
+    return tuple(entries)
 
 
 def loss_entry(port: int, direction: str, aggregation: bool, probability: float) -> TableEntry:

@@ -12,7 +12,17 @@ from typing import Any
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
-from .entries import ADMISSION, RECEIVER, Member, TableEntry, arp_entry, job_entries, loss_entry
+from .entries import (
+    ADMISSION,
+    RECEIVER,
+    Binding,
+    Member,
+    TableEntry,
+    aggregator_entries,
+    binding_entries,
+    job_entries,
+    loss_entry,
+)
 from .errors import ConfigurationError
 
 _POOL = "InaggIngress.slots.pool"
@@ -101,7 +111,8 @@ def _one_of_each() -> tuple[TableEntry, ...]:
     return (
         *job.receivers,
         *job.admissions,
-        arp_entry(1, 1),
+        *aggregator_entries(1, 1),
+        *binding_entries([Binding(ip=2, mac=2, port=1)]),
         loss_entry(1, "ingress", True, 0.5),
         loss_entry(1, "egress", True, 0.5),
     )

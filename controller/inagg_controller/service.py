@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeVar
 
 from .calls import Report
-from .entries import Member, arp_entry, flood_group
+from .entries import Binding, Member, aggregator_entries, binding_entries, flood_group
 from .errors import (
     InvalidRequestError,
     SwitchError,
@@ -46,11 +46,12 @@ class Network:
     """What the controller is told about the network it serves.
 
     Addresses are integers. ports: the switch's ports. hosts: IPv4 address -> switch port, where known beforehand.
-    words: 256-byte words in a DATA packet.
+    bindings: those of them whose MAC address is known as well. words: 256-byte words in a DATA packet.
     """
 
     ports: tuple[int, ...]
     hosts: Mapping[int, int]
+    bindings: tuple[Binding, ...] = ()
     aggregator_ip: int
     aggregator_mac: int
     aggregator_udp_port: int
@@ -149,7 +150,8 @@ class Service:
         return job
 
     def register(self, number: int, member: Member) -> Job:
-        """See JobTable.register."""
+        """See JobTable.register. Raises InvalidRequestError for a MAC address that is another's."""
+        self._check_mac(member)
         job = self.jobs.register(number, member, self._clock())
         _log.info("job %d: rank %d registered, %d of %d", number, member.rank, len(job.members), job.workers)
         self._publish()
@@ -170,6 +172,16 @@ class Service:
         if found not in self.network.ports:
             raise InvalidRequestError(f"port is {found}; the switch's ports are {list(self.network.ports)}")
         return found
+
+    def _check_mac(self, member: Member) -> None:
+        network = self.network
+        bound = {binding.mac for binding in network.bindings if binding.ip == member.ip}
+        if member.mac == network.aggregator_mac:
+            raise InvalidRequestError("mac is the aggregator's own")
+        if bound and member.mac not in bound:
+            raise InvalidRequestError("mac is not the one that a --host option says for this ip")
+        if not bound and any(binding.mac == member.mac for binding in network.bindings):
+            raise InvalidRequestError("mac is that of another host, says a --host option")
 
     def check_mtu(self, mtu: int | None) -> None:
         """See that a worker's path takes a DATA packet; None is not known. Raises InvalidRequestError."""
@@ -390,8 +402,9 @@ class Service:
     def _write_ground(self) -> None:
         """What the switch needs before any job."""
         network = self.network
+        self._switch.insert(aggregator_entries(network.aggregator_ip, network.aggregator_mac))
+        self._switch.insert(binding_entries(network.bindings))
         self._switch.insert([flood_group(network.ports)])
-        self._switch.insert([arp_entry(network.aggregator_ip, network.aggregator_mac)])
         self._switch.insert(self.losses.entries)
 
 

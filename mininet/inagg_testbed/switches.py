@@ -24,9 +24,11 @@ from inagg_testbed.processes import NodeProcess
 from inagg_testbed.requirements import SwitchKind
 from inagg_testbed.topology import (
     CONTROL_ADDRESS,
+    CONTROL_MAC,
     CONTROL_PORT,
     Network,
     host_address,
+    host_mac,
     make_bridge,
     run_in_namespace,
 )
@@ -198,7 +200,8 @@ def start_controller(network: Network, pipeline: Pipeline, results: Path, *, lis
     command += ["--ports", ",".join(str(number) for number in network.ports)]
     command += ["--aggregator-ip", _AGGREGATOR[0], "--aggregator-mac", _AGGREGATOR[1]]
     for number in range(1, network.size + 1):
-        command += ["--host", f"{host_address(number)}={number}"]
+        command += ["--host", f"{host_address(number)}={number},{host_mac(number)}"]
+    command += ["--host", f"{CONTROL_ADDRESS}={CONTROL_PORT},{CONTROL_MAC}"]
     log_path = results / "controller.log"
     process = NodeProcess.start(network.run, network.switch, "controller", command, log_path=log_path)
     process.wait_for_line("ready", timeout_s=_CONTROLLER_READY_TIMEOUT_S)

@@ -33,6 +33,7 @@ from inagg_testbed.links import LinkSpec
 MAX_HOSTS = 64
 CONTROL_PORT = 255
 CONTROL_ADDRESS = "10.0.0.254"
+CONTROL_MAC = "02:00:0a:00:00:fe"
 CONTROL_INTERFACE = "ctl0"
 SWITCH_NODE = "s1"
 BRIDGE_NODE = "b1"
@@ -235,7 +236,7 @@ class Network:
         port = port_interface(self.run.id, CONTROL_PORT)
         unshaped = LinkSpec(rate_bps=None, mtu=self.spec.mtu, offloads=self.spec.offloads)
         commands = [
-            f"ip link add name {CONTROL_INTERFACE} type veth peer name {port}",
+            f"ip link add name {CONTROL_INTERFACE} address {CONTROL_MAC} type veth peer name {port}",
             *unshaped.commands(CONTROL_INTERFACE),
             *unshaped.commands(port),
             f"ip addr add {CONTROL_ADDRESS}/24 dev {CONTROL_INTERFACE}",

@@ -4,6 +4,7 @@ control InaggDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.ethernet);
         packet.emit(hdr.arp);
         packet.emit(hdr.ipv4);
+        packet.emit(hdr.icmp);
         packet.emit(hdr.udp);
         packet.emit(hdr.inagg);
         packet.emit(hdr.word);

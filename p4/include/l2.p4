@@ -4,7 +4,7 @@
 // Stations remembered; a power of two.
 const bit<16> STATION_BUCKETS = 4096;
 
-control L2(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
+control L2(inout headers_t hdr, in metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(512, CounterType.packets_and_bytes) not_ethernet;
     counter(512, CounterType.packets_and_bytes) own_port;    // addressed to a station where the frame came from
 
@@ -30,16 +30,30 @@ control L2(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
         standard_metadata.mcast_grp = known ? 16w0 : FLOOD_GROUP;
     }
 
+    // Hosts that are bound to a port (5.4) need not be learned: nobody can make the switch forget them.
+    action to_port(bit<9> port) {
+        standard_metadata.egress_spec = port;
+    }
+
+    table station {
+        key = { hdr.ethernet.dst : exact @name("mac"); }
+        actions = { to_port; NoAction; }
+        size = 1024;
+        const default_action = NoAction();
+    }
+
     apply {
         if (!hdr.ethernet.isValid()) {
             not_ethernet.count((bit<32>) standard_metadata.ingress_port);
             mark_to_drop(standard_metadata);
         } else {
             // The group bit of a source address is never set by a station (IEEE 802.3, 3.2.3).
-            if (hdr.ethernet.src[40:40] == 0) {
+            if (!meta.bound && hdr.ethernet.src[40:40] == 0) {
                 learn();
             }
-            forward();
+            if (!station.apply().hit) {
+                forward();
+            }
             if (standard_metadata.mcast_grp == 0 &&
                 standard_metadata.egress_spec == standard_metadata.ingress_port) {
                 own_port.count((bit<32>) standard_metadata.ingress_port);

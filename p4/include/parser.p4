@@ -22,8 +22,14 @@ parser InaggParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.flags[0:0], hdr.ipv4.fragment_offset,
                           hdr.ipv4.protocol) {
             (4, 5, 0, 0, IP_PROTOCOL_UDP): parse_udp;
+            (4, 5, 0, 0, IP_PROTOCOL_ICMP): parse_icmp;
             default: accept;
         }
+    }
+
+    state parse_icmp {
+        packet.extract(hdr.icmp);
+        transition accept;
     }
 
     state parse_udp {
@@ -65,10 +71,10 @@ control InaggVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// Only results have a header that this switch wrote; everything else leaves as it came.
+// Only results and answers to pings have an IPv4 header that this switch wrote; all else leaves as it came.
 control InaggComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        update_checksum(meta.aggregation,
+        update_checksum(meta.aggregation || (meta.answered && hdr.ipv4.isValid()),
                         { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length,
                           hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
                           hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst },

@@ -30,9 +30,19 @@ pytestmark = pytest.mark.netns
 GRPC = "127.0.0.1:9559"
 HTTP = "127.0.0.1:9560"
 AGGREGATOR = ("10.0.0.253", 18753)
+AGGREGATOR_MAC = bytes.fromhex("024941000001")
 HEADER = struct.Struct(">BBHHHIII")  # docs/protocol.md, 2.1
 EXPONENT, RESULT = 0x21, 0x29  # version 2, and kind
 EXPONENT_CHECK = 341
+# What is in the switch before any job: the aggregator's entries, and the bindings of two hosts.
+GROUND = {
+    "arp_responder": 1,
+    "ping_responder": 1,
+    "source_mac": 3,
+    "source_ip": 3,
+    "bound_port": 2,
+    "station": 2,
+}
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +103,11 @@ class Testbed:
             "heartbeat-timeout-s": 2,
         } | options
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        hosts = [word for port in ports for word in ("--host", f"{self.network.ip(port)}={port}")]
+        hosts = [
+            word
+            for port in ports
+            for word in ("--host", f"{self.network.ip(port)}={port},{self.network.mac(port)}")
+        ]
         command = [sys.executable, "-m", "inagg_controller", *words, *hosts]
         self.controller = self.network.start(self.network.switch, *command)
         line = self.controller.stdout.readline()
@@ -185,16 +199,102 @@ def test_what_workers_send_comes_back_summed_to_the_addresses_they_registered(te
 
 def test_every_entry_of_a_job_is_in_the_switch_while_it_runs_and_gone_when_all_have_left(testbed, wait_until):
     with testbed.client() as client, testbed.worker_socket(1) as first, testbed.worker_socket(2) as second:
-        assert testbed.entries() == {"arp_responder": 1}
+        assert testbed.entries() == GROUND
         job = testbed.register_all(
             client, client.create_job(4, 64), [first, second, *other_ports(first, second)]
         )
-        assert testbed.entries() == {"arp_responder": 1, "admission": 4, "receiver": 4}
+        assert testbed.entries() == GROUND | {"admission": 4, "receiver": 4}
         for rank in range(4):
             client.leave(job.id, rank)
         assert client.status(job.id).state == "finished"
-        wait_until(lambda: testbed.entries() == {"arp_responder": 1}, "the job's entries are gone")
+        wait_until(lambda: testbed.entries() == GROUND, "the job's entries are gone")
         assert client.health()["free_slots"] == client.health()["pool_slots"]
+
+
+def ethernet_frame(destination, source, ether_type, payload):
+    return b"".join(
+        (destination, source, struct.pack("!H", ether_type), payload, bytes(max(0, 46 - len(payload))))
+    )
+
+
+def arp_reply(sender_mac, sender_ip, target_mac, target_ip):
+    return b"".join(
+        (
+            struct.pack("!HHBBH", 1, 0x0800, 6, 4, 2),
+            sender_mac,
+            socket.inet_aton(sender_ip),
+            target_mac,
+            socket.inet_aton(target_ip),
+        )
+    )
+
+
+def packed_mac(text):
+    return bytes.fromhex(text.replace(":", ""))
+
+
+@pytest.mark.parametrize("size", [0, 56, 1472])
+def test_the_aggregator_answers_ping(testbed, size):
+    output = testbed.network.run(
+        testbed.network.host(1), f"ping -n -c 3 -i 0.05 -W 2 -M do -s {size} {AGGREGATOR[0]}"
+    )
+    assert "3 received" in output
+    assert "wrong data" not in output
+
+
+def test_a_host_that_claims_others_addresses_cuts_nobody_off(testbed):
+    """Host 2 says, as often as it likes, that the aggregator's and host 1's addresses are its own."""
+    network = testbed.network
+    own, victim = packed_mac(network.mac(2)), packed_mac(network.mac(1))
+    everybody = b"\xff" * 6
+    claims = [
+        ethernet_frame(everybody, own, 0x0806, arp_reply(own, AGGREGATOR[0], everybody, network.ip(1))),
+        ethernet_frame(victim, own, 0x0806, arp_reply(own, AGGREGATOR[0], victim, network.ip(1))),
+        ethernet_frame(everybody, own, 0x0806, arp_reply(own, network.ip(1), everybody, AGGREGATOR[0])),
+        ethernet_frame(everybody, victim, 0x0806, arp_reply(victim, network.ip(1), everybody, AGGREGATOR[0])),
+        ethernet_frame(everybody, AGGREGATOR_MAC, 0x88B5, b""),
+        ethernet_frame(everybody, victim, 0x88B5, b""),
+    ]
+    attacker = network.packet_socket(2)
+    with attacker, testbed.client() as client:
+        network.run(network.host(1), f"ping -c 1 -W 2 {AGGREGATOR[0]}")
+        for _ in range(20):
+            for claim in claims:
+                attacker.send(claim)
+        neighbours = network.run(network.host(1), "ip neigh show dev eth0")
+        assert "02:49:41:00:00:01" in neighbours
+        assert network.mac(2) not in neighbours
+        network.run(network.host(1), f"ping -c 1 -W 2 {AGGREGATOR[0]}")
+        network.run(network.host(2), f"ping -c 1 -W 2 {network.ip(1)}")
+        counters = client.counters()
+        assert counters["aggregator_forged"][2][0] == 60
+        assert counters["source_refused"][2][0] == 60
+
+
+def test_results_that_another_host_forges_reach_no_worker(testbed):
+    network = testbed.network
+    with (
+        testbed.client() as client,
+        testbed.worker_socket(1) as first,
+        testbed.worker_socket(2) as second,
+        network.packet_socket(2) as attacker,
+    ):
+        job = testbed.register_all(client, client.create_job(2, 4), [first, second])
+        datagram = HEADER.pack(RESULT, 1, job.id, 300, 300 + EXPONENT_CHECK, job.epoch, 0, 21)
+        udp_port = first.getsockname()[1]
+        udp = struct.pack("!HHHH", AGGREGATOR[1], udp_port, 8 + len(datagram), 0) + datagram
+        ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0)
+        ip += socket.inet_aton(AGGREGATOR[0]) + socket.inet_aton(network.ip(1))
+        total = sum(struct.unpack("!10H", ip))
+        ip = ip[:10] + struct.pack("!H", ~(total % 0xFFFF) & 0xFFFF) + ip[12:]
+        for source in (packed_mac(network.mac(2)), AGGREGATOR_MAC):
+            attacker.send(ethernet_frame(packed_mac(network.mac(1)), source, 0x0800, ip + udp))
+        # Behind it on the same way: what comes first is a right result.
+        for rank, endpoint in enumerate((first, second)):
+            endpoint.sendto(exponent_packet(job, rank, 0, 100 + rank), AGGREGATOR)
+        result, _ = first.recvfrom(2048)
+        assert HEADER.unpack(result)[3] == 101
+        assert client.counters()["aggregator_forged"][2][0] == 2
 
 
 def other_ports(*sockets):
@@ -274,7 +374,7 @@ def test_a_rank_that_stops_beating_is_lost_and_the_other_learns_its_name(testbed
         beats[1].stop()
         assert failed.wait(10)
         assert failures == [("rank 1: no heartbeat for 2 s", (1,))]
-        wait_until(lambda: testbed.entries() == {"arp_responder": 1}, "the job's entries are gone")
+        wait_until(lambda: testbed.entries() == GROUND, "the job's entries are gone")
         beats[0].stop()
 
 
@@ -291,7 +391,7 @@ def test_a_switch_that_is_killed_fails_its_jobs_and_serves_again_once_restarted(
         assert status.reason.startswith("switch restarted")
         testbed.start_switch()
         wait_until(lambda: client.health()["switch"] == "connected", "the controller is back", 60)
-        assert testbed.entries() == {"arp_responder": 1, "egress_loss": 1}
+        assert testbed.entries() == GROUND | {"egress_loss": 1}
         client.clear_loss()
         job = testbed.register_all(client, client.create_job(2, 4), [first, second])
         for rank, endpoint in enumerate([first, second]):
@@ -305,7 +405,7 @@ def test_a_controller_that_is_killed_can_be_started_again_on_the_same_switch(tes
         testbed.controller.kill()
         testbed.controller.wait()
         testbed.start_controller()
-        assert testbed.entries() == {"arp_responder": 1}
+        assert testbed.entries() == GROUND
         new = testbed.register_all(client, client.create_job(2, 4), [first, second])
         assert new.epoch > old.epoch
 

@@ -25,7 +25,7 @@ MODULUS = 1 << 2048
 COUNTERS = (
     "started", "added", "completed", "result_resent", "duplicate_pending", "stale", "malformed", "not_admitted",
     "wrong_epoch", "result_sent", "no_receiver", "ingress_loss_injected", "egress_loss_injected", "not_ethernet",
-    "own_port",
+    "own_port", "aggregator_forged", "source_refused", "vlan_tagged",
 )  # fmt: skip
 
 

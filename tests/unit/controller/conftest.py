@@ -19,7 +19,15 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from inagg_controller.api import create_app
-from inagg_controller.entries import ADMISSION, MulticastGroup
+from inagg_controller.entries import (
+    ADMISSION,
+    BOUND_PORT,
+    SOURCE_IP,
+    SOURCE_MAC,
+    STATION,
+    Binding,
+    MulticastGroup,
+)
 from inagg_controller.errors import SwitchRefusedError, SwitchUnreachableError
 from inagg_controller.job import Limits, Policy
 from inagg_controller.jobs import JobTable
@@ -30,6 +38,8 @@ from inagg_controller.switch import Count
 WORDS = 4
 POOL_SLOTS = 64
 OPERATORS_TOKEN = "the-token-of-the-operator-of-these-tests"
+
+GUARD = "InaggIngress.source_guard"
 
 # table -> ({match field: bits}, action, {parameter: bits}), as in p4/include/*.p4
 TABLES = {
@@ -48,6 +58,15 @@ TABLES = {
         "InaggIngress.arp_responder.answer",
         {"mac": 48},
     ),
+    "InaggIngress.ping_responder.ping_responder": (
+        {"ip": 32},
+        "InaggIngress.ping_responder.answer_ping",
+        {"mac": 48},
+    ),
+    SOURCE_MAC: ({"mac": 48}, f"{GUARD}.mac_of_port", {"port": 9}),
+    SOURCE_IP: ({"ip": 32}, f"{GUARD}.ip_of_host", {"port": 9, "mac": 48}),
+    BOUND_PORT: ({"port": 9}, f"{GUARD}.refuse_stranger", {}),
+    STATION: ({"mac": 48}, "InaggIngress.l2.to_port", {"port": 9}),
     ADMISSION: (
         {"port": 9, "source": 32, "job": 16, "rank": 8},
         "InaggIngress.admission.admit",
@@ -59,6 +78,8 @@ TABLES = {
         {"mac": 48, "ip": 32, "udp_port": 16},
     ),
 }
+# The second actions of some.
+OTHER_ACTIONS = {SOURCE_MAC: f"{GUARD}.mac_of_aggregator", SOURCE_IP: f"{GUARD}.ip_of_aggregator"}
 COUNTERS = ("InaggIngress.slots.started", "InaggEgress.delivery.result_sent")
 
 
@@ -77,6 +98,10 @@ def build_p4info():
         described.preamble.id, described.preamble.name = 0x01000000 + number, action
         for index, (param, bits) in enumerate(params.items(), start=1):
             described.params.add(id=index, name=param, bitwidth=bits)
+        if name in OTHER_ACTIONS:
+            table.action_refs.add(id=0x01000100 + number)
+            other = p4info.actions.add()
+            other.preamble.id, other.preamble.name = 0x01000100 + number, OTHER_ACTIONS[name]
         if name == ADMISSION:
             counter = p4info.direct_counters.add(direct_table_id=table.preamble.id)
             counter.preamble.id, counter.preamble.name = 0x13000001, "InaggIngress.admission.admitted"
@@ -206,7 +231,8 @@ def memory_switch():
 
 NETWORK = Network(
     ports=(1, 2, 3, 4, 255),
-    hosts={0x0A000001: 1, 0x0A000002: 2},
+    hosts={0x0A000001: 1, 0x0A000002: 2, 0x0A000003: 3},
+    bindings=(Binding(ip=0x0A000003, mac=0x0200000000BB, port=3),),
     aggregator_ip=0x0A0000FD,
     aggregator_mac=0x024941000001,
     aggregator_udp_port=18753,
@@ -483,7 +509,12 @@ def command_line(program_files, fake_server, free_port, token_file):
             "switch-timeout-s": 1,
             "token-file": token_file,
         } | {name.replace("_", "-"): value for name, value in changes.items()}
-        return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        pairs = [
+            (name, value)
+            for name, given in options.items()
+            for value in (given if isinstance(given, list) else [given])
+        ]
+        return [word for name, value in pairs for word in (f"--{name}", str(value))]
 
     return words
 

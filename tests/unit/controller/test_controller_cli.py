@@ -3,12 +3,14 @@
 
 import signal
 import socket
+from collections import Counter
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
-from inagg_controller.cli import app
+from inagg_controller.cli import _hosts, app
+from inagg_controller.entries import Binding, binding_entries
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -64,6 +66,14 @@ def test_epochs_of_a_restarted_controller_are_higher_than_before(launch, free_po
         ({"device_config": "/nonexistent"}, "cannot read /nonexistent"),
         ({"ports": "1,two"}, "--ports: 'two' is not a number from 0 to 511"),
         ({"host": "10.0.0.1"}, "--host 10.0.0.1 is not of the form"),
+        ({"host": "10.0.0.1=1,02-00"}, "--host: '02-00' is not a MAC address"),
+        ({"host": ["10.0.0.1=1", "10.0.0.1=2"]}, "--host names 10.0.0.1 twice"),
+        (
+            {"host": ["10.0.0.1=1,02:00:00:00:00:01", "10.0.0.2=2,02:00:00:00:00:01"]},
+            "--host names 02:00:00:00:00:01 at two ports",
+        ),
+        ({"host": "10.0.0.1=1,02:49:41:00:00:01"}, "--host names an address of the aggregator"),
+        ({"host": "10.0.0.253=1"}, "--host names an address of the aggregator"),
         ({"host": "10.0.0.1=9"}, "--host names ports [9], which --ports does not"),
         ({"aggregator_ip": "239.0.0.1"}, "--aggregator-ip: 239.0.0.1 is not a host's address"),
         ({"aggregator_mac": "zz"}, "--aggregator-mac: 'zz' is not a MAC address"),
@@ -80,6 +90,17 @@ def test_what_cannot_work_is_told_before_anything_starts(command_line, changes, 
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stdout == ""
+
+
+def test_hosts_with_a_mac_address_are_bound_to_their_port():
+    known, bindings = _hosts(["10.0.0.1=1,02:00:00:00:00:01", "10.0.0.2=2", "10.0.0.3=1,02:00:00:00:00:01"])
+    assert known == {0x0A000001: 1, 0x0A000002: 2, 0x0A000003: 1}
+    assert bindings == (
+        Binding(ip=0x0A000001, mac=0x020000000001, port=1),
+        Binding(ip=0x0A000003, mac=0x020000000001, port=1),
+    )
+    tables = Counter(entry.table.rpartition(".")[2] for entry in binding_entries(bindings))
+    assert tables == {"source_ip": 2, "source_mac": 1, "station": 1, "bound_port": 1}
 
 
 def test_a_switch_that_is_not_there_is_one_clear_line_and_status_2(launch):
