@@ -455,5 +455,5 @@ def test_a_job_fails_at_once_when_another_controller_takes_the_switch_which_is_t
             assert testbed.entries() == before  # what the other has is left alone
             assert client.health()["switch"] == "lost"
         wait_until(lambda: client.health()["switch"] == "connected", "the switch is taken back")
-        assert testbed.entries() == {"arp_responder": 1}
+        assert testbed.entries() == GROUND
         testbed.register_all(client, client.create_job(2, 4), [first, second])
