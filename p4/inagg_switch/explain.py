@@ -1,4 +1,4 @@
-"""What a program consists of, for its author: stages, tables, memory of its state, header sizes.
+"""What a program consists of, for its author: stages, tables, memory of its state, digests, header sizes.
 
 A control's tables are given stages as hardware would have to: a table comes after one whose actions write what it
 reads or writes, or on whose result it depends. Nothing is compiled to machine code for this.
@@ -45,6 +45,15 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Digest:
+    """What the program sends to the controller; `bytes` are those of one message, each field in whole bytes."""
+
+    name: str
+    fields: tuple[tuple[str, int], ...]  # name and bits
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Header:
     """A header that the program has, and how many of it."""
 
@@ -70,6 +79,7 @@ class Explanation:
     pipeline: tuple[Part, ...]
     tables: tuple[Table, ...]
     memory: tuple[Memory, ...]
+    digests: tuple[Digest, ...]
     headers: tuple[Header, ...]
     metadata_bits: int
     packet_bytes: int
@@ -100,6 +110,7 @@ def explain(
         tuple(parts),
         tuple(tables),
         tuple(memory),
+        tuple(_digest(made) for made in program.objects if isinstance(made, ir.Digest)),
         headers,
         metadata_bits,
         (packet_bits + 7) // 8,
@@ -142,6 +153,25 @@ def _cell_bytes(bits: int) -> int:
         if bits <= width:
             return width // 8
     return (bits + 63) // 64 * 8
+
+
+def _digest(made: ir.Digest) -> Digest:
+    fields = tuple(_scalars(made.type))
+    return Digest(made.full_name, fields, sum((bits + 7) // 8 for _, bits in fields))
+
+
+def _scalars(type_: t.Type, path: str = "") -> Iterator[tuple[str, int]]:
+    """Name and bits of what a value consists of; the parts of a tuple are numbered."""
+    bare = t.strip(type_)
+    if isinstance(bare, t.StructType):
+        parts = list(bare.fields.items())
+    elif isinstance(bare, t.TupleType):
+        parts = [(str(i), element) for i, element in enumerate(bare.elements)]
+    else:
+        yield path, _bits(type_)
+        return
+    for name, part in parts:
+        yield from _scalars(part, f"{path}.{name}".removeprefix("."))
 
 
 def _headers(type_: t.Type, path: str = "", count: int = 1) -> Iterator[Header]:

@@ -10,7 +10,8 @@ from inagg_switch.explain import Explanation
 def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
     """Prints to the terminal, or to `console`."""
     console = console or Console()
-    for table in (_pipeline(explanation), _tables(explanation), _memory(explanation), _headers(explanation)):
+    for made in (_pipeline, _tables, _memory, _digests, _headers):
+        table = made(explanation)
         if table.row_count:
             console.print(table)
     console.print(
@@ -57,6 +58,15 @@ def _memory(explanation: Explanation) -> Table:
     )
     for one in explanation.memory:
         table.add_row(one.name, one.kind, f"{one.size:,}", f"{one.bits:,}", f"{one.bytes:,}")
+    return table
+
+
+def _digests(explanation: Explanation) -> Table:
+    table = _new("Digests", "digest", "fields", "bytes", right=("bytes",))
+    for one in explanation.digests:
+        table.add_row(
+            one.name, "\n".join(f"{name}: {bits} bits" for name, bits in one.fields), f"{one.bytes:,}"
+        )
     return table
 
 

@@ -10,7 +10,7 @@ from p4runtime_client import SMALL_P4
 from switch_programs import v1program
 
 from inagg_switch import CompileError
-from inagg_switch.explain import Explanation, Header, Memory, explain
+from inagg_switch.explain import Digest, Explanation, Header, Memory, explain
 
 
 def explained(tmp_path: Path, *arguments: str, **parts: str) -> Explanation:
@@ -43,6 +43,15 @@ def test_tables_memory_and_headers_of_a_program():
 def test_meters_are_memory_too():
     explanation = explain(Path(__file__).parent / "p4runtime_objects.p4")
     assert explanation.memory == (Memory("ObjectIngress.port_rate", "meter", 4, 576, 288),)
+
+
+def test_digests_are_listed_with_their_fields():
+    explanation = explain(Path(__file__).parent / "programs" / "selectors.p4")
+    assert explanation.digests == (
+        Digest("learned_t", (("flow", 16), ("port", 9), ("odd", 1)), 5),
+        Digest("digest_0", (("0", 16), ("1", 8)), 3),
+        Digest("digest_1", (("", 16),), 2),
+    )
 
 
 TABLES = """
@@ -87,6 +96,7 @@ def test_the_command_prints_tables_or_json(switch_command):
     )
     for word in ("Pipeline", "Tables", "Memory", "Headers", "ethernet_t", "state: 272 bytes"):
         assert word in text.stdout
+    assert "Digests" not in text.stdout  # it sends none
     done = subprocess.run(
         [*switch_command, "explain", "--json", str(SMALL_P4)], capture_output=True, text=True, check=True
     )
