@@ -122,16 +122,20 @@ def run_vectors(
     """Runs a program on packet vectors, each file on a new switch. The exit code is 1 if anything is not as they
     say."""
     from inagg_switch.switch import Switch
-    from inagg_switch.vectors import read_vectors
+    from inagg_switch.vectors import VectorError, read_vectors
     from inagg_switch.vectors_run import failures
 
     _check_readable(program)
     wrong = 0
     for path in vectors:
         _check_readable(path)
-        read = read_vectors(path)
-        with Switch.from_p4(program, _parse_defines(define), include_paths=include or ()) as switch:
-            found = list(failures(switch, read))
+        try:
+            read = read_vectors(path)
+            with Switch.from_p4(program, _parse_defines(define), include_paths=include or ()) as switch:
+                found = list(failures(switch, read))
+        except VectorError as error:
+            print(error, file=sys.stderr)  # starts with file:line
+            raise typer.Exit(2) from None
         for failure in found:
             print(failure)
         wrong += len(found)
@@ -292,7 +296,8 @@ def explain(
     include: Includes = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of the tables.")] = False,
 ) -> None:
-    """Shows what a program consists of: pipeline, tables by stage, memory of registers and counters, headers."""
+    """Shows what a program consists of: pipeline, tables by stage, memory of registers and counters, digests,
+    headers."""
     from inagg_switch.explain import explain as explain_program
 
     _check_readable(program)

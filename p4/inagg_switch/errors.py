@@ -1,6 +1,16 @@
 """Errors of the switch model. Each class says whose fault it is: the program's, the caller's or the machine's."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+MAX_ERRORS = 20  # that a file is reported to have, as with p4c
+
+
+def count_line(count: int) -> list[str]:
+    """What follows a list of so many errors, of which the first MAX_ERRORS are shown; nothing follows a single one."""
+    if count > MAX_ERRORS:
+        return [f"{MAX_ERRORS} errors; there are more"]
+    return [f"{count} errors"] if count > 1 else []
 
 
 class Position(NamedTuple):
@@ -18,7 +28,9 @@ class SwitchError(Exception):
 class CompileError(SwitchError):
     """The P4 program is wrong, or uses what the compiler does not support.
 
-    str() is "file:line:column: error: message", the source line, and a caret under the column.
+    The attributes are those of its first error; `errors` lists all that were found, itself the first, at most
+    MAX_ERRORS and by their place. str() has for each "file:line:column: error: message", the source line, and a caret
+    under the column; then, if there are several, how many.
     """
 
     def __init__(self, message: str, position: Position, source_line: str | None = None) -> None:
@@ -26,6 +38,18 @@ class CompileError(SwitchError):
         self.message = message
         self.position = position
         self.source_line = source_line
+        self._others: tuple[CompileError, ...] = ()
+        self._there_are_more = False
+
+    def with_others(self, others: Sequence["CompileError"], *, more: bool = False) -> "CompileError":
+        """The same error, which tells of those as well; `more`: they are not all."""
+        self._others, self._there_are_more = tuple(others), more
+        return self
+
+    @property
+    def errors(self) -> "tuple[CompileError, ...]":
+        """This one and the others."""
+        return (self, *self._others)
 
     @property
     def path(self) -> str:
@@ -43,6 +67,10 @@ class CompileError(SwitchError):
         return self.position.column
 
     def __str__(self) -> str:
+        count = len(self.errors) + self._there_are_more
+        return "\n".join([*(error._text() for error in self.errors), *count_line(count)])
+
+    def _text(self) -> str:
         text = f"{self.path}:{self.line}:{self.column}: error: {self.message}"
         if self.source_line is None:
             return text

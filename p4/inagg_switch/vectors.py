@@ -1,6 +1,7 @@
 """Packet vectors: a test of a program in plain text.
 
-A line is a command; `#` starts a comment. Numbers are decimal or 0x...; frames are hexadecimal, blanks allowed.
+A line is a command; `#` starts a comment. A number is hexadecimal if it starts with 0 or has a letter (0x2a, 2a, 02a),
+else decimal (42); frames are hexadecimal, blanks allowed.
 
     insert TABLE KEY=VALUE ... ACTION(PARAM=VALUE, ...) [priority=N]
     default TABLE ACTION(PARAM=VALUE, ...)
@@ -27,13 +28,14 @@ at after the last.
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from inagg_switch._profiles import Group, Member
-from inagg_switch.errors import SwitchError
+from inagg_switch.errors import MAX_ERRORS, SwitchError, count_line
 
 T = TypeVar("T")
 Key = int | tuple[int, int]
@@ -167,20 +169,44 @@ def _same_name(one: str, other: str) -> bool:
     return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
 
 
+class Problems:
+    """What is wrong with a file of vectors, line by line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: dict[int, Exception] = {}
+
+    @contextmanager
+    def of_line(self, line: int, *kinds: type[Exception]) -> Iterator[None]:
+        """Notes an exception of these kinds; the lines after this one are looked at too."""
+        try:
+            yield
+        except kinds as error:
+            self._found.setdefault(line, error)
+
+    def raise_all(self) -> None:
+        """Raises a VectorError of the first lines that are wrong, if any is."""
+        lines = sorted(self._found)
+        if not lines:
+            return
+        shown = [f"{self._path}:{line}: {self._found[line]}" for line in lines[:MAX_ERRORS]]
+        raise VectorError("\n".join([*shown, *count_line(len(lines))])) from self._found[lines[0]]
+
+
 def read_vectors(path: Path) -> Vectors:
-    """Reads a file. Raises VectorError, which names the line."""
+    """Reads a file. Raises VectorError, which names the lines that are wrong."""
     vectors = Vectors(path)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise VectorError(f"{path}: not UTF-8 text") from error
+    problems = Problems(path)
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#")[0].split()
         if words:
-            try:
+            with problems.of_line(number, ValueError):
                 _read_line(vectors, number, words)
-            except ValueError as error:
-                raise VectorError(f"{path}:{number}: {error}") from error
+    problems.raise_all()
     return vectors
 
 
@@ -275,10 +301,11 @@ def _named(text: str, form: str) -> tuple[str, int]:
 
 
 def _integer(text: str) -> int:
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise ValueError(f"expected a number, decimal or 0x..., not {text or 'nothing'}") from None
+    if re.fullmatch(r"-?[1-9][0-9]*", text):
+        return int(text)
+    if re.fullmatch(r"-?(0[xX])?[0-9a-fA-F]+", text):
+        return int(text, 16)
+    raise ValueError(f"expected a number, decimal or hexadecimal, not {text or 'nothing'}")
 
 
 def _pair(word: str) -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """Packet vectors on the model, and as text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from p4.config.v1 import p4info_pb2 as pb
 
@@ -9,42 +10,94 @@ from inagg_switch._profiles import Group, Member
 from inagg_switch._values import find
 from inagg_switch.errors import SwitchError
 from inagg_switch.switch import Switch
-from inagg_switch.vectors import Cell, Insert, Key, Output, Packet, Told, VectorError, Vectors
+from inagg_switch.vectors import (
+    Cell,
+    Insert,
+    Key,
+    Output,
+    Packet,
+    Problems,
+    ProfileGroup,
+    ProfileMember,
+    Rates,
+    SetMember,
+    Told,
+    VectorError,
+    Vectors,
+)
+
+
+_Steps = Iterator[tuple[int, Callable[[], object]]]  # the line of a command, and what it does
 
 
 def set_up(switch: Switch, vectors: Vectors) -> None:
-    """Everything that comes before the first packet. Raises VectorError, which names the line."""
+    """Everything that comes before the first packet. Raises VectorError, which names the lines that are refused."""
+    problems = Problems(vectors.path)
+    # What refers to a line that was refused would be refused too, and only hide the reason.
+    for steps in (
+        _members(switch, vectors),
+        _groups(switch, vectors),
+        _entries(switch, vectors),
+        _rest(switch, vectors),
+    ):
+        for line, step in steps:
+            with problems.of_line(line, SwitchError):
+                step()
+        problems.raise_all()
+
+
+def _members(switch: Switch, vectors: Vectors) -> _Steps:
     for default in vectors.defaults:
-        with _at(vectors, default.line):
-            switch.set_default(default.table, default.action, default.params)
+        yield default.line, partial(switch.set_default, default.table, default.action, default.params)
     for member in vectors.members:
-        with _at(vectors, member.line):
-            switch.profile(member.profile).insert(member.number, member.action, member.params)
+        yield member.line, partial(_insert_member, switch, member)
+
+
+def _groups(switch: Switch, vectors: Vectors) -> _Steps:
     for members in vectors.member_groups:
-        with _at(vectors, members.line):
-            switch.profile(members.profile).set_group(members.number, members.members)
+        yield members.line, partial(_set_members, switch, members)
+
+
+def _entries(switch: Switch, vectors: Vectors) -> _Steps:
     for meter in vectors.meters:
-        with _at(vectors, meter.line):
-            switch.meter(meter.name)[meter.index] = meter.rates
-    for entry in vectors.inserts:
-        with _at(vectors, entry.line):
-            switch.insert(entry.table, entry.match, entry.action, entry.params, entry.priority)
+        yield meter.line, partial(_set_meter, switch, meter)
+    for e in vectors.inserts:
+        yield e.line, partial(switch.insert, e.table, e.match, e.action, e.params, e.priority)
+
+
+def _rest(switch: Switch, vectors: Vectors) -> _Steps:
     for meter in vectors.direct_meters:
-        with _at(vectors, meter.line):
-            entry = vectors.entry(meter.name, meter.index)
-            switch.direct_meter(meter.name, entry.match, meter.rates, entry.priority)
+        yield meter.line, partial(_set_direct_meter, switch, vectors, meter)
     for group in vectors.groups:
-        with _at(vectors, group.line):
-            switch.multicast_group(group.number, group.replicas)
+        yield group.line, partial(switch.multicast_group, group.number, group.replicas)
     for session in vectors.clones:
-        with _at(vectors, session.line):
-            switch.clone_session(session.number, session.replicas)
+        yield session.line, partial(switch.clone_session, session.number, session.replicas)
     sets: dict[str, list[Key | dict[str, Key]]] = {}
     for one in vectors.value_sets:
-        with _at(vectors, one.line):
-            known = find(switch.layout.value_sets, one.name, "value set").preamble.name
-            sets.setdefault(known, []).append(one.match)
-            switch.value_set(known, sets[known])
+        yield one.line, partial(_add_to_set, switch, one, sets)
+
+
+def _insert_member(switch: Switch, member: ProfileMember) -> None:
+    switch.profile(member.profile).insert(member.number, member.action, member.params)
+
+
+def _set_members(switch: Switch, members: ProfileGroup) -> None:
+    switch.profile(members.profile).set_group(members.number, members.members)
+
+
+def _set_meter(switch: Switch, meter: Rates) -> None:
+    switch.meter(meter.name)[meter.index] = meter.rates
+
+
+def _set_direct_meter(switch: Switch, vectors: Vectors, meter: Rates) -> None:
+    entry = vectors.entry(meter.name, meter.index)
+    switch.direct_meter(meter.name, entry.match, meter.rates, entry.priority)
+
+
+def _add_to_set(switch: Switch, one: SetMember, sets: dict[str, list[Key | dict[str, Key]]]) -> None:
+    known = find(switch.layout.value_sets, one.name, "value set").preamble.name
+    sets.setdefault(known, []).append(one.match)
+    switch.value_set(known, sets[known])
 
 
 @contextmanager

@@ -6,6 +6,7 @@ The expected frames were the same on both when they were written down.
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import bmv2
@@ -63,14 +64,14 @@ def test_the_command_tells_what_is_not_as_the_vectors_say(switch_command: list[s
     ("line", "message"),
     [
         ("packet", "too few words behind packet"),
-        ("packet one 00", "expected a number, decimal or 0x..., not one"),
+        ("packet one 00", "expected a number, decimal or hexadecimal, not one"),
         ("packet -1 00", "-1 is negative"),
         ("packet 1 0g", "a frame is hexadecimal, without `g`"),
         ("packet 1 000", "a frame is whole bytes, not 3 hexadecimal digits"),
         ("expect 1 00", "expect without a packet before it"),
         ("insert t 5 a()", "expected KEY=VALUE without blanks, not 5"),
         ("insert t a=1", "expected KEY=VALUE ..."),
-        ("insert t a=x b()", "expected a number, decimal or 0x..., not x"),
+        ("insert t a=x b()", "expected a number, decimal or hexadecimal, not x"),
         ("insert t a=1 a=2 b()", "key a is given twice"),
         ("insert t a=1 b(c=1, c=2)", "parameter c is given twice"),
         ("insert t a=1 b(2)", "expected PARAM=VALUE, not 2"),
@@ -118,6 +119,59 @@ def test_a_line_that_the_program_refuses_is_named(line: str, message: str, tmp_p
         pytest.raises(VectorError, match=f"{tmp_path}/v:2: .*({message})"),
     ):
         list(failures(switch, read_vectors(tmp_path / "v")))
+
+
+def test_every_line_that_makes_no_sense_is_named_up_to_twenty(tmp_path: Path) -> None:
+    (tmp_path / "v").write_text("go 1\npacket 1 00\npacket 1 0\n")
+    with pytest.raises(VectorError) as caught:
+        read_vectors(tmp_path / "v")
+    first, second, last = str(caught.value).splitlines()
+    assert first.startswith(f"{tmp_path}/v:1: unknown command go;")
+    assert second == f"{tmp_path}/v:3: a frame is whole bytes, not 1 hexadecimal digits"
+    assert last == "2 errors"
+    (tmp_path / "v").write_text("go 1\n" * 21)
+    with pytest.raises(VectorError) as caught:
+        read_vectors(tmp_path / "v")
+    assert len(str(caught.value).splitlines()) == 21
+    assert str(caught.value).endswith("\n20 errors; there are more")
+
+
+def test_every_line_that_the_program_refuses_is_named_but_not_what_refers_to_them(tmp_path: Path) -> None:
+    lines = "default nothing pass()\nmember spread 0 nothing()\nmembers spread 1 0\n"
+    (tmp_path / "v").write_text(lines + "insert single hdr.ask.what=1 _member(id=0)\n")
+    with (
+        Switch.from_p4(PROGRAMS[0].with_name("selectors.p4")) as switch,
+        pytest.raises(VectorError) as caught,
+    ):
+        list(failures(switch, read_vectors(tmp_path / "v")))
+    first, second, last = str(caught.value).splitlines()
+    assert first.startswith(f"{tmp_path}/v:1: ")
+    assert second.startswith(f"{tmp_path}/v:2: ")
+    assert last == "2 errors"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("42", 42), ("0", 0), ("0x2A", 42), ("2a", 42), ("02a", 42), ("010", 16), ("0b10", 0xB10)]
+    + [("020000000001", 0x020000000001), ("10", 10), ("1e3", 0x1E3)],
+)
+def test_a_number_is_decimal_or_hexadecimal(text: str, value: int, tmp_path: Path) -> None:
+    (tmp_path / "v").write_text(f"insert t a={text} b(c={text})\nregister r 0 {text}\n")
+    vectors = read_vectors(tmp_path / "v")
+    assert (vectors.inserts[0].match, vectors.inserts[0].params) == ({"a": value}, {"c": value})
+    assert vectors.registers[0].values == (value,)
+
+
+def test_the_command_names_the_lines_that_are_wrong(tmp_path: Path) -> None:
+    (tmp_path / "v").write_text("go 1\nstop\n")
+    program = PROGRAMS[0].with_name("selectors.p4")
+    ran = subprocess.run(
+        [sys.executable, "-m", "inagg_switch.cli", "test", program, tmp_path / "v"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 2
+    assert [line.split(": ")[0] for line in ran.stderr.splitlines()] == [
+        f"{tmp_path}/v:1", f"{tmp_path}/v:2", "2 errors"]  # fmt: skip
 
 
 def test_digests_that_are_not_as_expected_are_told(tmp_path: Path) -> None:

@@ -104,13 +104,15 @@ def _reported(source: str, name: str) -> Iterator[None]:
     try:
         yield
     except CompileError as error:
-        error.source_line = line_at(source, name, error.position)
+        for one in error.errors:
+            one.source_line = line_at(source, name, one.position)
         raise
     except RecursionError:
         raise CompileError("the program is nested too deeply", Position(name, 1, 1)) from None
 
 
 def _show_source(error: CompileError, files: Mapping[str, Sequence[str]]) -> None:
-    lines = files.get(error.path)
-    if lines is not None and 1 <= error.line <= len(lines):
-        error.source_line = lines[error.line - 1]
+    for one in error.errors:
+        lines = files.get(one.path)
+        if lines is not None and 1 <= one.line <= len(lines):
+            one.source_line = lines[one.line - 1]
