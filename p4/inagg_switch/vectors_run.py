@@ -26,7 +26,6 @@ from inagg_switch.vectors import (
     Vectors,
 )
 
-
 _Steps = Iterator[tuple[int, Callable[[], object]]]  # the line of a command, and what it does
 
 

@@ -152,8 +152,17 @@ def test_every_line_that_the_program_refuses_is_named_but_not_what_refers_to_the
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("42", 42), ("0", 0), ("0x2A", 42), ("2a", 42), ("02a", 42), ("010", 16), ("0b10", 0xB10)]
-    + [("020000000001", 0x020000000001), ("10", 10), ("1e3", 0x1E3)],
+    [
+        ("42", 42),
+        ("0", 0),
+        ("0x2A", 42),
+        ("2a", 42),
+        ("02a", 42),
+        ("010", 16),
+        ("0b10", 0xB10),
+        ("020000000001", 0x020000000001),
+        ("1e3", 0x1E3),
+    ],
 )
 def test_a_number_is_decimal_or_hexadecimal(text: str, value: int, tmp_path: Path) -> None:
     (tmp_path / "v").write_text(f"insert t a={text} b(c={text})\nregister r 0 {text}\n")

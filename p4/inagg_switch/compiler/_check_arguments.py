@@ -44,7 +44,7 @@ class ArgumentChecker(ExpressionChecker):
                     _infer(parameter.type, value.type, binding)
         for parameter, _ in pairs:
             value = checked[parameter.name]
-            if value is not None:
+            if value is not None and parameter.type != t.BROKEN:
                 wanted = substitute(parameter.type, binding)
                 if isinstance(wanted, t.BlockType):
                     self._fits_block(value, wanted, binding)
@@ -111,6 +111,8 @@ class ArgumentChecker(ExpressionChecker):
             expected = substitute(theirs.type, inner)
             _infer(expected, mine.type, binding)
             expected = substitute(expected, binding)
+            if t.BROKEN in (mine.type, expected):
+                continue
             if mine.direction != theirs.direction or mine.type != expected:
                 raise CompileError(
                     f"parameter `{mine.name}` of {have.name} must be "

@@ -12,7 +12,7 @@ class ConversionChecker(TypeChecker):
     def convert(self, e: syntax.Expression, to: t.Type, what: str = "") -> syntax.Expression:
         """The implicit conversions of the specification's section 8.11.2; else an error."""
         have = e.type
-        if have == to or to == t.ANYTHING or isinstance(to, t.TypeVariable):
+        if have == to or to in (t.ANYTHING, t.BROKEN) or isinstance(to, t.TypeVariable):
             return e
         if isinstance(e, syntax.DefaultValue | syntax.InvalidHeader):
             return self._default(e, to)

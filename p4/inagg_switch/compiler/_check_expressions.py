@@ -7,6 +7,7 @@ from inagg_switch.compiler import fold, syntax
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._check_conversions import describe, is_bits
 from inagg_switch.compiler._check_operators import OperatorChecker
+from inagg_switch.compiler._errors import FollowUpError
 from inagg_switch.errors import CompileError
 
 
@@ -130,6 +131,8 @@ class ExpressionChecker(OperatorChecker):
             if e.name not in base.fields:
                 raise CompileError(f"{base.kind} {base} has no field `{e.name}`", e.at)
             e.type = base.fields[e.name]
+            if e.type == t.BROKEN:
+                raise FollowUpError
             if e.base.value is not None:
                 e.value = e.base.value[list(base.fields).index(e.name)]
             return e

@@ -21,6 +21,7 @@ class ParserChecker(TableChecker):
 
     def parser(self, d: syntax.Parser) -> None:
         self.no_type_parameters(d)
+        failures = self.failures
         names, others = {"accept", "reject"}, {local.name for local in d.locals}
         for state in d.states:
             if state.name in names | others:
@@ -34,14 +35,16 @@ class ParserChecker(TableChecker):
             self.inside = "parser"
             with self.inner_scope():
                 for local in d.locals:
-                    if isinstance(local, syntax.ValueSet):
-                        self._value_set(local)
-                    else:
-                        self.statement(local)
+                    with self.recovering(local):
+                        if isinstance(local, syntax.ValueSet):
+                            self._value_set(local)
+                        else:
+                            self.statement(local)
                 for state in d.states:
-                    self._state(state, names)
+                    with self.recovering():
+                        self._state(state, names)
             self.inside = "top"
-        if not _ends(d):
+        if self.failures == failures and not _ends(d):
             raise CompileError(f"parser {d.name} reaches neither accept nor reject", d.at)
         self.declare(d)
 
@@ -71,19 +74,23 @@ class ParserChecker(TableChecker):
             if not _can_be_selected(subject.type):
                 raise CompileError(f"`select` needs bits, found {describe(subject)}", subject.start)
         for case in select.cases:
-            if case.state not in names:
-                raise CompileError(f"state `{case.state}` is not declared", case.at)
-            if self._is_value_set(case, select):
-                continue
-            case.keys = one_by_one(case.keys, len(select.subjects), case.at)
-            if len(case.keys) != len(select.subjects):
-                raise CompileError(
-                    f"`select` has {len(select.subjects)} values, the case {len(case.keys)}", case.at
-                )
-            case.keys = [self.set_of(k, s.type) for k, s in zip(case.keys, select.subjects, strict=True)]
-            for part in (part for key in case.keys for part in set_parts(key)):
-                if not self.compile_time(part):
-                    raise CompileError("a value of a select case must be known at compile time", part.start)
+            with self.recovering():
+                self._case(case, select, names)
+
+    def _case(self, case: syntax.SelectCase, select: syntax.Select, names: set[str]) -> None:
+        if case.state not in names:
+            raise CompileError(f"state `{case.state}` is not declared", case.at)
+        if self._is_value_set(case, select):
+            return
+        case.keys = one_by_one(case.keys, len(select.subjects), case.at)
+        if len(case.keys) != len(select.subjects):
+            raise CompileError(
+                f"`select` has {len(select.subjects)} values, the case {len(case.keys)}", case.at
+            )
+        case.keys = [self.set_of(k, s.type) for k, s in zip(case.keys, select.subjects, strict=True)]
+        for part in (part for key in case.keys for part in set_parts(key)):
+            if not self.compile_time(part):
+                raise CompileError("a value of a select case must be known at compile time", part.start)
 
     def _is_value_set(self, case: syntax.SelectCase, select: syntax.Select) -> bool:
         """A value set alone stands for all the subjects, a field for each."""

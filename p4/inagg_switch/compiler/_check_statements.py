@@ -1,6 +1,7 @@
 """Statements."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from inagg_switch.compiler import fold, syntax, targets
@@ -45,11 +46,20 @@ class StatementChecker(CallChecker):
     def sequence(self, statements: list[syntax.Statement]) -> None:
         """Statements of a block or parser state, whose declarations may not hide a parameter."""
         for statement in statements:
-            if isinstance(statement, syntax.Declaration):
-                hidden = self.scope.find(statement.name)
-                if isinstance(hidden, syntax.Parameter):
-                    raise CompileError(f"`{statement.name}` hides a parameter of that name", statement.at)
-            self.statement(statement)
+            declaration = statement if isinstance(statement, syntax.Declaration) else None
+            with self.recovering(declaration):
+                if declaration is not None and isinstance(
+                    self.scope.find(declaration.name), syntax.Parameter
+                ):
+                    raise CompileError(f"`{declaration.name}` hides a parameter of that name", declaration.at)
+                self.statement(statement)
+
+    @contextmanager
+    def recovering(self, declaration: syntax.Declaration | None = None) -> Iterator[None]:
+        around = self.inside, self.result, self._loops
+        with super().recovering(declaration):
+            yield
+        self.inside, self.result, self._loops = around
 
     # --- declarations that are statements
 
@@ -119,7 +129,8 @@ class StatementChecker(CallChecker):
     # --- control flow
 
     def _if(self, s: syntax.If) -> None:
-        s.condition = self.rvalue(s.condition, t.BOOL, "the condition of `if`")
+        with self.recovering():
+            s.condition = self.rvalue(s.condition, t.BOOL, "the condition of `if`")
         for branch in (s.then, s.otherwise):
             if branch is not None:
                 self._branch(branch)
@@ -173,12 +184,13 @@ class StatementChecker(CallChecker):
             )
         seen: set[object] = set()
         for number, case in enumerate(s.cases):
-            key = self._label(case, type_)
-            if key in seen:
-                raise CompileError("this label is there already", case.at)
-            seen.add(key)
-            if case.label is None and number != len(s.cases) - 1:
-                raise CompileError("`default` must be the last label", case.at)
+            with self.recovering():
+                key = self._label(case, type_)
+                if key in seen:
+                    raise CompileError("this label is there already", case.at)
+                seen.add(key)
+                if case.label is None and number != len(s.cases) - 1:
+                    raise CompileError("`default` must be the last label", case.at)
             if case.body is not None:
                 self.block(case.body)
 

@@ -21,27 +21,41 @@ class TableChecker(StatementChecker):
     """Checks tables."""
 
     def table(self, d: syntax.Table) -> None:
+        failures = self.failures
         for key in d.keys:
-            if key.match_kind not in self.match_kinds or key.match_kind not in _MATCH_KINDS:
-                raise CompileError(
-                    f"`{key.match_kind}` is not a match kind of this architecture", key.kind_at
-                )
-            key.expression = self.rvalue(key.expression)
-            self.structured(key.annotations)
-            self._key_type(d, key)
+            with self.recovering():
+                self._key(d, key)
         for ref in d.actions:
-            self._action_ref(d, ref)
-        self._default_action(d)
+            with self.recovering():
+                self._action_ref(d, ref)
         for name, entry in d.properties.items():
-            self._property(d, name, entry)
+            with self.recovering():
+                self._property(d, name, entry)
+        if self.failures == failures:  # else every entry would be wrong as well
+            self._rows(d)
+        self.declare(d)
+
+    def _key(self, d: syntax.Table, key: syntax.Key) -> None:
+        if key.match_kind not in self.match_kinds or key.match_kind not in _MATCH_KINDS:
+            raise CompileError(f"`{key.match_kind}` is not a match kind of this architecture", key.kind_at)
+        key.expression = self.rvalue(key.expression)
+        self.structured(key.annotations)
+        self._key_type(d, key)
+
+    def _rows(self, d: syntax.Table) -> None:
+        """What needs the keys and the actions: the default action, and the entries."""
+        with self.recovering():
+            self._default_action(d)
         if d.entries and not d.keys:
             raise CompileError(f"table {d.name} has entries and no key", d.entries[0].at)
+        failures = self.failures
         for row in d.entries:
-            self._entry(d, row)
+            with self.recovering():
+                self._entry(d, row)
         if d.entries and "implementation" in d.properties:
             self._warn(d, "BMv2 ignores the entries of a table with an action profile", d.entries[0].at)
-        self._priorities(d)
-        self.declare(d)
+        if self.failures == failures:
+            self._priorities(d)
 
     def _key_type(self, d: syntax.Table, key: syntax.Key) -> None:
         bits = t.strip(key.expression.type)

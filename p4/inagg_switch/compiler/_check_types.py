@@ -6,6 +6,7 @@ from typing import Any
 
 from inagg_switch.compiler import fold, syntax
 from inagg_switch.compiler import types as t
+from inagg_switch.compiler._errors import Errors, FollowUpError
 from inagg_switch.compiler.lexer import MAX_WIDTH
 from inagg_switch.errors import CompileError, Position
 
@@ -32,11 +33,14 @@ class Scope:
         self.names: dict[str, Entry] = {}
 
     def find(self, name: str, *, absolute: bool = False) -> Entry | None:
-        """What a name means here, or with a dot before it."""
+        """What a name means here, or with a dot before it. Raises FollowUpError if its declaration is wrong."""
         scope: Scope | None = self.outermost() if absolute else self
         while scope is not None:
             if name in scope.names:
-                return scope.names[name]
+                found = scope.names[name]
+                if found is t.BROKEN:
+                    raise FollowUpError
+                return found
             scope = scope.parent
         return None
 
@@ -52,6 +56,10 @@ class TypeChecker:
 
     def __init__(self) -> None:
         self.scope = Scope()
+        self.found = Errors()
+        self.failures = (
+            0  # what could not be checked to its end; the error may be one that is reported already
+        )
         self.errors: dict[str, int] = {}  # members of `error`, numbered from 0
         self.match_kinds: set[str] = set()
         self._declared: dict[int, t.Type] = {}
@@ -65,6 +73,20 @@ class TypeChecker:
     def structured(self, annotations: list[syntax.Annotation]) -> None:
         """Finds the values of structured annotations, which are constants."""
         raise NotImplementedError
+
+    @contextmanager
+    def recovering(self, declaration: syntax.Declaration | None = None) -> Iterator[None]:
+        """Checks a part of the program. After an error in it, what comes behind is checked as well; the name of a
+        declaration that is wrong stands for something that fits everything."""
+        scope = self.scope
+        try:
+            yield
+        except CompileError as error:
+            self.scope = scope
+            self.failures += 1
+            if declaration is not None:
+                scope.names.setdefault(declaration.name, t.BROKEN)
+            self.found.report(error)
 
     # --- scopes
 
@@ -227,11 +249,13 @@ class TypeChecker:
         with self.type_parameters(declaration.type_parameters) as variables:
             fields: dict[str, t.Type] = {}
             for field in declaration.fields:
-                if field.name in fields:
-                    raise CompileError(
-                        f"{declaration.kind} {declaration.name} has two fields `{field.name}`", field.at
-                    )
-                fields[field.name] = self._field(declaration, field)
+                with self.recovering():
+                    if field.name in fields:
+                        raise CompileError(
+                            f"{declaration.kind} {declaration.name} has two fields `{field.name}`", field.at
+                        )
+                    fields[field.name] = t.BROKEN
+                    fields[field.name] = self._field(declaration, field)
         self._check_header(declaration, fields)
         owner = next((v.owner for v in variables.values()), 0)
         return t.StructType(declaration.kind, declaration.name, fields, declaration, owner)
@@ -296,8 +320,8 @@ class TypeChecker:
         for name, at in declaration.members:
             known = self.errors if declaration.name == "error" else self.match_kinds
             if name in known:
-                raise CompileError(f"{declaration.name} `{name}` is already declared", at)
-            if declaration.name == "error":
+                self.found.report(CompileError(f"{declaration.name} `{name}` is already declared", at))
+            elif declaration.name == "error":
                 others = len(self.errors.keys() - _CORE_ERRORS)
                 self.errors[name] = (
                     _CORE_ERRORS.index(name) if name in _CORE_ERRORS else len(_CORE_ERRORS) + others

@@ -31,6 +31,9 @@ class FunctionLowerer(StatementLowerer):
     def pipeline_place(self) -> str:
         return self._program.place
 
+    def report(self, error: CompileError) -> None:
+        self._program.errors.report(error)
+
     def note_extern_function(self, name: str) -> None:
         self._program.extern_functions.add(name)
 
@@ -82,9 +85,12 @@ class BlockLowerer(ParserLowerer):
                 ir.Parameter(self.variable(parameter, parameter.type), parameter.type, direction)
             )
         for local in self._declaration.locals:
-            self._local(local)
+            with self.recovering(local):
+                self._local(local)
         if isinstance(self._declaration, syntax.Parser):
-            block.states = [self.state(s) for s in self._declaration.states]
+            for state in self._declaration.states:
+                with self.recovering(state):
+                    block.states.append(self.state(state))
         else:
             body = self.block(self._declaration.body)
             block.body = ir.Group((*self._starts(), body))
@@ -272,6 +278,7 @@ class BlockLowerer(ParserLowerer):
         return self._program.function(declaration)
 
     def table_of(self, declaration: syntax.Table) -> ir.Table:
+        self.values.get(id(declaration))  # not one that is wrong
         return self._tables[id(declaration)]
 
     def block_of(
@@ -294,6 +301,9 @@ class BlockLowerer(ParserLowerer):
 
     def pipeline_place(self) -> str:
         return self._program.place
+
+    def report(self, error: CompileError) -> None:
+        self._program.errors.report(error)
 
     def note_extern_function(self, name: str) -> None:
         self._program.extern_functions.add(name)

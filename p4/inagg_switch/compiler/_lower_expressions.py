@@ -6,10 +6,25 @@ from typing import Any
 
 from inagg_switch.compiler import fold, ir, syntax
 from inagg_switch.compiler import types as t
+from inagg_switch.compiler._errors import FollowUpError
 from inagg_switch.compiler._names import Namespace
 from inagg_switch.errors import CompileError, Position
 
 Value = ir.Expr | ir.Object | ir.Block | Any
+
+
+class _Values(dict[int, Value]):
+    """What each declaration stands for, by its id. `wrong`: those that have an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrong: set[int] = set()
+
+    def get(self, declaration: int, default: Value = None) -> Value:
+        """Raises FollowUpError for a declaration that is wrong."""
+        if declaration in self.wrong:
+            raise FollowUpError
+        return super().get(declaration, default)
 
 
 class ExpressionLowerer:
@@ -17,7 +32,7 @@ class ExpressionLowerer:
 
     def __init__(self, use_type: Callable[[t.Type, Position], None]) -> None:
         self.use_type = use_type
-        self.values: dict[int, Value] = {}
+        self.values = _Values()
         self.namespace = Namespace()
         self.locals: set[str] = set()  # variables that no other body of the block can see
         self.in_field_list = False  # of a checksum: tuples may occur

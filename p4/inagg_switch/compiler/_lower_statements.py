@@ -1,6 +1,7 @@
 """Statements: checked syntax to IR."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from inagg_switch.compiler import fold, ir, syntax, targets
@@ -37,12 +38,27 @@ class StatementLowerer(CallLowerer):
         """There is a loop that may not end."""
         raise NotImplementedError
 
+    def report(self, error: CompileError) -> None:
+        """There is an error; the program will not be emitted."""
+        raise NotImplementedError
+
+    @contextmanager
+    def recovering(self, part: syntax.Node) -> Iterator[None]:
+        """Lowers a part of the program. After an error in it, what comes behind is lowered as well, to find more."""
+        try:
+            yield
+        except CompileError as error:
+            self.values.wrong.add(id(part))
+            self.report(error)
+
     def statement(self, s: syntax.Statement) -> ir.Stmt:
         lowerer = self._statements.get(type(s))
         if lowerer is None:
             raise CompileError("this statement is not supported here", s.at)
         before, self.pending = self.pending, []
-        lowered = lowerer(s)
+        lowered: ir.Stmt = ir.Group(())
+        with self.recovering(s):
+            lowered = lowerer(s)
         needed, self.pending = self.pending, before
         return ir.Group((*needed, lowered)) if needed else lowered
 

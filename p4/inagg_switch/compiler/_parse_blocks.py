@@ -78,7 +78,10 @@ class BlockParser(TableParser):
         """What is declared, and the apply block."""
         found: list[syntax.Declaration] = []
         while not self.at_text("apply"):
-            found.append(self._control_local())
+            if self.token.kind == "end" or self.at_text("}"):
+                raise self.error(f"expected a declaration or `apply`, found {self.token}")
+            with self.recovering("apply", "action", "table", "const"):
+                found.append(self._control_local())
         self.advance()
         body = self.block()
         self.expect("}", "after the control's apply block")
@@ -106,18 +109,23 @@ class BlockParser(TableParser):
         found: list[syntax.Declaration] = []
         states: list[syntax.State] = []
         while not self.accept("}"):
-            annotations = self.annotations()
-            if self.at_text("state"):
-                states.append(self._state(annotations))
-            elif self.at_text("value_set"):
-                found.append(self._value_set(annotations))
-            elif self.at_text("const"):
-                found.append(self._constant())
-            elif self.starts_type():
-                found.append(self.variable_or_instantiation(annotations))
-            else:
-                raise self.error(f"expected a state or a declaration, found {self.token}")
+            self.not_the_end("a state or a declaration")
+            with self.recovering("state"):
+                self._parser_local(found, states)
         return found, states
+
+    def _parser_local(self, found: list[syntax.Declaration], states: list[syntax.State]) -> None:
+        annotations = self.annotations()
+        if self.at_text("state"):
+            states.append(self._state(annotations))
+        elif self.at_text("value_set"):
+            found.append(self._value_set(annotations))
+        elif self.at_text("const"):
+            found.append(self._constant())
+        elif self.starts_type():
+            found.append(self.variable_or_instantiation(annotations))
+        else:
+            raise self.error(f"expected a state or a declaration, found {self.token}")
 
     def _value_set(self, annotations: list[syntax.Annotation]) -> syntax.Declaration:
         self.advance()
@@ -140,7 +148,8 @@ class BlockParser(TableParser):
         while not self.at_text("transition", "}"):
             if self.token.kind == "end":
                 raise self.error("`{` is not closed", opening.at)
-            body.append(self.statement())
+            with self.recovering("transition"):
+                body.append(self.statement())
         transition: str | syntax.Select | None = None
         transition_at = self.token.at
         if self.accept("transition"):

@@ -30,7 +30,8 @@ class StatementParser(ExpressionParser):
         while not self.at_text("}"):
             if self.token.kind == "end":
                 raise self.error("`{` is not closed", at)
-            statements.append(self.statement())
+            with self.recovering():
+                statements.append(self.statement())
         self.advance()
         self.close_types()
         return syntax.Block(at, statements)

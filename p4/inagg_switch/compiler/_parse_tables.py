@@ -16,13 +16,15 @@ class TableParser(StatementParser):
         self.expect("{")
         seen: set[str] = set()
         while not self.accept("}"):
-            annotations = self.annotations()
-            is_const = self.accept("const") is not None
-            token = self.name("a table property")
-            if token.text in seen:
-                raise self.error(f"table {name.text} has two `{token.text}` properties", token.at)
-            seen.add(token.text)
-            self._property(table, token, is_const, annotations)
+            self.not_the_end("a table property")
+            with self.recovering():
+                annotations = self.annotations()
+                is_const = self.accept("const") is not None
+                token = self.name("a table property")
+                if token.text in seen:
+                    raise self.error(f"table {name.text} has two `{token.text}` properties", token.at)
+                seen.add(token.text)
+                self._property(table, token, is_const, annotations)
         if "actions" not in seen:
             raise self.error(f"table {name.text} has no actions", name.at)
         return table
@@ -50,19 +52,26 @@ class TableParser(StatementParser):
     def _keys(self, table: syntax.Table) -> None:
         self.expect("{")
         while not self.accept("}"):
-            at = self.token.at
-            expression = self.expression()
-            self.expect(":", "after a key")
-            kind = self.name("a match kind")
-            annotations = self.annotations()
-            self.expect(";", "after a key")
-            table.keys.append(syntax.Key(at, expression, kind.text, kind.at, annotations))
+            self.not_the_end("a key")
+            with self.recovering():
+                table.keys.append(self._key())
+
+    def _key(self) -> syntax.Key:
+        at = self.token.at
+        expression = self.expression()
+        self.expect(":", "after a key")
+        kind = self.name("a match kind")
+        annotations = self.annotations()
+        self.expect(";", "after a key")
+        return syntax.Key(at, expression, kind.text, kind.at, annotations)
 
     def _actions(self, table: syntax.Table) -> None:
         self.expect("{")
         while not self.accept("}"):
-            table.actions.append(self._action_ref(self.annotations()))
-            self.expect(";", "after an action")
+            self.not_the_end("an action's name")
+            with self.recovering():
+                table.actions.append(self._action_ref(self.annotations()))
+                self.expect(";", "after an action")
 
     def _action_ref(self, annotations: list[syntax.Annotation]) -> syntax.ActionRef:
         absolute = self.accept(".") is not None
@@ -73,17 +82,22 @@ class TableParser(StatementParser):
     def _entries(self, table: syntax.Table) -> None:
         self.expect("{")
         while not self.accept("}"):
-            at = self.token.at
-            is_const = self.accept("const") is not None
-            priority = None
-            if self.at_text("priority") and self.peek().text == "=":
-                self.advance()
-                self.advance()
-                priority = self._operand()
-                self.expect(":", "after a priority")
-            keys = self.key_set()
-            self.expect(":", "after the keys of an entry")
-            action = self._action_ref([])
-            annotations = self.annotations()
-            self.expect(";", "after an entry")
-            table.entries.append(syntax.Entry(at, keys, action, annotations, priority, is_const))
+            self.not_the_end("an entry")
+            with self.recovering():
+                table.entries.append(self._entry())
+
+    def _entry(self) -> syntax.Entry:
+        at = self.token.at
+        is_const = self.accept("const") is not None
+        priority = None
+        if self.at_text("priority") and self.peek().text == "=":
+            self.advance()
+            self.advance()
+            priority = self._operand()
+            self.expect(":", "after a priority")
+        keys = self.key_set()
+        self.expect(":", "after the keys of an entry")
+        action = self._action_ref([])
+        annotations = self.annotations()
+        self.expect(";", "after an entry")
+        return syntax.Entry(at, keys, action, annotations, priority, is_const)

@@ -15,6 +15,7 @@ from inagg_switch.compiler import types as t
 from inagg_switch.compiler._check_arguments import Binding
 from inagg_switch.compiler._check_parsers import ParserChecker
 from inagg_switch.compiler._check_types import Scope
+from inagg_switch.compiler._errors import FollowUpError
 from inagg_switch.errors import CompileError
 
 
@@ -38,8 +39,10 @@ class CheckedProgram:
 
 
 def check(program: syntax.Program) -> CheckedProgram:
-    """Checks the whole program. Raises CompileError at the first mistake."""
-    return _DeclarationChecker().program(program)
+    """Checks the whole program. Raises CompileError, which lists the mistakes."""
+    checker = _DeclarationChecker()
+    with checker.found.of_stage():
+        return checker.program(program)
 
 
 class _DeclarationChecker(ParserChecker):
@@ -50,7 +53,10 @@ class _DeclarationChecker(ParserChecker):
 
     def program(self, program: syntax.Program) -> CheckedProgram:
         for declaration in program.declarations:
-            self._declaration(declaration)
+            with self.recovering(declaration):
+                self._declaration(declaration)
+        if self.found:
+            raise FollowUpError
         main = self.scope.find("main")
         if not isinstance(main, syntax.Instantiation):
             raise CompileError("the program has no `main` package", program.end)
@@ -82,21 +88,23 @@ class _DeclarationChecker(ParserChecker):
         """Resolves the types; declares the names in the scope that is open."""
         optional = False
         for parameter in parameters:
-            parameter.type = self.type_of(parameter.ref)
-            if parameter.type in (t.STRING, t.INTEGER) and parameter.direction:
-                raise CompileError(
-                    f"a parameter of type {parameter.type} cannot have a direction", parameter.at
-                )
-            if parameter.default is not None:
-                if parameter.direction in ("out", "inout"):
-                    raise CompileError(
-                        f"an `{parameter.direction}` parameter cannot have a default", parameter.at
-                    )
-                parameter.default = self.rvalue(parameter.default, parameter.type)
-                optional = True
-            elif optional:
-                raise CompileError("a parameter without a default follows one that has one", parameter.at)
-            self.declare(parameter)
+            with self.recovering(parameter):
+                parameter.type = t.BROKEN
+                parameter.type = self._parameter_type(parameter)
+                if parameter.default is not None:
+                    parameter.default = self.rvalue(parameter.default, parameter.type)
+                    optional = True
+                elif optional:
+                    raise CompileError("a parameter without a default follows one that has one", parameter.at)
+                self.declare(parameter)
+
+    def _parameter_type(self, parameter: syntax.Parameter) -> t.Type:
+        type_ = self.type_of(parameter.ref)
+        if type_ in (t.STRING, t.INTEGER) and parameter.direction:
+            raise CompileError(f"a parameter of type {type_} cannot have a direction", parameter.at)
+        if parameter.default is not None and parameter.direction in ("out", "inout"):
+            raise CompileError(f"an `{parameter.direction}` parameter cannot have a default", parameter.at)
+        return type_
 
     def _prototype(self, d: syntax.Function) -> None:
         """Types of a function; leaves its scope to the caller."""
@@ -167,7 +175,8 @@ class _DeclarationChecker(ParserChecker):
             self.inside = "control"
             with self.inner_scope():
                 for local in d.locals:
-                    self._control_local(local)
+                    with self.recovering(local):
+                        self._control_local(local)
                 self.block(d.body)
             self.inside = "top"
         self.declare(d)

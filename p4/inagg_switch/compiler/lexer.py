@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+from inagg_switch.compiler._errors import Errors
 from inagg_switch.errors import CompileError, Position
 
 KEYWORDS = frozenset(
@@ -92,7 +93,13 @@ class Token(NamedTuple):
 
 
 def tokenize(text: str, path: str = "<source>") -> list[Token]:
-    """All tokens, an `end` token last. Raises CompileError at the first character that starts none."""
+    """All tokens, an `end` token last. Raises CompileError for the characters that start none."""
+    errors = Errors()
+    with errors.of_stage():
+        return _tokens(text, path, errors)
+
+
+def _tokens(text: str, path: str, errors: Errors) -> list[Token]:
     tokens: list[Token] = []
     line = 0
     rows = text.split("\n")
@@ -117,7 +124,9 @@ def tokenize(text: str, path: str = "<source>") -> list[Token]:
                         row, line, place = rows[end_row], line + end_row - place, end_row
                         continue
                 if row[position] == '"' or not _in_annotation(tokens):
-                    raise CompileError(_complaint(row, position), at)
+                    errors.report(CompileError(_complaint(row, position), at))
+                    position = _behind(row, position)
+                    continue
                 tokens.append(Token("other", row[position], at))
                 position += 1
                 continue
@@ -128,7 +137,7 @@ def tokenize(text: str, path: str = "<source>") -> list[Token]:
                 if kind == "name":
                     tokens.append(Token("keyword" if word in KEYWORDS else "name", word, at))
                 elif kind == "number":
-                    tokens.append(Token("number", word, at, _number(word, at)))
+                    tokens.append(Token("number", word, at, _number(word, at, errors)))
                 else:
                     tokens.append(Token(kind or "op", word, at))
             position = match.end()
@@ -179,6 +188,14 @@ def line_at(text: str, path: str, wanted: Position) -> str | None:
     return None
 
 
+def _behind(row: str, position: int) -> int:
+    """Where to read on after what starts no token: a string that is not closed takes the rest of its line."""
+    if row[position] == '"':
+        return len(row)
+    word = re.compile(r"\w+").match(row, position)
+    return word.end() if word is not None else position + 1
+
+
 def _complaint(row: str, position: int) -> str:
     if row[position] == '"':
         return "string is not closed"
@@ -188,7 +205,16 @@ def _complaint(row: str, position: int) -> str:
     return f"unexpected character {row[position]!r}"
 
 
-def _number(word: str, at: Position) -> tuple[int, int | None, bool]:
+def _number(word: str, at: Position, errors: Errors) -> tuple[int, int | None, bool]:
+    """Number, width or None, and whether it is signed; 0 for what is not one."""
+    try:
+        return _parse_number(word, at)
+    except CompileError as error:
+        errors.report(error)
+        return 0, None, False
+
+
+def _parse_number(word: str, at: Position) -> tuple[int, int | None, bool]:
     width: int | None = None
     signed = False
     digits = word

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from inagg_switch.compiler import ir, syntax
 from inagg_switch.compiler import types as t
+from inagg_switch.compiler._errors import Errors, FollowUpError
 from inagg_switch.compiler._lower_blocks import BlockLowerer, FunctionLowerer
 from inagg_switch.compiler._lower_instances import Instance
 from inagg_switch.compiler._names import Namespace, spell_global
@@ -28,7 +29,9 @@ _V1SWITCH = {
 
 def lower(program: CheckedProgram) -> ir.Program:
     """IR of the whole program. Raises CompileError for what the compiler does not support."""
-    return ProgramLowerer(program).run()
+    lowerer = ProgramLowerer(program)
+    with lowerer.errors.of_stage():
+        return lowerer.run()
 
 
 class ProgramLowerer:
@@ -36,6 +39,7 @@ class ProgramLowerer:
 
     def __init__(self, program: CheckedProgram) -> None:
         self.program = program
+        self.errors = Errors()
         self.members = Namespace(spell_global)
         self.code_names = Namespace(spell_global)
         self.objects: list[ir.Object] = []
@@ -65,7 +69,12 @@ class ProgramLowerer:
         for name, argument in main.bound.items():
             assert argument is not None
             self.place = _V1SWITCH[name]
-            pipeline[self.place] = self._top_block(argument)
+            try:
+                pipeline[self.place] = self._top_block(argument)
+            except CompileError as error:
+                self.errors.report(error)
+        if self.errors:
+            raise FollowUpError
         parser = pipeline["parser"].parameters
         headers, metadata, standard = (p.type for p in parser[1:])
         for type_, what in ((headers, "headers"), (metadata, "metadata")):

@@ -9,23 +9,44 @@ _parse_statements, _parse_tables, _parse_blocks (controls, parsers, actions), an
 """
 
 from inagg_switch.compiler import syntax
+from inagg_switch.compiler._errors import Errors
 from inagg_switch.compiler._parse_blocks import BlockParser
 from inagg_switch.compiler.lexer import Token
 from inagg_switch.errors import Position
 
 
 def parse(tokens: list[Token]) -> syntax.Program:
-    """The whole program. Raises CompileError at the first token that does not fit."""
-    return _DeclarationParser(tokens).program()
+    """The whole program. Raises CompileError for the tokens that do not fit."""
+    errors = Errors()
+    with errors.of_stage():
+        return _DeclarationParser(tokens, errors).program()
+
+
+# Words that start a declaration at the top level, where they start a line.
+_STARTS = ("const", "struct", "header", "header_union", "enum", "typedef", "type", "extern", "action", "parser",
+           "control", "package")  # fmt: skip
 
 
 class _DeclarationParser(BlockParser):
     def program(self) -> syntax.Program:
         declarations: list[syntax.Declaration] = []
         while self.token.kind != "end":
-            if not self.accept(";"):
+            if self.accept(";"):
+                continue
+            start = self.token
+            with self.recovering(*_STARTS):
                 declarations.append(self._declaration())
+                continue
+            self._note_type(start)
+            self.accept("}")  # one too many
         return syntax.Program(declarations, self.token.at)
+
+    def _note_type(self, start: Token) -> None:
+        """The name that a type definition which is wrong would have declared: it is still read as a type."""
+        if start.text in ("typedef", "type"):
+            last = self.peek(-2)
+            if self.peek(-1).text == ";" and self.is_name(last):
+                self.declare_type(last.text)
 
     def _declaration(self) -> syntax.Declaration:
         annotations = self.annotations()
@@ -87,13 +108,18 @@ class _DeclarationParser(BlockParser):
         self.expect("{")
         fields: list[syntax.Field] = []
         while not self.accept("}"):
-            annotations = self.annotations()
-            ref = self.type_ref()
-            field = self.name("the field's name")
-            self.expect(";", "after a field")
-            fields.append(syntax.Field(field.at, field.text, ref, annotations=annotations))
+            self.not_the_end("a field")
+            with self.recovering():
+                fields.append(self._field())
         self.close_types()
         return syntax.StructDeclaration(name.at, name.text, kind, fields, type_parameters=type_parameters)
+
+    def _field(self) -> syntax.Field:
+        annotations = self.annotations()
+        ref = self.type_ref()
+        name = self.name("the field's name")
+        self.expect(";", "after a field")
+        return syntax.Field(name.at, name.text, ref, annotations=annotations)
 
     def _enum(self) -> syntax.Declaration:
         self.advance()

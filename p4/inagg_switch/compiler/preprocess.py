@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inagg_switch.compiler._condition import evaluate_condition
+from inagg_switch.compiler._errors import Errors
 from inagg_switch.compiler._macros import Macro, Macros, Piece, split_words
 from inagg_switch.errors import CompileError, Position
 
@@ -53,7 +54,8 @@ def preprocess(
 ) -> Preprocessed:
     """Preprocesses a file. Raises CompileError; a file that cannot be read is one too."""
     worker = _Preprocessor(defines or {}, include_paths)
-    worker.file(str(path), Path(path), Position(str(path), 1, 1))
+    with worker.errors.of_stage():
+        worker.file(str(path), Path(path), Position(str(path), 1, 1))
     return Preprocessed(worker.out.text(), worker.files)
 
 
@@ -65,7 +67,8 @@ def preprocess_text(
 ) -> Preprocessed:
     """Preprocesses a text; "" includes are searched in `include_paths` only."""
     worker = _Preprocessor(defines or {}, include_paths)
-    worker.lines(name, None, text)
+    with worker.errors.of_stage():
+        worker.lines(name, None, text)
     return Preprocessed(worker.out.text(), worker.files)
 
 
@@ -93,6 +96,7 @@ class _Output:
 class _Preprocessor:
     def __init__(self, defines: Mapping[str, str], include_paths: Sequence[Path | str]) -> None:
         self.out = _Output()
+        self.errors = Errors()
         self.files: dict[str, Sequence[str]] = {}
         self._include_paths = (*map(Path, include_paths), P4INCLUDE)
         self._depth = 0
@@ -212,9 +216,9 @@ class _Preprocessor:
         elif keyword == "undef":
             self._macros.pop(rest.strip(), None)
         elif keyword == "error":
-            raise CompileError(f"#error {rest.strip()}", at)
+            self.errors.report(CompileError(f"#error {rest.strip()}", at))
         elif keyword not in ("pragma", "warning"):
-            raise CompileError(f"unknown preprocessor directive #{keyword}", at)
+            self.errors.report(CompileError(f"unknown preprocessor directive #{keyword}", at))
 
     def _conditional(self, keyword: str, rest: str, at: Position, stack: list[_Conditional]) -> None:
         outer = all(c.active for c in stack)

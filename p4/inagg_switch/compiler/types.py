@@ -45,6 +45,7 @@ ERROR = SimpleType("error")
 VOID = SimpleType("void")
 MATCH_KIND = SimpleType("match_kind")
 ANYTHING = SimpleType("_")
+BROKEN = SimpleType("?")  # of what is wrong: it fits everything, so that no other error follows from it
 
 
 @dataclass(eq=False)
