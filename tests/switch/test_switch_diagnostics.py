@@ -46,8 +46,16 @@ STATEMENTS = {
     "hdr.s§.next.a = 1;": "`next` of a header stack exists in parsers only",
     "bit<8> x = 1; bit<8> §x = 2;": "`x` is already declared at test.p4:18",
     "bit<§0> x;": "width 0 is not supported: expected 1 to 2048",
-    "meta.x = (bit<8>) (§(int) meta.x + 1);":
-        "cannot cast a value of type bit<8> that is not known at compile time to int",
+    "meta.x = meta.x << §(int) meta.x;": "the distance of a shift must be a number known at compile time",
+    "meta.x = (bit<8>) (1 << §(int) meta.x);":
+        "the distance of this shift must be known at compile time",
+    "meta.x = (bit<8>) (§(int) meta.x / 2);":
+        "this number must be known at compile time, or have a width",
+    "meta.x = (bit<8>) (§(int) hdr.h.d << 2020);": "this number may need more than 2048 bits",
+    "meta.x = meta.flag ? §(int) meta.x : 1;": "the width of one of the values must be known, as in 8w1",
+    "meta.x = k(§(int) meta.x);": "parameter `a` of function k needs a value known at compile time",
+    "M.apply(1); other.apply(1); §other.apply(2);": "instance I.other is given other numbers here than elsewhere",
+    "meta.x = 7§[2048:0];": "[2048:0] is not a slice of int",
     "bit<8> x = §256w1;": "expected bit<8> for variable `x`, found a value of type bit<256>",
     "int §x = 1;": "a variable cannot be of type int",
     "§verify(true, error.NoError);": "verify can only be called in a parser",
@@ -87,8 +95,8 @@ STATEMENTS = {
     "@hidden §meta.x = 1;": "an annotation is for a declaration, a block or a loop, found `meta`",
     "digest(1, §hdr.h);": "digest needs a struct or a list: digest<struct_t>(receiver, {...})",
     "digest(1, §{ a = meta.x });": "digest needs a struct or a list: digest<struct_t>(receiver, {...})",
-    "hash(meta.x, HashAlgorithm.crc16, 8w0, §meta.y, 8w9);":
-        "hash needs a list or a struct, as in { x }, not bit<16>",
+    "hash(meta.x, HashAlgorithm.crc16, 8w0, §3, 8w9);":
+        "the width of this number is not known; write it as in 8w1",
     "hash(meta.x, HashAlgorithm.crc16, 8w0, §{ a = meta.y }, 8w9);":
         "hash needs a list or a struct, as in { x }, not { a = bit<16> }",
     "hash(meta.x, HashAlgorithm.crc16, 8w0, §hdr.s, 8w9);":
@@ -147,9 +155,6 @@ STATEMENTS = {
 LOCALS = {
     "bit<8> x; bit<8> y; action a(inout bit<8> q) { q = 1; } table t { actions = { a(x); } default_action = a(§y); }":
         "argument `q` of a is not the one in the list of actions",
-    "table t { key = { sm.parser_error : exact; } actions = { NoAction; } "
-    "const entries = { §error.NoError : NoAction(); } }":
-        "an entry of the program cannot have an error as its key",
     "table t { key = { hdr.h.a : §fuzzy; } actions = { NoAction; } }":
         "`fuzzy` is not a match kind of this architecture",
     "table t { key = { hdr.h.a : exact; } actions = { §nope; } }": "`nope` is not an action",
@@ -173,7 +178,7 @@ LOCALS = {
     "action a(metadata_t §m) { } table t { key = { meta.x: exact; } actions = { a; } }":
         "parameter `m` of action a is for entries to give, so it must be bits, bool or an enum, not metadata_t",
     "action a(int §n) { } table t { key = { meta.x: exact; } actions = { a; } }":
-        "parameters of type int are not supported, but for those of constructors and externs",
+        "an action cannot have a parameter of type int",
     "register<bit<8>>(0) §r;": "a register needs at least one cell",
     "action a() { } table t { actions = { a; §a; } }": "table t lists action `a` twice",
     "table t { key = { hdr.h.a : exact; } actions = { NoAction; } const entries = { §(1, 2) : NoAction(); } }":
@@ -277,8 +282,10 @@ def check_place(fragment: str, text: str, message: str) -> None:
 
 @pytest.mark.parametrize("fragment", STATEMENTS)
 def test_in_statements(fragment: str) -> None:
-    top = "void f(bit<8> a) { } control N(bit<8> a) { apply { } }"
-    check_place(fragment, v1program(fragment, top=top, locals="N() inner;"), STATEMENTS[fragment])
+    top = "void f(bit<8> a) { } control N(bit<8> a) { apply { } } control M(int a) { apply { } } " + (
+        "bit<8> k(int a) { return (bit<8>) a; }"
+    )
+    check_place(fragment, v1program(fragment, top=top, locals="N() inner; M() other;"), STATEMENTS[fragment])
 
 
 def two_tables_with_a_selector(first: str, second: str) -> str:

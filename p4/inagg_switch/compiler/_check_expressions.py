@@ -8,6 +8,7 @@ from inagg_switch.compiler import types as t
 from inagg_switch.compiler._check_conversions import describe, is_bits
 from inagg_switch.compiler._check_operators import OperatorChecker
 from inagg_switch.compiler._errors import FollowUpError
+from inagg_switch.compiler.lexer import MAX_WIDTH
 from inagg_switch.errors import CompileError
 
 
@@ -193,13 +194,15 @@ class ExpressionChecker(OperatorChecker):
     def _slice(self, e: syntax.Slice) -> syntax.Expression:
         e.base = self.rvalue(e.base)
         base = t.strip(e.base.type)
-        if not isinstance(base, t.BitType):
+        known = base == t.INTEGER and isinstance(e.base.value, int)
+        if not (known or isinstance(base, t.BitType)):
             raise CompileError(f"only bits can be sliced, not {describe(e.base)}", e.at)
         high, low = self.constant(e.high, "a slice bound"), self.constant(e.low, "a slice bound")
         if e.counted:
             high += low - 1
             e.high, e.counted = syntax.Integer(e.high.at, high, None, False, str(high)), False
-        if not 0 <= low <= high < base.width:
+        width = base.width if isinstance(base, t.BitType) else MAX_WIDTH
+        if not 0 <= low <= high < width:
             raise CompileError(f"[{high}:{low}] is not a slice of {base}", e.at)
         e.high.value, e.low.value = high, low
         e.type = t.BitType(high - low + 1)

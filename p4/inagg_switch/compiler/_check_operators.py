@@ -178,8 +178,7 @@ class OperatorChecker(ConversionChecker):
         if isinstance(e.operand, syntax.ListExpression | syntax.StructExpression | syntax.InvalidHeader):
             return self.convert(e.operand, to)
         if not _castable(have, to, e.operand.value):
-            known = " that is not known at compile time" if to == t.INTEGER and is_bits(t.strip(have)) else ""
-            raise CompileError(f"cannot cast {describe(e.operand)}{known} to {to}", e.at)
+            raise CompileError(f"cannot cast {describe(e.operand)} to {to}", e.at)
         e.type = to
         if e.operand.value is not None:
             e.value = fold.cast_value(e.operand.value, to) if have != to else e.operand.value
@@ -208,7 +207,7 @@ def _castable(have: t.Type, to: t.Type, value: Any) -> bool:
         if target == t.BOOL:
             return source == t.BitType(1)
         if target == t.INTEGER:
-            return value is not None
+            return True
         if isinstance(target, t.BitType):
             return source.signed == target.signed or source.width == target.width
     return False

@@ -200,8 +200,6 @@ def one_by_one(keys: list[syntax.Expression], count: int, at: Position) -> list[
 
 
 def _check_entry_key(value: syntax.Expression, key: syntax.Key) -> None:
-    if key.expression.type == t.ERROR and set_parts(value):
-        raise CompileError("an entry of the program cannot have an error as its key", value.start)
     allowed = {
         syntax.Mask: ("ternary", "lpm"),
         syntax.Range: ("range",),

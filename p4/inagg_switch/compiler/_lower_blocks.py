@@ -7,7 +7,7 @@ from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._check_conversions import describe
 from inagg_switch.compiler._lower_expressions import constant
-from inagg_switch.compiler._lower_instances import Instance, objects_given, takes_object
+from inagg_switch.compiler._lower_instances import Given, Instance, known_given, takes_known
 from inagg_switch.compiler._lower_parsers import ParserLowerer
 from inagg_switch.compiler._lower_statements import StatementLowerer
 from inagg_switch.compiler._names import control_plane_name
@@ -25,8 +25,8 @@ class FunctionLowerer(StatementLowerer):
         self._program = program
         self.values.update(program.globals)
 
-    def function_of(self, declaration: syntax.Function) -> ir.Function:
-        return self._program.function(declaration)
+    def function_of(self, declaration: syntax.Function, known: list[Given]) -> ir.Function:
+        return self._program.function(declaration, known)
 
     def pipeline_place(self) -> str:
         return self._program.place
@@ -40,12 +40,16 @@ class FunctionLowerer(StatementLowerer):
     def note_endless_loop(self) -> None:
         self._program.endless_loops = True
 
-    def lower(self, declaration: syntax.Function) -> ir.Function:
+    def lower(self, declaration: syntax.Function, known: list[Given]) -> ir.Function:
+        """`known`: what the parameters stand for that are not passed on."""
         assert declaration.body is not None
-        parameters = [
-            ir.Parameter(self.variable(p, p.type), p.type, p.direction or "in")
-            for p in declaration.parameters
-        ]
+        given = iter(known)
+        parameters: list[ir.Parameter] = []
+        for p in declaration.parameters:
+            if takes_known(p):
+                self.values[id(p)] = next(given)
+            else:
+                parameters.append(ir.Parameter(self.variable(p, p.type), p.type, p.direction or "in"))
         self.locals.update(p.name for p in parameters)
         name = self._program.code_names.unique(declaration.name)
         return ir.Function(name, parameters, declaration.result_type, self.block(declaration.body))
@@ -77,7 +81,7 @@ class BlockLowerer(ParserLowerer):
         block.name = self._program.code_names.unique(self._path)
         self.namespace.unique(block.name)  # a member may not be named like its class
         for parameter in self._declaration.parameters:
-            if takes_object(parameter):
+            if takes_known(parameter):
                 self.values[id(parameter)] = next(self._objects)
                 continue
             direction = parameter.direction or ("ref" if isinstance(parameter.type, t.ExternType) else "in")
@@ -149,7 +153,7 @@ class BlockLowerer(ParserLowerer):
             values = self.constructor_values(declaration, local.bound, full_name)
             instance = Instance(declaration, full_name, values)
             self._instances.append((id(local), instance))
-            if not any(takes_object(p) for p in declaration.parameters):
+            if not any(takes_known(p) for p in declaration.parameters):
                 self._program.block(instance, [], local.at)
             return instance
         assert isinstance(type_, t.ExternType)
@@ -274,8 +278,8 @@ class BlockLowerer(ParserLowerer):
             self.namespace.unique(declaration.name), full_name, declaration, parameters, body, ir.exits(body)
         )
 
-    def function_of(self, declaration: syntax.Function) -> ir.Function:
-        return self._program.function(declaration)
+    def function_of(self, declaration: syntax.Function, known: list[Given]) -> ir.Function:
+        return self._program.function(declaration, known)
 
     def table_of(self, declaration: syntax.Table) -> ir.Table:
         self.values.get(id(declaration))  # not one that is wrong
@@ -296,7 +300,7 @@ class BlockLowerer(ParserLowerer):
         if not isinstance(instance, Instance):
             assert target.instance is not None
             raise CompileError(f"{describe(target.instance)} cannot be applied here", target.instance.at)
-        objects = objects_given(target.block.declaration.parameters, bound, self.values)
+        objects = known_given(target.block.declaration.parameters, bound, self.values, self.fixed)
         return self._program.block(instance, objects, at)
 
     def pipeline_place(self) -> str:

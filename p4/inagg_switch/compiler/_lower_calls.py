@@ -6,7 +6,7 @@ from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._lower_expressions import path_of
 from inagg_switch.compiler._lower_externs import ExternLowerer
-from inagg_switch.compiler._lower_instances import takes_object
+from inagg_switch.compiler._lower_instances import Given, known_given, takes_known
 from inagg_switch.errors import CompileError, Position
 
 
@@ -16,7 +16,7 @@ class CallLowerer(ExternLowerer):
     def action_of(self, declaration: syntax.Action) -> ir.Action:
         raise NotImplementedError
 
-    def function_of(self, declaration: syntax.Function) -> ir.Function:
+    def function_of(self, declaration: syntax.Function, known: list[Given]) -> ir.Function:
         raise NotImplementedError
 
     def table_of(self, declaration: syntax.Table) -> ir.Table:
@@ -40,15 +40,18 @@ class CallLowerer(ExternLowerer):
             arguments = self.arguments(target.action.parameters, e.bound, private=False)
             return ir.Call(t.VOID, action.name, arguments, action.exits)
         if isinstance(target, targets.FunctionTarget):
-            function = self.function_of(target.function)
-            arguments = self.arguments(target.function.parameters, e.bound, private=True)
+            parameters = target.function.parameters
+            known = known_given(parameters, e.bound, self.values, self.fixed)
+            function = self.function_of(target.function, known)
+            passed = [p for p in parameters if not takes_known(p)]
+            arguments = self.arguments(passed, e.bound, private=True)
             return ir.Call(e.type, f"{function.name}", arguments)
         if isinstance(target, targets.TableTarget):
             table = self.table_of(target.table)
             return ir.TableApply(e.type, table, any(u.exits for u in table.actions))
         if isinstance(target, targets.BlockTarget):
             block = self.block_of(target, e.bound, e.start)
-            passed = [p for p in target.block.declaration.parameters if not takes_object(p)]
+            passed = [p for p in target.block.declaration.parameters if not takes_known(p)]
             arguments = self.arguments(passed, e.bound, private=True, in_block=True)
             block.applied.append(arguments)
             return ir.Call(t.VOID, block.name, arguments, block.exits)

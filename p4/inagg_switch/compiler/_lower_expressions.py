@@ -7,6 +7,7 @@ from typing import Any
 from inagg_switch.compiler import fold, ir, syntax
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._errors import FollowUpError
+from inagg_switch.compiler._lower_integers import Integers
 from inagg_switch.compiler._names import Namespace
 from inagg_switch.errors import CompileError, Position
 
@@ -38,6 +39,7 @@ class ExpressionLowerer:
         self.in_field_list = False  # of a checksum: tuples may occur
         self.pending: list[ir.Stmt] = []  # what must run before the statement that is being lowered
         self.known: dict[int, ir.Expr] = {}  # expressions that are lowered already, by the node's id
+        self._integers = Integers(self.expression, self._evaluate)
         self._lowerers: dict[type, Callable[[Any], ir.Expr]] = {
             syntax.Name: self._name,
             syntax.Member: self._member,
@@ -65,8 +67,18 @@ class ExpressionLowerer:
         if isinstance(e, syntax.Call) and e.value is not None and e.type == t.INTEGER:
             return constant(e.value, e.type)
         if _of_int(e):
-            return constant(self.fixed(e, "a number without a width"), e.type)
+            return self._of_integers(e)
         return self._lowerers[type(e)](e)
+
+    def _of_integers(self, e: syntax.Expression) -> ir.Expr:
+        known = self._evaluate(e)
+        if known is not None:
+            return constant(known, e.type)
+        if isinstance(e, syntax.Cast):
+            return self._integers.cast(e.operand, e.type)
+        if isinstance(e, syntax.Binary) and e.type == t.BOOL:
+            return self._integers.compared(e)
+        raise CompileError("this number must be known at compile time, or have a width", e.start)
 
     def _name(self, e: syntax.Name) -> ir.Expr:
         value = self.values.get(id(e.declaration))
@@ -95,6 +107,8 @@ class ExpressionLowerer:
         base = self.expression(e.base)
         if isinstance(e.base.type, t.TupleType):
             return ir.Part(e.type, base, e.index.value)
+        if e.index.type == t.INTEGER and self._evaluate(e.index) is None:
+            return ir.Element(e.type, base, self._integers.cast(e.index, t.BitType(64, True)))
         if e.index.type == t.INTEGER:
             place = self.number(e.index, "the index")
             assert isinstance(e.base.type, t.StackType)

@@ -98,7 +98,7 @@ class ExternLowerer(ExpressionLowerer):
         base, most = self.bound(e, "base"), self.bound(e, "max")
         sent = e.bound["data"]
         assert sent is not None
-        if not isinstance(t.strip(sent.type), t.StructType | t.TupleType):
+        if isinstance(sent.type, t.RecordType | t.StackType) or sent.type == t.INTEGER:
             raise CompileError(f"hash needs a list or a struct, as in {{ x }}, not {sent.type}", sent.start)
         value = self._field_list(e, "data")
         data = self._bits_of(value, e.start)
@@ -177,7 +177,7 @@ class ExternLowerer(ExpressionLowerer):
             bits = t.strip(leaf.type)
             if not isinstance(bits, t.BitType | t.EnumType) and bits not in (t.BOOL, t.ERROR):
                 raise CompileError(f"log_msg shows numbers, not {leaf.type}", e.start)
-        return ir.Primitive("log_msg", data, detail=str(message.value))
+        return ir.Primitive("log_msg", data, detail=str(self.fixed(message, "the message")))
 
     def _assert(self, e: syntax.Call) -> ir.Stmt:
         assert isinstance(e.target, targets.ExternTarget)

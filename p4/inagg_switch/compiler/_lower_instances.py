@@ -1,10 +1,10 @@
-"""Instances of controls and parsers, and the extern objects that they are given.
+"""Instances of controls and parsers, and the extern objects and numbers that they are given.
 
 C++ code of an instance names its extern objects directly, so every apply of an instance must give it the same ones,
-as p4c demands too.
+as p4c demands too. The same goes for numbers without a width, which the code may depend on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,33 +12,43 @@ from inagg_switch.compiler import ir, syntax
 from inagg_switch.compiler import types as t
 from inagg_switch.errors import CompileError
 
+Given = ir.Object | ir.Const
+
 
 @dataclass
 class Instance:
     """`values`: what its constructor parameters stand for, by the parameter's id. `block`: its code, once it is known
-    which extern objects (`objects`) apply is given."""
+    which extern objects and numbers (`objects`) apply is given."""
 
     declaration: syntax.Control | syntax.Parser
     path: str
     values: Mapping[int, Any]
-    objects: list[ir.Object] = field(default_factory=list)
+    objects: list[Given] = field(default_factory=list)
     block: ir.Block | None = None
 
 
-def takes_object(parameter: syntax.Parameter) -> bool:
-    """A parameter of apply that is an extern object other than the packet, which generated code passes on."""
-    return isinstance(parameter.type, t.ExternType) and parameter.type.name not in ("packet_in", "packet_out")
+def takes_known(parameter: syntax.Parameter) -> bool:
+    """A parameter that generated code does not pass on: an extern object other than the packet, a number without a
+    width or a text."""
+    if isinstance(parameter.type, t.ExternType):
+        return parameter.type.name not in ("packet_in", "packet_out")
+    return parameter.type in (t.INTEGER, t.STRING)
 
 
-def objects_given(
+def known_given(
     parameters: Sequence[syntax.Parameter],
     bound: Mapping[str, syntax.Expression | None],
     values: Mapping[int, Any],
-) -> list[ir.Object]:
-    """The extern objects among the arguments of an apply, in order."""
-    objects: list[ir.Object] = []
-    for parameter in filter(takes_object, parameters):
+    fixed: Callable[[syntax.Expression, str], Any],
+) -> list[Given]:
+    """The arguments of those parameters, in order; `fixed` tells the value of an expression."""
+    objects: list[Given] = []
+    for parameter in filter(takes_known, parameters):
         value = bound[parameter.name]
+        if value is not None and not isinstance(parameter.type, t.ExternType):
+            what = f"parameter `{parameter.name}`"
+            objects.append(ir.Const(parameter.type, fixed(value, what)))
+            continue
         found = values.get(id(value.declaration)) if isinstance(value, syntax.Name) else None
         if not isinstance(found, ir.Object):
             at = parameter.at if value is None else value.start

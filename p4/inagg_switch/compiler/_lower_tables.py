@@ -307,7 +307,10 @@ def _is_true(entry: syntax.Property | None) -> bool:
 
 
 def _source(e: syntax.Expression) -> str:
-    """A key's name when it has no @name: the expression as written, fields by their @name, as p4c has it."""
+    """A key's name when it has no @name: the expression as written, fields by their @name and what is known by its
+    value, as p4c has it."""
+    if isinstance(e.value, int) and not isinstance(e.value, bool) and not isinstance(e.type, t.EnumType):
+        return f"{e.value:#{_base(e)}}"
     if isinstance(e, syntax.Name):
         return e.name
     if isinstance(e, syntax.Member):
@@ -325,7 +328,18 @@ def _source(e: syntax.Expression) -> str:
         return f"{_source(e.callee.base)}.$valid$"
     if isinstance(e, syntax.Binary) and e.operator == "&":
         return f"{_source(e.left)} & {_source(e.right)}"
-    if isinstance(e, syntax.Integer):
-        base = next((b for b in "xob" if f"0{b}" in e.text.lower()), "d")  # p4c keeps the base, not the width
-        return f"{e.number:#{base}}"
+    if isinstance(e, syntax.Binary) and e.operator in ("<<", ">>") and e.right.value == 0:
+        return _source(e.left)
+    if isinstance(e, syntax.Conditional) and e.condition.value is not None:
+        return _source(e.then if e.condition.value else e.otherwise)
     raise CompileError('a key that is not a field needs a name: @name("...")', e.start)
+
+
+def _base(e: syntax.Expression) -> str:
+    """The base in which p4c writes a known number: that of the first literal that it comes from, not its width."""
+    if isinstance(e, syntax.Integer):
+        return next((b for b in "xob" if f"0{b}" in e.text.lower()), "d")
+    if isinstance(e, syntax.Name) and isinstance(e.declaration, syntax.Constant):
+        return _base(e.declaration.value)
+    first = e.left if isinstance(e, syntax.Binary) else getattr(e, "operand", getattr(e, "base", None))
+    return _base(first) if isinstance(first, syntax.Expression) else "d"

@@ -11,7 +11,7 @@ from inagg_switch.compiler import ir, syntax
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._errors import Errors, FollowUpError
 from inagg_switch.compiler._lower_blocks import BlockLowerer, FunctionLowerer
-from inagg_switch.compiler._lower_instances import Instance
+from inagg_switch.compiler._lower_instances import Given, Instance
 from inagg_switch.compiler._names import Namespace, spell_global
 from inagg_switch.compiler.check import CheckedProgram
 from inagg_switch.errors import CompileError, Position
@@ -51,7 +51,7 @@ class ProgramLowerer:
         self.endless_loops = False
         self.place = ""
         self._known_structs: set[int] = set()
-        self._functions: dict[int, ir.Function] = {}
+        self._functions: dict[tuple[object, ...], ir.Function] = {}
 
     def run(self) -> ir.Program:
         main = self.program.main
@@ -138,23 +138,22 @@ class ProgramLowerer:
             Instance(declaration, path, scope.constructor_values(declaration, bound, path)), [], argument.at
         )
 
-    def block(self, instance: Instance, objects: list[ir.Object], at: Position) -> ir.Block:
-        """The code of an instance whose apply is given these objects."""
+    def block(self, instance: Instance, objects: list[Given], at: Position) -> ir.Block:
+        """The code of an instance whose apply is given these objects and numbers."""
         if instance.block is None:
             instance.objects = objects
             instance.block = BlockLowerer(self, instance).run()
             self.blocks.append(instance.block)
-        elif list(map(id, instance.objects)) != list(map(id, objects)):
-            raise CompileError(f"instance {instance.path} is given other objects here than elsewhere", at)
+        elif list(map(_identity, instance.objects)) != list(map(_identity, objects)):
+            what = "numbers" if any(isinstance(one, ir.Const) for one in objects) else "objects"
+            raise CompileError(f"instance {instance.path} is given other {what} here than elsewhere", at)
         return instance.block
 
     def use_type(self, type_: t.Type, at: Position) -> None:
         """Notes the structs that a type needs, inner ones first."""
         type_ = t.strip(type_)
         if type_ in (t.STRING, t.INTEGER):
-            raise CompileError(
-                f"parameters of type {type_} are not supported, but for those of constructors and externs", at
-            )
+            raise CompileError(f"an action cannot have a parameter of type {type_}", at)
         if isinstance(type_, t.StackType):
             self.use_type(type_.element, at)
         elif isinstance(type_, t.TupleType):
@@ -188,13 +187,17 @@ class ProgramLowerer:
         self.objects.append(digest)
         return digest
 
-    def function(self, declaration: syntax.Function) -> ir.Function:
-        known = self._functions.get(id(declaration))
-        if known is None:
-            lowerer = FunctionLowerer(self)
-            known = lowerer.lower(declaration)
-            self._functions[id(declaration)] = known
-        return known
+    def function(self, declaration: syntax.Function, known: list[Given]) -> ir.Function:
+        """The code of a function for what is known of its arguments."""
+        key = (id(declaration), *map(_identity, known))
+        if key not in self._functions:
+            self._functions[key] = FunctionLowerer(self).lower(declaration, known)
+        return self._functions[key]
+
+
+def _identity(given: Given) -> object:
+    """The same for the same object or number."""
+    return (str(given.type), given.value) if isinstance(given, ir.Const) else id(given)
 
 
 def _field_lists(metadata: t.Type, path: tuple[str, ...] = ()) -> dict[int, list[tuple[str, ...]]]:
