@@ -233,7 +233,7 @@ class CallChecker(ArgumentChecker):
         elif name in ("setValid", "setInvalid") and header:
             callee.base = self.lvalue(callee.base)
             e.type = t.VOID
-        elif name in ("push_front", "pop_front") and isinstance(type_, t.StackType):
+        elif name in ("push_front", "pop_front") and t.is_stack(type_):
             if self.inside == "parser":
                 raise CompileError(f"{name} of a header stack does not exist in parsers", e.start)
             callee.base = self.lvalue(callee.base)

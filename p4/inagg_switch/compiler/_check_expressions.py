@@ -137,7 +137,7 @@ class ExpressionChecker(OperatorChecker):
             if e.base.value is not None:
                 e.value = e.base.value[list(base.fields).index(e.name)]
             return e
-        if isinstance(base, t.StackType):
+        if isinstance(base, t.StackType) and t.is_stack(base):
             return self._stack_member(e, base)
         if isinstance(base, t.ApplyResultType) and e.name in ("hit", "miss", "action_run"):
             e.type = t.ActionListType(base.table) if e.name == "action_run" else t.BOOL

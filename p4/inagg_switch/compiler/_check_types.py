@@ -166,11 +166,15 @@ class TypeChecker:
 
     def _stack_type(self, ref: syntax.StackTypeRef) -> t.Type:
         element = self.type_of(ref.element)
-        if not (t.is_header(element) or t.is_union(element)):
-            raise CompileError(f"a stack holds headers, and {element} is not a header", ref.at)
-        size = self.constant(ref.size, "the size of a header stack")
+        bits = t.strip(element)
+        whole = isinstance(bits, t.StructType | t.TupleType | t.StackType) and not t.has_header(bits)
+        scalar = isinstance(bits, t.BitType | t.EnumType) or bits in (t.BOOL, t.ERROR)
+        what = "an array" if whole or scalar else "a header stack"
+        if not (whole or scalar or t.is_header(element) or t.is_union(element)):
+            raise CompileError(f"neither a stack nor an array can hold a value of type {element}", ref.at)
+        size = self.constant(ref.size, f"the size of {what}")
         if not 1 <= size <= 4096:
-            raise CompileError(f"size {size} of a header stack is not between 1 and 4096", ref.size.at)
+            raise CompileError(f"size {size} of {what} is not between 1 and 4096", ref.size.at)
         return t.StackType(element, size)
 
     def _named_type(self, ref: syntax.NamedTypeRef) -> t.Type:
@@ -268,6 +272,7 @@ class TypeChecker:
             fits = t.is_header(type_)
         elif declaration.kind == "header":
             fits = scalar or (isinstance(type_, t.StructType) and type_.kind == "struct")
+            fits = fits or (isinstance(type_, t.StackType) and _is_array_of_bits(type_))
         else:
             fits = (
                 scalar
@@ -328,6 +333,15 @@ class TypeChecker:
                 )
             else:
                 self.match_kinds.add(name)
+
+
+def _is_array_of_bits(type_: t.Type) -> bool:
+    """What a header may have as a field."""
+    if isinstance(type_, t.StackType):
+        return _is_array_of_bits(type_.element)
+    if isinstance(type_, t.StructType):
+        return type_.kind == "struct"
+    return isinstance(t.strip(type_), t.BitType) or t.strip(type_) == t.BOOL
 
 
 def _place(at: Position) -> str:

@@ -1,5 +1,7 @@
 """Structs, headers and header unions, as C++."""
 
+from collections.abc import Iterator
+
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler._emit_statements import StatementEmitter
 from inagg_switch.compiler._names import spell_field
@@ -87,7 +89,22 @@ def _serialisable(type_: t.Type) -> bool:
         return type_.kind != "header_union" and all(
             _serialisable(f) and not t.is_header(f) for f in type_.fields.values()
         )
+    if isinstance(type_, t.StackType):
+        return not t.has_header(type_) and _serialisable(type_.element)
     return isinstance(t.strip(type_), t.BitType | t.VarbitType) or t.strip(type_) == t.BOOL
+
+
+def _elements(array: t.StackType, path: str, offset: int) -> Iterator[tuple[str, t.Type, int]]:
+    """Scalars of an array."""
+    for i in range(array.size):
+        place = f"{path}.items[{i}]"
+        if isinstance(array.element, t.StackType):
+            yield from _elements(array.element, place, offset)
+        elif isinstance(array.element, t.StructType):
+            yield from _leaves(array.element, f"{place}.", offset)
+        else:
+            yield place, array.element, offset
+        offset += t.bit_width(array.element)
 
 
 def _leaves(struct: t.StructType, prefix: str = "", offset: int = 0) -> list[tuple[str, t.Type, int]]:
@@ -97,6 +114,8 @@ def _leaves(struct: t.StructType, prefix: str = "", offset: int = 0) -> list[tup
         path = prefix + spell_field(name)
         if isinstance(type_, t.StructType):
             leaves.extend(_leaves(type_, f"{path}.", offset))
+        elif isinstance(type_, t.StackType):
+            leaves.extend(_elements(type_, path, offset))
         else:
             leaves.append((path, type_, offset))
         offset += t.bit_width(type_)

@@ -224,7 +224,7 @@ def _fixed_size(type_: t.Type) -> bool:
 
 def _emittable(type_: t.Type) -> bool:
     if isinstance(type_, t.StackType):
-        return True
+        return t.is_stack(type_)
     if isinstance(type_, t.StructType):
         return type_.kind != "struct" or all(_emittable(f) for f in type_.fields.values())
     return False

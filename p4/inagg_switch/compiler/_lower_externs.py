@@ -132,7 +132,7 @@ class ExternLowerer(ExpressionLowerer):
         unnamed = isinstance(type_, t.RecordType) or (
             sent.value is not None and not isinstance(sent.value, tuple)
         )
-        if unnamed or t.has_header(type_):
+        if unnamed or t.has_header(type_) or t.has_array(type_):
             raise CompileError(
                 "digest needs a struct or a list: digest<struct_t>(receiver, {...})", sent.start
             )

@@ -78,6 +78,8 @@ class StructType(Type):
 
 @dataclass(frozen=True)
 class StackType(Type):
+    """A header stack, or an array of what has no headers."""
+
     element: Type
     size: int
 
@@ -211,12 +213,25 @@ def is_union(type_: Type) -> bool:
 def has_header(type_: Type) -> bool:
     """A header, or something with headers in it."""
     if isinstance(type_, StackType):
-        return True
+        return has_header(type_.element)
     if isinstance(type_, TupleType):
         return any(has_header(e) for e in type_.elements)
     return isinstance(type_, StructType) and (
         type_.kind != "struct" or any(has_header(f) for f in type_.fields.values())
     )
+
+
+def is_stack(type_: Type) -> bool:
+    """True of a stack of headers or unions (not of an array)."""
+    return isinstance(type_, StackType) and (is_header(type_.element) or is_union(type_.element))
+
+
+def has_array(type_: Type) -> bool:
+    """An array, or something with one in it."""
+    if isinstance(type_, StackType):
+        return not has_header(type_)
+    parts = type_.fields.values() if isinstance(type_, StructType) else getattr(type_, "elements", ())
+    return any(map(has_array, parts))
 
 
 def varbit_field(header: Type) -> str | None:
