@@ -66,6 +66,16 @@ def test_the_index_of_a_loop_as_a_number() -> None:
     assert out.hex() == "00ff000000090000000100020003"
 
 
+def test_a_header_beyond_the_end_of_a_stack_is_not_extracted() -> None:
+    parser = """bit<8> i = 7;
+        state start { packet.extract(hdr.h); transition next; }
+        state next { packet.extract(hdr.o[i]); i = (bit<8>) ((int) i + 1);
+            transition select(hdr.h.a) { 1: accept; default: next; } }"""
+    apply = "sm.egress_spec = 1; if (sm.parser_error == error.StackOutOfBounds) { hdr.h.a = 0xee; }"
+    with switch(apply, parser=parser) as sw:
+        assert [out.hex() for _, out in sw.process(1, bytes(4) + b"abcdef")] == ["ee000000" + b"abcdef".hex()]
+
+
 def test_an_error_is_the_key_of_an_entry() -> None:
     table = """action set(bit<16> v) { hdr.o[0].v = v; }
         table t { key = { sm.parser_error: exact; } actions = { set; NoAction; }

@@ -30,6 +30,12 @@ class PrimitiveEmitter(ExternEmitter):
             if isinstance(header, ir.Field) and isinstance(header.base, ir.StackNext)
             else None
         )
+        if isinstance(header, ir.Element) and not (
+            isinstance(header.index, ir.Const) or ir.impure(header.index)
+        ):
+            # As p4c has it where it unrolls the loop that leads there.
+            beyond = f"{self._index(header.index)} >= std::size({self.expr(header.base)}.items)"
+            self.line(f"if ({beyond}) return {self.expr(packet)}.fail(kStackOutOfBounds);")
         if stack is not None:
             self.line(f"if ({self.expr(stack)}.full()) return {self.expr(packet)}.fail(kStackOutOfBounds);")
         self.line(f"if (!{self.expr(packet)}.extract({self.expr(header)}{length})) return false;")
