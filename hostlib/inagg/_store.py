@@ -49,7 +49,7 @@ def wait_for(
 ) -> list[bytes]:
     """The values of `keys`, each set by one of `ranks`.
 
-    check: called now and then while a key is missing; what it raises ends the wait.
+    check: called now and then while a key is missing; what it raises ends the wait, unless the key is there by then.
 
     Raises:
         DistStoreError: as `tell_all`.
@@ -59,7 +59,12 @@ def wait_for(
     # One key a request: where only small packets get through, an answer with the values of all would never come.
     for index, key in enumerate(keys):
         while not store.check([key]):
-            check()
+            try:
+                check()
+            except Exception:
+                if store.check([key]):  # the rank that has failed since had told this before
+                    break
+                raise
             if time.monotonic() >= end:
                 missing = [ranks[late] for late in range(index, len(keys)) if not store.check([keys[late]])]
                 raise DistStoreError(

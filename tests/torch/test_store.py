@@ -30,6 +30,18 @@ def test_those_that_do_not_come_are_named() -> None:
         tell_all(store, "words", 0, range(4), 0, SOON)
 
 
+def test_what_a_rank_has_told_before_it_failed_counts() -> None:
+    store = dist.HashStore()
+
+    def fail() -> None:
+        store.set("words/1", '"there"')
+        raise RuntimeError("rank 1 has failed")
+
+    assert tell_all(store, "words", 0, range(2), "here", SOON, fail) == ["here", "there"]
+    with pytest.raises(RuntimeError, match="rank 1 has failed"):
+        tell_all(store, "other words", 0, range(2), "here", SOON, fail)
+
+
 def test_a_group_that_another_rank_does_not_make_ends_with_its_own_timeout_not_the_store_s() -> None:
     store = dist.HashStore()
     store.set_timeout(timedelta(minutes=30))
