@@ -152,12 +152,11 @@ def up(
 def _hints(testbed: "Testbed") -> list[str]:
     """What can be done with a testbed that is up, as commands that work whatever else is up."""
     from inagg_testbed.control import CONTROLLER_URL
-    from inagg_testbed.switches import P4RUNTIME_ADDRESS
+    from inagg_testbed.switches import P4RUNTIME_ADDRESS, command_path
 
     inagg, run, hosts = as_called(), f"--run {testbed.run.id}", testbed.network.size
-    shell = (
-        f"{sys.executable} -m p4runtime_sh --grpc-addr {P4RUNTIME_ADDRESS} --device-id 1 --election-id 0,1"
-    )
+    switch = command_path("inagg-switch")
+    shell = f"{switch} shell --grpc-addr {P4RUNTIME_ADDRESS} --device-id 1 --election-id 0,1"
     lines = [
         f"run {testbed.run.id} is up: hosts h1 to h{hosts} (10.0.0.1 to .{hosts}), switch s1",
         f"  in a host:   {inagg} exec {run} h1 -- ping {'h2' if hosts > 1 else 's1'}",

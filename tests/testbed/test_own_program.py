@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from inagg_testbed.links import LinkSpec
-from inagg_testbed.switches import P4RUNTIME_ADDRESS
+from inagg_testbed.switches import P4RUNTIME_ADDRESS, command_path
 from inagg_testbed.testbed import open_testbed
 from inagg_testbed.topology import run_in_namespace
 
@@ -44,7 +44,8 @@ def test_the_manuals_program_forwards_once_its_entries_are_there(tmp_path: Path)
             return done.returncode == 0
 
         assert not reached()
-        shell = f"{sys.executable} -m p4runtime_sh --grpc-addr {P4RUNTIME_ADDRESS} --device-id 1 --election-id 0,1"
+        switch = command_path("inagg-switch")
+        shell = f"{switch} shell --grpc-addr {P4RUNTIME_ADDRESS} --device-id 1 --election-id 0,1"
         said = run_in_namespace(
             testbed.network.switch.pid,
             f"cd {tmp_path}; printf %s {shlex.quote(typed)} | HOME={tmp_path} {shell}",
