@@ -164,9 +164,11 @@ def _divide_transfer(
     rest = window + answers
     times["processors"] = min(figures["processor_s"] + figures["processor_wait_s"], rest)
     asleep = 1 - times["processors"] / rest if rest > 0 else 0.0
-    times["latency"] = answers * asleep
+    # A round trip is its least time, and the time in queues: those of the switch, as far as this host can tell.
+    queued = answers * asleep * queueing / figures["srtt_s"] if full and queueing > 0 else 0.0
+    times["latency"] = answers * asleep - queued
     small_buffer = figures["receive_buffer_bytes"] < figures["receive_buffer_wanted_bytes"]
-    times["switch" if full else "receive buffer" if small_buffer else "slots"] = window * asleep
+    times["switch" if full else "receive buffer" if small_buffer else "slots"] = window * asleep + queued
 
 
 def _received_frames(figures: Mapping[str, Any]) -> float:

@@ -76,6 +76,13 @@ def test_a_window_at_its_limit_is_large_enough_where_packets_queue() -> None:
     assert "slots" not in shares(window_s=10.0, srtt_s=0.003)
 
 
+def test_of_a_round_trip_what_goes_beyond_the_least_is_the_queue_of_the_switch() -> None:
+    assert shares(answers_s=10.0, srtt_s=0.004) == {"latency": 0.25, "switch": 0.75}
+    assert shares(answers_s=10.0, srtt_s=0.0015) == {"latency": 1.0}
+    unmeasured = {"srtt_s": 0.0, "least_rtt_s": 0.0, "window": 64}
+    assert shares(answers_s=10.0, **unmeasured) == {"latency": 1.0}
+
+
 def test_loss_is_silence_and_the_part_of_the_path_that_resends_take() -> None:
     lossy = {"window_s": 6.0, "answers_s": 4.0, "silent_s": 2.0, "retransmits": 100}
     assert shares(**lossy) == {"loss": 0.26, "slots": 0.54, "latency": 0.2}
