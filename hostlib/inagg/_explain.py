@@ -204,11 +204,13 @@ def _summary(figures: Mapping[str, Any]) -> list[str]:
     busy = sum(figures[f"{state}_s"] for state in ("beginning", "window", "answers", "device"))
     goodput = size / busy if busy > 0 else 0.0
     received = _received_frames(figures) / busy if busy > 0 else 0.0
+    # Of sums that are over within a tenth of a second no peak was measured, or one of an earlier, slower stretch.
+    peak = f", up to {_bits(figures['peak_rate'])}" if figures["peak_rate"] >= received else ""
     lines = [
         "",
         f"{count:.0f} sums of {size / 1e6:.3g} MB in {figures['elapsed_s']:.3g} s, under way {busy:.3g} s: "
         f"goodput {goodput / 1e6:.3g} MB/s",
-        f"received {_bits(received)} meanwhile, up to {_bits(figures['peak_rate'])}; "
+        f"received {_bits(received)} meanwhile{peak}; "
         f"RTT {figures['srtt_s'] * 1e3:.2f} ms, at least {figures['least_rtt_s'] * 1e3:.2f} ms; "
         f"window {figures['window']} of {figures['window_limit']} packets",
     ]

@@ -116,3 +116,9 @@ def test_the_report_says_what_it_is_and_what_to_do(state: str, cause: str) -> No
     meaning, remedy = CAUSES[cause]
     assert f"100%  {cause}: {meaning}" in report
     assert remedy in report
+
+
+def test_a_peak_below_the_average_is_not_told() -> None:
+    many = {"window_s": 1.0, "bytes_received": 10 * MB}
+    assert "meanwhile, up to 100 Mbit/s; RTT" in str(explain_figures(figures(**many)))
+    assert "meanwhile; RTT" in str(explain_figures(figures(**many, peak_rate=0.0)))
