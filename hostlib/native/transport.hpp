@@ -149,6 +149,7 @@ class Transport {
     SendBatch sending_;
     ReceiveBatch receiving_;
     std::size_t received_ = 0;  // datagrams in the last batch
+    bool too_long_ = false;     // so, says the last send, or a forged ICMP error did
     struct {
         Activity activity = Activity::idle;  // since:
         double since = 0;

@@ -40,6 +40,26 @@ double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// What a missing route is, or an ICMP error (icmp_err_convert in the kernel's net/ipv4/icmp.c). Any host can
+// forge those, so they end nothing.
+bool from_network(int error) {
+    switch (error) {
+        case ECONNREFUSED:
+        case EHOSTUNREACH:
+        case EHOSTDOWN:
+        case ENETUNREACH:
+        case ENETDOWN:
+        case ENONET:
+        case ENOPROTOOPT:
+        case EOPNOTSUPP:
+        case EPROTO:
+        case EMSGSIZE:
+            return true;
+        default:
+            return false;
+    }
+}
+
 }  // namespace
 
 void Transport::run() {
@@ -103,12 +123,15 @@ Transport::Blocked Transport::send(double now) {
     std::array<std::span<const std::byte>, BATCH> datagrams;
     const std::size_t train = std::clamp<std::size_t>(engine_.stats().window / TRAINS, 1, BATCH);
     while (engine_.anything_to_send()) {
-        const std::size_t count = engine_.to_send(packets_, std::span(datagrams).first(train));
+        // One by itself tells whether it is this host that finds it too long.
+        const std::size_t most = too_long_ ? 1 : train;
+        const std::size_t count = engine_.to_send(packets_, std::span(datagrams).first(most));
         ++stats_.send_calls;
         const BatchResult result = sending_.send(socket_, std::span(datagrams).first(count));
         if (result.error != 0) {
             return judge_send_error(result.error);
         }
+        too_long_ = false;
         engine_.sent(result.count, now);
     }
     return Blocked::no;
@@ -116,6 +139,18 @@ Transport::Blocked Transport::send(double now) {
 
 // What could not be sent stays in the engine's queue.
 Transport::Blocked Transport::judge_send_error(int error) {
+    too_long_ = error == EMSGSIZE;
+    if (too_long_ && socket_.take_errors().too_long) {
+        engine_.fail(FailureCode::failed,
+                     "a packet of " + std::to_string(config_.words) +
+                         " words does not fit the MTU of the way to the aggregator; raise the MTU, or build "
+                         "the switch program with fewer WORDS");
+        return Blocked::no;
+    }
+    if (from_network(error)) {
+        ++stats_.network_errors;
+        return Blocked::for_a_moment;
+    }
     switch (error) {
         case EINTR:
             return Blocked::for_a_moment;
@@ -126,22 +161,10 @@ Transport::Blocked Transport::judge_send_error(int error) {
         case ENOMEM:
             ++stats_.send_refusals;
             return Blocked::for_a_moment;
-        case ECONNREFUSED:
-        case EHOSTUNREACH:
-        case EHOSTDOWN:
-        case ENETUNREACH:
-        case ENETDOWN:
         case EPERM:  // a packet filter
         case EACCES:
             ++stats_.network_errors;
             return Blocked::for_a_moment;
-        case EMSGSIZE:
-            engine_.fail(
-                FailureCode::failed,
-                "a packet of " + std::to_string(config_.words) +
-                    " words does not fit the MTU of the way to the aggregator; raise the MTU, or build "
-                    "the switch program with fewer WORDS");
-            return Blocked::no;
         default:
             engine_.fail(FailureCode::failed,
                          std::string("cannot send to the aggregator: ") + std::strerror(error));
@@ -167,7 +190,7 @@ void Transport::wait_for_events(Blocked blocked) {
         [[maybe_unused]] const ssize_t got = ::read(wakeup_.fd(), &wakeups, sizeof wakeups);
     }
     if ((waited[1].revents & POLLERR) != 0) {
-        stats_.network_errors += socket_.take_errors();
+        stats_.network_errors += socket_.take_errors().count;
     }
     if (waited[1].revents == POLLIN) {
         gather();
@@ -213,21 +236,11 @@ bool Transport::receive() {
         engine_.receive(datagram, now);
         ++received_;
     });
-    switch (result.error) {
-        case 0:
-        case EAGAIN:
-        case EINTR:
-            break;
-        case ECONNREFUSED:
-        case EHOSTUNREACH:
-        case EHOSTDOWN:
-        case ENETUNREACH:
-        case ENETDOWN:
-            ++stats_.network_errors;
-            break;
-        default:
-            engine_.fail(FailureCode::failed,
-                         std::string("cannot receive from the aggregator: ") + std::strerror(result.error));
+    if (from_network(result.error)) {
+        ++stats_.network_errors;
+    } else if (result.error != 0 && result.error != EAGAIN && result.error != EINTR) {
+        engine_.fail(FailureCode::failed,
+                     std::string("cannot receive from the aggregator: ") + std::strerror(result.error));
     }
     return result.count == ReceiveBatch::MESSAGES;
 }

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/errqueue.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <unistd.h>
@@ -37,6 +38,19 @@ void set_option(int fd, int level, int option, int value, const char* what) {
     if (setsockopt(fd, level, option, &value, sizeof value) != 0) {
         throw_errno(what);
     }
+}
+
+// Of a message of the error queue: whether this host has refused to send a datagram of that size.
+bool is_too_long(msghdr& message) {
+    for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr;
+         control = CMSG_NXTHDR(&message, control)) {
+        if (control->cmsg_level == SOL_IP && control->cmsg_type == IP_RECVERR) {
+            sock_extended_err error{};
+            std::memcpy(&error, CMSG_DATA(control), sizeof error);
+            return error.ee_origin == SO_EE_ORIGIN_LOCAL && error.ee_errno == EMSGSIZE;
+        }
+    }
+    return false;
 }
 
 }  // namespace
@@ -81,7 +95,8 @@ UdpSocket UdpSocket::duplicate_of(int fd) {
 
 void UdpSocket::connect(const UdpAddress& peer) {
     const sockaddr_in address = to_sockaddr(peer);
-    set_option(fd(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO, "cannot forbid fragmentation");
+    // By the interface's MTU alone: one learned from ICMP may be forged.
+    set_option(fd(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE, "cannot forbid fragmentation");
     // Also makes the kernel say so when its queue drops a datagram (ENOBUFS); without it that looks like
     // success.
     set_option(fd(), IPPROTO_IP, IP_RECVERR, 1, "cannot ask for network errors");
@@ -126,19 +141,23 @@ UdpAddress UdpSocket::local_address() const {
     return {ip.data(), ntohs(address.sin_port)};
 }
 
-std::size_t UdpSocket::take_errors() {
-    std::size_t count = 0;
+SocketErrors UdpSocket::take_errors() {
+    SocketErrors errors;
+    alignas(cmsghdr) std::array<std::byte, 128> control;
     msghdr message{};
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
     while (recvmsg(fd(), &message, MSG_ERRQUEUE | MSG_DONTWAIT) >= 0) {
-        ++count;
-        message = msghdr{};
+        ++errors.count;
+        errors.too_long |= is_too_long(message);
+        message.msg_controllen = control.size();
     }
     int pending = 0;
     socklen_t length = sizeof pending;
-    if (getsockopt(fd(), SOL_SOCKET, SO_ERROR, &pending, &length) == 0 && pending != 0 && count == 0) {
-        ++count;
+    if (getsockopt(fd(), SOL_SOCKET, SO_ERROR, &pending, &length) == 0 && pending != 0 && errors.count == 0) {
+        ++errors.count;
     }
-    return count;
+    return errors;
 }
 
 BatchResult SendBatch::send(const UdpSocket& socket, std::span<const std::span<const std::byte>> datagrams) {

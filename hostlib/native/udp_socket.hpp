@@ -37,6 +37,13 @@ class Descriptor {
     int fd_;
 };
 
+// too_long: one is this host's own refusal to send a datagram of that size. All others the network has
+// reported.
+struct SocketErrors {
+    std::size_t count = 0;
+    bool too_long = false;
+};
+
 class UdpSocket {
   public:
     // Bound to `local`; port 0 picks one.
@@ -53,8 +60,8 @@ class UdpSocket {
     UdpAddress local_address() const;
     int fd() const { return descriptor_.fd(); }
 
-    // Takes the errors off the socket that the network reported; how many.
-    std::size_t take_errors();
+    // Takes the errors off the socket.
+    SocketErrors take_errors();
 
   private:
     std::size_t receive_buffer() const;

@@ -401,3 +401,54 @@ def test_subnormals_survive_a_caller_that_flushes_them() -> None:
             assert arrays[0].view(np.uint32).tolist() == [6] * 10
     finally:
         torch.set_flush_denormal(False)
+
+
+SUMS_BESIDE_FORGED_ERRORS = """
+import socket
+import struct
+
+import numpy as np
+from inagg._core import Transport
+from loopback_switch import LoopbackSwitch
+from virtual_network import EPOCH, JOB, make_aggregator
+
+
+def checksum(message):
+    words = sum(struct.unpack(f"!{len(message) // 2}H", message))
+    return ~(words + (words >> 16)) & 0xFFFF
+
+
+def icmp(kind, code, rest, about):
+    message = struct.pack("!BBHI", kind, code, 0, rest) + about
+    return struct.pack("!BBHI", kind, code, checksum(message), rest) + about
+
+
+with (
+    LoopbackSwitch(make_aggregator(1, slots=1, words=4)) as switch,
+    socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as forger,
+):
+    transport = Transport(
+        job=JOB, rank=0, workers=1, epoch=EPOCH, slots=1, words=4, aggregator=switch.address, local=("127.0.0.1", 0)
+    )
+    lo = socket.inet_aton("127.0.0.1")
+    datagram = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 1072, 1, 0x4000, 64, socket.IPPROTO_UDP, 0, lo, lo)
+    datagram += struct.pack("!HHHH", transport.local_address[1], switch.address[1], 1052, 0)
+    errors = [icmp(3, code, 552 if code == 4 else 0, datagram) for code in range(16)]
+    errors += [icmp(kind, code, 0, datagram) for kind in (4, 11, 12) for code in (0, 1)]
+    for error in errors:
+        forger.sendto(error, ("127.0.0.1", 0))
+        array = np.ones(1000, np.float32)
+        assert transport.wait(transport.submit(array), 20.0)
+        assert (array == 1).all()
+    assert transport.stats()["network_errors"] > 10
+    transport.close()
+"""
+
+
+@pytest.mark.netns
+def test_errors_that_anybody_can_forge_end_nothing() -> None:
+    up = 'ip link set lo mtu 1500 up && exec "$0" "$@"'
+    done = run_program(
+        SUMS_BESIDE_FORGED_ERRORS, timeout_s=PATIENCE_S, within=["unshare", "--net", "sh", "-c", up]
+    )
+    assert done.returncode == 0, done.stderr
