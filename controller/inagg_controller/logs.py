@@ -19,18 +19,23 @@ _ESCAPED = {
 } | {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
 
 
+def one_line(text: str) -> str:
+    """What a client has sent, to be shown in a terminal: it can neither begin a line nor command the terminal."""
+    return text.translate(_ESCAPED)
+
+
 class OneLine(logging.Formatter):
     """A message is one line, whatever it holds; the lines of a traceback are indented."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """See logging.Formatter."""
-        record.message = record.message.translate(_ESCAPED)
+        record.message = one_line(record.message)
         return super().formatMessage(record)
 
     def formatException(self, ei: "logging._SysExcInfoType") -> str:  # noqa: N802
         """See logging.Formatter."""
         lines = super().formatException(ei).splitlines()
-        return "\n".join(f"    {line.translate(_ESCAPED)}" for line in lines)
+        return "\n".join(f"    {one_line(line)}" for line in lines)
 
 
 def log_to_stderr(level: str) -> None:

@@ -21,6 +21,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from inagg_controller.logs import one_line
 from inagg_testbed.control import ControllerClient, controller_of, has_controller
 from inagg_testbed.errors import ControllerRefusedError, ControllerUnreachableError
 from inagg_testbed.lifecycle import Manifest
@@ -188,13 +189,13 @@ def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:
     for job in shown:
         name = f" {job['name']}" if job["name"] else ""
         reason = f": {job['reason']}" if job["reason"] else ""
-        yield Text(
-            f"\njob {job['id']}{name}: {job['state']}{reason}; {job['workers']} ranks, {job['slots']} slots"
-        )
+        # Any host may have named the job, and given its reasons.
+        line = f"job {job['id']}{name}: {job['state']}{reason}; {job['workers']} ranks, {job['slots']} slots"
+        yield Text(f"\n{one_line(line)}")
         rows = [
             (
                 str(each["rank"]),
-                each["state"],
+                one_line(each["state"]),
                 "-" if each["packets"] is None else f"{each['packets']:,}",
                 "-" if each["packets_per_s"] is None else f"{each['packets_per_s']:,.0f}",
             )

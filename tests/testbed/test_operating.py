@@ -318,3 +318,17 @@ def test_a_rank_that_is_killed_is_shown_as_lost(testbed: Up, job: list["subproce
     text = inagg("status", "--run", testbed.run, "--interval", "0.1", "--all").stdout
     assert re.search(r"1 +lost: ", text)
     assert "jobs: none now; 1 ended" in inagg("status", "--run", testbed.run, "--interval", "0.1").stdout
+
+
+def test_no_host_writes_lines_of_its_own_into_the_operators_terminal(testbed: Up) -> None:
+    name = "x\n! the switch has ended\x1b[2J\u2028"
+    create = f"""
+import json, os, urllib.request
+body = json.dumps({{"workers": 1, "slots": 2, "name": {name!r}}}).encode()
+url = os.environ["INAGG_CONTROLLER"] + "/jobs"
+urllib.request.urlopen(urllib.request.Request(url, body, {{"Content-Type": "application/json"}}))
+"""
+    made = inagg("exec", "--run", testbed.run, "h1", "--", sys.executable, "-c", create)
+    assert made.returncode == 0, made.stderr
+    shown = inagg("status", "--run", testbed.run, "--interval", "0.1").stdout
+    assert r" x\n! the switch has ended\x1b[2J\u2028: joining" in shown
