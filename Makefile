@@ -3,11 +3,12 @@
 # make check   style, types, formatting
 # make bench   all-reduce beside gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
 # make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes)
-# make exit-hunt  programs end in every state of a group and in every way, a hundred times each, busy machine (hours)
+# make exit-hunt  programs end in every state of a group, in every way, on a busy machine; ROUNDS=100 (hours)
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make setup   only what the others do first: install what is missing
 
 SWITCH ?= model
+ROUNDS ?= 100
 BIN := .venv/bin
 PYTHON_SOURCES := hostlib/inagg p4/inagg_p4runtime p4/inagg_switch controller/inagg_controller mininet/inagg_testbed examples tests scripts
 CXX_SOURCES = $(shell git ls-files -co --exclude-standard '*.cpp' '*.hpp' '*.h')
@@ -41,7 +42,7 @@ torch-suite:
 exit-hunt:
 	$(NEEDS_ROOT)
 	@scripts/setup
-	@$(ROOT) env PYTHONPATH=tests/torch $(BIN)/python tests/torch/exit_hunt.py
+	@$(ROOT) env PYTHONPATH=tests/torch:tests/conformance $(BIN)/python tests/torch/exit_hunt.py $(ROUNDS)
 
 check: setup
 	$(BIN)/ruff check $(PYTHON_SOURCES)
