@@ -258,7 +258,7 @@ def test_a_host_that_claims_others_addresses_cuts_nobody_off(testbed):
     attacker = network.packet_socket(2)
     with attacker, testbed.client() as client:
         network.run(network.host(1), f"ping -c 1 -W 2 {AGGREGATOR[0]}")
-        for _ in range(20):
+        for _ in range(4):  # more at once than 32 frames BMv2's ports do not take
             for claim in claims:
                 attacker.send(claim)
         neighbours = network.run(network.host(1), "ip neigh show dev eth0")
@@ -267,8 +267,8 @@ def test_a_host_that_claims_others_addresses_cuts_nobody_off(testbed):
         network.run(network.host(1), f"ping -c 1 -W 2 {AGGREGATOR[0]}")
         network.run(network.host(2), f"ping -c 1 -W 2 {network.ip(1)}")
         counters = client.counters()
-        assert counters["aggregator_forged"][2][0] == 60
-        assert counters["source_refused"][2][0] == 60
+        assert counters["aggregator_forged"][2][0] == 12
+        assert counters["source_refused"][2][0] == 12
 
 
 def test_results_that_another_host_forges_reach_no_worker(testbed):
