@@ -7,9 +7,10 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     counter(512, CounterType.packets_and_bytes) result_resent;
     counter(512, CounterType.packets_and_bytes) duplicate_pending;
     counter(512, CounterType.packets_and_bytes) stale;
+    counter(512, CounterType.packets_and_bytes) ahead;
 
-    // One entry a slot version. Nothing is ever cleared: an entry of another epoch or an older chunk is simply
-    // overwritten, so a crashed job leaves nothing behind that matters.
+    // One entry a slot version. Nothing is ever cleared: the next chunk, or a chunk of another epoch, simply overwrites
+    // an entry, so a crashed job leaves nothing behind that matters.
     register<epoch_t>(POOL_SLOTS) slot_epoch;
     register<chunk_t>(POOL_SLOTS) slot_chunk;
     register<worker_bitmap_t>(POOL_SLOTS) slot_workers;
@@ -26,6 +27,19 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         slot_epoch.read(epoch, slot);
         slot_chunk.read(chunk, slot);
         slot_workers.read(workers, slot);
+    }
+
+    // Whether chunk c - S, which is in the slot's other version, is complete.
+    action look_back(out bool complete) {
+        chunk_t before = hdr.inagg.chunk - (meta.slot_mask >> 1) - 1;
+        bit<32> other = meta.slot_base + (before & meta.slot_mask);
+        epoch_t epoch;
+        chunk_t chunk;
+        worker_bitmap_t added_there;
+        slot_epoch.read(epoch, other);
+        slot_chunk.read(chunk, other);
+        slot_workers.read(added_there, other);
+        complete = epoch == hdr.inagg.epoch && chunk == before && added_there == meta.all;
     }
 
     action write_announced() {
@@ -127,14 +141,26 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         // Serial-number arithmetic (RFC 1982): positive when the packet's chunk is the newer one.
         int<32> age = (int<32>) (hdr.inagg.chunk - chunk);
 
+        // The version holds another epoch or an older chunk.
+        bool old = epoch != hdr.inagg.epoch || age > 0;
+        bool starts = false;
+        if (old) {
+            // A worker sends c after the result of c - S. Any other chunk is damaged, and would take the version from
+            // workers that still need what it holds.
+            look_back(starts);
+            starts = starts || (epoch != hdr.inagg.epoch && hdr.inagg.chunk <= meta.slot_mask >> 1);
+        }
+
         bool contributed = false;
-        if (epoch != hdr.inagg.epoch || age > 0) {
+        if (starts) {
             start_header();
             if (data) {
                 start_words();
             }
             started.count(port);
             contributed = true;
+        } else if (old) {
+            ahead.count(port);
         } else if (age < 0) {
             stale.count(port);
         } else if ((workers & meta.worker) == 0) {

@@ -100,9 +100,10 @@ def exchange(
     collectives: list[AllReduce],
     queued: bool = False,
 ) -> dict[str, Any]:
-    """Whole collectives of a job, every packet in step: chunk after chunk, rank after rank. `queued`: all are
-    submitted before the first packet, so that they announce one another's blocks."""
-    dialogue = Dialogue(Aggregator(words, {JOB: Job(workers, slots, EPOCH)}), JOB, first_chunk)
+    """Whole collectives of a job, every packet in step: chunk after chunk, rank after rank. All chunks before the first
+    one are summed. `queued`: all are submitted before the first packet, so that they announce one another's blocks."""
+    job = Job(workers, slots, EPOCH)
+    dialogue = Dialogue(Aggregator(words, {JOB: job}, job.complete_before(first_chunk)), JOB, first_chunk)
     return {
         "job": JOB,
         "epoch": EPOCH,
@@ -189,21 +190,26 @@ def exchange_queued() -> dict[str, Any]:
     )
 
 
-def slots() -> dict[str, Any]:
-    """The decision tables of 5.1 and 5.2, row by row, on one job of two workers with two slots."""
-    words = 1
-    aggregator = Aggregator(words, {JOB: Job(2, 2, EPOCH)})
-    steps: list[dict[str, Any]] = []
+class Table:
+    """Steps through the decision tables of 5.1 and 5.2, on one job of two workers with two slots."""
 
-    def send(meaning: str, counter: str, sender: int, payload: bytes, **fields: int) -> None:
+    def __init__(self, first_chunk: int) -> None:
+        """All chunks before the first one are summed."""
+        job = Job(2, 2, EPOCH)
+        self._aggregator = Aggregator(1, {JOB: job}, job.complete_before(first_chunk))
+        self._steps: list[dict[str, Any]] = []
+        self._document = {"job": JOB, "epoch": EPOCH, "workers": 2, "slots": 2, "words": 1}
+        self._document["first_chunk"] = first_chunk
+
+    def send(self, meaning: str, counter: str, sender: int, payload: bytes, **fields: int) -> None:
         announced = {name: fields.pop(name, 0) for name in ("flags", "exponent")}
         kind = DATA if payload else EXPONENT
         base = reference.contribution(kind=kind, rank=sender, job=JOB, epoch=EPOCH, chunk=0, **announced)
         datagram = base._replace(**fields).encode() + payload
-        before = aggregator.counters[counter]
-        results = aggregator.process(sender, datagram)
-        assert aggregator.counters[counter] == before + 1, meaning
-        steps.append(
+        before = self._aggregator.counters[counter]
+        results = self._aggregator.process(sender, datagram)
+        assert self._aggregator.counters[counter] == before + 1, meaning
+        self._steps.append(
             {
                 "meaning": meaning,
                 "counter": counter,
@@ -213,9 +219,20 @@ def slots() -> dict[str, Any]:
             }
         )
 
-    def word(value: int) -> bytes:
-        return (value % 2**2048).to_bytes(256, "big")
+    def document(self) -> dict[str, Any]:
+        return {**self._document, "steps": self._steps}
 
+
+def word(value: int) -> bytes:
+    return (value % 2**2048).to_bytes(256, "big")
+
+
+def slots() -> dict[str, Any]:
+    """The decision tables of 5.1 and 5.2, row by row, on one job of two workers with two slots."""
+    table = Table(0)
+    send = table.send
+    send("a job begins with its first S chunks", "ahead", 0, b"", chunk=2)
+    send("with none that is newer", "ahead", 0, b"", chunk=5)
     send("an EXPONENT starts slot 0", "started", 0, b"", chunk=0, exponent=272, flags=1, checksum=8)
     send(
         "the same again, incomplete: dropped",
@@ -233,6 +250,13 @@ def slots() -> dict[str, Any]:
     send("the second version of slot 0", "started", 0, word(-1), chunk=2, checksum=1)
     send("a word wraps and carries nowhere", "added", 1, word(1), chunk=2, checksum=1)
     send("the first version still answers", "result_resent", 0, b"", chunk=0)
+    send("chunk 3 follows chunk 1", "started", 0, word(1), chunk=3, checksum=1)
+    send("chunk 5 is ahead while chunk 3 is not complete", "ahead", 0, word(1), chunk=5)
+    send("and chunk 3 is as it was", "added", 1, word(2), chunk=3, checksum=2)
+    send("chunk 6 is ahead: chunk 4 is not there", "ahead", 0, word(1), chunk=6)
+    send("chunk 8 too: chunk 6 is not there", "ahead", 0, word(1), chunk=8)
+    send("a chunk just short of 2^31 newer too", "ahead", 0, word(1), chunk=2**31 - 4)
+    send("chunk 0 still answers", "result_resent", 0, b"", chunk=0)
     send("chunk 4 overwrites chunk 0", "started", 0, word(1), chunk=4, checksum=1)
     send("a late chunk 0 is stale", "stale", 1, b"", chunk=0)
     send("a much older chunk too", "stale", 1, b"", chunk=2**32 - 4)
@@ -248,11 +272,26 @@ def slots() -> dict[str, Any]:
     send("an EXPONENT with words", "malformed", 1, word(1), chunk=4, kind=EXPONENT)
     send("one byte too many", "malformed", 1, word(1) + b"\0", chunk=4)
     send("and nothing of that was added", "added", 1, word(2), chunk=4, checksum=2)
-    send("a chunk just short of 2^31 newer starts", "started", 0, word(1), chunk=4 + 2**31 - 4)
-    send("chunks go on past the wrap", "started", 0, word(1), chunk=2**32 - 4)
-    send("chunk 0 is newer than 2^32 - 4", "started", 0, word(9), chunk=0, checksum=9)
-    send("and complete when both are there", "added", 1, word(9), chunk=0, checksum=9)
-    return {"job": JOB, "epoch": EPOCH, "workers": 2, "slots": 2, "words": words, "steps": steps}
+    return table.document()
+
+
+def slots_wrap() -> dict[str, Any]:
+    """The decision table of 5.2 where chunk numbers wrap: before the first step all chunks up to 2^32 - 3 are
+    summed."""
+    table = Table(2**32 - 2)
+    send = table.send
+    send("2^32 - 2 overwrites 2^32 - 6", "started", 0, word(1), chunk=2**32 - 2, checksum=1)
+    send("2^32 - 4 is complete, and answers", "result_resent", 0, b"", chunk=2**32 - 4)
+    send("0 is ahead while 2^32 - 2 is not complete", "ahead", 0, word(9), chunk=0)
+    send("2^32 - 2 is complete", "added", 1, word(2), chunk=2**32 - 2, checksum=2)
+    send("0 overwrites 2^32 - 4", "started", 0, word(9), chunk=0, checksum=9)
+    send("which is stale", "stale", 1, b"", chunk=2**32 - 4)
+    send("as is what is just short of 2^31 older", "stale", 1, b"", chunk=2**31 + 4)
+    send("0 is complete when both are there", "added", 1, word(9), chunk=0, checksum=9)
+    send("2^32 - 1 is ahead of nothing", "started", 1, word(1), chunk=2**32 - 1, checksum=1)
+    send("1 is ahead until it is complete", "ahead", 0, word(1), chunk=1)
+    send("2 overwrites 2^32 - 2", "started", 1, word(3), chunk=2, checksum=3)
+    return table.document()
 
 
 FILES: dict[str, Callable[[], dict[str, Any]]] = {
@@ -261,6 +300,7 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "exchange_queued.json": exchange_queued,
     "exchange_specials.json": exchange_specials,
     "slots.json": slots,
+    "slots_wrap.json": slots_wrap,
 }
 
 

@@ -5,11 +5,13 @@ Worker r of the job is at port r + 1, 10.0.0.(r + 1), UDP port 40000 + r.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from reference import decode
+from reference_switch import Version
 from scapy_layer import IP, PORT, UDP, Ether
 
 from inagg_switch.switch import Switch
@@ -26,6 +28,7 @@ OUTCOMES = (
     "not_admitted",
     "wrong_epoch",
     "stale",
+    "ahead",
     "result_resent",
     "duplicate_pending",
     "started",
@@ -101,6 +104,13 @@ class P4Switch:
                     "udp_port": worker_udp_port(rank),
                 },
             )
+
+    def hold(self, versions: Mapping[int, Version]) -> None:
+        """Has the slot versions hold these; without words."""
+        for index, version in versions.items():
+            self.program.register("slot_epoch")[index] = version.epoch
+            self.program.register("slot_chunk")[index] = version.chunk
+            self.program.register("slot_workers")[index] = version.workers
 
     def remove(self) -> None:
         """What the controller does when the job has ended."""

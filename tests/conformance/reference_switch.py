@@ -61,12 +61,19 @@ def age(a: int, b: int) -> int:
     return difference - 2**32 if difference >= 2**31 else difference
 
 
-def step(held: Version, packet: Contribution, all_workers: int) -> tuple[Version, str]:
+def step(
+    held: Version, other: Version, packet: Contribution, slots: int, all_workers: int
+) -> tuple[Version, str]:
     """The decision table of section 5.2: what the version holds afterwards, and the counter's name.
 
-    A result leaves after "result_resent", and after "started" and "added" when all bits are set.
+    other: the slot's other version. A result leaves after "result_resent", and after "started" and "added" when all
+    bits are set.
     """
     if held.epoch != packet.epoch or age(packet.chunk, held.chunk) > 0:
+        before = (packet.epoch, (packet.chunk - slots) % 2**32, all_workers)
+        first = held.epoch != packet.epoch and packet.chunk < slots
+        if not first and other[:3] != before:
+            return held, "ahead"
         fresh = Version(packet.epoch, packet.chunk, packet.worker, *packet[3:])
         # An EXPONENT packet has no words, and leaves those of the slot alone.
         return fresh._replace(words=packet.words or held.words), "started"
@@ -98,6 +105,19 @@ class Job:
     slots: int  # S
     epoch: int
     base: int = 0  # first slot version of the lease
+
+    def version(self, chunk: int) -> int:
+        """The index of a chunk's slot version."""
+        return self.base + chunk % (2 * self.slots)
+
+    def complete_before(self, chunk: int) -> dict[int, Version]:
+        """The slot versions, by index, of a job that has summed all chunks before this one; none for chunk 0."""
+        if chunk == 0:
+            return {}
+        return {
+            self.version(past): Version(self.epoch, past % 2**32, 2**self.workers - 1)
+            for past in range(chunk - 2 * self.slots, chunk)
+        }
 
 
 @dataclass
@@ -131,7 +151,8 @@ class Aggregator:
 
     def _add(self, job: Job, header: Header, payload: bytes) -> tuple[list[tuple[int, bytes]], str]:
         all_workers = 2**job.workers - 1
-        index = job.base + header.chunk % (2 * job.slots)
+        index = job.version(header.chunk)
+        other = job.version(header.chunk - job.slots)
         packet = Contribution(
             header.epoch,
             header.chunk,
@@ -145,7 +166,10 @@ class Aggregator:
                 int.from_bytes(payload[i : i + WORD_BYTES], "big") for i in range(0, len(payload), WORD_BYTES)
             ),
         )
-        held, action = step(self.versions.get(index, Version()), packet, all_workers)
+        versions = self.versions
+        held, action = step(
+            versions.get(index, Version()), versions.get(other, Version()), packet, job.slots, all_workers
+        )
         self.versions[index] = held
         words = b"".join(word.to_bytes(WORD_BYTES, "big") for word in held.words) if payload else b""
         result = header._replace(

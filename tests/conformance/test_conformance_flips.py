@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bit that flips on the way never gives a wrong sum (docs/protocol.md, 3.2, 4 and 6.4).
+"""A bit that flips on the way never gives a wrong sum (docs/protocol.md, 3.2, 4, 5.2 and 9), and no job stands still.
 
 Two ranks that share a host, so that the switch admits either as the other, sum two queued collectives: every role that
 a packet can have is there. Then all over again for every packet, and every bit of its header and some of its words.
@@ -14,7 +14,7 @@ import pytest
 import reference
 from numpy.typing import NDArray
 from reference_switch import Aggregator
-from virtual_network import Network, make_aggregator, make_workers
+from virtual_network import PERFECT, Impairment, Network, make_aggregator, make_workers
 
 WORKERS, SLOTS, WORDS = 2, 2, 1
 HEADER_BITS = 8 * reference.HEADER.size
@@ -29,7 +29,8 @@ HEADER_FIELDS = {
     "chunk": range(96, 128),
     "checksum": range(128, 160),
 }
-GIVE_UP_S = 1.0
+# Long before the give-up time.
+SOON_S = 5.0
 
 
 @dataclass
@@ -73,11 +74,14 @@ EXPECTED = [
 ]
 
 
-def run(*, up: bool, tamper: Callable[[int, bytes], bytes]) -> tuple[str, Tampering]:
-    """Both collectives; whether all ranks are "done" or one has "failed". AssertionError for a wrong sum."""
-    engines = make_workers(WORKERS, slots=SLOTS, words=WORDS, give_up_s=GIVE_UP_S, rto_initial_s=0.05)
+def run(
+    *, up: bool, tamper: Callable[[int, bytes], bytes], impairment: Impairment = PERFECT
+) -> tuple[str, Tampering]:
+    """Both collectives; whether all ranks are "done" or one has "failed". AssertionError for a wrong sum, and for a job
+    that stands still."""
+    engines = make_workers(WORKERS, slots=SLOTS, words=WORDS, rto_initial_s=0.05)
     switch = OneHost(make_aggregator(WORKERS, slots=SLOTS, words=WORDS))
-    network = Tampering(engines, switch, up=up, tamper=tamper)
+    network = Tampering(engines, switch, impairment, up=up, tamper=tamper)
     outputs = inputs()
     for output, lane_bits in zip(outputs, LANE_BITS, strict=True):
         for rank, engine in enumerate(engines):
@@ -86,7 +90,9 @@ def run(*, up: bool, tamper: Callable[[int, bytes], bytes]) -> tuple[str, Tamper
         network.flush(rank)
     # Until nothing more can happen: every engine is done or has failed.
     while network.step():
-        assert network.now < 3 * GIVE_UP_S, "a rank neither ends nor fails"
+        # A rank that fails ends the job: the controller tells the others (6.3).
+        ended = any(engine.failure is not None for engine in engines)
+        assert ended or network.now < SOON_S, "the job stands still"
     for rank, done in network.completed.items():
         for ticket in done:
             np.testing.assert_array_equal(outputs[ticket - 1][rank], EXPECTED[ticket - 1])
@@ -158,6 +164,13 @@ def test_a_flip_in_a_contributions_header_gives_no_wrong_sum(field: str) -> None
     if field not in ("rank", "chunk", "checksum"):
         # The switch sees the damage and adds nothing: the packet is as good as lost.
         assert set(found) == {"done"}
+
+
+@pytest.mark.parametrize("loss", [0.1, 0.3])
+def test_no_flip_in_a_contributions_chunk_or_rank_makes_a_lossy_job_stand_still(loss: float) -> None:
+    for field in ("chunk", "rank"):
+        for number, bit in flips(CONTRIBUTIONS, HEADER_FIELDS[field]):
+            run(up=True, tamper=flip(number, bit), impairment=Impairment(loss=loss))
 
 
 def test_a_flip_in_a_contributions_words_is_an_error_that_names_the_chunk() -> None:

@@ -118,7 +118,9 @@ class PlainJobs:
         self._aggregator = Aggregator(WORDS, {})
 
     def start(self, job: int, epoch: int, example: Example) -> Switch:
-        self._aggregator.jobs = {job: Job(example.workers, example.slots, epoch)}
+        made = Job(example.workers, example.slots, epoch)
+        self._aggregator.jobs = {job: made}
+        self._aggregator.versions |= made.complete_before(example.first_chunk)
         return self._aggregator
 
     def end(self) -> None:
@@ -133,7 +135,9 @@ class P4Jobs:
         self._running: p4_switch.P4Switch | None = None
 
     def start(self, job: int, epoch: int, example: Example) -> Switch:
+        made = Job(example.workers, example.slots, epoch)
         self._running = p4_switch.P4Switch(self.program, job, example.workers, example.slots, epoch)
+        self._running.hold(made.complete_before(example.first_chunk))
         return self._running
 
     def end(self) -> None:

@@ -156,9 +156,11 @@ def make_workers(workers: int, *, slots: int, words: int, job: int = JOB, **sett
 
 
 def make_aggregator(
-    workers: int, *, slots: int, words: int, job: int = JOB, epoch: int = EPOCH
+    workers: int, *, slots: int, words: int, job: int = JOB, epoch: int = EPOCH, first_chunk: int = 0
 ) -> Aggregator:
-    return Aggregator(words, {job: Job(workers, slots, epoch)})
+    """The reference aggregator with a job that has summed all chunks before `first_chunk`."""
+    made = Job(workers, slots, epoch)
+    return Aggregator(words, {job: made}, made.complete_before(first_chunk))
 
 
 def make_network(

@@ -60,12 +60,31 @@ def test_the_command_tells_what_is_not_as_the_vectors_say(switch_command: list[s
     assert f"wrong.vectors:{place}: expected 2:00, got 1:" in done.stdout
 
 
+def test_the_command_prints_the_path_of_a_packet_that_went_wrong(
+    switch_command: list[str], tmp_path: Path
+) -> None:
+    vectors = tmp_path / "v"
+    vectors.write_text("packet 1 09cb5501\nexpect 2 00\npacket 1 09cb5501\nexpect 2 09cb55010000000000\n")
+    command = [*switch_command, "test", str(PROGRAMS[0].with_name("selectors.p4")), str(vectors)]
+    plain = subprocess.run(command, capture_output=True, text=True, check=False)
+    traced = subprocess.run([*command, "--trace"], capture_output=True, text=True, check=False)
+    assert (plain.returncode, traced.returncode) == (1, 1)
+    wrong, *path, summary = traced.stdout.splitlines()
+    assert [wrong, summary] == plain.stdout.splitlines()
+    assert wrong.startswith(f"{vectors}:1: expected 2:00, got ")
+    assert path[0] == "    packet of 4 bytes in by port 1"
+    assert all(line.startswith("    ") for line in path)
+    assert sum(" in by port " in line for line in path) == 1
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("packet", "too few words behind packet"),
         ("packet one 00", "expected a number, decimal or hexadecimal, not one"),
         ("packet -1 00", "-1 is negative"),
+        ("packet 600 00", "port 600 is out of range, expected 0 to 511"),
+        ("packet 1 00\nexpect 999999 00", "port 999999 is out of range, expected 0 to 511"),
         ("packet 1 0g", "a frame is hexadecimal, without `g`"),
         ("packet 1 000", "a frame is whole bytes, not 3 hexadecimal digits"),
         ("expect 1 00", "expect without a packet before it"),

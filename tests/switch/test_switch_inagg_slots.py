@@ -22,10 +22,11 @@ from switch_packets import (
 from inagg_switch import Switch
 
 MODULUS = 1 << 2048
+REGISTERS = ("slot_epoch", "slot_chunk", "slot_workers", "slot_announced", "slot_checksum")
 COUNTERS = (
-    "started", "added", "completed", "result_resent", "duplicate_pending", "stale", "malformed", "not_admitted",
-    "wrong_epoch", "result_sent", "no_receiver", "ingress_loss_injected", "egress_loss_injected", "not_ethernet",
-    "own_port", "aggregator_forged", "source_refused", "vlan_tagged",
+    "started", "added", "completed", "result_resent", "duplicate_pending", "stale", "ahead", "malformed",
+    "not_admitted", "wrong_epoch", "result_sent", "no_receiver", "ingress_loss_injected",
+    "egress_loss_injected", "not_ethernet", "own_port", "aggregator_forged", "source_refused", "vlan_tagged",
 )  # fmt: skip
 
 
@@ -44,6 +45,29 @@ def counts(program: Switch, ports: int = 8) -> dict[str, dict[int, int]]:
         if cells:
             found[name] = cells
     return found
+
+
+def sum_chunks(program: Switch, job: Job, first: int, last: int) -> None:
+    """All workers contribute the chunks from one to another."""
+    for chunk in range(first, last + 1):
+        for rank in range(job.workers):
+            program.process(rank + 1, job.data(rank, chunk, [chunk] * 4))
+
+
+def summed_before(program: Switch, job: Job, chunk: int) -> None:
+    """As if the job had summed all chunks before this one, and the chunk is not one of its first."""
+    for past in range(chunk - 2 * job.slots, chunk):
+        version = job.slot_base + past % (2 * job.slots)
+        program.register("slot_epoch")[version] = job.epoch
+        program.register("slot_chunk")[version] = past % 2**32
+        program.register("slot_workers")[version] = (1 << job.workers) - 1
+
+
+def lease(program: Switch, job: Job) -> list[int]:
+    """What the job's slot versions hold."""
+    versions = range(job.slot_base, job.slot_base + 2 * job.slots)
+    held = [program.register(name)[version] for name in REGISTERS for version in versions]
+    return held + [program.register("pool")[4 * version + word] for version in versions for word in range(4)]
 
 
 def words_of(seed: int, count: int) -> list[int]:
@@ -120,14 +144,22 @@ def test_one_worker_gets_its_own_contribution_back_at_once(program: Switch) -> N
     assert counts(program) == {"started": {1: 1}, "completed": {1: 1}, "result_sent": {1: 1}}
 
 
-# Rows of the decision table in docs/protocol.md, 5.2, for three workers of which rank 0 has contributed to chunk 5
-# in epoch 7: what one more packet (rank, chunk, epoch) does. The rows that send something have tests of their own.
+# Rows of the decision table in docs/protocol.md, 5.2, for three workers and eight slots. In epoch 7 all have
+# contributed chunk 5, and rank 0 chunk 13, but not in the row that starts it. What one more packet (rank, chunk,
+# epoch) does. The rows that send something have tests of their own.
 ROWS = {
-    "start: an older chunk is there": ((1, 21, 7), "started"),
+    "start: the chunk before in the slot is complete": ((0, 13, 7), "started"),
     "start: another epoch is there": ((1, 5, 8), "started"),
-    "start: another epoch is there, the chunk is older": ((1, 5 - 16, 8), "started"),
-    "add: the same chunk without the worker's bit": ((1, 5, 7), "added"),
-    "duplicate: the bit is set and others are missing": ((0, 5, 7), "duplicate_pending"),
+    "ahead: another epoch is there, but this one's first chunk of the slot is not complete": (
+        (1, 13, 8),
+        "ahead",
+    ),
+    "ahead: another epoch is there, the chunk is older": ((1, 5 - 16, 8), "ahead"),
+    "ahead: the chunk before in the slot is not complete": ((0, 21, 7), "ahead"),
+    "ahead: it is not there": ((0, 29, 7), "ahead"),
+    "ahead: nor an older one": ((0, 6 + 16, 7), "ahead"),
+    "add: the same chunk without the worker's bit": ((1, 13, 7), "added"),
+    "duplicate: the bit is set and others are missing": ((0, 13, 7), "duplicate_pending"),
     "stale: a newer chunk is there": ((1, 5 - 16, 7), "stale"),
     "stale: and it is the worker's own": ((0, 5 - 16, 7), "stale"),
 }
@@ -136,20 +168,33 @@ ROWS = {
 @pytest.mark.parametrize("row", ROWS)
 def test_decision_table(program: Switch, row: str) -> None:
     (rank, chunk, epoch), counter = ROWS[row]
-    Job(workers=3).install(program)
-    program.process(1, Job(workers=3).data(0, 5, [1] * 4))
+    job = Job(workers=3)
+    job.install(program)
+    sum_chunks(program, job, 5, 5)
+    if counter != "started":
+        program.process(1, job.data(0, 13, [1] * 4))
     if epoch != 7:
         for old in range(3):
-            program.delete("admission", Job(workers=3).key(old))
+            program.delete("admission", job.key(old))
             program.delete("receiver", {"job": 3, "rank": old})
-        Job(workers=3, epoch=epoch).install(program)
-    before = program.counter(counter)[rank + 1][0]
+        job = Job(workers=3, epoch=epoch)
+        job.install(program)
     others = counts(program)
-    packet = Job(workers=3, epoch=epoch).data(rank, chunk % 2**32, [2] * 4)
-    assert program.process(rank + 1, packet) == []
-    assert program.counter(counter)[rank + 1][0] == before + 1
+    before = program.counter(counter)[rank + 1][0]
+    assert program.process(rank + 1, job.data(rank, chunk % 2**32, [2] * 4)) == []
     others.setdefault(counter, {})[rank + 1] = before + 1
     assert counts(program) == others
+
+
+def test_what_is_ahead_changes_nothing(program: Switch) -> None:
+    job = Job(workers=2)
+    job.install(program)
+    sum_chunks(program, job, 5, 5)
+    held = lease(program, job)
+    program.process(1, job.data(0, 21, [9] * 4, checksum=9))
+    program.process(1, job.data(0, 6 + 8, [9] * 4, checksum=9))
+    assert counts(program)["ahead"] == {1: 2}
+    assert lease(program, job) == held
 
 
 def test_the_last_add_completes(program: Switch) -> None:
@@ -166,6 +211,7 @@ def test_a_result_is_identified_by_its_chunk(program: Switch, chunk: int) -> Non
     """So that results of consecutive chunks are the segments of one large datagram (2)."""
     job = Job(workers=1, epoch=8)
     job.install(program)
+    summed_before(program, job, chunk)
     [(_, frame)] = program.process(1, job.data(0, chunk, [1, 2, 3, 4], epoch=8))
     assert read_result(frame).inagg.chunk == chunk
     assert frame[18:20] == (chunk & 0xFFFF).to_bytes(2, "big")
@@ -195,6 +241,8 @@ def test_the_other_version_of_a_slot_is_untouched_by_the_next_round(program: Swi
 def test_a_packet_of_the_round_before_the_last_is_stale(program: Switch) -> None:
     job = Job(workers=2, slots=8)
     job.install(program)
+    sum_chunks(program, job, 5, 5)
+    sum_chunks(program, job, 13, 13)
     program.process(1, job.data(0, 21, [1] * 4))
     assert program.process(2, job.data(1, 5, [1] * 4)) == []
     assert counts(program)["stale"] == {2: 1}
@@ -205,13 +253,16 @@ def test_chunk_numbers_wrap(program: Switch) -> None:
     job = Job(workers=2, slots=8)
     job.install(program)
     last = 2**32 - 1
+    summed_before(program, job, last)
     program.process(1, job.data(0, last, [1] * 4))
+    assert program.process(1, job.data(0, 7, [4] * 4)) == []
     program.process(2, job.data(1, last, [1] * 4))
-    program.process(1, job.data(0, 15, [4] * 4))
-    (_, frame), _ = program.process(2, job.data(1, 15, [5] * 4))
-    assert read_result(frame).words == [9] * 4
+    for chunk in (7, 15):
+        program.process(1, job.data(0, chunk, [4] * 4))
+        (_, frame), _ = program.process(2, job.data(1, chunk, [5] * 4))
+        assert read_result(frame).words == [9] * 4
     assert program.process(2, job.data(1, last, [1] * 4)) == []
-    assert counts(program)["stale"] == {2: 1}
+    assert (counts(program)["ahead"], counts(program)["stale"]) == ({1: 1}, {2: 1})
 
 
 def test_jobs_do_not_touch_each_others_slots(program: Switch) -> None:

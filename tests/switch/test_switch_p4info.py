@@ -250,6 +250,36 @@ def test_keys_without_a_name_are_called_by_the_expression() -> None:
     assert table.size == 1024
 
 
+@pytest.mark.parametrize(
+    ("key", "name", "bits"),
+    [
+        ("hdr.h.a[3:0]", "hdr.h.first[3:0]", 4),
+        ("hdr.h.b[TOP:TOP - 3]", "hdr.h.b[7:4]", 4),
+        ("hdr.s[1].b[7:4]", "hdr.s[1].b[7:4]", 4),
+        ("hdr.h.b[7:2][3:1]", "hdr.h.b[7:2][3:1]", 3),
+        ("(hdr.h.b << 0)[3:0]", "hdr.h.b[3:0]", 4),
+        ("((bit<16>) hdr.h.b)[9:6]", "hdr.h.b[9:6]", 4),
+        ("hdr.h.b[3:0] & 3", "hdr.h.b[3:0] & 3", 4),
+        ("TWENTY[3:2]", "0x1", 2),
+        ("0x1f[3:0]", "0xf", 4),
+    ],
+)
+def test_a_key_that_is_a_slice_is_called_by_its_field_and_bits(key: str, name: str, bits: int) -> None:
+    program = v1program(
+        "t.apply();",
+        headers="""
+            const int TOP = 7;
+            const bit<8> TWENTY = 0x14;
+            header h_t { @name("first") bit<8> a; bit<8> b; }
+            struct headers_t { h_t h; h_t[3] s; }
+            struct metadata_t { }
+        """,
+        locals=f"table t {{ key = {{ {key}: exact; }} actions = {{ NoAction; }} }}",
+    )
+    (field,) = p4info_of_text(program).tables[0].match_fields
+    assert (field.name, field.bitwidth) == (name, bits)
+
+
 def test_what_limits_the_groups_of_a_selector() -> None:
     profiles = {p.preamble.alias: p for p in p4info_of_text(EXTERN).action_profiles}
     assert (profiles["s"].max_group_size, profiles["s"].sum_of_members.max_member_weight) == (3, 9)

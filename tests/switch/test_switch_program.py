@@ -135,16 +135,16 @@ def test_a_closed_program_says_so(state_program: Switch) -> None:
         state_program.register("cells")[0]
 
 
-@pytest.mark.parametrize(("port", "length"), [(511, 8), (512, 8), (1, 65601)])
+@pytest.mark.parametrize(("port", "length"), [(511, 8), (1, 65601)])
 def test_packets_that_no_port_could_bring_are_dropped(state_program: Switch, port: int, length: int) -> None:
     assert state_program.process(port, bytes(length)) == []
 
 
 @pytest.mark.parametrize(
     ("port", "now"),
-    [((1 << 32) + 1, 0.0), (-1, 0.0), (1, -1.0), (1, 1e30), (1, float("inf")), (1, float("nan"))],
+    [(512, 0.0), ((1 << 32) + 1, 0.0), (-1, 0.0), (1, -1.0), (1, 1e30), (1, float("inf")), (1, float("nan"))],
 )
-def test_a_port_or_a_time_that_would_be_cut_is_refused(state_program: Switch, port: int, now: float) -> None:
+def test_a_port_or_a_time_out_of_range_is_refused(state_program: Switch, port: int, now: float) -> None:
     with pytest.raises(SwitchError, match="out of range"):
         state_program.process(port, bytes(8), now)
 
