@@ -7,6 +7,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 
 from inagg_switch.errors import EntryError, SwitchError
 
+PORTS = 1 << 9  # v1model: a port is bit<9>
 _LONGEST = 60  # characters of a value in a message
 
 
@@ -44,7 +45,7 @@ def replica_pairs(values: object, what: str) -> list[tuple[int, int]]:
     found = []
     for pair in several(values, what, "a list of (port, replication id)"):
         port, rid = several(pair, what, "pairs of port and replication id", 2)
-        found.append((whole(port, f"{what}, port", 1 << 9), whole(rid, f"{what}, replication id", 1 << 16)))
+        found.append((whole(port, f"{what}, port", PORTS), whole(rid, f"{what}, replication id", 1 << 16)))
     return found
 
 

@@ -80,7 +80,7 @@ class ActionProfile:
         tables = [t for t in self._switch.layout.tables if t.preamble.id in self._info.table_ids]
         allowed = {ref.id for table in tables for ref in table.action_refs}
         actions = [a for a in self._switch.layout.actions if a.preamble.id in allowed]
-        info = find(actions, action, f"action of {self._info.preamble.name}")
+        info = find(actions, action, "action", f"action profile {self._info.preamble.name}")
         data = encode_params(info, params)
         externs = self._switch.externs
         call = externs.member_insert if how == "insert" else externs.member_modify

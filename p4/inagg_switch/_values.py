@@ -1,6 +1,7 @@
 """Names to P4Info objects, and Python values to the bytes of the ABI and back."""
 
 import ctypes
+import difflib
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -24,8 +25,9 @@ class _Named(Protocol):
 T = TypeVar("T", bound=_Named)
 
 
-def find(objects: Iterable[T], name: str, kind: str) -> T:
-    """The object of that full name, or the only one whose name ends in it at a dot. Raises UnknownName."""
+def find(objects: Iterable[T], name: str, kind: str, owner: str = "") -> T:
+    """The object of that full name, or the only one whose name ends in it at a dot; `owner` is what has the objects,
+    for messages. Raises UnknownName."""
     if not isinstance(name, str):
         raise UnknownName(f"{kind}: expected a name, not {shown(name)}")
     listed = list(objects)
@@ -35,10 +37,19 @@ def find(objects: Iterable[T], name: str, kind: str) -> T:
     found = [one for one in listed if one.preamble.name.endswith(f".{name}")]
     if len(found) == 1:
         return found[0]
-    names = ", ".join(one.preamble.name for one in (found or listed)) or "none"
     if found:
-        raise UnknownName(f"{kind} `{name}` is ambiguous: {names}")
-    raise UnknownName(f"no {kind} `{name}`; there are: {names}")
+        names = ", ".join(one.preamble.name for one in found)
+        raise UnknownName(f"{kind} `{name}`{owner and f' of {owner}'} is ambiguous: {names}")
+    names_known = _names_known(name, [one.preamble.name for one in listed])
+    raise UnknownName(f"{owner and f'{owner} has '}no {kind} `{name}`; {names_known}")
+
+
+def _names_known(name: str, known: Sequence[str]) -> str:
+    """Of a name that is unknown: the one that was probably meant, else all."""
+    endings = {each.rpartition(".")[2]: each for each in known} | {each: each for each in known}
+    if close := difflib.get_close_matches(name, endings, 1):
+        return f"did you mean `{endings[close[0]]}`?"
+    return f"there are: {', '.join(known) or 'none'}"
 
 
 def encode(value: int | bytes, width: int, what: str) -> bytes:
@@ -77,8 +88,8 @@ def fields_match(
         match = {fields[0].name: match}
     unknown = set(match) - {f.name for f in fields}
     if unknown:
-        names = ", ".join(f.name for f in fields) or "none"
-        raise UnknownName(f"{owner} has no key `{min(map(str, unknown))}`; there are: {names}")
+        name = min(map(str, unknown))
+        raise UnknownName(f"{owner} has no key `{name}`; {_names_known(name, [f.name for f in fields])}")
     return [_field(field, match.get(field.name), owner) for field in fields]
 
 
@@ -173,9 +184,9 @@ def encode_params(action: pb.Action, params: Mapping[str, int | bytes]) -> bytes
         raise EntryError(f"action {action.preamble.name}: expected parameters by name, not {shown(params)}")
     unknown = set(params) - set(names)
     if unknown:
+        name = min(map(str, unknown))
         raise UnknownName(
-            f"action {action.preamble.name} has no parameter `{min(map(str, unknown))}`; there are: "
-            f"{', '.join(names) or 'none'}"
+            f"action {action.preamble.name} has no parameter `{name}`; {_names_known(name, names)}"
         )
     missing = [n for n in names if n not in params]
     if missing:

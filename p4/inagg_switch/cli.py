@@ -118,6 +118,9 @@ def run_vectors(
     ],
     define: Defines = None,
     include: Includes = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Print the path of each packet that went wrong below it.")
+    ] = False,
 ) -> None:
     """Runs a program on packet vectors, each file on a new switch. The exit code is 1 if anything is not as they
     say."""
@@ -131,8 +134,10 @@ def run_vectors(
         _check_readable(path)
         try:
             read = read_vectors(path)
-            with Switch.from_p4(program, _parse_defines(define), include_paths=include or ()) as switch:
-                found = list(failures(switch, read))
+            with Switch.from_p4(
+                program, _parse_defines(define), include_paths=include or (), traced=trace
+            ) as switch:
+                found = list(failures(switch, read, traced=trace))
         except VectorError as error:
             print(error, file=sys.stderr)  # starts with file:line
             raise typer.Exit(2) from None

@@ -13,7 +13,8 @@ from inagg_switch.compiler import ir, lower_file
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler.instrument import describe
 
-_METER_BYTES = 72
+_COUNTER_BYTES = 16  # packets and bytes
+_METER_BYTES = 72  # native/meter.hpp: the configuration and two buckets
 _PIPELINE = ("parser", "verify", "ingress", "egress", "update", "deparser")
 
 
@@ -35,7 +36,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Memory:
-    """An array of state, `bytes` as this switch keeps it."""
+    """An array of state, `bytes` as this switch keeps it. Of direct counters and meters each entry has one: `size` is
+    that of the table."""
 
     name: str
     kind: str
@@ -133,18 +135,22 @@ def _bits(type_: t.Type) -> int:
 
 
 def _memory(made: ir.Object) -> Memory | None:
-    if isinstance(made, ir.Table):
-        return None
-    size = int(getattr(made, "size", 0))
     if isinstance(made, ir.Register):
         bits = _bits(made.type)
-        return Memory(made.full_name, "register", size, bits, size * _cell_bytes(bits))
+        return Memory(made.full_name, "register", made.size, bits, made.size * _cell_bytes(bits))
     if isinstance(made, ir.Counter):
-        return Memory(made.full_name, "counter", size, 128, size * 16)
+        return _cells(made, "counter", made.size, _COUNTER_BYTES)
     if isinstance(made, ir.Meter):
-        # native/meter.hpp: the configuration and two buckets.
-        return Memory(made.full_name, "meter", size, 8 * _METER_BYTES, size * _METER_BYTES)
+        return _cells(made, "meter", made.size, _METER_BYTES)
+    if isinstance(made, ir.DirectCounter) and made.table is not None:
+        return _cells(made, "direct counter", made.table.size, _COUNTER_BYTES)
+    if isinstance(made, ir.DirectMeter) and made.table is not None:
+        return _cells(made, "direct meter", made.table.size, _METER_BYTES)
     return None
+
+
+def _cells(made: ir.Object, kind: str, size: int, each: int) -> Memory:
+    return Memory(made.full_name, kind, size, 8 * each, size * each)
 
 
 def _cell_bytes(bits: int) -> int:

@@ -1,9 +1,16 @@
 """What a running switch tells Prometheus, at the moment it is asked."""
 
+import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -90,15 +97,22 @@ class SwitchMetrics(Collector):
 class MetricsServer:
     """Serves /metrics."""
 
-    def __init__(self, address: str, metrics: SwitchMetrics) -> None:
-        """At "HOST:PORT". Raises ServerError if it cannot be had."""
+    def __init__(
+        self, address: str, metrics: SwitchMetrics, *, most_connections: int = 32, request_s: float = 10.0
+    ) -> None:
+        """At "HOST:PORT". A connection beyond the most is closed at once, one that is not done in `request_s` then.
+        Raises ServerError if the address cannot be had."""
         host, port = host_and_port(address)
         registry = CollectorRegistry()
         registry.register(metrics)
         try:
-            self._server, self._thread = start_http_server(port, host, registry)
+            family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            self._server = _Server(family, (str(place[0]), port), most_connections, request_s)
         except OSError as error:
             raise ServerError(f"cannot serve metrics at {address}: {error.strerror or error}") from None
+        self._server.set_app(make_wsgi_app(registry))
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True, name="metrics")
+        self._thread.start()
         self.port = int(self._server.server_port)
 
     def stop(self) -> None:
@@ -106,3 +120,42 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each connection, within these bounds."""
+
+    daemon_threads = True
+
+    def __init__(self, family: int, address: tuple[str, int], most: int, request_s: float) -> None:
+        self.address_family = family
+        self._most = most
+        self._request_s = request_s
+        self._since: dict[socket.socket, float] = {}
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._since) >= self._most:
+            self.shutdown_request(request)
+            return
+        self._since[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._since.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client has gone, or was cut off. (Errors of metrics are wsgiref's to report.)"""
+
+    def service_actions(self) -> None:
+        """Called twice a second."""
+        for connection, since in list(self._since.items()):
+            if time.monotonic() - since > self._request_s:
+                with suppress(OSError):  # it has ended meanwhile
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are not logged."""

@@ -59,17 +59,16 @@ class Room:
 
 @dataclass
 class Found:
-    """What answers one Read: `responses` needs no lock, and not the target as it is now. `held`: bytes of the room."""
+    """What answers one Read: `responses` needs no lock, and not the target as it is now."""
 
     responses: Iterator[Response]
     errors: list[RequestError | None]
-    held: int
 
 
 def read(target: Target, requests: Iterable[p4runtime_pb2.Entity], room: Room | None = None) -> Found:
-    """Looks up what the elements of a ReadRequest ask for. Nobody may write meanwhile."""
+    """Looks up what the elements of a ReadRequest ask for. Nobody may write meanwhile. What is looked up counts in
+    `room`, also if this raises RequestError."""
     view, room = target.frozen(), room or Room()
-    before = room.held
     found: list[Iterable[Response]] = []
     errors: list[RequestError | None] = []
     for request in requests:
@@ -78,7 +77,7 @@ def read(target: Target, requests: Iterable[p4runtime_pb2.Entity], room: Room | 
             errors.append(None)
         except RequestError as error:
             errors.append(error)
-    return Found(_packed(part for parts in found for part in parts), errors, room.held - before)
+    return Found(_packed(part for parts in found for part in parts), errors)
 
 
 def _packed(parts: Iterable[Response]) -> Iterator[Response]:

@@ -226,8 +226,11 @@ class P4RuntimeService:
         try:
             with self._state:
                 self._check_there(context)
-                found = read(self._target(), request.entities(), self._room)
-                held = found.held
+                before = self._room.held
+                try:
+                    found = read(self._target(), request.entities(), self._room)
+                finally:
+                    held = self._room.held - before
             for response in found.responses:
                 if not context.is_active():
                     return

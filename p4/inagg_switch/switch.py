@@ -20,6 +20,7 @@ from p4.config.v1 import p4info_pb2 as pb
 
 from inagg_switch import _abi
 from inagg_switch._arguments import (
+    PORTS,
     compiler_arguments,
     frame_bytes,
     function,
@@ -186,9 +187,9 @@ class Switch:
         priority: int = 0,
     ) -> None:
         """Adds an entry. Match values by kind: exact and optional a number (or bytes), lpm (value, prefix length),
-        ternary (value, mask), range (low, high); bits that a prefix or a mask leaves out do not count. Tables with
-        ternary, range or optional keys need a priority > 0; the highest wins. In a table with an action profile,
-        `action` is a Member or a Group. Raises EntryError or UnknownName."""
+        ternary (value, mask), range (low, high); of these kinds a value alone matches only itself. Bits that a prefix
+        or a mask leaves out do not count. Tables with ternary, range or optional keys need a priority > 0; the highest
+        wins. In a table with an action profile, `action` is a Member or a Group. Raises EntryError or UnknownName."""
         self._change("insert", table, match, action, params, priority)
 
     def modify(
@@ -249,7 +250,8 @@ class Switch:
         return find(
             (a for a in self.layout.actions if a.preamble.id in allowed),
             name,
-            f"action of table {table.preamble.name}",
+            "action",
+            f"table {table.preamble.name}",
         )
 
     def delete(self, table: str, match: Mapping[str, MatchValue], priority: int = 0) -> None:
@@ -409,10 +411,10 @@ class Switch:
         self, port: int, frame: bytes | bytearray | memoryview, now: float = 0.0
     ) -> list[tuple[int, bytes]]:
         """Runs one received frame. `now` is monotonic, in seconds. Returns (port, frame) of every frame that leaves,
-        in the order in which they do. Raises SwitchError for a port beyond 32 bits or a time beyond 64 bits of
-        microseconds; a port that the program cannot name brings nothing."""
-        if type(port) is not int or not 0 <= port < 1 << 32:  # ctypes cuts what does not fit
-            port = whole(port, "the port")
+        in the order in which they do. Raises SwitchError for a port beyond 9 bits or a time beyond 64 bits of
+        microseconds."""
+        if type(port) is not int or not 0 <= port < PORTS:
+            port = whole(port, "the port", PORTS)
         time_us = microseconds(now)
         data = frame if isinstance(frame, bytes) else frame_bytes(frame)
         with self.locked() as (api, handle), self._lock.raising():

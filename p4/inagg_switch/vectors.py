@@ -20,8 +20,9 @@ else decimal (42); frames are hexadecimal, blanks allowed.
     register NAME INDEX VALUE
 
 In `insert` the ACTION may be _member(id=NUMBER) or _group(id=NUMBER).
-VALUE of a key by kind: `v` (exact, optional), `v/length` (lpm), `v&mask` (ternary), `low..high` (range). A digest has
-the fields of its struct, those of one that is none are `value`, of a tuple `0`, `1`...
+VALUE of a key by kind: `v` (exact, optional), `v/length` (lpm), `v&mask` (ternary), `low..high` (range); of the last
+three `v` alone matches only v. A digest has the fields of its struct, those of one that is none are `value`, of a tuple
+`0`, `1`...
 Whatever the order of the lines, entries and groups come before the first packet, and counters and registers are looked
 at after the last.
 """
@@ -34,6 +35,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from inagg_switch._arguments import PORTS
 from inagg_switch._profiles import Group, Member
 from inagg_switch.errors import MAX_ERRORS, SwitchError, count_line
 
@@ -271,13 +273,13 @@ def _read_line(vectors: Vectors, line: int, words: list[str]) -> None:
 
 def _read_packet(vectors: Vectors, line: int, command: str, words: list[str]) -> None:
     if command == "packet":
-        vectors.packets.append(Packet(_number(words[0]), _frame(words[1:]), line=line))
+        vectors.packets.append(Packet(_port(words[0]), _frame(words[1:]), line=line))
         return
     if not vectors.packets:
         raise ValueError(f"{command} without a packet before it")
     packet = vectors.packets[-1]
     if command == "expect":
-        packet.expected.append((_number(words[0]), _frame(words[1:])))
+        packet.expected.append((_port(words[0]), _frame(words[1:])))
         return
     fields = _once("field", (_named(word, "FIELD=VALUE") for word in words[1:]))
     packet.digests.append(Told(words[0], fields, line=line))
@@ -326,6 +328,13 @@ def _number(text: str) -> int:
     if value < 0:
         raise ValueError(f"{text} is negative")
     return value
+
+
+def _port(text: str) -> int:
+    port = _number(text)
+    if port >= PORTS:
+        raise ValueError(f"port {text} is out of range, expected 0 to {PORTS - 1}")
+    return port
 
 
 def _insert(words: list[str], line: int) -> Insert:

@@ -108,20 +108,26 @@ def _at(vectors: Vectors, line: int) -> Iterator[None]:
         raise VectorError(f"{vectors.path}:{line}: {error}") from error
 
 
-def failures(switch: Switch, vectors: Vectors) -> Iterator[str]:
-    """Runs the vectors on a new switch and tells what is not as they say, line by line. Raises VectorError."""
+def failures(switch: Switch, vectors: Vectors, *, traced: bool = False) -> Iterator[str]:
+    """Runs the vectors on a new switch and tells what is not as they say, line by line; `traced` with the packet's path
+    below, of a switch whose program is compiled so. Raises VectorError."""
     set_up(switch, vectors)
     with_digests = any(packet.digests for packet in vectors.packets)
+    path: list[str] = []
+    if traced:
+        switch.on_trace(path.append)
     for packet in vectors.packets:
+        path.clear()
         with _at(vectors, packet.line):
             out = switch.process(packet.port, packet.frame)
             told = [Told(d.name, dict(d.fields)) for d in switch.digests()]
             wanted = _full_names(switch.layout, packet)
         where = f"{vectors.path}:{packet.line}:"
+        below = "".join(f"\n    {line}" for line in path)
         if out != packet.expected:
-            yield f"{where} expected {_shown_output(packet.expected)}, got {_shown_output(out)}"
+            yield f"{where} expected {_shown_output(packet.expected)}, got {_shown_output(out)}{below}"
         if with_digests and told != wanted:
-            yield f"{where} expected {_shown_digests(wanted)}, got {_shown_digests(told)}"
+            yield f"{where} expected {_shown_digests(wanted)}, got {_shown_digests(told)}{below}"
     yield from wrong_state(switch, vectors)
 
 

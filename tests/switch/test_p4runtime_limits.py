@@ -211,6 +211,19 @@ def test_answers_that_nobody_takes_are_given_up(
     assert lead.read(group(0)) == [group(1, (1, 0))]
 
 
+def test_a_refused_read_gives_back_what_it_has_looked_up(
+    monkeypatch: pytest.MonkeyPatch, lead: Controller, raw: grpc.Channel, inagg: Switch
+):
+    monkeypatch.setattr("inagg_switch.p4runtime_read.MAX_HELD_BYTES", 10_000)
+    lead.write(insert(arp_entry(inagg, 1)))
+    half = everything(*["table_entry"] * 50)
+    garbage = bytes([2 << 3 | 2, 1, 0xFF])  # the field "entities" with one byte that is no entity
+    read = raw.unary_stream(path("Read"))
+    for _ in range(10):
+        assert code_of(lambda: list(read(half + garbage))) == grpc.StatusCode.INVALID_ARGUMENT
+    assert lead.read(all_entries()) == [arp_entry(inagg, 1)]
+
+
 def test_calls_without_a_request_are_given_up(
     server: SwitchServer, lead: Controller, raw: grpc.Channel, wait_until
 ):

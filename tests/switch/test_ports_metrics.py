@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 
@@ -98,6 +99,34 @@ def test_an_address_for_metrics_that_cannot_be_had_is_explained():
             ServerError, match=f"cannot serve metrics at 127.0.0.1:{port}: Address already in use"
         ):
             MetricsServer(f"127.0.0.1:{port}", metrics)
+
+
+def test_connections_without_a_request_are_bounded_and_end(wait_until, capfd):
+    ports = Ports([])
+    server = SwitchServer(ports, device_id=1, address="127.0.0.1:0")
+    metrics = MetricsServer("127.0.0.1:0", SwitchMetrics(ports, server), most_connections=2, request_s=1)
+    url = f"http://127.0.0.1:{metrics.port}/metrics"
+
+    def answered() -> bool:
+        try:
+            return httpx.get(url).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    try:
+        with ExitStack() as stack:
+            address = ("127.0.0.1", metrics.port)
+            silent, slow, third = (
+                stack.enter_context(socket.create_connection(address, 20)) for _ in range(3)
+            )
+            slow.sendall(b"GET /metr")
+            assert third.recv(1) == b""
+            assert silent.recv(1) == b""
+            wait_until(answered, "room for a request")
+        assert capfd.readouterr().err == ""
+    finally:
+        metrics.stop()
+        server.stop()
 
 
 @pytest.mark.netns

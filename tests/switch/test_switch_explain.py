@@ -34,15 +34,19 @@ def test_tables_memory_and_headers_of_a_program():
     assert ordered.default_action == "SmallIngress.skip"
     assert explanation.memory == (
         Memory("SmallIngress.seen", "counter", 16, 128, 256),
+        Memory("SmallIngress.ordered_hits", "direct counter", 64, 128, 1024),
         Memory("SmallIngress.cells", "register", 8, 12, 16),
     )
-    assert explanation.state_bytes == 272
+    assert explanation.state_bytes == 1296
     assert explanation.headers == (Header("ethernet", "ethernet_t", 112, 1),)
 
 
 def test_meters_are_memory_too():
     explanation = explain(Path(__file__).parent / "p4runtime_objects.p4")
-    assert explanation.memory == (Memory("ObjectIngress.port_rate", "meter", 4, 576, 288),)
+    assert explanation.memory == (
+        Memory("ObjectIngress.port_rate", "meter", 4, 576, 288),
+        Memory("ObjectIngress.flow_rate", "direct meter", 16, 576, 1152),
+    )
 
 
 def test_digests_are_listed_with_their_fields():
@@ -94,10 +98,10 @@ def test_the_command_prints_tables_or_json(switch_command):
     text = subprocess.run(
         [*switch_command, "explain", str(SMALL_P4)], capture_output=True, text=True, check=True
     )
-    for word in ("Pipeline", "Tables", "Memory", "Headers", "ethernet_t", "state: 272 bytes"):
+    for word in ("Pipeline", "Tables", "Memory", "Headers", "ethernet_t", "state: 1,296 bytes"):
         assert word in text.stdout
     assert "Digests" not in text.stdout  # it sends none
     done = subprocess.run(
         [*switch_command, "explain", "--json", str(SMALL_P4)], capture_output=True, text=True, check=True
     )
-    assert json.loads(done.stdout)["state_bytes"] == 272
+    assert json.loads(done.stdout)["state_bytes"] == 1296
