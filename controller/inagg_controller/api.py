@@ -352,9 +352,13 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     request.app.state.refusals[error.status_code] += 1
     title = HTTPStatus(error.status_code).phrase
-    return _problem(
-        error.status_code, title.lower().replace(" ", "-"), title, str(error.detail), error.headers
-    )
+    headers = dict(error.headers or {})
+    path = getattr(request.scope.get("route"), "path", None)
+    methods = request.app.openapi()["paths"].get(path)
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and methods is not None:
+        # Starlette names the methods of one route, and every method has its route.
+        headers["Allow"] = ", ".join(sorted(method.upper() for method in methods))
+    return _problem(error.status_code, title.lower().replace(" ", "-"), title, str(error.detail), headers)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -111,6 +111,9 @@ def limited_protocol(connections: Connections) -> type[H11Protocol]:
             super().on_response_complete()
             self._await_request()
 
+        def _unsupported_upgrade_warning(self) -> None:
+            """An upgrade that a client asks for is ignored (RFC 9110, 7.8), websockets installed or not."""
+
         def _await_request(self) -> None:
             if self._idle is not None:
                 self._idle.cancel()

@@ -73,10 +73,10 @@ class Problem(Document):
 
 
 class NewJob(Document):
-    """POST /jobs. The bounds of workers and slots are the switch's, so they are checked behind this."""
+    """POST /jobs. slots: a power of two."""
 
-    workers: int
-    slots: int
+    workers: Annotated[int, Field(ge=1, le=64)]
+    slots: Annotated[int, Field(ge=2)]
     name: Annotated[str, Field(max_length=200)] = ""
 
 

@@ -205,6 +205,16 @@ def test_a_request_without_the_secret_does_not_get_its_body_read(victim):
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 401 ")
 
 
+def test_an_upgrade_that_is_asked_for_is_ignored_and_logs_nothing(victim):
+    controller = victim()
+    with controller.connect() as connection:
+        head = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+        connection.sendall(head.encode())
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+    assert "pgrade" not in (log := controller.log())
+    assert "install" not in log
+
+
 def test_idle_connections_of_one_host_leave_room_for_others_and_are_ended(victim):
     controller = victim(connections_per_host=100, idle_timeout_s=2)
     with contextlib.ExitStack() as stack:

@@ -229,6 +229,23 @@ def test_unknown_jobs_and_paths_are_not_found_and_wrong_methods_refused(serving)
     run(body)
 
 
+def test_a_wrong_method_is_answered_with_all_that_there_are(serving):
+    async def body():
+        async with serving() as (client, _, _):
+            for method, path, allowed in [
+                ("PUT", "/jobs", "GET, POST"),
+                ("PUT", "/jobs/5", "DELETE, GET"),
+                ("POST", "/loss", "DELETE, GET, PUT"),
+                ("PATCH", "/jobs/5/workers/0", "DELETE"),
+                ("POST", "/metrics", "GET"),
+            ]:
+                answer = await client.request(method, path)
+                assert (answer.status_code, answer.headers["allow"]) == (405, allowed), path
+            assert (await client.post("/docs")).status_code == 405
+
+    run(body)
+
+
 def test_a_job_that_runs_or_has_ended_takes_no_new_worker(serving):
     async def body():
         async with serving() as (client, _, _):

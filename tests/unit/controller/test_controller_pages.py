@@ -121,6 +121,15 @@ def test_the_apis_documentation_is_one_page_with_every_operation_and_loads_nothi
         assert f'id="{name}"' in page.text
 
 
+def test_the_description_has_the_bounds_of_a_job(serving):
+    async def body():
+        async with serving() as (client, _, _):
+            return (await client.get("/openapi.json")).json()["components"]["schemas"]["NewJob"]["properties"]
+
+    job = asyncio.run(body())
+    assert (job["workers"]["minimum"], job["workers"]["maximum"], job["slots"]["minimum"]) == (1, 64, 2)
+
+
 def test_the_documentation_says_which_secret_each_operation_needs(serving):
     async def body():
         async with serving() as (client, _, _):
