@@ -79,7 +79,7 @@ def demo(
     with errors_explained():
         check_requirements(switch)
         from inagg_testbed.demo import ALL_RUNS, GLOO, Demo, run_demo, summary
-        from inagg_testbed.report import TABLE_HEADER, heading, table_rows, verdicts, write_report
+        from inagg_testbed.report import TABLE_HEADER, heading, table_rows, unmeasured, verdicts, write_report
 
         what = Demo(
             switch=switch,
@@ -95,6 +95,8 @@ def demo(
             result = run_demo(what, results, on_stage=view.stage, on_progress=view.update)
         files = write_report(result, results / "demo")
         print_table(console, heading(what), TABLE_HEADER, table_rows(result))
+        if note := unmeasured(result.runs):
+            console.print(note, highlight=False, soft_wrap=True)
         figures = summary(result)
         for good, text in verdicts(figures):
             console.print(f"{'[green]✓' if good else '[red]✗'}[/] {text}", highlight=False, soft_wrap=True)
@@ -234,7 +236,8 @@ def run_in_node(
 ) -> None:
     """Run a command in a host (h1, h2, ...) or the switch's node (s1) of a testbed that is up.
 
-    In a host GLOO_SOCKET_IFNAME and INAGG_CONTROLLER are set, unless they are already.
+    In a host GLOO_SOCKET_IFNAME, INAGG_CONTROLLER, OMP_NUM_THREADS and MKL_NUM_THREADS (1) are set, unless they are
+    already.
 
     Example: inagg exec h1 -- ping h2
     """

@@ -5,12 +5,13 @@ summary.json has, beside what was run, for each run:
   update);
 - comm_ms_p50: step_ms_p50 less the compute time. Compute is the median, over every tenth step, of the slowest
   rank's forward and backward under no_sync(), plus the median update: so communication is what the all-reduce
-  adds to a step, its own CPU time included and what overlaps with backward excluded, the same for every backend;
+  adds to a step, its own CPU time included and what overlaps with backward excluded, the same for every backend. 0
+  where compute took longer than the step, as with few steps on a busy machine;
 - bytes_sent_per_worker: mean over ranks of what the host's interface sent from the first step to the last
   (retransmissions and acknowledgements included);
 - retransmits: packets sent again by all ranks together, TCP segments for gloo and contributions for inagg;
-- speedup_comm: gloo's comm_ms_p50 divided by the run's; None where either is not above zero (one worker has nobody to
-  talk to: its two medians differ by noise alone).
+- speedup_comm: gloo's comm_ms_p50 divided by the run's; None where either is 0 (one worker has nobody to talk to: its
+  two medians differ by noise alone).
 """
 
 import statistics
@@ -87,8 +88,8 @@ class RunResult:
 
     @property
     def comm_ms_p50(self) -> float:
-        """Median step less compute."""
-        return self.step_ms_p50 - self.compute_ms
+        """Median step less compute, at least 0."""
+        return max(0.0, self.step_ms_p50 - self.compute_ms)
 
 
 @dataclass
@@ -180,7 +181,7 @@ def summarise_run(spec: RunSpec, events: Sequence[tuple[int, Event]]) -> RunResu
 
 
 def _speedup(gloo: RunResult | None, run: RunResult) -> float | None:
-    if gloo is None or gloo.comm_ms_p50 <= 0 or run.comm_ms_p50 <= 0:
+    if gloo is None or gloo.comm_ms_p50 == 0 or run.comm_ms_p50 == 0:
         return None
     return gloo.comm_ms_p50 / run.comm_ms_p50
 

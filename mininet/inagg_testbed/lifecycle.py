@@ -267,8 +267,10 @@ def find_run(run: str | None, state_dir: Path = STATE_DIR, *, own: bool = False)
     if run is None and not ours and not own and len(known) == 1:
         return next(iter(known.values()))
     wanted = "name one with --run" if run is None else f"{run} is not one of them"
-    places = [f"  {name}: {each.settings.get('results', '')}" for name, each in known.items()]
-    raise ConfigurationError("\n".join([f"{wanted}; these testbeds are up:", *places]))
+    shown = ours or list(known.values())
+    of = " of this checkout" if ours else ""
+    places = [f"  {each.run}: {each.settings.get('results', '')}" for each in shown]
+    raise ConfigurationError("\n".join([f"{wanted}; these testbeds{of} are up:", *places]))
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ def plot_steps(runs: Sequence[RunResult], path: Path) -> None:
     axes = figure.subplots()
     labels = [run.spec.label for run in runs]
     communication = [run.comm_ms_p50 for run in runs]
-    compute = [run.compute_ms for run in runs]
+    compute = [run.step_ms_p50 - run.comm_ms_p50 for run in runs]
     axes.barh(labels, compute, color=_COMPUTE, label="compute")
     colours = [COLOURS[number % len(COLOURS)] for number in range(len(runs))]
     bars = axes.barh(labels, communication, left=compute, color=colours)

@@ -52,6 +52,7 @@ def _write(result: DemoResult, files: ReportFiles) -> None:
         header=TABLE_HEADER,
         rows=table_rows(result),
         demo=result.demo,
+        unmeasured=unmeasured(result.runs),
         quick=QUICK if result.demo.quick else None,
         settings=result.settings,
         logs=result.logs,
@@ -85,6 +86,17 @@ def heading(demo: Demo) -> str:
     """What the table is about."""
     text = f"{demo.workers} workers, {demo.link_name}, switch: {demo.switch}"
     return f"{text} ({QUICK})" if demo.quick else text
+
+
+def unmeasured(runs: Iterable[RunResult]) -> str | None:
+    """The runs whose communication is not known, and why; None if there are none."""
+    names = [run.spec.label for run in runs if run.comm_ms_p50 == 0]
+    if not names:
+        return None
+    return (
+        f"communication is shown as 0 ms, as compute took longer than the step, in {', '.join(names)}: a busy machine, "
+        "too few steps, or one worker"
+    )
 
 
 def table_rows(result: DemoResult) -> list[tuple[str, ...]]:

@@ -32,7 +32,7 @@ from inagg_testbed.processes import NodeProcess
 from inagg_testbed.requirements import SwitchKind, check_requirements
 from inagg_testbed.switches import Pipeline, start_controller, switch_target
 from inagg_testbed.topology import Network, host_name
-from inagg_testbed.workers import EventFile, Worker, WorkerGroup, worker_environment
+from inagg_testbed.workers import ONE_THREAD, EventFile, Worker, WorkerGroup, worker_environment
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,11 @@ class Testbed:
         """What `inagg exec` adds to the environment in each host, for a training script of the user's own."""
         inagg = self._inagg_environment(None) if self.aggregates else {}
         return {
-            host_name(number): {"GLOO_SOCKET_IFNAME": self.network.gloo_interface(number), **inagg}
+            host_name(number): {
+                "GLOO_SOCKET_IFNAME": self.network.gloo_interface(number),
+                **ONE_THREAD,
+                **inagg,
+            }
             for number in range(1, self.network.size + 1)
         }
 

@@ -14,6 +14,9 @@ from typing import Any
 from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.processes import NodeProcess, describe_exit
 
+# All hosts share this machine's processors: threads of one rank would spin while those of another compute.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
 _POLL_S = 0.05
 Event = dict[str, Any]
 
@@ -168,6 +171,5 @@ def worker_environment(
         "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 makes the store
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "GLOO_SOCKET_IFNAME": interface,
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
+        **ONE_THREAD,
     }

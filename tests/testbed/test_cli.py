@@ -301,8 +301,10 @@ def test_a_testbed_stays_up_until_it_is_taken_down(tmp_path: Path) -> None:
         assert inagg("exec", "--run", run, "h1", "--", "sh", "-c", "exit 5").returncode == 5
         assert "no node h3" in inagg("exec", "--run", run, "h3", "--", "true").stderr
         assert f"GLOO_SOCKET_IFNAME=ia-{run}-h1\n" in inagg("exec", "--run", run, "h1", "--", "env").stdout
-        own = inagg("exec", "--run", run, "h1", "--", "env", GLOO_SOCKET_IFNAME="lo")
-        assert "GLOO_SOCKET_IFNAME=lo\n" in own.stdout
+        assert "\nOMP_NUM_THREADS=1\n" in inagg("exec", "--run", run, "h1", "--", "env").stdout
+        users = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "3"}
+        own = inagg("exec", "--run", run, "h1", "--", "env", **users)
+        assert {f"{name}={value}" for name, value in users.items()} <= set(own.stdout.splitlines())
         ended, survivor = lingering(run), lingering(run)
         ended.terminate()
         assert ended.communicate(timeout=60) == ("", None)

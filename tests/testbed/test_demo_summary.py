@@ -21,7 +21,7 @@ from inagg_testbed.demo import (
     summary,
 )
 from inagg_testbed.errors import WrongResultError
-from inagg_testbed.report import QUICK, TABLE_HEADER, heading, table_rows, verdicts, write_report
+from inagg_testbed.report import QUICK, TABLE_HEADER, heading, table_rows, unmeasured, verdicts, write_report
 
 RUN_FIELDS = [
     *("backend", "lane_bits", "loss", "accuracy", "step_ms_p50", "comm_ms_p50", "bytes_sent_per_worker"),
@@ -120,6 +120,17 @@ def test_there_is_no_speedup_of_a_communication_that_takes_no_time(
     figures = json.loads(json.dumps(summary(result)))
     assert figures["runs"][1]["speedup_comm"] is None
     assert table_rows(result)[1][TABLE_HEADER.index("comm gain")] == "-"
+
+
+def test_communication_is_never_below_zero_and_the_report_says_where_it_is_not_known(tmp_path: Path) -> None:
+    runs = [result_of(GLOO, comm_ms=30.0), result_of(INAGG_32, comm_ms=-5.0)]
+    result = DemoResult(Demo(), runs, tmp_path, "abcdef", 12.0, demo_result(tmp_path).settings)
+    assert [run["comm_ms_p50"] for run in summary(result)["runs"]] == [30.0, 0.0]
+    note = unmeasured(runs)
+    assert note is not None
+    assert "in inagg:32: " in note
+    assert note in write_report(result, tmp_path / "demo").report.read_text()
+    assert unmeasured(runs[:1]) is None
 
 
 def test_weights_under_loss_are_compared_with_the_lossless_run(tmp_path: Path) -> None:

@@ -178,6 +178,16 @@ def test_the_only_run_of_this_installation_need_not_be_named(tmp_path: Path) -> 
     assert find_run(None, tmp_path) == find_run(None, tmp_path, own=True) == own.manifest
 
 
+def test_a_choice_among_runs_of_this_installation_lists_no_others(tmp_path: Path) -> None:
+    ours = [Run(tmp_path), Run(tmp_path)]
+    other = run_of("/somewhere/else", tmp_path)
+    for wanted in (None, "nosuch"):
+        with pytest.raises(ConfigurationError, match="these testbeds of this checkout are up:") as refused:
+            find_run(wanted, tmp_path)
+        assert all(run.id in str(refused.value) for run in ours)
+        assert other.id not in str(refused.value)
+
+
 def test_the_only_run_of_another_installation_can_be_looked_at_but_is_taken_down_by_name_alone(
     tmp_path: Path,
 ) -> None:

@@ -149,7 +149,7 @@ def test_the_hints_work_while_another_testbed_is_up(testbed: Up, other: Up) -> N
         assert up.hint("take down")[-2:] == ["--run", up.run]
     unnamed = inagg("status")
     assert unnamed.returncode == 1
-    assert unnamed.stderr.startswith("inagg: name one with --run; these testbeds are up:\n")
+    assert unnamed.stderr.startswith("inagg: name one with --run; these testbeds of this checkout are up:\n")
     assert {testbed.run, other.run} <= set(re.findall(r"  (\w+): ", unnamed.stderr))
 
 
