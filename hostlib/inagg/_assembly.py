@@ -1,41 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ranks of a group while they make it: whatever ends that at one of them ends it at all, at once.
 
-A rank that fails says so through the store that they share. One whose process dies says nothing, but its kernel closes
-its connections: those of gloo, which join every two ranks, are watched from when there are any.
+A rank that fails says so through the store that they share. One whose process dies says nothing, and is seen to have
+ended (`_watch`).
 """
 
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from torch.distributed import DistNetworkError
 from torch.distributed.distributed_c10d import Store
 
 from inagg._store import tell_all, wait_for
-from inagg.errors import InaggError, JobError, PeerLostError, name_ranks
+from inagg._watch import Watch
+from inagg.errors import InaggError, JobError, PeerLostError
 
 _LONGEST_REASON = 600  # characters: of what ranks tell, each piece is to fit into a small packet
 _CLOSING_S = 0.5  # that a kernel takes to close all connections of a process
 _READING_S = 1.0  # that others take to read why the group has not been made
 _LOOK_S = 0.01
-
-
-class Connections(Protocol):
-    """Those between the ranks."""
-
-    def ended(self) -> tuple[int, ...]:
-        """The ranks of which one was at the other end of a connection that is broken; none: all are there."""
-
-    def break_off(self) -> None:
-        """End them, so that the other ranks notice."""
-
-    def unwatch(self) -> None:
-        """The group has been made, or will not be."""
 
 
 class Assembly:
@@ -52,7 +40,12 @@ class Assembly:
         self.rank = rank
         self.size = size
         self.timeout = timeout
-        self.connections: Connections | None = None
+        # No way is left to make the group: what any method raised is why, and there is nothing to agree on.
+        self.over = False
+        # Ends gloo's connections, so that other ranks notice.
+        self.break_off: Callable[[], None] = lambda: None
+        self._watch: Watch | None = None
+        self._store_is_gone = False
 
     def __enter__(self) -> Self:
         return self
@@ -60,23 +53,34 @@ class Assembly:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None:
-            self._fail(error)
-        if self.connections is not None:
-            self.connections.unwatch()
+        try:
+            if error is not None:
+                self._fail(error)
+        finally:
+            if self._watch is not None:
+                self._watch.close()
 
     def _fail(self, error: BaseException) -> None:
-        with contextlib.suppress(Exception):  # the store may be gone, and with it those who would read it
+        with contextlib.suppress(Exception), self._use_of_store():
             if self.store.add("failures", 1) == 1:  # what others raise follows from the first
-                self.store.set("failed", json.dumps([self.rank, describe(error)]))
-        if self.connections is not None:
-            self.connections.break_off()
-        with contextlib.suppress(Exception):
+                lost = error.lost_ranks if isinstance(error, PeerLostError) else ()
+                self.store.set("failed", json.dumps([self.rank, describe(error), lost]))
+        self.break_off()
+        with contextlib.suppress(Exception), self._use_of_store():
             left, end = self.store.add("left", 1), time.monotonic() + _READING_S
             # It often has the store in its process, with which that would end.
             while self.rank == 0 and left < self.size and time.monotonic() < end:
                 time.sleep(_LOOK_S)
                 left = self.store.add("left", 0)
+
+    def watch(self, ip: str) -> None:
+        """See from here on which processes end, and let the others see whether this one does.
+
+        ip: this host's address, at which they reach it.
+        """
+        with self._use_of_store():
+            self._watch = Watch(self.store, self.rank, self.size, ip)
+            self._watch.look_out()
 
     def tell_all(self, name: str, mine: Any, timeout: timedelta | None = None) -> list[Any]:
         """What each rank gave as `mine`, by rank; each calls it once with this name.
@@ -88,59 +92,92 @@ class Assembly:
             DistStoreError: ranks have not come in time.
         """
         ranks = range(self.size)
-        with self._store_of_the_living():
+        with self._use_of_store():
             return tell_all(self.store, name, self.rank, ranks, mine, timeout or self.timeout, self._check)
 
     def tell(self, name: str, what: Any) -> None:
         """Tell all others, who ask for it with `told`."""
-        with self._store_of_the_living():
+        with self._use_of_store():
             self.store.set(name, json.dumps(what))
 
     def told(self, name: str, by: int, timeout: timedelta) -> Any:
         """What rank `by` tells. Raises as `tell_all`."""
-        with self._store_of_the_living():
+        with self._use_of_store():
             return json.loads(wait_for(self.store, [name], [by], timeout, self._check)[0])
+
+    def bytes_at(self, key: str, timeout: timedelta) -> bytes:
+        """What some rank sets this key to. Raises as `tell_all`, but names no rank that has not come in time."""
+        with self._use_of_store():
+            return wait_for(self.store, [key], range(self.size), timeout, self._check)[0]
 
     def told_so_far(self, name: str) -> Any:
         """What a rank has told under this name; None if none has."""
-        with self._store_of_the_living():
+        with self._use_of_store():
             return json.loads(self.store.get(name)) if self.store.check([name]) else None
 
-    def check(self) -> None:
+    def check(self, patience_s: float = 0.0) -> None:
         """Raise if a rank has failed or died. To be called now and then by whoever waits for another rank.
+
+        patience_s: that this may take, for whoever does not go on waiting.
 
         Raises:
             JobError: it names the rank.
         """
-        with self._store_of_the_living():
+        end = time.monotonic() + patience_s
+        with self._use_of_store():
             self._check()
+            while time.monotonic() < end:
+                time.sleep(_LOOK_S)
+                self._check()
 
     def _check(self) -> None:
         self._check_store()
+        if self._watch is not None:
+            self._watch.look_out()
         if ranks := self._ended():
-            self._check_store()  # one that fails says why before it breaks its connections off
-            raise _lost(ranks, self.rank)
-
-    def _ended(self) -> tuple[int, ...]:
-        return () if self.connections is None else self.connections.ended()
-
-    @contextlib.contextmanager
-    def _store_of_the_living(self) -> Iterator[None]:
-        """Where the store fails in the block because its server was in the process of a rank that has died, name it."""
-        try:
-            yield
-        except DistNetworkError as error:
-            end = time.monotonic() + _CLOSING_S
-            while not (ranks := self._ended()) and time.monotonic() < end:
-                time.sleep(_LOOK_S)
-            if not ranks:
-                raise
-            raise _lost(ranks, self.rank) from error
+            self._check_store()  # one that fails says why before it ends
+            raise self._lost(ranks)
 
     def _check_store(self) -> None:
-        if self.store.check(["failed"]):
-            rank, reason = json.loads(self.store.get("failed"))
-            raise JobError(f"rank {rank} could not make the group: {reason}", rank=self.rank)
+        if not self.store.check(["failed"]):
+            return
+        rank, reason, lost = json.loads(self.store.get("failed"))
+        self.over = True
+        if lost and self.rank not in lost:
+            raise self._lost(lost)
+        raise JobError(f"rank {rank} could not make the group: {reason}", rank=self.rank)
+
+    def _ended(self) -> tuple[int, ...]:
+        return () if self._watch is None else self._watch.ended()
+
+    def _lost(self, ranks: Sequence[int]) -> PeerLostError:
+        self.over = True
+        reason = "its process has ended, or its connection, while the group was made"
+        return PeerLostError(ranks, reason=reason, rank=self.rank)
+
+    @contextlib.contextmanager
+    def _use_of_store(self) -> Iterator[None]:
+        """Where the store fails in the block, name the rank that has died with it. It is not used again."""
+        if self._store_is_gone:
+            raise self._without_store()
+        try:
+            yield
+        except DistNetworkError:
+            self._store_is_gone = True
+            raise self._without_store() from None
+
+    def _without_store(self) -> JobError:
+        end = time.monotonic() + _CLOSING_S
+        while not (ranks := self._ended()) and time.monotonic() < end:
+            time.sleep(_LOOK_S)
+        if ranks:
+            return self._lost(ranks)
+        self.over = True
+        return JobError(
+            "torch's store does not answer: the process that serves it has ended, which is rank 0's or torchrun's, or "
+            "the network to it is broken. Restart the job.",
+            rank=self.rank,
+        )
 
 
 def describe(error: BaseException) -> str:
@@ -152,15 +189,3 @@ def describe(error: BaseException) -> str:
 def shorten(text: str) -> str:
     """As much of it as other ranks are told."""
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."
-
-
-def _lost(ranks: Sequence[int], rank: int) -> JobError:
-    if len(ranks) == 1:
-        return PeerLostError(
-            ranks, reason="its process has ended, or its connection, while the group was made", rank=rank
-        )
-    return JobError(
-        f"lost one of the {name_ranks(ranks)}, which are on one host: its process has ended, or its connection, while "
-        "the group was made. Restart the job.",
-        rank=rank,
-    )

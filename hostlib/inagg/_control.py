@@ -232,13 +232,15 @@ class ControlClient:
 
         return PlainPresence(connect, url.path + path, {"Host": url.netloc, **headers}, interval_s)
 
-    def leave(self, job: int, rank: int, *, error: str | None = None) -> JobStatus:
+    def leave(
+        self, job: int, rank: int, *, error: str | None = None, timeout_s: float | None = None
+    ) -> JobStatus:
         """Leave the job; it finishes when the last rank has left. Leaving twice changes nothing.
 
-        error: why this rank can go no further. The job then fails at once, and the other ranks are told.
+        error: why this rank can go no further. The job then fails at once, and the other ranks learn why.
         """
         params = None if error is None else {"error": error}
-        return self._job("DELETE", job, f"/workers/{rank}", params=params)
+        return self._job("DELETE", job, f"/workers/{rank}", params=params, timeout_s=timeout_s)
 
     def end_job(self, job: int) -> JobStatus:
         """End a job now, whatever its workers do."""

@@ -40,11 +40,11 @@ CAUSES: Mapping[str, tuple[str, str]] = {
     ),
     "processors": (
         "the thread that handles packets ran, or waited for a processor",
-        "Give it a processor of its own (`cpus`), jumbo frames, lane_bits of 16 or 8; compute with fewer threads.",
+        "Give it a processor of its own (`cpus`) or jumbo frames; compute with fewer threads.",
     ),
     "link": (
         "the link of this host carried results at its rate",
-        "lane_bits of 16 or 8, or a faster link.",
+        "A faster link.",
     ),
     "switch": (
         "results came more slowly than the link carries them",
@@ -93,9 +93,9 @@ class Explanation:
             return f"gloo does the sums of this group: {self.figures['reason']}"
         lines = [f"{'share':>6}  cause"]
         for cause in self.causes:
-            meaning, remedy = CAUSES[cause]
+            meaning, _ = CAUSES[cause]
             lines += [f"{self.shares[cause]:6.0%}  {cause}: {meaning}{_detail(cause, self.figures)}"]
-            lines += [f"{'':8}{remedy}"]
+            lines += [f"{'':8}{_remedy(cause, self.figures)}"]
         return "\n".join([*lines, *_summary(self.figures)])
 
 
@@ -175,6 +175,14 @@ def _received_frames(figures: Mapping[str, Any]) -> float:
     """Bytes of Ethernet frames."""
     size: float = figures["bytes_received"] + _FRAME_HEADERS * figures["packets_received"]
     return size
+
+
+def _remedy(cause: str, figures: Mapping[str, Any]) -> str:
+    remedy = CAUSES[cause][1]
+    narrower = [str(bits) for bits in (16, 8) if bits < figures["lane_bits"]]
+    if cause in ("link", "processors") and narrower:
+        return f"{remedy} Or lane_bits of {' or '.join(narrower)}."
+    return remedy
 
 
 def _detail(cause: str, figures: Mapping[str, Any]) -> str:

@@ -46,7 +46,8 @@ _AS_THEY_LIE = {
 # Gloo's own thread of the device does these; its works are never completed before they are waited for.
 _WITHOUT_THREAD = ("send", "recv")
 
-_CONNECT = timedelta(seconds=8)
+_CONNECT = timedelta(seconds=6)
+_FINDING_S = 1.0  # why gloo could not
 DRAIN_S = 3.0  # without a packet, after which a rank that leaves gives up what is under way
 _LOOK_S = 0.01
 
@@ -100,17 +101,42 @@ def _devices(address: str | None) -> list[Any]:
     return [gloo.create_default_device()]
 
 
-def _gloo(store: Store, ranks: Assembly, devices: list[Any]) -> Any:
+class _Rendezvous(Store):
+    """Gloo's store while it connects: a wait for a rank that has ended, ends."""
+
+    def __init__(self, ranks: Assembly) -> None:
+        super().__init__()
+        self._ranks = ranks
+
+    def set(self, key: str, value: Any) -> None:
+        self._ranks.store.set(f"gloo/{key}", value)
+
+    def get(self, key: str) -> bytes:
+        return self._ranks.bytes_at(f"gloo/{key}", _CONNECT)
+
+    def wait(self, keys: list[str], _timeout: Any = None) -> None:
+        for key in keys:
+            self.get(key)
+
+    def has_extended_api(self) -> bool:
+        return False
+
+
+def _gloo(ranks: Assembly, devices: list[Any]) -> Any:
     gloo: Any = dist.ProcessGroupGloo
     settings = gloo._Options()
-    # All ranks have come: who does not connect now never will.
-    settings._timeout = min(ranks.timeout, _CONNECT)
+    # All ranks have come: who does not connect now never will. Gloo waits five times as long for a connection.
+    settings._timeout = min(ranks.timeout, _CONNECT) / 5
     settings._devices = devices
     settings._threads = 2 * len(devices)  # as gloo has it
     try:
-        group = gloo(store, ranks.rank, ranks.size, settings)
+        rendezvous = _Rendezvous(ranks)  # gloo itself does not keep it alive
+        group = gloo(rendezvous, ranks.rank, ranks.size, settings)
     except RuntimeError:
-        ranks.check()  # if another rank has failed, that is why
+        try:
+            ranks.check(_FINDING_S)
+        except InaggError as cause:
+            raise cause from None
         raise
     group._set_default_timeout(ranks.timeout)
     return group
@@ -122,7 +148,7 @@ class InnerGroup(dist.ProcessGroup):
 
     Args:
         ranks: those that make the group. Their timeout is that of each collective.
-        store: keys that the group's ranks share, for the rendezvous of gloo alone.
+        store: keys that the group's ranks share, for NCCL and for whoever asks for the group's store.
         address: this host's address for gloo; None leaves the choice to gloo, which asks the name service what address
             the host's name has, often a loopback one.
         cuda: as `Options.inner_cuda`.
@@ -146,7 +172,7 @@ class InnerGroup(dist.ProcessGroup):
         self._made_by = os.getpid()
         self._under_way: set[Work] = set()  # of gloo's collectives, as far as this side has noticed
         self._connections = GlooConnections(
-            lambda: _devices(address), lambda devices: _gloo(store, ranks, devices), ranks
+            lambda: _devices(address), lambda devices: _gloo(ranks, devices), ranks
         )
         chosen = _inner_cuda.agree(ranks, cuda)
         nccl = None

@@ -40,6 +40,8 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
             )
             undo.callback(session.close)
         except InaggError as error:
+            if ranks.over:
+                raise
             problem = error
             ranks.tell("trouble", [ranks.rank, describe(error)])
         try:
@@ -128,8 +130,10 @@ def _enter(
             client.wait_running(job, timeout_s=options.setup_timeout_s, check=check)
             session.try_path(options.setup_timeout_s, check)
         except BaseException as error:
-            give_up_on(client, job, rank, describe(error))
-            if session is not None:
+            if session is None:
+                give_up_on(client, job, rank, describe(error))
+            else:
+                session.fail(describe(error))
                 session.close()  # and the client with it
             raise
         return session

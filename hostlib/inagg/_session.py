@@ -40,7 +40,8 @@ _MASK_64 = (1 << 64) - 1
 _NEVER_S = 1e9
 _FORKED = "this process was forked from a member of the job, and is none: what it calls would never end"
 _DRAIN_S = 3.0  # without a packet, after which a rank that leaves gives up sums under way
-_FULL_SIZE_S = 10.0  # once small packets pass, for one of full size: a dozen sendings
+_FULL_SIZE_S = 6.0  # once small packets pass, for one of full size: eight sendings
+_GOODBYE_S = 1.0  # to say why; without a word, the end of the rank's presence ends the job
 _LOOK_S = 0.1  # between looks at whether they have
 
 
@@ -410,6 +411,6 @@ class Session:
 def give_up_on(client: ControlClient, job: int, rank: int, reason: str) -> None:
     """Tell the controller, so that the other ranks do not wait for this one."""
     try:
-        client.leave(job, rank, error=reason)
+        client.leave(job, rank, error=reason, timeout_s=_GOODBYE_S)
     except InaggError as complaint:
         _log.warning("job %d, rank %d could not say goodbye: %s", job, rank, complaint)

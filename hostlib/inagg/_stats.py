@@ -95,6 +95,10 @@ class Stats(dict[str, Any]):
     def _set(self, figures: Mapping[str, Any]) -> None:
         self.clear()
         self.update(figures)
+        if "calls" in self:
+            self["calls"] = {
+                kind: call for kind, call in self["calls"].items() if call["count"] or call["ended"]
+            }
         for call in self.get("calls", {}).values():
             call["goodput"] = call["ended_bytes"] / call["seconds"] if call["seconds"] > 0 else 0.0
         if "waits" in self:

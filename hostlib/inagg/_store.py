@@ -10,7 +10,7 @@ from typing import Any
 from torch.distributed import DistStoreError
 from torch.distributed.distributed_c10d import Store
 
-from inagg.errors import ConfigurationError, name_ranks
+from inagg.errors import ConfigurationError, InaggError, name_ranks
 
 # Between looks for a key. Torch's own wait neither handles signals nor learns that another rank has failed.
 _FIRST_PAUSE_S = 0.001
@@ -61,7 +61,7 @@ def wait_for(
         while not store.check([key]):
             try:
                 check()
-            except Exception:
+            except InaggError:
                 if store.check([key]):  # the rank that has failed since had told this before
                     break
                 raise

@@ -210,17 +210,19 @@ class NetworkTimeoutError(InaggError, TimeoutError):
 
 
 class IntegrityError(InaggError):
-    """The linear checksum of a result does not fit its lanes. The sum was not returned.
+    """A chunk's result failed its checks, the linear checksum of its lanes among them, three times. The sum was not
+    returned.
 
-    See docs/protocol.md, section 4: a lane overflowed, a contribution was added twice or not at all, or the
+    See docs/protocol.md, sections 4 and 6: a lane overflowed, a contribution was added twice or not at all, or the
     payload was damaged on the way.
     """
 
     def __init__(self, chunk: int, *, job: int | None = None, rank: int | None = None) -> None:
         super().__init__(
-            f"{_subject(job, rank, chunk)}the checksum of the result does not fit its lanes, so the sum was "
-            "discarded. Every rank must use the same lane width; if they do, the network or the switch "
-            "damaged a packet."
+            f"{_subject(job, rank, chunk)}the result failed its checks three times, though it was asked for again "
+            "after each of the first two, so the sum was discarded. Restart the job, from its last checkpoint. If it "
+            "happens again, see that every rank uses the same lane width; if they do, a link or the switch damages "
+            "packets: look for errors in `ip -s link` and `ethtool -S` of the hosts and the switch."
         )
         self.chunk = chunk
         self.job = job

@@ -38,7 +38,8 @@ from inagg.options import LaneBits, Options
 
 _log = logging.getLogger(__name__)
 
-_TRIED_ELEMENTS, _TRIED_S = 4096, 10.0  # between every two ranks: more than a jumbo frame
+_TRIED_ELEMENTS, _TRIED_S = 4096, 8.0  # float32, between every two ranks: more than a jumbo frame
+_MOMENT_S = 1.0  # for the last of them, whatever joining has taken
 _LONGEST_CAUSE = 300  # characters; the controller takes 2000
 
 
@@ -79,28 +80,36 @@ class ProcessGroup(InnerGroup):
 
     def _find_way(self, ranks: Assembly) -> None:
         """Join a job, or have gloo do the sums, as all ranks do."""
+        # At once: if gloo has to fail as well, all ranks shall know when joining has.
+        trial = self._begin_trial(ranks.size) if self.options.fallback == "inner" else None
+        end = time.monotonic() + _TRIED_S
         try:
             self._session = join(ranks, self.options, self._on_failure)
         except InaggError as error:
-            if not all_fall_back(ranks, self.options):
+            if ranks.over or not all_fall_back(ranks, self.options):
                 raise
+            assert trial is not None
             self._why_inner = str(error)
-            self._try_inner(ranks)
+            self._end_trial(ranks, trial, max(_MOMENT_S, end - time.monotonic()))
             # Its text: what keeps records would keep the error, whose traceback refers to the group.
             _log.warning(
                 "inagg: no job on the switch, gloo does the sums of this group instead: %s", self._why_inner
             )
 
-    def _try_inner(self, ranks: Assembly) -> None:
-        """As a way through the switch, one between the ranks is known to be one when it has carried large packets.
+    def _begin_trial(self, size: int) -> Work:
+        """Have gloo carry large packets between every two ranks."""
+        whole = torch.zeros(size * _TRIED_ELEMENTS)
+        work: Work = self.inner.alltoall_base(torch.empty_like(whole), whole, [], [])
+        return work
 
+    def _end_trial(self, ranks: Assembly, trial: Work, patience_s: float) -> None:
+        """
         Raises:
-            JobError: it has not; all ranks raise.
+            JobError: gloo has not carried them; all ranks raise.
         """
         problem = None
-        whole = torch.zeros(ranks.size * _TRIED_ELEMENTS)
         try:
-            self.inner.alltoall_base(torch.empty_like(whole), whole, [], []).wait(timedelta(seconds=_TRIED_S))
+            trial.wait(timedelta(seconds=patience_s))
         except RuntimeError as error:
             problem = shorten(str(error))
         problems = ranks.tell_all("inner", problem)
@@ -108,7 +117,7 @@ class ProcessGroup(InnerGroup):
         if failed:
             raise JobError(
                 f"there is no job on the switch ({self._why_inner}), and gloo does not get "
-                f"{whole.nbytes // ranks.size} bytes from each rank to each other within {_TRIED_S:g} s either. Is "
+                f"{4 * _TRIED_ELEMENTS} bytes from each rank to each other within {_TRIED_S:g} s either. Is "
                 "the MTU the same on all hosts and switches? "
                 f"Gloo, at {name_ranks(failed)}: {problems[failed[0]]}",
                 rank=ranks.rank,

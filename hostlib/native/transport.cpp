@@ -244,6 +244,9 @@ void Transport::close() {
     }
     wake();
     thread_.join();
+    socket_.close();
+    const std::lock_guard lock(mutex_);
+    wakeup_.close();
 }
 
 }  // namespace inagg

@@ -99,6 +99,7 @@ class Transport {
     void fail(const std::string& reason);
     std::optional<Failure> failure() const;
     TransportStats stats() const;
+    // Ends the thread, and closes its descriptors.
     void close();
 
   private:
@@ -138,7 +139,7 @@ class Transport {
     const EngineConfig config_;
     const double spin_;
     const UdpAddress local_address_;
-    const Descriptor wakeup_;  // an eventfd
+    Descriptor wakeup_;  // an eventfd; closed with mutex_ held
     const pid_t process_ = ::getpid();
 
     // Of the thread alone.

@@ -55,10 +55,11 @@ bool is_too_long(msghdr& message) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
+void Descriptor::close() {
     if (fd_ >= 0) {
         ::close(fd_);
     }
+    fd_ = -1;
 }
 
 UdpSocket UdpSocket::bound_to(const UdpAddress& local) {

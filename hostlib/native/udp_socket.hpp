@@ -28,10 +28,11 @@ struct UdpAddress {
 class Descriptor {
   public:
     explicit Descriptor(int fd) : fd_(fd) {}
-    ~Descriptor();
+    ~Descriptor() { close(); }
     Descriptor(Descriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
     Descriptor& operator=(Descriptor&&) = delete;
-    int fd() const { return fd_; }
+    int fd() const { return fd_; }  // -1 once it is closed
+    void close();
 
   private:
     int fd_;
@@ -59,6 +60,7 @@ class UdpSocket {
 
     UdpAddress local_address() const;
     int fd() const { return descriptor_.fd(); }
+    void close() { descriptor_.close(); }
 
     // Takes the errors off the socket.
     SocketErrors take_errors();

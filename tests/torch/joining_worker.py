@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of test_joining.py: python joining_worker.py HOW. Rank 1 fails so while it makes a group. Every rank prints,
-as JSON, when it noticed, and what."""
+"""One rank of test_joining.py: python joining_worker.py HOW RANK. That rank fails so while it makes a group. Every rank
+prints, as JSON, when it noticed, and what."""
 
 import json
 import os
@@ -8,14 +8,19 @@ import resource
 import signal
 import sys
 import time
+import traceback
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
 import inagg
+import inagg._gloo_connections
+import inagg._inner_group
 import inagg._join
 
 HOW = sys.argv[1]
+FAILS = os.environ["RANK"] == sys.argv[2]
 
 
 def say(**facts: Any) -> None:
@@ -24,30 +29,62 @@ def say(**facts: Any) -> None:
 
 def fail(*_: object) -> None:
     say(failed=HOW)
-    if HOW == "killed":
+    if HOW.startswith("killed"):
         os.kill(os.getpid(), signal.SIGKILL)
     raise {"interrupted": KeyboardInterrupt, "exits": SystemExit}[HOW]("as programs do")
 
 
-if os.environ["RANK"] == "1":
-    if HOW == "out of descriptors":
-        begin = inagg._join._enter
+def die_within_gloo(*arguments: Any) -> Any:
+    """Of a signal that Python does not handle: gloo's constructor waits for the other ranks meanwhile."""
+    say(failed=HOW)
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    return connect(*arguments)
 
-        def enter(*arguments: Any) -> Any:
-            free = os.open("/dev/null", os.O_RDONLY)
-            os.close(free)
-            say(failed=HOW)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
-            return begin(*arguments)
 
-        inagg._join._enter = enter
-    else:
-        inagg._join._enter = fail  # type: ignore[assignment]
+def enter_without_descriptors(*arguments: Any) -> Any:
+    free = os.open("/dev/null", os.O_RDONLY)
+    os.close(free)
+    say(failed=HOW)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
+    return begin(*arguments)
+
+
+def after_the_switch(continued: Any) -> Any:
+    """The test ends the switch when this rank says that it is so far, and then makes the file."""
+
+    def wait_and_go_on(*arguments: Any) -> Any:
+        say(failed=HOW)
+        end = time.monotonic() + 60
+        while not Path(os.environ["SWITCH_HAS_ENDED"]).exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        return continued(*arguments)
+
+    return wait_and_go_on
+
+
+connect, begin = inagg._inner_group._gloo, inagg._join._enter
+if FAILS and HOW == "out of descriptors":
+    inagg._join._enter = enter_without_descriptors
+elif FAILS and HOW == "killed before it has met the others":
+    inagg._gloo_connections.Assembly.tell_all = fail  # type: ignore[assignment,method-assign]
+elif FAILS and HOW == "killed before gloo connects":
+    inagg._inner_group._gloo = fail
+elif FAILS and HOW == "killed as gloo connects":
+    inagg._inner_group._gloo = die_within_gloo
+elif FAILS and HOW == "switch ends before gloo connects":
+    inagg._inner_group._gloo = after_the_switch(connect)
+elif FAILS and HOW == "switch ends before all have joined":
+    inagg._join._enter = after_the_switch(begin)
+elif FAILS and HOW == "switch ends before packets pass":
+    inagg._join.Session.try_path = after_the_switch(inagg._join.Session.try_path)  # type: ignore[method-assign]
+elif FAILS:
+    inagg._join._enter = fail  # type: ignore[assignment]
 try:
     dist.init_process_group("inagg")
 except BaseException as error:
-    if HOW == "out of descriptors" and os.environ["RANK"] == "1":
+    if FAILS and HOW == "out of descriptors":
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
-    say(error=type(error).__name__, message=str(error))
+    errors = traceback.format_exception(error).count("Traceback (most recent call last):\n")
+    say(error=type(error).__name__, message=str(error), errors=errors)
     sys.exit(1)
 say(error=None)

@@ -2,6 +2,7 @@
 """Whatever ends the making of a group at one rank is known at all of them within seconds."""
 
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,37 +22,22 @@ from inagg_testbed.testbed import Testbed, open_testbed
 WORKER = Path(__file__).with_name("joining_worker.py")
 LIMIT = timedelta(seconds=20)
 ENOUGH_S = 10.0
-
-
-class Watched:
-    """Connections to other ranks, of which some have ended."""
-
-    def __init__(self, *ended: int) -> None:
-        self._ended = ended
-        self.open = True
-
-    def ended(self) -> tuple[int, ...]:
-        return self._ended
-
-    def break_off(self) -> None:
-        self.open = False
-
-    def unwatch(self) -> None:
-        pass
+HERE = "127.0.0.1"
 
 
 @pytest.mark.parametrize("kind", [OSError, ConfigurationError, SystemExit, KeyboardInterrupt])
 def test_an_exception_at_one_rank_reaches_those_that_wait(kind: type[BaseException]) -> None:
     store = dist.HashStore()
     ours, theirs = (Assembly(store, rank, 2, LIMIT) for rank in range(2))
-    theirs.connections = watched = Watched()
+    broken: list[str] = []
+    theirs.break_off = lambda: broken.append("off")
     with ThreadPoolExecutor(1) as other:
         waiting = other.submit(ours.tell_all, "words", "here")
         with pytest.raises(kind), theirs:
             raise kind("too many open files")
     with pytest.raises(JobError, match=r"rank 1 could not make the group: .*too many open files"):
         waiting.result(timeout=5)
-    assert not watched.open
+    assert broken == ["off"]
 
 
 def test_the_first_failure_is_the_one_that_is_told() -> None:
@@ -70,18 +56,38 @@ def test_a_rank_that_has_told_all_before_it_ended_is_missed_by_nobody() -> None:
         told = other.submit(theirs.tell_all, "words", "there")
         store.set("words/0", "0")
         told.result(timeout=5)
-    ours.connections = Watched(1)
-    assert ours.tell_all("words", "here") == ["here", "there"]
+    with ours:
+        with theirs:
+            ours.watch(HERE)
+            theirs.watch(HERE)
+            ours.check()  # sees it
+        assert ours.tell_all("words", "here") == ["here", "there"]
 
 
-def test_a_rank_whose_connections_have_ended_is_named_or_its_host_s_ranks_are() -> None:
-    ranks = Assembly(dist.HashStore(), 0, 4, LIMIT)
-    ranks.connections = Watched(2)
-    with pytest.raises(PeerLostError, match="lost rank 2"):
-        ranks.tell_all("words", "here")
-    ranks.connections = Watched(2, 3)
-    with pytest.raises(JobError, match="lost one of the ranks 2, 3"):
-        ranks.check()
+def test_whoever_waits_learns_from_rank_0_which_rank_has_ended() -> None:
+    store = dist.HashStore()
+    first, second, third = ranks = [Assembly(store, rank, 4, LIMIT) for rank in range(3)]  # rank 3 is late
+    with second, ThreadPoolExecutor(1) as other:
+        with third:
+            for rank in ranks:
+                rank.watch(HERE)
+                rank.check()
+        waiting = other.submit(second.tell_all, "words", "here")
+        with pytest.raises(PeerLostError, match="lost rank 2"), first:
+            first.tell_all("words", "here")
+        with pytest.raises(PeerLostError, match="lost rank 2") as found:
+            waiting.result(timeout=5)
+    assert found.value.lost_ranks == (2,)
+
+
+def test_a_process_that_has_ended_before_it_was_looked_for_is_found_as_well() -> None:
+    store = dist.HashStore()
+    with Assembly(store, 0, 2, LIMIT) as first:
+        first.watch(HERE)
+    second = Assembly(store, 1, 2, LIMIT)
+    second.watch(HERE)
+    with pytest.raises(PeerLostError, match="lost rank 0"), second:
+        second.tell_all("words", "here")
 
 
 @pytest.fixture(scope="module")
@@ -92,26 +98,83 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
         yield testbed
 
 
+LOST = "lost rank {} (its process has ended, or its connection, while the group was made)"
+
+
 @pytest.mark.netns
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("how", "rank", "message"),
     [
-        ("out of descriptors", "rank 1 could not"),
-        ("interrupted", "rank 1 could not make the group: KeyboardInterrupt: as programs do"),
-        ("exits", "rank 1 could not make the group: SystemExit: as programs do"),
-        ("killed", "lost rank 1 (its process has ended, or its connection, while the group was made)"),
+        ("out of descriptors", 1, "rank 1 could not"),
+        ("interrupted", 1, "rank 1 could not make the group: KeyboardInterrupt: as programs do"),
+        ("exits", 1, "rank 1 could not make the group: SystemExit: as programs do"),
+        *(
+            # With rank 0 the store ends, which may be all that is seen of it.
+            (how, rank, "rank 0" if rank == 0 else LOST.format(rank))
+            for how in (
+                "killed before it has met the others",
+                "killed before gloo connects",
+                "killed as gloo connects",
+                "killed before it has joined",
+            )
+            for rank in (0, 1)
+        ),
     ],
 )
-def test_ranks_learn_of_one_that_ends_before_it_has_joined(network: Testbed, how: str, message: str) -> None:
-    group = network.launch([sys.executable, str(WORKER), how], name=how.replace(" ", "-"))
+def test_ranks_learn_of_one_that_ends_before_it_has_joined(
+    network: Testbed, how: str, rank: int, message: str
+) -> None:
+    name = f"{how.replace(' ', '-')}-{rank}"
+    group = network.launch([sys.executable, str(WORKER), how, str(rank)], name=name)
     with pytest.raises(WorkerFailedError):
         group.follow(lambda *_: None, timeout_s=100, watch=network.services)
+    logs = [worker.process.log_path.read_text() for worker in group.workers]
     said: list[list[dict[str, Any]]] = [
+        [json.loads(line) for line in log.splitlines() if line[:1] == "{"] for log in logs
+    ]
+    failed_at = said[rank][0]["at"]
+    for other in {0, 1, 2} - {rank}:
+        (noticed,) = said[other]
+        assert message in noticed["message"]
+        assert noticed["at"] - failed_at < ENOUGH_S
+        if how.startswith("killed"):
+            assert noticed["errors"] == 1
+            assert logs[other].count("Exception raised from") <= 1  # in torch's client of the store
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize(
+    "how",
+    [
+        "switch ends before gloo connects",
+        "switch ends before all have joined",
+        "switch ends before packets pass",
+    ],
+)
+def test_ranks_learn_that_the_switch_has_ended_before_they_have_joined(tmp_path: Path, how: str) -> None:
+    """The store and the controller are behind the switch as well."""
+    flag = tmp_path / "ended"
+    with open_testbed(hosts=3, link=LinkSpec.parse("unshaped"), results_root=tmp_path) as testbed:
+        (switch,) = (process for process in testbed.services if process.name == "switch")
+
+        group = testbed.launch(
+            [sys.executable, str(WORKER), how, "1"],
+            name="switch-ends",
+            environment={"SWITCH_HAS_ENDED": str(flag)},
+        )
+
+        def end_switch() -> None:
+            if not flag.exists() and "failed" in group.workers[1].process.log_path.read_text():
+                switch.signal(signal.SIGKILL)
+                flag.touch()
+
+        with pytest.raises(WorkerFailedError):
+            group.follow(lambda *_: None, timeout_s=100, on_poll=end_switch)
+    said = [
         [json.loads(line) for line in worker.process.log_path.read_text().splitlines() if line[:1] == "{"]
         for worker in group.workers
     ]
-    failed_at = said[1][0]["at"]
-    for rank in (0, 2):
-        (noticed,) = said[rank]
-        assert message in noticed["message"]
-        assert noticed["at"] - failed_at < ENOUGH_S
+    ended_at = said[1].pop(0)["at"]
+    for (noticed,) in said:
+        assert noticed["at"] - ended_at < ENOUGH_S, noticed
+        assert noticed["errors"] == 1

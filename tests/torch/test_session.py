@@ -6,8 +6,9 @@ import queue
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from ipaddress import IPv4Address
@@ -57,7 +58,9 @@ class HealthyController(ControlClient):
     ) -> Heartbeat:
         return Heartbeat("running", (), None)
 
-    def leave(self, job: int, rank: int, *, error: str | None = None) -> JobStatus:
+    def leave(
+        self, job: int, rank: int, *, error: str | None = None, timeout_s: float | None = None
+    ) -> JobStatus:
         self.left_with = error
         return status_of(1)
 
@@ -123,6 +126,27 @@ def all_reduce(one: Session, tensor: torch.Tensor) -> SwitchWork:
 
 def done_in_the_core(one: Session, count: int) -> None:
     until(lambda: one.stats()["collectives_completed"] >= count)  # callbacks may have started more
+
+
+def descriptors() -> Counter[str]:
+    """What this process has open, by kind."""
+    found: Counter[str] = Counter()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the listing itself
+            found[str(descriptor.readlink()).partition("[")[0]] += 1
+    return found
+
+
+def test_a_closed_session_has_closed_its_descriptors_even_if_something_refers_to_it() -> None:
+    with session(workers=2) as one:
+        one.submit(torch.ones(10), options=OPTIONS, call="")
+        before = descriptors()
+        one.fail("ended here")
+        one.close()
+        assert before - descriptors() == {"socket:": 1, "anon_inode:": 1}
+        one.fail("ended again")
+        with pytest.raises(InaggError):
+            one.submit(torch.ones(10), options=OPTIONS, call="")
 
 
 def test_a_callback_may_start_another_all_reduce() -> None:
@@ -354,7 +378,9 @@ def test_who_waits_in_vain_for_the_others_to_join_says_why_and_leaves() -> None:
         def wait_running(self, job: int, **_: object) -> JobStatus:
             raise JobError("ranks [1] have not registered", job=job)
 
-        def leave(self, job: int, rank: int, *, error: str | None = None) -> JobStatus:
+        def leave(
+            self, job: int, rank: int, *, error: str | None = None, timeout_s: float | None = None
+        ) -> JobStatus:
             assert not self._closed
             told.append(error)
             return status_of(2)

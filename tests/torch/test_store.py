@@ -11,6 +11,7 @@ from inagg import _join
 from inagg._assembly import Assembly
 from inagg._control import ControlClient
 from inagg._store import tell_all
+from inagg.errors import JobError
 from inagg.groups import create
 from inagg.options import Options
 
@@ -35,10 +36,10 @@ def test_what_a_rank_has_told_before_it_failed_counts() -> None:
 
     def fail() -> None:
         store.set("words/1", '"there"')
-        raise RuntimeError("rank 1 has failed")
+        raise JobError("rank 1 has failed")
 
     assert tell_all(store, "words", 0, range(2), "here", SOON, fail) == ["here", "there"]
-    with pytest.raises(RuntimeError, match="rank 1 has failed"):
+    with pytest.raises(JobError, match="rank 1 has failed"):
         tell_all(store, "other words", 0, range(2), "here", SOON, fail)
 
 

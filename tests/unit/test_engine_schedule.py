@@ -26,9 +26,9 @@ def lone_worker(slots: int, **settings: int) -> Engine:
 class Answering:
     """A worker alone with its switch: its packets by chunk, each answered when the test says so, a second later."""
 
-    def __init__(self, engine: Engine, slots: int) -> None:
+    def __init__(self, engine: Engine, slots: int, first_chunk: int) -> None:
         self.engine = engine
-        self._switch = make_aggregator(1, slots=slots, words=1)
+        self._switch = make_aggregator(1, slots=slots, words=1, first_chunk=first_chunk)
         self._results: dict[int, bytes] = {}
         self._now = 0.0
 
@@ -51,7 +51,7 @@ def start(slots: int, *collectives: NDArray[np.float32], **settings: int) -> Ans
     engine = lone_worker(slots, **settings)
     for array in collectives:
         engine.submit(array)
-    return Answering(engine, slots)
+    return Answering(engine, slots, settings.get("first_chunk", 0))
 
 
 def test_exponents_travel_a_window_ahead_of_their_blocks() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import reference
 from virtual_network import Impairment, all_reduce, failure_of, make_aggregator, make_network, make_workers
 
 from inagg._core import Engine, RttEstimator
@@ -18,8 +19,9 @@ def lone_worker(**settings: Any) -> tuple[Engine, list[bytes]]:
 
 
 def answer(datagram: bytes, slots: int = 1) -> bytes:
-    """The switch's result, for a job of one."""
-    ((_, result),) = make_aggregator(1, slots=slots, words=1).process(0, datagram)
+    """The switch's result, for a job of one that has summed all chunks before."""
+    switch = make_aggregator(1, slots=slots, words=1, first_chunk=reference.decode(datagram).chunk)
+    ((_, result),) = switch.process(0, datagram)
     return result
 
 

@@ -17,6 +17,7 @@ def figures(**given: Any) -> dict[str, Any]:
         "elapsed_s": 10.0,
         "calls": {"all_reduce": {"count": 10, "bytes": 40 * MB, "seconds": 8.0}},
         "inner_reductions": 0,
+        "lane_bits": 32,
         "link_rate": 100e6,
         "collectives_completed": 10,
         "packets_sent": 1000,
@@ -116,6 +117,16 @@ def test_the_report_says_what_it_is_and_what_to_do(state: str, cause: str) -> No
     meaning, remedy = CAUSES[cause]
     assert f"100%  {cause}: {meaning}" in report
     assert remedy in report
+
+
+@pytest.mark.parametrize(
+    ("lane_bits", "said"), [(32, " Or lane_bits of 16 or 8."), (16, " Or lane_bits of 8."), (8, "")]
+)
+def test_only_lanes_narrower_than_the_groups_are_advised(lane_bits: int, said: str) -> None:
+    busy = {"window_s": 10.0, "bytes_received": 40 * MB, "window": 64, "processor_s": 2.0}
+    report = str(explain_figures(figures(**busy, lane_bits=lane_bits)))
+    assert f"{CAUSES['link'][1]}{said}\n" in report
+    assert f"{CAUSES['processors'][1]}{said}\n" in report
 
 
 def test_a_peak_below_the_average_is_not_told() -> None:

@@ -26,7 +26,11 @@ def test_at_the_end_of_a_block_counts_are_what_it_added_and_the_rest_is_as_it_is
         "packets_sent": 10,
         "window": 64,
         "segmentation": True,
-        "calls": {"reduce": {"count": 1, "bytes": 8, "ended": 1, "ended_bytes": 8, "seconds": 2.0}},
+        "calls": {
+            "reduce": {"count": 1, "bytes": 8, "ended": 1, "ended_bytes": 8, "seconds": 2.0},
+            "barrier": {"count": 2, "bytes": 0, "ended": 2, "ended_bytes": 0, "seconds": 1.0},
+            "send": {"count": 1, "bytes": 8, "ended": 0, "ended_bytes": 0, "seconds": 0.0},
+        },
         "waits": {0: {"sums": 3, "waited_s": 1.0}, 1: {"sums": 3, "waited_s": 4.0}},
     }
     with Stats(lambda: figures) as stats:
@@ -40,6 +44,8 @@ def test_at_the_end_of_a_block_counts_are_what_it_added_and_the_rest_is_as_it_is
             "calls": {
                 "reduce": {"count": 4, "bytes": 99, "ended": 3, "ended_bytes": 24, "seconds": 2.5},
                 "gather": {"count": 1, "bytes": 4, "ended": 0, "ended_bytes": 0, "seconds": 0.0},
+                "barrier": {"count": 2, "bytes": 0, "ended": 2, "ended_bytes": 0, "seconds": 1.0},
+                "send": {"count": 1, "bytes": 8, "ended": 1, "ended_bytes": 8, "seconds": 4.0},
             },
             "waits": {0: {"sums": 4, "waited_s": 3.0}, 1: {"sums": 4, "waited_s": 4.0}},
         }
@@ -58,6 +64,7 @@ def test_at_the_end_of_a_block_counts_are_what_it_added_and_the_rest_is_as_it_is
                 "goodput": 32.0,
             },
             "gather": {"count": 1, "bytes": 4, "ended": 0, "ended_bytes": 0, "seconds": 0.0, "goodput": 0.0},
+            "send": {"count": 0, "bytes": 0, "ended": 1, "ended_bytes": 8, "seconds": 4.0, "goodput": 2.0},
         },
         "waits": {0: {"sums": 1, "waited_s": 2.0}, 1: {"sums": 1, "waited_s": 0.0}},
         "straggler": {"rank": 1, "late_s": 2.0},

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ranks' processes end while a group is made: the kernel closes the connections of a process that ends.
+
+Every rank listens and tells where. Rank 0 connects to all others, and tells them, through the store, of those that end.
+The others connect to rank 0, in whose process the store often is. The kernel accepts and answers for a process that is
+busy or stopped, so none of these is taken for one that has ended.
+
+Where the network ends instead, nothing is closed: probes of the kernel find that out, and so does what waits for the
+store, whose client would wait for as long as the group's timeout.
+"""
+
+import contextlib
+import json
+import select
+import socket
+
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from inagg._sockets import tcp_sockets
+
+_PROBE_S = 1  # of silence, and between probes (tcp(7), TCP_KEEPIDLE and TCP_KEEPINTVL)
+_SILENT_S = 4.0  # from a host that owes an answer: the network to it is broken
+
+
+class Watch:
+    """One rank's part of it, until it is closed.
+
+    Args:
+        store: keys that the group's ranks share, and only they.
+        rank, size: this process in the group.
+        ip: this host's address, at which the other ranks reach it.
+    """
+
+    def __init__(self, store: Store, rank: int, size: int, ip: str) -> None:
+        self._store = store
+        self._listener = socket.create_server((ip, 0), family=_family(ip), backlog=size)
+        self._unseen = {*range(1, size)} if rank == 0 else {0}
+        self._seen: dict[int, tuple[int, socket.socket]] = {}  # by descriptor
+        _bound_waits(store, _SILENT_S)
+        store.set(f"watch/{rank}", json.dumps(self._listener.getsockname()))
+
+    def look_out(self) -> None:
+        """Connect to those ranks that listen and are not connected to."""
+        for rank in sorted(self._unseen):
+            if self._store.check([key := f"watch/{rank}"]):
+                connection = _call(tuple(json.loads(self._store.get(key))))
+                self._seen[connection.fileno()] = rank, connection
+                self._unseen.remove(rank)
+
+    def ended(self) -> tuple[int, ...]:
+        """The ranks whose processes have ended. Does not use the store."""
+        look = select.poll()
+        for descriptor in self._seen:
+            look.register(descriptor, select.POLLRDHUP)
+        return tuple(sorted(self._seen[descriptor][0] for descriptor, _ in look.poll(0)))
+
+    def close(self) -> None:
+        """Others then see this process as ended. Closing twice changes nothing."""
+        self._listener.close()
+        for _, connection in self._seen.values():
+            connection.close()
+        self._seen.clear()
+        _bound_waits(self._store, 0)
+
+
+def _family(ip: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in ip else socket.AF_INET
+
+
+def _call(address: tuple[str, int]) -> socket.socket:
+    """Begin to connect. If nobody listens there the connection ends at once."""
+    connection = socket.socket(_family(address[0]), socket.SOCK_STREAM)
+    connection.setblocking(False)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_S)
+    _bound_silence(connection, _SILENT_S)
+    with contextlib.suppress(OSError):  # it is found to have ended
+        connection.connect(address)
+    return connection
+
+
+def _bound_silence(tcp: socket.socket, seconds: float) -> None:
+    """End the connection when its other host has owed an answer for so long; 0: after the kernel's own time."""
+    tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * seconds))
+
+
+def _bound_waits(store: Store, seconds: float) -> None:
+    """The same for the connections of torch's client to the store's server, if it has one."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    port = getattr(store, "port", None)
+    if port is None:  # not a TCPStore
+        return
+    for tcp in tcp_sockets():
+        with contextlib.suppress(OSError):  # not connected
+            if tcp.getpeername()[1] == port:
+                _bound_silence(tcp, seconds)
