@@ -3,12 +3,16 @@
 # make check   style, types, formatting
 # make bench   all-reduce beside gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
 # make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes)
-# make exit-hunt  programs end in every state of a group, in every way, on a busy machine; ROUNDS=100 (hours)
+# make exit-hunt  programs end in every state of a group, in every way, on a busy machine; ROUNDS=100 (an hour)
+# make attack  floods, forgeries, fuzzing and kills while ranks sum (twenty minutes): results/attack/;
+#              ATTACKS="flood kill" chooses, AMOUNT=small is short
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make setup   only what the others do first: install what is missing
 
 SWITCH ?= model
 ROUNDS ?= 100
+ATTACKS ?=
+AMOUNT ?= full
 BIN := .venv/bin
 PYTHON_SOURCES := hostlib/inagg p4/inagg_p4runtime p4/inagg_switch controller/inagg_controller mininet/inagg_testbed examples tests scripts
 CXX_SOURCES = $(shell git ls-files -co --exclude-standard '*.cpp' '*.hpp' '*.h')
@@ -19,7 +23,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root, or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test torch-suite exit-hunt check bench format sanitize
+.PHONY: setup demo test torch-suite exit-hunt attack check bench format sanitize
 
 setup:
 	@scripts/setup
@@ -42,7 +46,12 @@ torch-suite:
 exit-hunt:
 	$(NEEDS_ROOT)
 	@scripts/setup
-	@$(ROOT) env PYTHONPATH=tests/torch:tests/conformance $(BIN)/python tests/torch/exit_hunt.py $(ROUNDS)
+	@$(ROOT) $(BIN)/python tests/torch/exit_hunt.py $(ROUNDS)
+
+attack:
+	$(NEEDS_ROOT)
+	@scripts/setup
+	@$(ROOT) env PYTHONPATH=tests $(BIN)/python -m attack --amount $(AMOUNT) $(ATTACKS)
 
 check: setup
 	$(BIN)/ruff check $(PYTHON_SOURCES)

@@ -1,34 +1,198 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends programs in every state of a group and in every way, while the machine is busy: python exit_hunt.py [ROUNDS].
+"""Ends programs in every state of a group and in every way, many at once: python exit_hunt.py --help.
 
-Prints for each case how many of the runs did not end as they should, and exits with 1 if any did not.
+Prints for each case how many ranks did not end as they should, keeps their logs, and exits with 1 if there are any. A
+rank that fails because another one has ended is not counted. An interpreter that is forked with torch imported
+(exit_forks.py) has as many threads to end as a new one.
 """
 
+import argparse
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from test_exit import RANKS, as_expected, cases, end
+from exit_cases import ENDINGS, PROGRAM, RANKS, SIGNALS, Case, cases
+from rich.console import Console
+from rich.progress import Progress, TimeElapsedColumn
+from rich.table import Table
 
+from inagg_testbed.control import CONTROLLER_URL
+from inagg_testbed.lifecycle import Interrupted, signals_raise
 from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import open_testbed
+from inagg_testbed.testbed import Testbed, open_testbed
+from inagg_testbed.workers import ONE_THREAD, worker_environment
 
-rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-wrong = 0
-burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
-try:
+_FIRST_PORT, _PORTS = 10_000, 20_000  # of the ranks' stores: below those that kernels give
+_SLOTS = 8
+# An interpreter that ends frees all that has been imported. That takes a fifth less time if the C library does not join
+# pieces of memory.
+_FREE_FAST = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=65000"}
+_LINE_EVERY = 100  # runs, where there is no bar
+
+
+@contextmanager
+def forks() -> Iterator["subprocess.Popen[str]"]:
+    """Takes requests as exit_forks.py has them."""
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), "serve"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | ONE_THREAD | _FREE_FAST,
+        start_new_session=True,  # Ctrl-C is for this process
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield process
+    finally:
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+
+class Hunt:
+    """Runs of all cases, until each has had so many endings."""
+
+    def __init__(
+        self, testbed: Testbed, process: "subprocess.Popen[str]", chosen: Sequence[Case], endings: int
+    ) -> None:
+        self._testbed = testbed
+        self._process = process
+        self._chosen = chosen
+        self._endings = endings
+        self.runs = 0
+        self._expected: Counter[Case] = Counter()  # endings, with those under way
+        self.begun: dict[str, tuple[Case, list[Path]]] = {}
+        self.ended: Counter[Case] = Counter()
+        self.wrong: Counter[Case] = Counter()
+
+    def begin(self) -> bool:
+        """Begin a run of the case that has had the fewest; whether there is one to begin."""
+        case = min(self._chosen, key=lambda one: self._expected[one])
+        if self._expected[case] >= self._endings:
+            return False
+        self._expected[case] += case.most
+        self.runs += 1
+        network = self._testbed.network
+        name = f"{case.name}-{self.runs}"
+        logs = [self._testbed.results / f"{name}-rank{rank}.log" for rank in range(RANKS)]
+        port = _FIRST_PORT + self.runs % _PORTS
+        ranks = [
+            {
+                "node": network.host(rank + 1).pid,
+                "log": str(log),
+                "environment": {
+                    **worker_environment(
+                        rank=rank,
+                        world=RANKS,
+                        interface=network.gloo_interface(rank + 1),
+                        master_port=port,
+                        run=self._testbed.run.id,
+                    ),
+                    "INAGG_CONTROLLER": CONTROLLER_URL,
+                    "INAGG_SLOTS": str(_SLOTS),
+                    **case.environment,
+                },
+            }
+            for rank, log in enumerate(logs)
+        ]
+        self.begun[name] = case, logs
+        request = {"run": name, "arguments": case.arguments, "ranks": ranks}
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return True
+
+    def end(self) -> str | None:
+        """Wait for the end of a run; what was wrong with it."""
+        for service in self._testbed.services:
+            service.check()
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise ChildProcessError(f"the process that forks ranks has ended: status {self._process.wait()}")
+        answer = json.loads(line)
+        case, logs = self.begun.pop(answer["run"])
+        ended, wrong = case.ended(answer["statuses"]), case.wrong(answer["statuses"])
+        self._expected[case] += ended - case.most
+        self.ended[case] += ended
+        self.wrong[case] += wrong
+        if wrong:
+            return f"{answer['run']}: {answer['statuses']}"
+        for log in logs:
+            log.unlink()
+        return None
+
+    @property
+    def done(self) -> int:
+        """Endings, of those that are wanted."""
+        return sum(min(self.ended[case], self._endings) for case in self._chosen)
+
+    def table(self) -> Table:
+        """Of the endings of each case, how many were wrong."""
+        table = Table("state", *ENDINGS, *SIGNALS, title="Wrong endings, of how many")
+        for row in dict.fromkeys(case.state_name for case in cases()):
+            found = {case.ending: case for case in cases() if case.state_name == row}
+            table.add_row(
+                row,
+                *(
+                    f"{self.wrong[found[ending]]}/{self.ended[found[ending]]}" if ending in found else ""
+                    for ending in (*ENDINGS, *SIGNALS)
+                ),
+            )
+        return table
+
+
+def main(endings: int, at_once: int, chosen: Sequence[Case]) -> int:
+    """The exit status."""
+    console = Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True)
     folder = Path(tempfile.mkdtemp(prefix="inagg-exit-"))
-    with open_testbed(hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed:
-        for number, case in enumerate(cases()):
-            found = [end(testbed, f"{number}-{one}", *case) for one in range(rounds)]
-            bad = [statuses for statuses in found if not as_expected(case[1], statuses)]
-            wrong += len(bad)
-            print(*case, f"{len(bad)} of {rounds} wrong", bad or "", flush=True)
-finally:
-    for burner in burners:
-        burner.kill()
-        burner.wait()
-print(f"{wrong} wrong; logs are in {folder}")
-sys.exit(wrong > 0)
+    with (
+        open_testbed(hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed,
+        forks() as process,
+        Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as progress,
+    ):
+        hunt = Hunt(testbed, process, chosen, endings)
+        task = progress.add_task("endings", total=endings * len(chosen))
+        try:
+            while True:
+                while len(hunt.begun) < at_once and hunt.begin():
+                    pass
+                if not hunt.begun:
+                    break
+                if (wrong := hunt.end()) is not None:
+                    console.print(wrong)
+                progress.update(task, completed=hunt.done)
+                if not console.is_terminal and hunt.runs % _LINE_EVERY == 0:
+                    console.print(f"{hunt.runs} runs, {hunt.done} of {endings * len(chosen)} endings")
+        finally:
+            console.print(hunt.table())
+    console.print(f"{hunt.wrong.total()} of {hunt.ended.total()} wrong")
+    if not hunt.wrong.total():
+        shutil.rmtree(folder)
+        return 0
+    console.print(f"Their logs are in {folder}")
+    return 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rounds", type=int, help="how many endings each case has")
+    parser.add_argument(
+        "--at-once", type=int, default=16, help="runs under way at a time, which are the load"
+    )
+    parser.add_argument("--only", default="", help="cases whose names contain this")
+    given = parser.parse_args()
+    try:
+        with signals_raise():
+            sys.exit(main(given.rounds, given.at_once, [case for case in cases() if given.only in case.name]))
+    except Interrupted as interruption:
+        sys.exit(128 + interruption.number)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of test_exit.py, which ends its interpreter: python exit_states.py STATE ENDING [destroy].
 
-In states in which a rank waits, rank 0 does, and is ended by a signal; other ranks make it wait. What each rank is in
-the end is its exit status: a program that is ended in order never aborts.
+With the argument "serve" it forks such ranks (exit_forks.py).
+
+In states in which a rank waits, rank 0 does, and is ended by a signal; other ranks make it wait. With fallback to gloo,
+the job fails while it is probed. What each rank is in the end is its exit status: a program that is ended in order
+never aborts.
 """
 
 import contextlib
@@ -22,6 +25,11 @@ import torch.distributed as dist
 import inagg
 import inagg._join
 
+if sys.argv[1:] == ["serve"]:
+    from exit_forks import serve
+
+    sys.argv[1:] = serve()
+
 HOLD_S = 60.0  # longer than any rank that waits for another one takes to learn that it has ended
 
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -31,21 +39,29 @@ def say(what: str) -> None:
     print(json.dumps({"rank": rank, "said": what}), flush=True)
 
 
+def fail_probing(*_: object) -> NoReturn:
+    raise inagg.errors.JobError("no packet comes back")
+
+
 def make() -> None:
+    falls_back = os.environ.get("INAGG_FALLBACK") == "inner"
+    if falls_back and rank != 0:
+        inagg._join.Session.try_path = fail_probing  # type: ignore[assignment,method-assign]
     dist.init_process_group("inagg", timeout=timedelta(seconds=HOLD_S))
+    assert inagg.stats()["path"] == ("inner" if falls_back else "switch")
 
 
-def end_rank_0_soon() -> None:
+def end_rank_0_soon(*_: object) -> None:
     """By the signal that this run is about."""
     number = getattr(signal, ENDING.removesuffix("-handled").upper(), None)
     if rank == 0 and number is not None:
-        threading.Timer(0.3, os.kill, [os.getpid(), number]).start()
+        threading.Timer(0.1, os.kill, [os.getpid(), number]).start()
 
 
 def before_join() -> None:
     """Rank 0 waits for ranks that do not come."""
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(*address, size, is_master=rank == 0)
+    store = dist.TCPStore(*address, size, is_master=rank == 0)  # returns when all have connected
     if rank == 0:
         end_rank_0_soon()
         dist.init_process_group("inagg", store=store, rank=rank, world_size=size)
@@ -60,15 +76,27 @@ def wait_in_vain(check: Callable[[], None]) -> None:
         check()
 
 
+def before(owner: Any, method: str, action: Callable[..., None]) -> None:
+    """Call `action` before each call of a method."""
+    original = getattr(owner, method)
+
+    def both(*arguments: Any, **settings: Any) -> Any:
+        action(*arguments)
+        return original(*arguments, **settings)
+
+    setattr(owner, method, both)
+
+
 def joining() -> None:
     """Rank 0 has registered; the others do not."""
 
     def enter_nothing(_client: object, _job: int, ranks: Any, *_: object) -> None:
         wait_in_vain(ranks.check)
 
-    if rank != 0:
+    if rank == 0:
+        before(inagg._join.ControlClient, "wait_running", end_rank_0_soon)
+    else:
         inagg._join._enter = enter_nothing  # type: ignore[assignment]
-    end_rank_0_soon()
     make()
 
 
@@ -78,9 +106,10 @@ def probing() -> None:
     def try_nothing(_session: object, _timeout_s: float, check: Callable[[], None]) -> None:
         wait_in_vain(check)
 
-    if rank != 0:
+    if rank == 0:
+        before(inagg._join.Session, "try_path", end_rank_0_soon)
+    else:
         inagg._join.Session.try_path = try_nothing  # type: ignore[assignment,method-assign]
-    end_rank_0_soon()
     make()
 
 
@@ -110,6 +139,18 @@ def waiting() -> None:
     dist.barrier()
 
 
+def leaving() -> None:
+    """Rank 0 destroys the group, and waits for what the others do not call."""
+    make()
+    if rank != 0:
+        hold_until_failed()
+        return
+    dist.all_reduce(torch.ones(3), async_op=True)
+    dist.broadcast(torch.ones(3), size - 1, async_op=True)
+    end_rank_0_soon()
+    dist.destroy_process_group()
+
+
 def hold_until_failed() -> None:
     with contextlib.suppress(inagg.InaggError, RuntimeError):
         dist.recv(torch.ones(1), 0)
@@ -132,9 +173,9 @@ def left() -> None:
 
 
 STATES = {
-    one.__name__: one for one in (before_join, joining, probing, joined, summing, waiting, failed, left)
+    one.__name__: one
+    for one in (before_join, joining, probing, joined, summing, waiting, failed, leaving, left)
 }
-# A group that has fallen back is in these with no controller at INAGG_CONTROLLER.
 STATE, ENDING, *DESTROY = sys.argv[1:]
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program may end in any state of a group, in any way: it never aborts, and the other ranks end as well.
 
-`make exit-hunt` (exit_hunt.py) does all of these many times on a busy machine.
+`make exit-hunt` (exit_hunt.py) does all of these many times, many at once.
 """
 
 import gc
+import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from exit_cases import PROGRAM, RANKS, Case
 from test_session import until
 
 from inagg.errors import InaggError, JobError
@@ -26,35 +28,13 @@ from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.testbed import Testbed, open_testbed
 
-WORKER = Path(__file__).with_name("exit_states.py")
-RANKS = 2
-BUSY = ("before_join", "joining", "probing", "waiting")  # rank 0 waits, and can be ended by a signal alone
-FREE = ("joined", "summing", "failed", "left")
-# How a program ends, and the status of rank 0. A signal that Python has no handler for kills it at once.
-ENDINGS = {"fall": 0, "exception": 1, "exit": 3, "fork": 3}
-SIGNALS = {"sigint": -2, "sigterm": -15, "sigterm-handled": 3}
-NOWHERE = "http://10.0.0.254:9"
-FALLEN_BACK = {"INAGG_CONTROLLER": NOWHERE, "INAGG_FALLBACK": "inner"}
+HUNT = Path(__file__).with_name("exit_hunt.py")
 
 
-def cases() -> Iterator[tuple[str, str, bool, bool]]:
-    """State, ending, whether the group is destroyed before, whether it has fallen back."""
-    for ending in SIGNALS:
-        for state in BUSY:
-            yield state, ending, False, False
-        yield "waiting", ending, False, True
-    for ending in (*ENDINGS, *SIGNALS):
-        for state in FREE:
-            for destroy in {False, state != "left"}:
-                for fallen_back in (False, True):
-                    yield state, ending, destroy, fallen_back
-
-
-def end(testbed: Testbed, name: str, state: str, ending: str, destroy: bool, fallen_back: bool) -> list[Any]:
+def end(testbed: Testbed, case: Case) -> list[int | None]:
     """The ranks' exit statuses; None for one that had to be ended."""
-    command = [sys.executable, str(WORKER), state, ending, *["destroy"] * destroy]
-    environment = FALLEN_BACK if fallen_back else {}
-    group = testbed.launch(command, name=name, environment=environment)
+    command = [sys.executable, str(PROGRAM), *case.arguments]
+    group = testbed.launch(command, name=case.name, environment=case.environment)
     noticed: dict[int, int | None] = {}
     with suppress(WorkerFailedError):
         group.follow(
@@ -64,12 +44,6 @@ def end(testbed: Testbed, name: str, state: str, ending: str, destroy: bool, fal
             on_poll=lambda: noticed.update({one.rank: one.process.poll() for one in group.workers}),
         )
     return [noticed[rank] for rank in range(len(group.workers))]
-
-
-def as_expected(ending: str, statuses: list[Any]) -> bool:
-    """The others may end with an error, or as rank 0 does, but neither by a signal of their own nor never."""
-    wanted = {**ENDINGS, **SIGNALS}[ending]
-    return statuses[0] == wanted and all(one == wanted or one in (0, 1) for one in statuses[1:])
 
 
 @pytest.fixture(scope="module")
@@ -84,19 +58,28 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 @pytest.mark.parametrize(
     "case",
     [
-        ("before_join", "sigint", False, False),
-        ("joining", "sigterm-handled", False, False),
-        ("probing", "sigint", False, False),
-        ("waiting", "sigterm", False, False),
-        ("summing", "fall", False, False),
-        ("summing", "exception", False, True),
-        ("joined", "fork", False, True),
-        ("failed", "exit", True, False),
+        Case("before_join", "sigint"),
+        Case("joining", "sigterm-handled"),
+        Case("probing", "sigint"),
+        Case("waiting", "sigterm"),
+        Case("summing", "fall"),
+        Case("summing", "exception", fallen_back=True),
+        Case("joined", "fork", fallen_back=True),
+        Case("failed", "exit", destroy=True),
     ],
+    ids=lambda case: case.name,
 )
-def test_a_program_ends_in_order_in_any_state(network: Testbed, case: tuple[str, str, bool, bool]) -> None:
-    statuses = end(network, "-".join(map(str, case)), *case)
-    assert as_expected(case[1], statuses), statuses
+def test_a_program_ends_in_order_in_any_state(network: Testbed, case: Case) -> None:
+    statuses = end(network, case)
+    assert case.wrong(statuses) == 0, statuses
+
+
+@pytest.mark.netns
+def test_the_hunt_counts_endings() -> None:
+    command = [sys.executable, str(HUNT), "2", "--only", "left-exit"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "0 of 2 wrong" in found.stdout
 
 
 def threads() -> int:
