@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kills, stops and pauses of each part in each phase of a job: how long until all other ranks have ended or gone on,
+and what they say."""
+
+import itertools
+import re
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Literal
+
+from inagg_testbed.processes import NodeProcess
+from inagg_testbed.testbed import Testbed
+
+from ..outcome import Outcome
+from ..ranks import BrokenPromiseError, Ranks, wait_until
+from ..siege import besieged, judge_ranks
+
+AT_ONCE = 3  # cases: most of their time is waiting
+PAUSE_S = 5.0
+TIMEOUT_S = 30.0  # of the groups whose ranks do not all come; the others have 300 s
+SLACK_S = 5.0  # a busy machine's
+LAST_SUM_S = 60.0
+
+Victim = Literal["rank", "rank 0", "switch", "controller"]
+How = Literal["KILL", "TERM", "STOP", "pause"]
+When = Literal["importing", "joining", "summing", "leaving"]
+End = Literal["fail", "go on", "end"]
+VICTIMS: tuple[Victim, ...] = ("rank", "rank 0", "switch", "controller")
+WHENS: tuple[When, ...] = ("importing", "joining", "summing", "leaving")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One victim, hit once. The rank that is no special one is the last."""
+
+    victim: Victim
+    how: How
+    when: When
+    ranks: int
+    fallback: Literal["error", "inner"] = "error"
+
+    def __str__(self) -> str:
+        fallback = ", fallback=inner" if self.fallback == "inner" else ""
+        return f"{self.how} {self.victim}, {self.when}, {self.ranks} ranks{fallback}"
+
+    @property
+    def rank(self) -> int | None:
+        """The victim, if it is a rank."""
+        return {"rank": self.ranks - 1, "rank 0": 0}.get(self.victim)
+
+    @property
+    def cause(self) -> re.Pattern[str]:
+        """What names the victim. Ranks that do not reach rank 0's store, or a switch, know an address only."""
+        if self.rank is not None:
+            return re.compile(rf"\branks? (\[?\d+, )*\[?{self.rank}\b|10\.0\.0\.{self.rank + 1}\b")
+        return re.compile(r"switch|controller|heartbeat|10\.0\.0\.\d")
+
+
+def promise(case: Case) -> tuple[End, float]:
+    """What docs/ promise of the other ranks: that they fail, go on, or end in either way; and within how many seconds.
+
+    backend.md, "Work, timeouts, errors" and "While a group is made"; protocol.md, 6.3; deployment.md, "If the server
+    stops".
+    """
+    if case.how == "pause":
+        return ("end" if case.when == "leaving" else "go on"), 60.0
+    died = case.how in ("KILL", "TERM")
+    if case.victim == "controller":
+        if case.when == "leaving":
+            return "end", 10.0
+        if case.when == "summing":
+            return "fail", 40.0
+        return ("go on" if case.fallback == "inner" else "fail"), 60.0
+    if case.victim == "switch":
+        limits = {"importing": 2 * TIMEOUT_S, "joining": 10.0, "summing": 40.0, "leaving": 40.0}
+    elif died:
+        limits = {"importing": TIMEOUT_S, "joining": 10.0, "summing": 2.0, "leaving": 10.0}
+    else:
+        limits = {"importing": TIMEOUT_S, "joining": 60.0, "summing": 35.0, "leaving": 35.0}
+    return ("end" if case.when == "leaving" else "fail"), limits[case.when]
+
+
+def cases(full: bool) -> list[Case]:
+    """With full: everything killed in each phase with 2 and with 4 ranks, stopped and paused with 4, and so on."""
+    found = [
+        Case(victim, "KILL", when, ranks)
+        for ranks in ((2, 4) if full else (2,))
+        for victim, when in itertools.product(VICTIMS, WHENS)
+    ]
+    if full:
+        whens: tuple[When, ...] = ("joining", "summing", "leaving")
+        ways: tuple[How, ...] = ("TERM", "STOP", "pause")
+        found += [Case(victim, how, when, 4) for how in ways for victim in VICTIMS for when in whens]
+        for victim, when in itertools.product(VICTIMS, WHENS[:2]):
+            found += [Case(victim, "KILL", when, ranks, "inner") for ranks in (2, 4)]
+    return found
+
+
+def run(folder: Path, full: bool) -> Iterator[Outcome]:
+    """Some cases at a time, each on a testbed of its own."""
+    pool = ProcessPoolExecutor(AT_ONCE, mp_context=get_context("spawn"))
+    try:
+        for done in as_completed([pool.submit(hit, case, folder) for case in cases(full)]):
+            yield done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def hit(case: Case, folder: Path) -> Outcome:
+    """One case."""
+    outcome = Outcome(str(case))
+    ended, limit_s = promise(case)
+    with besieged(outcome, folder, hosts=case.ranks, victim=case.victim) as testbed:
+        late = case.when in ("summing", "leaving")
+        ranks = Ranks(testbed, case.ranks, fallback=case.fallback, timeout_s=300.0 if late else TIMEOUT_S)
+        try:
+            reach(case, testbed, ranks)
+            began = strike(case, testbed, ranks)
+            outcome.amount = f"{ended} within {limit_s:g} s"
+            outcome.seconds = see(case, ended, ranks, began)
+            if outcome.seconds > limit_s + SLACK_S:
+                outcome.broken.append(f"{outcome.seconds:.1f} s, not {limit_s:g}")
+        except BrokenPromiseError as error:
+            outcome.broken.append(str(error))
+        judge(case, ended, ranks, outcome)
+        ranks.stop()
+    return outcome
+
+
+def reach(case: Case, testbed: Testbed, ranks: Ranks) -> None:
+    """Until the job is in the phase of the case."""
+    controller = testbed.controller
+    assert controller is not None
+    if case.when == "joining":
+        wait_until(lambda: controller.request("GET", "/jobs")["jobs"], "a job", 60)
+    elif case.when == "importing":
+        ranks.wait_for("importing")
+    else:
+        ranks.wait_for("joined")
+        ranks.go_on(10)
+    if case.when == "leaving":
+        ranks.finish()
+        rank = case.rank or 0
+        wait_until(lambda: ranks.has(rank, "leaving"), f"rank {rank} leaves", LAST_SUM_S)
+
+
+def strike(case: Case, testbed: Testbed, ranks: Ranks) -> float:
+    """Hit the victim; returns when (time.time)."""
+    process = target(case, testbed, ranks)
+    if case.how != "pause":
+        process.signal(signal.Signals[f"SIG{case.how}"])
+        return time.time()
+    process.signal(signal.SIGSTOP)
+    time.sleep(PAUSE_S)
+    process.signal(signal.SIGCONT)
+    return time.time()
+
+
+def target(case: Case, testbed: Testbed, ranks: Ranks) -> NodeProcess:
+    if case.rank is not None:
+        return ranks.workers[case.rank].process
+    return next(process for process in testbed.services if process.name == case.victim)
+
+
+def see(case: Case, ended: End, ranks: Ranks, began: float) -> float:
+    """Seconds until the other ranks have gone on, or ended. Raises BrokenPromiseError when it takes far too long."""
+    if ended == "go on":
+        ranks.wait_for("joined")
+        ranks.go_on(10)
+        seconds = time.time() - began
+        ranks.finish()
+        ranks.wait_ended(timeout_s=LAST_SUM_S)
+        return seconds
+    besides = None if case.how == "pause" else case.rank
+    end = ranks.wait_ended(timeout_s=200, besides=besides)
+    if case.when == "importing":  # to import torch takes long, and no rank can notice anything meanwhile
+        began = max([began, *(ranks.at(rank, "joining") for rank in range(case.ranks))])
+    return end - began
+
+
+def judge(case: Case, ended: End, ranks: Ranks, outcome: Outcome) -> None:
+    """How ranks have ended, and what they have said. The victim is exempt."""
+    outcome.named = [None] * case.ranks
+    judge_ranks(ranks, outcome, may_fail=ended != "go on", besides=case.rank if case.how != "pause" else None)
+    for rank, (status, error) in enumerate(zip(outcome.statuses, outcome.errors, strict=True)):
+        if rank == case.rank:
+            continue
+        if status == 1:
+            outcome.named[rank] = case.cause.search(error or "") is not None
+            if not outcome.named[rank] and case.when != "importing":  # torch's own error, of its store
+                outcome.broken.append(f"rank {rank} does not name the cause: {error}")
+        elif status == 0 and ended == "fail":
+            outcome.broken.append(f"rank {rank} ended as if all were well")

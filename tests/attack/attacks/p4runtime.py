@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of the switch's P4Runtime server beside the controller's: garbage, streams, reads without end."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from inagg_testbed.processes import NodeProcess
+from inagg_testbed.testbed import Testbed
+
+from ..outcome import Outcome
+from ..ranks import BrokenPromiseError, Ranks, wait_until
+from ..siege import attack_sums
+
+AMOUNTS = {
+    "garbage": (5000, 300),
+    "streams": (60, 60),
+    "idle": (200, 50),
+    "reads": (3, 1),
+    "cancelled": (100, 10),
+}
+
+
+def run(folder: Path, full: bool) -> Iterator[Outcome]:
+    """Each from a process in the switch's namespace, where the server listens."""
+    for name, (most, few) in AMOUNTS.items():
+
+        def attack(testbed: Testbed, _ranks: Ranks, name: str = name, n: int = most if full else few) -> str:
+            log = testbed.results / f"p4runtime-{name}.log"
+            command = [sys.executable, "-m", "attack.p4runtime_calls", name, str(n)]
+            process = NodeProcess.start(
+                testbed.run, testbed.network.switch, f"p4runtime {name}", command, log_path=log
+            )
+            try:
+                wait_until(lambda: process.poll() is not None, f"the end of {name}", 600)
+            finally:
+                process.stop()
+            if process.poll() != 0:
+                raise BrokenPromiseError(f"{name} failed: {process.log_tail()}")
+            amounts = json.loads(log.read_text().splitlines()[-1])
+            return ", ".join(f"{count:,} {what}" for what, count in amounts.items())
+
+        yield attack_sums(Outcome(f"p4runtime: {name}"), folder, attack)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank under attack: python -m attack.worker EVENTS STOP TIMEOUT_S.
+
+It sums without pause what every rank knows the exact result of, until rank 0 finds the file STOP, and leaves. Events
+say how far it is.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from inagg_testbed.events import EventLog
+
+LOG = EventLog(Path(sys.argv[1]))
+
+
+def say(event: str, **facts: Any) -> None:
+    LOG.write(event, at=time.time(), **facts)
+
+
+say("importing")
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+import inagg  # noqa: E402
+
+STOP = Path(sys.argv[2])
+TIMEOUT = timedelta(seconds=float(sys.argv[3]))
+SIZES = (3, 1000, 40_000, 300_000)
+TELL_EVERY_S = 0.1
+
+
+def contribution(rank: int, number: int, size: int) -> torch.Tensor:
+    """Whole numbers below 512. Lanes hold them, and their sums, exactly."""
+    places = torch.arange(size, dtype=torch.int64)
+    return ((places * (rank + 3) + number * 7919) % 1021 - 510).to(torch.float32)
+
+
+def sums() -> Iterator[bool]:
+    """Sums, each right or wrong, until rank 0 has found STOP. The last element tells all ranks that it has."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    number, last = 0, False
+    while not last:
+        size = SIZES[number % len(SIZES)]
+        tensor = contribution(rank, number, size)
+        tensor[-1] = float(rank == 0 and STOP.exists())
+        expected = sum(contribution(other, number, size) for other in range(world))
+        dist.all_reduce(tensor)
+        last = bool(tensor[-1] == 1)
+        expected[-1] = float(last)
+        yield torch.equal(tensor, expected)
+        number += 1
+
+
+def run() -> None:
+    checked = wrong = corrupt = 0
+    told = 0.0
+    try:
+        for right in sums():
+            checked += 1
+            wrong += not right
+            if time.monotonic() - told > TELL_EVERY_S:
+                told = time.monotonic()
+                corrupt = inagg.stats().get("corrupt", 0)
+                say("sums", checked=checked, wrong=wrong, corrupt=corrupt)
+    finally:
+        say("sums", checked=checked, wrong=wrong, corrupt=corrupt)
+
+
+say("joining")
+dist.init_process_group("inagg", timeout=TIMEOUT)
+say("joined", path=inagg.stats()["path"])
+run()
+say("leaving")
+dist.destroy_process_group()
+say("left")
