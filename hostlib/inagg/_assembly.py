@@ -61,15 +61,15 @@ class Assembly:
                 self._watch.close()
 
     def _fail(self, error: BaseException) -> None:
+        lost = error.lost_ranks if isinstance(error, PeerLostError) else ()
         with contextlib.suppress(Exception), self._use_of_store():
             if self.store.add("failures", 1) == 1:  # what others raise follows from the first
-                lost = error.lost_ranks if isinstance(error, PeerLostError) else ()
                 self.store.set("failed", json.dumps([self.rank, describe(error), lost]))
         self.break_off()
         with contextlib.suppress(Exception), self._use_of_store():
             left, end = self.store.add("left", 1), time.monotonic() + _READING_S
             # It often has the store in its process, with which that would end.
-            while self.rank == 0 and left < self.size and time.monotonic() < end:
+            while self.rank == 0 and left < self.size - len(lost) and time.monotonic() < end:
                 time.sleep(_LOOK_S)
                 left = self.store.add("left", 0)
 
@@ -160,6 +160,9 @@ class Assembly:
         """Where the store fails in the block, name the rank that has died with it. It is not used again."""
         if self._store_is_gone:
             raise self._without_store()
+        # The store is cut off with rank 0, and would take its time to say so.
+        if self.rank != 0 and self._watch is not None and (ranks := self._watch.cut_off()):
+            raise self._lost(ranks)
         try:
             yield
         except DistNetworkError:

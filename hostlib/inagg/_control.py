@@ -167,13 +167,8 @@ class ControlClient:
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            wait_s = max(0.0, min(_LONG_POLL_S, deadline - time.monotonic()))
-            status = self._job(
-                "GET",
-                job,
-                params={"wait": "running", "timeout_s": wait_s},
-                timeout_s=wait_s + self.timeout_s,
-            )
+            wait_s = max(0.0, min(_LONG_POLL_S, self.timeout_s / 2, deadline - time.monotonic()))
+            status = self._job("GET", job, params={"wait": "running", "timeout_s": wait_s})
             if status.state == "running":
                 return status
             if status.state != "joining":

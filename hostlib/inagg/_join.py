@@ -43,8 +43,9 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
             if ranks.over:
                 raise
             problem = error
-            ranks.tell("trouble", [ranks.rank, describe(error)])
         try:
+            if problem is not None:
+                ranks.tell("trouble", [ranks.rank, describe(problem)])
             outcomes = ranks.tell_all("outcome", None if problem is None else describe(problem), patience)
             failed = next((rank for rank, outcome in enumerate(outcomes) if outcome is not None), None)
             if problem is not None:

@@ -10,6 +10,7 @@ store, whose client would wait for as long as the group's timeout.
 """
 
 import contextlib
+import errno
 import json
 import select
 import socket
@@ -20,6 +21,7 @@ from inagg._sockets import tcp_sockets
 
 _PROBE_S = 1  # of silence, and between probes (tcp(7), TCP_KEEPIDLE and TCP_KEEPINTVL)
 _SILENT_S = 4.0  # from a host that owes an answer: the network to it is broken
+_CUT_OFF = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 class Watch:
@@ -36,6 +38,7 @@ class Watch:
         self._listener = socket.create_server((ip, 0), family=_family(ip), backlog=size)
         self._unseen = {*range(1, size)} if rank == 0 else {0}
         self._seen: dict[int, tuple[int, socket.socket]] = {}  # by descriptor
+        self._cut_off: set[int] = set()
         _bound_waits(store, _SILENT_S)
         store.set(f"watch/{rank}", json.dumps(self._listener.getsockname()))
 
@@ -53,6 +56,14 @@ class Watch:
         for descriptor in self._seen:
             look.register(descriptor, select.POLLRDHUP)
         return tuple(sorted(self._seen[descriptor][0] for descriptor, _ in look.poll(0)))
+
+    def cut_off(self) -> tuple[int, ...]:
+        """Those ranks that the network does not reach any more. Does not use the store."""
+        for rank, connection in self._seen.values():
+            # Reading it clears it.
+            if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in _CUT_OFF:
+                self._cut_off.add(rank)
+        return tuple(sorted(self._cut_off))
 
     def close(self) -> None:
         """Others then see this process as ended. Closing twice changes nothing."""
