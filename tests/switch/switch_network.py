@@ -1,15 +1,20 @@
 """Network namespaces joined to a switch by veth pairs. Needs root."""
 
 import ctypes
+import fcntl
 import os
 import shlex
 import socket
+import struct
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+_SIOCGIFFLAGS, _IFF_RUNNING = 0x8913, 0x40  # netdevice(7)
 
 
 def _setns(fd: int) -> None:
@@ -107,6 +112,20 @@ class Network:
             "ethtool -K eth0 tx off tso off gso off gro off",
         ):
             self.run(host, command)
+        self._await_carrier(self.switch, port)
+        self._await_carrier(host, "eth0")
+
+    def _await_carrier(self, namespace: str, interface: str) -> None:
+        """The kernel notices later that both ends are up. Until then it loses frames, and reports no error."""
+        request = struct.pack("16sh14x", interface.encode(), 0)  # struct ifreq
+        deadline = time.monotonic() + 10
+        with self.inside(namespace), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            while (
+                not struct.unpack("16xh14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[0]
+                & _IFF_RUNNING
+            ):
+                assert time.monotonic() < deadline, f"{interface} in {namespace} has no carrier"
+                time.sleep(0.001)
 
     def set_offloads(self, number: int, on: bool) -> None:
         """Segmentation, checksums and GRO on a host's interface: on or off."""
