@@ -11,6 +11,7 @@ from inagg_testbed.testbed import Testbed
 log = logging.getLogger(__name__)
 
 _HOPELESS_S = 10.0
+_NOTICE_S = 7.0  # for ranks to say why they cannot go on, once one has failed; then they are ended
 
 
 def follow_script(testbed: Testbed, command: Sequence[str], *, on_output: Callable[[str], object]) -> None:
@@ -20,6 +21,7 @@ def follow_script(testbed: Testbed, command: Sequence[str], *, on_output: Callab
     10 s then never will. Raises WorkerFailedError, ProcessFailedError.
     """
     group = testbed.launch(command, name="run")
+    group.failure_grace_s = _NOTICE_S
     ended: dict[str, float] = {}
 
     def look_after_services() -> None:

@@ -2,10 +2,12 @@
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,32 @@ def test_a_script_that_hangs_without_the_switch_is_ended(tmp_path: Path) -> None
     assert done.returncode == 1
     assert "inagg: switch ended with signal SIGKILL" in done.stderr
     assert time.monotonic() - began < 60
+
+
+def test_a_rank_that_is_killed_before_it_makes_a_group_ends_the_others(tmp_path: Path) -> None:
+    """They wait for it in init_process_group, for as long as the group's timeout."""
+    waits, killed = tmp_path / "waits", tmp_path / "killed"
+    script = f"""
+import os, pathlib, signal, time
+if os.environ["RANK"] == "0":
+    pathlib.Path({str(waits)!r}).write_text(str(os.getpid()))
+    import torch.distributed
+    torch.distributed.init_process_group("inagg")
+while not pathlib.Path({str(waits)!r}).exists():
+    time.sleep(0.01)
+pathlib.Path({str(killed)!r}).write_text(str(time.time()))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with ThreadPoolExecutor(1) as other:
+        running = other.submit(run, sys.executable, "-c", script, folder=tmp_path / "results")
+        while not killed.exists() and not running.done():
+            time.sleep(0.01)
+        select.select([os.pidfd_open(int(waits.read_text()))], [], [], 60)
+        assert time.time() - float(killed.read_text()) < 10
+        done = running.result()
+    assert done.returncode == 1
+    assert "rank 1 ended with signal SIGKILL" in done.stderr
+    assert "rank 0 did not notice and had to be ended" in done.stderr
 
 
 def test_a_full_disk_for_results_is_a_warning(tmp_path: Path) -> None:
