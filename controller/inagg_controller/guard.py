@@ -10,10 +10,12 @@ A secret comes as "Authorization: Bearer SECRET" (RFC 6750).
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from .errors import BodyTimeoutError, BodyTooLargeError, ForbiddenError, UnauthorizedError, UnknownJobError
@@ -96,7 +98,11 @@ class OpenRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             self.admit(request.app.state.gate, request)
-            return await handle(await self._bounded(request))
+            try:
+                bounded = await self._bounded(request)
+            except ClientDisconnect:
+                return Response(status_code=HTTPStatus.BAD_REQUEST)  # that nobody reads
+            return await handle(bounded)
 
         return guarded
 

@@ -205,6 +205,16 @@ def test_a_request_without_the_secret_does_not_get_its_body_read(victim):
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 401 ")
 
 
+def test_a_client_that_goes_before_its_body_has_come_logs_nothing(victim):
+    controller = victim()
+    with controller.connect() as connection:
+        head = "POST /jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+        connection.sendall(head.encode())
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 100 ")  # it waits for the body
+    assert controller.job()["state"] == "joining"
+    assert "Traceback" not in controller.log()
+
+
 def test_an_upgrade_that_is_asked_for_is_ignored_and_logs_nothing(victim):
     controller = victim()
     with controller.connect() as connection:
