@@ -150,9 +150,17 @@ class Assembly:
     def _ended(self) -> tuple[int, ...]:
         return () if self._watch is None else self._watch.ended()
 
+    def _cut_off(self) -> dict[int, str]:
+        return {} if self._watch is None else self._watch.cut_off()
+
     def _lost(self, ranks: Sequence[int]) -> PeerLostError:
         self.over = True
-        reason = "its process has ended, or its connection, while the group was made"
+        cut_off = self._cut_off()
+        if cut_off.keys() >= set(ranks):
+            silent = ", ".join(cut_off[rank] for rank in ranks)
+            reason = f"no answer from {silent}: the host, the network or the switch has ended"
+        else:
+            reason = "its process has ended, or its connection, while the group was made"
         return PeerLostError(ranks, reason=reason, rank=self.rank)
 
     @contextlib.contextmanager
@@ -161,8 +169,8 @@ class Assembly:
         if self._store_is_gone:
             raise self._without_store()
         # The store is cut off with rank 0, and would take its time to say so.
-        if self.rank != 0 and self._watch is not None and (ranks := self._watch.cut_off()):
-            raise self._lost(ranks)
+        if self.rank != 0 and (cut_off := self._cut_off()):
+            raise self._lost(tuple(cut_off))
         try:
             yield
         except DistNetworkError:

@@ -38,7 +38,8 @@ class Watch:
         self._listener = socket.create_server((ip, 0), family=_family(ip), backlog=size)
         self._unseen = {*range(1, size)} if rank == 0 else {0}
         self._seen: dict[int, tuple[int, socket.socket]] = {}  # by descriptor
-        self._cut_off: set[int] = set()
+        self._addresses: dict[int, str] = {}
+        self._cut_off: dict[int, str] = {}
         _bound_waits(store, _SILENT_S)
         store.set(f"watch/{rank}", json.dumps(self._listener.getsockname()))
 
@@ -46,8 +47,10 @@ class Watch:
         """Connect to those ranks that listen and are not connected to."""
         for rank in sorted(self._unseen):
             if self._store.check([key := f"watch/{rank}"]):
-                connection = _call(tuple(json.loads(self._store.get(key))))
+                address = tuple(json.loads(self._store.get(key)))
+                connection = _call(address)
                 self._seen[connection.fileno()] = rank, connection
+                self._addresses[rank] = address[0]
                 self._unseen.remove(rank)
 
     def ended(self) -> tuple[int, ...]:
@@ -57,13 +60,13 @@ class Watch:
             look.register(descriptor, select.POLLRDHUP)
         return tuple(sorted(self._seen[descriptor][0] for descriptor, _ in look.poll(0)))
 
-    def cut_off(self) -> tuple[int, ...]:
-        """Those ranks that the network does not reach any more. Does not use the store."""
+    def cut_off(self) -> dict[int, str]:
+        """Those ranks that the network does not reach any more, with their addresses. Does not use the store."""
         for rank, connection in self._seen.values():
             # Reading it clears it.
             if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in _CUT_OFF:
-                self._cut_off.add(rank)
-        return tuple(sorted(self._cut_off))
+                self._cut_off[rank] = self._addresses[rank]
+        return self._cut_off
 
     def close(self) -> None:
         """Others then see this process as ended. Closing twice changes nothing."""

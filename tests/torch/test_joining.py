@@ -2,6 +2,7 @@
 """Whatever ends the making of a group at one rank is known at all of them within seconds."""
 
 import json
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -177,4 +178,5 @@ def test_ranks_learn_that_the_switch_has_ended_before_they_have_joined(tmp_path:
     ended_at = said[1].pop(0)["at"]
     for (noticed,) in said:
         assert noticed["at"] - ended_at < ENOUGH_S, noticed
+        assert re.search(r"no answer from 10\.0\.0\.\d|torch's store does not answer", noticed["message"])
         assert noticed["errors"] == 1
