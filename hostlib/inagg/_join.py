@@ -6,6 +6,8 @@ import socket
 from collections.abc import Iterator
 from datetime import timedelta
 
+from torch.distributed import DistStoreError
+
 from inagg import _core
 from inagg._assembly import Assembly, describe
 from inagg._control import ControlClient, JobStatus
@@ -14,6 +16,9 @@ from inagg._reduction import Callback
 from inagg._session import Session, give_up_on
 from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.options import Options, parse_cpus
+
+# Once a rank has failed, for the others to hear of it and to say how they have done: three looks, and a busy machine.
+_OTHERS = timedelta(seconds=15)
 
 
 def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None) -> Session:
@@ -46,7 +51,14 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
         try:
             if problem is not None:
                 ranks.tell("trouble", [ranks.rank, describe(problem)])
-            outcomes = ranks.tell_all("outcome", None if problem is None else describe(problem), patience)
+                patience = _OTHERS
+            try:
+                outcomes = ranks.tell_all("outcome", None if problem is None else describe(problem), patience)
+            except DistStoreError:
+                if problem is None:
+                    raise
+                ranks.over = True  # one is stopped, perhaps: it cannot agree to anything
+                raise problem from None
             failed = next((rank for rank, outcome in enumerate(outcomes) if outcome is not None), None)
             if problem is not None:
                 raise problem

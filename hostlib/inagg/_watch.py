@@ -6,7 +6,7 @@ The others connect to rank 0, in whose process the store often is. The kernel ac
 busy or stopped, so none of these is taken for one that has ended.
 
 Where the network ends instead, nothing is closed: probes of the kernel find that out, and so does what waits for the
-store, whose client would wait for as long as the group's timeout.
+store, whose client would wait for ever. A process that is stopped (SIGSTOP) is late, as one that is slow.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import errno
 import json
 import select
 import socket
+import struct
 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
@@ -21,6 +22,7 @@ from inagg._sockets import tcp_sockets
 
 _PROBE_S = 1  # of silence, and between probes (tcp(7), TCP_KEEPIDLE and TCP_KEEPINTVL)
 _SILENT_S = 4.0  # from a host that owes an answer: the network to it is broken
+_STOPPED_S = 60.0  # without an answer from a store whose host is there: its process is stopped
 _CUT_OFF = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
@@ -40,7 +42,7 @@ class Watch:
         self._seen: dict[int, tuple[int, socket.socket]] = {}  # by descriptor
         self._addresses: dict[int, str] = {}
         self._cut_off: dict[int, str] = {}
-        _bound_waits(store, _SILENT_S)
+        _bound_waits(store, _SILENT_S, _STOPPED_S)
         store.set(f"watch/{rank}", json.dumps(self._listener.getsockname()))
 
     def look_out(self) -> None:
@@ -74,7 +76,7 @@ class Watch:
         for _, connection in self._seen.values():
             connection.close()
         self._seen.clear()
-        _bound_waits(self._store, 0)
+        _bound_waits(self._store, 0, 0)
 
 
 def _family(ip: str) -> socket.AddressFamily:
@@ -94,13 +96,18 @@ def _call(address: tuple[str, int]) -> socket.socket:
     return connection
 
 
+def _bound_answers(tcp: socket.socket, seconds: float) -> None:
+    """End a wait for the other process after so long; 0: never."""
+    tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", int(seconds), 0))
+
+
 def _bound_silence(tcp: socket.socket, seconds: float) -> None:
     """End the connection when its other host has owed an answer for so long; 0: after the kernel's own time."""
     tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * seconds))
 
 
-def _bound_waits(store: Store, seconds: float) -> None:
-    """The same for the connections of torch's client to the store's server, if it has one."""
+def _bound_waits(store: Store, silent_s: float, stopped_s: float) -> None:
+    """Both for the connections of torch's client to the store's server, if it has one."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     port = getattr(store, "port", None)
@@ -109,4 +116,5 @@ def _bound_waits(store: Store, seconds: float) -> None:
     for tcp in tcp_sockets():
         with contextlib.suppress(OSError):  # not connected
             if tcp.getpeername()[1] == port:
-                _bound_silence(tcp, seconds)
+                _bound_silence(tcp, silent_s)
+                _bound_answers(tcp, stopped_s)

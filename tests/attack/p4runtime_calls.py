@@ -68,7 +68,7 @@ def takes_over(method: str, data: bytes) -> bool:
     """Whether a request is what a controller in charge would send."""
     try:
         request = REQUESTS[method].FromString(data)
-    except DecodeError:
+    except (DecodeError, ValueError):  # protobuf in Python lets errors of UTF-8 through
         return False
     return any("election_id" in field.name for field, _ in request.ListFields()) or (
         method == "StreamChannel" and request.HasField("arbitration")

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 import traceback
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ def fail(*_: object) -> None:
     say(failed=HOW)
     if HOW.startswith("killed"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if HOW.startswith("stopped"):
+        os.kill(os.getpid(), signal.SIGSTOP)
     raise {"interrupted": KeyboardInterrupt, "exits": SystemExit}[HOW]("as programs do")
 
 
@@ -79,6 +82,7 @@ elif FAILS and HOW == "switch ends before packets pass":
     inagg._join.Session.try_path = after_the_switch(inagg._join.Session.try_path)  # type: ignore[method-assign]
 elif FAILS:
     inagg._join._enter = fail  # type: ignore[assignment]
+inagg._join._OTHERS = timedelta(seconds=2)
 try:
     dist.init_process_group("inagg")
 except BaseException as error:

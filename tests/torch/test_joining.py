@@ -144,6 +144,27 @@ def test_ranks_learn_of_one_that_ends_before_it_has_joined(
 
 
 @pytest.mark.netns
+def test_a_rank_that_is_stopped_is_not_waited_for_once_the_others_have_failed(network: Testbed) -> None:
+    how = "stopped before it has joined"
+    group = network.launch(
+        [sys.executable, str(WORKER), how, "1"],
+        name="stopped",
+        environment={"INAGG_SETUP_TIMEOUT_S": "2"},
+    )
+    group.failure_grace_s = 3
+    with pytest.raises(WorkerFailedError) as caught:
+        group.follow(lambda *_: None, timeout_s=60, watch=network.services)
+    stopped, *others = (
+        json.loads(group.workers[rank].process.log_path.read_text().splitlines()[-1]) for rank in (1, 0, 2)
+    )
+    assert stopped["failed"] == how
+    for other in others:
+        assert "ranks [1] have not registered within 2 s" in other["message"]
+        assert other["at"] - stopped["at"] < ENOUGH_S
+    assert "had to be ended" in caught.value.failures[1]
+
+
+@pytest.mark.netns
 @pytest.mark.parametrize(
     "how",
     [

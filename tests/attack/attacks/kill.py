@@ -68,7 +68,9 @@ def promise(case: Case) -> tuple[End, float]:
     stops".
     """
     if case.how == "pause":
-        return ("end" if case.when == "leaving" else "go on"), 60.0
+        # A network that carries nothing for 4 s ends a group that is being made.
+        either = case.when == "leaving" or (case.victim, case.when) == ("switch", "joining")
+        return ("end" if either else "go on"), 60.0
     died = case.how in ("KILL", "TERM")
     if case.victim == "controller":
         if case.when == "leaving":
@@ -83,7 +85,7 @@ def promise(case: Case) -> tuple[End, float]:
         importing = 3 * TIMEOUT_S if case.rank == 0 else TIMEOUT_S
         limits = {"importing": importing, "joining": 10.0, "summing": 2.0, "leaving": 10.0}
     else:
-        limits = {"importing": TIMEOUT_S, "joining": 60.0, "summing": 35.0, "leaving": 35.0}
+        limits = {"importing": TIMEOUT_S, "joining": 90.0, "summing": 35.0, "leaving": 35.0}
     return ("end" if case.when == "leaving" else "fail"), limits[case.when]
 
 
