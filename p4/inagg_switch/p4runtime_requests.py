@@ -37,7 +37,7 @@ def decode(kind: type[_Message], message: bytes, limit: int = MAX_HEAD_BYTES) ->
         )
     try:
         return cast(_Message, kind.FromString(message))
-    except DecodeError:
+    except (DecodeError, UnicodeDecodeError, RecursionError):  # the last two of protobuf in Python
         raise malformed() from None
 
 

@@ -265,7 +265,15 @@ def test_garbage_is_an_invalid_argument(
     for size in (1, 10, 1000, 50_000):
         message = b"\xff" + rng.randbytes(size)
         assert code_of(lambda message=message: list(call(message))) == grpc.StatusCode.INVALID_ARGUMENT
+    groups = b"\xfb\x01" * 1000  # field 31, each within the one before
+    assert code_of(lambda: list(call(groups))) == grpc.StatusCode.INVALID_ARGUMENT
     lead.write(insert(group(1, (1, 0))))
+
+
+def test_text_that_is_no_text_is_an_invalid_argument(server: SwitchServer, raw: grpc.Channel):
+    role = b"\x32\x01\xd0"  # field 6: not UTF-8
+    call = raw.unary_unary(path("Write"))
+    assert code_of(lambda: call(role)) == grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_garbage_ends_a_stream(server: SwitchServer, lead: Controller, raw: grpc.Channel):
