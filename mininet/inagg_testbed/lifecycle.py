@@ -252,9 +252,8 @@ def sweep(state_dir: Path = STATE_DIR) -> list[str]:
     return swept
 
 
-def find_run(run: str | None, state_dir: Path = STATE_DIR, *, own: bool = False) -> Manifest:
-    """The manifest of a run that is up. Without an id: the only one of this installation, else (unless `own`) the only
-    one there is. Raises ConfigurationError."""
+def find_run(run: str | None, state_dir: Path = STATE_DIR) -> Manifest:
+    """The manifest of a run that is up; without an id the only one of this installation. Raises ConfigurationError."""
     known = {name: manifest for name, manifest in manifests(state_dir).items() if manifest.launcher.alive()}
     if run is not None and run in known:
         return known[run]
@@ -264,8 +263,6 @@ def find_run(run: str | None, state_dir: Path = STATE_DIR, *, own: bool = False)
     ours = [each for each in known.values() if each.settings.get("installation") == INSTALLATION]
     if run is None and len(ours) == 1:
         return ours[0]
-    if run is None and not ours and not own and len(known) == 1:
-        return next(iter(known.values()))
     wanted = "name one with --run" if run is None else f"{run} is not one of them"
     shown = ours or list(known.values())
     of = " of this checkout" if ours else ""

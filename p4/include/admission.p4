@@ -50,9 +50,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         bool exponent = hdr.inagg.kind == KIND_EXPONENT && payload_bytes == 0;
         if (standard_metadata.parser_error != error.NoError || standard_metadata.checksum_error != 0
             || !hdr.inagg.isValid() || hdr.inagg.version != INAGG_VERSION
-            || hdr.inagg.announced[9:0] > MAX_EXPONENT
+            || (bit<16>) hdr.inagg.announced[9:0] > MAX_EXPONENT
             || hdr.inagg.announced_check != hdr.inagg.announced + EXPONENT_CHECK
-            || standard_metadata.packet_length != (bit<32>) hdr.ipv4.total_length + ETHERNET_HEADER_BYTES
+            || standard_metadata.packet_length != (bit<32>) hdr.ipv4.total_length + (bit<32>) ETHERNET_HEADER_BYTES
             || hdr.ipv4.total_length != hdr.udp.length + IPV4_HEADER_BYTES || !(data || exponent)) {
             malformed.count((bit<32>) standard_metadata.ingress_port);
             drop();

@@ -20,13 +20,14 @@ const bit<4> KIND_EXPONENT = 0x1;
 const bit<4> KIND_DATA = 0x2;
 const bit<4> KIND_RESULT = 0x8;
 
-// What an exponent's check field is above the exponent (protocol.md, 3.2).
+// What an exponent's check field is above the exponent, and the largest exponent that leaves room for it (protocol.md,
+// 3.2).
 const bit<16> EXPONENT_CHECK = 341;
-const bit<10> MAX_EXPONENT = 10w1023 - 341;
+const bit<16> MAX_EXPONENT = 682;
 
 const bit<16> INAGG_HEADER_BYTES = 20;
 const bit<16> WORD_BYTES = 256;
-const bit<32> ETHERNET_HEADER_BYTES = 14;
+const bit<16> ETHERNET_HEADER_BYTES = 14;
 const bit<16> IPV4_HEADER_BYTES = 20;
 const bit<16> UDP_HEADER_BYTES = 8;
 

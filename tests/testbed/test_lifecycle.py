@@ -175,7 +175,7 @@ def test_the_only_run_of_this_installation_need_not_be_named(tmp_path: Path) -> 
     run_of("/somewhere/else", tmp_path)
     own = Run(tmp_path)
     run_of("/elsewhere", tmp_path)
-    assert find_run(None, tmp_path) == find_run(None, tmp_path, own=True) == own.manifest
+    assert find_run(None, tmp_path) == own.manifest
 
 
 def test_a_choice_among_runs_of_this_installation_lists_no_others(tmp_path: Path) -> None:
@@ -188,14 +188,11 @@ def test_a_choice_among_runs_of_this_installation_lists_no_others(tmp_path: Path
         assert other.id not in str(refused.value)
 
 
-def test_the_only_run_of_another_installation_can_be_looked_at_but_is_taken_down_by_name_alone(
-    tmp_path: Path,
-) -> None:
+def test_a_run_of_another_installation_is_taken_by_name_alone(tmp_path: Path) -> None:
     other = run_of("/somewhere/else", tmp_path)
-    assert find_run(None, tmp_path) == other.manifest
     with pytest.raises(ConfigurationError, match=f"name one with --run; .*\n  {other.id}: "):
-        find_run(None, tmp_path, own=True)
-    assert find_run(other.id, tmp_path, own=True) == other.manifest
+        find_run(None, tmp_path)
+    assert find_run(other.id, tmp_path) == other.manifest
 
 
 def test_a_record_that_cannot_be_rewritten_stops_no_teardown(
