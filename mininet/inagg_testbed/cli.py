@@ -236,8 +236,8 @@ def run_in_node(
 ) -> None:
     """Run a command in a host (h1, h2, ...) or the switch's node (s1) of a testbed that is up.
 
-    In a host GLOO_SOCKET_IFNAME, INAGG_CONTROLLER, INAGG_LINK_RATE, INAGG_SLOTS, OMP_NUM_THREADS and MKL_NUM_THREADS (1)
-    are set, unless they are already.
+    In a host GLOO_SOCKET_IFNAME, INAGG_CONTROLLER, INAGG_LINK_RATE, INAGG_SLOTS, OMP_NUM_THREADS and MKL_NUM_THREADS
+    (1) are set, unless they are already.
 
     Example: inagg exec h1 -- ping h2
     """
