@@ -185,8 +185,8 @@ class Assembly:
             return self._lost(ranks)
         self.over = True
         return JobError(
-            "torch's store does not answer: the process that serves it has ended, which is rank 0's or torchrun's, or "
-            "the network to it is broken. Restart the job.",
+            "torch's store does not answer: the process that serves it, rank 0's or torchrun's, has ended or is "
+            "stopped, or the network to it is broken. Restart the job.",
             rank=self.rank,
         )
 
