@@ -2,8 +2,10 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 
 import pytest
+from rank_forks import Forks, forked_ranks
 
 import inagg_p4runtime.messages  # noqa: F401  tests import p4.v1, before what they test does
 
@@ -25,3 +27,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in MISSING.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def _forks() -> Iterator[Forks]:
+    forks = Forks()
+    yield forks
+    forks.close()
+
+
+@pytest.fixture(scope="module", name="forked_ranks")
+def _forked_ranks(_forks: Forks) -> Iterator[None]:
+    """For modules whose testbeds start many ranks: these are forked from an interpreter that has imported torch."""
+    with forked_ranks(_forks):
+        yield

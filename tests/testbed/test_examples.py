@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
-def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+def testbed(tmp_path_factory: pytest.TempPathFactory, forked_ranks: None) -> Iterator[Testbed]:
     results = tmp_path_factory.mktemp("results")
     with open_testbed(hosts=2, link=LinkSpec.parse("unshaped"), results_root=results) as testbed:
         yield testbed

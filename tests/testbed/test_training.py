@@ -22,7 +22,7 @@ from inagg_testbed.testbed import Testbed, open_testbed
 from inagg_testbed.topology import run_in_namespace
 from inagg_testbed.workers import WorkerGroup
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
 
 WORKERS = 3
 ELEMENTS = 20_003

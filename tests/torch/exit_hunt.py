@@ -3,22 +3,24 @@
 
 Prints for each case how many ranks did not end as they should, keeps their logs, and exits with 1 if there are any. A
 rank that fails because another one has ended is not counted. An interpreter that is forked with torch imported
-(exit_forks.py) has as many threads to end as a new one.
+(rank_forks.py) has as many threads to end as a new one.
 """
 
 import argparse
-import json
 import os
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from exit_cases import ENDINGS, PROGRAM, RANKS, SIGNALS, Case, cases
+from rank_forks import Fork, Forks
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
@@ -27,50 +29,61 @@ from inagg_testbed.control import CONTROLLER_URL
 from inagg_testbed.lifecycle import Interrupted, signals_raise
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.testbed import Testbed, open_testbed
-from inagg_testbed.workers import ONE_THREAD, worker_environment
+from inagg_testbed.workers import worker_environment
 
 _FIRST_PORT, _PORTS = 10_000, 20_000  # of the ranks' stores: below those that kernels give
 _SLOTS = 8
 # An interpreter that ends frees all that has been imported. That takes a fifth less time if the C library does not join
 # pieces of memory.
 _FREE_FAST = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=65000"}
+_MODULES = ("torch", "inagg.process_group", "httpcore")  # no more, as they have to be freed in each run
+_LONGEST_S = 100.0  # of a run
+_GRACE_S = 40.0  # for the other rank, from when one has ended
 _LINE_EVERY = 100  # runs, where there is no bar
 
 
-@contextmanager
-def forks() -> Iterator["subprocess.Popen[str]"]:
-    """Takes requests as exit_forks.py has them."""
-    process = subprocess.Popen(
-        [sys.executable, str(PROGRAM), "serve"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | ONE_THREAD | _FREE_FAST,
-        start_new_session=True,  # Ctrl-C is for this process
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        yield process
-    finally:
-        process.stdin.close()
-        process.wait()
-        process.stdout.close()
+@dataclass
+class _Run:
+    """Of one case, the ranks and the logs."""
+
+    name: str
+    case: Case
+    ranks: list[Fork]
+    logs: list[Path]
+    statuses: list[int | None] = field(default_factory=list)  # None: the rank had to be killed
+    deadline: float = field(default_factory=lambda: time.monotonic() + _LONGEST_S)
+
+    def look(self) -> bool:
+        """Whether all have ended; those that are late are killed."""
+        ended = [rank.poll() is not None for rank in self.ranks]
+        if any(ended):
+            self.deadline = min(self.deadline, time.monotonic() + _GRACE_S)
+        if not all(ended) and time.monotonic() >= self.deadline:
+            self._kill()
+        self.statuses = self.statuses or [rank.returncode for rank in self.ranks if all(ended)]
+        return all(ended)
+
+    def _kill(self) -> None:
+        """With what they have forked; first so that their threads' stacks come into the logs."""
+        self.deadline = time.monotonic() + 5
+        number = signal.SIGKILL if self.statuses else signal.SIGABRT
+        self.statuses = self.statuses or [rank.returncode for rank in self.ranks]
+        for rank in self.ranks:
+            if rank.poll() is None:
+                os.killpg(rank.pid, number)
 
 
 class Hunt:
     """Runs of all cases, until each has had so many endings."""
 
-    def __init__(
-        self, testbed: Testbed, process: "subprocess.Popen[str]", chosen: Sequence[Case], endings: int
-    ) -> None:
+    def __init__(self, testbed: Testbed, forks: Forks, chosen: Sequence[Case], endings: int) -> None:
         self._testbed = testbed
-        self._process = process
+        self._forks = forks
         self._chosen = chosen
         self._endings = endings
         self.runs = 0
         self._expected: Counter[Case] = Counter()  # endings, with those under way
-        self.begun: dict[str, tuple[Case, list[Path]]] = {}
+        self.begun: list[_Run] = []
         self.ended: Counter[Case] = Counter()
         self.wrong: Counter[Case] = Counter()
 
@@ -81,53 +94,44 @@ class Hunt:
             return False
         self._expected[case] += case.most
         self.runs += 1
-        network = self._testbed.network
         name = f"{case.name}-{self.runs}"
         logs = [self._testbed.results / f"{name}-rank{rank}.log" for rank in range(RANKS)]
-        port = _FIRST_PORT + self.runs % _PORTS
-        ranks = [
-            {
-                "node": network.host(rank + 1).pid,
-                "log": str(log),
-                "environment": {
-                    **worker_environment(
-                        rank=rank,
-                        world=RANKS,
-                        interface=network.gloo_interface(rank + 1),
-                        master_port=port,
-                        run=self._testbed.run.id,
-                    ),
-                    "INAGG_CONTROLLER": CONTROLLER_URL,
-                    "INAGG_SLOTS": str(_SLOTS),
-                    **case.environment,
-                },
-            }
-            for rank, log in enumerate(logs)
-        ]
-        self.begun[name] = case, logs
-        request = {"run": name, "arguments": case.arguments, "ranks": ranks}
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
+        ranks = [self._start(case, rank, log) for rank, log in enumerate(logs)]
+        self.begun.append(_Run(name, case, ranks, logs))
         return True
+
+    def _start(self, case: Case, rank: int, log: Path) -> Fork:
+        network = self._testbed.network
+        own = worker_environment(
+            rank=rank,
+            world=RANKS,
+            interface=network.gloo_interface(rank + 1),
+            master_port=_FIRST_PORT + self.runs % _PORTS,
+            run=self._testbed.run.id,
+        )
+        inagg = {"INAGG_CONTROLLER": CONTROLLER_URL, "INAGG_SLOTS": str(_SLOTS)}
+        return self._forks.start(
+            [sys.executable, str(PROGRAM), *case.arguments],
+            environment={**os.environ, **own, **inagg, **case.environment},
+            node=network.host(rank + 1).pid,
+            log=log,
+        )
 
     def end(self) -> str | None:
         """Wait for the end of a run; what was wrong with it."""
+        while not (ended := [run for run in self.begun if run.look()]):
+            self._forks.read(1)
         for service in self._testbed.services:
             service.check()
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise ChildProcessError(f"the process that forks ranks has ended: status {self._process.wait()}")
-        answer = json.loads(line)
-        case, logs = self.begun.pop(answer["run"])
-        ended, wrong = case.ended(answer["statuses"]), case.wrong(answer["statuses"])
-        self._expected[case] += ended - case.most
-        self.ended[case] += ended
-        self.wrong[case] += wrong
+        run = ended[0]
+        self.begun.remove(run)
+        count, wrong = run.case.ended(run.statuses), run.case.wrong(run.statuses)
+        self._expected[run.case] += count - run.case.most
+        self.ended[run.case] += count
+        self.wrong[run.case] += wrong
         if wrong:
-            return f"{answer['run']}: {answer['statuses']}"
-        for log in logs:
+            return f"{run.name}: {run.statuses}"
+        for log in run.logs:
             log.unlink()
         return None
 
@@ -157,10 +161,10 @@ def main(endings: int, at_once: int, chosen: Sequence[Case]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="inagg-exit-"))
     with (
         open_testbed(hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed,
-        forks() as process,
+        closing(Forks(_MODULES, _FREE_FAST)) as forks,
         Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as progress,
     ):
-        hunt = Hunt(testbed, process, chosen, endings)
+        hunt = Hunt(testbed, forks, chosen, endings)
         task = progress.add_task("endings", total=endings * len(chosen))
         try:
             while True:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of test_exit.py, which ends its interpreter: python exit_states.py STATE ENDING [destroy].
 
-With the argument "serve" it forks such ranks (exit_forks.py).
-
 In states in which a rank waits, rank 0 does, and is ended by a signal; other ranks make it wait. With fallback to gloo,
 the job fails while it is probed. What each rank is in the end is its exit status: a program that is ended in order
 never aborts.
@@ -24,11 +22,6 @@ import torch.distributed as dist
 
 import inagg
 import inagg._join
-
-if sys.argv[1:] == ["serve"]:
-    from exit_forks import serve
-
-    sys.argv[1:] = serve()
 
 HOLD_S = 60.0  # longer than any rank that waits for another one takes to learn that it has ended
 

@@ -17,7 +17,7 @@ RUNS = ["1 rank", "2 ranks", "2 ranks, staged", "4 ranks", "4 ranks, 5% loss"]
 
 Outcome = dict[str, list[str | None]]
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from inagg_testbed.links import LinkSpec
 from inagg_testbed.testbed import Testbed, open_testbed
 from inagg_testbed.workers import Event
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
 
 WORKER = Path(__file__).with_name("explain_worker.py")
 DOCS = (Path(__file__).parents[2] / "docs/performance.md").read_text()

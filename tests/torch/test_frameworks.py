@@ -2,11 +2,13 @@
 
 import importlib.util
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import frameworks_worker
 import pytest
 import torch
+from rank_forks import MODULES, Forks, forked_ranks
 
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.testbed import open_testbed
@@ -34,7 +36,12 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         name for name in frameworks_worker.CASES if importlib.util.find_spec(OPTIONAL.get(name, "torch"))
     ]
     weights: Outcome = {}
-    with open_testbed(hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed:
+    needed = {OPTIONAL[name] for name in present if name in OPTIONAL}
+    with (
+        closing(Forks([*MODULES, *sorted(needed)])) as forks,
+        forked_ranks(forks),
+        open_testbed(hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed,
+    ):
         for backend in ("inagg", "gloo"):
             group = testbed.launch(
                 [sys.executable, str(WORKER), backend, str(folder / backend), ",".join(present)], name=backend

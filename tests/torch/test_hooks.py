@@ -13,7 +13,7 @@ from inagg_testbed.testbed import open_testbed
 
 WORKER = Path(__file__).with_name("hooks_worker.py")
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
 
 Rows = dict[str, list[dict[str, Any]]]
 

@@ -99,10 +99,12 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
         yield testbed
 
 
+FORKED = pytest.mark.usefixtures("forked_ranks")
 LOST = "lost rank {} (its process has ended, or its connection, while the group was made)"
 
 
 @pytest.mark.netns
+@FORKED
 @pytest.mark.parametrize(
     ("how", "rank", "message"),
     [
@@ -144,6 +146,7 @@ def test_ranks_learn_of_one_that_ends_before_it_has_joined(
 
 
 @pytest.mark.netns
+@FORKED
 def test_a_rank_that_is_stopped_is_not_waited_for_once_the_others_have_failed(network: Testbed) -> None:
     how = "stopped before it has joined"
     group = network.launch(
@@ -165,6 +168,7 @@ def test_a_rank_that_is_stopped_is_not_waited_for_once_the_others_have_failed(ne
 
 
 @pytest.mark.netns
+@FORKED
 @pytest.mark.parametrize(
     "how",
     [

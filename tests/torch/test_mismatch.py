@@ -25,7 +25,7 @@ EXPECTED = {
     "both_within_the_inner_group": (1, "barrier()", "broadcast(float32[10], src=1)"),
 }
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
 
 
 @pytest.fixture(scope="module")

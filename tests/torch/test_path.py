@@ -133,7 +133,7 @@ def test_who_gives_up_names_the_mtu_among_the_causes() -> None:
 
 
 @pytest.fixture(scope="module")
-def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+def narrow(tmp_path_factory: pytest.TempPathFactory, forked_ranks: None) -> Iterator[Testbed]:
     """The switch's port of the second host takes no packet of full size."""
     folder = tmp_path_factory.mktemp("narrow")
     with open_testbed(hosts=6, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed:

@@ -20,7 +20,7 @@ NOBODY = Options(controller="http://127.0.0.1:9")
 
 
 @pytest.fixture(scope="module")
-def events(tmp_path_factory: pytest.TempPathFactory) -> list[list[Event]]:
+def events(tmp_path_factory: pytest.TempPathFactory, forked_ranks: None) -> list[list[Event]]:
     """Of each rank, in order. The last rank kills itself, and no other may fail."""
     found: list[list[Event]] = [[] for _ in range(RANKS)]
     with open_testbed(
