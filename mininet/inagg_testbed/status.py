@@ -90,7 +90,7 @@ def document(manifest: Manifest, before: Look, after: Look) -> Document:
     earlier = {job["id"]: job for job in before.jobs}
     return {
         "run": manifest.run,
-        "up_s": round(_uptime_s(manifest), 1),
+        "up_s": round(uptime_s(manifest), 1),
         **{name: settings.get(name) for name in ("hosts", "switch", "link", "results")},
         "processes": [
             {"name": each.name, "pid": each.pid, "alive": each.alive()} for each in manifest.processes
@@ -105,9 +105,11 @@ def document(manifest: Manifest, before: Look, after: Look) -> Document:
     }
 
 
-def _uptime_s(manifest: Manifest) -> float:
+def uptime_s(manifest: Manifest) -> float:
+    """Since its first host was made: a launcher may make several testbeds, one after the other."""
     since_boot = float(Path("/proc/uptime").read_text().split()[0])
-    return since_boot - manifest.launcher.start / os.sysconf("SC_CLK_TCK")
+    made = min((node.start for node in manifest.namespaces.values()), default=manifest.launcher.start)
+    return since_boot - made / os.sysconf("SC_CLK_TCK")
 
 
 def _rates(before: tuple[int, int], after: tuple[int, int], seconds: float) -> dict[str, float]:

@@ -23,6 +23,7 @@ from inagg_testbed.lifecycle import (
     sweep,
     tagged_processes,
 )
+from inagg_testbed.status import uptime_s
 
 Sleeper = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -204,3 +205,15 @@ def test_a_record_that_cannot_be_rewritten_stops_no_teardown(
     run.forget_process(entry)
     assert "still names a process that has ended" in caplog.text
     assert entry not in run.manifest.processes
+
+
+def test_a_testbed_is_as_old_as_its_first_host() -> None:
+    since_boot = ProcessId(1, 0, "launcher")
+    process = subprocess.Popen(["sleep", "1000"])
+    try:
+        made = {"h1": ProcessId.of(process.pid, "h1")}
+        assert uptime_s(Manifest("abc", since_boot, namespaces=made)) < 5
+    finally:
+        process.kill()
+        process.wait()
+    assert uptime_s(Manifest("abc", since_boot)) > 5
