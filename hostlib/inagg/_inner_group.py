@@ -6,6 +6,7 @@ tensors while they hold gloo's queue lock, and both wait for ever. The methods o
 the GIL.
 """
 
+import contextlib
 import ctypes
 import os
 import time
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import DistStoreError
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 from torch.utils._pytree import tree_leaves
 
@@ -47,7 +49,7 @@ _AS_THEY_LIE = {
 _WITHOUT_THREAD = ("send", "recv")
 
 _CONNECT = timedelta(seconds=6)
-_FINDING_S = 1.0  # why gloo could not
+_FINDING_S = 1.0  # that others take to say why gloo could not
 DRAIN_S = 3.0  # without a packet, after which a rank that leaves gives up what is under way
 _LOOK_S = 0.01
 
@@ -134,12 +136,28 @@ def _gloo(ranks: Assembly, devices: list[Any]) -> Any:
         group = gloo(rendezvous, ranks.rank, ranks.size, settings)
     except RuntimeError:
         try:
-            ranks.check(_FINDING_S)
+            _find_cause(ranks)
         except InaggError as cause:
             raise cause from None
         raise
     group._set_default_timeout(ranks.timeout)
     return group
+
+
+def _find_cause(ranks: Assembly) -> None:
+    """Of gloo's error, another rank may be the cause. Rank 0 sees which processes have ended, if it does not connect
+    any more; the others wait for that.
+
+    Raises:
+        JobError: it names the rank.
+    """
+    if ranks.rank == 0:
+        ranks.check()
+        ranks.tell("none has ended", True)
+        ranks.check(_FINDING_S)
+    else:
+        with contextlib.suppress(DistStoreError):
+            ranks.told("none has ended", 0, _CONNECT + timedelta(seconds=_FINDING_S))
 
 
 @untraced

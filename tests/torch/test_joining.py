@@ -5,6 +5,7 @@ import json
 import re
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -15,7 +16,8 @@ import pytest
 import torch.distributed as dist
 
 from inagg._assembly import Assembly
-from inagg.errors import ConfigurationError, JobError, PeerLostError
+from inagg._inner_group import _gloo
+from inagg.errors import ConfigurationError, InaggError, JobError, PeerLostError
 from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.testbed import Testbed, open_testbed
@@ -79,6 +81,44 @@ def test_whoever_waits_learns_from_rank_0_which_rank_has_ended() -> None:
         with pytest.raises(PeerLostError, match="lost rank 2") as found:
             waiting.result(timeout=5)
     assert found.value.lost_ranks == (2,)
+
+
+class Refused:
+    """Gloo, which cannot connect: rank 0 takes 2 s to say so."""
+
+    _Options = dist.ProcessGroupGloo._Options
+
+    def __init__(self, _store: object, rank: int, *_: object) -> None:
+        if rank == 0:
+            time.sleep(2)
+        raise RuntimeError(f"connection refused, says rank {rank}")
+
+
+@pytest.mark.parametrize(
+    ("ended", "told"),
+    [(True, "lost rank 1"), (False, "connection refused, says rank 2")],
+    ids=["ended", "there"],
+)
+def test_a_rank_that_gloo_cannot_reach_is_not_told_of_before_rank_0_has_looked_who_has_ended(
+    monkeypatch: pytest.MonkeyPatch, ended: bool, told: str
+) -> None:
+    monkeypatch.setattr(dist, "ProcessGroupGloo", Refused)
+    store = dist.HashStore()
+    first, second, third = ranks = [Assembly(store, rank, 3, LIMIT) for rank in range(3)]
+    for rank in ranks:
+        rank.watch(HERE)
+    first.check()
+
+    def connect(ranks: Assembly) -> None:
+        with ranks:
+            _gloo(ranks, [])
+
+    with second, ThreadPoolExecutor(2) as others:
+        if ended:
+            second.__exit__(None, None, None)
+        for made in [others.submit(connect, rank) for rank in (third, first)]:
+            with pytest.raises((RuntimeError, InaggError), match=told):
+                made.result(timeout=10)
 
 
 def test_a_process_that_has_ended_before_it_was_looked_for_is_found_as_well() -> None:
