@@ -21,7 +21,7 @@ from inagg._watch import Watch
 from inagg.errors import InaggError, JobError, PeerLostError
 
 _LONGEST_REASON = 600  # characters: of what ranks tell, each piece is to fit into a small packet
-_CLOSING_S = 0.5  # that a kernel takes to close all connections of a process
+CLOSING_S = 0.5  # that a kernel takes to close all connections of a process
 _READING_S = 1.0  # that others take to read why the group has not been made
 _LOOK_S = 0.01
 
@@ -110,6 +110,11 @@ class Assembly:
         with self._use_of_store():
             return wait_for(self.store, [key], range(self.size), timeout, self._check)[0]
 
+    def count(self, name: str) -> int:
+        """How many ranks have called this with this name so far, this one included."""
+        with self._use_of_store():
+            return int(self.store.add(name, 1))
+
     def told_so_far(self, name: str) -> Any:
         """What a rank has told under this name; None if none has."""
         with self._use_of_store():
@@ -178,7 +183,7 @@ class Assembly:
             raise self._without_store() from None
 
     def _without_store(self) -> JobError:
-        end = time.monotonic() + _CLOSING_S
+        end = time.monotonic() + CLOSING_S
         while not (ranks := self._ended()) and time.monotonic() < end:
             time.sleep(_LOOK_S)
         if ranks:

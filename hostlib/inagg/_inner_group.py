@@ -22,7 +22,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 from torch.utils._pytree import tree_leaves
 
 from inagg import _inner_cuda
-from inagg._assembly import Assembly
+from inagg._assembly import CLOSING_S, Assembly
 from inagg._calls import is_collective, is_reduction, measure
 from inagg._gloo_connections import GlooConnections
 from inagg._inner_work import AnySourceWork, InnerWork, Waits, told_as
@@ -140,24 +140,32 @@ def _gloo(ranks: Assembly, devices: list[Any]) -> Any:
         except InaggError as cause:
             raise cause from None
         raise
+    if ranks.rank == 0:
+        ranks.tell("rank 0 has looked", False)  # it does so from now on
     group._set_default_timeout(ranks.timeout)
     return group
 
 
 def _find_cause(ranks: Assembly) -> None:
-    """Of gloo's error, another rank may be the cause. Rank 0 sees which processes have ended, if it does not connect
-    any more; the others wait for that.
+    """After gloo's error, which another rank may have caused, raise what did if it is not this rank's own problem.
+
+    Rank 0 sees which processes have ended, but not before its own gloo has returned; the others wait until it has
+    looked. If all are there the first rank that failed is the one to tell.
 
     Raises:
         JobError: it names the rank.
     """
+    first = ranks.count("gloo failed") == 1
     if ranks.rank == 0:
-        ranks.check()
-        ranks.tell("none has ended", True)
-        ranks.check(_FINDING_S)
+        ranks.check(CLOSING_S)
+        looked = True
+        ranks.tell("rank 0 has looked", looked)
     else:
+        looked = False
         with contextlib.suppress(DistStoreError):
-            ranks.told("none has ended", 0, _CONNECT + timedelta(seconds=_FINDING_S))
+            patience = min(ranks.timeout, _CONNECT) + timedelta(seconds=_FINDING_S)
+            looked = ranks.told("rank 0 has looked", 0, patience)
+    ranks.check(0.0 if first and looked else _FINDING_S)
 
 
 @untraced

@@ -207,13 +207,12 @@ def test_a_record_that_cannot_be_rewritten_stops_no_teardown(
     assert entry not in run.manifest.processes
 
 
-def test_a_testbed_is_as_old_as_its_first_host() -> None:
-    since_boot = ProcessId(1, 0, "launcher")
-    process = subprocess.Popen(["sleep", "1000"])
-    try:
-        made = {"h1": ProcessId.of(process.pid, "h1")}
-        assert uptime_s(Manifest("abc", since_boot, namespaces=made)) < 5
-    finally:
-        process.kill()
-        process.wait()
-    assert uptime_s(Manifest("abc", since_boot)) > 5
+def test_a_testbed_is_as_old_as_its_first_host(sleeper: Sleeper) -> None:
+    first, now = ProcessId(1, 100, "h1"), ProcessId.of(sleeper().pid, "h2")
+    of_first, of_both = (
+        uptime_s(Manifest("abc", ProcessId(1, 0, "launcher"), namespaces=made))
+        for made in ({"h1": first}, {"h2": now, "h1": first})
+    )
+    assert of_both == pytest.approx(of_first, abs=1)
+    assert uptime_s(Manifest("abc", ProcessId(1, 0, "launcher"), namespaces={"h2": now})) < 5
+    assert uptime_s(Manifest("abc", ProcessId(1, 0, "launcher"))) == pytest.approx(of_first + 1, abs=1)

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+import inagg_testbed.testbed
 from inagg_testbed.bench_plan import Case, Plan
 from inagg_testbed.bench_report import write_report
 from inagg_testbed.demo import INAGG_32_LOSS, train
 from inagg_testbed.errors import ControllerRefusedError, ProcessFailedError, WorkerFailedError
 from inagg_testbed.lifecycle import manifests, tagged_processes
 from inagg_testbed.links import LinkSpec
+from inagg_testbed.processes import NodeProcess
 from inagg_testbed.testbed import Testbed, open_testbed
 from inagg_testbed.topology import run_in_namespace
 from inagg_testbed.workers import WorkerGroup
@@ -128,7 +130,10 @@ def test_a_killed_worker_is_reported_by_the_others_and_the_next_job_is_right(
 
 
 @pytest.mark.parametrize("name", ["switch", "controller"])
-def test_a_killed_service_is_named_in_mid_training_and_nothing_is_left(tmp_path: Path, name: str) -> None:
+def test_a_killed_service_is_named_in_mid_training_and_nothing_is_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.setattr(inagg_testbed.testbed, "NodeProcess", NodeProcess)  # what is left names its run
     runs = []
 
     def train_until_killed() -> None:

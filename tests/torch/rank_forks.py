@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forks Python programs from an interpreter that has imported torch, which takes seconds in each rank otherwise.
 
-`Forks` starts that interpreter, which runs `serve`. A request is a line of JSON on its standard input: the "command",
-its "environment", the "node" whose namespaces it is to be in (a process) and a "log" for what it prints. The answers,
-lines on its standard output, are "started", a process, and for each of these "ended", the process, and its "status".
-When standard input ends, the programs that are left are killed.
+`Forks` starts that interpreter, which runs `serve`. A request is a line of JSON on its standard input: a "number", the
+"command", its "environment", the "node" whose namespaces it is to be in (a process) and a "log" for what it prints. The
+answers, lines on its standard output, are "started", a process, with the "number", and for each of these "ended", the
+process, and its "status". A process that has ended stays a zombie until the request "reap", so that nobody takes
+another one for it. When standard input ends, the programs that are left are killed.
+
+What is forked shares the seed of hashes, and has in /proc/PID/environ that of the interpreter. test_plain_script.py,
+test_launched.py and test_exit.py start their ranks as users do.
 """
 
 import ctypes
@@ -22,6 +26,7 @@ import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -81,18 +86,28 @@ class Forks:
         )
         self._unread = b""
         self._running: dict[int, Fork] = {}
-        self._started: list[Fork] = []
+        self._started: dict[int, Fork] = {}  # by the number of the request
+        self._numbers = count()
 
     def start(self, command: Sequence[str], *, environment: Mapping[str, str], node: int, log: Path) -> Fork:
         """Fork a program, `command` being `python ...`; its environment is `environment` alone."""
         assert can_fork(command, environment), command
-        request = {"command": command[1:], "environment": dict(environment), "node": node, "log": str(log)}
+        number = next(self._numbers)
+        self._ask(
+            number=number,
+            command=command[1:],
+            environment=dict(environment),
+            node=node,
+            log=str(log),
+        )
+        while number not in self._started:
+            self.read(_FOREVER_S)
+        return self._started.pop(number)
+
+    def _ask(self, **request: Any) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()
-        while not self._started:
-            self.read(_FOREVER_S)
-        return self._started.pop()
 
     def read(self, timeout_s: float) -> None:
         """Take the answers that there are; wait for one for so long."""
@@ -106,17 +121,18 @@ class Forks:
         for answer in map(json.loads, answers):
             if "started" in answer:
                 self._running[answer["started"]] = fork = Fork(self, answer["started"])
-                self._started.append(fork)
+                self._started[answer["number"]] = fork
             else:
                 self._running.pop(answer["ended"]).returncode = answer["status"]
+                self._ask(reap=answer["ended"])
 
     def close(self) -> None:
         """End the interpreter, and with it what has been forked."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.stdout.close()
         self._process.wait()
+        self._process.stdout.close()
 
 
 @contextmanager
@@ -141,11 +157,12 @@ def forked_ranks(forks: Forks) -> Iterator[None]:
             fork = forks.start(command, environment=whole, node=node.pid, log=log_path)
             return cls(run, name, fork, log_path)  # type: ignore[arg-type]
 
+    before = inagg_testbed.testbed.NodeProcess
     inagg_testbed.testbed.NodeProcess = ForkedProcess  # type: ignore[misc]
     try:
         yield
     finally:
-        inagg_testbed.testbed.NodeProcess = NodeProcess  # type: ignore[misc]
+        inagg_testbed.testbed.NodeProcess = before  # type: ignore[misc]
 
 
 def can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
@@ -176,26 +193,43 @@ def serve(modules: Sequence[str]) -> types.CodeType:
             if descriptor != 0:
                 look.unregister(descriptor)
                 os.close(descriptor)
-                ended, status = os.waitpid(running.pop(descriptor), 0)
-                _answer(ended=ended, status=os.waitstatus_to_exitcode(status))
+                _answer(ended=running[descriptor], status=_status(running.pop(descriptor)))
                 continue
             if not (read := os.read(0, 1 << 16)):
                 for process in running.values():
-                    os.kill(process, signal.SIGKILL)
+                    _kill(process)
                 os._exit(0)
             *requests, unread = (unread + read).split(b"\n")
             for request in map(json.loads, requests):
+                if "reap" in request:
+                    os.waitpid(request["reap"], 0)
+                    continue
                 process = os.fork()
                 if process == 0:
                     return _become(request)
                 descriptor = os.pidfd_open(process)
                 running[descriptor] = process
                 look.register(descriptor, select.POLLIN)
-                _answer(started=process)
+                _answer(started=process, number=request["number"])
 
 
 def _answer(**answer: int) -> None:
     os.write(1, json.dumps(answer).encode() + b"\n")
+
+
+def _status(process: int) -> int:
+    """Of one that has ended, and stays a zombie; negative: the signal."""
+    found = os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+    assert found is not None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
+def _kill(process: int) -> None:
+    """With what it has forked."""
+    try:
+        os.killpg(process, signal.SIGKILL)
+    except ProcessLookupError:  # it has not come to setsid()
+        os.kill(process, signal.SIGKILL)
 
 
 def _become(request: dict[str, Any]) -> types.CodeType:
@@ -203,11 +237,13 @@ def _become(request: dict[str, Any]) -> types.CodeType:
     os.setsid()  # so that each gets as much of a processor as it would elsewhere (sched(7), autogroup)
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    if _libc.setns(os.pidfd_open(request["node"]), _CLONE_NEWNS | _CLONE_NEWNET) != 0:
-        raise OSError(ctypes.get_errno(), "setns")
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    here = Path.cwd()
+    if _libc.setns(os.pidfd_open(request["node"]), _CLONE_NEWNS | _CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+    os.chdir(here)  # setns has gone to the root
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.environ.clear()
     os.environ.update(request["environment"])

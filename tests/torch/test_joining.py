@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch.distributed as dist
@@ -84,25 +84,35 @@ def test_whoever_waits_learns_from_rank_0_which_rank_has_ended() -> None:
 
 
 class Refused:
-    """Gloo, which cannot connect: rank 0 takes 2 s to say so."""
+    """Gloo, which cannot connect, and says so after a while."""
 
     _Options = dist.ProcessGroupGloo._Options
+    after_s: ClassVar[dict[int, float]] = {}  # by rank; those that are not there can connect
 
     def __init__(self, _store: object, rank: int, *_: object) -> None:
-        if rank == 0:
-            time.sleep(2)
-        raise RuntimeError(f"connection refused, says rank {rank}")
+        if rank in self.after_s:
+            time.sleep(self.after_s[rank])
+            raise RuntimeError(f"connection refused, says rank {rank}")
+
+    def _set_default_timeout(self, _timeout: timedelta) -> None:
+        pass
 
 
 @pytest.mark.parametrize(
-    ("ended", "told"),
-    [(True, "lost rank 1"), (False, "connection refused, says rank 2")],
-    ids=["ended", "there"],
+    ("after_s", "ended", "told"),
+    [
+        ({0: 2, 2: 0}, True, "lost rank 1"),
+        ({2: 0}, True, "lost rank 1"),
+        ({0: 2, 2: 0}, False, "says rank 2"),
+        ({0: 0, 2: 0.2}, False, "says rank 0"),
+        ({2: 0}, False, "says rank 2"),
+    ],
 )
-def test_a_rank_that_gloo_cannot_reach_is_not_told_of_before_rank_0_has_looked_who_has_ended(
-    monkeypatch: pytest.MonkeyPatch, ended: bool, told: str
+def test_of_gloos_errors_the_cause_is_told(
+    monkeypatch: pytest.MonkeyPatch, after_s: dict[int, float], ended: bool, told: str
 ) -> None:
     monkeypatch.setattr(dist, "ProcessGroupGloo", Refused)
+    monkeypatch.setattr(Refused, "after_s", after_s)
     store = dist.HashStore()
     first, second, third = ranks = [Assembly(store, rank, 3, LIMIT) for rank in range(3)]
     for rank in ranks:
@@ -112,13 +122,14 @@ def test_a_rank_that_gloo_cannot_reach_is_not_told_of_before_rank_0_has_looked_w
     def connect(ranks: Assembly) -> None:
         with ranks:
             _gloo(ranks, [])
+            ranks.tell_all("what comes next", None)
 
     with second, ThreadPoolExecutor(2) as others:
         if ended:
             second.__exit__(None, None, None)
         for made in [others.submit(connect, rank) for rank in (third, first)]:
             with pytest.raises((RuntimeError, InaggError), match=told):
-                made.result(timeout=10)
+                made.result(timeout=4)
 
 
 def test_a_process_that_has_ended_before_it_was_looked_for_is_found_as_well() -> None:
