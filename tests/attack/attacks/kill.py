@@ -70,7 +70,9 @@ def promise(case: Case) -> tuple[End, float]:
     if case.how == "pause":
         # A network that carries nothing for 4 s, or a controller that does not answer for 5 s, ends a group that is
         # being made.
-        either = case.when == "leaving" or (case.victim in ("switch", "controller") and case.when == "joining")
+        either = case.when == "leaving" or (
+            case.victim in ("switch", "controller") and case.when == "joining"
+        )
         return ("end" if either else "go on"), 60.0
     died = case.how in ("KILL", "TERM")
     if case.victim == "controller":
