@@ -4,7 +4,7 @@
 # make bench   all-reduce beside gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
 # make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes)
 # make exit-hunt  programs end in every state of a group, in every way, on a busy machine; ROUNDS=100 (an hour)
-# make attack  floods, forgeries, fuzzing and kills while ranks sum (forty minutes): results/attack/; AMOUNT=small is
+# make attack  floods, forgeries, fuzzing and kills while ranks sum (half an hour): results/attack/; AMOUNT=small is
 #              short, ATTACKS="flood kill" chooses of api, flood, forge, kill, mutate, p4runtime
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make setup   only what the others do first: install what is missing

@@ -158,13 +158,11 @@ def _find_cause(ranks: Assembly) -> None:
     first = ranks.count("gloo failed") == 1
     if ranks.rank == 0:
         ranks.check(CLOSING_S)
-        looked = True
-        ranks.tell("rank 0 has looked", looked)
-    else:
-        looked = False
-        with contextlib.suppress(DistStoreError):
-            patience = min(ranks.timeout, _CONNECT) + timedelta(seconds=_FINDING_S)
-            looked = ranks.told("rank 0 has looked", 0, patience)
+        ranks.tell("rank 0 has looked", True)
+    looked = False
+    with contextlib.suppress(DistStoreError):
+        patience = min(ranks.timeout, _CONNECT) + timedelta(seconds=_FINDING_S)
+        looked = ranks.told("rank 0 has looked", 0, patience)
     ranks.check(0.0 if first and looked else _FINDING_S)
 
 

@@ -50,27 +50,30 @@ class _Run:
     case: Case
     ranks: list[Fork]
     logs: list[Path]
-    statuses: list[int | None] = field(default_factory=list)  # None: the rank had to be killed
+    late: list[Fork] = field(default_factory=list)  # had to be killed
     deadline: float = field(default_factory=lambda: time.monotonic() + _LONGEST_S)
+
+    @property
+    def statuses(self) -> list[int | None]:
+        """Of the ranks, when they have ended; None of one that had to be killed."""
+        return [None if rank in self.late else rank.returncode for rank in self.ranks]
 
     def look(self) -> bool:
         """Whether all have ended; those that are late are killed."""
-        ended = [rank.poll() is not None for rank in self.ranks]
-        if any(ended):
+        running = [rank for rank in self.ranks if rank.poll() is None]
+        if len(running) < len(self.ranks):
             self.deadline = min(self.deadline, time.monotonic() + _GRACE_S)
-        if not all(ended) and time.monotonic() >= self.deadline:
-            self._kill()
-        self.statuses = self.statuses or [rank.returncode for rank in self.ranks if all(ended)]
-        return all(ended)
+        if running and time.monotonic() >= self.deadline:
+            self._kill(running)
+        return not running
 
-    def _kill(self) -> None:
+    def _kill(self, running: list[Fork]) -> None:
         """With what they have forked; first so that their threads' stacks come into the logs."""
+        number = signal.SIGKILL if self.late else signal.SIGABRT
+        self.late = self.late or running
         self.deadline = time.monotonic() + 5
-        number = signal.SIGKILL if self.statuses else signal.SIGABRT
-        self.statuses = self.statuses or [rank.returncode for rank in self.ranks]
-        for rank in self.ranks:
-            if rank.poll() is None:
-                os.killpg(rank.pid, number)
+        for rank in running:
+            os.killpg(rank.pid, number)
 
 
 class Hunt:

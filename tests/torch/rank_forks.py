@@ -30,6 +30,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import inagg_testbed.testbed
 from inagg_testbed.lifecycle import Run
 from inagg_testbed.processes import NodeProcess
@@ -142,27 +144,17 @@ def forked_ranks(forks: Forks) -> Iterator[None]:
     class ForkedProcess(NodeProcess):
         @classmethod
         def start(
-            cls,
-            run: Run,
-            node: Any,
-            name: str,
-            command: Sequence[str],
-            *,
-            log_path: Path,
-            environment: Mapping[str, str] | None = None,
+            cls, run: Run, node: Any, name: str, command: Sequence[str], *, log_path: Path, **settings: Any
         ) -> NodeProcess:
-            whole = os.environ | run.environment | dict(environment or {})
-            if not can_fork(command, whole):
-                return super().start(run, node, name, command, log_path=log_path, environment=environment)
-            fork = forks.start(command, environment=whole, node=node.pid, log=log_path)
-            return cls(run, name, fork, log_path)  # type: ignore[arg-type]
+            environment = os.environ | run.environment | dict(settings.get("environment") or {})
+            if not can_fork(command, environment):
+                return super().start(run, node, name, command, log_path=log_path, **settings)
+            fork = forks.start(command, environment=environment, node=node.pid, log=log_path)
+            return cls(run, name, fork, log_path)  # type: ignore[arg-type]  # it has what is used of Popen
 
-    before = inagg_testbed.testbed.NodeProcess
-    inagg_testbed.testbed.NodeProcess = ForkedProcess  # type: ignore[misc]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inagg_testbed.testbed, "NodeProcess", ForkedProcess)
         yield
-    finally:
-        inagg_testbed.testbed.NodeProcess = before  # type: ignore[misc]
 
 
 def can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
@@ -193,7 +185,8 @@ def serve(modules: Sequence[str]) -> types.CodeType:
             if descriptor != 0:
                 look.unregister(descriptor)
                 os.close(descriptor)
-                _answer(ended=running[descriptor], status=_status(running.pop(descriptor)))
+                ended = running.pop(descriptor)
+                _answer(ended=ended, status=_status(ended))
                 continue
             if not (read := os.read(0, 1 << 16)):
                 for process in running.values():
