@@ -7,10 +7,10 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-from inagg._explain import Explanation, explain_figures
-from inagg._stats import Stats
-from inagg._store import agree_on_members
+from inagg.counters import Stats
 from inagg.errors import ConfigurationError
+from inagg.explanation import Explanation, explain_figures
+from inagg.membership.store import agree_on_members
 from inagg.options import Options
 from inagg.process_group import ProcessGroup
 

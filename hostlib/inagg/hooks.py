@@ -17,11 +17,11 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
-from inagg._elements import is_plain
-from inagg._residuals import Residuals
 from inagg.errors import ConfigurationError
 from inagg.groups import inagg_group
 from inagg.options import LaneBits
+from inagg.residuals import Residuals
+from inagg.sums.elements import is_plain
 
 
 class NarrowLanes:

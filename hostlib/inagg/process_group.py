@@ -21,20 +21,20 @@ import torch.distributed as dist
 from torch.distributed.constants import default_pg_timeout
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
-from inagg._assembly import Assembly, shorten
-from inagg._calls import describe, measure, sum_text
-from inagg._elements import decode, encode, is_plain, takes, whole
-from inagg._inner_group import InnerGroup, refuse_gaps
-from inagg._interface import source_address
-from inagg._join import all_fall_back, join
-from inagg._operation import Operation, as_plain_sum, or_sum
-from inagg._profile import profile_range
-from inagg._reduction import Reduction
-from inagg._session import Session
-from inagg._untraced import untraced
-from inagg._work import SwitchWork
 from inagg.errors import ConfigurationError, InaggError, JobError, name_ranks
+from inagg.inner.group import InnerGroup, refuse_gaps
+from inagg.membership.assembly import Assembly, shorten
+from inagg.membership.calls import describe, measure, sum_text
+from inagg.membership.interface import source_address
+from inagg.membership.join import all_fall_back, join
 from inagg.options import LaneBits, Options
+from inagg.profile import profile_range
+from inagg.sums.elements import decode, encode, is_plain, takes, whole
+from inagg.sums.operation import Operation, as_plain_sum, or_sum
+from inagg.sums.reduction import Reduction
+from inagg.sums.session import Session
+from inagg.sums.work import SwitchWork
+from inagg.untraced import untraced
 
 _log = logging.getLogger(__name__)
 

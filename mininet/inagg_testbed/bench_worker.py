@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 import inagg
-from inagg._control import ControlClient
+from inagg.membership.control import ControlClient
 from inagg_testbed.allreduce_check import Expectation, Float32, fill, one_period
 from inagg_testbed.bench_plan import BackendSpec, Case, Plan
 from inagg_testbed.cpu import cpu_seconds

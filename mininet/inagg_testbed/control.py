@@ -1,7 +1,7 @@
 """The launcher's line to the controller, which listens inside the switch's namespace.
 
 A thread that joins a namespace (setns(2) works on the calling thread alone) makes the request and ends; the launcher's
-own threads never leave theirs. The library's own client (inagg._control) would bring torch into the launcher.
+own threads never leave theirs. The library's own client (inagg.membership.control) would bring torch into the launcher.
 """
 
 import ctypes

@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 from inagg import _core
-from inagg._device_numerics import Lanes, Scan, quantise, sums, write_lanes
-from inagg._device_queue import mark_current
-from inagg._staged import PORTION
+from inagg.device.numerics import Lanes, Scan, quantise, sums, write_lanes
+from inagg.device.staged import PORTION
+from inagg.device.streams import mark_current
 from inagg.options import LaneBits
 from inagg_testbed.testbed import Testbed
 

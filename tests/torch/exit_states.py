@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 import inagg
-import inagg._join
+import inagg.membership.join
 
 HOLD_S = 60.0  # longer than any rank that waits for another one takes to learn that it has ended
 
@@ -39,7 +39,7 @@ def fail_probing(*_: object) -> NoReturn:
 def make() -> None:
     falls_back = os.environ.get("INAGG_FALLBACK") == "inner"
     if falls_back and rank != 0:
-        inagg._join.Session.try_path = fail_probing  # type: ignore[assignment,method-assign]
+        inagg.membership.join.Session.try_path = fail_probing  # type: ignore[assignment,method-assign]
     dist.init_process_group("inagg", timeout=timedelta(seconds=HOLD_S))
     assert inagg.stats()["path"] == ("inner" if falls_back else "switch")
 
@@ -87,9 +87,9 @@ def joining() -> None:
         wait_in_vain(ranks.check)
 
     if rank == 0:
-        before(inagg._join.ControlClient, "wait_running", end_rank_0_soon)
+        before(inagg.membership.join.ControlClient, "wait_running", end_rank_0_soon)
     else:
-        inagg._join._enter = enter_nothing  # type: ignore[assignment]
+        inagg.membership.join._enter = enter_nothing  # type: ignore[assignment]
     make()
 
 
@@ -100,9 +100,9 @@ def probing() -> None:
         wait_in_vain(check)
 
     if rank == 0:
-        before(inagg._join.Session, "try_path", end_rank_0_soon)
+        before(inagg.membership.join.Session, "try_path", end_rank_0_soon)
     else:
-        inagg._join.Session.try_path = try_nothing  # type: ignore[assignment,method-assign]
+        inagg.membership.join.Session.try_path = try_nothing  # type: ignore[assignment,method-assign]
     make()
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import inagg
-from inagg._explain import Explanation
+from inagg.explanation import Explanation
 from inagg_testbed.events import EventLog
 
 

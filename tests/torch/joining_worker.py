@@ -16,9 +16,9 @@ from typing import Any
 import torch.distributed as dist
 
 import inagg
-import inagg._gloo_connections
-import inagg._inner_group
-import inagg._join
+import inagg.inner.connections
+import inagg.inner.group
+import inagg.membership.join
 
 HOW = sys.argv[1]
 FAILS = os.environ["RANK"] == sys.argv[2]
@@ -65,24 +65,24 @@ def after_the_switch(continued: Any) -> Any:
     return wait_and_go_on
 
 
-connect, begin = inagg._inner_group._gloo, inagg._join._enter
+connect, begin = inagg.inner.group._gloo, inagg.membership.join._enter
 if FAILS and HOW == "out of descriptors":
-    inagg._join._enter = enter_without_descriptors
+    inagg.membership.join._enter = enter_without_descriptors
 elif FAILS and HOW == "killed before it has met the others":
-    inagg._gloo_connections.Assembly.tell_all = fail  # type: ignore[assignment,method-assign]
+    inagg.inner.connections.Assembly.tell_all = fail  # type: ignore[assignment,method-assign]
 elif FAILS and HOW == "killed before gloo connects":
-    inagg._inner_group._gloo = fail
+    inagg.inner.group._gloo = fail
 elif FAILS and HOW == "killed as gloo connects":
-    inagg._inner_group._gloo = die_within_gloo
+    inagg.inner.group._gloo = die_within_gloo
 elif FAILS and HOW == "switch ends before gloo connects":
-    inagg._inner_group._gloo = after_the_switch(connect)
+    inagg.inner.group._gloo = after_the_switch(connect)
 elif FAILS and HOW == "switch ends before all have joined":
-    inagg._join._enter = after_the_switch(begin)
+    inagg.membership.join._enter = after_the_switch(begin)
 elif FAILS and HOW == "switch ends before packets pass":
-    inagg._join.Session.try_path = after_the_switch(inagg._join.Session.try_path)  # type: ignore[method-assign]
+    inagg.membership.join.Session.try_path = after_the_switch(inagg.membership.join.Session.try_path)  # type: ignore[method-assign]
 elif FAILS:
-    inagg._join._enter = fail  # type: ignore[assignment]
-inagg._join._OTHERS = timedelta(seconds=2)
+    inagg.membership.join._enter = fail  # type: ignore[assignment]
+inagg.membership.join._OTHERS = timedelta(seconds=2)
 try:
     dist.init_process_group("inagg")
 except BaseException as error:

@@ -14,9 +14,9 @@ from test_session import HealthyController, status_of
 from virtual_network import EPOCH, JOB, make_aggregator
 
 from inagg._core import Transport
-from inagg._reduction import Reduction
-from inagg._session import Session
 from inagg.options import Options
+from inagg.sums.reduction import Reduction
+from inagg.sums.session import Session
 
 PLAIN = Options(controller="http://127.0.0.1:9")
 STAGED = PLAIN.model_copy(update={"stage_cpu": True})

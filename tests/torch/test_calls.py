@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from inagg._calls import describe, is_collective, sum_text
-from inagg._journal import Journal
+from inagg.membership.calls import describe, is_collective, sum_text
+from inagg.membership.journal import Journal
 from inagg_controller.models import CallDocument
 
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from rank_sessions import PLAIN, bits, inputs, sessions, sums, wait_all
 
-from inagg._session import Session
-from inagg._staged import PORTION
-from inagg._work import SwitchWork
+from inagg.device.staged import PORTION
 from inagg.errors import ConfigurationError
+from inagg.sums.session import Session
+from inagg.sums.work import SwitchWork
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.testbed import open_testbed
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inagg._explain import CAUSES
+from inagg.explanation import CAUSES
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.testbed import Testbed, open_testbed
 from inagg_testbed.workers import Event

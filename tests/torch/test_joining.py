@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import pytest
 import torch.distributed as dist
 
-from inagg._assembly import Assembly
-from inagg._inner_group import _gloo
 from inagg.errors import ConfigurationError, InaggError, JobError, PeerLostError
+from inagg.inner.group import _gloo
+from inagg.membership.assembly import Assembly
 from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.testbed import Testbed, open_testbed

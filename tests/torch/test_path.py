@@ -15,10 +15,10 @@ from loopback_switch import SLOTS, WORDS, LoopbackSwitch, make_transport
 from test_session import HealthyController, status_of
 from virtual_network import make_aggregator
 
-from inagg._control import JobStatus
-from inagg._session import Session
 from inagg.errors import InaggError, NetworkTimeoutError
+from inagg.membership.control import JobStatus
 from inagg.options import Options
+from inagg.sums.session import Session
 from inagg_testbed.links import LinkSpec
 from inagg_testbed.testbed import Testbed, open_testbed
 from inagg_testbed.topology import port_interface, run_in_namespace
@@ -97,7 +97,7 @@ def test_a_path_that_takes_small_packets_alone_is_an_error_that_names_the_mtu_an
     monkeypatch: pytest.MonkeyPatch, counters: Mapping[int, tuple[int, int]] | None, whose: list[str]
 ) -> None:
     monkeypatch.setattr(CountingController, "counters", counters)
-    monkeypatch.setattr("inagg._session._FULL_SIZE_S", 0.3)
+    monkeypatch.setattr("inagg.sums.session._FULL_SIZE_S", 0.3)
     with sessions(2, longest=1043) as ranks:
         for error, ranks_named in zip(try_path(ranks, 60.0), whose, strict=True):
             assert isinstance(error, NetworkTimeoutError)

@@ -6,8 +6,8 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inagg._pending import Pending
-from inagg._reduction import Reduction
+from inagg.sums.pending import Pending
+from inagg.sums.reduction import Reduction
 
 
 class Sum:

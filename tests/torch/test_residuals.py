@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from inagg._residuals import Residuals
 from inagg.errors import ConfigurationError
+from inagg.residuals import Residuals
 
 A, B, C = torch.zeros(2), torch.zeros(1, 3), torch.zeros(1)
 

@@ -21,15 +21,7 @@ from loopback_switch import LoopbackSwitch
 from torch.distributed import HashStore
 from virtual_network import EPOCH, JOB, make_aggregator
 
-from inagg._assembly import Assembly
-from inagg._control import Aggregator, ControlClient, Heartbeat, JobStatus, Lost, Policy
 from inagg._core import Transport
-from inagg._join import _enter, confined_to
-from inagg._journal import Report
-from inagg._presence import PlainPresence, Presence
-from inagg._reduction import Reduction
-from inagg._session import Session
-from inagg._work import SwitchWork
 from inagg.errors import (
     CollectiveTimeoutError,
     ConfigurationError,
@@ -37,7 +29,15 @@ from inagg.errors import (
     InaggError,
     JobError,
 )
+from inagg.membership.assembly import Assembly
+from inagg.membership.control import Aggregator, ControlClient, Heartbeat, JobStatus, Lost, Policy
+from inagg.membership.join import _enter, confined_to
+from inagg.membership.journal import Report
+from inagg.membership.presence import PlainPresence, Presence
 from inagg.options import Options
+from inagg.sums.reduction import Reduction
+from inagg.sums.session import Session
+from inagg.sums.work import SwitchWork
 
 PATIENCE_S = 20.0
 OPTIONS = Options(controller="http://127.0.0.1:9")
@@ -224,7 +224,7 @@ def test_who_leaves_waits_a_moment_for_its_sums_that_others_may_need() -> None:
 
 
 def test_who_leaves_in_the_middle_of_sums_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inagg._session._DRAIN_S", 0.05)
+    monkeypatch.setattr("inagg.sums.session._DRAIN_S", 0.05)
     with session(workers=2) as one:
         works = [all_reduce(one, torch.ones(size)) for size in (5, 6)]
         one.leave()
@@ -235,7 +235,7 @@ def test_who_leaves_in_the_middle_of_sums_says_so(monkeypatch: pytest.MonkeyPatc
 
 
 def test_who_ends_because_another_has_left_leaves_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inagg._heartbeat._LEAVING_S", 0.0)
+    monkeypatch.setattr("inagg.membership.heartbeat._LEAVING_S", 0.0)
     beat = Heartbeat("running", (Lost(1, "left"),), None)
     monkeypatch.setattr(HealthyController, "heartbeat", lambda *_, **__: beat)
     with session(workers=2) as one:

@@ -14,7 +14,7 @@ import torch
 from rank_sessions import STAGED, bits, inputs, sessions, sums, wait_all
 from test_session import until
 
-from inagg import _staged
+from inagg.device import staged as _staged
 from inagg.errors import InaggError, JobError
 
 

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch.distributed as dist
 
-from inagg import _join
-from inagg._assembly import Assembly
-from inagg._control import ControlClient
-from inagg._store import tell_all
 from inagg.errors import JobError
 from inagg.groups import create
+from inagg.membership import join
+from inagg.membership.assembly import Assembly
+from inagg.membership.control import ControlClient
+from inagg.membership.store import tell_all
 from inagg.options import Options
 
 SOON = timedelta(milliseconds=50)
@@ -56,7 +56,7 @@ def test_a_group_that_another_rank_does_not_make_ends_with_its_own_timeout_not_t
 def test_a_rank_that_says_nothing_about_its_job_is_waited_for_as_long_as_joining_may_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_join, "ControlClient", functools.partial(ControlClient, timeout_s=0.01))
+    monkeypatch.setattr(join, "ControlClient", functools.partial(ControlClient, timeout_s=0.01))
     options = Options(controller="http://127.0.0.1:9", setup_timeout_s=0.01)
     with pytest.raises(dist.DistStoreError, match=r"rank 0 did not come within 0\.05 s"):
-        _join.join(Assembly(dist.HashStore(), 1, 2, SOON), options)
+        join.join(Assembly(dist.HashStore(), 1, 2, SOON), options)

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 import torch
 
-from inagg._work import SwitchWork
 from inagg.errors import InaggError, JobError, PeerLostError
+from inagg.sums.work import SwitchWork
 
 LOST = PeerLostError([2], reason="no heartbeat for 3.0 s", job=1, rank=0, chunk=77)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from inagg import _core
-from inagg._device_numerics import (
+from inagg.device.numerics import (
     SPECIAL,
     Lanes,
     Scan,

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from inagg._elements import decode, digits, encode, summable, whole
+from inagg.sums.elements import decode, digits, encode, summable, whole
 
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 

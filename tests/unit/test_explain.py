@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from inagg._explain import CAUSES, explain_figures
+from inagg.explanation import CAUSES, explain_figures
 
 MB = 1_000_000
 

@@ -3,8 +3,8 @@
 
 import pytest
 
-from inagg._inner_cuda import Gpus, choose
 from inagg.errors import ConfigurationError
+from inagg.inner.cuda import Gpus, choose
 
 
 def rank(visible: str = "all", gpus: int = 8, machine: str = "a", **rest: object) -> Gpus:

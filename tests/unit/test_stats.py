@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from inagg._stats import Stats, Tally, straggler
+from inagg.counters import Stats, Tally, straggler
 
 
 def test_the_rank_that_waits_least_is_the_one_waited_for() -> None:

@@ -13,8 +13,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from inagg._control import ControlClient
 from inagg.errors import ControllerForbiddenError
+from inagg.membership.control import ControlClient
 from inagg_controller.cli import app
 
 WORKER = {"rank": 0, "ip": "10.0.0.1", "mac": "02:00:00:00:00:01", "udp_port": 4000}

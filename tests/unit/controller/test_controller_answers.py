@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inagg import _core
-from inagg._answers import JOB_STATUS, read
-from inagg._control import ControlClient, HeartbeatThread
-from inagg._heartbeat import HeartbeatMonitor
-from inagg._journal import Journal
-from inagg._stats import straggler
+from inagg.counters import straggler
 from inagg.errors import ControllerError, InaggError
+from inagg.membership.answers import JOB_STATUS, read
+from inagg.membership.control import ControlClient, HeartbeatThread
+from inagg.membership.heartbeat import HeartbeatMonitor
+from inagg.membership.journal import Journal
 
 URL = "http://10.0.0.254:9560"
 HEARTBEAT = {

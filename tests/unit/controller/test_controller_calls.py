@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inagg._journal import REMEMBERED, Journal
+from inagg.membership.journal import REMEMBERED, Journal
 from inagg_controller.calls import Call, Comparison, Mismatch, Question, Report
 
 

@@ -10,9 +10,6 @@ import threading
 import httpx
 import pytest
 
-from inagg._control import ControlClient, Heartbeat, HeartbeatThread, Lost, Mismatch
-from inagg._heartbeat import Failure, HeartbeatMonitor
-from inagg._journal import Journal, Report
 from inagg.errors import (
     ConfigurationError,
     ControllerError,
@@ -25,6 +22,9 @@ from inagg.errors import (
     NetworkTimeoutError,
     PeerLostError,
 )
+from inagg.membership.control import ControlClient, Heartbeat, HeartbeatThread, Lost, Mismatch
+from inagg.membership.heartbeat import Failure, HeartbeatMonitor
+from inagg.membership.journal import Journal, Report
 
 URL = "http://10.0.0.254:9560"
 RUNNING = Heartbeat("running", (), None)

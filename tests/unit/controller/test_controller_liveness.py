@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-from inagg._control import ControlClient
+from inagg.membership.control import ControlClient
 
 # argv: URL, rank, the job's secret, the scheme by which it is seen to live. Joins job 1, says so, does what it is told
 # to by lines of its standard input.
 WORKER = """
 import ctypes, os, socket, struct, sys, threading, time, httpx
-from inagg._control import ControlClient, HeartbeatThread
-from inagg._journal import Journal
+from inagg.membership.control import ControlClient, HeartbeatThread
+from inagg.membership.journal import Journal
 
 class Terminated(httpx.HTTPTransport):
     # Takes https: to the controller's http:, as a proxy that terminates TLS does.

@@ -21,15 +21,15 @@ from torch.distributed import DistStoreError
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 from torch.utils._pytree import tree_leaves
 
-from inagg import _inner_cuda
-from inagg._assembly import CLOSING_S, Assembly
-from inagg._calls import is_collective, is_reduction, measure
-from inagg._gloo_connections import GlooConnections
-from inagg._inner_work import AnySourceWork, InnerWork, Waits, told_as
-from inagg._reduction import memory_of
-from inagg._stats import Tally
-from inagg._untraced import untraced
+from inagg.counters import Tally
 from inagg.errors import ConfigurationError, InaggError, JobError
+from inagg.inner import cuda as _cuda
+from inagg.inner.connections import GlooConnections
+from inagg.inner.work import AnySourceWork, InnerWork, Waits, told_as
+from inagg.membership.assembly import CLOSING_S, Assembly
+from inagg.membership.calls import is_collective, is_reduction, measure
+from inagg.sums.reduction import memory_of
+from inagg.untraced import untraced
 
 # What gloo does on the memory of tensors from their first element on, whatever their strides, in so many of its
 # arguments. Elsewhere it copies such tensors, or refuses them.
@@ -168,7 +168,7 @@ def _find_cause(ranks: Assembly) -> None:
 
 @untraced
 class InnerGroup(dist.ProcessGroup):
-    """Collectives over gloo; those of CUDA tensors over NCCL, if `_inner_cuda` finds that it will do.
+    """Collectives over gloo; those of CUDA tensors over NCCL, if `inagg.inner.cuda` finds that it will do.
 
     Args:
         ranks: those that make the group. Their timeout is that of each collective.
@@ -186,7 +186,7 @@ class InnerGroup(dist.ProcessGroup):
         ranks: Assembly,
         store: Store,
         address: str | None = None,
-        cuda: _inner_cuda.InnerCuda = "auto",
+        cuda: _cuda.InnerCuda = "auto",
     ) -> None:
         super().__init__(ranks.rank, ranks.size)  # type: ignore[call-arg]  # torch's stub lacks this overload
         self._store = store
@@ -198,10 +198,10 @@ class InnerGroup(dist.ProcessGroup):
         self._connections = GlooConnections(
             lambda: _devices(address), lambda devices: _gloo(ranks, devices), ranks
         )
-        chosen = _inner_cuda.agree(ranks, cuda)
+        chosen = _cuda.agree(ranks, cuda)
         nccl = None
         if chosen == "nccl":
-            nccl = _inner_cuda.nccl_group(PrefixStore("nccl", store), ranks.rank, ranks.size, ranks.timeout)
+            nccl = _cuda.nccl_group(PrefixStore("nccl", store), ranks.rank, ranks.size, ranks.timeout)
         self._backends = {"cpu": self._connections.group}
         if torch.cuda.is_available():
             self._backends["cuda"] = nccl or self._connections.group

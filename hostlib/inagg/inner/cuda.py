@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
-from inagg._assembly import Assembly
 from inagg.errors import ConfigurationError
+from inagg.membership.assembly import Assembly
 
 InnerCuda = Literal["auto", "nccl", "gloo"]
 

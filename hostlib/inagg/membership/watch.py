@@ -18,7 +18,7 @@ import struct
 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from inagg._sockets import tcp_sockets
+from inagg.membership.sockets import tcp_sockets
 
 _PROBE_S = 1  # of silence, and between probes (tcp(7), TCP_KEEPIDLE and TCP_KEEPINTVL)
 _SILENT_S = 4.0  # from a host that owes an answer: the network to it is broken

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from inagg._stats import TalliedCall
+from inagg.counters import TalliedCall
 from inagg.errors import ConfigurationError, InaggError
 
 if TYPE_CHECKING:
-    from inagg._session import Session
-    from inagg._staged import StagedSum
+    from inagg.device.staged import StagedSum
+    from inagg.sums.session import Session
 
 Callback = Callable[[], None]
 

@@ -9,10 +9,10 @@ from typing import Protocol
 import torch
 from torch.distributed.distributed_c10d import Work
 
-from inagg._device_queue import working_on
-from inagg._profile import profile_range
-from inagg._untraced import untraced
+from inagg.device.streams import working_on
 from inagg.errors import InaggError
+from inagg.profile import profile_range
+from inagg.untraced import untraced
 
 # torch passes a zero timedelta for "no timeout of its own".
 _NO_TIMEOUT = timedelta(0)
@@ -20,7 +20,7 @@ _CPU = torch.device("cpu")
 
 
 class Part(Protocol):
-    """A sum: `inagg._reduction.Reduction`."""
+    """A sum: `inagg.sums.reduction.Reduction`."""
 
     error: InaggError | None
     finished: bool

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tells the controller how a rank is getting on, and learns from it when the rank cannot go on.
 
-That its process lives the controller sees by another connection (`_presence`), so beats may be late.
+That its process lives the controller sees by another connection (`presence`), so beats may be late.
 
 `HeartbeatMonitor` decides what the answers to heartbeats mean, and knows no clock and no thread;
 `HeartbeatThread` only supplies both.
@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ._journal import Journal
-from .errors import (
+from inagg.errors import (
     ControllerError,
     ControllerRefusedError,
     InaggError,
@@ -24,9 +23,10 @@ from .errors import (
     MismatchError,
     PeerLostError,
 )
+from inagg.membership.journal import Journal
 
 if TYPE_CHECKING:
-    from ._control import ControlClient, Heartbeat, Mismatch
+    from inagg.membership.control import ControlClient, Heartbeat, Mismatch
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import Any
 
-from inagg._assembly import Assembly
-from inagg._sockets import tcp_sockets
+from inagg.membership.assembly import Assembly
+from inagg.membership.sockets import tcp_sockets
 
 # linux/tcp.h: tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info.
 _CARRIED, _CARRIED_AT = struct.Struct("QQ"), 120

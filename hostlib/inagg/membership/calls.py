@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The texts of collectives that ranks compare (`_journal`): what all ranks must agree on, and nothing else.
+"""The texts of collectives that ranks compare (`journal`): what all ranks must agree on, and nothing else.
 
 Sizes are in elements, since torch sums tensors of different shapes. Of a collective whose parts may be of different
 sizes at different ranks the text has the size that is the same at all: that of the whole.

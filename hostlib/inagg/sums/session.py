@@ -1,4 +1,4 @@
-"""A rank's membership of one job: the transport that sums, the heartbeat, leaving. Joining is `_join`'s.
+"""A rank's membership of one job: the transport that sums, the heartbeat, leaving. Joining is `membership.join`'s.
 
 The packets are handled by a thread of the core, and whoever waits for a sum waits for that thread, without the GIL.
 Threads of Python are the heartbeat and the completers, which call back those who asked for it.
@@ -15,15 +15,7 @@ import numpy as np
 import torch
 
 from inagg import _core
-from inagg._completers import Completers
-from inagg._control import ControlClient, HeartbeatThread, JobStatus
-from inagg._heartbeat import Failure
-from inagg._journal import Journal
-from inagg._path import SMALL_BYTES, full_bytes, narrow_ways
-from inagg._pending import Pending
-from inagg._presence import Presence
-from inagg._reduction import Callback, Reduction, memory_of, written_memory_of
-from inagg._staged import Devices
+from inagg.device.staged import Devices
 from inagg.errors import (
     CollectiveTimeoutError,
     InaggError,
@@ -32,7 +24,15 @@ from inagg.errors import (
     MismatchError,
     NetworkTimeoutError,
 )
+from inagg.membership.control import ControlClient, HeartbeatThread, JobStatus
+from inagg.membership.heartbeat import Failure
+from inagg.membership.journal import Journal
+from inagg.membership.mtu_probe import SMALL_BYTES, full_bytes, narrow_ways
+from inagg.membership.presence import Presence
 from inagg.options import Options
+from inagg.sums.completers import Completers
+from inagg.sums.pending import Pending
+from inagg.sums.reduction import Callback, Reduction, memory_of, written_memory_of
 
 _log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.distributed.distributed_c10d import Work
 
-from inagg._stats import TalliedCall
-from inagg._untraced import untraced
+from inagg.counters import TalliedCall
 from inagg.errors import InaggError
+from inagg.untraced import untraced
 
 _NO_TIMEOUT = timedelta(0)
 

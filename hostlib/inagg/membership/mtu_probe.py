@@ -4,8 +4,8 @@
 import time
 
 from inagg import _core
-from inagg._control import ControlClient
 from inagg.errors import InaggError
+from inagg.membership.control import ControlClient
 
 # Of an IP packet without words, and of the frame that carries it.
 SMALL_BYTES = sum(_core.CONSTANTS[f"{layer}_HEADER_BYTES"] for layer in ("IPV4", "UDP", "INAGG"))

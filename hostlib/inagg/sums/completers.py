@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from inagg import _core
-from inagg._reduction import Callback, Reduction
+from inagg.sums.reduction import Callback, Reduction
 
 _DEADLINES_S = 1.0  # between looks at the deadlines of what is watched
 _FREE = 2  # more that are not in a callback end

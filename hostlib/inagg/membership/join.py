@@ -9,13 +9,13 @@ from datetime import timedelta
 from torch.distributed import DistStoreError
 
 from inagg import _core
-from inagg._assembly import Assembly, describe
-from inagg._control import ControlClient, JobStatus
-from inagg._interface import interface_of, source_address
-from inagg._reduction import Callback
-from inagg._session import Session, give_up_on
 from inagg.errors import ConfigurationError, InaggError, JobError
+from inagg.membership.assembly import Assembly, describe
+from inagg.membership.control import ControlClient, JobStatus
+from inagg.membership.interface import interface_of, source_address
 from inagg.options import Options, parse_cpus
+from inagg.sums.reduction import Callback
+from inagg.sums.session import Session, give_up_on
 
 # Once a rank has failed, for the others to hear of it and to say how they have done: three looks, and a busy machine.
 _OTHERS = timedelta(seconds=15)

@@ -4,7 +4,7 @@
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 
-from inagg._reduction import Reduction
+from inagg.sums.reduction import Reduction
 
 
 class Pending:

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from inagg import _core
-from inagg._device_numerics import (
+from inagg.device.numerics import (
     SPECIAL,
     Lanes,
     Scan,
@@ -33,7 +33,7 @@ from inagg._device_numerics import (
     sums,
     write_lanes,
 )
-from inagg._device_queue import Mark, Queue, host_empty, mark_current, new_queue, working_on
+from inagg.device.streams import Mark, Queue, host_empty, mark_current, new_queue, working_on
 from inagg.options import LaneBits
 
 _UP, _LEFT, _DOWN = range(3)  # what a block's factors are for: packing, the residual, unpacking

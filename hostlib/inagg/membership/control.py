@@ -18,7 +18,14 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import TypeAdapter
 
-from ._answers import (
+from inagg.errors import (
+    ControllerError,
+    ControllerForbiddenError,
+    ControllerRefusedError,
+    ControllerUnreachableError,
+    JobError,
+)
+from inagg.membership.answers import (
     COUNTERS,
     HEARTBEAT,
     JOB_STATUS,
@@ -31,16 +38,9 @@ from ._answers import (
     Policy,
     read,
 )
-from ._heartbeat import HeartbeatThread
-from ._journal import Report
-from ._presence import HttpsPresence, PlainPresence, Presence
-from .errors import (
-    ControllerError,
-    ControllerForbiddenError,
-    ControllerRefusedError,
-    ControllerUnreachableError,
-    JobError,
-)
+from inagg.membership.heartbeat import HeartbeatThread
+from inagg.membership.journal import Report
+from inagg.membership.presence import HttpsPresence, PlainPresence, Presence
 
 _T = TypeVar("_T")
 

@@ -17,8 +17,8 @@ from typing import Protocol
 
 import httpx
 
-from ._core import Pulse
-from .errors import InaggError
+from inagg._core import Pulse
+from inagg.errors import InaggError
 
 _log = logging.getLogger(__name__)
 

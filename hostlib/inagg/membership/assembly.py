@@ -2,7 +2,7 @@
 """The ranks of a group while they make it: whatever ends that at one of them ends it at all, at once.
 
 A rank that fails says so through the store that they share. One whose process dies says nothing, and is seen to have
-ended (`_watch`).
+ended (`watch`).
 """
 
 import contextlib
@@ -16,9 +16,9 @@ from typing import Any, Self
 from torch.distributed import DistNetworkError
 from torch.distributed.distributed_c10d import Store
 
-from inagg._store import tell_all, wait_for
-from inagg._watch import Watch
 from inagg.errors import InaggError, JobError, PeerLostError
+from inagg.membership.store import tell_all, wait_for
+from inagg.membership.watch import Watch
 
 _LONGEST_REASON = 600  # characters: of what ranks tell, each piece is to fit into a small packet
 CLOSING_S = 0.5  # that a kernel takes to close all connections of a process
