@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "numerics.hpp"
+#include "numerics/numerics.hpp"
 
 namespace {
 

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 NATIVE = Path(__file__).parents[2] / "hostlib" / "native"
-SOURCES = [Path(__file__).parent / "numerics_digest.cpp", NATIVE / "numerics.cpp", NATIVE / "kernels.cpp"]
+SOURCES = [
+    Path(__file__).parent / "numerics_digest.cpp",
+    NATIVE / "numerics" / "numerics.cpp",
+    NATIVE / "numerics" / "kernels.cpp",
+]
 FLAGS = ["-std=c++20", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-static"]
 
 
@@ -26,7 +30,7 @@ def digest(compiler: str, folder: Path, runner: list[str]) -> str:
 )
 def test_aarch64_has_the_same_bits(tmp_path: Path) -> None:
     generate, constants = (
-        NATIVE / "generate_constants.py",
+        NATIVE / "wire" / "generate_constants.py",
         Path(__file__).parents[2] / "p4/include/constants.p4",
     )
     subprocess.run(["python3", generate, constants, tmp_path / "constants.hpp"], check=True)

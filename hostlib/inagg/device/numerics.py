@@ -212,7 +212,7 @@ def _reversed(lanes: torch.Tensor) -> torch.Tensor:
 def draw(key: int, counter: int, count: int, device: torch.device) -> torch.Tensor:
     """The draws of `count` counters from `counter` on, four each: int32 from 0 to 2^16 - 1, [4 * count].
 
-    Threefry2x32 with 13 rounds; hostlib/native/numerics.hpp has the source.
+    Threefry2x32 with 13 rounds; hostlib/native/numerics/numerics.hpp has the source.
     """
     keys = [_int32(key), _int32(key >> 32), _int32(0x1BD11BDA ^ key ^ (key >> 32))]
     counters = torch.arange(counter, counter + count, dtype=torch.int64, device=device)

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the files that define inagg._core share. One file defines one class, or a few for tests.
+#ifndef INAGG_BINDINGS_HPP
+#define INAGG_BINDINGS_HPP
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "engine/engine.hpp"
+#include "numerics/staging.hpp"
+#include "transport/transport.hpp"
+
+namespace inagg {
+
+using FloatArray = nanobind::ndarray<float, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+using ConstFloatArray =
+    nanobind::ndarray<const float, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+
+inline std::span<float> as_span(const FloatArray& array) { return {array.data(), array.size()}; }
+
+inline std::span<float> as_span(const std::optional<FloatArray>& array) {
+    return array ? as_span(*array) : std::span<float>{};
+}
+
+inline std::span<const float> as_span(const ConstFloatArray& array) { return {array.data(), array.size()}; }
+
+inline std::span<const std::byte> as_span(const nanobind::bytes& bytes) {
+    return {static_cast<const std::byte*>(bytes.data()), bytes.size()};
+}
+
+inline nanobind::bytes to_bytes(std::span<const std::byte> bytes) {
+    return nanobind::bytes(bytes.data(), bytes.size());
+}
+
+inline Rounding rounding(std::optional<std::uint64_t> stochastic) {
+    return {.stochastic = stochastic.has_value(), .seed = stochastic.value_or(0)};
+}
+
+// A Staging, and its memory.
+class PyStaging {
+  public:
+    using Memory =
+        nanobind::ndarray<std::uint8_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+    using Blocks =
+        nanobind::ndarray<const std::int64_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+    using Rows = nanobind::ndarray<const float, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
+
+    PyStaging(std::size_t elements, const LaneFormat& format, std::size_t words,
+              const std::optional<Memory>& memory);
+
+    Staging& operator*() { return staging_; }
+    Staging* operator->() { return &staging_; }
+    Request request(bool average, std::uint32_t context);
+
+  private:
+    std::optional<Memory> given_;
+    std::unique_ptr<std::uint32_t[]> own_;
+    Staging staging_;
+};
+
+// The arguments of scanned() as Staging takes them. Throws std::invalid_argument.
+std::span<const float> as_span(const PyStaging::Rows& special_elements, const PyStaging::Blocks& blocks);
+// (blocks [m], sums [m, L])
+nanobind::object to_arrays(const SpecialSums& sums, std::size_t block_elements);
+
+// What a collective needs alive until it is done.
+struct KeptAlive {
+    std::optional<FloatArray> array = {};
+    std::optional<FloatArray> residual = {};
+    nanobind::object staging = {};
+};
+
+// Throws std::invalid_argument.
+EngineConfig make_config(unsigned job, unsigned rank, unsigned workers, std::uint64_t epoch,
+                         std::uint64_t slots, unsigned words, double rto_initial, double rto_min,
+                         double rto_max, double give_up, std::uint32_t first_chunk);
+[[noreturn]] void raise_engine_error(const Failure& failure, const EngineConfig& config);
+nanobind::object failure_object(const std::optional<Failure>& failure, const EngineConfig& config);
+nanobind::dict to_dict(const EngineStats& stats);
+nanobind::dict to_dict(const TransportStats& stats);
+
+void define_staging(nanobind::module_& m);
+void define_engine(nanobind::module_& m);
+void define_transport(nanobind::module_& m);
+// Wire format, numerics and RTT estimator, for tests.
+void define_parts(nanobind::module_& m);
+
+}  // namespace inagg
+
+#endif

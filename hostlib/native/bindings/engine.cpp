@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// inagg._core.Engine.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+#include <vector>
+
+#include "bindings/bindings.hpp"
+#include "transport/udp_socket.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace inagg {
+namespace {
+
+// An engine that keeps the arrays given to it alive.
+class PyEngine {
+  public:
+    explicit PyEngine(const EngineConfig& config) : config_(config), engine_(config) {}
+
+    Ticket submit(const FloatArray& array, unsigned lane_bits, bool average,
+                  std::optional<std::uint64_t> stochastic, std::uint32_t context,
+                  const std::optional<FloatArray>& residual, double now) {
+        const Request request{HostFloats{as_span(array), rounding(stochastic), as_span(residual)}, lane_bits,
+                              average, context};
+        config_.validate(request);
+        check_alive();
+        const Ticket ticket = engine_.submit(request, now);
+        alive_.emplace(ticket, KeptAlive{.array = array, .residual = residual});
+        return ticket;
+    }
+
+    Ticket submit_staged(PyStaging& staging, bool average, std::uint32_t context, double now) {
+        const Request request = staging.request(average, context);
+        config_.validate(request);
+        check_alive();
+        const Ticket ticket = engine_.submit(request, now);
+        staging->submitted(this, ticket);
+        alive_.emplace(ticket, KeptAlive{.staging = nb::find(staging)});
+        return ticket;
+    }
+
+    void scanned(PyStaging& staging, const PyStaging::Blocks& blocks, const PyStaging::Rows& elements,
+                 double now) {
+        const Ticket ticket = staging->ticket_at(this);
+        staging->scanned({blocks.data(), blocks.size()}, as_span(elements, blocks));
+        check_alive();
+        engine_.scanned(ticket, now);
+    }
+
+    void packed(PyStaging& staging, std::size_t blocks, double now) {
+        const Ticket ticket = staging->ticket_at(this);
+        staging->packed(blocks);
+        check_alive();
+        engine_.packed(ticket, blocks, now);
+    }
+
+    std::pair<std::size_t, std::size_t> progress(PyStaging& staging) {
+        staging->ticket_at(this);
+        engine_.report_progress();
+        return {staging->progress.known, staging->progress.summed};
+    }
+
+    nb::object special_sums(PyStaging& staging) {
+        staging->ticket_at(this);
+        engine_.report_progress();
+        return to_arrays(staging->special_sums(), staging->block_elements());
+    }
+
+    void receive(const nb::bytes& datagram, double now) { engine_.receive(as_span(datagram), now); }
+
+    std::vector<nb::bytes> to_send(double now, std::optional<std::size_t> limit) {
+        engine_.advance(now);
+        std::vector<nb::bytes> out;
+        std::array<std::span<const std::byte>, BATCH> datagrams;
+        std::vector<std::byte> memory(MAX_DATAGRAM);
+        while (engine_.anything_to_send() && out.size() < limit.value_or(SIZE_MAX)) {
+            const std::size_t made = engine_.to_send(memory, datagrams);
+            const std::size_t taken = std::min(made, limit.value_or(SIZE_MAX) - out.size());
+            std::transform(datagrams.begin(), datagrams.begin() + taken, std::back_inserter(out), to_bytes);
+            engine_.sent(taken, now);
+        }
+        return out;
+    }
+
+    std::vector<Ticket> completed() {
+        engine_.report_progress();
+        std::vector<Ticket> out;
+        while (const std::optional<Ticket> ticket = engine_.next_completion()) {
+            const auto kept = alive_.extract(*ticket);  // see PyTransport::let_go_of
+            out.push_back(*ticket);
+        }
+        return out;
+    }
+
+    void fail(const std::string& reason) { engine_.fail(FailureCode::failed, reason); }
+    std::optional<double> deadline() const { return engine_.deadline(); }
+    nb::object failure() const { return failure_object(engine_.failure(), config_); }
+    nb::dict stats() const { return to_dict(engine_.stats()); }
+
+  private:
+    void check_alive() const {
+        if (engine_.failure()) {
+            raise_engine_error(*engine_.failure(), config_);
+        }
+    }
+
+    EngineConfig config_;
+    Engine engine_;
+    std::map<Ticket, KeptAlive> alive_;
+};
+
+}  // namespace
+
+void define_engine(nb::module_& m) {
+    nb::class_<PyEngine>(m, "Engine")
+        .def(
+            "__init__",
+            [](PyEngine* self, unsigned job, unsigned rank, unsigned workers, std::uint64_t epoch,
+               std::uint64_t slots, unsigned words, double rto_initial, double rto_min, double rto_max,
+               double give_up, std::uint32_t first_chunk) {
+                new (self) PyEngine(make_config(job, rank, workers, epoch, slots, words, rto_initial, rto_min,
+                                                rto_max, give_up, first_chunk));
+            },
+            nb::kw_only(), "job"_a, "rank"_a, "workers"_a, "epoch"_a, "slots"_a, "words"_a,
+            "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.01, "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0,
+            "first_chunk"_a = 0)
+        .def("submit", &PyEngine::submit, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
+             "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,
+             "residual"_a.noconvert() = nb::none(), "now"_a = 0.0)
+        .def("submit_staged", &PyEngine::submit_staged, "staging"_a, nb::kw_only(), "average"_a = false,
+             "context"_a = 0, "now"_a = 0.0)
+        .def("scanned", &PyEngine::scanned, "staging"_a, "special_blocks"_a.noconvert(),
+             "special_elements"_a.noconvert(), nb::kw_only(), "now"_a = 0.0)
+        .def("packed", &PyEngine::packed, "staging"_a, "blocks"_a, nb::kw_only(), "now"_a = 0.0)
+        .def("progress", &PyEngine::progress, "staging"_a)
+        .def("special_sums", &PyEngine::special_sums, "staging"_a)
+        .def("receive", &PyEngine::receive, "datagram"_a, "now"_a)
+        .def("to_send", &PyEngine::to_send, "now"_a, "limit"_a = nb::none())
+        .def("deadline", &PyEngine::deadline)
+        .def("completed", &PyEngine::completed)
+        .def("fail", &PyEngine::fail, "reason"_a)
+        .def_prop_ro("failure", &PyEngine::failure)
+        .def_prop_ro("stats", &PyEngine::stats);
+}
+
+}  // namespace inagg

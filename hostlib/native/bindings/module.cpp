@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// inagg._core: the module, its errors, configuration and statistics. The signatures and their meaning stand
+// in hostlib/inagg/_core.pyi.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <system_error>
+
+#include "bindings/bindings.hpp"
+#include "transport/pulse.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace inagg {
+namespace {
+
+PyObject* engine_error_type = nullptr;  // owned by the module
+
+nb::object make_engine_error(const Failure& failure, const EngineConfig& config) {
+    nb::object error = nb::borrow(engine_error_type)(failure.message);
+    error.attr("code") = name(failure.code);
+    error.attr("message") = failure.message;
+    error.attr("job") = config.job;
+    error.attr("rank") = config.rank;
+    error.attr("collective") = failure.collective;
+    error.attr("chunk") = failure.chunk;
+    return error;
+}
+
+}  // namespace
+
+[[noreturn]] void raise_engine_error(const Failure& failure, const EngineConfig& config) {
+    PyErr_SetObject(engine_error_type, make_engine_error(failure, config).ptr());
+    throw nb::python_error();
+}
+
+nb::object failure_object(const std::optional<Failure>& failure, const EngineConfig& config) {
+    return failure ? make_engine_error(*failure, config) : nb::none();
+}
+
+namespace {
+
+void define_errors(nb::module_& m) {
+    engine_error_type = PyErr_NewException("inagg._core.EngineError", PyExc_RuntimeError, nullptr);
+    m.attr("EngineError") = nb::steal(engine_error_type);
+    nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+        try {
+            std::rethrow_exception(thrown);
+        } catch (const std::system_error& error) {
+            // With an errno OSError picks its own subclass.
+            const nb::object value = nb::borrow(PyExc_OSError)(error.code().value(), error.what());
+            PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())), value.ptr());
+        }
+    });
+}
+
+void define_pulse(nb::module_& m) {
+    nb::class_<Pulse>(m, "Pulse")
+        .def(
+            "__init__",
+            [](Pulse* self, int socket_fd, const nb::bytes& beat, double interval) {
+                new (self) Pulse(socket_fd, {beat.c_str(), beat.size()}, interval);
+            },
+            nb::kw_only(), "socket_fd"_a, "beat"_a, "interval_s"_a)
+        .def("close", &Pulse::close, nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace
+
+EngineConfig make_config(unsigned job, unsigned rank, unsigned workers, std::uint64_t epoch,
+                         std::uint64_t slots, unsigned words, double rto_initial, double rto_min,
+                         double rto_max, double give_up, std::uint32_t first_chunk) {
+    if (job > UINT16_MAX || epoch > UINT32_MAX || slots > UINT32_MAX) {
+        throw std::invalid_argument("job must fit 16 bits, epoch and slots 32");
+    }
+    const EngineConfig config{
+        .job = static_cast<std::uint16_t>(job),
+        .rank = rank,
+        .workers = workers,
+        .epoch = static_cast<std::uint32_t>(epoch),
+        .slots = static_cast<std::uint32_t>(slots),
+        .words = words,
+        .policy = {.rto_initial = rto_initial, .rto_min = rto_min, .rto_max = rto_max, .give_up = give_up},
+        .first_chunk = first_chunk};
+    config.validate();
+    return config;
+}
+
+nb::dict to_dict(const EngineStats& stats) {
+    nb::dict out;
+    out["packets_sent"] = stats.packets_sent;
+    out["bytes_sent"] = stats.bytes_sent;
+    out["packets_received"] = stats.packets_received;
+    out["bytes_received"] = stats.bytes_received;
+    out["retransmits"] = stats.retransmits;
+    out["probes"] = stats.probes;
+    out["duplicates_received"] = stats.duplicates_received;
+    out["discarded"] = stats.discarded;
+    out["corrupt"] = stats.corrupt;
+    out["chunks_completed"] = stats.chunks_completed;
+    out["collectives_completed"] = stats.collectives_completed;
+    out["special_blocks"] = stats.special_blocks;
+    out["in_flight"] = stats.in_flight;
+    out["window"] = stats.window;
+    out["window_limit"] = stats.window_limit;
+    out["rtt_samples"] = stats.rtt_samples;
+    out["least_rtt_s"] = stats.least_rtt;
+    out["waited_s"] = stats.waited;
+    out["silent_s"] = stats.silent;
+    out["srtt_s"] = stats.srtt;
+    out["rttvar_s"] = stats.rttvar;
+    out["rto_s"] = stats.rto;
+    return out;
+}
+
+nb::dict to_dict(const TransportStats& stats) {
+    nb::dict out = to_dict(stats.engine);
+    out["send_calls"] = stats.send_calls;
+    out["receive_calls"] = stats.receive_calls;
+    out["send_refusals"] = stats.send_refusals;
+    out["network_errors"] = stats.network_errors;
+    out["segmentation"] = stats.segmentation;
+    out["receive_buffer_bytes"] = stats.receive_buffer;
+    out["receive_buffer_wanted_bytes"] = stats.receive_buffer_wanted;
+    const auto spent = [&](Activity activity) { return stats.spent[static_cast<std::size_t>(activity)]; };
+    out["device_s"] = spent(Activity::device);
+    out["beginning_s"] = spent(Activity::beginning);
+    out["window_s"] = spent(Activity::window);
+    out["answers_s"] = spent(Activity::answers);
+    out["peak_rate"] = stats.peak_rate;
+    out["processor_s"] = stats.processor;
+    out["processor_wait_s"] = stats.processor_wait;
+    return out;
+}
+
+}  // namespace inagg
+
+NB_MODULE(_core, m) {
+    // Torch keeps groups, and what hangs on them, beyond the interpreter's end: no news to whoever runs a
+    // program.
+    nb::set_leak_warnings(false);
+    const nb::object literal = nb::module_::import_("typing").attr("Literal");
+    m.attr("LaneBits") = literal[nb::make_tuple(8, 16, 32)];
+    m.attr("ErrorCode") = literal[nb::make_tuple("checksum", "kind_mismatch", "give_up", "failed", "closed")];
+    inagg::define_errors(m);
+    inagg::define_staging(m);
+    inagg::define_engine(m);
+    inagg::define_transport(m);
+    inagg::define_pulse(m);
+    inagg::define_parts(m);
+}

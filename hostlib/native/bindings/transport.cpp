@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// inagg._core.Transport.
+#include "transport/transport.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "bindings/bindings.hpp"
+#include "transport/udp_socket.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace inagg {
+namespace {
+
+using IpPort = std::pair<std::string, std::uint16_t>;
+
+// A transport that keeps the arrays given to it alive. Its members are touched with the GIL held only.
+class PyTransport {
+  public:
+    PyTransport(const EngineConfig& config, UdpSocket socket, double spin)
+        : config_(config), transport_(config, std::move(socket), spin) {
+        living().insert(this);
+    }
+
+    ~PyTransport() {
+        living().erase(this);
+        const nb::gil_scoped_release release;
+        transport_.close();
+    }
+
+    // At the interpreter's exit, before it ends threads: one that came back from a wait to find the
+    // interpreter gone would end the process with an abort.
+    static void close_all() {
+        std::vector<nb::object> transports;
+        for (PyTransport* transport : living()) {
+            transports.push_back(nb::find(transport));
+        }
+        for (const nb::object& transport : transports) {
+            auto& self = nb::cast<PyTransport&>(transport);
+            self.close();
+            // In a forked child there are none of the threads that wait.
+            while (self.waiting_ > 0 && !self.transport_.forked()) {
+                const nb::gil_scoped_release release;
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+        }
+    }
+
+    IpPort local_address() const {
+        const UdpAddress address = transport_.local_address();
+        return {address.ip, address.port};
+    }
+
+    Ticket submit_array(const FloatArray& array, unsigned lane_bits, bool average,
+                        std::optional<std::uint64_t> stochastic, std::uint32_t context,
+                        const std::optional<FloatArray>& residual) {
+        const HostFloats floats{as_span(array), rounding(stochastic), as_span(residual)};
+        const Ticket ticket = submit({floats, lane_bits, average, context});
+        alive_.emplace(ticket, KeptAlive{.array = array, .residual = residual});
+        return ticket;
+    }
+
+    Ticket submit_address(std::uintptr_t address, std::size_t elements, unsigned lane_bits, bool average,
+                          std::optional<std::uint64_t> stochastic, std::uint32_t context) {
+        const std::span data(reinterpret_cast<float*>(address), elements);
+        return submit({HostFloats{data, rounding(stochastic)}, lane_bits, average, context});
+    }
+
+    Ticket submit_staged(PyStaging& staging, bool average, std::uint32_t context) {
+        const Ticket ticket = submit(staging.request(average, context));
+        alive_.emplace(ticket, KeptAlive{.staging = nb::find(staging)});
+        return ticket;
+    }
+
+    void scanned(PyStaging& staging, const PyStaging::Blocks& blocks, const PyStaging::Rows& elements) {
+        alive(
+            [&] { transport_.scanned(*staging, {blocks.data(), blocks.size()}, as_span(elements, blocks)); });
+    }
+
+    void packed(PyStaging& staging, std::size_t blocks) {
+        alive([&] { transport_.packed(*staging, blocks); });
+    }
+
+    std::optional<std::pair<std::size_t, std::size_t>> progress(PyStaging& staging, std::size_t known,
+                                                                std::size_t summed,
+                                                                std::optional<double> timeout) {
+        const auto now = in_slices(
+            timeout, [&](double slice) { return transport_.progress(*staging, known, summed, slice); });
+        return now ? std::optional(std::pair(now->known, now->summed)) : std::nullopt;
+    }
+
+    nb::object special_sums(PyStaging& staging) const {
+        return to_arrays(transport_.special_sums(*staging), staging->block_elements());
+    }
+
+    bool wait(Ticket ticket, std::optional<double> timeout) {
+        const bool done = in_slices(timeout, [&](double slice) { return transport_.wait(ticket, slice); });
+        if (done) {
+            let_go_of(ticket);
+        }
+        return done;
+    }
+
+    void watch(Ticket ticket) { transport_.watch(ticket); }
+
+    std::optional<Ticket> next_done(std::optional<double> timeout) {
+        const auto ticket = in_slices(timeout, [&](double slice) { return transport_.next_done(slice); });
+        if (ticket) {
+            let_go_of(*ticket);
+        }
+        return ticket;
+    }
+
+    void fail(const std::string& reason) {
+        const nb::gil_scoped_release release;
+        transport_.fail(reason);
+    }
+
+    void close() {
+        {
+            const nb::gil_scoped_release release;
+            transport_.close();
+        }
+        // As in let_go_of().
+        const auto kept = std::exchange(alive_, {});
+    }
+
+    nb::object failure() const { return failure_object(transport_.failure(), config_); }
+    nb::dict stats() const { return to_dict(transport_.stats()); }
+
+  private:
+    // What was kept leaves the map before it is let go of: that may run Python code, and other threads, which
+    // find the same ticket done.
+    void let_go_of(Ticket ticket) { const auto kept = alive_.extract(ticket); }
+
+    Ticket submit(const Request& request) {
+        return alive([&] { return transport_.submit(request); });
+    }
+
+    // What `call` gives, of a group that has not failed.
+    template <typename Call>
+    auto alive(Call call) -> decltype(call()) {
+        try {
+            return call();
+        } catch (const GroupFailed& error) {
+            raise_engine_error(error.failure(), config_);
+        }
+    }
+
+    // Waits with the GIL released, coming back now and then to let Python handle a Ctrl-C.
+    template <typename Wait>
+    auto in_slices(std::optional<double> timeout, Wait wait) -> decltype(wait(0.0)) {
+        constexpr double slice = 0.1;
+        double left = timeout.value_or(INFINITY);
+        if (!(left >= 0)) {
+            throw std::invalid_argument("timeout_s must not be negative");
+        }
+        for (;; left -= slice) {
+            const auto result = alive([&] {
+                const Waiting waiting(waiting_);
+                const nb::gil_scoped_release release;
+                return wait(std::min(left, slice));
+            });
+            if (result) {
+                return result;
+            }
+            if (PyErr_CheckSignals() != 0) {
+                throw nb::python_error();
+            }
+            if (left <= slice) {
+                return {};
+            }
+        }
+    }
+
+    // Counts a thread that waits, until it has the GIL again.
+    class Waiting {
+      public:
+        explicit Waiting(int& count) : count_(++count) {}
+        ~Waiting() { --count_; }
+        Waiting(const Waiting&) = delete;
+        Waiting& operator=(const Waiting&) = delete;
+
+      private:
+        int& count_;
+    };
+
+    static std::set<PyTransport*>& living() {
+        static std::set<PyTransport*> transports;
+        return transports;
+    }
+
+    EngineConfig config_;
+    Transport transport_;
+    int waiting_ = 0;
+    std::map<Ticket, KeptAlive> alive_;
+};
+
+UdpSocket open_socket(const IpPort& aggregator, const std::optional<IpPort>& local,
+                      std::optional<int> socket_fd) {
+    if (local.has_value() == socket_fd.has_value()) {
+        throw std::invalid_argument("give either local or socket_fd");
+    }
+    UdpSocket socket =
+        local ? UdpSocket::bound_to({local->first, local->second}) : UdpSocket::duplicate_of(*socket_fd);
+    socket.connect({aggregator.first, aggregator.second});
+    return socket;
+}
+
+}  // namespace
+
+void define_transport(nb::module_& m) {
+    nb::class_<PyTransport>(m, "Transport")
+        .def(
+            "__init__",
+            [](PyTransport* self, unsigned job, unsigned rank, unsigned workers, std::uint64_t epoch,
+               std::uint64_t slots, unsigned words, const IpPort& aggregator,
+               const std::optional<IpPort>& local, std::optional<int> socket_fd, double rto_initial,
+               double rto_min, double rto_max, double give_up, double spin) {
+                const EngineConfig config = make_config(job, rank, workers, epoch, slots, words, rto_initial,
+                                                        rto_min, rto_max, give_up, 0);
+                new (self) PyTransport(config, open_socket(aggregator, local, socket_fd), spin);
+                if (socket_fd) {
+                    const Descriptor taken_over(*socket_fd);  // the duplicate stays
+                }
+            },
+            nb::kw_only(), "job"_a, "rank"_a, "workers"_a, "epoch"_a, "slots"_a, "words"_a, "aggregator"_a,
+            "local"_a = nb::none(), "socket_fd"_a = nb::none(), "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.01,
+            "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0, "spin_s"_a = 0.0)
+        .def_prop_ro("local_address", &PyTransport::local_address)
+        .def("submit", &PyTransport::submit_array, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
+             "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,
+             "residual"_a.noconvert() = nb::none())
+        .def("submit", &PyTransport::submit_address, "address"_a.noconvert(), "elements"_a, nb::kw_only(),
+             "lane_bits"_a = 32, "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0)
+        .def("submit_staged", &PyTransport::submit_staged, "staging"_a, nb::kw_only(), "average"_a = false,
+             "context"_a = 0)
+        .def("scanned", &PyTransport::scanned, "staging"_a, "special_blocks"_a.noconvert(),
+             "special_elements"_a.noconvert())
+        .def("packed", &PyTransport::packed, "staging"_a, "blocks"_a)
+        .def("progress", &PyTransport::progress, "staging"_a, "known"_a, "summed"_a,
+             "timeout_s"_a = nb::none())
+        .def("special_sums", &PyTransport::special_sums, "staging"_a)
+        .def("wait", &PyTransport::wait, "ticket"_a, "timeout_s"_a = nb::none())
+        .def("watch", &PyTransport::watch, "ticket"_a)
+        .def("next_done", &PyTransport::next_done, "timeout_s"_a = nb::none())
+        .def("fail", &PyTransport::fail, "reason"_a)
+        .def_prop_ro("failure", &PyTransport::failure)
+        .def("stats", &PyTransport::stats)
+        .def("close", &PyTransport::close);
+    nb::module_::import_("atexit").attr("register")(nb::cpp_function(&PyTransport::close_all));
+}
+
+}  // namespace inagg

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/collective.hpp"
+
+#include <algorithm>
+
+#include "wire/wire.hpp"
+
+namespace inagg {
+namespace {
+
+std::variant<HostBlocks, StagedBlocks> blocks_of(const Request& request, const LaneFormat& format,
+                                                 std::size_t block_elements) {
+    if (const auto* staging = std::get_if<Staging*>(&request.data)) {
+        return StagedBlocks(**staging, request.average);
+    }
+    return HostBlocks(std::get<HostFloats>(request.data), format, block_elements, request.average);
+}
+
+}  // namespace
+
+std::size_t Request::elements() const {
+    const auto* staging = std::get_if<Staging*>(&data);
+    return staging != nullptr ? (*staging)->elements() : std::get<HostFloats>(data).data.size();
+}
+
+Collective::Collective(Ticket ticket, const Request& request, unsigned workers, std::size_t slots,
+                       std::size_t words)
+    : ticket_(ticket),
+      request_(request),
+      format_(request.lane_bits, workers),
+      block_elements_(format_.block_elements(words)),
+      data_(blocks_of(request, format_, block_elements_)) {
+    const std::size_t blocks = (request.elements() + block_elements_ - 1) / block_elements_;
+    lead_ = std::min(slots, blocks);
+    exponents_.resize(blocks);
+    state_.resize(blocks);
+    scanned = staging() == nullptr;
+    packed = scanned ? blocks : 0;
+    count_chunks();
+}
+
+std::uint32_t Collective::fingerprint() const {
+    const std::uint32_t width = request_.lane_bits == 32 ? 0 : request_.lane_bits == 16 ? 1 : 2;
+    return static_cast<std::uint32_t>(8 * request_.elements()) + 2 * width + (request_.average ? 1 : 0) +
+           request_.context;
+}
+
+void Collective::count_chunks() {
+    chunks_ = static_cast<std::uint32_t>(lead_ - announced_ + blocks() + special_chunks());
+}
+
+Assignment Collective::assignment(std::uint32_t chunk) const {
+    const std::size_t position = chunk - base_;
+    const std::size_t exponents = lead_ - announced_;
+    if (position < exponents) {
+        return {Role::exponent, 0, static_cast<std::uint32_t>(announced_ + position)};
+    }
+    if (position < exponents + blocks()) {
+        return {Role::data, 0, static_cast<std::uint32_t>(position - exponents)};
+    }
+    const std::size_t place = position - exponents - blocks();
+    return {Role::special, static_cast<std::uint8_t>(place % class_chunks()),
+            static_cast<std::uint32_t>(specials_[place / class_chunks()])};
+}
+
+std::uint32_t Collective::data_chunk(std::size_t block) const {
+    return base_ + static_cast<std::uint32_t>(lead_ - announced_ + block);
+}
+
+std::uint32_t Collective::special_chunk(std::size_t block) const {
+    const auto place = std::lower_bound(specials_.begin(), specials_.end(), block) - specials_.begin();
+    return data_chunk(blocks() + static_cast<std::size_t>(place) * class_chunks());
+}
+
+BlockExponent Collective::announce(std::size_t block) {
+    return std::visit([=](auto& data) { return data.announce(block); }, data_);
+}
+
+void Collective::learn_exponent(std::size_t block, std::uint16_t code, bool special) {
+    hear(block, code, special);
+    state_[block] |= EXPONENT_KNOWN;
+    ++known_;
+    if (!closed()) {
+        return;
+    }
+    for (std::size_t i = 0; i < blocks(); ++i) {
+        if (this->special(i)) {
+            specials_.push_back(i);
+        }
+    }
+    count_chunks();
+}
+
+void Collective::hear(std::size_t block, std::uint16_t code, bool special) {
+    exponents_[block] = code;
+    state_[block] =
+        static_cast<std::uint8_t>((state_[block] & ~SPECIAL) | (special ? HEARD | SPECIAL : HEARD));
+}
+
+void Collective::believe(std::size_t announced) {
+    announced_ = announced;
+    count_chunks();
+    for (std::size_t i = 0; i < announced_; ++i) {
+        if ((state_[i] & HEARD) != 0) {
+            learn_exponent(i, exponents_[i], special(i));
+        }
+    }
+}
+
+// What an assignment of role `special` is about: a part of its block, of which there may be none.
+template <typename T>
+std::span<T> Collective::part(std::span<T> block, const Assignment& assignment) const {
+    const std::size_t size = block_elements_ / class_chunks();
+    const std::size_t first = std::min(assignment.part * size, block.size());
+    return block.subspan(first, std::min(size, block.size() - first));
+}
+
+std::span<std::byte> Collective::datagram(const Assignment& assignment) const {
+    if (assignment.role != Role::data) {
+        return {};
+    }
+    return std::visit([&](const auto& data) { return data.datagram(assignment.block); }, data_);
+}
+
+std::uint32_t Collective::fill(const Assignment& assignment, std::span<std::byte> words) const {
+    const std::size_t block = assignment.block;
+    const auto fill = [&](const auto& data) {
+        return assignment.role == Role::data
+                   ? data.fill(block, exponents_[block], words)
+                   : pack_classes(format_, part(data.classes(block), assignment), words);
+    };
+    return std::visit(fill, data_);
+}
+
+std::uint32_t Collective::sum_of(const Assignment& assignment, std::span<const std::byte> words) const {
+    return lane_sum(assignment.role == Role::data ? format_ : format_.class_format(), words);
+}
+
+void Collective::take(const Assignment& assignment, std::span<const std::byte> words) const {
+    const std::size_t block = assignment.block;
+    const auto take = [&](const auto& data) {
+        if (assignment.role == Role::data) {
+            data.take(block, exponents_[block], special(block), words);
+        } else {
+            apply_classes(format_, words, part(data.floats(block), assignment));
+        }
+    };
+    std::visit(take, data_);
+}
+
+Staging* Collective::staging() const {
+    const auto* staged = std::get_if<StagedBlocks>(&data_);
+    return staged != nullptr ? &staged->staging() : nullptr;
+}
+
+bool Collective::report() {
+    Staging& staging = *this->staging();
+    Progress& told = staging.progress;
+    const Progress before = told;
+    for (; told.known < blocks() && exponent_known(told.known); ++told.known) {
+        staging.agreed()[told.known] =
+            static_cast<std::uint16_t>(exponents_[told.known] | (special(told.known) ? Staging::SPECIAL : 0));
+    }
+    while (told.summed < blocks() && summed(told.summed)) {
+        ++told.summed;
+    }
+    told.done = done();
+    return told != before;
+}
+
+}  // namespace inagg

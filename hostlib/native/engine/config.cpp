@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an engine accepts.
+#include <bit>
+#include <cmath>
+
+#include "engine/engine.hpp"
+#include "wire/require.hpp"
+
+namespace inagg {
+namespace {
+
+// Chunk numbers of what is queued must stay comparable (RFC 1982): well below 2^31.
+constexpr std::size_t MAX_BLOCKS = std::size_t{1} << 28;
+constexpr std::uint32_t MAX_SLOTS = std::uint32_t{1} << 20;
+
+}  // namespace
+
+void RetransmissionPolicy::validate() const {
+    require(std::isfinite(rto_max) && rto_min > 0 && rto_min <= rto_initial && rto_initial <= rto_max,
+            "retransmission policy: 0 < rto_min_s <= rto_initial_s <= rto_max_s must hold, got " +
+                std::to_string(rto_min) + ", " + std::to_string(rto_initial) + ", " +
+                std::to_string(rto_max));
+    require(std::isfinite(give_up) && give_up > 0,
+            "retransmission policy: give_up_s must be positive, got " + std::to_string(give_up));
+}
+
+void EngineConfig::validate() const {
+    require(job >= 1, "job is 0; jobs are 1 to 65535");
+    require(workers >= 1 && workers <= 64, "workers is " + std::to_string(workers) + "; it must be 1 to 64");
+    require(rank < workers, "rank is " + std::to_string(rank) + " of " + std::to_string(workers) +
+                                " workers; ranks start at 0");
+    require(epoch != 0, "epoch is 0, which no job has");
+    require(std::has_single_bit(slots) && slots <= MAX_SLOTS, "slots is " + std::to_string(slots) +
+                                                                  "; it must be a power of two, at most " +
+                                                                  std::to_string(MAX_SLOTS));
+    require_words(words);
+    policy.validate();
+}
+
+std::uint32_t EngineConfig::window_bound() const {
+    return window_limit == 0 ? slots : std::min(slots, window_limit);
+}
+
+void EngineConfig::validate(const Request& request) const {
+    const LaneFormat format(request.lane_bits, workers);
+    require(request.elements() / format.block_elements(words) < MAX_BLOCKS,
+            "a collective of " + std::to_string(request.elements()) + " elements has too many blocks");
+    if (const auto* staging = std::get_if<Staging*>(&request.data)) {
+        validate(**staging);
+        return;
+    }
+    const auto& [data, rounding, residual] = std::get<HostFloats>(request.data);
+    require(reinterpret_cast<std::uintptr_t>(data.data()) % alignof(float) == 0,
+            "the array is not aligned for float32");
+    require(residual.empty() || residual.size() == data.size(),
+            "the residual has " + std::to_string(residual.size()) + " elements, the array " +
+                std::to_string(data.size()));
+}
+
+void EngineConfig::validate(const Staging& staging) const {
+    require(staging.format().workers() == workers && staging.words() == words,
+            "the Staging is for " + std::to_string(staging.format().workers()) + " workers and packets of " +
+                std::to_string(staging.words()) + " words; the job has " + std::to_string(workers) +
+                " workers and " + std::to_string(words) + " words");
+    staging.require_new();
+}
+
+}  // namespace inagg

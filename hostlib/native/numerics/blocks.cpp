@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "numerics/blocks.hpp"
+
+#include <algorithm>
+
+#include "wire/wire.hpp"
+
+namespace inagg {
+namespace {
+
+constexpr std::size_t CACHE_LINE = 64;
+constexpr std::size_t BLOCKS_AHEAD = 4;
+
+}  // namespace
+
+std::span<float> HostBlocks::part_of(std::span<float> whole, std::size_t block) const {
+    const std::size_t first = block * block_elements_;
+    return whole.subspan(first, std::min(block_elements_, whole.size() - first));
+}
+
+// A block that is scanned for its exponent is touched for the first time, and the scan would wait for memory.
+void HostBlocks::prefetch(std::size_t block) const {
+    if (block * block_elements_ < floats_.data.size()) {
+        const std::span<const float> elements = floats(block);
+        const auto end = reinterpret_cast<std::uintptr_t>(elements.data() + elements.size());
+        for (auto line = reinterpret_cast<std::uintptr_t>(elements.data()); line < end; line += CACHE_LINE) {
+            __builtin_prefetch(reinterpret_cast<const void*>(line), 1);
+        }
+    }
+}
+
+BlockExponent HostBlocks::announce(std::size_t block) {
+    prefetch(block + BLOCKS_AHEAD);
+    const std::span<const float> elements = floats(block);
+    const BlockExponent found = block_exponent(format_, elements, floats_.rounding);
+    if (found.special) {
+        classes_.remember(block, elements);
+    }
+    return found;
+}
+
+std::uint32_t HostBlocks::fill(std::size_t block, std::uint16_t code, std::span<std::byte> words) const {
+    const std::span<const float> elements = floats(block);
+    const bool special_here = classes_.contains(block);
+    const std::uint32_t sum =
+        quantise(format_, code, elements, special_here, words, floats_.rounding, block * block_elements_);
+    if (!floats_.residual.empty()) {
+        residual(format_, code, elements, special_here, words, part_of(floats_.residual, block));
+    }
+    return sum;
+}
+
+void HostBlocks::take(std::size_t block, std::uint16_t code, bool /*special*/,
+                      std::span<const std::byte> words) const {
+    dequantise(format_, code, words, average_, floats(block));
+}
+
+BlockExponent StagedBlocks::announce(std::size_t block) const {
+    const std::uint16_t code = staging_->exponents()[block];
+    return {static_cast<std::uint16_t>(code & ~Staging::SPECIAL), (code & Staging::SPECIAL) != 0};
+}
+
+// The sum takes the place of the lanes: a block whose result is in is never sent again.
+void StagedBlocks::take(std::size_t block, std::uint16_t code, bool special,
+                        std::span<const std::byte> words) const {
+    if (special) {
+        dequantise(staging_->format(), code, words, average_, floats(block));
+        return;
+    }
+    std::ranges::copy(words, staging_->datagram(block).subspan(HEADER_BYTES).begin());
+}
+
+}  // namespace inagg

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Loops for the compiler to vectorise: no branch, no call, no reduction but integer ones. All they compute is
+// exact or rounded once (numerics.cpp says why), so that every build of this file gives the same bits.
+//
+// Lanes go in steps of STEP elements: a count that the compiler knows is unrolled whole, with no loop for
+// what is left over; only a tensor's last block leaves something.
+#include "numerics/kernels.hpp"
+
+namespace inagg {
+namespace {
+
+constexpr size_t STEP = 64;
+constexpr uint32_t MAGNITUDE = 0x7fffffff;
+constexpr uint32_t INFINITE = 0x7f800000;  // magnitudes from here on are infinities and NaNs
+
+uint32_t big_endian(uint32_t lane) {
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    return lane;
+#elif defined(__SSE2__) && !defined(__SSSE3__)
+    // No instruction reverses bytes here, and GCC does not vectorise what it recognises as a reversal: hence
+    // the product.
+    const uint32_t swapped = (lane & 0x00ff00ff) * 256 + (lane >> 8 & 0x00ff00ff);
+    return swapped << 16 | swapped >> 16;
+#else
+    return __builtin_bswap32(lane);
+#endif
+}
+
+uint16_t big_endian(uint16_t lane) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return static_cast<uint16_t>(lane << 8 | lane >> 8);
+#else
+    return lane;
+#endif
+}
+
+uint8_t big_endian(uint8_t lane) { return lane; }
+
+template <typename Lane>
+Lane load(const unsigned char* lanes, size_t i) {
+    Lane lane;
+    __builtin_memcpy(&lane, lanes + i * sizeof(Lane), sizeof(Lane));
+    return big_endian(lane);
+}
+
+template <typename Lane>
+void store(unsigned char* lanes, size_t i, Lane lane) {
+    lane = big_endian(lane);
+    __builtin_memcpy(lanes + i * sizeof(Lane), &lane, sizeof(Lane));
+}
+
+// |x| <= 2^31 - 128, the greatest float below 2^31.
+int32_t round_to_even(float x) {
+#if defined(__SSE2__) && __has_builtin(__builtin_irintf)
+    return __builtin_irintf(x);  // one instruction, also in a vector
+#else
+    return static_cast<int32_t>(__builtin_rintf(x));
+#endif
+}
+
+// Calls step(first, count) with a constant count as long as it can.
+template <typename Step>
+[[gnu::always_inline]] inline void in_steps(size_t n, Step step) {
+    size_t i = 0;
+    for (; i + STEP <= n; i += STEP) {
+        step(i, STEP);
+    }
+    if (i < n) {
+        step(i, n - i);
+    }
+}
+
+ScanResult scan(const float* __restrict x, size_t n) {
+    int32_t greatest = 0;
+    int32_t special = 0;
+    for (size_t i = 0; i < n; ++i) {
+        // Signed, as SSE2 compares no others.
+        const auto magnitude = static_cast<int32_t>(__builtin_bit_cast(uint32_t, x[i]) & MAGNITUDE);
+        const bool finite = magnitude < static_cast<int32_t>(INFINITE);
+        const int32_t candidate = finite ? magnitude : 0;
+        special |= finite ? 0 : 1;
+        greatest = candidate > greatest ? candidate : greatest;
+    }
+    return {static_cast<uint32_t>(greatest), special != 0};
+}
+
+template <typename Lane>
+uint32_t pack(const float* __restrict x, size_t n, float scale_1, float scale_2, uint32_t bias,
+              unsigned char* __restrict lanes) {
+    uint32_t sum = 0;
+    in_steps(n, [&](size_t first, size_t count) __attribute__((always_inline)) {
+        for (size_t i = first; i < first + count; ++i) {
+            const auto lane = static_cast<uint32_t>(round_to_even(x[i] * scale_1 * scale_2)) + bias;
+            sum += lane;
+            store(lanes, i, static_cast<Lane>(lane));
+        }
+    });
+    return sum;
+}
+
+template <typename Lane>
+uint32_t pack_stochastic(const float* __restrict x, size_t n, float scale_1, float scale_2, uint32_t bias,
+                         const uint16_t* __restrict draws, unsigned char* __restrict lanes) {
+    uint32_t sum = 0;
+    in_steps(n, [&](size_t first, size_t count) __attribute__((always_inline)) {
+        for (size_t i = first; i < first + count; ++i) {
+            const float value = x[i] * scale_1 * scale_2;
+            const auto whole = static_cast<int32_t>(value);
+            const float fraction = __builtin_fabsf(value - static_cast<float>(whole));
+            const float threshold = static_cast<float>(2 * int32_t{draws[i]} + 1) * 0x1p-17F;
+            const int32_t away = (__builtin_bit_cast(int32_t, value) >> 31) | 1;
+            const auto lane = static_cast<uint32_t>(whole + (fraction > threshold ? away : 0)) + bias;
+            sum += lane;
+            store(lanes, i, static_cast<Lane>(lane));
+        }
+    });
+    return sum;
+}
+
+template <typename Lane, typename Scale>
+void unpack(const unsigned char* __restrict lanes, size_t n, uint32_t zero, Scale scale,
+            float* __restrict x) {
+    in_steps(n, [&](size_t first, size_t count) __attribute__((always_inline)) {
+        for (size_t i = first; i < first + count; ++i) {
+            const uint32_t lane = load<Lane>(lanes, i);
+            x[i] = static_cast<float>(static_cast<Scale>(static_cast<int32_t>(lane - zero)) * scale);
+        }
+    });
+}
+
+template <typename Lane>
+uint32_t sum(const unsigned char* __restrict lanes, size_t n) {
+    uint32_t sum = 0;
+    in_steps(n, [&](size_t first, size_t count) __attribute__((always_inline)) {
+        for (size_t i = first; i < first + count; ++i) {
+            sum += load<Lane>(lanes, i);
+        }
+    });
+    return sum;
+}
+
+// Exact where the lane is the nearest: then what is left is no more than the element, and a multiple of the
+// element's last place. That fits a float, and all on the way fits a double.
+template <typename Lane>
+void residual(const float* __restrict x, const unsigned char* __restrict lanes, size_t n, uint32_t bias,
+              double scale, float* __restrict out) {
+    in_steps(n, [&](size_t first, size_t count) __attribute__((always_inline)) {
+        for (size_t i = first; i < first + count; ++i) {
+            const auto q = static_cast<int32_t>(uint32_t{load<Lane>(lanes, i)} - bias);
+            out[i] = static_cast<float>(static_cast<double>(x[i]) - static_cast<double>(q) * scale);
+        }
+    });
+}
+
+void finite(const float* __restrict x, size_t n, float* __restrict out) {
+    for (size_t i = 0; i < n; ++i) {
+        out[i] = (__builtin_bit_cast(uint32_t, x[i]) & MAGNITUDE) < INFINITE ? x[i] : 0.0F;
+    }
+}
+
+uint32_t rotate(uint32_t x, int bits) { return x << bits | x >> (32 - bits); }
+
+// Threefry2x32 with 13 rounds (numerics.hpp has the source).
+void draw(uint64_t key, uint64_t counter, size_t n, uint16_t* __restrict out) {
+    const uint32_t keys[3] = {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32),
+                              0x1bd11bda ^ static_cast<uint32_t>(key) ^ static_cast<uint32_t>(key >> 32)};
+    constexpr int rotations[8] = {13, 15, 26, 6, 17, 29, 16, 24};
+    const auto low = static_cast<uint32_t>(counter);
+    const auto high = static_cast<uint32_t>(counter >> 32);
+    for (size_t i = 0; i < n; ++i) {
+        const uint32_t own = low + static_cast<uint32_t>(i);
+        uint32_t x = own + keys[0];
+        uint32_t y = high + (own < low ? 1 : 0) + keys[1];
+#pragma GCC unroll 13
+        for (uint32_t round = 0; round < 13; ++round) {
+            x += y;
+            y = rotate(y, rotations[round % 8]) ^ x;
+            if (round % 4 == 3) {
+                const uint32_t turn = round / 4 + 1;
+                x += keys[turn % 3];
+                y += keys[(turn + 1) % 3] + turn;
+            }
+        }
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+        x = rotate(x, 16);
+        y = rotate(y, 16);
+#endif
+        __builtin_memcpy(out + 4 * i, &x, sizeof(x));
+        __builtin_memcpy(out + 4 * i + 2, &y, sizeof(y));
+    }
+}
+
+void multiply(float* x, size_t n, float factor) {
+    for (size_t i = 0; i < n; ++i) {
+        x[i] *= factor;
+    }
+}
+
+void divide(float* x, size_t n, float divisor) {
+    for (size_t i = 0; i < n; ++i) {
+        x[i] /= divisor;
+    }
+}
+
+}  // namespace
+
+#define INAGG_CONCAT_(a, b) a##b
+#define INAGG_CONCAT(a, b) INAGG_CONCAT_(a, b)
+
+extern const Kernels INAGG_CONCAT(KERNELS_, INAGG_KERNELS);
+const Kernels INAGG_CONCAT(KERNELS_, INAGG_KERNELS) = {
+    .scan = scan,
+    .pack = {pack<uint8_t>, pack<uint16_t>, pack<uint32_t>},
+    .pack_stochastic = {pack_stochastic<uint8_t>, pack_stochastic<uint16_t>, pack_stochastic<uint32_t>},
+    .unpack = {unpack<uint8_t, float>, unpack<uint16_t, float>, unpack<uint32_t, float>},
+    .unpack_wide = {unpack<uint8_t, double>, unpack<uint16_t, double>, unpack<uint32_t, double>},
+    .sum = {sum<uint8_t>, sum<uint16_t>, sum<uint32_t>},
+    .residual = {residual<uint8_t>, residual<uint16_t>, residual<uint32_t>},
+    .finite = finite,
+    .draw = draw,
+    .multiply = multiply,
+    .divide = divide,
+};
+
+}  // namespace inagg

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "numerics/numerics.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "numerics/kernels.hpp"
+#include "wire/wire.hpp"
+
+namespace inagg {
+namespace {
+
+struct NamedKernels {
+    const char* name;
+    const Kernels* kernels;
+};
+
+std::vector<NamedKernels> runnable_kernels() {
+    std::vector<NamedKernels> found;
+#ifdef INAGG_X86_KERNELS
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("x86-64-v4")) {
+        found.push_back({"x86-64-v4", &KERNELS_x86_64_v4});
+    }
+    if (__builtin_cpu_supports("x86-64-v3")) {
+        found.push_back({"x86-64-v3", &KERNELS_x86_64_v3});
+    }
+    if (__builtin_cpu_supports("x86-64-v2")) {
+        found.push_back({"x86-64-v2", &KERNELS_x86_64_v2});
+    }
+#endif
+    found.push_back({"baseline", &KERNELS_baseline});
+    return found;
+}
+
+std::atomic<const Kernels*> chosen = runnable_kernels().front().kernels;
+
+const Kernels& kernels() { return *chosen.load(std::memory_order_relaxed); }
+
+constexpr int FLOAT_FRACTION_BITS = 23;
+constexpr int LEAST_NORMAL = -126;  // the exponent of the least normal float
+constexpr int GREATEST_NORMAL = 127;
+
+// 2^exponent, for the exponent of a normal float.
+float power_of_two(int exponent) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(exponent - LEAST_NORMAL + 1)
+                                << FLOAT_FRACTION_BITS);
+}
+
+// The same for a double, for -1022 <= exponent <= 1023.
+double wide_power_of_two(int exponent) {
+    return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
+}
+
+unsigned char* raw(std::span<std::byte> bytes) { return reinterpret_cast<unsigned char*>(bytes.data()); }
+
+const unsigned char* raw(std::span<const std::byte> bytes) {
+    return reinterpret_cast<const unsigned char*>(bytes.data());
+}
+
+// The kernels' place for lanes of this width.
+std::size_t width_index(const LaneFormat& format) {
+    return static_cast<std::size_t>(std::bit_width(format.bits()) - std::bit_width(8U));
+}
+
+// What is worked on piece by piece, in buffers on the stack: what is rare or costs more than a copy.
+constexpr std::size_t PIECE = 256;
+constexpr std::array<float, PIECE> ZEROS{};
+constexpr std::size_t DRAWS = 4;  // the elements that one counter serves
+
+std::uint32_t load_lane(const LaneFormat& format, const unsigned char* words, std::size_t i) {
+    std::uint32_t lane = 0;
+    for (std::size_t byte = 0; byte < format.lane_bytes(); ++byte) {
+        lane = lane << 8 | words[i * format.lane_bytes() + byte];
+    }
+    return lane;
+}
+
+void store_lane(const LaneFormat& format, unsigned char* words, std::size_t i, std::uint32_t lane) {
+    for (std::size_t byte = format.lane_bytes(); byte-- > 0; lane >>= 8) {
+        words[i * format.lane_bytes() + byte] = static_cast<unsigned char>(lane);
+    }
+}
+
+std::size_t lanes_in(const LaneFormat& format, std::span<const std::byte> words) {
+    return words.size() >> width_index(format);
+}
+
+// x 2^(F-E) is made in two steps, since F-E goes from -128 to 179. Up is exact; down is exact but for values
+// that end below 2^-126, which round to zero.
+struct Scale {
+    float first = 0;
+    float second = 0;
+};
+
+Scale lane_scale(const LaneFormat& format, std::uint16_t code) {
+    if (code == 0) {
+        return {};
+    }
+    const int scale = format.fraction_bits() - (code - EXPONENT_BIAS);
+    const int first = std::clamp(scale, LEAST_NORMAL, GREATEST_NORMAL);
+    return {power_of_two(first), power_of_two(scale - first)};
+}
+
+// quantise() without the padding, for blocks that need more than the scale.
+std::uint32_t quantise_pieces(const LaneFormat& format, const Scale& scale, std::span<const float> block,
+                              bool special, unsigned char* words, Rounding rounding,
+                              std::uint64_t first_element) {
+    const Kernels& run = kernels();
+    const std::size_t width = width_index(format);
+    std::array<float, PIECE> finite;
+    std::array<std::uint16_t, PIECE + 2 * DRAWS> draws;
+    std::uint32_t sum = 0;
+    while (!block.empty()) {
+        const std::size_t count = std::min(block.size(), PIECE);
+        const float* x = block.data();
+        if (special) {
+            run.finite(x, count, finite.data());
+            x = finite.data();
+        }
+        if (rounding.stochastic) {
+            const std::size_t before = first_element % DRAWS;
+            run.draw(rounding.seed, first_element / DRAWS, (before + count + DRAWS - 1) / DRAWS,
+                     draws.data());
+            sum += run.pack_stochastic[width](x, count, scale.first, scale.second, format.bias(),
+                                              draws.data() + before, words);
+        } else {
+            sum += run.pack[width](x, count, scale.first, scale.second, format.bias(), words);
+        }
+        block = block.subspan(count);
+        words += count * format.lane_bytes();
+        first_element += count;
+    }
+    return sum;
+}
+
+// Lanes first, first + 1... to the end of `words` set to zero elements; their sum.
+std::uint32_t pad(const LaneFormat& format, std::span<std::byte> words, std::size_t first) {
+    std::uint32_t sum = 0;
+    for (std::size_t count; first < lanes_in(format, words); first += count) {
+        count = std::min(lanes_in(format, words) - first, PIECE);
+        sum += kernels().pack[width_index(format)](ZEROS.data(), count, 0, 0, format.bias(),
+                                                   raw(words) + first * format.lane_bytes());
+    }
+    return sum;
+}
+
+}  // namespace
+
+std::vector<std::string> available_kernels() {
+    std::vector<std::string> names;
+    for (const NamedKernels& found : runnable_kernels()) {
+        names.emplace_back(found.name);
+    }
+    return names;
+}
+
+void use_kernels(const std::string& name) {
+    for (const NamedKernels& found : runnable_kernels()) {
+        if (name == found.name) {
+            chosen = found.kernels;
+            return;
+        }
+    }
+    throw std::invalid_argument("this machine cannot run kernels named " + name);
+}
+
+LaneFormat::LaneFormat(unsigned bits, unsigned workers)
+    : bits_(bits), workers_(workers), guard_bits_(static_cast<unsigned>(std::bit_width(workers - 1))) {
+    if (bits != 8 && bits != 16 && bits != 32) {
+        throw std::invalid_argument("lane_bits is " + std::to_string(bits) + "; it must be 8, 16 or 32");
+    }
+    if (workers < 1 || workers > 64) {
+        throw std::invalid_argument("workers is " + std::to_string(workers) + "; it must be 1 to 64");
+    }
+}
+
+std::size_t LaneFormat::block_elements(std::size_t words) const { return words_bytes(words) / lane_bytes(); }
+
+bool valid_exponent(std::uint16_t code) {
+    return code == 0 || (code >= EXPONENT_BIAS + LEAST_EXPONENT && code <= EXPONENT_BIAS + GREATEST_EXPONENT);
+}
+
+BlockExponent block_exponent(const LaneFormat& format, std::span<const float> block, Rounding rounding) {
+    const ScanResult found = kernels().scan(block.data(), block.size());
+    if (found.greatest == 0) {
+        return {0, found.special};
+    }
+    // m = f x 2^k, 1/2 <= f < 1, with f = significand / 2^24.
+    const int shift = std::countl_zero(found.greatest) - (31 - FLOAT_FRACTION_BITS);
+    std::uint32_t significand;
+    int k;
+    if (shift > 0) {  // subnormal: the greatest set bit is below that of a normal float
+        significand = found.greatest << shift;
+        k = FLOAT_FRACTION_BITS + 1 - shift + (LEAST_NORMAL - FLOAT_FRACTION_BITS);
+    } else {
+        constexpr std::uint32_t implicit = std::uint32_t{1} << FLOAT_FRACTION_BITS;
+        significand = (found.greatest & (implicit - 1)) | implicit;
+        k = static_cast<int>(found.greatest >> FLOAT_FRACTION_BITS) + LEAST_NORMAL;
+    }
+    // To nearest f x 2^F rounds to 2^F from 2^F - 1/2 on: half way is a tie, and 2^F is the even one.
+    // Stochastically it may do so above 2^F - 1.
+    const int dropped = FLOAT_FRACTION_BITS + 1 - format.fraction_bits();
+    if (dropped > 0) {
+        const std::uint32_t one = std::uint32_t{1} << dropped;
+        const std::uint32_t up = rounding.stochastic ? one - 1 : one / 2;
+        k += significand + up >= (std::uint32_t{1} << (FLOAT_FRACTION_BITS + 1)) ? 1 : 0;
+    }
+    return {static_cast<std::uint16_t>(k + EXPONENT_BIAS), found.special};
+}
+
+std::uint32_t quantise(const LaneFormat& format, std::uint16_t code, std::span<const float> block,
+                       bool special, std::span<std::byte> words, Rounding rounding,
+                       std::uint64_t first_element) {
+    const Scale scale = lane_scale(format, code);
+    const std::uint32_t sum =
+        special || rounding.stochastic
+            ? quantise_pieces(format, scale, block, special, raw(words), rounding, first_element)
+            : kernels().pack[width_index(format)](block.data(), block.size(), scale.first, scale.second,
+                                                  format.bias(), raw(words));
+    return sum + pad(format, words, block.size());
+}
+
+void residual(const LaneFormat& format, std::uint16_t code, std::span<const float> block, bool special,
+              std::span<const std::byte> words, std::span<float> out) {
+    const Kernels& run = kernels();
+    const double scale = code == 0 ? 0 : wide_power_of_two((code - EXPONENT_BIAS) - format.fraction_bits());
+    std::array<float, PIECE> finite;
+    for (std::size_t first = 0, count; first < block.size(); first += count) {
+        count = std::min(block.size() - first, PIECE);
+        const float* x = &block[first];
+        if (special) {
+            run.finite(x, count, finite.data());
+            x = finite.data();
+        }
+        run.residual[width_index(format)](x, raw(words) + first * format.lane_bytes(), count, format.bias(),
+                                          scale, &out[first]);
+    }
+}
+
+void dequantise(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words, bool average,
+                std::span<float> block) {
+    const int scale = code == 0 ? 0 : (code - EXPONENT_BIAS) - format.fraction_bits();
+    const Kernels& run = kernels();
+    const std::size_t width = width_index(format);
+    if (scale >= LEAST_NORMAL && scale <= GREATEST_NORMAL) {
+        // An integer's conversion rounds once; the product is exact or overflows just where rounding would.
+        run.unpack[width](raw(words), block.size(), format.zero_sum(), power_of_two(scale), block.data());
+    } else {
+        // The scale may be no float, and the product may be subnormal: a float product would round a second
+        // time.
+        run.unpack_wide[width](raw(words), block.size(), format.zero_sum(), wide_power_of_two(scale),
+                               block.data());
+    }
+    if (average) {
+        // The reciprocal of a power of two is exact, and the product the quotient.
+        const auto workers = static_cast<float>(format.workers());
+        if (std::has_single_bit(format.workers())) {
+            run.multiply(block.data(), block.size(), 1 / workers);
+        } else {
+            run.divide(block.data(), block.size(), workers);
+        }
+    }
+}
+
+std::uint32_t lane_sum(const LaneFormat& format, std::span<const std::byte> words) {
+    return kernels().sum[width_index(format)](raw(words), lanes_in(format, words));
+}
+
+void classify(std::span<const float> block, std::span<std::uint8_t> classes) {
+    std::transform(block.begin(), block.end(), classes.begin(), [](float x) -> std::uint8_t {
+        if (x != x) {
+            return NOT_A_NUMBER;
+        }
+        if (x == std::numeric_limits<float>::infinity()) {
+            return PLUS_INFINITY;
+        }
+        return x == -std::numeric_limits<float>::infinity() ? MINUS_INFINITY : FINITE;
+    });
+}
+
+std::uint32_t pack_classes(const LaneFormat& format, std::span<const std::uint8_t> classes,
+                           std::span<std::byte> words) {
+    const LaneFormat lanes = format.class_format();
+    const unsigned minus_shift = format.guard_bits() + 1;
+    std::uint32_t sum = 0;
+    for (std::size_t i = 0; i < lanes_in(lanes, words); ++i) {
+        const unsigned found = i < classes.size() ? classes[i] : std::uint8_t{FINITE};
+        const std::uint32_t plus = (found & PLUS_INFINITY) != 0 ? 1 : 0;
+        const std::uint32_t minus = (found & MINUS_INFINITY) != 0 ? 1 : 0;
+        const std::uint32_t lane = plus | minus << minus_shift;
+        store_lane(lanes, raw(words), i, lane);
+        sum += lane;
+    }
+    return sum;
+}
+
+void apply_classes(const LaneFormat& format, std::span<const std::byte> words, std::span<float> block) {
+    const LaneFormat lanes = format.class_format();
+    const unsigned minus_shift = format.guard_bits() + 1;
+    const std::uint32_t counter = (std::uint32_t{1} << minus_shift) - 1;
+    for (std::size_t i = 0; i < block.size(); ++i) {
+        const std::uint32_t lane = load_lane(lanes, raw(words), i);
+        const bool plus = (lane & counter) != 0;
+        const bool minus = ((lane >> minus_shift) & counter) != 0;
+        if (plus && minus) {
+            block[i] = std::numeric_limits<float>::quiet_NaN();
+        } else if (plus || minus) {
+            block[i] =
+                plus ? std::numeric_limits<float>::infinity() : -std::numeric_limits<float>::infinity();
+        }
+    }
+}
+
+}  // namespace inagg

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the transport's thread does: rounds of taking orders, sending, telling, waiting and receiving.
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cfenv>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "transport/transport.hpp"
+
+namespace inagg {
+namespace {
+
+// How long to leave a send that found no buffer or no route.
+constexpr double MOMENT = 0.001;
+constexpr double FOR_EVER = 1e9;
+// How long to let results gather before they are taken, as a share of the RTT and at most: see gather().
+constexpr double GATHER_SHARE = 1.0 / 16;
+constexpr double GATHER_LONGEST = 250e-6;
+constexpr std::size_t GATHERED = 16;       // datagrams in the last batch that make it unnecessary
+constexpr double GATHER_SHORTEST = 50e-6;  // the kernel's timer slack; a shorter sleep is not one
+// Time over which a rate is measured: a token bucket lends some milliseconds' worth.
+constexpr double RATE_SECONDS = 0.1;
+// Ethernet, IPv4 and UDP.
+constexpr double FRAME_HEADERS = 42;
+// Pieces of a window that leave one by one: see send().
+constexpr std::size_t TRAINS = 4;
+
+double seconds_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// What a missing route is, or an ICMP error (icmp_err_convert in the kernel's net/ipv4/icmp.c). Any host can
+// forge those, so they end nothing.
+bool from_network(int error) {
+    switch (error) {
+        case ECONNREFUSED:
+        case EHOSTUNREACH:
+        case EHOSTDOWN:
+        case ENETUNREACH:
+        case ENETDOWN:
+        case ENONET:
+        case ENOPROTOOPT:
+        case EOPNOTSUPP:
+        case EPROTO:
+        case EMSGSIZE:
+            return true;
+        default:
+            return false;
+    }
+}
+
+}  // namespace
+
+void Transport::run() {
+    pthread_setname_np(pthread_self(), "inagg");
+    thread_id_ = gettid();
+    // Signals are the program's; and numerics need subnormals, which the thread that started this one may
+    // have switched off for itself (a thread inherits that).
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+    std::fesetenv(FE_DFL_ENV);
+    try {
+        loop();
+    } catch (const std::exception& error) {
+        engine_.fail(FailureCode::failed, error.what());
+    }
+    engine_.fail(FailureCode::closed, "the transport was closed");
+    read_processor_times(thread_id_, stats_);
+    publish();
+    thread_id_ = 0;
+}
+
+void Transport::loop() {
+    bool more = false;
+    while (take_orders(seconds_now())) {
+        const double now = seconds_now();
+        account(now);
+        engine_.advance(now);
+        const Blocked blocked = send(now);
+        account_.activity = engine_.activity();
+        publish();
+        if (!more) {
+            wait_for_events(blocked);
+        }
+        more = !engine_.failure() && receive();
+    }
+}
+
+// What other threads asked for since the last round; false to end.
+bool Transport::take_orders(double now) {
+    std::vector<Order> orders;
+    {
+        const std::lock_guard lock(mutex_);
+        if (shared_.closing) {
+            return false;
+        }
+        orders.swap(shared_.orders);
+    }
+    for (const Order& order : orders) {
+        if (!engine_.failure()) {
+            order(engine_, now);
+        }
+    }
+    return true;
+}
+
+// A token bucket passes what comes in one piece once there are tokens for all of it, and its answers come in
+// one piece as well. So that one is on the way while another is made, a window has several (as TCP sizes
+// them).
+Transport::Blocked Transport::send(double now) {
+    std::array<std::span<const std::byte>, BATCH> datagrams;
+    const std::size_t train = std::clamp<std::size_t>(engine_.stats().window / TRAINS, 1, BATCH);
+    while (engine_.anything_to_send()) {
+        // One by itself tells whether it is this host that finds it too long.
+        const std::size_t most = too_long_ ? 1 : train;
+        const std::size_t count = engine_.to_send(packets_, std::span(datagrams).first(most));
+        ++stats_.send_calls;
+        const BatchResult result = sending_.send(socket_, std::span(datagrams).first(count));
+        if (result.error != 0) {
+            return judge_send_error(result.error);
+        }
+        too_long_ = false;
+        engine_.sent(result.count, now);
+    }
+    return Blocked::no;
+}
+
+// What could not be sent stays in the engine's queue.
+Transport::Blocked Transport::judge_send_error(int error) {
+    too_long_ = error == EMSGSIZE;
+    if (too_long_ && socket_.take_errors().too_long) {
+        engine_.fail(FailureCode::failed,
+                     "a packet of " + std::to_string(config_.words) +
+                         " words does not fit the MTU of the way to the aggregator; raise the MTU, or build "
+                         "the switch program with fewer WORDS");
+        return Blocked::no;
+    }
+    if (from_network(error)) {
+        ++stats_.network_errors;
+        return Blocked::for_a_moment;
+    }
+    switch (error) {
+        case EINTR:
+            return Blocked::for_a_moment;
+        case EAGAIN:
+            ++stats_.send_refusals;
+            return Blocked::until_writable;
+        case ENOBUFS:
+        case ENOMEM:
+            ++stats_.send_refusals;
+            return Blocked::for_a_moment;
+        case EPERM:  // a packet filter
+        case EACCES:
+            ++stats_.network_errors;
+            return Blocked::for_a_moment;
+        default:
+            engine_.fail(FailureCode::failed,
+                         std::string("cannot send to the aggregator: ") + std::strerror(error));
+            return Blocked::no;
+    }
+}
+
+void Transport::wait_for_events(Blocked blocked) {
+    std::optional<double> end = engine_.deadline();
+    const double now = seconds_now();
+    if (blocked == Blocked::for_a_moment) {
+        end = std::min(end.value_or(now + MOMENT), now + MOMENT);
+    }
+    const short events = blocked == Blocked::until_writable ? POLLIN | POLLOUT : POLLIN;
+    std::array<pollfd, 2> waited{pollfd{wakeup_.fd(), POLLIN, 0}, pollfd{socket_.fd(), events, 0}};
+    // Of a broken group only orders matter.
+    const std::size_t count = engine_.failure() ? 1 : 2;
+    if (poll(std::span(waited).first(count), end ? std::max(0.0, *end - now) : FOR_EVER) <= 0) {
+        return;
+    }
+    if (waited[0].revents != 0) {
+        std::uint64_t wakeups;
+        [[maybe_unused]] const ssize_t got = ::read(wakeup_.fd(), &wakeups, sizeof wakeups);
+    }
+    if ((waited[1].revents & POLLERR) != 0) {
+        stats_.network_errors += socket_.take_errors().count;
+    }
+    if (waited[1].revents == POLLIN) {
+        gather();
+    }
+}
+
+// ppoll, after a spell of polling if the policy says so.
+int Transport::poll(std::span<pollfd> waited, double seconds) const {
+    const timespec none{};
+    for (const double end = seconds_now() + std::min(spin_, seconds); seconds_now() < end;) {
+        if (const int ready = ppoll(waited.data(), waited.size(), &none, nullptr); ready != 0) {
+            return ready;
+        }
+        sched_yield();
+    }
+    const double left = std::max(0.0, seconds - spin_);
+    const timespec timeout{.tv_sec = static_cast<time_t>(left),
+                           .tv_nsec = static_cast<long>((left - std::floor(left)) * 1e9)};
+    return ppoll(waited.data(), waited.size(), left < FOR_EVER / 2 ? &timeout : nullptr, nullptr);
+}
+
+// On a slow link results come one by one, and waking up for each costs more than the work: with a window in
+// flight that takes an RTT to drain, a small share of it spent asleep makes batches and delays nothing. What
+// network cards do to interrupts.
+void Transport::gather() const {
+    if (received_ >= GATHERED) {
+        return;
+    }
+    const EngineStats stats = engine_.stats();
+    const double pause = std::min(stats.srtt * GATHER_SHARE, GATHER_LONGEST);
+    if (2 * stats.in_flight >= stats.window && pause >= GATHER_SHORTEST) {
+        std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+    }
+}
+
+// One batch; true when there may be more.
+bool Transport::receive() {
+    ++stats_.receive_calls;
+    const BatchResult result = receiving_.receive(socket_);
+    const double now = seconds_now();
+    received_ = 0;
+    receiving_.for_each(result.count, [&](std::span<const std::byte> datagram) {
+        engine_.receive(datagram, now);
+        ++received_;
+    });
+    if (from_network(result.error)) {
+        ++stats_.network_errors;
+    } else if (result.error != 0 && result.error != EAGAIN && result.error != EINTR) {
+        engine_.fail(FailureCode::failed,
+                     std::string("cannot receive from the aggregator: ") + std::strerror(result.error));
+    }
+    return result.count == ReceiveBatch::MESSAGES;
+}
+
+// The time since the last round went into what the engine was then left in (as in tcp_info of Linux).
+void Transport::account(double now) {
+    const double seconds = now - std::exchange(account_.since, now);
+    if (account_.activity == Activity::idle) {
+        return;
+    }
+    stats_.spent[static_cast<std::size_t>(account_.activity)] += seconds;
+    account_.measured += seconds;
+    if (account_.measured >= RATE_SECONDS) {
+        const EngineStats stats = engine_.stats();
+        const double bytes = static_cast<double>(stats.bytes_received) +
+                             FRAME_HEADERS * static_cast<double>(stats.packets_received);
+        const double received = bytes - std::exchange(account_.frame_bytes, bytes);
+        stats_.peak_rate = std::max(stats_.peak_rate, received / account_.measured);
+        account_.measured = 0;
+    }
+}
+
+void Transport::publish() {
+    const std::lock_guard lock(mutex_);
+    bool changed = false;
+    bool told = false;
+    bool progressed = engine_.report_progress();
+    while (const std::optional<Ticket> ticket = engine_.next_completion()) {
+        shared_.unfinished.erase(*ticket);
+        changed = true;
+        if (shared_.watched.erase(*ticket) > 0) {
+            shared_.done.push_back(*ticket);
+            told = true;
+        }
+    }
+    if (engine_.failure() && !shared_.failure) {
+        shared_.failure = engine_.failure();
+        changed = told = progressed = true;
+    }
+    stats_.engine = engine_.stats();
+    stats_.segmentation = sending_.segmentation();
+    shared_.stats = stats_;
+    if (changed) {
+        changed_.notify_all();
+    }
+    if (told) {
+        told_.notify_all();
+    }
+    if (progressed) {
+        progressed_.notify_all();
+    }
+}
+
+}  // namespace inagg

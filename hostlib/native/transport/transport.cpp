@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/transport.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace inagg {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What the kernel charges a received packet beyond its bytes: sk_buff, shared info, rounding of the data area
+// to a power of two.
+constexpr std::size_t PACKET_OVERHEAD = 1280;
+// Longer timeouts overflow the clock.
+constexpr double FOR_EVER = 1e9;
+
+std::optional<Clock::time_point> end_of(std::optional<double> timeout) {
+    if (!timeout || *timeout > FOR_EVER) {
+        return std::nullopt;
+    }
+    return Clock::now() +
+           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*timeout));
+}
+
+// False when the time is up.
+bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+                const std::optional<Clock::time_point>& end) {
+    if (!end) {
+        changed.wait(lock);
+        return true;
+    }
+    return changed.wait_until(lock, *end) == std::cv_status::no_timeout;
+}
+
+int make_eventfd() {
+    const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (fd < 0) {
+        throw std::system_error(errno, std::generic_category(), "cannot make an eventfd");
+    }
+    return fd;
+}
+
+// Makes room for the results of a whole window; where the kernel grants less, the window has to be smaller.
+EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, TransportStats& stats) {
+    config.validate();
+    const std::size_t packet = datagram_bytes(Kind::data, config.words) + PACKET_OVERHEAD;
+    stats.receive_buffer_wanted = packet * config.slots;
+    stats.receive_buffer = socket.reserve_receive_buffer(stats.receive_buffer_wanted);
+    config.window_limit =
+        static_cast<std::uint32_t>(std::clamp<std::size_t>(stats.receive_buffer / packet, 1, config.slots));
+    return config;
+}
+
+}  // namespace
+
+// /proc/PID/schedstat of the kernel's documentation (sched-stats.rst): nanoseconds running, and in a run
+// queue.
+void read_processor_times(pid_t thread, TransportStats& stats) {
+    double running = 0;
+    double waiting = 0;
+    std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/schedstat");
+    if (thread != 0 && file >> running >> waiting) {
+        stats.processor = running * 1e-9;
+        stats.processor_wait = waiting * 1e-9;
+    }
+}
+
+Transport::Transport(const EngineConfig& config, UdpSocket socket, double spin)
+    : config_(config),
+      spin_(spin),
+      local_address_(socket.local_address()),
+      wakeup_(make_eventfd()),
+      socket_(std::move(socket)),
+      engine_(bounded_by_buffer(config, socket_, stats_)),
+      packets_(MAX_DATAGRAM) {
+    stats_.engine = engine_.stats();
+    shared_.stats = stats_;
+    thread_ = std::thread(&Transport::run, this);
+}
+
+Transport::~Transport() { close(); }
+
+void Transport::wake() {
+    const std::uint64_t one = 1;
+    // It can only fail when a wakeup is pending already.
+    [[maybe_unused]] const ssize_t written = ::write(wakeup_.fd(), &one, sizeof one);
+}
+
+// With mutex_ held.
+void Transport::check_alive() const {
+    if (shared_.failure) {
+        throw GroupFailed(*shared_.failure);
+    }
+}
+
+// Waits until get() has something, and returns that; nothing after the timeout. Throws GroupFailed.
+template <typename Get>
+auto Transport::wait_for(std::condition_variable& news, std::unique_lock<std::mutex>& lock,
+                         std::optional<double> timeout, Get get) -> decltype(get()) {
+    const auto end = end_of(timeout);
+    for (bool in_time = timeout != 0.0;; in_time = wait_until(news, lock, end)) {
+        if (auto found = get()) {
+            return found;
+        }
+        check_alive();
+        if (!in_time) {
+            return {};
+        }
+    }
+}
+
+// With mutex_ held.
+void Transport::order(Order order) {
+    shared_.orders.push_back(std::move(order));
+    wake();
+}
+
+Ticket Transport::submit(const Request& request) {
+    config_.validate(request);
+    const std::lock_guard lock(mutex_);
+    check_alive();
+    order([request](Engine& engine, double now) { engine.submit(request, now); });
+    const Ticket ticket = ++shared_.last_ticket;
+    shared_.unfinished.insert(ticket);
+    if (const auto* staging = std::get_if<Staging*>(&request.data)) {
+        (*staging)->submitted(this, ticket);
+    }
+    return ticket;
+}
+
+void Transport::scanned(Staging& staging, std::span<const std::int64_t> special_blocks,
+                        std::span<const float> elements) {
+    const Ticket ticket = staging.ticket_at(this);
+    staging.scanned(special_blocks, elements);
+    const std::lock_guard lock(mutex_);
+    check_alive();
+    order([ticket](Engine& engine, double now) { engine.scanned(ticket, now); });
+}
+
+void Transport::packed(Staging& staging, std::size_t blocks) {
+    const Ticket ticket = staging.ticket_at(this);
+    const std::lock_guard lock(mutex_);
+    staging.packed(blocks);
+    check_alive();
+    order([ticket, blocks](Engine& engine, double now) { engine.packed(ticket, blocks, now); });
+}
+
+std::optional<Progress> Transport::progress(const Staging& staging, std::size_t known, std::size_t summed,
+                                            std::optional<double> timeout) {
+    staging.ticket_at(this);
+    std::unique_lock lock(mutex_);
+    return wait_for(progressed_, lock, timeout, [&]() -> std::optional<Progress> {
+        const Progress& now = staging.progress;
+        return now.known > known || now.summed > summed || now.done ? std::optional(now) : std::nullopt;
+    });
+}
+
+const SpecialSums& Transport::special_sums(const Staging& staging) const {
+    staging.ticket_at(this);
+    const std::lock_guard lock(mutex_);
+    return staging.special_sums();
+}
+
+// With mutex_ held.
+void Transport::check_ticket(Ticket ticket) const {
+    if (ticket == 0 || ticket > shared_.last_ticket) {
+        throw std::invalid_argument("there is no ticket " + std::to_string(ticket));
+    }
+}
+
+bool Transport::wait(Ticket ticket, std::optional<double> timeout) {
+    std::unique_lock lock(mutex_);
+    check_ticket(ticket);
+    return wait_for(changed_, lock, timeout, [&] { return !shared_.unfinished.contains(ticket); });
+}
+
+void Transport::watch(Ticket ticket) {
+    const std::lock_guard lock(mutex_);
+    check_ticket(ticket);
+    if (shared_.unfinished.contains(ticket)) {
+        shared_.watched.insert(ticket);
+    } else {
+        shared_.done.push_back(ticket);
+        told_.notify_all();
+    }
+}
+
+std::optional<Ticket> Transport::next_done(std::optional<double> timeout) {
+    std::unique_lock lock(mutex_);
+    return wait_for(told_, lock, timeout, [&]() -> std::optional<Ticket> {
+        if (shared_.done.empty()) {
+            return std::nullopt;
+        }
+        const Ticket ticket = shared_.done.front();
+        shared_.done.pop_front();
+        return ticket;
+    });
+}
+
+void Transport::fail(const std::string& reason) {
+    std::unique_lock lock(mutex_);
+    order([reason](Engine& engine, double) { engine.fail(FailureCode::failed, reason); });
+    changed_.wait(lock, [this] { return shared_.failure.has_value(); });
+}
+
+std::optional<Failure> Transport::failure() const {
+    const std::lock_guard lock(mutex_);
+    return shared_.failure;
+}
+
+TransportStats Transport::stats() const {
+    TransportStats stats;
+    {
+        const std::lock_guard lock(mutex_);
+        stats = shared_.stats;
+    }
+    read_processor_times(thread_id_, stats);
+    return stats;
+}
+
+void Transport::close() {
+    if (forked()) {
+        if (thread_.joinable()) {
+            thread_.detach();
+        }
+        return;
+    }
+    const std::lock_guard closing(closing_mutex_);
+    if (!thread_.joinable()) {
+        return;
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        shared_.closing = true;
+    }
+    wake();
+    thread_.join();
+    socket_.close();
+    const std::lock_guard lock(mutex_);
+    wakeup_.close();
+}
+
+}  // namespace inagg

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/udp_socket.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/errqueue.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+
+namespace inagg {
+namespace {
+
+[[noreturn]] void throw_errno(const std::string& what) {
+    throw std::system_error(errno, std::generic_category(), what);
+}
+
+std::string text(const UdpAddress& address) { return address.ip + ":" + std::to_string(address.port); }
+
+sockaddr_in to_sockaddr(const UdpAddress& address) {
+    sockaddr_in out{};
+    out.sin_family = AF_INET;
+    out.sin_port = htons(address.port);
+    if (inet_pton(AF_INET, address.ip.c_str(), &out.sin_addr) != 1) {
+        throw std::invalid_argument("not an IPv4 address: " + address.ip);
+    }
+    return out;
+}
+
+void set_option(int fd, int level, int option, int value, const char* what) {
+    if (setsockopt(fd, level, option, &value, sizeof value) != 0) {
+        throw_errno(what);
+    }
+}
+
+// Of a message of the error queue: whether this host has refused to send a datagram of that size.
+bool is_too_long(msghdr& message) {
+    for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr;
+         control = CMSG_NXTHDR(&message, control)) {
+        if (control->cmsg_level == SOL_IP && control->cmsg_type == IP_RECVERR) {
+            sock_extended_err error{};
+            std::memcpy(&error, CMSG_DATA(control), sizeof error);
+            return error.ee_origin == SO_EE_ORIGIN_LOCAL && error.ee_errno == EMSGSIZE;
+        }
+    }
+    return false;
+}
+
+}  // namespace
+
+void Descriptor::close() {
+    if (fd_ >= 0) {
+        ::close(fd_);
+    }
+    fd_ = -1;
+}
+
+UdpSocket UdpSocket::bound_to(const UdpAddress& local) {
+    const sockaddr_in address = to_sockaddr(local);
+    Descriptor descriptor(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (descriptor.fd() < 0) {
+        throw_errno("cannot open a UDP socket");
+    }
+    if (::bind(descriptor.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        throw_errno("cannot bind a UDP socket to " + text(local));
+    }
+    return UdpSocket(std::move(descriptor));
+}
+
+UdpSocket UdpSocket::duplicate_of(int fd) {
+    int type = 0;
+    socklen_t length = sizeof type;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0) {
+        throw_errno("socket_fd is not a socket");
+    }
+    sockaddr_storage address{};
+    length = sizeof address;
+    if (type != SOCK_DGRAM || getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+        address.ss_family != AF_INET) {
+        throw std::invalid_argument("socket_fd is not a UDP/IPv4 socket");
+    }
+    Descriptor descriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    const int flags = fcntl(descriptor.fd(), F_GETFL);
+    if (descriptor.fd() < 0 || flags < 0 || fcntl(descriptor.fd(), F_SETFL, flags | O_NONBLOCK) != 0) {
+        throw_errno("cannot take over socket_fd");
+    }
+    return UdpSocket(std::move(descriptor));
+}
+
+void UdpSocket::connect(const UdpAddress& peer) {
+    const sockaddr_in address = to_sockaddr(peer);
+    // By the interface's MTU alone: one learned from ICMP may be forged.
+    set_option(fd(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE, "cannot forbid fragmentation");
+    // Also makes the kernel say so when its queue drops a datagram (ENOBUFS); without it that looks like
+    // success.
+    set_option(fd(), IPPROTO_IP, IP_RECVERR, 1, "cannot ask for network errors");
+    // Kernels before 5.0 hand over every datagram by itself.
+    const int one = 1;
+    [[maybe_unused]] const int unsupported = setsockopt(fd(), SOL_UDP, UDP_GRO, &one, sizeof one);
+    if (::connect(fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        throw_errno("cannot connect a UDP socket to the aggregator at " + text(peer));
+    }
+}
+
+std::size_t UdpSocket::reserve_receive_buffer(std::size_t bytes) {
+    if (const std::size_t present = receive_buffer(); present >= bytes) {
+        return present;
+    }
+    // The kernel doubles what it is asked for.
+    const int half = static_cast<int>(std::min<std::size_t>(bytes / 2 + 1, INT_MAX / 2));
+    // Beyond net.core.rmem_max only with CAP_NET_ADMIN; otherwise as much as that allows.
+    if (setsockopt(fd(), SOL_SOCKET, SO_RCVBUFFORCE, &half, sizeof half) != 0) {
+        set_option(fd(), SOL_SOCKET, SO_RCVBUF, half, "cannot set the size of the receive buffer");
+    }
+    return receive_buffer();
+}
+
+std::size_t UdpSocket::receive_buffer() const {
+    int bytes = 0;
+    socklen_t length = sizeof bytes;
+    if (getsockopt(fd(), SOL_SOCKET, SO_RCVBUF, &bytes, &length) != 0) {
+        throw_errno("cannot read the size of the receive buffer");
+    }
+    return static_cast<std::size_t>(bytes);
+}
+
+UdpAddress UdpSocket::local_address() const {
+    sockaddr_in address{};
+    socklen_t length = sizeof address;
+    if (getsockname(fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+        throw_errno("cannot read the socket's address");
+    }
+    std::array<char, INET_ADDRSTRLEN> ip{};
+    inet_ntop(AF_INET, &address.sin_addr, ip.data(), ip.size());
+    return {ip.data(), ntohs(address.sin_port)};
+}
+
+SocketErrors UdpSocket::take_errors() {
+    SocketErrors errors;
+    alignas(cmsghdr) std::array<std::byte, 128> control;
+    msghdr message{};
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    while (recvmsg(fd(), &message, MSG_ERRQUEUE | MSG_DONTWAIT) >= 0) {
+        ++errors.count;
+        errors.too_long |= is_too_long(message);
+        message.msg_controllen = control.size();
+    }
+    int pending = 0;
+    socklen_t length = sizeof pending;
+    if (getsockopt(fd(), SOL_SOCKET, SO_ERROR, &pending, &length) == 0 && pending != 0 && errors.count == 0) {
+        ++errors.count;
+    }
+    return errors;
+}
+
+BatchResult SendBatch::send(const UdpSocket& socket, std::span<const std::span<const std::byte>> datagrams) {
+    std::size_t messages = 0;
+    std::size_t taken = 0;
+    const std::size_t offered = std::min(datagrams.size(), BATCH);
+    while (taken < offered) {
+        const std::size_t segment = datagrams[taken].size();
+        const std::size_t room = segmentation_ ? MAX_DATAGRAM / segment : 1;
+        std::size_t end = taken + 1;
+        while (end < offered && end - taken < room && datagrams[end].size() == segment &&
+               datagrams[end].data() == datagrams[end - 1].data() + segment) {
+            ++end;
+        }
+        counts_[messages] = end - taken;
+        // sendmmsg only reads; iovec has no const form.
+        buffers_[messages] = {const_cast<std::byte*>(datagrams[taken].data()), segment * (end - taken)};
+        msghdr& message = messages_[messages].msg_hdr;
+        message = msghdr{};
+        message.msg_iov = &buffers_[messages];
+        message.msg_iovlen = 1;
+        if (end - taken > 1) {
+            message.msg_control = controls_[messages].bytes.data();
+            message.msg_controllen = sizeof controls_[messages].bytes;
+            cmsghdr* control = CMSG_FIRSTHDR(&message);
+            control->cmsg_level = SOL_UDP;
+            control->cmsg_type = UDP_SEGMENT;
+            control->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
+            const auto bytes = static_cast<std::uint16_t>(segment);
+            std::memcpy(CMSG_DATA(control), &bytes, sizeof bytes);
+        }
+        taken = end;
+        ++messages;
+    }
+    const int sent = sendmmsg(socket.fd(), messages_.data(), static_cast<unsigned>(messages), MSG_DONTWAIT);
+    if (sent < 0 && (errno == EIO || errno == EINVAL) && messages_[0].msg_hdr.msg_control != nullptr) {
+        // EIO: the interface leaves checksums to us, and the kernel then does not segment.
+        segmentation_ = false;
+        return send(socket, datagrams);
+    }
+    if (sent < 0) {
+        return {0, errno};
+    }
+    std::size_t count = 0;
+    for (int i = 0; i < sent; ++i) {
+        count += counts_[static_cast<std::size_t>(i)];
+    }
+    return {count, 0};
+}
+
+// for_overwrite: what no message ever fills is never made resident.
+ReceiveBatch::ReceiveBatch()
+    : memory_(std::make_unique_for_overwrite<std::byte[]>(MESSAGES * MESSAGE_BYTES)) {
+    for (std::size_t i = 0; i < MESSAGES; ++i) {
+        buffers_[i] = {memory_.get() + i * MESSAGE_BYTES, MESSAGE_BYTES};
+        messages_[i] = mmsghdr{};
+        messages_[i].msg_hdr.msg_iov = &buffers_[i];
+        messages_[i].msg_hdr.msg_iovlen = 1;
+        messages_[i].msg_hdr.msg_control = controls_[i].bytes.data();
+    }
+}
+
+BatchResult ReceiveBatch::receive(const UdpSocket& socket) {
+    for (mmsghdr& message : messages_) {
+        message.msg_hdr.msg_controllen = sizeof(Control);
+    }
+    const int received = recvmmsg(socket.fd(), messages_.data(), MESSAGES, MSG_DONTWAIT, nullptr);
+    return received < 0 ? BatchResult{0, errno} : BatchResult{static_cast<std::size_t>(received), 0};
+}
+
+std::size_t ReceiveBatch::segment_bytes(std::size_t message) const {
+    const msghdr& header = messages_[message].msg_hdr;
+    int bytes = 0;
+    for (const cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
+         control = CMSG_NXTHDR(const_cast<msghdr*>(&header), const_cast<cmsghdr*>(control))) {
+        if (control->cmsg_level == SOL_UDP && control->cmsg_type == UDP_GRO) {
+            std::memcpy(&bytes, CMSG_DATA(control), sizeof bytes);
+        }
+    }
+    return bytes > 0 ? static_cast<std::size_t>(bytes) : MESSAGE_BYTES;
+}
+
+}  // namespace inagg

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What callers from outside give is checked with these; std::invalid_argument is a ValueError in Python.
+#ifndef INAGG_REQUIRE_HPP
+#define INAGG_REQUIRE_HPP
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+
+#include "wire/wire.hpp"
+
+namespace inagg {
+
+inline void require(bool condition, const std::string& message) {
+    if (!condition) {
+        throw std::invalid_argument(message);
+    }
+}
+
+inline void require_words(std::size_t words) {
+    require(words >= 1 && words <= (MAX_DATAGRAM - HEADER_BYTES) / p4::WORD_BYTES,
+            "words is " + std::to_string(words) + "; a packet has 1 to 255 of them");
+}
+
+}  // namespace inagg
+
+#endif
