@@ -1,4 +1,4 @@
-"""native/program.h for ctypes."""
+"""native/runtime/program.h for ctypes."""
 
 import ctypes as c
 from pathlib import Path

@@ -30,7 +30,7 @@ _REASONS = {
 
 
 def check(result: int, what: str) -> None:
-    """Raises EntryError for a refusal by the program (native/program.h)."""
+    """Raises EntryError for a refusal by the program (native/runtime/program.h)."""
     if result != 0:
         raise EntryError(f"{what}: {_REASONS.get(-result, os.strerror(-result))}")
 

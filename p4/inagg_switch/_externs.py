@@ -1,7 +1,7 @@
 """Meters, clone sessions, action profiles, value sets and digests of a running program, by P4Info id.
 
-These are the calls of native/program.h with Python's types. A refusal is an OSError with the program's errno. Calls
-are short and rare, so they take the program's lock from Python; what is called often is in native/ports_control.hpp.
+These are the calls of native/runtime/program.h with Python's types. A refusal is an OSError with the program's errno. Calls
+are short and rare, so they take the program's lock from Python; what is called often is in native/ports/control/control.hpp.
 """
 
 import ctypes

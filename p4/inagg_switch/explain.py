@@ -14,7 +14,7 @@ from inagg_switch.compiler import types as t
 from inagg_switch.compiler.instrument import describe
 
 _COUNTER_BYTES = 16  # packets and bytes
-_METER_BYTES = 72  # native/meter.hpp: the configuration and two buckets
+_METER_BYTES = 72  # native/runtime/tables/meter.hpp: the configuration and two buckets
 _PIPELINE = ("parser", "verify", "ingress", "egress", "update", "deparser")
 
 
@@ -154,7 +154,7 @@ def _cells(made: ir.Object, kind: str, size: int, each: int) -> Memory:
 
 
 def _cell_bytes(bits: int) -> int:
-    """native/bits.hpp: the smallest integer that holds it, or limbs of 64 bits."""
+    """native/runtime/values/bits.hpp: the smallest integer that holds it, or limbs of 64 bits."""
     for width in (8, 16, 32, 64):
         if bits <= width:
             return width // 8

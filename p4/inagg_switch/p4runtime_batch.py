@@ -1,6 +1,6 @@
 """A WriteRequest whose plain table entries stay as they came: protobuf's Python takes 100 us for each of them.
 
-Those go from the message to the program in native code (native/ports_entries.hpp), thousands at a time. What is not
+Those go from the message to the program in native code (native/ports/control/entries.hpp), thousands at a time. What is not
 plain, or is refused, is decoded and done by p4runtime_write.py, which knows the reasons.
 """
 

@@ -1,4 +1,4 @@
-"""Table entries between P4Runtime messages and the form of native/program.h.
+"""Table entries between P4Runtime messages and the form of native/runtime/program.h.
 
 A parsed message has been checked against the P4Info as far as that goes; what depends on the table's contents
 (whether the entry exists, whether there is room) is left to the program.

@@ -62,7 +62,7 @@ _CODE_OF_ERRNO = {
 
 
 def from_errno(error: OSError, subject: str) -> RequestError:
-    """The RequestError for a refusal by the program (native/program.h) about `subject`."""
+    """The RequestError for a refusal by the program (native/runtime/program.h) about `subject`."""
     code, text = _CODE_OF_ERRNO.get(error.errno or 0, (Code.INTERNAL, str(error)))
     return RequestError(code, f"{subject}: {text}")
 

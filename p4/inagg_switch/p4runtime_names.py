@@ -62,7 +62,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; its fields are in P4Info order, which is the order of a key in native/program.h."""
+    """A table; its fields are in P4Info order, which is the order of a key in native/runtime/program.h."""
 
     id: int
     name: str
@@ -89,7 +89,7 @@ class Table:
 
     @property
     def field_bytes(self) -> list[int]:
-        """Bytes of each match field's value in native/program.h's form."""
+        """Bytes of each match field's value in native/runtime/program.h's form."""
         return [byte_width(field.bit_width) for field in self.fields]
 
 

@@ -25,7 +25,7 @@ MAX_WEIGHT = 10_000  # of a group: BMv2's tables of members have no limit of the
 
 @dataclass(frozen=True)
 class Reference:
-    """What an entry refers to: `kind` and `id` of native/program.h; the parts of a one-shot set belong to it."""
+    """What an entry refers to: `kind` and `id` of native/runtime/program.h; the parts of a one-shot set belong to it."""
 
     kind: int
     id: int

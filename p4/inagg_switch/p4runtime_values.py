@@ -7,7 +7,7 @@ from inagg_switch.p4runtime_errors import invalid
 
 
 def byte_width(bit_width: int) -> int:
-    """Bytes of a value of `bit_width` bits in native/program.h's form."""
+    """Bytes of a value of `bit_width` bits in native/runtime/program.h's form."""
     return (bit_width + 7) // 8
 
 

@@ -164,7 +164,7 @@ class Switch:
 
     @property
     def api_address(self) -> int:
-        """Address of the isw_api (native/program.h), for native callers; valid while the process lives."""
+        """Address of the isw_api (native/runtime/program.h), for native callers; valid while the process lives."""
         return ctypes.addressof(self._api)
 
     @property

@@ -1,4 +1,4 @@
-// A hand-written program behind the ABI of native/program.h: a hub. A frame leaves through every replica of
+// A hand-written program behind the ABI of native/runtime/program.h: a hub. A frame leaves through every replica of
 // multicast group 1 but not through the port it came in on. It lets the ports be tested without the P4
 // compiler.
 #include <atomic>
@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "program.h"
+#include "runtime/program.h"
 
 namespace {
 

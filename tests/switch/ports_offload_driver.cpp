@@ -8,8 +8,8 @@
 #include <cstring>
 #include <vector>
 
-#include "ports_cut.hpp"
-#include "ports_queue.hpp"
+#include "ports/offload/cut.hpp"
+#include "ports/queue.hpp"
 
 namespace {
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "ports_checksum.hpp"
-#include "ports_cut.hpp"
-#include "ports_queue.hpp"
+#include "ports/offload/checksum.hpp"
+#include "ports/offload/cut.hpp"
+#include "ports/queue.hpp"
 
 namespace {
 

@@ -13,7 +13,7 @@ from switch_packets import inet_checksum
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "p4" / "inagg_switch" / "native"
-SOURCES = ("ports_checksum", "ports_coalesce", "ports_cut", "ports_headers", "ports_queue")
+SOURCES = (*(f"ports/offload/{name}" for name in ("checksum", "coalesce", "cut", "headers")), "ports/queue")
 
 TCP, UDP = 6, 17
 FIN, PSH, ACK, CWR = 0x01, 0x08, 0x10, 0x80

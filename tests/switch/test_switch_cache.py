@@ -85,7 +85,8 @@ def test_a_precompiled_header_that_is_damaged_is_made_anew(private_cache: Path, 
 
 
 @pytest.mark.parametrize(
-    ("built_from", "message"), [("0" * 64 + "  table.cpp\n", "table.cpp changed"), (None, "not built")]
+    ("built_from", "message"),
+    [("0" * 64 + "  tables/table.cpp\n", "tables/table.cpp changed"), (None, "not built")],
 )
 def test_a_package_built_from_other_sources_is_not_used(
     private_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built_from: str | None, message: str

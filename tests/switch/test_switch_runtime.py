@@ -10,14 +10,14 @@ from switch_programs import v1program
 
 from inagg_switch import Switch
 from inagg_switch.compiler import Compiled, generate
-from inagg_switch.compiler.build import NATIVE, Artifact, compile_cpp, run_compiler
+from inagg_switch.compiler.build import RUNTIME, Artifact, compile_cpp, run_compiler
 from inagg_switch.compiler.preprocess import preprocess, preprocess_text
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.p4"))
 CPU_FLAGS = set(Path("/proc/cpuinfo").read_text().split())
 # Plain loops, AVX2, AVX-512.
 INSTRUCTION_SETS = {"x86-64": set(), "x86-64-v3": {"avx2", "bmi2"}, "x86-64-v4": {"avx512bw", "avx512vl"}}
-STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", f"-I{NATIVE}")
+STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", f"-I{RUNTIME}")
 
 
 @pytest.mark.parametrize("program", [INAGG_P4, *PROGRAMS], ids=lambda p: p.stem)

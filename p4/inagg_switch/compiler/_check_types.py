@@ -11,7 +11,7 @@ from inagg_switch.compiler.lexer import MAX_WIDTH
 from inagg_switch.errors import CompileError, Position
 
 _MAX_VARBIT = 1 << 16
-# Those of core.p4 have the first numbers, wherever it is included: the runtime raises them too (native/packet.hpp).
+# Those of core.p4 have the first numbers, wherever it is included: the runtime raises them too (native/runtime/packet.hpp).
 _CORE_ERRORS = (
     "NoError",
     "PacketTooShort",

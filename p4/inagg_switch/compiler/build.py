@@ -29,7 +29,7 @@ from inagg_switch.errors import ToolchainError
 
 _log = logging.getLogger(__name__)
 _PACKAGE = Path(__file__).resolve().parent.parent
-NATIVE = _PACKAGE / "native"
+RUNTIME = _PACKAGE / "native" / "runtime"
 # Loops over a packet's state stay loops (packet.hpp): GCC would make `rep` instructions of them, which start slowly.
 _TUNING = ("-O2", "-march=native", "-fno-tree-loop-distribute-patterns")
 _FLAGS = ("-std=c++20", *_TUNING, "-fPIC", "-fno-plt")
@@ -131,7 +131,7 @@ def _publish(folder: Path, final: Path) -> None:
 def compile_cpp(source: Path, library: Path, extra_flags: tuple[str, ...] = ()) -> None:
     """Generated code to a shared library."""
     folder = _runtime_folder()
-    arguments = ("-shared", *extra_flags, f"-I{NATIVE}", str(source), "-Wl,--whole-archive")
+    arguments = ("-shared", *extra_flags, f"-I{RUNTIME}", str(source), "-Wl,--whole-archive")
     arguments += (str(_control_plane()), "-Wl,--no-whole-archive", "-o", str(library))
     with ThreadPoolExecutor(1) as beside:
         precompiled = beside.submit(_precompile, folder) if folder.exists() else None
@@ -157,7 +157,7 @@ def _precompile(folder: Path) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix=f"{header.name}.", dir=folder) as draft:
             made = Path(draft) / header.name
-            run_compiler("-x", "c++-header", str(NATIVE / _HEADER), "-o", str(made))
+            run_compiler("-x", "c++-header", f"-I{RUNTIME}", str(RUNTIME / _HEADER), "-o", str(made))
             made.rename(header)
     except (ToolchainError, OSError) as error:
         _log.warning("no precompiled header, so programs take longer to compile: %s", error)
@@ -173,7 +173,7 @@ def _control_plane() -> Path:
     except OSError as error:
         raise ToolchainError("inagg_switch is not built: install it with pip, or make setup") from error
     for built, name in (line.split() for line in lines):
-        if hashlib.sha256((NATIVE / name).read_bytes()).hexdigest() != built:
+        if hashlib.sha256((RUNTIME / name).read_bytes()).hexdigest() != built:
             raise ToolchainError(f"inagg_switch was built before {name} changed: make setup builds it again")
     return folder / "libcontrol_plane.a"
 

@@ -1,4 +1,4 @@
-"""Stage 6: IR to one C++ file, which includes native/v1model.hpp and exports the ABI of native/program.h.
+"""Stage 6: IR to one C++ file, which includes native/runtime/v1model.hpp and exports the ABI of native/runtime/program.h.
 
 A struct or header becomes a C++ struct, an instance of a control or parser a struct with its parameters as
 references, its actions and tables as member functions and apply(). State that outlives a packet is in `Program`.

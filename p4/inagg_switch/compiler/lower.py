@@ -2,7 +2,7 @@
 
 Starts at `main` and makes one block of every instance of a control or parser, with its constructor arguments put in
 and its variables named apart. Knows what the architecture is made of; what the architecture does is in
-native/v1model.hpp.
+native/runtime/v1model.hpp.
 """
 
 from collections.abc import Mapping

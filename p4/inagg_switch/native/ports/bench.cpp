@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ports/bench.hpp"
+
+#include <arpa/inet.h>
+
+#include <chrono>
+#include <cstring>
+
+namespace inagg::ports {
+namespace {
+
+void count_packet(void* sent, uint32_t, const uint8_t*, size_t, size_t) { ++*static_cast<uint64_t*>(sent); }
+
+}  // namespace
+
+BenchResult run_bench(const isw_api* api, void* program, std::vector<std::pair<uint32_t, std::string>> frames,
+                      uint64_t first_round, uint64_t rounds, std::optional<size_t> counter_offset) {
+    BenchResult result{0, 0};
+    const auto start = std::chrono::steady_clock::now();
+    for (uint64_t round = first_round; round < first_round + rounds; ++round) {
+        const uint32_t number = htonl(static_cast<uint32_t>(round));
+        api->lock(program);
+        for (auto& [port, frame] : frames) {
+            if (counter_offset) std::memcpy(frame.data() + *counter_offset, &number, sizeof number);
+            api->process(program, port, reinterpret_cast<const uint8_t*>(frame.data()), frame.size(), round,
+                         count_packet, &result.sent);
+        }
+        api->unlock(program);
+    }
+    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return result;
+}
+
+}  // namespace inagg::ports

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Interfaces that go down, away and come back, and the ports' figures.
+#include "ports/links.hpp"
+
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+#include "ports/switch.hpp"
+
+namespace inagg::ports {
+
+int open_link_monitor() {
+    const int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+    if (fd < 0) throw std::system_error(errno, std::generic_category(), "netlink socket");
+    sockaddr_nl address{};
+    address.nl_family = AF_NETLINK;
+    address.nl_groups = RTMGRP_LINK;
+    if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) < 0) {
+        const int error = errno;
+        close(fd);
+        throw std::system_error(error, std::generic_category(), "netlink socket");
+    }
+    return fd;
+}
+
+void drain_link_monitor(int fd) {
+    std::array<char, 8192> ignored;
+    // ENOBUFS says that messages were lost; like a message, it means "look again".
+    while (recv(fd, ignored.data(), ignored.size(), 0) > 0 || errno == ENOBUFS) {
+    }
+}
+
+void Switch::attach(Port& port) {
+    {
+        const std::lock_guard guard(sockets_mutex_);
+        port.socket.open(port.interface, options_.receive_buffer_bytes, options_.send_buffer_bytes,
+                         offloads_);
+    }
+    port.link = read_link(port.interface);
+    port.up = port.link.up;
+    port.blocked = false;
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = port.token;
+    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, port.socket.fd(), &event) < 0) {
+        throw std::system_error(errno, std::generic_category(), "epoll_ctl");
+    }
+}
+
+void Switch::detach(Port& port) {
+    port.up = false;
+    port.link = {};
+    abandon_queue(port, Drop::kTxPortDown);
+    const std::lock_guard guard(sockets_mutex_);
+    take_overflows(port);
+    port.socket.close();
+}
+
+void Switch::refresh_links() {
+    for (auto& port : ports_) refresh_link(*port);
+}
+
+void Switch::refresh_link(Port& port) {
+    const Link link = read_link(port.interface);
+    if (port.socket.is_open() && link.index != port.socket.interface_index()) {
+        detach(port);
+        report(port, true, "the interface is gone");
+    }
+    if (link.index == 0) return;
+    if (!port.socket.is_open()) {
+        try {
+            attach(port);
+            report(port, false, "the interface is back");
+        } catch (const std::system_error& error) {
+            detach(port);
+            report(port, true, std::string("the interface is back but cannot be used: ") + error.what());
+        }
+        return;
+    }
+    if (link.up != port.link.up)
+        report(port, !link.up, link.up ? "the interface is up" : "the interface is down");
+    port.link = link;
+    port.up = link.up;
+    if (!link.up) abandon_queue(port, Drop::kTxPortDown);
+}
+
+void Switch::report(Port& port, bool warning, std::string message) {
+    events_.push(
+        {warning, port.id, "port " + std::to_string(port.id) + "@" + port.interface + ": " + message});
+}
+
+// Needs sockets_mutex_. The kernel's count restarts at every reading.
+void Switch::take_overflows(Port& port) { port.overflows += port.socket.take_overflow_count(); }
+
+std::vector<Switch::PortStatistics> Switch::statistics() {
+    const std::lock_guard guard(sockets_mutex_);
+    std::vector<PortStatistics> all;
+    for (auto& port : ports_) {
+        take_overflows(*port);
+        const PortCounters& counters = port->counters;
+        PortStatistics one{port->id,
+                           port->interface,
+                           port->up,
+                           {counters.rx_packets.read(), counters.rx_bytes.read(), counters.tx_packets.read(),
+                            counters.tx_bytes.read()},
+                           {}};
+        for (size_t i = 0; i < one.drops.size(); ++i) one.drops[i] = counters.drops[i].read();
+        one.drops[static_cast<size_t>(Drop::kRxSocketFull)] = port->overflows;
+        all.push_back(std::move(one));
+    }
+    return all;
+}
+
+}  // namespace inagg::ports

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Life cycle, the loop, and the way of a frame. Interfaces that come and go: links.cpp.
+#include "ports/switch.hpp"
+
+#include <net/ethernet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+
+#include "ports/links.hpp"
+#include "ports/offload/headers.hpp"
+
+namespace inagg::ports {
+namespace {
+
+// epoll tokens: a port's index, or one of these.
+constexpr uint64_t kWakeToken = ~uint64_t{0};
+constexpr uint64_t kLinksToken = ~uint64_t{1};
+constexpr size_t kEpollEvents = 64;
+constexpr size_t kSendBatch = 128;
+// Of the results of one round of the loop; a job with 1024 slots and packets of 1 KiB has 1 MiB of them at
+// most.
+constexpr size_t kSharedBytes = size_t{4} << 20;
+// A VLAN tag is not part of what an MTU limits; two of them are the most that is seen in practice.
+constexpr size_t kFrameOverhead = ETH_HLEN + 8;
+
+void watch_fd(int epoll, int fd, uint64_t token) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = token;
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
+        throw std::system_error(errno, std::generic_category(), "epoll_ctl");
+    }
+}
+
+}  // namespace
+
+Switch::Switch(const std::vector<std::pair<uint32_t, std::string>>& ports, const Options& options)
+    : options_(options),
+      offloads_(options.offloads && kernel_has_offloads()),
+      shared_(kSharedBytes),
+      batch_(offloads_) {
+    for (const auto& [id, interface] : ports) {
+        const std::string name = std::to_string(id) + "@" + interface;
+        if (id == 0 || id > kMaxPort) throw std::invalid_argument("port " + name + ": ids are 1 to 510");
+        if (by_id_[id] != nullptr) throw std::invalid_argument("port " + name + ": the id is given twice");
+        for (const auto& other : ports_) {
+            if (other->interface == interface) {
+                throw std::invalid_argument("port " + name + ": the interface is port " +
+                                            std::to_string(other->id) + " already");
+            }
+        }
+        ports_.push_back(std::make_unique<Port>(id, interface, ports_.size(), options_, offloads_, shared_));
+        by_id_[id] = ports_.back().get();
+        if (!options_.capture_folder.empty()) {
+            ports_.back()->capture = std::make_unique<Capture>(options_.capture_folder, id);
+        }
+    }
+    if (options_.cpu_port > kMaxPort || by_id_[options_.cpu_port] != nullptr) {
+        throw std::invalid_argument("CPU port " + std::to_string(options_.cpu_port) +
+                                    ": it must be one of 1 to 510 that no interface has");
+    }
+    epoll_ = epoll_create1(EPOLL_CLOEXEC);
+    wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    links_ = open_link_monitor();
+    try {
+        if (epoll_ < 0 || wake_ < 0) throw std::system_error(errno, std::generic_category(), "epoll");
+        watch_fd(epoll_, wake_, kWakeToken);
+        watch_fd(epoll_, links_, kLinksToken);
+        for (auto& port : ports_) {
+            try {
+                attach(*port);
+            } catch (const std::system_error& error) {
+                throw std::system_error(error.code(),
+                                        "port " + std::to_string(port->id) + "@" + port->interface);
+            }
+        }
+    } catch (...) {
+        stop();
+        throw;
+    }
+}
+
+Switch::~Switch() { stop(); }
+
+void Switch::start() {
+    if (thread_.joinable()) return;
+    thread_ = std::thread([this] { run(); });
+    pthread_setname_np(thread_.native_handle(), "inagg-ports");
+}
+
+void Switch::stop() {
+    stopping_ = true;
+    if (thread_.joinable()) {
+        const uint64_t one = 1;
+        [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+        thread_.join();
+    }
+    {
+        const std::lock_guard guard(sockets_mutex_);
+        for (auto& port : ports_) {
+            take_overflows(*port);
+            port->socket.close();
+        }
+    }
+    for (int* fd : {&epoll_, &wake_, &links_}) {
+        if (*fd >= 0) ::close(*fd);
+        *fd = -1;
+    }
+    events_.close();
+    to_cpu_.close();
+    for (auto& port : ports_) port->capture.reset();
+}
+
+void Switch::set_program(Program program) {
+    const std::lock_guard guard(program_mutex_);
+    program_ = program;
+}
+
+uint64_t Switch::now_us() const {
+    const auto elapsed = std::chrono::steady_clock::now() - started_;
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count());
+}
+
+void Switch::run() {
+    std::array<epoll_event, kEpollEvents> events;
+    while (!stopping_) {
+        const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), -1);
+        for (int i = 0; i < count && !stopping_; ++i) handle(events[i].data.u64, events[i].events);
+        // After the bursts of all ports, so that what they have for one port leaves in one call.
+        flush_dirty();
+    }
+}
+
+void Switch::handle(uint64_t token, uint32_t what) {
+    if (token == kWakeToken) {
+        process_injected();
+        return;
+    }
+    if (token == kLinksToken) {
+        drain_link_monitor(links_);
+        refresh_links();
+        return;
+    }
+    Port& port = *ports_[token];
+    if (!port.socket.is_open()) return;
+    if (what & EPOLLOUT) flush(port);
+    if (what & ~static_cast<uint32_t>(EPOLLOUT)) receive_burst(port);
+}
+
+void Switch::receive_burst(Port& port) {
+    const int count = port.socket.receive(batch_);
+    if (count > 0) process_burst(port, static_cast<size_t>(count));
+    if (count == -EINVAL && offloads_) {
+        drop_received(port, Drop::kRxOffloadUnknown, "a frame with an offload that cannot be read");
+        return;
+    }
+    // An error is how the kernel tells, once, that the interface went down or away; netlink tells as well,
+    // and refresh_link() decides.
+    if (count < 0) refresh_link(port);
+}
+
+void Switch::process_burst(Port& port, size_t count) {
+    const std::lock_guard guard(program_mutex_);
+    const bool loaded = program_.api != nullptr;
+    const uint64_t now = now_us();
+    if (loaded) program_.api->lock(program_.handle);
+    for (size_t i = 0; i < count; ++i) {
+        const ReceivedFrame frame = batch_.frame(i);
+        if (!start_frame(port, frame)) continue;
+        for (auto packet = cutter_.next(); !packet.empty(); packet = cutter_.next()) {
+            port.counters.rx_packets.add(1);
+            port.counters.rx_bytes.add(packet.size());
+            if (port.capture) port.capture->in.add(packet.data(), packet.size());
+            if (packet.size() > port.link.mtu + kFrameOverhead) {
+                drop_too_long(port, packet.size());
+            } else if (loaded) {
+                process(port.id, packet.data(), packet.size(), now);
+            } else {
+                port.counters.drop(Drop::kRxNoProgram).add(1);
+            }
+        }
+    }
+    if (loaded) program_.api->unlock(program_.handle);
+}
+
+// True: cutter_ has the frame's packets.
+bool Switch::start_frame(Port& port, const ReceivedFrame& frame) {
+    // With offloads it is the packets in the frame that the MTU limits.
+    const size_t limit = offloads_ ? frame.length : port.link.mtu + kFrameOverhead;
+    const bool too_long = frame.wire_length > std::min(limit, frame.length);
+    const bool half_made = frame.partial_checksum && !offloads_;
+    auto result = Cutter::Result::kOk;
+    if (!too_long && !half_made) {
+        result = cutter_.start(frame.offload, frame.data, frame.length);
+        if (result == Cutter::Result::kOk) return true;
+    }
+    port.counters.rx_packets.add(1);
+    port.counters.rx_bytes.add(frame.wire_length);
+    if (too_long) {
+        drop_too_long(port, frame.wire_length);
+    } else if (half_made) {
+        drop_received(port, Drop::kRxPartialChecksum, "a frame whose checksum is left to hardware");
+    } else {
+        const bool unknown = result == Cutter::Result::kUnknown;
+        drop_received(port, unknown ? Drop::kRxOffloadUnknown : Drop::kRxOffloadBad,
+                      "a frame with an offload that " +
+                          std::string(unknown ? "is not known" : "does not fit it") + " (gso_type " +
+                          std::to_string(frame.offload.gso_type) + ")");
+    }
+    return false;
+}
+
+void Switch::drop_too_long(Port& port, size_t length) {
+    drop_received(port, Drop::kRxLongerThanMtu,
+                  "a frame of " + std::to_string(length) + " bytes, longer than the MTU of " +
+                      std::to_string(port.link.mtu));
+}
+
+// `found` is for the first of them alone: a port reports each reason once.
+void Switch::drop_received(Port& port, Drop reason, const std::string& found) {
+    port.counters.drop(reason).add(1);
+    bool& reported = port.reported[static_cast<size_t>(reason)];
+    if (reported) return;
+    reported = true;
+    report(port, true,
+           found + ": dropped, like all that follow." +
+               (offloads_ ? ""
+                          : " Switch offloads off at both ends of this link: "
+                            "ethtool -K INTERFACE tx off tso off gso off gro off"));
+}
+
+// The payload of a datagram whose copies all have the same one; only those become large frames.
+std::span<const uint8_t> Switch::shared_payload(const uint8_t* frame, size_t length, size_t shared) {
+    if (!offloads_ || shared == 0) return {};
+    if (!payload_) {
+        const auto headers = find_headers(frame, length);
+        const bool found = headers && headers->protocol == IPPROTO_UDP && length - headers->payload <= shared;
+        payload_ = found ? shared_.add(frame + headers->payload, length - headers->payload)
+                         : std::span<const uint8_t>{};
+    }
+    return *payload_;
+}
+
+void Switch::enqueue(uint32_t id, const uint8_t* frame, size_t length, size_t shared) {
+    Port* port = id <= kMaxPort ? by_id_[id] : nullptr;
+    if (port == nullptr) {
+        if (id == options_.cpu_port && id != 0) {
+            send_to_cpu(frame, length);
+        } else {
+            unknown_port_.add(1);
+        }
+        return;
+    }
+    if (port->capture) port->capture->out.add(frame, length);
+    if (length < ETH_HLEN) {
+        port->counters.drop(Drop::kTxTooShort).add(1);
+        return;
+    }
+    if (!port->up.load(std::memory_order_relaxed)) {
+        port->counters.drop(Drop::kTxPortDown).add(1);
+        return;
+    }
+    const size_t limit = port->link.mtu + ETH_HLEN;
+    const auto payload = shared_payload(frame, length, shared);
+    if (!port->queue.push(frame, length, limit, payload)) {
+        // One burst can hold more for a port than its queue: only a port that the kernel refuses is really
+        // full.
+        if (!port->blocked) flush(*port);
+        if (!port->queue.push(frame, length, limit, payload)) {
+            port->counters.drop(Drop::kTxQueueFull).add(1);
+            return;
+        }
+    }
+    if (!port->dirty) {
+        port->dirty = true;
+        dirty_.push_back(port);
+    }
+}
+
+void Switch::send_to_cpu(const uint8_t* frame, size_t length) {
+    if (!to_cpu_.push(std::string(reinterpret_cast<const char*>(frame), length))) to_cpu_drops_.add(1);
+}
+
+bool Switch::inject(uint32_t port, std::string frame) {
+    {
+        const std::lock_guard guard(injected_mutex_);
+        if (injected_.size() >= kMaxInjected) return false;
+        injected_.emplace_back(port, std::move(frame));
+    }
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+    return true;
+}
+
+void Switch::process_injected() {
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
+    std::vector<std::pair<uint32_t, std::string>> frames;
+    {
+        const std::lock_guard guard(injected_mutex_);
+        frames.swap(injected_);
+    }
+    const std::lock_guard guard(program_mutex_);
+    if (program_.api == nullptr || frames.empty()) return;
+    const uint64_t now = now_us();
+    program_.api->lock(program_.handle);
+    for (const auto& [port, frame] : frames) {
+        process(port, reinterpret_cast<const uint8_t*>(frame.data()), frame.size(), now);
+    }
+    program_.api->unlock(program_.handle);
+}
+
+// A reader of the files sees whole bursts.
+void Switch::flush_captures() {
+    if (options_.capture_folder.empty()) return;
+    for (auto& port : ports_) port->capture->flush();
+}
+
+void Switch::flush_dirty() {
+    flush_captures();
+    for (Port* port : dirty_) {
+        port->dirty = false;
+        if (!port->blocked) flush(*port);
+    }
+    dirty_.clear();
+}
+
+void Switch::flush(Port& port) {
+    std::array<FramePieces, kSendBatch> frames;
+    while (!port.queue.empty()) {
+        const size_t count = port.queue.peek(frames.data(), frames.size());
+        const int sent = port.socket.send(frames.data(), count);
+        if (sent > 0) {
+            const OutputQueue::Amount amount = port.queue.pop(static_cast<size_t>(sent));
+            port.counters.tx_packets.add(amount.packets);
+            port.counters.tx_bytes.add(amount.bytes);
+        } else if (sent == -EAGAIN) {
+            watch(port, true);
+            return;
+        } else if (sent != -EINTR && !drop_refused(port, -sent)) {
+            return;
+        }
+    }
+    watch(port, false);
+}
+
+// The kernel refused the queue's first frame for good. False when the whole queue had to go.
+bool Switch::drop_refused(Port& port, int error) {
+    Drop reason = Drop::kTxError;
+    switch (error) {
+        case ENETDOWN:
+        case ENXIO:
+        case ENODEV:
+            abandon_queue(port, Drop::kTxPortDown);
+            return false;
+        case ENOBUFS:  // the qdisc, or the other end's backlog, has dropped it
+            reason = Drop::kTxQdiscFull;
+            break;
+        case EMSGSIZE:
+            reason = Drop::kTxLongerThanMtu;
+            break;
+        default:
+            if (!port.error_reported) {
+                port.error_reported = true;
+                report(port, true, std::string("a frame could not be sent: ") + std::strerror(error));
+            }
+    }
+    port.counters.drop(reason).add(port.queue.pop(1).packets);
+    return true;
+}
+
+void Switch::abandon_queue(Port& port, Drop reason) {
+    port.counters.drop(reason).add(port.queue.clear().packets);
+    watch(port, false);
+}
+
+void Switch::watch(Port& port, bool for_output) {
+    if (port.blocked == for_output) return;
+    port.blocked = for_output;
+    if (!port.socket.is_open()) return;
+    epoll_event event{};
+    event.events = EPOLLIN | (for_output ? static_cast<uint32_t>(EPOLLOUT) : 0u);
+    event.data.u64 = port.token;
+    epoll_ctl(epoll_, EPOLL_CTL_MOD, port.socket.fd(), &event);
+}
+
+}  // namespace inagg::ports
