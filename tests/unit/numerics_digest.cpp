@@ -58,7 +58,7 @@ int main() {
         std::vector<float> out(block.size());
         inagg::residual(format, code, block, special, words, out);
         digest.add(std::span<const float>(out));
-        digest.add(inagg::dequantise(format, code, words, draw() % 2 == 0, out));
+        inagg::dequantise(format, code, words, draw() % 2 == 0, out);
         digest.add(std::span<const float>(out));
     }
     std::printf("%016" PRIx64 "\n", digest.value());
