@@ -1,11 +1,11 @@
 """A programmable-switch model: compiles v1model P4_16 to native code and runs it, bit for bit as BMv2 would."""
 
 import inagg_p4runtime.messages  # noqa: F401  before any module here imports p4.v1
-from inagg_switch._arrays import Counter, Meter, Register
-from inagg_switch._entries import TableEntry
-from inagg_switch._externs import MeterConfig
-from inagg_switch._profiles import ActionProfile, Group, Member
 from inagg_switch.errors import CompileError, EntryError, Position, SwitchError, ToolchainError, UnknownName
+from inagg_switch.program.arrays import Counter, Meter, Register
+from inagg_switch.program.entries import TableEntry
+from inagg_switch.program.externs import MeterConfig
+from inagg_switch.program.profiles import ActionProfile, Group, Member
 from inagg_switch.switch import Digest, Switch
 
 __all__ = [

@@ -54,7 +54,7 @@ class PacketLoop:
         """The time that the program is told."""
 
 class ProgramControl:
-    """The control functions of a program (native/runtime/program.h), by P4Info id. Refusals are OSError with its errno."""
+    """The control functions of a program (runtime/program.h), by P4Info id. Refusals are OSError with its errno."""
 
     def __init__(self, api_address: int, handle: int) -> None: ...
     def table_insert(

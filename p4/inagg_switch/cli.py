@@ -23,8 +23,8 @@ import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
 from inagg_switch.errors import CompileError, SwitchError
 
 if TYPE_CHECKING:
+    from inagg_switch.p4runtime.server import Tls
     from inagg_switch.ports import Ports
-    from inagg_switch.server import Tls
 
 app = typer.Typer(
     add_completion=False,
@@ -125,8 +125,8 @@ def run_vectors(
     """Runs a program on packet vectors, each file on a new switch. The exit code is 1 if anything is not as they
     say."""
     from inagg_switch.switch import Switch
-    from inagg_switch.vectors import VectorError, read_vectors
-    from inagg_switch.vectors_run import failures
+    from inagg_switch.vectors.format import VectorError, read_vectors
+    from inagg_switch.vectors.run import failures
 
     _check_readable(program)
     wrong = 0
@@ -214,8 +214,8 @@ def run(
 ) -> None:
     """Runs a switch until SIGINT or SIGTERM; prints "ready" when it serves. Needs CAP_NET_RAW."""
     from inagg_switch.metrics import MetricsServer, SwitchMetrics
+    from inagg_switch.p4runtime.server import SwitchServer
     from inagg_switch.ports import PortOptions, Ports, PortSpec
-    from inagg_switch.server import SwitchServer
     from inagg_switch.switch import Switch
 
     _configure_logging(log_level)
@@ -272,7 +272,7 @@ def _trace_printer(stop: threading.Event) -> Callable[[str], None]:
 
 
 def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> "Tls | None":
-    from inagg_switch.server import Tls
+    from inagg_switch.p4runtime.server import Tls
 
     if certificate is None and key is None and client_ca is None:
         return None
@@ -303,14 +303,14 @@ def explain(
 ) -> None:
     """Shows what a program consists of: pipeline, tables by stage, memory of registers and counters, digests,
     headers."""
-    from inagg_switch.explain import explain as explain_program
+    from inagg_switch.explain.stages import explain as explain_program
 
     _check_readable(program)
     explanation = explain_program(program, _parse_defines(define), include or ())
     if as_json:
         print(json.dumps(dataclasses.asdict(explanation), indent=2))
         return
-    from inagg_switch.explain_report import print_explanation
+    from inagg_switch.explain.report import print_explanation
 
     print_explanation(explanation)
 

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from inagg_switch.p4runtime.server import ServerError, SwitchServer, host_and_port
 from inagg_switch.ports import Ports
-from inagg_switch.server import ServerError, SwitchServer, host_and_port
 
 
 class SwitchMetrics(Collector):

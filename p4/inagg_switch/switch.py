@@ -18,8 +18,10 @@ from typing import NoReturn
 
 from p4.config.v1 import p4info_pb2 as pb
 
-from inagg_switch import _abi
-from inagg_switch._arguments import (
+from inagg_switch.compiler import Compiled, compile_file, compile_source
+from inagg_switch.errors import EntryError, SwitchError
+from inagg_switch.program import abi
+from inagg_switch.program.arguments import (
     PORTS,
     compiler_arguments,
     frame_bytes,
@@ -32,7 +34,7 @@ from inagg_switch._arguments import (
     text,
     whole,
 )
-from inagg_switch._arrays import (
+from inagg_switch.program.arrays import (
     Counter,
     Meter,
     Register,
@@ -40,11 +42,11 @@ from inagg_switch._arrays import (
     meter_config,
     refusals,
 )
-from inagg_switch._entries import TableEntry, table_entry
-from inagg_switch._externs import Externs
-from inagg_switch._profiles import ActionProfile, Group, Member
-from inagg_switch._program_lock import ProgramLock
-from inagg_switch._values import (
+from inagg_switch.program.entries import TableEntry, table_entry
+from inagg_switch.program.externs import Externs
+from inagg_switch.program.lock import ProgramLock
+from inagg_switch.program.profiles import ActionProfile, Group, Member
+from inagg_switch.program.values import (
     MatchValue,
     check_priority,
     encode_match,
@@ -54,8 +56,6 @@ from inagg_switch._values import (
     match_tuples,
     split_fields,
 )
-from inagg_switch.compiler import Compiled, compile_file, compile_source
-from inagg_switch.errors import EntryError, SwitchError
 
 _MAX_DIGESTS = 10_000
 
@@ -74,17 +74,17 @@ class Switch:
     def __init__(self, compiled: Compiled, seed: int = 0) -> None:
         self._compiled = compiled
         self._on_trace: Callable[[str], None] | None = None
-        self._write_trace = _abi.TextFunction(self._trace_line)
-        self._api = _abi.load(compiled.artifact.library)
+        self._write_trace = abi.TextFunction(self._trace_line)
+        self._api = abi.load(compiled.artifact.library)
         reasons: list[str] = []
-        why = _abi.TextFunction(
+        why = abi.TextFunction(
             lambda _, text, length: reasons.append(ctypes.string_at(text, length).decode())
         )
         handle = self._api.create(seed_bits(seed), why, None)
         if not handle:
             raise SwitchError(f"the program cannot start: {reasons[0]}")
         self._out: list[tuple[int, bytes]] = []
-        self._emit = _abi.EmitFunction(self._collect)
+        self._emit = abi.EmitFunction(self._collect)
         self._lock = ProgramLock(self._api, handle)
         self.externs = Externs(self._lock)
         self._digests: deque[tuple[int, bytes]] = deque(maxlen=_MAX_DIGESTS)
@@ -164,7 +164,7 @@ class Switch:
 
     @property
     def api_address(self) -> int:
-        """Address of the isw_api (native/runtime/program.h), for native callers; valid while the process lives."""
+        """Address of the isw_api (runtime/program.h), for native callers; valid while the process lives."""
         return ctypes.addressof(self._api)
 
     @property
@@ -172,7 +172,7 @@ class Switch:
         """The `void* program` of the isw_api, valid until close()."""
         return self._lock.handle
 
-    def locked(self) -> AbstractContextManager[tuple[_abi.Api, int]]:
+    def locked(self) -> AbstractContextManager[tuple[abi.Api, int]]:
         """The function table and handle, with the program's mutex held."""
         return self._lock.held()
 
@@ -293,18 +293,18 @@ class Switch:
         """All entries, in no particular order."""
         info = find(self.layout.tables, table, "table")
         found: list[TableEntry] = []
-        visit = _abi.EntryFunction(
+        visit = abi.EntryFunction(
             lambda _, entry: found.append(table_entry(self.layout, info, entry.contents))
         )
         with self.locked() as (api, handle):
-            api.table_entries(handle, info.preamble.id, 0, _abi.ALL, visit, None)
+            api.table_entries(handle, info.preamble.id, 0, abi.ALL, visit, None)
         return found
 
     def default_entry(self, table: str) -> TableEntry:
         """The default action in force."""
         info = find(self.layout.tables, table, "table")
         found: list[TableEntry] = []
-        visit = _abi.EntryFunction(
+        visit = abi.EntryFunction(
             lambda _, entry: found.append(table_entry(self.layout, info, entry.contents))
         )
         with self.locked() as (api, handle):
@@ -319,7 +319,7 @@ class Switch:
         group, pairs = whole(group, what, 1 << 16), replica_pairs(replicas, what)
         if group == 0:
             raise EntryError(f"{what}: packets with group 0 are not multicast")
-        array = (_abi.Replica * max(1, len(pairs)))(*(_abi.Replica(*pair) for pair in pairs))
+        array = (abi.Replica * max(1, len(pairs)))(*(abi.Replica(*pair) for pair in pairs))
         with self.locked() as (api, handle):
             result = api.multicast_set(handle, group, array, len(pairs))
         check(result, what)
@@ -442,7 +442,7 @@ class Switch:
         It is called while the packet is processed, so it may not use this switch; process() raises what it raises."""
         function(write, "on_trace")
         with self.locked() as (api, handle):
-            if api.trace(handle, self._write_trace if write is not None else _abi.TextFunction(), None) != 0:
+            if api.trace(handle, self._write_trace if write is not None else abi.TextFunction(), None) != 0:
                 raise SwitchError("the program does not tell its packets' paths: compile it with traced=True")
             self._on_trace = write
 

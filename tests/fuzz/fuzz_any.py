@@ -26,8 +26,8 @@ from fuzz_run import seeds_of
 from p4.config.v1.p4info_pb2 import P4Info
 
 from inagg_switch import Switch, SwitchError
-from inagg_switch.vectors import Cell, Packet, Vectors
-from inagg_switch.vectors_run import lines_of, set_up
+from inagg_switch.vectors.format import Cell, Packet, Vectors
+from inagg_switch.vectors.run import lines_of, set_up
 
 _TRIES = 60  # runs of BMv2 to make a case smaller
 _LEFT_OUT = 20  # packets of a seed

@@ -8,7 +8,7 @@ from typing import Any
 from p4.config.v1 import p4info_pb2 as pb
 
 from inagg_switch import Group, Member
-from inagg_switch.vectors import (
+from inagg_switch.vectors.format import (
     Default,
     Insert,
     Key,

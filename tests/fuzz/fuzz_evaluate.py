@@ -34,7 +34,7 @@ from fuzz_program import METADATA, ROUNDS, GeneratedProgram, leaves_of
 from fuzz_statements import ExitControl, ReturnFrom
 from fuzz_types import Named
 
-from inagg_switch import vectors as pv
+from inagg_switch.vectors import format as pv
 
 PORT = 2  # where packets come in
 PARSER_ERROR, INSTANCE_TYPE = "$parser_error", "sm.instance_type"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from inagg_switch import CompileError
 from inagg_switch.compiler import generate
-from inagg_switch.compiler.preprocess import preprocess_text
+from inagg_switch.compiler.parse.preprocess import preprocess_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "switch" / "programs"

@@ -20,7 +20,7 @@ from fuzz_tables import Entry, Table
 from fuzz_types import Named, Struct
 
 from inagg_switch import Group, Member
-from inagg_switch import vectors as pv
+from inagg_switch.vectors import format as pv
 
 STACK = 3
 UNION_STACK = 2

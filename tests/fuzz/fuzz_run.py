@@ -27,9 +27,9 @@ from fuzz_statements import Block
 from p4.config.v1.p4info_pb2 import P4Info
 
 from inagg_switch import CompileError, Switch, SwitchError, ToolchainError
-from inagg_switch.compiler.preprocess import preprocess_text
-from inagg_switch.vectors import Output, Packet, Told, Vectors
-from inagg_switch.vectors_run import set_up, wrong_state
+from inagg_switch.compiler.parse.preprocess import preprocess_text
+from inagg_switch.vectors.format import Output, Packet, Told, Vectors
+from inagg_switch.vectors.run import set_up, wrong_state
 
 
 @dataclass

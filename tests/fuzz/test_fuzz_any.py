@@ -10,8 +10,8 @@ from fuzz_any_vectors import VectorGenerator
 from google.protobuf import text_format
 from p4.config.v1.p4info_pb2 import P4Info
 
-from inagg_switch.vectors import Packet, Vectors, read_vectors
-from inagg_switch.vectors_run import lines_of
+from inagg_switch.vectors.format import Packet, Vectors, read_vectors
+from inagg_switch.vectors.run import lines_of
 
 PROGRAMS = Path(__file__).parents[1] / "switch" / "programs"
 INFO = text_format.Parse(

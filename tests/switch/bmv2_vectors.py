@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packet vectors (inagg_switch.vectors) on BMv2."""
+"""Packet vectors (inagg_switch.vectors.format) on BMv2."""
 
 import re
 import tempfile
@@ -10,8 +10,8 @@ from bmv2 import Bmv2, compile_p4
 from p4.config.v1 import p4info_pb2 as pb
 
 from inagg_switch import Member, Switch
-from inagg_switch._values import find, split_fields
-from inagg_switch.vectors import Cell, Key, Output, SetMember, Vectors
+from inagg_switch.program.values import find, split_fields
+from inagg_switch.vectors.format import Cell, Key, Output, SetMember, Vectors
 
 _FIRST_PRIORITY = 1_000_000  # simple_switch_CLI's lowest number wins, P4Runtime's highest
 _MIRROR_GROUPS = 0x7000  # multicast groups of clone sessions

@@ -14,9 +14,9 @@ from p4runtime_client import INAGG_P4, SMALL_P4, Controller
 from p4runtime_objects import OBJECTS_P4
 from switch_network import Network
 
-from inagg_switch.p4runtime_errors import Code
+from inagg_switch.p4runtime.errors import Code
+from inagg_switch.p4runtime.server import SwitchServer
 from inagg_switch.ports import Ports
-from inagg_switch.server import SwitchServer
 from inagg_switch.switch import Switch
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import pytest
 from google.rpc import status_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
-from inagg_switch.p4runtime_errors import Code
+from inagg_switch.p4runtime.errors import Code
 from inagg_switch.switch import Switch
 
 INAGG_P4 = Path(__file__).parents[2] / "p4" / "inagg.p4"

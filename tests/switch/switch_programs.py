@@ -2,8 +2,8 @@
 """Small v1model programs around a piece of P4, for the compiler's tests."""
 
 from inagg_switch.compiler import front_end, generate
-from inagg_switch.compiler.check import CheckedProgram
-from inagg_switch.compiler.preprocess import preprocess_text
+from inagg_switch.compiler.check.program import CheckedProgram
+from inagg_switch.compiler.parse.preprocess import preprocess_text
 
 HEADERS = """
 header h_t { bit<8> a; bit<8> b; bit<16> c; bit<32> d; }

@@ -3,8 +3,8 @@
 import pytest
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime_arbitration import Arbitration, Session
-from inagg_switch.p4runtime_errors import Code, RequestError
+from inagg_switch.p4runtime.arbitration import Arbitration, Session
+from inagg_switch.p4runtime.errors import Code, RequestError
 
 DEVICE = 1
 

@@ -16,9 +16,9 @@ from p4.v1 import p4runtime_pb2
 from p4runtime_client import SMALL_P4, Controller, SetRequest, Update, batch_codes
 
 from inagg_switch import Switch
-from inagg_switch.p4runtime_errors import Code
+from inagg_switch.p4runtime.errors import Code
+from inagg_switch.p4runtime.server import SwitchServer
 from inagg_switch.ports import PortOptions, Ports
-from inagg_switch.server import SwitchServer
 
 NAMES = ("forward", "ordered", "fixed", "send", "send_to", "send_named", "drop", "mark", "skip", "seen",
          "first", "second", "go", "first_ways")  # fmt: skip

@@ -10,14 +10,14 @@ from google.protobuf.message import DecodeError
 from p4.v1 import p4runtime_pb2
 from p4runtime_client import SMALL_P4, Update, batch_codes, delete, insert, modify, table_id
 
-from inagg_switch.p4runtime_batch import WriteBatch, write_each
-from inagg_switch.p4runtime_errors import Code, RequestError
-from inagg_switch.p4runtime_read import read, read_entities
-from inagg_switch.p4runtime_rollback import write_all_or_none
-from inagg_switch.p4runtime_target import Target
-from inagg_switch.p4runtime_write import apply_update
+from inagg_switch.p4runtime.batch import WriteBatch, write_each
+from inagg_switch.p4runtime.errors import Code, RequestError
+from inagg_switch.p4runtime.read import read, read_entities
+from inagg_switch.p4runtime.rollback import write_all_or_none
+from inagg_switch.p4runtime.server import SwitchServer
+from inagg_switch.p4runtime.target import Target
+from inagg_switch.p4runtime.write import apply_update
 from inagg_switch.ports import Ports
-from inagg_switch.server import SwitchServer
 from inagg_switch.switch import Switch
 
 INSERT = Update.INSERT

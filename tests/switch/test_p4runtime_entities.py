@@ -19,14 +19,14 @@ from p4runtime_client import (
     table_id,
 )
 
-from inagg_switch.p4runtime_errors import (
+from inagg_switch.p4runtime.errors import (
     MAX_ERROR_TEXT,
     MAX_STATUS_BYTES,
     BatchError,
     Code,
     RequestError,
 )
-from inagg_switch.p4runtime_replication import parse_replicas
+from inagg_switch.p4runtime.replication import parse_replicas
 
 
 def test_an_entry_is_inserted_modified_read_and_deleted(configured, inagg):

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from p4.v1 import p4runtime_pb2
 from p4runtime_client import SMALL_P4, Update
 
-from inagg_switch.p4runtime_arbitration import Arbitration, Session
-from inagg_switch.p4runtime_batch import WriteBatch
-from inagg_switch.p4runtime_digests import Digests
-from inagg_switch.p4runtime_errors import Code, RequestError
-from inagg_switch.p4runtime_names import Digest, Field
-from inagg_switch.p4runtime_packets import ControllerHeader, packet_out
-from inagg_switch.p4runtime_read import read_entities
-from inagg_switch.p4runtime_rollback import write_all_or_none
-from inagg_switch.p4runtime_target import Target
-from inagg_switch.p4runtime_write import apply_update
+from inagg_switch.p4runtime.arbitration import Arbitration, Session
+from inagg_switch.p4runtime.batch import WriteBatch
+from inagg_switch.p4runtime.digests import Digests
+from inagg_switch.p4runtime.errors import Code, RequestError
+from inagg_switch.p4runtime.names import Digest, Field
+from inagg_switch.p4runtime.packets import ControllerHeader, packet_out
+from inagg_switch.p4runtime.read import read_entities
+from inagg_switch.p4runtime.rollback import write_all_or_none
+from inagg_switch.p4runtime.target import Target
+from inagg_switch.p4runtime.write import apply_update
 from inagg_switch.switch import Switch
 
 OBJECTS_P4 = Path(__file__).parent / "p4runtime_objects.p4"

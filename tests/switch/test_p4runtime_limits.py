@@ -27,20 +27,20 @@ from p4runtime_client import (
 )
 
 from inagg_switch import Switch
-from inagg_switch.p4runtime_batch import MAX_UPDATES
-from inagg_switch.p4runtime_calls import PATIENCE_S, REQUEST_PATIENCE_S
-from inagg_switch.p4runtime_errors import Code
-from inagg_switch.p4runtime_requests import MAX_MESSAGE_BYTES, MAX_READ_ELEMENTS, split
-from inagg_switch.p4runtime_service import MAX_READS
-from inagg_switch.p4runtime_streams import MAX_NOTIFICATIONS, MAX_QUEUED_BYTES, Stream
+from inagg_switch.p4runtime.batch import MAX_UPDATES
+from inagg_switch.p4runtime.calls import PATIENCE_S, REQUEST_PATIENCE_S
+from inagg_switch.p4runtime.errors import Code
+from inagg_switch.p4runtime.requests import MAX_MESSAGE_BYTES, MAX_READ_ELEMENTS, split
+from inagg_switch.p4runtime.server import SwitchServer
+from inagg_switch.p4runtime.service import MAX_READS
+from inagg_switch.p4runtime.streams import MAX_NOTIFICATIONS, MAX_QUEUED_BYTES, Stream
 from inagg_switch.ports import PortOptions, Ports
-from inagg_switch.server import SwitchServer
 
 SERVER = """
 import sys
 from inagg_switch import Switch
 from inagg_switch.ports import Ports
-from inagg_switch.server import SwitchServer
+from inagg_switch.p4runtime.server import SwitchServer
 server = SwitchServer(Ports([]), device_id=1, address=sys.argv[2])
 server.load(Switch.from_p4(sys.argv[1]))
 server.start()
@@ -214,7 +214,7 @@ def test_answers_that_nobody_takes_are_given_up(
 def test_a_refused_read_gives_back_what_it_has_looked_up(
     monkeypatch: pytest.MonkeyPatch, lead: Controller, raw: grpc.Channel, inagg: Switch
 ):
-    monkeypatch.setattr("inagg_switch.p4runtime_read.MAX_HELD_BYTES", 10_000)
+    monkeypatch.setattr("inagg_switch.p4runtime.read.MAX_HELD_BYTES", 10_000)
     lead.write(insert(arp_entry(inagg, 1)))
     half = everything(*["table_entry"] * 50)
     garbage = bytes([2 << 3 | 2, 1, 0xFF])  # the field "entities" with one byte that is no entity

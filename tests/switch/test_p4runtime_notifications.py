@@ -8,13 +8,14 @@ from p4.v1 import p4data_pb2, p4runtime_pb2
 from p4runtime_client import Controller, Update, delete, insert, modify
 from p4runtime_objects import Entity, flow, frame, learn, refused, route
 
-from inagg_switch import Switch, p4runtime_idle, p4runtime_service
-from inagg_switch.p4runtime_digests import Digests
-from inagg_switch.p4runtime_errors import Code, RequestError
-from inagg_switch.p4runtime_idle import expired
-from inagg_switch.p4runtime_names import Digest
-from inagg_switch.p4runtime_target import Target
-from inagg_switch.p4runtime_write import apply_update
+from inagg_switch import Switch
+from inagg_switch.p4runtime import idle, service
+from inagg_switch.p4runtime.digests import Digests
+from inagg_switch.p4runtime.errors import Code, RequestError
+from inagg_switch.p4runtime.idle import expired
+from inagg_switch.p4runtime.names import Digest
+from inagg_switch.p4runtime.target import Target
+from inagg_switch.p4runtime.write import apply_update
 
 # --- digests
 
@@ -77,7 +78,7 @@ def test_only_enabled_digests_are_queued_and_only_so_many(
         return whole(digests, digest, data, now)
 
     monkeypatch.setattr(Digests, "add", add)
-    monkeypatch.setattr(p4runtime_service, "MAX_QUEUED_DIGESTS", 3)
+    monkeypatch.setattr(service, "MAX_QUEUED_DIGESTS", 3)
     sw.process(3, frame(5, src=1))
     client.write(insert(learn(sw, max_list_size=1)))
     sw.process(3, frame(5, src=2))
@@ -179,10 +180,8 @@ def test_entries_are_looked_at_only_when_their_time_may_be_up(sw: Switch, monkey
     now = 100.0
     target = Target(sw, p4runtime_pb2.ForwardingPipelineConfig(), lambda: now)
     looked_at = []
-    whole = p4runtime_idle.find_entry
-    monkeypatch.setattr(
-        p4runtime_idle, "find_entry", lambda *given: looked_at.append(given[2]) or whole(*given)
-    )
+    whole = idle.find_entry
+    monkeypatch.setattr(idle, "find_entry", lambda *given: looked_at.append(given[2]) or whole(*given))
     for src in range(1, 11):
         apply_update(target, insert(flow(sw, src, idle_timeout_ns=src * 10**9)))
         apply_update(target, modify(flow(sw, src, idle_timeout_ns=src * 10**9)))

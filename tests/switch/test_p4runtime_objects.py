@@ -24,8 +24,8 @@ from p4runtime_objects import (
 from switch_programs import v1program
 
 from inagg_switch import EntryError, Group, Member, MeterConfig, Switch
-from inagg_switch.compiler.preprocess import preprocess_text
-from inagg_switch.p4runtime_errors import Code
+from inagg_switch.compiler.parse.preprocess import preprocess_text
+from inagg_switch.p4runtime.errors import Code
 
 # --- meters
 

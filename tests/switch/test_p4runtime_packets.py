@@ -14,11 +14,12 @@ from p4.v1 import p4runtime_pb2
 from p4runtime_client import Controller
 from p4runtime_sh.p4runtime import SSLOptions
 
-from inagg_switch import Switch, p4runtime_service
-from inagg_switch.p4runtime_errors import Code
-from inagg_switch.p4runtime_service import P4RuntimeService
+from inagg_switch import Switch
+from inagg_switch.p4runtime import service as p4runtime_service
+from inagg_switch.p4runtime.errors import Code
+from inagg_switch.p4runtime.server import ServerError, SwitchServer, Tls
+from inagg_switch.p4runtime.service import P4RuntimeService
 from inagg_switch.ports import PortOptions, Ports
-from inagg_switch.server import ServerError, SwitchServer, Tls
 
 PACKETS_P4 = Path(__file__).parent / "p4runtime_packets.p4"
 CPU_PORT = 510

@@ -10,9 +10,9 @@ from p4runtime_client import Controller, action_id, delete, insert, modify, tabl
 from p4runtime_objects import Entity, group, member, one_shot, out_ports, refused, route, send
 
 from inagg_switch import Switch
-from inagg_switch.p4runtime_errors import Code, RequestError
-from inagg_switch.p4runtime_target import Target
-from inagg_switch.p4runtime_write import apply_update
+from inagg_switch.p4runtime.errors import Code, RequestError
+from inagg_switch.p4runtime.target import Target
+from inagg_switch.p4runtime.write import apply_update
 
 MEMBERS_AND_GROUPS = (
     Entity(action_profile_member=p4runtime_pb2.ActionProfileMember()),

@@ -15,11 +15,11 @@ from p4runtime_client import (
 )
 from switch_programs import v1program
 
-from inagg_switch.compiler.preprocess import preprocess_text
-from inagg_switch.p4runtime_errors import Code
-from inagg_switch.p4runtime_service import MAX_STREAMS
+from inagg_switch.compiler.parse.preprocess import preprocess_text
+from inagg_switch.p4runtime.errors import Code
+from inagg_switch.p4runtime.server import ServerError, SwitchServer
+from inagg_switch.p4runtime.service import MAX_STREAMS
 from inagg_switch.ports import Ports
-from inagg_switch.server import ServerError, SwitchServer
 from inagg_switch.switch import Switch
 
 # Capabilities and state before a config

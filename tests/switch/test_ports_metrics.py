@@ -19,8 +19,8 @@ from p4runtime_client import INAGG_P4, SMALL_P4, Controller, arp_entry, delete, 
 from inagg_switch import Switch
 from inagg_switch._ports import ProgramControl
 from inagg_switch.metrics import MetricsServer, SwitchMetrics
+from inagg_switch.p4runtime.server import ServerError, SwitchServer
 from inagg_switch.ports import Ports
-from inagg_switch.server import ServerError, SwitchServer
 
 
 def samples(text: str) -> dict[str, float]:

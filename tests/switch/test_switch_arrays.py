@@ -8,7 +8,7 @@ import pytest
 from switch_programs import compile_to_cpp, v1program
 
 from inagg_switch import CompileError, Switch
-from inagg_switch.compiler.preprocess import preprocess_text
+from inagg_switch.compiler.parse.preprocess import preprocess_text
 
 HEADERS = """
 struct pair_t { bit<4> a; bit<4> b; }

@@ -14,8 +14,8 @@ import pytest
 from bmv2_vectors import run_bmv2
 
 from inagg_switch import Switch
-from inagg_switch.vectors import VectorError, Vectors, read_vectors
-from inagg_switch.vectors_run import failures
+from inagg_switch.vectors.format import VectorError, Vectors, read_vectors
+from inagg_switch.vectors.run import failures
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.p4"))
 

@@ -14,7 +14,7 @@ from switch_programs import compile_to_cpp, v1program
 
 from inagg_switch import CompileError
 from inagg_switch.compiler import compile_file, compile_source, generate
-from inagg_switch.compiler.preprocess import preprocess
+from inagg_switch.compiler.parse.preprocess import preprocess
 
 # In the apply block of the ingress.
 STATEMENTS = {

@@ -14,7 +14,7 @@ from switch_programs import compile_to_cpp, v1program
 
 from inagg_switch import CompileError
 from inagg_switch.compiler import compile_file, generate
-from inagg_switch.compiler.preprocess import preprocess
+from inagg_switch.compiler.parse.preprocess import preprocess
 
 
 def errors_of(text: str) -> list[tuple[int, int, str]]:

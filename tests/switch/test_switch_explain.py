@@ -10,7 +10,7 @@ from p4runtime_client import SMALL_P4
 from switch_programs import v1program
 
 from inagg_switch import CompileError
-from inagg_switch.explain import Digest, Explanation, Header, Memory, explain
+from inagg_switch.explain.stages import Digest, Explanation, Header, Memory, explain
 
 
 def explained(tmp_path: Path, *arguments: str, **parts: str) -> Explanation:

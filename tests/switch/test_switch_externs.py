@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from switch_programs import v1program
 
-from inagg_switch import Switch, SwitchError, _abi
-from inagg_switch._values import encode_match, find
-from inagg_switch.compiler.preprocess import preprocess_text
+from inagg_switch import Switch, SwitchError
+from inagg_switch.compiler.parse.preprocess import preprocess_text
+from inagg_switch.program import abi
+from inagg_switch.program.values import encode_match, find
 
 SELECTORS = Path(__file__).parent / "programs" / "selectors.p4"
 FRAME = bytes.fromhex("01 02 0003 00000004")
@@ -111,7 +112,7 @@ def test_nothing_runs_after_a_failed_assertion(ingress: str, egress: str) -> Non
 
 def test_a_digest_has_the_fields_one_after_the_other() -> None:
     seen: list[tuple[int, bytes]] = []
-    function = _abi.DigestFunction(
+    function = abi.DigestFunction(
         lambda _, digest, data, length: seen.append((digest, ctypes.string_at(data, length)))
     )
     with Switch.from_p4(SELECTORS) as switch:
@@ -138,8 +139,8 @@ def test_a_meter_fills_with_time() -> None:
         meter = find(switch.p4info.meters, "rates", "meter").preamble.id
         with switch.locked() as (api, handle):
             # Two packets a second, four at most; bursts of one and two.
-            assert api.meter_write(handle, meter, 1, _abi.Meter(2, 1, 4, 2, 1)) == 0
-            assert api.meter_write(handle, meter, 1, _abi.Meter(5, 1, 4, 2, 1)) < 0  # committed above peak
+            assert api.meter_write(handle, meter, 1, abi.Meter(2, 1, 4, 2, 1)) == 0
+            assert api.meter_write(handle, meter, 1, abi.Meter(5, 1, 4, 2, 1)) < 0  # committed above peak
         colours = [switch.process(1, bytes.fromhex("01000101"), now)[0][1][4] for now in (0, 0, 0, 0.25, 0.5)]
         assert colours == [0, 1, 2, 1, 0]
         with switch.locked() as (api, handle):
@@ -162,7 +163,7 @@ def test_an_entry_knows_when_it_was_hit() -> None:
             switch.process(1, bytes.fromhex("01000700"), now)
         switch.process(1, bytes.fromhex("01000800"), 3.0)
         seen: list[int] = []
-        visit = _abi.EntryFunction(lambda _, entry: seen.append(entry.contents.last_hit_us))
+        visit = abi.EntryFunction(lambda _, entry: seen.append(entry.contents.last_hit_us))
         table = find(switch.p4info.tables, "measured", "table").preamble.id
         with switch.locked() as (api, handle):
             assert api.table_entries(handle, table, 0, 9, visit, None) == 1
@@ -178,8 +179,8 @@ def test_a_member_in_use_cannot_be_deleted() -> None:
         with switch.locked() as (api, handle):
             assert api.member_insert(handle, profile, 5, action, b"\x00\x09", 2) == 0
             assert api.member_insert(handle, profile, 5, action, b"\x00\x09", 2) < 0
-            assert api.table_insert_indirect(handle, info.preamble.id, key, 0, _abi.MEMBER, 6) < 0
-            assert api.table_insert_indirect(handle, info.preamble.id, key, 0, _abi.MEMBER, 5) == 0
+            assert api.table_insert_indirect(handle, info.preamble.id, key, 0, abi.MEMBER, 6) < 0
+            assert api.table_insert_indirect(handle, info.preamble.id, key, 0, abi.MEMBER, 5) == 0
             assert api.member_delete(handle, profile, 5) < 0
             assert api.table_delete(handle, info.preamble.id, key, 0) == 0
             assert api.member_delete(handle, profile, 5) == 0

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from switch_programs import v1program
 
 from inagg_switch import Switch
-from inagg_switch.compiler.preprocess import preprocess_text
+from inagg_switch.compiler.parse.preprocess import preprocess_text
 
 HEADERS = """
 header h_t { bit<8> a; int<8> b; bit<16> c; }

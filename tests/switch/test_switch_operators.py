@@ -11,7 +11,7 @@ import pytest
 from bmv2_vectors import run_bmv2
 
 from inagg_switch import Switch
-from inagg_switch.vectors import Packet, Vectors
+from inagg_switch.vectors.format import Packet, Vectors
 
 WIDTHS = (1, 2, 5, 8, 9, 16, 31, 32, 33, 48, 63, 64, 65, 96, 128, 129, 200, 512, 2048)
 

@@ -12,10 +12,10 @@ from switch_packets import INAGG_P4
 from switch_programs import v1program
 
 from inagg_switch import CompileError, Switch
-from inagg_switch._values import field_widths
 from inagg_switch.compiler import generate
-from inagg_switch.compiler.p4info_ids import one_at_a_time
-from inagg_switch.compiler.preprocess import preprocess, preprocess_text
+from inagg_switch.compiler.p4info.ids import one_at_a_time
+from inagg_switch.compiler.parse.preprocess import preprocess, preprocess_text
+from inagg_switch.program.values import field_widths
 
 HERE = Path(__file__).parent
 PROGRAMS = [*sorted((HERE / "programs").glob("*.p4")), *sorted(HERE.glob("p4runtime_*.p4"))]

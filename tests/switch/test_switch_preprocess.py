@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from inagg_switch import CompileError
-from inagg_switch.compiler.lexer import tokenize
-from inagg_switch.compiler.preprocess import preprocess, preprocess_text
+from inagg_switch.compiler.parse.lexer import tokenize
+from inagg_switch.compiler.parse.preprocess import preprocess, preprocess_text
 
 
 def words(text: str, **defines: str) -> str:

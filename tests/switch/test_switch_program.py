@@ -12,7 +12,8 @@ import pytest
 from switch_packets import INAGG_P4, Job, read_result
 from switch_programs import v1program
 
-from inagg_switch import EntryError, Switch, SwitchError, _abi
+from inagg_switch import EntryError, Switch, SwitchError
+from inagg_switch.program import abi
 
 PROGRAMS = Path(__file__).parent / "programs"
 STATE_P4 = PROGRAMS / "state.p4"
@@ -233,7 +234,7 @@ def shared_by_copies(program: Switch, port: int, frame: bytes) -> list[int]:
     def emit(_: int, __: int, data: "ctypes._Pointer[ctypes.c_uint8]", length: int, shared: int) -> None:
         left.append((ctypes.string_at(data, length), shared))
 
-    program._emit = _abi.EmitFunction(emit)
+    program._emit = abi.EmitFunction(emit)
     program.process(port, frame)
     sharing = {(len(data), shared, data[len(data) - shared :]) for data, shared in left if shared > 0}
     assert len(sharing) <= 1

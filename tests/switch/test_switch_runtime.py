@@ -11,7 +11,7 @@ from switch_programs import v1program
 from inagg_switch import Switch
 from inagg_switch.compiler import Compiled, generate
 from inagg_switch.compiler.build import RUNTIME, Artifact, compile_cpp, run_compiler
-from inagg_switch.compiler.preprocess import preprocess, preprocess_text
+from inagg_switch.compiler.parse.preprocess import preprocess, preprocess_text
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.p4"))
 CPU_FLAGS = set(Path("/proc/cpuinfo").read_text().split())

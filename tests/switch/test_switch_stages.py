@@ -5,11 +5,11 @@ import pytest
 from switch_programs import checked, v1program
 
 from inagg_switch.compiler import ir, syntax
-from inagg_switch.compiler._untouched import mentioned_headers, split_deparser, untouched_headers
+from inagg_switch.compiler.emit.untouched import mentioned_headers, split_deparser, untouched_headers
 from inagg_switch.compiler.fold import fold_binary, fold_unary
-from inagg_switch.compiler.lexer import tokenize
-from inagg_switch.compiler.lower import lower
-from inagg_switch.compiler.parser import parse
+from inagg_switch.compiler.lower.program import lower
+from inagg_switch.compiler.parse.lexer import tokenize
+from inagg_switch.compiler.parse.parser import parse
 from inagg_switch.compiler.types import BitType
 
 

@@ -12,8 +12,8 @@ import pytest
 from switch_programs import v1program
 
 from inagg_switch import EntryError, Switch, SwitchError, UnknownName
-from inagg_switch.compiler import _lower_tables
-from inagg_switch.compiler.preprocess import preprocess_text
+from inagg_switch.compiler.lower import tables as _lower_tables
+from inagg_switch.compiler.parse.preprocess import preprocess_text
 
 TABLES_P4 = Path(__file__).parent / "programs" / "tables.p4"
 

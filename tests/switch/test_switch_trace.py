@@ -79,7 +79,7 @@ def test_a_program_that_is_not_traced_says_so_and_has_nothing_of_it() -> None:
 
 def test_conditions_are_told_as_they_stand_in_the_source() -> None:
     from inagg_switch.compiler import generate
-    from inagg_switch.compiler.preprocess import preprocess_text
+    from inagg_switch.compiler.parse.preprocess import preprocess_text
 
     text = v1program("if (hdr.h.isValid() && hdr.h.a == 3) { sm.egress_spec = 2; }")
     cpp = generate(preprocess_text(text, "t.p4").text, "t.p4", traced=True)[0]

@@ -9,7 +9,7 @@ from p4.config.v1 import p4info_pb2 as pb
 from switch_programs import compile_to_cpp, v1program
 
 from inagg_switch import CompileError, Switch
-from inagg_switch._abi import Match
+from inagg_switch.program.abi import Match
 
 PARSER = """
     @id(7) value_set<bit<8>>(2) alone;

@@ -12,15 +12,15 @@ from p4.config.v1.p4info_pb2 import P4Info
 
 from inagg_switch.compiler import build as _build
 from inagg_switch.compiler import ir
-from inagg_switch.compiler.check import CheckedProgram, check
-from inagg_switch.compiler.emit import emit
+from inagg_switch.compiler.check.program import CheckedProgram, check
+from inagg_switch.compiler.emit.program import emit
 from inagg_switch.compiler.instrument import instrument
-from inagg_switch.compiler.lexer import line_at, tokenize
-from inagg_switch.compiler.lower import lower
-from inagg_switch.compiler.p4info import layout, p4info
-from inagg_switch.compiler.p4info_ids import assign_ids
-from inagg_switch.compiler.parser import parse
-from inagg_switch.compiler.preprocess import preprocess
+from inagg_switch.compiler.lower.program import lower
+from inagg_switch.compiler.p4info.ids import assign_ids
+from inagg_switch.compiler.p4info.messages import layout, p4info
+from inagg_switch.compiler.parse.lexer import line_at, tokenize
+from inagg_switch.compiler.parse.parser import parse
+from inagg_switch.compiler.parse.preprocess import preprocess
 from inagg_switch.compiler.reach import reached
 from inagg_switch.errors import CompileError, Position
 

@@ -66,7 +66,7 @@ def cache_folder() -> Path:
 
 def cache_key(source: str, *, traced: bool = False) -> str:
     """Names a compiled program: see the module's opening."""
-    compiler = _digest(*(p.read_bytes() for p in sorted((_PACKAGE / "compiler").glob("*.py"))))
+    compiler = _digest(*(p.read_bytes() for p in sorted((_PACKAGE / "compiler").rglob("*.py"))))
     return _digest(source.encode(), str(traced).encode(), compiler.encode(), _runtime_key().encode())
 
 

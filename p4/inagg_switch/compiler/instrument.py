@@ -2,7 +2,7 @@
 
 What is told is what decides a packet's way: parser states, headers extracted, conditions, actions with their
 parameters, fields assigned, and what extern objects are asked to do. Table look-ups are told by the emitter, the
-pipeline's own decisions (drops, ports) by native/runtime/v1model.hpp.
+pipeline's own decisions (drops, ports) by runtime/v1model.hpp.
 """
 
 from collections.abc import Iterable

@@ -2,7 +2,7 @@
 //
 // Table entries as P4Runtime's messages have them, written to and read from a program by the thousand. Only
 // what is plain is dealt with here (a match, a priority and an action that the table takes); whatever else a
-// message holds, and every error, is left to p4runtime_write.py and p4runtime_read.py, which say what is
+// message holds, and every error, is left to p4runtime/write.py and read.py, which say what is
 // right.
 #ifndef INAGG_SWITCH_PORTS_ENTRIES_HPP
 #define INAGG_SWITCH_PORTS_ENTRIES_HPP

@@ -1,0 +1,174 @@
+"""Which argument goes to which parameter, and what the types of both say about type parameters."""
+
+from collections.abc import Mapping, Sequence
+
+from inagg_switch.compiler import syntax
+from inagg_switch.compiler import types as t
+from inagg_switch.compiler.check.conversions import describe
+from inagg_switch.compiler.check.expressions import ExpressionChecker
+from inagg_switch.compiler.check.types import substitute
+from inagg_switch.errors import CompileError, Position
+
+Binding = dict[t.TypeVariable, t.Type]
+
+
+class ArgumentChecker(ExpressionChecker):
+    """bind() checks the arguments of a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.variables: dict[
+            int, list[t.TypeVariable]
+        ] = {}  # type parameters of functions, externs and blocks
+
+    def bind(
+        self,
+        what: str,
+        parameters: Sequence[syntax.Parameter],
+        arguments: Sequence[syntax.Argument],
+        binding: Binding,
+        at: Position,
+        *,
+        of_action: bool = False,
+    ) -> dict[str, syntax.Expression | None]:
+        """Checked arguments by parameter name; adds to `binding` the types that they show. `_` gives None. A parameter
+        without direction needs a value known at compile time, but for those of actions."""
+        pairs = _pair(what, parameters, arguments, at)
+        checked: dict[str, syntax.Expression | None] = {}
+        for parameter, argument in pairs:
+            checked[parameter.name] = self._argument(what, parameter, argument)
+        for wide in (True, False):  # what has a width decides a type before numbers that have none
+            for parameter, _ in pairs:
+                value = checked[parameter.name]
+                if value is not None and (value.type != t.INTEGER) == wide:
+                    _infer(parameter.type, value.type, binding)
+        for parameter, _ in pairs:
+            value = checked[parameter.name]
+            if value is not None and parameter.type != t.BROKEN:
+                wanted = substitute(parameter.type, binding)
+                if isinstance(wanted, t.BlockType):
+                    self._fits_block(value, wanted, binding)
+                elif (
+                    parameter.direction in ("out", "inout")
+                    and value.type != wanted
+                    and not isinstance(wanted, t.TypeVariable)
+                ):
+                    raise CompileError(
+                        f"parameter `{parameter.name}` of {what} needs exactly {wanted}, found "
+                        f"{describe(value)}",
+                        value.at,
+                    )
+                else:
+                    value = self.convert(value, wanted, f"parameter `{parameter.name}` of {what}")
+                    checked[parameter.name] = value
+                if not (of_action or parameter.direction or self.compile_time(value)):
+                    raise CompileError(
+                        f"parameter `{parameter.name}` of {what} needs a value known at compile time",
+                        value.start,
+                    )
+        for parameter in parameters:
+            if parameter.name not in checked and parameter.default is not None:
+                checked[parameter.name] = parameter.default
+        return checked
+
+    def compile_time(self, e: syntax.Expression) -> bool:
+        """A constant, an instance, or a constructor parameter (whose value each instance gives)."""
+        if e.value is not None or isinstance(e.type, t.ExternType | t.BlockType):
+            return True
+        if isinstance(e, syntax.Name):
+            return isinstance(e.declaration, syntax.Parameter) and e.declaration.direction == ""
+        parts = [v for v in vars(e).values() if isinstance(v, syntax.Expression)]
+        return bool(parts) and not isinstance(e, syntax.Call) and all(self.compile_time(p) for p in parts)
+
+    def _argument(
+        self, what: str, parameter: syntax.Parameter, argument: syntax.Argument
+    ) -> syntax.Expression | None:
+        if argument.value is None:
+            if parameter.direction != "out" and self.inside != "top":
+                raise CompileError(f"`_` can only stand for an `out` parameter of {what}", argument.at)
+            return None
+        if parameter.direction in ("out", "inout"):
+            return self.lvalue(argument.value)
+        return self.rvalue(argument.value)
+
+    def _fits_block(self, value: syntax.Expression, wanted: t.BlockType, binding: Binding) -> None:
+        """A control or parser given to a package: same kind, same parameters."""
+        have = value.type
+        declaration = wanted.declaration
+        wanted_kind = kind_of(declaration)
+        if not isinstance(have, t.BlockType):
+            raise CompileError(f"expected a {wanted_kind} {wanted.name}, found {describe(value)}", value.at)
+        kind = kind_of(have.declaration)
+        inner = dict(zip(self.variables[id(declaration)], wanted.arguments, strict=True))
+        parameters = have.declaration.parameters
+        if kind != wanted_kind or len(parameters) != len(declaration.parameters):
+            raise CompileError(
+                f"{kind} {have.name} is not a {wanted_kind} {wanted.name}: it needs "
+                f"{len(declaration.parameters)} parameters",
+                value.at,
+            )
+        for mine, theirs in zip(parameters, declaration.parameters, strict=True):
+            expected = substitute(theirs.type, inner)
+            _infer(expected, mine.type, binding)
+            expected = substitute(expected, binding)
+            if t.BROKEN in (mine.type, expected):
+                continue
+            if mine.direction != theirs.direction or mine.type != expected:
+                raise CompileError(
+                    f"parameter `{mine.name}` of {have.name} must be "
+                    f"{(theirs.direction + ' ' + str(expected)).strip()} to be a {wanted.name}",
+                    mine.at,
+                )
+
+
+def kind_of(declaration: syntax.Declaration) -> str:
+    """parser, control or package."""
+    if isinstance(declaration, syntax.BlockTypeDeclaration):
+        return declaration.kind
+    return "parser" if isinstance(declaration, syntax.Parser) else "control"
+
+
+def _pair(
+    what: str, parameters: Sequence[syntax.Parameter], arguments: Sequence[syntax.Argument], at: Position
+) -> list[tuple[syntax.Parameter, syntax.Argument]]:
+    if len(arguments) > len(parameters):
+        raise CompileError(f"{what} takes {len(parameters)} arguments, {len(arguments)} given", at)
+    by_name: Mapping[str, syntax.Parameter] = {p.name: p for p in parameters}
+    pairs: list[tuple[syntax.Parameter, syntax.Argument]] = []
+    seen: set[str] = set()
+    for position, argument in enumerate(arguments):
+        if argument.name is None:
+            parameter = parameters[position]
+        elif argument.name in by_name:
+            parameter = by_name[argument.name]
+        else:
+            raise CompileError(f"{what} has no parameter `{argument.name}`", argument.at)
+        if parameter.name in seen:
+            raise CompileError(f"parameter `{parameter.name}` of {what} is given twice", argument.at)
+        seen.add(parameter.name)
+        pairs.append((parameter, argument))
+    missing = [p.name for p in parameters if p.name not in seen and p.default is None]
+    if missing:
+        raise CompileError(
+            f"{what} takes {len(parameters)} arguments, {len(arguments)} given: `{missing[0]}` is missing", at
+        )
+    return pairs
+
+
+def _infer(wanted: t.Type, have: t.Type, binding: Binding) -> None:
+    """Notes in `binding` what the type variables of `wanted` must be for `have` to fit."""
+    if isinstance(wanted, t.TypeVariable):
+        if binding.get(wanted, t.INTEGER) == t.INTEGER and have != t.ANYTHING:
+            binding[wanted] = have
+    elif isinstance(wanted, t.StackType) and isinstance(have, t.StackType):
+        _infer(wanted.element, have.element, binding)
+    elif isinstance(wanted, t.TupleType) and isinstance(have, t.TupleType):
+        for one, other in zip(wanted.elements, have.elements, strict=False):
+            _infer(one, other, binding)
+    elif (
+        isinstance(wanted, t.StructType)
+        and isinstance(have, t.StructType)
+        and wanted.declaration is have.declaration
+    ) or (isinstance(wanted, t.ExternType | t.BlockType) and type(wanted) is type(have)):
+        for one, other in zip(wanted.arguments, have.arguments, strict=False):
+            _infer(one, other, binding)

@@ -1,0 +1,122 @@
+"""Structs, headers and header unions, as C++."""
+
+from collections.abc import Iterator
+
+from inagg_switch.compiler import types as t
+from inagg_switch.compiler.emit.statements import StatementEmitter
+from inagg_switch.compiler.names import spell_field
+
+
+class StructEmitter(StatementEmitter):
+    """Writes their definitions."""
+
+    def struct(self, struct: t.StructType) -> None:
+        name = self._struct_names[id(struct)]
+        self.open(f"struct {name} {{")
+        for field, type_ in struct.fields.items():
+            self.line(f"{self.type(type_)} {spell_field(field)};")
+        if struct.kind == "header":
+            self.line("bool valid;")
+        self._equality(name, struct)
+        if struct.kind != "header" and t.has_header(struct):
+            self._assignment(name, struct)
+        if _serialisable(struct):
+            self._serialisation(struct)
+        self.close("};")
+        self.line()
+
+    def _equality(self, name: str, struct: t.StructType) -> None:
+        tests = [f"{spell_field(f)} == other.{spell_field(f)}" for f in struct.fields] or ["true"]
+        condition = " && ".join(tests)
+        if struct.kind == "header":
+            condition = f"valid == other.valid && (!valid || ({condition}))"
+        used = "other" if struct.fields or struct.kind == "header" else ""
+        self.line(f"bool operator==(const p4::{name}& {used}) const {{ return {condition}; }}")
+
+    def _assignment(self, name: str, struct: t.StructType) -> None:
+        self.open(f"void assign(const p4::{name}& other) {{")
+        for field in map(spell_field, struct.fields):
+            self.line(f"assign_object({field}, other.{field});")
+        self.close()
+
+    def _serialisation(self, struct: t.StructType) -> None:
+        self.line(f"static constexpr std::size_t bytes = {t.bit_width(struct) // 8};")
+        variable = next((x for x in _leaves(struct) if isinstance(x[1], t.VarbitType)), None)
+        length = "bytes"
+        size_parameter = ""
+        if variable is not None:
+            path, type_, _ = variable
+            assert isinstance(type_, t.VarbitType)
+            self.line(f"static constexpr std::size_t max_bytes = bytes + {(type_.width + 7) // 8};")
+            self.line(f"std::size_t length() const {{ return bytes + {path}.length(); }}")
+            self._clear(struct)
+            length, size_parameter = "length()", ", std::uint32_t varbits"
+        self.open(f"void load([[maybe_unused]] const std::uint8_t* p{size_parameter}) {{")
+        for path, type_, offset in _leaves(struct):
+            width = t.bit_width(type_)
+            if t.strip(type_) == t.BOOL:
+                self.line(f"{path} = load_bits<{offset}, 1>(p) != 0;")
+            elif isinstance(type_, t.VarbitType):
+                # What follows lies that much further on.
+                self.line(f"{path}.load(p + {offset // 8}, {offset % 8}, varbits);")
+                self.line("p += varbits / 8;")
+            else:
+                self.line(f"load_bits_to<{offset}, {width}>({path}, p);")
+        self.close()
+        if struct.kind != "header":
+            return
+        self.open("void store([[maybe_unused]] std::uint8_t* p) const {")
+        if variable is not None or any(o % 8 or t.bit_width(type_) % 8 for _, type_, o in _leaves(struct)):
+            self.line(f"std::memset(p, 0, {length});")
+        for path, type_, offset in _leaves(struct):
+            if isinstance(type_, t.VarbitType):
+                self.line(f"{path}.store(p + {offset // 8}, {offset % 8});")
+                self.line(f"p += {path}.length();")
+            else:
+                self.line(f"store_bits<{offset}, {t.bit_width(type_)}>(p, {path});")
+        self.close()
+
+    def _clear(self, struct: t.StructType) -> None:
+        """What setValid() does to the fields of a header whose varbit field keeps its length."""
+        self.open("void clear() {")
+        for path, type_, _ in _leaves(struct):
+            self.line(f"{path}.clear();" if isinstance(type_, t.VarbitType) else f"{path} = {{}};")
+        self.close()
+
+
+def _serialisable(type_: t.Type) -> bool:
+    if isinstance(type_, t.StructType):
+        return type_.kind != "header_union" and all(
+            _serialisable(f) and not t.is_header(f) for f in type_.fields.values()
+        )
+    if isinstance(type_, t.StackType):
+        return not t.has_header(type_) and _serialisable(type_.element)
+    return isinstance(t.strip(type_), t.BitType | t.VarbitType) or t.strip(type_) == t.BOOL
+
+
+def _elements(array: t.StackType, path: str, offset: int) -> Iterator[tuple[str, t.Type, int]]:
+    """Scalars of an array."""
+    for i in range(array.size):
+        place = f"{path}.items[{i}]"
+        if isinstance(array.element, t.StackType):
+            yield from _elements(array.element, place, offset)
+        elif isinstance(array.element, t.StructType):
+            yield from _leaves(array.element, f"{place}.", offset)
+        else:
+            yield place, array.element, offset
+        offset += t.bit_width(array.element)
+
+
+def _leaves(struct: t.StructType, prefix: str = "", offset: int = 0) -> list[tuple[str, t.Type, int]]:
+    """Scalar fields with their C++ path and bit offset."""
+    leaves: list[tuple[str, t.Type, int]] = []
+    for name, type_ in struct.fields.items():
+        path = prefix + spell_field(name)
+        if isinstance(type_, t.StructType):
+            leaves.extend(_leaves(type_, f"{path}.", offset))
+        elif isinstance(type_, t.StackType):
+            leaves.extend(_elements(type_, path, offset))
+        else:
+            leaves.append((path, type_, offset))
+        offset += t.bit_width(type_)
+    return leaves

@@ -1,0 +1,136 @@
+"""Errors of P4Runtime requests, as status codes on the wire (P4Runtime specification, "Error Reporting Messages")."""
+
+import errno
+from collections import Counter
+from collections.abc import Sequence
+from enum import IntEnum
+
+from google.protobuf import any_pb2
+from google.rpc import status_pb2
+from p4.v1 import p4runtime_pb2
+
+from inagg_switch.errors import SwitchError
+
+MAX_ERROR_TEXT = 300
+# What a client's gRPC library takes as trailing metadata is 8 KiB by default, for all errors of a batch; beyond it a
+# call may fail with RESOURCE_EXHAUSTED and no details. The status message is in it a second time, with some overhead.
+MAX_STATUS_BYTES = 7000
+_SHORT_TEXT = 40  # below it, texts get the room of what else an error has
+
+
+class Code(IntEnum):
+    """The google.rpc.Code values that this server uses."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class RequestError(SwitchError):
+    """A request, or one element of its batch, is refused; nothing was changed by it."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def invalid(message: str) -> RequestError:
+    """A request that is malformed whatever the state of the switch."""
+    return RequestError(Code.INVALID_ARGUMENT, message)
+
+
+_CODE_OF_ERRNO = {
+    errno.ENOENT: (Code.NOT_FOUND, "there is no such entry"),
+    errno.EEXIST: (Code.ALREADY_EXISTS, "an entry with this match and priority exists"),
+    errno.ENOSPC: (Code.RESOURCE_EXHAUSTED, "it is full"),
+    errno.EINVAL: (Code.INVALID_ARGUMENT, "the program refused the value"),
+    errno.EBUSY: (Code.FAILED_PRECONDITION, "an entry or a group refers to it"),
+    errno.EPERM: (Code.PERMISSION_DENIED, "the program declares this constant"),
+}
+
+
+def from_errno(error: OSError, subject: str) -> RequestError:
+    """The RequestError for a refusal by the program (runtime/program.h) about `subject`."""
+    code, text = _CODE_OF_ERRNO.get(error.errno or 0, (Code.INTERNAL, str(error)))
+    return RequestError(code, f"{subject}: {text}")
+
+
+class BatchError(SwitchError):
+    """Some elements of a batch were refused; `errors` has one item an element, None for those that succeeded."""
+
+    def __init__(self, what: str, errors: Sequence[RequestError | None]) -> None:
+        failed = [error for error in errors if error is not None]
+        super().__init__(
+            f"{len(failed)} of {len(errors)} {what} failed; first: {failed[0].message}"[:MAX_ERROR_TEXT]
+        )
+        self.errors = list(errors)
+        self._counted = Counter(map(_kind, self.errors))  # most are the same
+
+    def status(self) -> status_pb2.Status:
+        """The google.rpc.Status with one p4.v1.Error an element, in the order of the request. Texts are cut to one
+        length at which the whole has at most MAX_STATUS_BYTES: batches of up to 300 updates always fit."""
+        longest = self._longest_text(terse=False)
+        if longest >= _SHORT_TEXT:
+            return self._status(longest, terse=False)
+        return self._status(self._longest_text(terse=True), terse=True)
+
+    def _longest_text(self, *, terse: bool) -> int:
+        """The number of characters at which the status fits; 0 if there is none."""
+        low, high = 0, MAX_ERROR_TEXT
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._status_bytes(middle, terse=terse) <= MAX_STATUS_BYTES:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _status_bytes(self, longest: int, *, terse: bool) -> int:
+        sizes = {
+            error: _field_bytes(_detail(error, longest, terse=terse).ByteSize()) for error in self._counted
+        }
+        whole = status_pb2.Status(code=Code.UNKNOWN, message=str(self)).ByteSize()
+        return int(whole + sum(sizes[error] * count for error, count in self._counted.items()))
+
+    def _status(self, longest: int, *, terse: bool) -> status_pb2.Status:
+        """With texts of at most so many characters. `terse`: no error space, and a type URL without its host, which
+        no client looks at."""
+        status = status_pb2.Status(code=Code.UNKNOWN, message=str(self))
+        details = {error: _detail(error, longest, terse=terse) for error in self._counted}
+        status.details.extend(details[_kind(error)] for error in self.errors)
+        return status
+
+
+_Kind = tuple[Code, str]
+
+
+def _kind(error: RequestError | None) -> _Kind:
+    return (Code.OK, "") if error is None else (error.code, error.message)
+
+
+def _detail(error: _Kind, longest: int, *, terse: bool) -> any_pb2.Any:
+    code, message = error
+    detail = p4runtime_pb2.Error(canonical_code=code)
+    if code != Code.OK:
+        detail.message = message[:longest]
+        detail.space = "" if terse else "inagg-switch"
+    packed = any_pb2.Any()
+    packed.Pack(detail, "" if terse else "type.googleapis.com/")
+    return packed
+
+
+def _field_bytes(size: int) -> int:
+    """Of a message in a field with a small number: tag, length, contents."""
+    return 1 + max(1, -(-size.bit_length() // 7)) + size

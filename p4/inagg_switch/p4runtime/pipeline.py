@@ -1,0 +1,214 @@
+"""SetForwardingPipelineConfig: which program runs, which one is saved, and how one becomes the other.
+
+A saved program is a loaded one that no packet reaches yet. Writes after VERIFY_AND_SAVE go straight into it, so that
+COMMIT, which the specification describes as a replay of those writes, only has to swap.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TypeAlias
+
+from google.protobuf.message import Message
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
+
+from inagg_switch.errors import SwitchError
+from inagg_switch.p4runtime import profiles
+from inagg_switch.p4runtime.entries import entry_key
+from inagg_switch.p4runtime.errors import Code, RequestError, invalid
+from inagg_switch.p4runtime.names import Table
+from inagg_switch.p4runtime.replication import parse_replicas
+from inagg_switch.p4runtime.target import Program, Target
+from inagg_switch.p4runtime.value_sets import write_value_set
+from inagg_switch.program.abi import ACTION
+from inagg_switch.program.externs import MeterConfig
+
+logger = logging.getLogger(__name__)
+
+Request: TypeAlias = p4runtime_pb2.SetForwardingPipelineConfigRequest
+
+# Parts of a P4Info that describe the source and not the pipeline; another compiler may word them otherwise. So may
+# it know fields that are newer than the messages here: p4c's initial_default_action.
+_DESCRIPTIVE = ("annotations", "annotation_locations", "structured_annotations", "doc")
+
+
+def pipeline_of(p4info: p4info_pb2.P4Info) -> dict[int, bytes]:
+    """What each object of a P4Info means to the pipeline, by id; equal for equal pipelines."""
+    objects: dict[int, bytes] = {}
+    for _, items in p4info.ListFields():
+        if isinstance(items, Message):
+            continue  # the package's own description
+        for item in items:
+            plain = type(item)()
+            plain.CopyFrom(item)
+            plain.DiscardUnknownFields()
+            _strip(plain)
+            objects[plain.preamble.id] = plain.SerializeToString(deterministic=True)
+    return objects
+
+
+def _strip(message: Message) -> None:
+    for descriptor, value in message.ListFields():
+        if descriptor.name in _DESCRIPTIVE:
+            message.ClearField(descriptor.name)
+        elif descriptor.message_type is not None and not descriptor.message_type.GetOptions().map_entry:
+            for one in [value] if isinstance(value, Message) else value:
+                _strip(one)
+
+
+def check_same_pipeline(given: p4info_pb2.P4Info, compiled: p4info_pb2.P4Info) -> None:
+    """Refuses a P4Info that is not the program's."""
+    ours, theirs = pipeline_of(compiled), pipeline_of(given)
+    for object_id in sorted(ours.keys() | theirs.keys()):
+        if ours.get(object_id) != theirs.get(object_id):
+            where = "differs" if object_id in ours and object_id in theirs else "is in only one of them"
+            raise invalid(
+                f"the P4Info does not belong to the device config: the object with the id 0x{object_id:08x} {where}"
+            )
+
+
+class Pipeline:
+    """The running and the saved target of a device. The server's lock guards it, except for prepare()."""
+
+    def __init__(
+        self,
+        compile_program: Callable[[str], Program],
+        install: Callable[[Program], None],
+        now: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`compile_program` loads preprocessed P4 source; `install` makes the ports run a program, which is told the
+        time `now` (seconds)."""
+        self._compile = compile_program
+        self._install = install
+        self._now = now
+        self.on_run: Callable[[Target], None] = lambda _: None  # called with a target before packets reach it
+        self.running: Target | None = None
+        self.saved: Target | None = None
+        self.loads = 0  # programs that have been started
+
+    @property
+    def current(self) -> Target | None:
+        """What reads and writes refer to: the saved target as long as there is one."""
+        return self.saved or self.running
+
+    def start_with(self, program: Program, source: str) -> None:
+        """Runs a program that did not come through P4Runtime."""
+        config = p4runtime_pb2.ForwardingPipelineConfig(
+            p4info=program.p4info, p4_device_config=source.encode()
+        )
+        self._run(Target(program, config, self._now))
+
+    def prepare(self, request: Request) -> Target | None:
+        """Compiles what a request brings, which takes seconds; changes nothing, needs no lock."""
+        if request.action == Request.COMMIT:
+            if request.HasField("config"):
+                raise invalid("COMMIT takes no config: it runs the saved one")
+            return None
+        if request.action not in Request.Action.values() or request.action == Request.UNSPECIFIED:
+            raise invalid("the request has no action")
+        if not request.HasField("config"):
+            raise invalid("the request has no config")
+        try:
+            source = request.config.p4_device_config.decode()
+        except UnicodeDecodeError:
+            raise invalid("the device config is not UTF-8 text: expected preprocessed P4 source") from None
+        if not source.strip():
+            raise invalid("the device config is empty: expected preprocessed P4 source")
+        try:
+            program = self._compile(source)
+        except SwitchError as error:
+            raise invalid(f"the device config does not compile: {error}") from error
+        check_same_pipeline(request.config.p4info, program.p4info)
+        config = p4runtime_pb2.ForwardingPipelineConfig()
+        config.CopyFrom(request.config)
+        return Target(program, config, self._now)
+
+    def apply(self, request: Request, target: Target | None) -> None:
+        """Carries out a request that prepare() has accepted."""
+        if request.action == Request.VERIFY:
+            return
+        if request.action == Request.COMMIT:
+            if self.saved is None:
+                raise RequestError(Code.NOT_FOUND, "no config is saved: VERIFY_AND_SAVE one first")
+            target = self.saved
+        assert target is not None
+        if request.action == Request.VERIFY_AND_SAVE:
+            self.saved = target
+            return
+        if request.action == Request.RECONCILE_AND_COMMIT and self.running is not None:
+            _carry_over(self.running, target)
+        self._run(target)
+
+    def _run(self, target: Target) -> None:
+        self.on_run(target)
+        self._install(target.program)
+        self.running, self.saved = target, None
+        self.loads += 1
+
+
+def _carry_over(old: Target, new: Target) -> None:
+    """Gives a fresh target the entries, default actions and groups of another one.
+
+    Counters and registers start afresh. INVALID_ARGUMENT when the new pipeline's tables or actions are others.
+    """
+    ours, theirs = pipeline_of(old.names.layout), pipeline_of(new.names.layout)
+    if any(ours[item] != theirs.get(item) for item in (*old.names.tables, *old.names.actions)):
+        raise invalid("the state cannot be kept under the new config: its tables or actions differ")
+    try:
+        _carry_profiles(old, new)
+        for table in old.names.tables.values():
+            _carry_table(old, new, table)
+        for group, message in old.groups.items():
+            if message.replicas:
+                new.control.multicast_set(group, parse_replicas(message.replicas, f"multicast group {group}"))
+        for session, clone in old.sessions.items():
+            if clone.replicas:
+                replicas = parse_replicas(clone.replicas, f"clone session {session}")
+                new.externs.clone_set(session, replicas, clone.packet_length_bytes)
+        for value_set in old.value_sets.values():
+            write_value_set(new, p4runtime_pb2.Update.MODIFY, value_set)
+        for digest in old.digests.read(p4runtime_pb2.DigestEntry()):
+            new.digests.write(p4runtime_pb2.Update.INSERT, digest.digest_entry)
+    except OSError as error:
+        raise invalid(f"the state cannot be kept under the new config: {error}") from None
+    new.groups.update(old.groups)
+    new.sessions.update(old.sessions)
+    new.opaque.update(old.opaque)
+
+
+def _carry_profiles(old: Target, new: Target) -> None:
+    insert = p4runtime_pb2.Update.INSERT
+    for member in old.members.values():
+        profiles.write_member(new, insert, member)
+    for group in old.profile_groups.values():
+        profiles.write_group(new, insert, group)
+
+
+def _carry_table(old: Target, new: Target, table: Table) -> None:
+    # What the program declares and the controller may delete is there if it was.
+    for match, priority, _, _, _, _, is_const, *_ in new.control.table_entries(table.id, table.field_bytes):
+        if not is_const:
+            new.control.table_delete(table.id, match, priority)
+    for entry in old.control.table_entries(table.id, table.field_bytes):
+        match, priority, action, params, _, _, is_const, kind, identity, last_hit_us, meter = entry
+        key = entry_key(entry)
+        one_shot = old.one_shots.get((table.id, key))
+        if is_const:
+            continue
+        if one_shot is not None and one_shot.one_shot is not None:
+            profiles.place(new, table, key, one_shot.one_shot, insert=True)
+        elif kind != ACTION:
+            new.externs.insert_indirect(table.id, match, priority, kind, identity)
+        else:
+            new.control.table_insert(table.id, match, priority, action, params)
+        if meter is not None:
+            new.externs.direct_meter_write(table.id, match, priority, MeterConfig(*meter))
+        timer = old.timers.by_entry.get((table.id, key))
+        if timer is not None:
+            new.timers.set((table.id, key), timer.after(last_hit_us * 1e-6))
+    if not table.has_const_default:
+        for _, _, action, params, _, _, _, kind, identity, *_ in old.control.table_default(table.id):
+            if kind != ACTION:
+                new.externs.set_default_indirect(table.id, kind, identity)
+            elif table.profile is None:
+                new.control.table_set_default(table.id, action, params)

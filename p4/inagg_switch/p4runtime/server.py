@@ -1,0 +1,221 @@
+"""The P4Runtime server: one device, one gRPC address, one set of ports."""
+
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from inagg_switch.errors import SwitchError
+from inagg_switch.p4runtime.calls import Calls
+from inagg_switch.p4runtime.pipeline import Pipeline
+from inagg_switch.p4runtime.requests import MAX_MESSAGE_BYTES
+from inagg_switch.p4runtime.service import MAX_READS, MAX_STREAMS, P4RuntimeService
+from inagg_switch.p4runtime.target import Target
+from inagg_switch.ports import Ports
+from inagg_switch.program_log import ProgramLog
+from inagg_switch.switch import Switch
+
+logger = logging.getLogger(__name__)
+
+_THREADS = MAX_STREAMS + MAX_READS + 32  # some must be left for other requests
+_MAX_CALLS = 1024  # that wait for a thread; the next one ends with RESOURCE_EXHAUSTED
+# A client that has vanished without a word holds its threads for so long.
+_KEEPALIVE_MS = 30_000
+_KEEPALIVE_TIMEOUT_MS = 10_000
+_IDLE_MS = 300_000  # then a connection without calls is closed; clients open it again as they need it
+_STOP_GRACE_S = 0.5
+
+
+class ServerError(SwitchError):
+    """The gRPC server cannot serve at the address it was given."""
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Of "HOST:PORT" or "[IPV6]:PORT"; raises ServerError for anything else."""
+    # gRPC would take another port: 443 in place of none, and what is left of a number beyond 16 bits.
+    host, _, port = address.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and int(port) <= 0xFFFF
+    if not (host and is_port) or (":" in host and not host.startswith("[")):
+        raise ServerError(f"cannot serve at {address}: expected HOST:PORT, [IPV6]:PORT or unix:PATH")
+    return host.strip("[]"), int(port)
+
+
+def _check_unix_socket(address: str) -> None:
+    # gRPC would silently take the place of a server that still listens there.
+    path = address.removeprefix("unix:").removeprefix("//")
+    if not Path(path).is_socket():
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return
+    raise ServerError(f"cannot serve at {address}: another server listens there")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tls:
+    """Files in PEM form. With `client_ca`, only clients with a certificate of that authority are served."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Raises ServerError for a file that cannot be read, or is not what it should be."""
+        authority = self._read(self.client_ca) if self.client_ca is not None else None
+        key, certificate = self._read(self.key), self._read(self.certificate)
+        self._check()
+        return grpc.ssl_server_credentials(
+            [(key, certificate)],
+            root_certificates=authority,
+            require_client_auth=authority is not None,
+        )
+
+    def _check(self) -> None:
+        # gRPC would only say that it cannot listen.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.certificate, self.key, password="")  # else it asks
+        except ssl.SSLError as error:
+            raise ServerError(
+                f"TLS: {self.certificate} and {self.key} are not a certificate and its key in PEM form: {error}"
+            ) from None
+        try:
+            if self.client_ca is not None:
+                context.load_verify_locations(self.client_ca)
+        except ssl.SSLError as error:
+            raise ServerError(f"TLS: {self.client_ca} has no certificate in PEM form: {error}") from None
+
+    @staticmethod
+    def _read(path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise ServerError(f"TLS: {path}: {error.strerror}") from None
+
+
+class SwitchServer:
+    """Serves P4Runtime for the program that runs on `ports`. Takes the ports over: stop() stops them as well."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        *,
+        device_id: int,
+        address: str,
+        tls: Tls | None = None,
+        on_trace: Callable[[str], None] | None = None,
+    ) -> None:
+        """Claims the address ("HOST:PORT" or "unix:PATH"); raises ServerError if it cannot be had. With `on_trace`,
+        programs are compiled to tell their packets' paths, and tell them to it, on a thread of its own."""
+        self._ports = ports
+        self._address = address
+        self._log = ProgramLog()
+        self._trace = ProgramLog(on_trace) if on_trace is not None else None
+        self._pipeline = Pipeline(self._compile, ports.set_program, ports.now)
+        if ports.cpu_port is None:
+            self._service = P4RuntimeService(device_id, self._pipeline)
+        else:
+            cpu_port = ports.cpu_port
+            self._service = P4RuntimeService(
+                device_id, self._pipeline, lambda frame: ports.inject(cpu_port, frame)
+            )
+        self._notify = threading.Thread(
+            target=self._service.run_notifications, name="inagg-p4runtime-notify", daemon=True
+        )
+        self._to_cpu = threading.Thread(target=self._bring_packets, name="inagg-packet-in", daemon=True)
+        self.calls = Calls(self._service)
+        self._patience = threading.Thread(
+            target=self.calls.patience.run, name="inagg-p4runtime-patience", daemon=True
+        )
+        self._server = grpc.server(
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="p4runtime"),
+            handlers=(self.calls.handlers(),),
+            options=[
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+                ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+                ("grpc.max_connection_idle_ms", _IDLE_MS),
+            ],
+            maximum_concurrent_rpcs=_MAX_CALLS,
+        )
+        if address.startswith("unix:"):
+            _check_unix_socket(address)
+        else:
+            host_and_port(address)
+        try:
+            if tls is None:
+                self.port = self._server.add_insecure_port(address)
+            else:
+                self.port = self._server.add_secure_port(address, tls.credentials())
+        except RuntimeError as error:
+            raise ServerError(
+                f"cannot serve at {address}: the address is in use, or none that this machine could have"
+            ) from error
+
+    def _compile(self, source: str) -> Switch:
+        program = Switch.from_source(source, traced=self._trace is not None)
+        self._listen(program)
+        return program
+
+    def _listen(self, program: Switch) -> None:
+        program.on_log(self._log.write)
+        if self._trace is not None:
+            program.on_trace(self._trace.write)
+
+    def _bring_packets(self) -> None:
+        while (frame := self._ports.next_to_cpu()) is not None:
+            try:
+                self._service.packet_in(frame)
+            except Exception:  # our own fault: the packets after it still have to reach the controller
+                logger.exception("packet-in of %d bytes lost", len(frame))
+
+    @property
+    def running(self) -> Target | None:
+        """The program that packets go through."""
+        return self._pipeline.running
+
+    @property
+    def loads(self) -> int:
+        """How many programs have been started."""
+        return self._pipeline.loads
+
+    def load(self, program: Switch) -> None:
+        """Runs a program that did not come through P4Runtime; clients see it as the pipeline config. Its messages
+        go to the log from then on, its packets' paths to `on_trace` (then it must be traced)."""
+        self._listen(program)
+        self._pipeline.start_with(program, program.source)
+
+    def start(self) -> None:
+        """Starts to move packets and to serve."""
+        self._log.start()
+        if self._trace is not None:
+            self._trace.start()
+        self._ports.start()
+        self._to_cpu.start()
+        self._notify.start()
+        self._patience.start()
+        self._server.start()
+
+    def stop(self) -> None:
+        """Ends streams and requests, then stops the ports; their statistics stay readable."""
+        self.calls.patience.stop()
+        self._service.close_streams()
+        self._server.stop(_STOP_GRACE_S).wait()
+        self._ports.stop()
+        self._log.stop()
+        if self._trace is not None:
+            self._trace.stop()
+        for thread in (self._to_cpu, self._notify, self._patience):
+            if thread.is_alive():
+                thread.join()
+        if self._address.startswith("unix:"):
+            Path(self._address.removeprefix("unix:").removeprefix("//")).unlink(missing_ok=True)

@@ -1,0 +1,455 @@
+"""The P4Runtime service of one device, as grpcio calls it: who may do what, in which order, with which status.
+
+What a request does is elsewhere (write.py, read.py, pipeline.py, arbitration.py). One lock serialises
+Writes, look-ups of Reads and changes of the pipeline, so that each Write and Read sees the whole of any other Write or
+none of it; nothing is compiled or sent with it held. A second one, held for moments only, guards who the controllers
+are and what waits for them: packets go to and fro during a long Write.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+import grpc
+from p4.v1 import p4runtime_pb2
+
+from inagg_switch.p4runtime import idle
+from inagg_switch.p4runtime.arbitration import Arbitration, Notification, Session, election_id_of
+from inagg_switch.p4runtime.batch import WriteBatch, write_each
+from inagg_switch.p4runtime.errors import MAX_ERROR_TEXT, BatchError, Code, RequestError
+from inagg_switch.p4runtime.packets import controller_header, packet_in, packet_out
+from inagg_switch.p4runtime.pipeline import Pipeline
+from inagg_switch.p4runtime.read import Response, Room, read
+from inagg_switch.p4runtime.requests import PipelineRequest, ReadElements
+from inagg_switch.p4runtime.rollback import write_all_or_none
+from inagg_switch.p4runtime.streams import Stream
+from inagg_switch.p4runtime.target import Target
+from inagg_switch.p4runtime.write import apply_update
+
+logger = logging.getLogger(__name__)
+
+API_VERSION = "1.4.1"  # of the p4runtime package whose messages these are
+MAX_STREAMS = 32  # each holds a thread, whether or not its controller has said who it is
+MAX_READS = 32  # at the same time; likewise
+MAX_PACKET_BYTES = 65_535  # of a packet-out
+MAX_QUEUED_DIGESTS = 10_000  # that wait for the thread that sends them; further ones are lost
+MAX_QUEUED_MESSAGES = (
+    1000  # packets, digest lists and idle entries that a controller has not read yet; likewise
+)
+
+_STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
+_Learned = tuple[Target | None, int, bytes]
+_NOTHING: _Learned = (None, 0, b"")
+
+
+def abort(context: grpc.ServicerContext, error: RequestError) -> NoReturn:
+    """Ends a call with the status of an error."""
+    context.abort(_STATUS_CODES[error.code], error.message)
+    raise AssertionError("abort() raises")
+
+
+def _abort_batch(context: grpc.ServicerContext, error: BatchError) -> NoReturn:
+    status = error.status()
+    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    context.abort(grpc.StatusCode.UNKNOWN, status.message)
+    raise AssertionError("abort() raises")
+
+
+def _no_cpu_port(_: bytes) -> NoReturn:
+    raise RequestError(Code.FAILED_PRECONDITION, "the switch has no CPU port: start it with --cpu-port")
+
+
+def _stream_error(
+    request: p4runtime_pb2.StreamMessageRequest, error: RequestError
+) -> p4runtime_pb2.StreamMessageResponse:
+    """Specification, "Stream Error Reporting": the message that was refused comes back with the reason."""
+    response = p4runtime_pb2.StreamMessageResponse()
+    out = response.error
+    out.canonical_code, out.message, out.space = error.code, error.message[:MAX_ERROR_TEXT], "inagg-switch"
+    kind = request.WhichOneof("update")
+    if kind == "packet":
+        out.packet_out.packet_out.CopyFrom(request.packet)
+    elif kind == "digest_ack":
+        out.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
+    elif kind == "other":
+        out.other.other.CopyFrom(request.other)
+    else:
+        out.other.SetInParent()
+    return response
+
+
+class P4RuntimeService:
+    """Implements p4.v1.P4Runtime; method names and signatures are grpcio's."""
+
+    def __init__(
+        self, device_id: int, pipeline: Pipeline, send_packet: Callable[[bytes], bool] = _no_cpu_port
+    ) -> None:
+        """`send_packet` runs a frame through the program as one that comes in by the CPU port; False: there is no
+        room for it."""
+        self._device_id = device_id
+        self._pipeline = pipeline
+        self._send_packet = send_packet
+        # Digests as the ports' thread hands them over; None ends run_notifications().
+        self._learned: queue.SimpleQueue[_Learned | None] = queue.SimpleQueue()
+        pipeline.on_run = self._watch
+        self._arbitration = Arbitration(device_id)
+        self._streams: dict[Session, Stream] = {}
+        self._reads = 0
+        self._room = Room()  # guarded by _state
+        # In this order, where both are needed.
+        self._state = threading.Lock()  # guards the pipeline and what is in its targets
+        self._lock = threading.Lock()  # guards the sessions and their streams
+        self._compiling = threading.Lock()  # one compiler at a time
+
+    def close_streams(self) -> None:
+        """Ends every StreamChannel, so that the gRPC server can stop."""
+        with self._lock:
+            self._learned.put(None)
+            for stream in self._streams.values():
+                stream.end(RequestError(Code.UNAVAILABLE, "the switch is stopping"))
+
+    # Unary calls
+
+    def Capabilities(  # noqa: N802
+        self, request: p4runtime_pb2.CapabilitiesRequest, context: grpc.ServicerContext
+    ) -> p4runtime_pb2.CapabilitiesResponse:
+        return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
+
+    def SetForwardingPipelineConfig(  # noqa: N802
+        self, request: PipelineRequest, context: grpc.ServicerContext
+    ) -> p4runtime_pb2.SetForwardingPipelineConfigResponse:
+        try:
+            self._check_writer(request.head)
+            with self._compiling:
+                self._check_there(context)
+                whole = request.decoded()
+                target = self._pipeline.prepare(whole)
+            with self._state:
+                # Compiling takes seconds: the sender may have been replaced meanwhile.
+                self._check_writer(request.head)
+                self._pipeline.apply(whole, target)
+        except RequestError as error:
+            logger.warning("pipeline config refused: %s", error)
+            abort(context, error)
+        action = p4runtime_pb2.SetForwardingPipelineConfigRequest.Action.Name(request.head.action)
+        logger.info("pipeline config: %s", action)
+        return p4runtime_pb2.SetForwardingPipelineConfigResponse()
+
+    def GetForwardingPipelineConfig(  # noqa: N802
+        self, request: p4runtime_pb2.GetForwardingPipelineConfigRequest, context: grpc.ServicerContext
+    ) -> p4runtime_pb2.GetForwardingPipelineConfigResponse:
+        response = p4runtime_pb2.GetForwardingPipelineConfigResponse()
+        try:
+            self._check_device(request.device_id)
+            target = self._pipeline.current
+        except RequestError as error:
+            abort(context, error)
+        if target is None:
+            return response
+        kind, config = request.response_type, target.config
+        response.config.SetInParent()
+        if config.HasField("cookie"):
+            response.config.cookie.CopyFrom(config.cookie)
+        if kind in (_GetRequest.ALL, _GetRequest.P4INFO_AND_COOKIE):
+            response.config.p4info.CopyFrom(config.p4info)
+        if kind in (_GetRequest.ALL, _GetRequest.DEVICE_CONFIG_AND_COOKIE):
+            response.config.p4_device_config = config.p4_device_config
+        return response
+
+    def Write(  # noqa: N802
+        self, batch: WriteBatch, context: grpc.ServicerContext
+    ) -> p4runtime_pb2.WriteResponse:
+        try:
+            self._check_writer(batch.request)
+            batch.check()
+            with self._state:
+                self._check_there(context)
+                self._check_writer(batch.request)  # there may be another primary by now
+                target = self._target()
+                errors = self._write(target, batch, context)
+                if batch.has_written("digest_entry"):
+                    self._watch(target)
+            if any(errors):
+                raise BatchError("updates", errors)
+        except RequestError as error:
+            abort(context, error)
+        except BatchError as error:
+            logger.warning("write: %s", error)
+            _abort_batch(context, error)
+        return p4runtime_pb2.WriteResponse()
+
+    def _write(
+        self, target: Target, batch: WriteBatch, context: grpc.ServicerContext
+    ) -> list[RequestError | None]:
+        """The error of each update."""
+
+        def attempt(target: Target, update: p4runtime_pb2.Update) -> RequestError | None:
+            # Where that was the last that the client will hear of, the others are not worth the time.
+            if not context.is_active():
+                return RequestError(Code.CANCELLED, "not tried: the client has gone, or its deadline is over")
+            return self._attempt(target, update)
+
+        atomicity = batch.request.atomicity
+        if atomicity == p4runtime_pb2.WriteRequest.ROLLBACK_ON_ERROR:
+            return write_all_or_none(target, batch, attempt, self._attempt)
+        if atomicity == p4runtime_pb2.WriteRequest.DATAPLANE_ATOMIC:
+            with target.program.locked():  # no packet is processed meanwhile
+                return write_all_or_none(target, batch, attempt, self._attempt)
+        if atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
+            raise RequestError(Code.INVALID_ARGUMENT, f"{atomicity} is not an atomicity")
+        return write_each(target, batch, attempt)
+
+    @staticmethod
+    def _attempt(target: Target, update: p4runtime_pb2.Update) -> RequestError | None:
+        try:
+            apply_update(target, update)
+        except RequestError as error:
+            return error
+        except Exception:  # our own fault: the rest of the batch still deserves its answers
+            logger.exception("update failed: %s", update)
+            return RequestError(Code.INTERNAL, "the switch failed on this update: see its log")
+        return None
+
+    def Read(  # noqa: N802
+        self, request: ReadElements, context: grpc.ServicerContext
+    ) -> Iterator[Response]:
+        held = 0
+        try:
+            self._check_device(request.head.device_id)
+            self._begin_read()
+        except RequestError as error:
+            abort(context, error)
+        try:
+            with self._state:
+                self._check_there(context)
+                before = self._room.held
+                try:
+                    found = read(self._target(), request.entities(), self._room)
+                finally:
+                    held = self._room.held - before
+            for response in found.responses:
+                if not context.is_active():
+                    return
+                yield response
+            if any(found.errors):
+                _abort_batch(context, BatchError("reads", found.errors))
+        except RequestError as error:
+            abort(context, error)
+        finally:
+            with self._state:
+                self._room.held -= held
+            with self._lock:
+                self._reads -= 1
+
+    def _begin_read(self) -> None:
+        with self._lock:
+            if self._reads >= MAX_READS:
+                raise RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_READS} reads are being answered already")
+            self._reads += 1
+
+    @staticmethod
+    def _check_there(context: grpc.ServicerContext) -> None:
+        """Of a client that has waited for a lock."""
+        if not context.is_active():
+            raise RequestError(Code.CANCELLED, "the client has gone, or its deadline is over")
+
+    def _check_device(self, device_id: int) -> None:
+        if device_id != self._device_id:
+            raise RequestError(Code.NOT_FOUND, f"the device is {self._device_id}, not {device_id}")
+
+    def _check_writer(
+        self, request: p4runtime_pb2.WriteRequest | p4runtime_pb2.SetForwardingPipelineConfigRequest
+    ) -> None:
+        self._check_device(request.device_id)
+        election_id = election_id_of(request.election_id) if request.HasField("election_id") else None
+        with self._lock:
+            self._arbitration.check_primary(request.role, election_id)
+
+    def _target(self) -> Target:
+        target = self._pipeline.current
+        if target is None:
+            raise RequestError(Code.FAILED_PRECONDITION, "no program is loaded: set a pipeline config first")
+        return target
+
+    # The stream
+
+    def StreamChannel(  # noqa: N802
+        self,
+        requests: Iterator[p4runtime_pb2.StreamMessageRequest],
+        context: grpc.ServicerContext,
+    ) -> Iterator[bytes]:
+        session, stream = Session(), Stream(context.cancel)
+        with self._lock:
+            is_full = len(self._streams) >= MAX_STREAMS
+            if not is_full:
+                self._streams[session] = stream
+        if is_full:
+            abort(context, RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open already"))
+        reader = threading.Thread(
+            target=self._read_stream, args=(session, stream, requests), name="p4runtime-stream", daemon=True
+        )
+        try:
+            if not context.add_callback(stream.end):
+                return
+            reader.start()
+            yield from stream.messages()
+        except RequestError as error:
+            logger.warning("stream ended: %s", error)
+            abort(context, error)
+        finally:
+            with self._lock:
+                self._deliver(self._arbitration.disconnect(session))
+                del self._streams[session]
+
+    def _read_stream(
+        self, session: Session, stream: Stream, requests: Iterator[p4runtime_pb2.StreamMessageRequest]
+    ) -> None:
+        try:
+            for request in requests:
+                answer = self._handle_stream_message(session, request)
+                if answer is not None:
+                    with self._lock:
+                        self._tell(session, answer.SerializeToString())
+        except RequestError as error:
+            stream.end(error)
+        except Exception:  # grpcio raises a bare Exception when the call is over
+            logger.debug("stream broken", exc_info=True)
+        stream.end()
+
+    def _handle_stream_message(
+        self, session: Session, request: p4runtime_pb2.StreamMessageRequest
+    ) -> p4runtime_pb2.StreamMessageResponse | None:
+        kind = request.WhichOneof("update")
+        if kind == "arbitration":
+            # A Write that has begun is finished before there is another primary (specification, 5.3).
+            with self._state, self._lock:
+                self._deliver(self._arbitration.update(session, request.arbitration))
+            return None
+        try:
+            if kind == "packet":
+                self._packet_out(session, request.packet)
+            elif kind == "digest_ack":
+                self._digest_ack(session, request.digest_ack)
+            else:
+                raise RequestError(
+                    Code.UNIMPLEMENTED, f"{kind or 'an empty message'}: not supported by this switch"
+                )
+        except RequestError as error:
+            return _stream_error(request, error)
+        return None
+
+    # Packets
+
+    def _packet_out(self, session: Session, message: p4runtime_pb2.PacketOut) -> None:
+        if len(message.payload) > MAX_PACKET_BYTES:
+            raise RequestError(
+                Code.INVALID_ARGUMENT, f"a packet of {len(message.payload)} bytes: {MAX_PACKET_BYTES} at most"
+            )
+        with self._lock:
+            self._arbitration.check_stream(session)
+            running = self._pipeline.running
+            if running is None:
+                raise RequestError(
+                    Code.FAILED_PRECONDITION, "no program is running: commit a pipeline config"
+                )
+            frame = packet_out(controller_header(running.names, "packet_out"), message)
+            if not self._send_packet(frame):
+                raise RequestError(Code.RESOURCE_EXHAUSTED, "too many packets wait to be sent: dropped")
+
+    def packet_in(self, frame: bytes) -> None:
+        """Tells the primaries of a frame that the program has sent to the CPU port."""
+        running = self._pipeline.running
+        if running is None:
+            return
+        message = packet_in(controller_header(running.names, "packet_in"), frame)
+        if message is None:
+            logger.warning("a packet to the CPU port is too short for its packet_in header: dropped")
+            return
+        self._tell_primaries(p4runtime_pb2.StreamMessageResponse(packet=message))
+
+    # Digests and idle entries
+
+    def _digest_ack(self, session: Session, message: p4runtime_pb2.DigestListAck) -> None:
+        with self._lock:
+            self._arbitration.check_stream(session)
+        with self._state:
+            if self._pipeline.running is None:
+                raise RequestError(
+                    Code.FAILED_PRECONDITION, "no program is running: commit a pipeline config"
+                )
+            self._pipeline.running.digests.acknowledge(message)
+
+    def _watch(self, target: Target) -> None:
+        """Listens to the target's digests while one of them is enabled: each costs the ports' thread time."""
+
+        def learn(digest: int, data: bytes) -> None:
+            if self._learned.qsize() < MAX_QUEUED_DIGESTS:
+                self._learned.put((target, digest, data))
+
+        if target.names.digests:
+            target.externs.on_digest(learn if target.digests.any_enabled else None)
+
+    def run_notifications(self) -> None:
+        """Sends digests and idle entries to the primaries until close_streams()."""
+        next_scan = 0.0
+        while True:
+            try:
+                learned = self._learned.get(timeout=idle.SCAN_S)
+            except queue.Empty:
+                learned = _NOTHING
+            if learned is None:
+                return
+            with self._state:
+                running, now = self._pipeline.running, time.monotonic()
+                if running is None:
+                    continue
+                # One that fails, our own fault, must not keep the others from being sent.
+                try:
+                    self._send_digests(running, learned, now)
+                except Exception:
+                    logger.exception("digest lost")
+                if now >= next_scan:
+                    next_scan = now + idle.SCAN_S
+                    try:
+                        self._send_idle(running)
+                    except Exception:
+                        logger.exception("looking for idle entries failed")
+
+    def _send_digests(self, running: Target, learned: "_Learned", now: float) -> None:
+        target, digest, data = learned
+        lists = running.digests.add(digest, data, now) if target is running else []
+        for message in (*lists, *running.digests.due(now)):
+            message.timestamp = time.time_ns()
+            self._tell_primaries(p4runtime_pb2.StreamMessageResponse(digest=message))
+
+    def _send_idle(self, running: Target) -> None:
+        entries = idle.expired(running)
+        if entries:
+            response = p4runtime_pb2.StreamMessageResponse()
+            response.idle_timeout_notification.table_entry.extend(entries)
+            response.idle_timeout_notification.timestamp = time.time_ns()
+            self._tell_primaries(response)
+
+    def _tell_primaries(self, response: p4runtime_pb2.StreamMessageResponse) -> None:
+        message = response.SerializeToString()
+        with self._lock:
+            for session in self._arbitration.primaries():
+                self._tell(session, message)
+
+    def _tell(self, session: Session, message: bytes) -> None:
+        stream = self._streams.get(session)
+        if stream is None or stream.offer(message, MAX_QUEUED_MESSAGES):
+            return
+        level = logging.DEBUG if stream.is_behind else logging.WARNING
+        logger.log(level, "a controller does not read its stream: what does not fit is dropped")
+        stream.is_behind = True
+
+    def _deliver(self, notifications: list[Notification]) -> None:
+        for notification in notifications:
+            stream = self._streams.get(notification.session)
+            if stream is not None:
+                stream.notify(notification.message.SerializeToString(), MAX_QUEUED_MESSAGES)

@@ -1,0 +1,113 @@
+"""A loaded program together with what P4Runtime has to remember about it and the program itself does not."""
+
+import copy
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
+
+from inagg_switch._ports import ProgramControl, TableEntries
+from inagg_switch.p4runtime.digests import Digests
+from inagg_switch.p4runtime.entries import Key
+from inagg_switch.p4runtime.idle import Timers
+from inagg_switch.p4runtime.names import Names, table_shapes
+from inagg_switch.program.abi import Api
+from inagg_switch.program.externs import Externs
+
+
+class Program(Protocol):
+    """What the server needs of inagg_switch.switch.Switch."""
+
+    @property
+    def p4info(self) -> p4info_pb2.P4Info: ...
+
+    @property
+    def layout(self) -> p4info_pb2.P4Info: ...
+
+    @property
+    def api_address(self) -> int: ...
+
+    @property
+    def handle(self) -> int: ...
+
+    @property
+    def externs(self) -> Externs: ...
+
+    def locked(self) -> AbstractContextManager[tuple[Api, int]]: ...
+
+
+if TYPE_CHECKING:
+    from inagg_switch.p4runtime.profiles import Reference
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """What a client wants back with an entry; it means nothing to the switch."""
+
+    metadata: bytes = b""
+    controller_metadata: int = 0
+
+
+@dataclass
+class Target:
+    """One program and its P4Runtime state. Not thread-safe: the server serialises requests."""
+
+    program: Program
+    config: p4runtime_pb2.ForwardingPipelineConfig
+    now: Callable[[], float] = lambda: 0.0  # the time that the program is told, in seconds
+    names: Names = field(init=False)
+    control: ProgramControl = field(init=False)
+    entries: TableEntries = field(init=False)  # of those that table_shapes() has
+    externs: Externs = field(init=False)
+    digests: Digests = field(init=False)
+    # As written, so that a read gives back what a write gave (specification, "Read-Write Symmetry").
+    groups: dict[int, p4runtime_pb2.MulticastGroupEntry] = field(default_factory=dict)
+    sessions: dict[int, p4runtime_pb2.CloneSessionEntry] = field(default_factory=dict)
+    value_sets: dict[int, p4runtime_pb2.ValueSetEntry] = field(default_factory=dict)
+    # By action profile and member or group.
+    members: dict[tuple[int, int], p4runtime_pb2.ActionProfileMember] = field(default_factory=dict)
+    profile_groups: dict[tuple[int, int], p4runtime_pb2.ActionProfileGroup] = field(default_factory=dict)
+    # By table id and key, as `opaque`.
+    one_shots: dict[tuple[int, Key], "Reference"] = field(default_factory=dict)
+    timers: Timers = field(default_factory=Timers)
+    # By table id and key; the default entry's key is None. Entries without any are not there.
+    opaque: dict[tuple[int, Key | None], Opaque] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.names = Names(self.program.p4info, self.program.layout)
+        self.control = ProgramControl(self.program.api_address, self.program.handle)
+        self.entries = TableEntries(self.program.api_address, self.program.handle, table_shapes(self.names))
+        self.externs = self.program.externs
+        self.digests = Digests(list(self.names.digests.values()))
+        self._last_id = 0
+
+    def frozen(self) -> "Target":
+        """The same program with what is remembered now of entries: to look at when others may write."""
+        view = copy.copy(self)
+        view.opaque, view.one_shots = self.opaque.copy(), self.one_shots.copy()
+        view.timers = Timers(self.timers.by_entry.copy())
+        return view
+
+    def new_id(self) -> int:
+        """Of a member or group that stands for a one-shot action set."""
+        self._last_id += 1
+        return self._last_id
+
+    def opaque_of(self, table_id: int, key: Key | None) -> Opaque:
+        """The opaque fields of an entry, as written."""
+        return self.opaque.get((table_id, key), Opaque())
+
+    def forget(self, table_id: int, key: Key) -> None:
+        """Forgets what belonged to a deleted entry."""
+        self.opaque.pop((table_id, key), None)
+        self.timers.by_entry.pop((table_id, key), None)
+
+    def remember(self, table_id: int, key: Key | None, message: p4runtime_pb2.TableEntry) -> None:
+        """Keeps the opaque fields of a written entry, in place of the ones it had."""
+        opaque = Opaque(message.metadata, message.controller_metadata)
+        self.opaque.pop((table_id, key), None)
+        if opaque != Opaque():
+            self.opaque[table_id, key] = opaque
