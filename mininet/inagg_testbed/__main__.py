@@ -1,5 +1,5 @@
 """python -m inagg_testbed: the `inagg` command."""
 
-from inagg_testbed.cli import main
+from inagg_testbed.cli.main import main
 
 main()

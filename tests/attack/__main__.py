@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from inagg_testbed.lifecycle import signals_raise
+from inagg_testbed.network.lifecycle import signals_raise
 
 from . import attacks
 from .outcome import Outcome, save, show

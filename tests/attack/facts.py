@@ -4,7 +4,7 @@
 import struct
 from dataclasses import dataclass
 
-from inagg_testbed.testbed import Testbed
+from inagg_testbed.network.testbed import Testbed
 
 from .frames import capture
 

@@ -9,8 +9,8 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 
-from inagg_testbed.control import call_in_network_namespace
-from inagg_testbed.testbed import Testbed
+from inagg_testbed.network.control import call_in_network_namespace
+from inagg_testbed.network.testbed import Testbed
 
 BATCH = 128
 _ETH_P_ALL = 3

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from inagg_testbed.testbed import Testbed
-from inagg_testbed.workers import Event, Worker
+from inagg_testbed.network.testbed import Testbed
+from inagg_testbed.network.workers import Event, Worker
 
 POLL_S = 0.01
 

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from inagg_testbed.lifecycle import Run, manifests, tagged_processes
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.processes import NodeProcess, describe_exit
-from inagg_testbed.testbed import Testbed, open_testbed
+from inagg_testbed.network.lifecycle import Run, manifests, tagged_processes
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.processes import NodeProcess, describe_exit
+from inagg_testbed.network.testbed import Testbed, open_testbed
 
 from .outcome import Outcome
 from .ranks import BrokenPromiseError, Ranks

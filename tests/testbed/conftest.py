@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import Testbed, open_testbed
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import Testbed, open_testbed
 
 OpenTestbed = Callable[..., AbstractContextManager[Testbed]]
 

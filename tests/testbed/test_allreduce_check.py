@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from inagg_testbed.allreduce_check import (
+from inagg_testbed.bench.allreduce_check import (
     PERIOD,
     Expectation,
     block_exponents,

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from inagg_testbed.bench_allreduce import AllReduceBench
-from inagg_testbed.bench_plan import BackendSpec, Case, Plan
-from inagg_testbed.bench_rows import Conditions, line_rate_fraction, make_rows, table, wrong_results
+from inagg_testbed.bench.allreduce import AllReduceBench
+from inagg_testbed.bench.plan import BackendSpec, Case, Plan
+from inagg_testbed.bench.rows import Conditions, line_rate_fraction, make_rows, table, wrong_results
 from inagg_testbed.errors import ConfigurationError
-from inagg_testbed.links import LinkSpec
+from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.terminal import print_table
 
 GLOO = BackendSpec.parse("gloo")

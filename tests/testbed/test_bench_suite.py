@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from inagg_testbed.bench_plan import Case
-from inagg_testbed.bench_report import read_experiments, write_report
-from inagg_testbed.bench_suite import SCALING_LINK, SCALING_WORKERS, Suite, fits, run_suite
-from inagg_testbed.bench_targets import GOALS, verdicts
+from inagg_testbed.bench.plan import Case
+from inagg_testbed.bench.report import read_experiments, write_report
+from inagg_testbed.bench.suite import SCALING_LINK, SCALING_WORKERS, Suite, fits, run_suite
+from inagg_testbed.bench.targets import GOALS, verdicts
 from inagg_testbed.errors import LauncherError
 
 LINKS = ("unshaped", "1gbit", "100mbit")

@@ -14,8 +14,8 @@ import typer
 from typer.testing import CliRunner
 
 import inagg as inagg_package
-from inagg_testbed.cli import app
-from inagg_testbed.lifecycle import manifests, tagged_processes
+from inagg_testbed.cli.main import app
+from inagg_testbed.network.lifecycle import manifests, tagged_processes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OPERATING = ("status", "counters", "loss", "logs", "capture", "shell")
@@ -131,9 +131,7 @@ def test_bench_device_without_a_gpu_says_so_and_is_no_error() -> None:
 
 
 def test_mininet_does_not_touch_the_loggers_of_others() -> None:
-    script = (
-        "import logging, inagg_testbed._mininet; print(type(logging.getLogger('inagg')) is logging.Logger)"
-    )
+    script = "import logging, inagg_testbed.network._mininet; print(type(logging.getLogger('inagg')) is logging.Logger)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout == "True\n", done.stderr
 

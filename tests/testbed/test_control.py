@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from inagg_testbed.control import _request
 from inagg_testbed.errors import ControllerUnreachableError
-from inagg_testbed.testbed import Testbed
+from inagg_testbed.network.control import _request
+from inagg_testbed.network.testbed import Testbed
 
 
 class Controller:

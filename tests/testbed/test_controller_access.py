@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from inagg_testbed.control import CONTROLLER_URL, _request, call_in_network_namespace
 from inagg_testbed.errors import ControllerRefusedError
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import Testbed, open_testbed
+from inagg_testbed.network.control import CONTROLLER_URL, _request, call_in_network_namespace
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import Testbed, open_testbed
 
 pytestmark = pytest.mark.netns
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from inagg_testbed.cpu import cpu_seconds, process_clock, softirq_threads
+from inagg_testbed.bench.cpu import cpu_seconds, process_clock, softirq_threads
 
 
 def test_the_clock_of_this_process_is_the_one_the_library_reads() -> None:

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from inagg_testbed.demo import (
+from inagg_testbed.demo.report import (
+    QUICK,
+    TABLE_HEADER,
+    heading,
+    table_rows,
+    unmeasured,
+    verdicts,
+    write_report,
+)
+from inagg_testbed.demo.run import (
     GLOO,
     INAGG_16,
     INAGG_32,
@@ -21,7 +30,6 @@ from inagg_testbed.demo import (
     summary,
 )
 from inagg_testbed.errors import WrongResultError
-from inagg_testbed.report import QUICK, TABLE_HEADER, heading, table_rows, unmeasured, verdicts, write_report
 
 RUN_FIELDS = [
     *("backend", "lane_bits", "loss", "accuracy", "step_ms_p50", "comm_ms_p50", "bytes_sent_per_worker"),

@@ -6,10 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from inagg_testbed.convergence import TARGETS, Gradients, missed, plot, run_convergence, summarise, table
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import Testbed, open_testbed
-from inagg_testbed.workers import Event
+from inagg_testbed.bench.convergence import (
+    TARGETS,
+    Gradients,
+    missed,
+    plot,
+    run_convergence,
+    summarise,
+    table,
+)
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import Testbed, open_testbed
+from inagg_testbed.network.workers import Event
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from inagg_testbed.errors import ConfigurationError
-from inagg_testbed.lifecycle import (
+from inagg_testbed.network.lifecycle import (
     RUN_VARIABLE,
     Interrupted,
     Manifest,
@@ -23,7 +23,7 @@ from inagg_testbed.lifecycle import (
     sweep,
     tagged_processes,
 )
-from inagg_testbed.status import uptime_s
+from inagg_testbed.operate.status import uptime_s
 
 Sleeper = Callable[..., "subprocess.Popen[bytes]"]
 

@@ -3,8 +3,8 @@
 import pytest
 
 from inagg_testbed.errors import ConfigurationError
-from inagg_testbed.links import QUEUE_BYTES, LinkSpec
-from inagg_testbed.switches import words_for_mtu
+from inagg_testbed.network.links import QUEUE_BYTES, LinkSpec
+from inagg_testbed.network.switches import words_for_mtu
 
 
 @pytest.mark.parametrize(

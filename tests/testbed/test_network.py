@@ -18,11 +18,11 @@ from inagg_testbed.errors import (
     ProcessFailedError,
     WorkerFailedError,
 )
-from inagg_testbed.lifecycle import Manifest, manifests, sweep, tagged_processes
-from inagg_testbed.processes import NodeProcess
-from inagg_testbed.switches import Bmv2Switch, BridgeSwitch, ModelSwitch
-from inagg_testbed.testbed import Testbed
-from inagg_testbed.topology import run_in_namespace
+from inagg_testbed.network.lifecycle import Manifest, manifests, sweep, tagged_processes
+from inagg_testbed.network.processes import NodeProcess
+from inagg_testbed.network.switches import Bmv2Switch, BridgeSwitch, ModelSwitch
+from inagg_testbed.network.testbed import Testbed
+from inagg_testbed.network.topology import run_in_namespace
 
 pytestmark = pytest.mark.netns
 
@@ -115,7 +115,7 @@ def test_links_to_a_switch_that_does_not_have_none(
     open_bridge: OpenTestbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "inagg_testbed.testbed.switch_target", lambda *_, **_options: BridgeSwitch(offloads=False)
+        "inagg_testbed.network.testbed.switch_target", lambda *_, **_options: BridgeSwitch(offloads=False)
     )
     with open_bridge(hosts=1) as testbed:
         shown = features(testbed)
@@ -205,9 +205,9 @@ def test_nothing_is_left_after_an_error(open_bridge: OpenTestbed, folder: Path) 
 LAUNCHER = """
 import sys, time
 from pathlib import Path
-from inagg_testbed.lifecycle import signals_raise
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import open_testbed
+from inagg_testbed.network.lifecycle import signals_raise
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import open_testbed
 folder = Path(sys.argv[1])
 with signals_raise(), open_testbed(hosts=2, link=LinkSpec.parse("unshaped"), results_root=folder / "results",
                   state_dir=folder / "state", switch="bridge") as testbed:

@@ -17,7 +17,7 @@ import pytest
 from scapy.layers.inet import UDP
 from scapy.utils import rdpcap
 
-from inagg_testbed.lifecycle import manifests, tagged_processes
+from inagg_testbed.network.lifecycle import manifests, tagged_processes
 
 pytestmark = pytest.mark.netns
 

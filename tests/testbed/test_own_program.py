@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.switches import P4RUNTIME_ADDRESS, command_path
-from inagg_testbed.testbed import open_testbed
-from inagg_testbed.topology import run_in_namespace
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.switches import P4RUNTIME_ADDRESS, command_path
+from inagg_testbed.network.testbed import open_testbed
+from inagg_testbed.network.topology import run_in_namespace
 
 pytestmark = pytest.mark.netns
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from inagg_testbed.cli import app
-from inagg_testbed.packages import broken_requirements
+from inagg_testbed.cli.main import app
+from inagg_testbed.cli.packages import broken_requirements
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from inagg_testbed.lifecycle import manifests, tagged_processes
+from inagg_testbed.network.lifecycle import manifests, tagged_processes
 
 pytestmark = pytest.mark.netns
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from inagg_testbed.bench.straggler import StragglerBench, summarise, table
 from inagg_testbed.errors import ConfigurationError, WrongResultError
-from inagg_testbed.straggler import StragglerBench, summarise, table
 
 BENCH = StragglerBench(workers=3, sleep_s=2.0)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from inagg_testbed.train_digits import batches
+from inagg_testbed.demo.train_digits import batches
 
 
 def samples(count: int) -> TensorDataset:

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-import inagg_testbed.testbed
-from inagg_testbed.bench_plan import Case, Plan
-from inagg_testbed.bench_report import write_report
-from inagg_testbed.demo import INAGG_32_LOSS, train
+import inagg_testbed.network.testbed
+from inagg_testbed.bench.plan import Case, Plan
+from inagg_testbed.bench.report import write_report
+from inagg_testbed.demo.run import INAGG_32_LOSS, train
 from inagg_testbed.errors import ControllerRefusedError, ProcessFailedError, WorkerFailedError
-from inagg_testbed.lifecycle import manifests, tagged_processes
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.processes import NodeProcess
-from inagg_testbed.testbed import Testbed, open_testbed
-from inagg_testbed.topology import run_in_namespace
-from inagg_testbed.workers import WorkerGroup
+from inagg_testbed.network.lifecycle import manifests, tagged_processes
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.processes import NodeProcess
+from inagg_testbed.network.testbed import Testbed, open_testbed
+from inagg_testbed.network.topology import run_in_namespace
+from inagg_testbed.network.workers import WorkerGroup
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
 
@@ -61,7 +61,7 @@ def start_sums(testbed: Testbed, name: str, *, iterations: int = 3) -> WorkerGro
     )
     plan = Plan(cases=(case,), seed=3, words=4)
     return testbed.launch(
-        [sys.executable, "-m", "inagg_testbed.bench_worker", plan.to_json(), "{events}"], name=name
+        [sys.executable, "-m", "inagg_testbed.bench.allreduce_worker", plan.to_json(), "{events}"], name=name
     )
 
 
@@ -105,7 +105,15 @@ def test_sums_are_bit_identical_under_loss(
 def test_a_killed_worker_is_reported_by_the_others_and_the_next_job_is_right(
     testbed: Testbed, lossless: dict[tuple[str, int], str]
 ) -> None:
-    command = [sys.executable, "-m", "inagg_testbed.train_digits", "--backend", "inagg", "--steps", "100000"]
+    command = [
+        sys.executable,
+        "-m",
+        "inagg_testbed.demo.train_digits",
+        "--backend",
+        "inagg",
+        "--steps",
+        "100000",
+    ]
     group = testbed.launch([*command, "--events", "{events}"], name="killed")
     killed_at = 0.0
 
@@ -133,7 +141,9 @@ def test_a_killed_worker_is_reported_by_the_others_and_the_next_job_is_right(
 def test_a_killed_service_is_named_in_mid_training_and_nothing_is_left(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
-    monkeypatch.setattr(inagg_testbed.testbed, "NodeProcess", NodeProcess)  # what is left names its run
+    monkeypatch.setattr(
+        inagg_testbed.network.testbed, "NodeProcess", NodeProcess
+    )  # what is left names its run
     runs = []
 
     def train_until_killed() -> None:

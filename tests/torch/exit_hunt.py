@@ -25,11 +25,11 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
-from inagg_testbed.control import CONTROLLER_URL
-from inagg_testbed.lifecycle import Interrupted, signals_raise
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import Testbed, open_testbed
-from inagg_testbed.workers import worker_environment
+from inagg_testbed.network.control import CONTROLLER_URL
+from inagg_testbed.network.lifecycle import Interrupted, signals_raise
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import Testbed, open_testbed
+from inagg_testbed.network.workers import worker_environment
 
 _FIRST_PORT, _PORTS = 10_000, 20_000  # of the ranks' stores: below those that kernels give
 _SLOTS = 8

@@ -32,10 +32,10 @@ from typing import Any
 
 import pytest
 
-import inagg_testbed.testbed
-from inagg_testbed.lifecycle import Run
-from inagg_testbed.processes import NodeProcess
-from inagg_testbed.workers import ONE_THREAD
+import inagg_testbed.network.testbed
+from inagg_testbed.network.lifecycle import Run
+from inagg_testbed.network.processes import NodeProcess
+from inagg_testbed.network.workers import ONE_THREAD
 
 # What ranks import. A group imports httpcore, DDP and optimizers torch._dynamo, the digits sklearn.
 MODULES = ("torch", "inagg.process_group", "httpcore", "torch._dynamo", "sklearn.datasets")
@@ -48,7 +48,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Fork:
-    """A process that has been forked; of subprocess.Popen what inagg_testbed.processes uses."""
+    """A process that has been forked; of subprocess.Popen what inagg_testbed.network.processes uses."""
 
     def __init__(self, forks: "Forks", pid: int) -> None:
         self._forks = forks
@@ -153,7 +153,7 @@ def forked_ranks(forks: Forks) -> Iterator[None]:
             return cls(run, name, fork, log_path)  # type: ignore[arg-type]  # it has what is used of Popen
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inagg_testbed.testbed, "NodeProcess", ForkedProcess)
+        patch.setattr(inagg_testbed.network.testbed, "NodeProcess", ForkedProcess)
         yield
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import collectives_worker
 import pytest
 
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import Testbed, open_testbed
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import Testbed, open_testbed
 
 WORKER = Path(__file__).with_name("collectives_worker.py")
 CASES = [run.__name__ for run in collectives_worker.CASES]

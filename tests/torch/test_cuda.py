@@ -16,8 +16,8 @@ from inagg.device.staged import PORTION
 from inagg.errors import ConfigurationError
 from inagg.sums.session import Session
 from inagg.sums.work import SwitchWork
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import open_testbed
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import open_testbed
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),

@@ -25,8 +25,8 @@ from inagg.errors import InaggError, JobError
 from inagg.options import Options
 from inagg.process_group import ProcessGroup
 from inagg_testbed.errors import WorkerFailedError
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import Testbed, open_testbed
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import Testbed, open_testbed
 
 HUNT = Path(__file__).with_name("exit_hunt.py")
 

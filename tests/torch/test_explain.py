@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from inagg.explanation import CAUSES
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import Testbed, open_testbed
-from inagg_testbed.workers import Event
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import Testbed, open_testbed
+from inagg_testbed.network.workers import Event
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from rank_forks import MODULES, Forks, forked_ranks
 
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import open_testbed
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import open_testbed
 
 WORKER = Path(__file__).with_name("frameworks_worker.py")
 OPTIONAL = {

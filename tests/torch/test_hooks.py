@@ -8,8 +8,8 @@ import hooks_worker
 import pytest
 import torch
 
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import open_testbed
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import open_testbed
 
 WORKER = Path(__file__).with_name("hooks_worker.py")
 

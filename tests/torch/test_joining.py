@@ -19,8 +19,8 @@ from inagg.errors import ConfigurationError, InaggError, JobError, PeerLostError
 from inagg.inner.group import _gloo
 from inagg.membership.assembly import Assembly
 from inagg_testbed.errors import WorkerFailedError
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import Testbed, open_testbed
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import Testbed, open_testbed
 
 WORKER = Path(__file__).with_name("joining_worker.py")
 LIMIT = timedelta(seconds=20)

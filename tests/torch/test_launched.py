@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import open_testbed
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import open_testbed
 
 LAUNCHED = Path(__file__).with_name("launched")
 RANKS = 2

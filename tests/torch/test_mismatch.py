@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import open_testbed
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import open_testbed
 
 WORKER = Path(__file__).with_name("mismatch_worker.py")
 RANKS = 3

@@ -19,9 +19,9 @@ from inagg.errors import InaggError, NetworkTimeoutError
 from inagg.membership.control import JobStatus
 from inagg.options import Options
 from inagg.sums.session import Session
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import Testbed, open_testbed
-from inagg_testbed.topology import port_interface, run_in_namespace
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import Testbed, open_testbed
+from inagg_testbed.network.topology import port_interface, run_in_namespace
 
 OPTIONS = Options(controller="http://127.0.0.1:9")
 SMALL_ONES_PASS = "while those of 48 bytes pass between all ranks and the switch"

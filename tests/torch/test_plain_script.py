@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from inagg_testbed.errors import WorkerFailedError
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import Testbed, open_testbed
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import Testbed, open_testbed
 
 SCRIPT = Path(__file__).with_name("plain_ddp.py")
 TORCHRUN = (

@@ -10,9 +10,9 @@ from inagg.errors import ConfigurationError, ControllerUnreachableError
 from inagg.options import Options
 from inagg.process_group import ProcessGroup
 from inagg_testbed.errors import WorkerFailedError
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import open_testbed
-from inagg_testbed.workers import Event
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import open_testbed
+from inagg_testbed.network.workers import Event
 
 WORKER = Path(__file__).with_name("reconfigure_worker.py")
 RANKS = 3

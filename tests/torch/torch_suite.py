@@ -23,9 +23,9 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from inagg_testbed.control import enter_network_namespace
-from inagg_testbed.links import LinkSpec
-from inagg_testbed.testbed import Testbed, open_testbed
+from inagg_testbed.network.control import enter_network_namespace
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import Testbed, open_testbed
 
 EXPECTATIONS: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 RANKS = 4

@@ -11,10 +11,15 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from inagg_testbed.control import CONTROLLER_PORT, CONTROLLER_URL, call_in_network_namespace, token_path
-from inagg_testbed.processes import NodeProcess
-from inagg_testbed.testbed import Testbed
-from inagg_testbed.topology import CONTROL_ADDRESS
+from inagg_testbed.network.control import (
+    CONTROLLER_PORT,
+    CONTROLLER_URL,
+    call_in_network_namespace,
+    token_path,
+)
+from inagg_testbed.network.processes import NodeProcess
+from inagg_testbed.network.testbed import Testbed
+from inagg_testbed.network.topology import CONTROL_ADDRESS
 
 from ..outcome import Outcome
 from ..ranks import BrokenPromiseError, Ranks, wait_until

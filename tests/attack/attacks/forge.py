@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inagg_testbed.control import CONTROLLER_PORT
-from inagg_testbed.testbed import Testbed
-from inagg_testbed.topology import CONTROL_ADDRESS, CONTROL_MAC, host_address, host_mac
+from inagg_testbed.network.control import CONTROLLER_PORT
+from inagg_testbed.network.testbed import Testbed
+from inagg_testbed.network.topology import CONTROL_ADDRESS, CONTROL_MAC, host_address, host_mac
 
 from ..facts import (
     AGGREGATOR_IP,

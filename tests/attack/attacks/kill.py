@@ -13,8 +13,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
 
-from inagg_testbed.processes import NodeProcess
-from inagg_testbed.testbed import Testbed
+from inagg_testbed.network.processes import NodeProcess
+from inagg_testbed.network.testbed import Testbed
 
 from ..outcome import Outcome
 from ..ranks import BrokenPromiseError, Ranks, wait_until

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from inagg_testbed.testbed import Testbed
-from inagg_testbed.topology import host_address, host_mac
+from inagg_testbed.network.testbed import Testbed
+from inagg_testbed.network.topology import host_address, host_mac
 
 from ..frames import capture, packet_socket, send_all
 from ..outcome import Outcome

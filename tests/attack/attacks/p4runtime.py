@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from inagg_testbed.processes import NodeProcess
-from inagg_testbed.testbed import Testbed
+from inagg_testbed.network.processes import NodeProcess
+from inagg_testbed.network.testbed import Testbed
 
 from ..outcome import Outcome
 from ..ranks import BrokenPromiseError, Ranks, wait_until

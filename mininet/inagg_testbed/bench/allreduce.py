@@ -1,0 +1,184 @@
+"""`inagg bench allreduce`: host all-reduce and aggregation on one testbed, timed in turn and checked.
+
+What the figures mean is in `rows`, what an iteration is in `allreduce_worker`.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from inagg_testbed.bench.allreduce_check import inputs
+from inagg_testbed.bench.cpu import softirq_threads
+from inagg_testbed.bench.plan import MAX_LOSS, BackendSpec, Case, Plan, check_slots
+from inagg_testbed.bench.rows import Conditions, make_rows, wrong_results
+from inagg_testbed.errors import ConfigurationError
+from inagg_testbed.network.control import token_path
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.requirements import SwitchKind
+from inagg_testbed.network.switches import words_for_mtu
+from inagg_testbed.network.testbed import GlooPath, Testbed, open_testbed
+from inagg_testbed.network.workers import Event
+
+_SECONDS_PER_ITERATION = 60.0
+_START_UP_S = 180.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllReduceBench:
+    """What to measure, on one testbed."""
+
+    link_name: str
+    link: LinkSpec
+    cases: tuple[Case, ...]
+    slots: int | None = None  # what the links need
+    switch: SwitchKind = "model"
+    program: Path | None = None
+    gloo_over: GlooPath = "switch"
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises ConfigurationError."""
+        check_slots(self.slots)
+        _each_once(
+            "workers and elements",
+            [f"{case.experiment} of {case.elements} at {case.workers}" for case in self.cases],
+        )
+        for case in self.cases:
+            _each_once("backend", case.backends)
+            _each_once("loss", [f"{loss:g}" for loss in case.losses])
+            aggregates = any(BackendSpec.parse(backend).lane_bits for backend in case.backends)
+            for loss in case.losses:
+                if not 0 <= loss <= MAX_LOSS:
+                    raise ConfigurationError(f"loss {loss:g} is outside 0 to {MAX_LOSS:g}")
+            if self.switch == "bridge" and (aggregates or any(case.losses)):
+                raise ConfigurationError(
+                    "a bridge neither aggregates nor drops packets: gloo only, without loss"
+                )
+            if any(case.losses) and not aggregates:
+                raise ConfigurationError("only aggregation packets are lost, and gloo has none")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the rows do not say."""
+        return {
+            "switch": self.switch,
+            "gloo_over": self.gloo_over,
+            "slots": self.link.slots if self.slots is None else self.slots,
+            "seed": self.seed,
+            "inputs": inputs(self.seed),
+        }
+
+    @property
+    def hosts(self) -> int:
+        """Hosts that the testbed needs."""
+        return max(case.workers for case in self.cases)
+
+    @property
+    def conditions(self) -> Conditions:
+        """What all rows have in common."""
+        return Conditions(
+            link_name=self.link_name,
+            rate_bps=self.link.rate_bps,
+            mtu=self.link.mtu,
+            words=None if self.switch == "bridge" else words_for_mtu(self.link.mtu),
+        )
+
+
+def _each_once(what: str, values: Sequence[str]) -> None:
+    if len(set(values)) < len(values):
+        raise ConfigurationError(f"{what} {', '.join(values)}: each value only once")
+
+
+@dataclass(frozen=True)
+class BenchOutcome:
+    """One row a backend, workers, elements and loss; what the rows do not say; every wrong result, in words."""
+
+    rows: list[dict[str, Any]]
+    settings: dict[str, Any]
+    wrong: list[str]
+
+
+def run_bench(
+    bench: AllReduceBench,
+    results_root: Path,
+    *,
+    on_stage: Callable[[str], Any],
+    on_progress: Callable[[int, int], Any],
+) -> BenchOutcome:
+    """Bring a testbed up, measure, take it down. `on_progress` gets iterations done and to do.
+
+    Raises LauncherError; a wrong sum is not raised but told in the outcome.
+    """
+    with open_testbed(
+        hosts=bench.hosts,
+        link=bench.link,
+        results_root=results_root,
+        switch=bench.switch,
+        program=bench.program,
+        gloo_over=bench.gloo_over,
+        on_stage=on_stage,
+    ) as testbed:
+        on_stage(f"{bench.hosts} workers")
+        return measure(bench, testbed, on_progress=on_progress)
+
+
+def measure(
+    bench: AllReduceBench, testbed: Testbed, *, on_progress: Callable[[int, int], Any]
+) -> BenchOutcome:
+    """Measure on a testbed that is up; the outcome is also in its folder. Raises LauncherError."""
+    events: list[Event] = []
+    rounds = sum(len(list(case.contestants())) * (case.iterations + case.warmup) for case in bench.cases)
+    total = sum(len(list(case.contestants())) * case.iterations for case in bench.cases)
+
+    done = 0
+
+    def on_event(rank: int, event: Event) -> None:
+        nonlocal done
+        events.append({**event, "rank": rank})
+        done += rank == 0
+        on_progress(done, total)
+
+    name = f"bench-{len(testbed.groups) + 1}"
+    command = [
+        sys.executable,
+        "-m",
+        "inagg_testbed.bench.allreduce_worker",
+        make_plan(bench, testbed).to_json(),
+    ]
+    group = testbed.launch([*command, "{events}"], name=name, workers=bench.hosts, slots=bench.slots)
+    group.follow(on_event, timeout_s=_START_UP_S + rounds * _SECONDS_PER_ITERATION, watch=testbed.services)
+    outcome = BenchOutcome(
+        rows=make_rows(bench.conditions, bench.cases, events),
+        settings={**bench.settings, "link": testbed.network.spec.description},
+        wrong=list(wrong_results(bench.cases, events)),
+    )
+    (testbed.results / f"{name}.json").write_text(json.dumps(asdict(outcome), indent=2) + "\n")
+    return outcome
+
+
+def make_plan(bench: AllReduceBench, testbed: Testbed) -> Plan:
+    """What the workers are told."""
+    words = 0 if testbed.controller is None else int(testbed.controller.health()["words"])
+    switch = [process.identity.pid for process in testbed.services if process.name == "switch"]
+    return Plan(
+        cases=bench.cases,
+        seed=bench.seed,
+        words=words,
+        cpu_pids=(*switch, *softirq_threads()),
+        token_file=None if testbed.controller is None else str(token_path(testbed.results)),
+    )
+
+
+def title(bench: AllReduceBench) -> str:
+    """What a table of the rows is about."""
+    workers = ", ".join(str(count) for count in dict.fromkeys(case.workers for case in bench.cases))
+    elements = ", ".join(f"{count:,}" for count in dict.fromkeys(case.elements for case in bench.cases))
+    sizes = ", ".join(f"{4 * count:,}" for count in dict.fromkeys(case.elements for case in bench.cases))
+    text = f"all-reduce of {elements} float32 ({sizes} bytes), {workers} workers, {bench.link_name}"
+    text += f", switch: {bench.switch}"
+    text += f", MTU {bench.link.mtu}" if bench.link.mtu != 1500 else ""
+    text += ", gloo over a bridge" if bench.gloo_over == "bridge" else ""
+    return f"{text}\ninputs: {inputs(bench.seed)}"

@@ -1,0 +1,200 @@
+"""One rank of `inagg bench allreduce`: all backends in turn, in rounds, in one process.
+
+Rounds (gloo, inagg:32, inagg:16, gloo, ...) rather than one backend after the other: what else the machine does
+then hits all of them alike. One iteration: new inputs, a barrier over gloo, the clock, all_reduce, the clock, a
+barrier, the check. Ranks beyond a case's workers sleep in a barrier meanwhile. All lane widths share one inagg group,
+so that there is one heartbeat a rank; between collectives the group has nothing else to do.
+"""
+
+import argparse
+import hashlib
+import os
+import time
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import inagg
+from inagg.membership.control import ControlClient
+from inagg_testbed.bench.allreduce_check import Expectation, Float32, fill, one_period
+from inagg_testbed.bench.cpu import cpu_seconds
+from inagg_testbed.bench.plan import BackendSpec, Case, Plan
+from inagg_testbed.events import EventLog, sent_segments
+
+TRANSPORT_FIGURES = ("window", "least_rtt_s", "srtt_s", "rto_s")
+
+
+class Groups:
+    """The process groups over the first `workers` ranks: gloo, and inagg if the cases want it."""
+
+    def __init__(self, workers: int, *, aggregating: bool) -> None:
+        ranks = list(range(workers))
+        self.gloo: Any = dist.new_group(ranks, backend="gloo")
+        self.inagg: Any = dist.new_group(ranks, backend="inagg") if aggregating else None
+        self.member = dist.get_rank() < workers
+
+    def close(self) -> None:
+        """Leave the job."""
+        if self.member and self.inagg is not None:
+            dist.destroy_process_group(self.inagg)
+
+    def of(self, spec: BackendSpec) -> Any:
+        """The group of a backend, set to its lane width."""
+        if spec.lane_bits is None:
+            return self.gloo
+        # Through the library's own check of the value: model_copy alone makes none.
+        settings = self.inagg.options.model_dump() | {"lane_bits": spec.lane_bits}
+        self.inagg.options = type(self.inagg.options)(**settings)
+        return self.inagg
+
+    def sent(self, spec: BackendSpec) -> tuple[int, int]:
+        """Packets that a backend has sent so far, and those of them it sent again; TCP segments for gloo."""
+        if spec.lane_bits is None:
+            return sent_segments()
+        stats = inagg.stats(self.inagg)
+        return stats["packets_sent"], stats["retransmits"]
+
+    def transport(self, spec: BackendSpec) -> dict[str, float] | None:
+        """What inagg's transport says of itself now."""
+        if spec.lane_bits is None:
+            return None
+        stats = inagg.stats(self.inagg)
+        return {name: stats[name] for name in TRANSPORT_FIGURES if name in stats}
+
+
+class LossControl:
+    """Rank 0 sets the injected loss, between iterations. token_file: of the controller's operator."""
+
+    def __init__(self, workers: int, token_file: str | None) -> None:
+        self._ports = range(1, workers + 1)
+        self._token_file = token_file
+        self._now = 0.0
+
+    def set(self, probability: float) -> None:
+        """On every worker's port, each way, for aggregation packets."""
+        if probability == self._now or dist.get_rank() != 0:
+            return
+        token = Path(self._token_file).read_text().strip() if self._token_file is not None else None
+        with ControlClient(os.environ["INAGG_CONTROLLER"], token=token) as client:
+            for port in self._ports:
+                for direction in ("ingress", "egress"):
+                    client.set_loss(port, direction, probability, "aggregation")
+        self._now = probability
+
+
+class CaseRunner:
+    """Runs one case on groups that are there."""
+
+    def __init__(
+        self, plan: Plan, number: int, groups: Groups, inputs: Float32, expectation: Expectation | None
+    ) -> None:
+        self.plan, self.number, self.case = plan, number, plan.cases[number]
+        self._groups, self._inputs, self._expectation = groups, inputs, expectation
+        self._tensors = [torch.empty(self.case.elements) for _ in range(self.case.back_to_back)]
+        self._pids = [os.getpid(), *(plan.cpu_pids if dist.get_rank() == 0 else ())]
+        self._loss = LossControl(self.case.workers, plan.token_file)
+
+    def run(self, log: EventLog) -> None:
+        """All rounds; an event for each timed iteration."""
+        case = self.case
+        for index in range(-case.warmup, case.iterations):
+            for backend, loss in case.contestants():
+                self._loss.set(loss)
+                measured = self._measure(
+                    BackendSpec.parse(backend), (index + case.warmup) * case.back_to_back
+                )
+                if index >= 0:
+                    log.write(
+                        "iteration", case=self.number, backend=backend, loss=loss, index=index, **measured
+                    )
+        self._loss.set(0.0)
+
+    def _measure(self, spec: BackendSpec, start: int) -> dict[str, Any]:
+        """One iteration, timed and checked."""
+        for number, tensor in enumerate(self._tensors):
+            fill(tensor.numpy(), self._inputs, start + number)
+        group, gloo = self._groups.of(spec), self._groups.gloo
+        before, cpu = self._groups.sent(spec), cpu_seconds(self._pids)
+        dist.barrier(gloo)
+        began = time.perf_counter()
+        for tensor in self._tensors:
+            dist.all_reduce(tensor, group=group)
+        seconds = (time.perf_counter() - began) / len(self._tensors)
+        dist.barrier(gloo)
+        cpu = cpu_seconds(self._pids) - cpu
+        packets, again = self._groups.sent(spec)
+        return {
+            "seconds": seconds,
+            "cpu_seconds": cpu / len(self._tensors),
+            "packets": packets - before[0],
+            "retransmits": again - before[1],
+            "transport": self._groups.transport(spec),
+            **self._check(spec, start),
+        }
+
+    def _check(self, spec: BackendSpec, start: int) -> dict[str, Any]:
+        """The results' digest, which has to be the same at all ranks; and rank 0 compares with the exact sums."""
+        digest = hashlib.blake2b(digest_size=8)
+        for tensor in self._tensors:
+            digest.update(tensor.numpy().data)
+        told: dict[str, Any] = {"digest": digest.hexdigest()}
+        if self._expectation is None:
+            return told
+        told |= {"max_abs_error": 0.0, "bound": 0.0, "wrong_index": None}
+        for number, tensor in enumerate(self._tensors):
+            result = tensor.numpy()
+            found = self._expectation.compare(
+                result, start + number, lane_bits=spec.lane_bits, words=self.plan.words
+            )
+            told["bound"] = max(told["bound"], found.bound)
+            if found.wrong_index is None:
+                told["max_abs_error"] = max(told["max_abs_error"], found.max_abs_error)
+                continue
+            return told | {
+                "max_abs_error": found.max_abs_error if np.isfinite(found.max_abs_error) else None,
+                "wrong_index": found.wrong_index,
+                "wrong_value": repr(float(result[found.wrong_index])),
+                "exact_value": self._expectation.exact(start + number + found.wrong_index),
+            }
+        return told
+
+
+def run(plan: Plan, log: EventLog) -> None:
+    """Everything after init_process_group. Cases in a row with the same number of workers share their groups."""
+    rank = dist.get_rank()
+    inputs = one_period(plan.seed, rank)
+    numbered = enumerate(plan.cases)
+    for workers, cases in groupby(numbered, key=lambda pair: pair[1].workers):
+        here = list(cases)
+        groups = Groups(workers, aggregating=any(_wants_inagg(case) for _, case in here))
+        if groups.member:
+            expectation = Expectation(plan.seed, workers) if rank == 0 else None
+            for number, _ in here:
+                CaseRunner(plan, number, groups, inputs, expectation).run(log)
+        groups.close()
+        dist.barrier()
+
+
+def _wants_inagg(case: Case) -> bool:
+    return any(BackendSpec.parse(backend).lane_bits for backend in case.backends)
+
+
+def main() -> None:
+    """Entry point: python -m inagg_testbed.bench.allreduce_worker PLAN EVENTS."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("plan", type=Plan.from_json)
+    parser.add_argument("events", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    run(arguments.plan, EventLog(arguments.events))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""`inagg bench convergence`: what narrow lanes cost a training run, and what error feedback gives back.
+
+The models of examples/ learn over gloo in float32 and through the switch in 32-, 16- and 8-bit lanes, from the same
+weights, on the same batches. Figures of a run:
+- losses: the mean over ranks, a step each;
+- final: their mean over the last tenth of the steps; against_gloo is that over gloo's;
+- held_out: the loss on data that was not learnt from.
+"""
+
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from inagg_testbed.demo.plots import COLOURS, finish
+from inagg_testbed.network.testbed import Testbed
+from inagg_testbed.network.training_run import OnProgress, follow_training, values_by_step
+from inagg_testbed.network.workers import Event
+
+TASKS = ("gpt", "digits")
+WARM_UP = 5  # a fifth of the steps
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """How gradients are summed. lane_bits None: by gloo. warm_up: the first fifth of the steps in 32-bit lanes."""
+
+    lane_bits: int | None = None
+    feedback: bool = False
+    warm_up: bool = False
+
+    @property
+    def label(self) -> str:
+        """For tables and plots."""
+        if self.lane_bits is None:
+            return "gloo"
+        extras = [", error feedback"] * self.feedback + [", warm-up"] * self.warm_up
+        return f"inagg:{self.lane_bits}" + "".join(extras)
+
+
+# Some ways, and the highest final loss, over gloo's, that they are to reach.
+TARGETS = {Gradients(16, feedback=True): 1.01, Gradients(8, feedback=True, warm_up=True): 1.03}
+ALL_GRADIENTS = (Gradients(), Gradients(32), *TARGETS, Gradients(8, feedback=True), Gradients(8))
+
+
+def run_convergence(
+    testbed: Testbed,
+    steps: int,
+    *,
+    tasks: Sequence[str] = TASKS,
+    ways: Sequence[Gradients] = ALL_GRADIENTS,
+    on_progress: OnProgress,
+) -> list[Row]:
+    """Every task in all `ways`, gloo's first, on a testbed that is up. Raises LauncherError."""
+    rows: list[Row] = []
+    for task in tasks:
+        for gradients in ways:
+            events = _train(testbed, task, gradients, steps, on_progress)
+            rows.append(summarise(task, gradients, events, rows))
+    return rows
+
+
+def _train(
+    testbed: Testbed, task: str, gradients: Gradients, steps: int, on_progress: OnProgress
+) -> list[tuple[int, Event]]:
+    command = [sys.executable, "-m", "inagg_testbed.bench.convergence_worker", task, "--steps", str(steps)]
+    command += ["--events", "{events}"]
+    if gradients.lane_bits is not None:
+        command += ["--lane-bits", str(gradients.lane_bits)]
+    if gradients.feedback:
+        command.append("--feedback")
+    if gradients.warm_up:
+        command += ["--warm-up-steps", str(steps // WARM_UP)]
+    return follow_training(
+        testbed,
+        command,
+        name=f"{task}-{len(testbed.groups)}",
+        label=f"{task}, {gradients.label}",
+        steps=steps,
+        on_progress=on_progress,
+    )
+
+
+def summarise(
+    task: str, gradients: Gradients, events: Sequence[tuple[int, Event]], before: Sequence[Row]
+) -> Row:
+    """A run's row; `before` has gloo's of the same task, unless this is it."""
+    losses = [statistics.fmean(found) for _, found in sorted(values_by_step(events, "step", "loss").items())]
+    final = statistics.fmean(losses[-max(1, len(losses) // 10) :])
+    gloo = next((row["final"] for row in before if row["task"] == task and row["lane_bits"] is None), final)
+    return {
+        "task": task,
+        "lane_bits": gradients.lane_bits,
+        "error_feedback": gradients.feedback,
+        "warm_up": gradients.warm_up,
+        "target": TARGETS.get(gradients),
+        "label": gradients.label,
+        "losses": losses,
+        "final": final,
+        "against_gloo": final / gloo,
+        "held_out": next(
+            event["held_out"] for rank, event in events if rank == 0 and event["event"] == "end"
+        ),
+    }
+
+
+def missed(rows: Sequence[Row]) -> list[str]:
+    """What did not reach its target."""
+    return [
+        f"{row['task']}, {row['label']}: {row['against_gloo']:.3f} times gloo's final loss, more than "
+        f"{row['target']}"
+        for row in rows
+        if row["target"] is not None and row["against_gloo"] > row["target"]
+    ]
+
+
+def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """A line a run."""
+    header = ["run", "final loss", "over gloo's", "held-out loss"]
+    body = [
+        [
+            f"{row['task']}, {row['label']}",
+            f"{row['final']:.4f}",
+            f"{row['against_gloo']:.3f}",
+            f"{row['held_out']:.4f}",
+        ]
+        for row in rows
+    ]
+    return header, body
+
+
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """Loss curves, a panel a task, as means over a twentieth of the steps."""
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    figure = Figure(figsize=(5 * len(tasks), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(tasks), squeeze=False)[0]
+    for axes, task in zip(panels, tasks, strict=True):
+        for colour, row in zip(COLOURS, (row for row in rows if row["task"] == task), strict=False):
+            losses = row["losses"]
+            width = max(1, len(losses) // 20)
+            means = [statistics.fmean(losses[max(0, end - width) : end]) for end in range(1, len(losses) + 1)]
+            style = "-" if row["lane_bits"] is None or row["error_feedback"] else "--"
+            axes.plot(
+                range(1, len(losses) + 1), means, style, color=colour, label=row["label"], linewidth=1.2
+            )
+        axes.set_title(task, fontsize=10)
+        axes.set_xlabel("step")
+        axes.set_yscale("log")
+    panels[0].set_ylabel("training loss")
+    panels[0].legend(frameon=False, fontsize=8)
+    finish(figure, path)

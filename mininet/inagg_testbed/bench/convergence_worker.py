@@ -1,0 +1,125 @@
+"""One rank of a training run of `inagg bench convergence`: the models of examples/, in lanes of any width.
+
+The rank's losses go into its events, a step each ("step"), and at the end the loss on held-out data ("end").
+"""
+
+import argparse
+import itertools
+import runpy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from inagg.options import LaneBits
+from inagg_testbed.errors import ConfigurationError
+from inagg_testbed.events import EventLog
+
+BATCH = 16
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learnt. losses: this rank's loss of a model on batch after batch; held_out: that on data never shown."""
+
+    model: nn.Module
+    losses: Callable[[nn.Module], Iterator[torch.Tensor]]
+    held_out: Callable[[nn.Module], float]
+
+
+def example(name: str) -> dict[str, Any]:
+    """The names that examples/NAME.py defines. Raises ConfigurationError if it is not there."""
+    for folder in (Path(__file__).parents[3], Path.cwd()):
+        path = folder / "examples" / f"{name}.py"
+        if path.is_file():
+            return runpy.run_path(str(path))
+    raise ConfigurationError(f"examples/{name}.py is not there: run inagg in the repository")
+
+
+def gpt(rank: int) -> Task:
+    """A small GPT, on the Python language reference."""
+    names = example("gpt")
+    training, held_out = names["load_text"]()
+    draw = torch.Generator().manual_seed(1 + rank)
+
+    def losses(model: nn.Module) -> Iterator[torch.Tensor]:
+        while True:
+            yield names["loss_of"](model, training, draw)
+
+    return Task(names["GPT"](), losses, lambda model: names["validation_loss"](model, held_out))
+
+
+def digits(rank: int) -> Task:
+    """A small convolutional net, on handwritten digits."""
+    names = example("digits")
+    training, test = names["load_data"]()
+    images, labels = training.tensors
+    draw = torch.Generator().manual_seed(1 + rank)
+
+    def losses(model: nn.Module) -> Iterator[torch.Tensor]:
+        while True:
+            chosen = torch.randint(len(labels), (BATCH,), generator=draw)
+            yield nn.functional.cross_entropy(model(images[chosen]), labels[chosen])
+
+    def held_out(model: nn.Module) -> float:
+        with torch.no_grad():
+            return nn.functional.cross_entropy(model(test.tensors[0]), test.tensors[1]).item()
+
+    return Task(names["make_model"](), losses, held_out)
+
+
+def narrow(
+    model: DistributedDataParallel, lane_bits: LaneBits, *, feedback: bool, warm_up_steps: int
+) -> None:
+    """Sum gradients in lanes of this width."""
+    from inagg import hooks
+
+    state = hooks.NarrowLanes(
+        model.module, lane_bits=lane_bits, feedback=feedback, warm_up_steps=warm_up_steps
+    )
+    model.register_comm_hook(state, hooks.narrow_lanes)
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=["gpt", "digits"])
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--lane-bits", type=int, choices=[32, 16, 8], help="By default gloo sums.")
+    parser.add_argument("--feedback", action="store_true")
+    parser.add_argument("--warm-up-steps", type=int, default=0)
+    parser.add_argument("--events", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    log = EventLog(arguments.events)
+
+    dist.init_process_group("gloo" if arguments.lane_bits is None else "inagg")
+    task = {"gpt": gpt, "digits": digits}[arguments.task](dist.get_rank())
+    model = DistributedDataParallel(task.model)
+    if arguments.lane_bits is not None:
+        narrow(
+            model,
+            arguments.lane_bits,
+            feedback=arguments.feedback,
+            warm_up_steps=arguments.warm_up_steps,
+        )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=arguments.steps)
+    for step, loss in enumerate(itertools.islice(task.losses(model), arguments.steps)):
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+        schedule.step()
+        log.write("step", step=step, loss=loss.item())
+    log.write("end", held_out=task.held_out(model.module))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`inagg bench device`: what a GPU does for a sum, beside copies of the same floats, and sums of tensors on it.
+
+Rows of the first table, for each lane width: gigabytes of float32 a second that are scanned, packed and unpacked, each
+without the copies to and from the host; and that a copy on the device takes in (its reading alone counts).
+
+Figures of the second, medians over the iterations, of the slowest rank; all ranks share the device:
+- cpu_ms, device_ms: an all-reduce of tensors in the host's memory, and on the device;
+- compute_ms: matrix products on the device that take about as long; both_ms: the all-reduce, and products meanwhile.
+  With perfect overlap both_ms is the greater of device_ms and compute_ms, with none it is their sum.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, get_args
+
+import numpy as np
+import torch
+
+from inagg import _core
+from inagg.device.numerics import Lanes, Scan, quantise, sums, write_lanes
+from inagg.device.staged import PORTION
+from inagg.device.streams import mark_current
+from inagg.options import LaneBits
+from inagg_testbed.network.testbed import Testbed
+
+REPETITIONS = 20
+FIGURES = ("cpu_ms", "device_ms", "compute_ms", "both_ms")
+_START_UP_S = 180.0
+
+
+def missing(device: str) -> str | None:
+    """Why there is nothing to measure on a device; None if there is."""
+    if device == "cuda" and not torch.cuda.is_available():
+        return "no CUDA GPU here (or a torch without CUDA): nothing is measured"
+    return None
+
+
+def measure_stages(name: str, workers: int, words: int = 4) -> list[dict[str, Any]]:
+    """A row for each lane width, of portions as sums have them, on device "cuda" or "cpu"."""
+    device = device_of(name)
+    return [
+        {"lane_bits": bits, **_stages(Lanes(bits, workers, words), device)}
+        for bits in get_args(get_args(LaneBits)[0])
+    ]
+
+
+def device_of(name: str) -> torch.device:
+    """The first GPU for "cuda"."""
+    return torch.device("cuda", 0) if name == "cuda" else torch.device("cpu")
+
+
+def _stages(lanes: Lanes, device: torch.device) -> dict[str, float]:
+    """GB/s by name, of one portion."""
+    blocks = PORTION // lanes.block_elements
+    elements = torch.randn(blocks, lanes.block_elements, device=device)
+    codes = np.full(blocks, _core.CONSTANTS["EXPONENT_BIAS"] + 4, np.uint16)
+    up, down = (torch.from_numpy(row).to(device).unsqueeze(1) for row in (lanes.up(codes), lanes.down(codes)))
+    packed = torch.empty(
+        blocks, lanes.words * _core.CONSTANTS["WORD_BYTES"], dtype=torch.uint8, device=device
+    )
+    scan, back = Scan(lanes, blocks, device), torch.empty_like(elements)
+
+    def scan_all() -> None:
+        scan.blocks(elements, 0)
+        scan.codes()
+
+    calls: dict[str, Callable[[], object]] = {
+        "copy": lambda: back.copy_(elements),
+        "scan": scan_all,
+        "pack": lambda: write_lanes(quantise(elements, up, lanes, special=False), lanes, packed),
+        "unpack": lambda: sums(packed, down, lanes, out=back),
+    }
+    size = elements.nbytes / 1e9
+    return {name: size / _seconds(call, device) for name, call in calls.items()}
+
+
+def _seconds(call: Callable[[], object], device: torch.device) -> float:
+    """Of one call among many in a row."""
+    for _ in range(3):
+        call()
+    mark_current(device).wait()
+    start = time.perf_counter()
+    for _ in range(REPETITIONS):
+        call()
+    mark_current(device).wait()
+    return (time.perf_counter() - start) / REPETITIONS
+
+
+def measure_sums(testbed: Testbed, device: str, workers: int, elements: int) -> dict[str, float]:
+    """Figures of all-reduces on a testbed that is up. Raises LauncherError."""
+    found: dict[str, list[list[float]]] = {name: [] for name in FIGURES}
+    group = testbed.launch(
+        [sys.executable, "-m", "inagg_testbed.bench.device_worker", device, str(elements), "{events}"],
+        name=f"device-{len(testbed.groups) + 1}",
+        workers=workers,
+    )
+
+    def note(_rank: int, event: dict[str, Any]) -> None:
+        for name in FIGURES:
+            found[name].append(event[name])
+
+    group.follow(note, timeout_s=_START_UP_S, watch=testbed.services)
+    return {name: statistics.median(map(max, zip(*ranks, strict=True))) for name, ranks in found.items()}
+
+
+def stage_table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """GB/s, and the share of a copy's."""
+    body = [
+        [str(row["lane_bits"]), f"{row['copy']:.2f}"]
+        + [f"{row[name]:.2f} ({row[name] / row['copy']:.0%})" for name in ("scan", "pack", "unpack")]
+        for row in rows
+    ]
+    return ["lane bits", "copy, GB/s", "scan", "pack", "unpack"], body
+
+
+def sum_table(figures: dict[str, float]) -> tuple[list[str], list[list[str]]]:
+    """Milliseconds."""
+    header = ["all-reduce, host tensor", "device tensor", "products alone", "both"]
+    return header, [[f"{figures[name]:.1f} ms" for name in FIGURES]]

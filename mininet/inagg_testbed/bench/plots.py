@@ -1,0 +1,101 @@
+"""The benchmark's plots, as PNG files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from inagg_testbed.bench.rows import link_bits_per_element
+from inagg_testbed.bench.targets import GOALS
+from inagg_testbed.demo.plots import COLOURS, finish
+
+_LOOKS = dict(zip((None, 32, 16, 8), COLOURS, strict=False))
+Row = dict[str, Any]
+
+
+def label(lane_bits: int | None) -> str:
+    """gloo, inagg:32, ..."""
+    return "gloo" if lane_bits is None else f"inagg:{lane_bits}"
+
+
+def plot_scaling(rows: Sequence[Row], rate_bps: int, path: Path) -> None:
+    """Time per element against workers and against elements; dotted what the links' rate allows at best.
+
+    A tensor that fits the token buckets of the links can be below the line.
+    """
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    by_workers, by_elements = figure.subplots(1, 2)
+    _plot_sweep(by_workers, rows, "workers", rate_bps)
+    _plot_sweep(by_elements, rows, "elements", rate_bps)
+    by_elements.set_xscale("log")
+    by_elements.set_yscale("log")
+    by_workers.set_ylim(bottom=0)
+    by_workers.set_xlabel(f"workers ({_fixed(rows, 'workers', 'elements'):,} elements)")
+    by_elements.set_xlabel(f"elements ({_fixed(rows, 'elements', 'workers')} workers)")
+    by_workers.set_ylabel(f"time per element (ns), {rate_bps / 1e9:g} Gbit/s links")
+    by_workers.legend(frameon=False, fontsize=8, title="dotted: at line rate", title_fontsize=8)
+    finish(figure, path)
+
+
+def _of(rows: Sequence[Row], axis: str) -> list[Row]:
+    return [row for row in rows if row["experiment"] == f"scaling, {axis}"]
+
+
+def _fixed(rows: Sequence[Row], axis: str, other: str) -> int:
+    return int(next(row[other] for row in _of(rows, axis)))
+
+
+def _plot_sweep(axes: Axes, rows: Sequence[Row], axis: str, rate_bps: int) -> None:
+    for lane_bits, colour in _LOOKS.items():
+        points = sorted(
+            (row for row in _of(rows, axis) if row["lane_bits"] == lane_bits), key=lambda row: row[axis]
+        )
+        if not points:
+            continue
+        places = [row[axis] for row in points]
+        times = [row["time_ms"]["p50"] * 1e6 / row["elements"] for row in points]
+        ideal = [link_bits_per_element(lane_bits, row["workers"]) / rate_bps * 1e9 for row in points]
+        axes.plot(places, times, color=colour, marker="o", markersize=4, label=label(lane_bits))
+        axes.plot(places, ideal, color=colour, linestyle=":", linewidth=1)
+
+
+def plot_ratios(rows: Sequence[Row], path: Path) -> None:
+    """How many times as fast as gloo, row by row of the table, each bar with its target."""
+    places = {(goal.link, goal.workers): goal for goal in GOALS}
+    measured = {(row["link"], row["workers"], row["lane_bits"]): row["ratio_to_gloo"] for row in rows}
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    axes = figure.subplots()
+    for number, lane_bits in enumerate((32, 16, 8)):
+        found = [
+            (index + 0.27 * (number - 1), ratio, goal.ratios[lane_bits])
+            for index, (key, goal) in enumerate(places.items())
+            if (ratio := measured.get((*key, lane_bits))) is not None
+        ]
+        if not found:
+            continue
+        where, heights, targets = zip(*found, strict=True)
+        bars = axes.bar(where, heights, width=0.25, color=_LOOKS[lane_bits], label=label(lane_bits))
+        labels = axes.bar_label(
+            bars, [f"{height:.2g}" for height in heights], padding=3, fontsize=8, zorder=5
+        )
+        for text in labels:
+            text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})
+        axes.hlines(
+            targets,
+            [place - 0.125 for place in where],
+            [place + 0.125 for place in where],
+            color="black",
+            linewidth=1.2,
+            label="target" if number == 0 else "_",  # matplotlib lists no label that begins so
+        )
+    axes.axhline(1, zorder=0, color=_LOOKS[None], linewidth=1, linestyle="--", label="gloo")
+    axes.set_xticks(range(len(places)), [_caption(goal.link, goal.workers) for goal in GOALS], fontsize=9)
+    axes.set_ylabel("times as fast as gloo")
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    finish(figure, path)
+
+
+def _caption(link: str, workers: int) -> str:
+    return f"{link}\n{workers} workers"

@@ -1,0 +1,110 @@
+"""The files that the benchmark suite writes for people: report.md, targets.json and plots, from its JSON files."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from inagg_testbed.bench import rows as bench_rows
+from inagg_testbed.bench import straggler
+from inagg_testbed.bench.plots import plot_ratios, plot_scaling
+from inagg_testbed.bench.suite import MEASURED, SCALING_LINK, write
+from inagg_testbed.bench.targets import Verdict, verdicts
+from inagg_testbed.demo.report import machine_description
+from inagg_testbed.files import handing_over, write_text
+from inagg_testbed.network.links import LinkSpec
+
+_EXPERIMENTS = (*MEASURED, "numerics", "switch")
+TARGETS_HEADER = ("what", "target", "measured", "met")
+
+
+def read_experiments(folder: Path) -> dict[str, Any]:
+    """The experiments whose files are in the folder."""
+    paths = {name: folder / f"{name}.json" for name in _EXPERIMENTS}
+    return {name: json.loads(path.read_text()) for name, path in paths.items() if path.is_file()}
+
+
+def write_report(folder: Path, *, toy: bool = False) -> list[Verdict]:
+    """Write report.md, targets.json and plots beside the figures; returns the targets.
+
+    toy: the figures are those of small sizes, which targets are not for: there are none then.
+    """
+    experiments = read_experiments(folder)
+    judged = [] if toy else verdicts(experiments)
+    write(folder, "targets", [asdict(one) for one in judged])
+    plots = folder / "ratios.png", folder / "scaling.png"
+    for plot in plots:
+        plot.unlink(missing_ok=True)
+    with handing_over(*plots):
+        if "allreduce" in experiments:
+            plot_ratios(experiments["allreduce"]["rows"], plots[0])
+        if "scaling" in experiments:
+            rate = LinkSpec.parse(SCALING_LINK).rate_bps
+            assert rate is not None
+            plot_scaling(experiments["scaling"]["rows"], rate, plots[1])
+    write_text(folder / "report.md", "\n".join(_markdown(experiments, None if toy else judged)) + "\n")
+    return judged
+
+
+def target_rows(judged: Iterable[Verdict]) -> list[tuple[str, str, str, str]]:
+    """The table of targets."""
+    return [(one.what, one.target, one.figure, "yes" if one.met else "NO") for one in judged]
+
+
+def _markdown(experiments: Mapping[str, Any], judged: Sequence[Verdict] | None) -> Iterable[str]:
+    yield "# Benchmark"
+    yield ""
+    yield "; ".join(f"{name}: {value}" for name, value in machine_description().items())
+    yield ""
+    if judged is None:
+        yield "Small sizes, which targets are not for: none is judged."
+    else:
+        yield f"## Targets: {sum(one.met for one in judged)} of {len(judged)} met"
+        yield ""
+        yield from _markdown_table(TARGETS_HEADER, target_rows(judged))
+    if "allreduce" in experiments:
+        yield from ("", "![times as fast as gloo](ratios.png)")
+    if "scaling" in experiments:
+        yield from ("", "![time per element](scaling.png)")
+    for name in ("allreduce", "latency", "loss", "scaling"):
+        if name in experiments:
+            yield from ("", f"## {name}")
+            yield from _by_link(experiments[name])
+    if "straggler" in experiments:
+        figures = experiments["straggler"]
+        yield from ("", "## straggler", "", straggler.title(figures), "")
+        yield from _markdown_table(*straggler.table(figures))
+    for name in ("numerics", "switch"):
+        if name in experiments:
+            yield from ("", f"## {name}", "")
+            yield from _plain(experiments[name])
+
+
+def _by_link(experiment: Mapping[str, Any]) -> Iterable[str]:
+    for link, settings in experiment["settings"].items():
+        rows = [row for row in experiment["rows"] if row["link"] == link]
+        yield from (
+            "",
+            f"{settings['link']}; gloo over the {settings['gloo_over']}; {settings['slots']} slots",
+            *([f"Inputs: {settings['inputs']}"] if "inputs" in settings else []),
+            "",
+        )
+        yield from _markdown_table(*bench_rows.table(rows))
+
+
+def _plain(experiment: Mapping[str, Any]) -> Iterable[str]:
+    """A table of an experiment that is a list of flat rows, or one of them."""
+    rows = experiment.get("rows", [experiment])
+    header = list(rows[0])
+    yield from _markdown_table(header, [[_short(row.get(name)) for name in header] for row in rows])
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'|'.join('---' if number == 0 else '---:' for number in range(len(header)))}|"
+    yield from (f"| {' | '.join(row)} |" for row in rows)

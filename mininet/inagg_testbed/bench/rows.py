@@ -1,0 +1,245 @@
+"""From what the workers of `inagg bench allreduce` report to its rows.
+
+Definitions, for a tensor of S bytes (float32) over N workers in time t (one iteration's t is the slowest rank's):
+- time_ms: median, 95th percentile and minimum of t over the iterations.
+- ratio_to_gloo: median over the rounds of gloo's t divided by the row's in the same round. None without gloo, or with
+  loss, which gloo does not have.
+- ratio_to_lossless: the same of the row's t to that of the same backend without loss: 1.25 is a quarter slower. None
+  for a row without loss, or when only loss was measured.
+- algbw = S / t, busbw = algbw x 2(N-1)/N: those of nccl-tests (doc/PERFORMANCE.md), in 10^6 bytes a second.
+- line_rate_fraction: payload bits that the algorithm must send over each link, divided by link rate x t. For
+  inagg with W-bit lanes those are elements x W, each way; for gloo, a ring, 2(N-1)/N x 32 x elements. Headers (4% for
+  inagg, 4% for TCP) and guard bits are overhead: 1.0 cannot be reached. None on unshaped links.
+- cpu_s_per_GB: median CPU time, user and kernel, of all workers, the switch and the kernel's ksoftirqd threads from
+  the barrier before an iteration to the one behind it (`cpu`), divided by S / 10^9.
+- packets, retransmits: packets sent by all ranks in all timed iterations, those sent again included; and those sent
+  again alone. TCP segments for gloo.
+- max_abs_error: the greatest |result - exact sum| over all elements and iterations; bound: the greatest value of the
+  bound that each element was held to (docs/protocol.md 3.4 for inagg; float32 summation in any order for gloo).
+- transport: medians of what inagg's transport says of itself behind each iteration (packets it may have in flight,
+  RTTs, RTO); None for gloo.
+"""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inagg_testbed.bench.plan import BackendSpec, Case
+from inagg_testbed.network.workers import Event
+
+_FLOAT32_BITS = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What all rows of a testbed have in common; words is None without aggregation."""
+
+    link_name: str
+    rate_bps: int | None
+    mtu: int
+    words: int | None
+
+
+@dataclass(frozen=True)
+class Series:
+    """The iterations of one backend at one loss in one case, at all ranks."""
+
+    case: Case
+    spec: BackendSpec
+    loss: float
+    events: list[Event]
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """What it has in common with the same at another loss."""
+        return id(self.case), str(self.spec)
+
+    @property
+    def times(self) -> list[float]:
+        """Seconds of each iteration: its slowest rank's."""
+        return [max(event["seconds"] for event in events) for events in self.iterations.values()]
+
+    @property
+    def iterations(self) -> dict[int, list[Event]]:
+        """The events of each iteration, in order."""
+        found: dict[int, list[Event]] = {}
+        for event in self.events:
+            found.setdefault(event["index"], []).append(event)
+        return dict(sorted(found.items()))
+
+    @property
+    def disagreements(self) -> list[int]:
+        """Iterations whose result is not bit-identical at all ranks (docs/protocol.md, 3.4; a ring's is as well)."""
+        return [
+            index
+            for index, events in self.iterations.items()
+            if len({event["digest"] for event in events}) > 1
+        ]
+
+    @property
+    def wrong(self) -> list[Event]:
+        """Results beyond their bound. Rank 0 compares for all: those of the others have the same bits, or disagree."""
+        return [event for event in self.events if event.get("wrong_index") is not None]
+
+    def ratio(self, reference: "Series | None") -> float | None:
+        """Median over the rounds of the reference's time divided by ours."""
+        if reference is None:
+            return None
+        return statistics.median(
+            theirs / ours for theirs, ours in zip(reference.times, self.times, strict=True)
+        )
+
+
+def group_events(cases: Sequence[Case], events: Iterable[Event]) -> list[Series]:
+    """Events by case, backend and loss, in the order of the plan."""
+    found: dict[tuple[int, str, float], list[Event]] = {}
+    for event in events:
+        found.setdefault((event["case"], event["backend"], event["loss"]), []).append(event)
+    return [
+        Series(case, BackendSpec.parse(backend), loss, found[number, backend, loss])
+        for number, case in enumerate(cases)
+        for backend, loss in case.contestants()
+    ]
+
+
+def make_rows(conditions: Conditions, cases: Sequence[Case], events: Iterable[Event]) -> list[dict[str, Any]]:
+    """The rows of the JSON file, with the fields named in the module's text."""
+    series = group_events(cases, events)
+    lossless = {one.key: one for one in series if one.loss == 0}
+    rows = []
+    for one in series:
+        median = statistics.median(one.times)
+        algbw = one.case.elements * _FLOAT32_BITS / 8 / median / 1e6
+        inagg = one.spec.lane_bits is not None
+        rows.append(
+            {
+                "experiment": one.case.experiment,
+                "backend": one.spec.name,
+                "lane_bits": one.spec.lane_bits,
+                "workers": one.case.workers,
+                "elements": one.case.elements,
+                "dtype": "float32",
+                "link": conditions.link_name,
+                "mtu": conditions.mtu,
+                "words": conditions.words if inagg else None,
+                "loss": one.loss,
+                "iterations": one.case.iterations,
+                "warmup": one.case.warmup,
+                "back_to_back": one.case.back_to_back,
+                "time_ms": {
+                    "p50": median * 1e3,
+                    "p95": float(np.percentile(one.times, 95)) * 1e3,
+                    "min": min(one.times) * 1e3,
+                },
+                "ratio_to_gloo": None if one.loss else one.ratio(lossless.get((id(one.case), "gloo"))),
+                "ratio_to_lossless": lossless[one.key].ratio(one)
+                if one.loss and one.key in lossless
+                else None,
+                "algbw_MBps": algbw,
+                "busbw_MBps": algbw * 2 * (one.case.workers - 1) / one.case.workers,
+                "line_rate_fraction": line_rate_fraction(
+                    one.spec, one.case.workers, one.case.elements, conditions.rate_bps, median
+                ),
+                "cpu_s_per_GB": _cpu_seconds(one) / (one.case.elements * _FLOAT32_BITS / 8 / 1e9),
+                "packets": sum(event["packets"] for event in one.events),
+                "retransmits": sum(event["retransmits"] for event in one.events),
+                "transport": _transport(one.events) if inagg else None,
+                "max_abs_error": max(
+                    (_error(event) for event in one.events if "bound" in event), default=0.0
+                ),
+                "bound": max((event["bound"] for event in one.events if "bound" in event), default=0.0),
+                "checked": not one.disagreements and not one.wrong,
+            }
+        )
+    return rows
+
+
+def _cpu_seconds(one: Series) -> float:
+    totals = [sum(event["cpu_seconds"] for event in events) for events in one.iterations.values()]
+    return float(statistics.median(totals))
+
+
+def _transport(events: Sequence[Event]) -> dict[str, float]:
+    return {
+        name: statistics.median(event["transport"][name] for event in events)
+        for name in events[0]["transport"]
+    }
+
+
+def _error(event: Event) -> float:
+    value = event["max_abs_error"]
+    return float("inf") if value is None else float(value)
+
+
+def line_rate_fraction(
+    spec: BackendSpec, workers: int, elements: int, rate_bps: int | None, seconds: float
+) -> float | None:
+    """See the module's text."""
+    if rate_bps is None or seconds == 0:
+        return None
+    return elements * link_bits_per_element(spec.lane_bits, workers) / (rate_bps * seconds)
+
+
+def link_bits_per_element(lane_bits: int | None, workers: int) -> float:
+    """Payload bits that an algorithm must send over each link, each way: a ring all-reduce, or one sum in lanes."""
+    return 2 * (workers - 1) / workers * _FLOAT32_BITS if lane_bits is None else lane_bits
+
+
+def wrong_results(cases: Sequence[Case], events: Iterable[Event]) -> Iterable[str]:
+    """A sentence for each result beyond its bound, or not the same at all ranks."""
+    for one in group_events(cases, events):
+        lossy = f", {one.loss:.1%} loss" if one.loss else ""
+        where = f"{one.spec}, {one.case.workers} workers, {one.case.elements} elements{lossy}, iteration"
+        for event in one.wrong:
+            yield (
+                f"{where} {event['index']}, rank {event['rank']}: element {event['wrong_index']} is"
+                f" {event['wrong_value']}, exactly {event['exact_value']}"
+            )
+        yield from (f"{where} {index}: the ranks have different results" for index in one.disagreements)
+
+
+def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """The rows for people, within 90 columns; the JSON file has the rest."""
+    varying = [name for name in ("workers", "elements", "loss") if len({row[name] for row in rows}) > 1]
+    header = [
+        "backend",
+        *varying,
+        "p50 ms",
+        "min ms",
+        "vs gloo",
+        "busbw MB/s",
+        "line rate",
+        "CPU s/GB",
+        "resent",
+        "error/ bound",
+    ]
+    body = []
+    for row in rows:
+        share = row["max_abs_error"] / row["bound"] if row["bound"] else 0.0
+        body.append(
+            [
+                str(BackendSpec(name=row["backend"], lane_bits=row["lane_bits"])),
+                *(f"{row[name]:.3g}" if name == "loss" else str(row[name]) for name in varying),
+                _rounded(row["time_ms"]["p50"], 4),
+                _rounded(row["time_ms"]["min"], 4),
+                _figure(row["ratio_to_gloo"], ".2f", "x"),
+                _rounded(row["busbw_MBps"], 4),
+                _figure(row["line_rate_fraction"], ".3f"),
+                _rounded(row["cpu_s_per_GB"], 3),
+                str(row["retransmits"]),
+                f"{share:.2f}" if row["checked"] else "WRONG",
+            ]
+        )
+    return header, body
+
+
+def _rounded(value: float, digits: int) -> str:
+    """To so many digits, or to a whole number; without an exponent, so that columns can be compared."""
+    return f"{value:.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+
+
+def _figure(value: float | None, form: str, unit: str = "") -> str:
+    return "" if value is None else f"{value:{form}}{unit}"

@@ -1,0 +1,292 @@
+"""The commands below `inagg bench`."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from inagg_testbed.bench.plan import MAX_LOSS, BackendSpec, Case
+from inagg_testbed.cli.options import (
+    LinkOption,
+    MtuOption,
+    P4Option,
+    ResultsOption,
+    SummingSwitchOption,
+    SwitchOption,
+    console,
+    errors_explained,
+    opened_testbed,
+)
+from inagg_testbed.errors import ConfigurationError
+from inagg_testbed.files import check_writable, make_folder, write_text
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.terminal import ProgressView, print_table
+
+app = typer.Typer(no_args_is_help=True, help="Measure collectives.")
+
+JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the figures.")]
+SlotsOption = Annotated[
+    int | None, typer.Option(help="Packets in flight a worker asks for; a power of two, 2 or more.")
+]
+
+
+def _backends(texts: Iterable[str]) -> tuple[str, ...]:
+    """As cases name them. Raises ConfigurationError."""
+    try:
+        return tuple(str(BackendSpec.parse(text)) for text in texts)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+
+
+@app.command()
+def allreduce(
+    workers: Annotated[list[int], typer.Option(min=1, max=64, help="May be given several times.")],
+    elements: Annotated[list[int], typer.Option(min=1, help="float32 elements; may be given several times.")],
+    backend: Annotated[
+        list[str], typer.Option(help="gloo, inagg:32, inagg:16 or inagg:8; may be given several times.")
+    ],
+    link: LinkOption = "100mbit",
+    mtu: MtuOption = 1500,
+    iters: Annotated[int, typer.Option(min=1, help="Timed iterations of each backend.")] = 10,
+    warmup: Annotated[int, typer.Option(min=0)] = 2,
+    back_to_back: Annotated[
+        int,
+        typer.Option(min=1, help="All-reduces in an iteration; its time is that of one. For small tensors."),
+    ] = 1,
+    json_path: JsonOption = None,
+    slots: SlotsOption = None,
+    loss: Annotated[
+        list[float] | None,
+        typer.Option(
+            min=0,
+            max=MAX_LOSS,
+            help="Probability of loss of aggregation packets, on each host's port, each way; may be given several"
+            " times, and 0 among them is what the others are compared with.",
+        ),
+    ] = None,
+    switch: SwitchOption = "model",
+    gloo_over: Annotated[
+        Literal["switch", "bridge"] | None,
+        typer.Option(
+            help="What gloo's packets cross; by default the bridge on unshaped links, else the switch."
+        ),
+    ] = None,
+    results: ResultsOption = Path("results"),
+    p4: P4Option = None,
+) -> None:
+    """Time all-reduce, backends in turn, every result checked against the exact sum; exit status 1 if one is wrong.
+
+    algbw and busbw are those of nccl-tests, in MB/s. "line rate" is the payload bits that the algorithm has to send
+    over each link (elements times lane bits for inagg, 2(N-1)/N times 32 bits times elements for gloo's ring) over
+    link rate times time. "vs gloo" is the median over the rounds of gloo's time over the backend's. "CPU s/GB" is the
+    CPU time of workers, switch and kernel for each GB of tensor.
+
+    Example: inagg bench allreduce --workers 4 --elements 1000000 --backend gloo --backend inagg:16
+    """
+    with errors_explained():
+        from inagg_testbed.bench.allreduce import AllReduceBench, run_bench, title
+        from inagg_testbed.bench.rows import table
+
+        specs = _backends(backend)
+        cases = tuple(
+            Case(
+                workers=count,
+                elements=size,
+                backends=specs,
+                iterations=iters,
+                warmup=warmup,
+                back_to_back=back_to_back,
+                losses=tuple(loss or (0.0,)),
+            )
+            for count in workers
+            for size in elements
+        )
+        bench = AllReduceBench(
+            link_name=link,
+            link=LinkSpec.parse(link, mtu=mtu),
+            cases=cases,
+            slots=slots,
+            switch=switch,
+            program=p4,
+            gloo_over=gloo_over or ("bridge" if link == "unshaped" else "switch"),
+        )
+        if json_path is not None:
+            check_writable(json_path)
+        with ProgressView(console) as view:
+            outcome = run_bench(
+                bench,
+                results,
+                on_stage=view.stage,
+                on_progress=lambda done, total: view.update("all-reduce", done, total),
+            )
+        print_table(console, title(bench), *table(outcome.rows))
+        for line in outcome.wrong:
+            console.print(f"[red]wrong sum[/red] {line}", highlight=False, soft_wrap=True)
+        if json_path is not None:
+            write_text(json_path, json.dumps(outcome.rows, indent=2) + "\n")
+        if outcome.wrong:
+            raise typer.Exit(1)
+
+
+@app.command()
+def straggler(
+    workers: Annotated[int, typer.Option(min=2, max=64)] = 4,
+    elements: Annotated[int, typer.Option(min=1, help="float32 elements.")] = 1_000_000,
+    sleep: Annotated[float, typer.Option(help="Seconds that the last rank is late.")] = 5.0,
+    lane_bits: Annotated[int, typer.Option(help="32, 16 or 8.")] = 32,
+    link: LinkOption = "100mbit",
+    mtu: MtuOption = 1500,
+    json_path: JsonOption = None,
+    slots: SlotsOption = None,
+    switch: SummingSwitchOption = "model",
+    results: ResultsOption = Path("results"),
+    p4: P4Option = None,
+) -> None:
+    """Show what the others send while one rank is late for an all-reduce.
+
+    Example: inagg bench straggler --sleep 2
+    """
+    with errors_explained():
+        from inagg_testbed.bench.straggler import StragglerBench, run_straggler, table, title
+
+        bench = StragglerBench(
+            workers=workers,
+            elements=elements,
+            sleep_s=sleep,
+            lane_bits=lane_bits,
+            slots=slots,
+        )
+        if json_path is not None:
+            check_writable(json_path)
+        with opened_testbed(
+            workers=workers, link=link, mtu=mtu, switch=switch, results=results, p4=p4
+        ) as testbed:
+            figures = run_straggler(bench, testbed)
+        print_table(console, title(figures), *table(figures))
+        if json_path is not None:
+            write_text(json_path, json.dumps(figures, indent=2) + "\n")
+
+
+@app.command()
+def device(
+    on: Annotated[
+        Literal["cuda", "cpu"], typer.Option(help="cpu: the same operations of torch, without a GPU.")
+    ] = "cuda",
+    workers: Annotated[int, typer.Option(min=1, max=64, help="All share the GPU.")] = 2,
+    elements: Annotated[int, typer.Option(min=1, help="float32 elements of a sum.")] = 4_000_000,
+    json_path: JsonOption = None,
+    link: LinkOption = "unshaped",
+    mtu: MtuOption = 1500,
+    switch: SummingSwitchOption = "model",
+    results: ResultsOption = Path("results"),
+    p4: P4Option = None,
+) -> None:
+    """Measure what a GPU does for a sum, and sums of tensors on it. Without a GPU it says so.
+
+    Example: inagg bench device --on cpu
+    """
+    with errors_explained():
+        from inagg_testbed.bench.device import measure_stages, measure_sums, missing, stage_table, sum_table
+
+        if json_path is not None:
+            check_writable(json_path)
+        reason = missing(on)
+        if reason is not None:
+            console.print(reason)
+            return
+        rows = measure_stages(on, workers)
+        print_table(console, f"normal floats that {on} takes in", *stage_table(rows))
+        with opened_testbed(
+            workers=workers, link=link, mtu=mtu, switch=switch, results=results, p4=p4
+        ) as testbed:
+            figures = measure_sums(testbed, on, workers, elements)
+        what = f"{workers} workers, {elements:,} float32 ({4 * elements:,} bytes), all 1"
+        print_table(console, what, *sum_table(figures))
+        if json_path is not None:
+            found = {"device": on, "workers": workers, "elements": elements, "stages": rows, "sums": figures}
+            write_text(json_path, json.dumps(found, indent=2) + "\n")
+
+
+@app.command()
+def convergence(
+    workers: Annotated[int, typer.Option(min=1, max=64)] = 4,
+    steps: Annotated[int, typer.Option(min=10, help="Training steps of each run.")] = 300,
+    folder: Annotated[Path, typer.Option(help="Where figures and the plot go.")] = Path(
+        "results/convergence"
+    ),
+    link: LinkOption = "unshaped",
+    mtu: MtuOption = 1500,
+    switch: SummingSwitchOption = "model",
+    results: ResultsOption = Path("results"),
+    p4: P4Option = None,
+) -> None:
+    """Train the models of examples/ in lanes of every width; exit status 1 if error feedback misses its target.
+
+    Example: inagg bench convergence --steps 100
+    """
+    with errors_explained():
+        from inagg_testbed.bench.convergence import missed, plot, run_convergence, table
+
+        make_folder(folder)
+        with (
+            ProgressView(console) as view,
+            opened_testbed(
+                workers=workers,
+                link=link,
+                mtu=mtu,
+                switch=switch,
+                results=results,
+                p4=p4,
+                on_stage=view.stage,
+            ) as testbed,
+        ):
+            rows = run_convergence(testbed, steps, on_progress=view.update)
+        write_text(folder / "convergence.json", json.dumps(rows, indent=1) + "\n")
+        plot(rows, folder / "convergence.png")
+        print_table(console, f"{workers} workers, {steps} steps; {folder} has the curves", *table(rows))
+        late = missed(rows)
+        for line in late:
+            console.print(f"[red]missed[/red] {line}", highlight=False, soft_wrap=True)
+        if late:
+            raise typer.Exit(1)
+
+
+@app.command()
+def suite(
+    folder: Annotated[Path, typer.Option(help="Where figures, tables and plots go.")] = Path("results/bench"),
+    backend: Annotated[
+        list[str] | None, typer.Option(help="Only these (and their targets); may be given several times.")
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="Everything small and once: shows that it works, not how well; no targets."
+        ),
+    ] = False,
+    results: ResultsOption = Path("results"),
+    p4: P4Option = None,
+) -> None:
+    """Measure everything and set it beside its targets; exit status 1 if a sum is wrong.
+
+    Example: inagg bench suite --quick
+    """
+    with errors_explained():
+        from inagg_testbed.bench.report import TARGETS_HEADER, target_rows, write_report
+        from inagg_testbed.bench.suite import BACKENDS, Suite, run_suite
+
+        what = Suite(backends=_backends(backend or BACKENDS), quick=quick, program=p4)
+        make_folder(folder)
+        with ProgressView(console) as view:
+            wrong = run_suite(what, folder, results, on_stage=view.stage, on_progress=view.update)
+        judged = write_report(folder, toy=quick)
+        where = f"{folder / 'report.md'} has all of it"
+        if quick:
+            console.print(f"{where}; targets are not judged at these sizes", highlight=False, soft_wrap=True)
+        else:
+            print_table(console, where, TARGETS_HEADER, target_rows(judged))
+        for line in wrong:
+            console.print(f"[red]wrong sum[/red] {line}", highlight=False, soft_wrap=True)
+        if wrong:
+            raise typer.Exit(1)

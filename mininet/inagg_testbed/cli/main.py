@@ -1,0 +1,296 @@
+"""The `inagg` command: what brings testbeds up and takes them down. `operating` has what looks into one."""
+
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from rich.markup import escape
+
+from inagg_testbed.cli import bench, operating
+from inagg_testbed.cli.options import (
+    LinkOption,
+    MtuOption,
+    NodeArgument,
+    P4Option,
+    ResultsOption,
+    RunOption,
+    SettingsOption,
+    SwitchOption,
+    as_called,
+    console,
+    errors_explained,
+    opened_testbed,
+)
+from inagg_testbed.cli.packages import broken_requirements
+from inagg_testbed.errors import ConfigurationError, MissingRequirementError
+from inagg_testbed.network.lifecycle import find_run, sweep
+from inagg_testbed.network.requirements import check_requirements, requirements
+from inagg_testbed.terminal import ProgressView, print_table
+
+if TYPE_CHECKING:
+    from inagg_testbed.network.testbed import Testbed
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(operating.app)
+app.add_typer(bench.app, name="bench")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"inagg {metadata.version('inagg')}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print it, and end.")
+    ] = False,
+) -> None:
+    """In-network gradient aggregation on one machine."""
+
+
+@app.command()
+def demo(
+    switch: SwitchOption = "model",
+    workers: Annotated[int, typer.Option(min=1, max=64)] = 4,
+    link: LinkOption = "100mbit",
+    mtu: MtuOption = 1500,
+    steps: Annotated[int, typer.Option(min=2, help="Training steps of each run.")] = 120,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A dozen steps: shows that everything works, not how well.")
+    ] = False,
+    results: ResultsOption = Path("results"),
+    p4: P4Option = None,
+) -> None:
+    """Train a model through the switch, beside the same training over host all-reduce.
+
+    Writes RESULTS/demo/summary.json, plots and report.html. Exit status 1 if injected loss changed a weight.
+
+    Example: inagg demo --quick
+    """
+    with errors_explained():
+        check_requirements(switch)
+        from inagg_testbed.demo.report import (
+            TABLE_HEADER,
+            heading,
+            table_rows,
+            unmeasured,
+            verdicts,
+            write_report,
+        )
+        from inagg_testbed.demo.run import ALL_RUNS, GLOO, Demo, run_demo, summary
+
+        what = Demo(
+            switch=switch,
+            workers=workers,
+            link_name=link,
+            mtu=mtu,
+            steps=12 if quick else steps,
+            quick=quick,
+            runs=(GLOO,) if switch == "bridge" else ALL_RUNS,
+            program=p4,
+        )
+        with ProgressView(console) as view:
+            result = run_demo(what, results, on_stage=view.stage, on_progress=view.update)
+        files = write_report(result, results / "demo")
+        print_table(console, heading(what), TABLE_HEADER, table_rows(result))
+        if note := unmeasured(result.runs):
+            console.print(note, highlight=False, soft_wrap=True)
+        figures = summary(result)
+        for good, text in verdicts(figures):
+            console.print(f"{'[green]✓' if good else '[red]✗'}[/] {text}", highlight=False, soft_wrap=True)
+        console.print(
+            f"report: {files.report.resolve()}\nlogs:   {result.logs}", highlight=False, soft_wrap=True
+        )
+        if figures["weights_identical_under_loss"] is False:
+            raise typer.Exit(1)
+
+
+@app.command()
+def up(
+    workers: Annotated[int, typer.Option(min=1, max=64)] = 4,
+    link: LinkOption = "100mbit",
+    mtu: MtuOption = 1500,
+    switch: SwitchOption = "model",
+    results: ResultsOption = Path("results"),
+    p4: P4Option = None,
+    controller: Annotated[
+        bool,
+        typer.Option(
+            "--controller/--no-controller",
+            help="Without one the switch runs any P4 program, and P4Runtime is yours.",
+        ),
+    ] = True,
+    settings: SettingsOption = None,
+) -> None:
+    """Bring a testbed up and keep it until Ctrl-C or `inagg down`.
+
+    Example: inagg up --workers 2 --link unshaped
+
+    Example: inagg up --workers 2 --p4 mine.p4 --no-controller
+    """
+    with (
+        errors_explained(),
+        opened_testbed(
+            workers=workers,
+            link=link,
+            mtu=mtu,
+            switch=switch,
+            results=results,
+            p4=p4,
+            controller=controller,
+            settings=settings,
+        ) as testbed,
+    ):
+        for line in _hints(testbed):
+            console.print(line, highlight=False, soft_wrap=True, markup=False)
+        while True:
+            for process in testbed.services:
+                process.check()
+            time.sleep(1.0)
+
+
+def _hints(testbed: "Testbed") -> list[str]:
+    """What can be done with a testbed that is up, as commands that work whatever else is up."""
+    from inagg_testbed.network.control import CONTROLLER_URL
+    from inagg_testbed.network.switches import P4RUNTIME_ADDRESS, command_path
+
+    inagg, run, hosts = as_called(), f"--run {testbed.run.id}", testbed.network.size
+    switch = command_path("inagg-switch")
+    shell = f"{switch} shell --grpc-addr {P4RUNTIME_ADDRESS} --device-id 1 --election-id 0,1"
+    lines = [
+        f"run {testbed.run.id} is up: hosts h1 to h{hosts} (10.0.0.1 to .{hosts}), switch s1",
+        f"  in a host:   {inagg} exec {run} h1 -- ping {'h2' if hosts > 1 else 's1'}",
+        f"  look at it:  {inagg} status {run}",
+    ]
+    if testbed.controller is not None:
+        lines.append(f"  controller:  {CONTROLLER_URL} (from the hosts)")
+    elif testbed.pipeline is not None:
+        files = f" --config {testbed.pipeline.p4info},{testbed.pipeline.device_config}"
+        config = "" if testbed.switch == "model" else files  # BMv2 has no P4Info to hand out by itself
+        lines.append(f"  P4Runtime:   {P4RUNTIME_ADDRESS} (in s1), P4Info: {testbed.pipeline.p4info}")
+        lines.append(f"               {inagg} exec {run} s1 -- {shell}{config}")
+    lines.append(f"  take down:   {inagg} down {run}, or Ctrl-C here")
+    lines.append(f"  logs:        {testbed.results}")
+    return lines
+
+
+@app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def run_script(
+    command: Annotated[list[str], typer.Argument(help="A script (*.py), or any command, and its arguments.")],
+    workers: Annotated[int, typer.Option(min=1, max=64)] = 4,
+    link: LinkOption = "100mbit",
+    mtu: MtuOption = 1500,
+    switch: SwitchOption = "model",
+    results: ResultsOption = Path("results"),
+    p4: P4Option = None,
+    settings: SettingsOption = None,
+) -> None:
+    """Run a training script on a testbed of its own, one rank in each host.
+
+    The ranks have what torchrun gives them (RANK, WORLD_SIZE, MASTER_ADDR...), and INAGG_CONTROLLER. The output of rank
+    0 is shown; that of the others is in their logs. Exit status 0 if all ranks end well.
+
+    Example: inagg run --workers 4 --set lane_bits=16 train.py --epochs 3
+    """
+    with errors_explained():
+        if command[0].endswith(".py"):
+            if not Path(command[0]).is_file():
+                raise ConfigurationError(f"no script {command[0]}")
+            command = [sys.executable, *command]
+        with opened_testbed(
+            workers=workers, link=link, mtu=mtu, switch=switch, results=results, p4=p4, settings=settings
+        ) as testbed:
+            from inagg_testbed.operate.script import follow_script
+
+            def show(text: str) -> None:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+
+            follow_script(testbed, command, on_output=show)
+            console.print(f"logs: {testbed.results}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def down(run: RunOption = None) -> None:
+    """Take a testbed down that `inagg up` keeps, and what crashed launchers left.
+
+    Without --run: the only one of this installation.
+
+    Example: inagg down --run k3x9fa
+    """
+    with errors_explained(needs_root="inagg down"):
+        for name in sweep():
+            console.print(f"removed what run {name} had left behind", highlight=False, soft_wrap=True)
+        manifest = find_run(run)
+        manifest.launcher.signal(signal.SIGTERM)
+        while manifest.launcher.alive():
+            time.sleep(0.05)
+        console.print(f"run {manifest.run} is down", highlight=False, soft_wrap=True)
+
+
+@app.command("exec", context_settings={"ignore_unknown_options": True})
+def run_in_node(
+    node: NodeArgument, command: Annotated[list[str], typer.Argument()], run: RunOption = None
+) -> None:
+    """Run a command in a host (h1, h2, ...) or the switch's node (s1) of a testbed that is up.
+
+    In a host GLOO_SOCKET_IFNAME, INAGG_CONTROLLER, INAGG_LINK_RATE, INAGG_SLOTS, OMP_NUM_THREADS and MKL_NUM_THREADS
+    (1) are set, unless they are already.
+
+    Example: inagg exec h1 -- ping h2
+    """
+    with errors_explained(needs_root="inagg exec"):
+        manifest = find_run(run)
+        pid = manifest.namespace(node).pid
+        _become(["mnexec", "-a", str(pid), *command], {**manifest.node_environment(node, os.environ)})
+
+
+def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
+    """Go on as another command: signals reach it, and its exit status is ours. Raises MissingRequirementError."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and that would be inherited
+    try:
+        os.execvpe(command[0], command, environment)
+    except OSError as error:
+        raise MissingRequirementError(f"cannot run {command[0]}: {error.strerror}") from error
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine has of what the testbed needs, and what to do about the rest.
+
+    Exit status 1 if something is missing that the testbed cannot do without.
+
+    Example: inagg doctor
+    """
+    lacking = False
+    for need in requirements():
+        if need.present:
+            where = shutil.which(need.name)
+            console.print(f"[green]✓[/green] {need.name} {where or ''}", highlight=False, soft_wrap=True)
+            continue
+        optional = need.switch == "bmv2"
+        lacking |= not optional
+        mark = "[yellow]-[/yellow]" if optional else "[red]✗[/red]"
+        console.print(f"{mark} {need.name}: {need.remedy}", highlight=False, soft_wrap=True)
+    for broken in broken_requirements():
+        lacking |= not broken.works
+        mark = "[yellow]-[/yellow]" if broken.works else "[red]✗[/red]"
+        console.print(mark, escape(str(broken)), highlight=False, soft_wrap=True)
+    raise typer.Exit(int(lacking))
+
+
+def main() -> None:
+    """Entry point."""
+    logging.basicConfig(
+        level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    app()

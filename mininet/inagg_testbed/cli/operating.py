@@ -1,0 +1,287 @@
+"""Commands on a testbed that is up: status, counters, loss, logs, capture, shell."""
+
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.live import Live
+
+from inagg_testbed.cli.options import RunOption, console, errors_explained, nodes_that_are_up
+from inagg_testbed.errors import ConfigurationError
+from inagg_testbed.files import check_writable, handing_over
+from inagg_testbed.network.lifecycle import Interrupted, Manifest, find_run
+from inagg_testbed.terminal import plain_table
+
+app = typer.Typer()
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+
+@contextlib.contextmanager
+def _until_ctrl_c() -> Iterator[None]:
+    """Ctrl-C is how this ends: no error."""
+    try:
+        yield
+    except Interrupted as interruption:
+        if interruption.number != signal.SIGINT:
+            raise
+
+
+@app.command()
+def status(
+    run: RunOption = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds that rates are over.")] = 1.0,
+    ended: Annotated[bool, typer.Option("--all", help="Jobs that have ended, too.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what a testbed does: jobs, their ranks and slots, rates, processes.
+
+    Exit status 1 if a process of it has ended or does not answer. With --json one document, with --watch one a line.
+
+    Example: inagg status --watch
+    """
+    with errors_explained(needs_root="inagg status"):
+        from inagg_testbed.operate import status as state
+
+        manifest = find_run(run)
+        before = state.look(manifest)
+
+        def next_document() -> dict[str, Any]:
+            nonlocal before
+            time.sleep(interval)
+            if not manifest.launcher.alive():
+                raise ConfigurationError(f"run {manifest.run} is down")
+            after = state.look(manifest)
+            found, before = state.document(manifest, before, after), after
+            return found
+
+        if not watch:
+            found = next_document()
+            if as_json:
+                print(json.dumps(found, indent=2))
+            else:
+                console.print(state.rendered(found, ended=ended), highlight=False)
+            raise typer.Exit(int(bool(state.troubles(found))))
+        with _until_ctrl_c():
+            if as_json or not console.is_terminal:
+                while True:
+                    found = next_document()
+                    if as_json:
+                        print(json.dumps(found), flush=True)
+                    else:
+                        console.print(state.rendered(found, ended=ended), highlight=False)
+            with Live(console=console, auto_refresh=False) as live:
+                while True:
+                    live.update(state.rendered(next_document(), ended=ended), refresh=True)
+
+
+@app.command()
+def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
+    """Show what the switch has counted since it started, by counter and port; those that are zero are left out.
+
+    Example: inagg counters --json
+    """
+    with errors_explained(needs_root="inagg counters"):
+        from inagg_testbed.network.control import controller_of
+        from inagg_testbed.network.topology import port_node
+
+        found = controller_of(find_run(run)).counters()
+        if as_json:
+            print(json.dumps(found, indent=2))
+            return
+        rows = [
+            (name, port_node(int(port)), f"{count['packets']:,}", f"{count['bytes']:,}")
+            for name, ports in sorted(found.items())
+            for port, count in sorted(ports.items(), key=lambda item: int(item[0]))
+        ]
+        if not rows:
+            console.print("nothing has been counted yet")
+            return
+        console.print(plain_table(("counter", "port of", "packets", "bytes"), rows, text_columns=2))
+
+
+def _probability(text: str) -> float:
+    """5%, 0.05 or off. Raises ConfigurationError."""
+    number = "0" if text == "off" else text.removesuffix("%")
+    try:
+        value = float(number) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise ConfigurationError(f"loss {text}: want a percentage like 5%, a probability like 0.05, or off")
+    return value
+
+
+@app.command()
+def loss(
+    node: Annotated[
+        str | None,
+        typer.Argument(
+            autocompletion=nodes_that_are_up, help="h1, h2, ..., or all; without one, show what is set."
+        ),
+    ] = None,
+    probability: Annotated[str | None, typer.Argument(help="5%, 0.05, or off.")] = None,
+    direction: Annotated[
+        Literal["both", "ingress", "egress"],
+        typer.Option(help="ingress: what comes from the host; egress: what goes to it."),
+    ] = "both",
+    traffic: Annotated[
+        Literal["all", "aggregation", "other"], typer.Option(help="Which packets; other: TCP, ping, ...")
+    ] = "all",
+    run: RunOption = None,
+) -> None:
+    """Let the switch drop packets of a host at random, and show what is set.
+
+    Example: inagg loss h2 5% --traffic aggregation
+
+    Example: inagg loss all off
+    """
+    with errors_explained(needs_root="inagg loss"):
+        from inagg_testbed.network.control import controller_of
+
+        manifest = find_run(run)
+        controller = controller_of(manifest)
+        if node is not None:
+            if probability is None:
+                raise ConfigurationError(f"how much? For example: inagg loss {node} 5%")
+            directions = ("ingress", "egress") if direction == "both" else (direction,)
+            wanted = _probability(probability)
+            for port in _ports(manifest, node):
+                for one in directions:
+                    controller.set_loss(port, "ingress" if one == "ingress" else "egress", wanted, traffic)
+        rows = [
+            (
+                f"h{each['port']}",
+                each["direction"],
+                each["traffic"],
+                f"{each['probability']:.4%}".replace(".0000%", "%"),
+            )
+            for each in controller.request("GET", "/loss")["loss"]
+        ]
+        if rows:
+            console.print(plain_table(("host", "direction", "traffic", "probability"), rows, text_columns=3))
+        else:
+            console.print("no loss is injected")
+
+
+def _ports(manifest: Manifest, node: str) -> list[int]:
+    hosts = range(1, int(manifest.settings["hosts"]) + 1)
+    if node == "all":
+        return list(hosts)
+    number = node.removeprefix("h")
+    if not number.isdecimal() or int(number) not in hosts:
+        raise ConfigurationError(f"no host {node}; there are h1 to h{len(hosts)}, and all")
+    return [int(number)]
+
+
+@app.command()
+def logs(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="switch, controller, run-rank0, ...; by default all.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on, until Ctrl-C or the end.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of each that are there.")] = 20,
+    run: RunOption = None,
+) -> None:
+    """Show the logs of switch, controller and ranks.
+
+    Example: inagg logs -f controller
+    """
+    with errors_explained(keeps_testbed=False):
+        from inagg_testbed.operate.logs import show_logs
+
+        manifest = find_run(run)
+        folder = Path(manifest.settings["results"])
+        alone = names is not None and len(names) == 1
+
+        def on_line(name: str, line: str) -> None:
+            console.out(line if alone else f"{name:<14} {line}", highlight=False)
+
+        with _until_ctrl_c():
+            show_logs(
+                folder,
+                names or (),
+                lines=lines,
+                follow=manifest.launcher.alive if follow else None,
+                on_line=on_line,
+            )
+
+
+@app.command()
+def capture(
+    where: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=nodes_that_are_up,
+            help="h1: at the host; 1: at the switch's port; s1: at the controller.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file; - is standard output. By default WHERE-TIME.pcap."),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-c", min=1, help="Stop after so many frames.")
+    ] = None,
+    run: RunOption = None,
+) -> None:
+    """Capture packets into a file for Wireshark or tcpdump, until Ctrl-C.
+
+    Large frames are those that the kernel or the other end cuts into packets, as in any capture with offloads on.
+
+    Example: inagg capture h1 --count 100 -o h1.pcap
+
+    Example: inagg capture 2 -o - | wireshark -k -i -
+    """
+    with errors_explained(needs_root="inagg capture"):
+        from inagg_testbed.operate.capture import Captured, find_place
+        from inagg_testbed.operate.capture import capture as capture_frames
+
+        manifest = find_run(run)
+        place = find_place(manifest, where)
+        captured = Captured()
+        to_terminal = str(output) == "-" and sys.stdout.isatty()
+        if to_terminal:
+            raise ConfigurationError("a capture is no text: -o FILE, or | to a program")
+        if str(output) == "-":
+            with _until_ctrl_c():
+                capture_frames(place, sys.stdout.buffer, captured, count=count, alive=manifest.launcher.alive)
+            return
+        path = output or Path(f"{place.name}-{time.strftime('%H%M%S')}.pcap")
+        check_writable(path)
+        console.print(
+            f"capturing {place.interface} into {path}; Ctrl-C ends it", highlight=False, soft_wrap=True
+        )
+        with _until_ctrl_c(), handing_over(path), path.open("wb") as file:
+            capture_frames(place, file, captured, count=count, alive=manifest.launcher.alive)
+        dropped = f"; {captured.dropped} more came too fast" if captured.dropped else ""
+        console.print(f"{captured.frames} frames in {path}{dropped}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def shell(
+    command: Annotated[
+        list[str] | None,
+        typer.Option("--command", "-c", help="Run this, and end; may be given several times."),
+    ] = None,
+    run: RunOption = None,
+) -> None:
+    """Mininet's command line on a testbed that is up: `h1 ping h2`, `pingall`, `nodes`, `net`, `help`.
+
+    Without a terminal it takes commands from standard input, one a line.
+
+    Example: inagg shell -c "h1 ping -c 1 h2" -c pingall
+    """
+    with errors_explained(needs_root="inagg shell", signals=False):
+        manifest = find_run(run)
+        from inagg_testbed.operate.shell import operate
+
+        scripted = command or (None if sys.stdin.isatty() else sys.stdin)
+        operate(manifest, scripted)

@@ -1,0 +1,158 @@
+"""What the commands of `inagg` share: the console, options, and how errors end a command."""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from inagg_testbed.errors import ConfigurationError, LauncherError, MissingRequirementError
+from inagg_testbed.network.lifecycle import Interrupted, manifests, signals_raise
+from inagg_testbed.network.links import JUMBO_MTU, SMALLEST_MTU, LinkSpec
+from inagg_testbed.network.requirements import SummingSwitchKind, SwitchKind, check_requirements
+
+if TYPE_CHECKING:
+    from inagg_testbed.network.testbed import Testbed
+
+console = Console()
+complaints = Console(stderr=True)
+
+_SWITCH = typer.Option(help="What stands in the middle of the star.")
+SwitchOption = Annotated[SwitchKind, _SWITCH]
+SummingSwitchOption = Annotated[SummingSwitchKind, _SWITCH]
+LinkOption = Annotated[
+    str, typer.Option(help="100mbit, 1gbit, any rate like 250mbit, or unshaped; in each direction.")
+]
+MtuOption = Annotated[
+    int,
+    typer.Option(
+        min=SMALLEST_MTU,
+        max=JUMBO_MTU,
+        help="MTU of the links. From 8240 bytes on, DATA packets have 32 words (8 KiB), else 4 (1 KiB).",
+    ),
+]
+ResultsOption = Annotated[Path, typer.Option(help="Folder for results and logs.")]
+P4Option = Annotated[
+    Path | None, typer.Option("--p4", help="The P4 program; by default the repository's p4/inagg.p4.")
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="A setting of inagg's groups, such as lane_bits=16 (docs/options.md); repeat."
+    ),
+]
+
+
+def _runs(incomplete: str) -> list[str]:
+    return [name for name in manifests() if name.startswith(incomplete)]
+
+
+def nodes_that_are_up(incomplete: str) -> list[str]:
+    """Of all testbeds: completion does not say which is meant."""
+    names = {node for manifest in manifests().values() for node in manifest.namespaces}
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+RunOption = Annotated[
+    str | None,
+    typer.Option(
+        "--run",
+        autocompletion=_runs,
+        help="Id of the testbed; needed where this installation has several up.",
+    ),
+]
+NodeArgument = Annotated[str, typer.Argument(autocompletion=nodes_that_are_up, help="h1, h2, ... or s1.")]
+
+
+def as_called() -> str:
+    """How this command was called, for hints that can be copied to another terminal."""
+    called = Path(sys.argv[0])
+    found = shutil.which(called.name)
+    if called.name == "__main__.py":
+        words = f"{sys.executable} -m inagg_testbed"
+    elif found is not None and Path(found).samefile(called):
+        words = called.name
+    else:
+        words = str(called)
+    return f"sudo {words}" if "SUDO_UID" in os.environ else words
+
+
+def launcher_settings(settings: Sequence[str]) -> dict[str, str]:
+    """The environment for settings of inagg's groups, written NAME=VALUE. Raises ConfigurationError."""
+    if not settings:
+        return {}
+    from inagg import options  # takes seconds: torch
+    from inagg.errors import ConfigurationError as WrongSetting
+
+    try:
+        return options.launcher_environment(settings)
+    except WrongSetting as error:
+        raise ConfigurationError(str(error)) from error
+
+
+@contextmanager
+def errors_explained(
+    needs_root: str | None = None, *, keeps_testbed: bool | None = None, signals: bool = True
+) -> Iterator[None]:
+    """Errors of ours become one readable message and exit status 1; signals end the command after teardown.
+
+    needs_root names a command that only root can run. keeps_testbed: whether it has a testbed of its own to take down;
+    by default, one that names itself in needs_root has not. An error of the operating system that gets here (a disk is
+    full, a file cannot be read) is explained like ours. Without `signals` they are left to the block.
+    """
+    if keeps_testbed is None:
+        keeps_testbed = needs_root is None
+    try:
+        if needs_root is not None and os.geteuid() != 0:
+            raise MissingRequirementError(
+                f"{needs_root} needs root: run it with sudo -E, from the same virtual environment"
+            )
+        with signals_raise() if signals else nullcontext():
+            yield
+    except BrokenPipeError:  # whoever read has had enough, as in `inagg logs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(128 + signal.SIGPIPE) from None
+    except (LauncherError, OSError) as error:
+        complaints.print(f"[red]inagg:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+    except Interrupted as interruption:
+        outcome = "; everything has been taken down" if keeps_testbed else ""
+        complaints.print(f"inagg: {interruption}{outcome}", highlight=False, soft_wrap=True)
+        raise typer.Exit(128 + interruption.number) from None
+
+
+@contextmanager
+def opened_testbed(
+    *,
+    workers: int,
+    link: str,
+    mtu: int,
+    switch: SwitchKind,
+    results: Path,
+    p4: Path | None,
+    controller: bool = True,
+    settings: Sequence[str] | None = None,
+    on_stage: Callable[[str], object] = console.print,
+) -> Iterator["Testbed"]:
+    """A testbed as the options say. Raises LauncherError."""
+    check_requirements(switch)  # before what imports Mininet, to name all that is missing
+    from inagg_testbed.network.testbed import open_testbed
+
+    with open_testbed(
+        hosts=workers,
+        link=LinkSpec.parse(link, mtu=mtu),
+        results_root=results,
+        switch=switch,
+        program=p4,
+        controlled=controller,
+        environment=launcher_settings(settings or []),
+        on_stage=on_stage,
+    ) as testbed:
+        yield testbed

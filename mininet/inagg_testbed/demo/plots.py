@@ -1,0 +1,60 @@
+"""The demo's plots, as PNG files; `bench.plots` has the benchmark's in the same look."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from inagg_testbed.demo.run import RunResult
+
+COLOURS = ("#6b7280", "#2563eb", "#0d9488", "#d97706", "#9333ea", "#dc2626")
+_COMPUTE = "#cbd5e1"
+_STYLES = ("-", "-", "-", "--", ":")
+
+
+def plot_losses(runs: Sequence[RunResult], path: Path) -> None:
+    """Training loss of every step, and against time: two panels, because the curves agree step by step."""
+    figure = Figure(figsize=(10, 3.8), layout="constrained")
+    by_step, by_time = figure.subplots(1, 2, sharey=True)
+    for number, run in enumerate(runs):
+        look = {"color": COLOURS[number % len(COLOURS)], "linestyle": _STYLES[number % len(_STYLES)]}
+        by_step.plot(range(1, len(run.losses) + 1), run.losses, label=run.spec.label, **look)
+        by_time.plot(_elapsed_seconds(run), run.losses, **look)
+    by_step.set_xlabel("step")
+    by_step.set_ylabel("training loss")
+    by_step.set_yscale("log")
+    by_time.set_xlabel("time in steps (s)")
+    by_step.legend(frameon=False, fontsize=8)
+    finish(figure, path)
+
+
+def plot_steps(runs: Sequence[RunResult], path: Path) -> None:
+    """Time per step, split into compute and communication."""
+    figure = Figure(figsize=(8, 0.8 + 0.6 * len(runs)), layout="constrained")
+    axes = figure.subplots()
+    labels = [run.spec.label for run in runs]
+    communication = [run.comm_ms_p50 for run in runs]
+    compute = [run.step_ms_p50 - run.comm_ms_p50 for run in runs]
+    axes.barh(labels, compute, color=_COMPUTE, label="compute")
+    colours = [COLOURS[number % len(COLOURS)] for number in range(len(runs))]
+    bars = axes.barh(labels, communication, left=compute, color=colours)
+    axes.bar_label(bars, [f"{value:.0f} ms" for value in communication], padding=4, fontsize=9)
+    axes.set_xlabel("median time per step (ms): compute (grey) and communication (coloured, labelled)")
+    axes.set_xlim(0, 1.12 * max(total + own for total, own in zip(communication, compute, strict=True)))
+    axes.invert_yaxis()
+    finish(figure, path)
+
+
+def _elapsed_seconds(run: RunResult) -> list[float]:
+    elapsed, total = [], 0.0
+    for step in run.step_ms:
+        total += step / 1e3
+        elapsed.append(total)
+    return elapsed
+
+
+def finish(figure: Figure, path: Path) -> None:
+    """Write a figure without the frame's upper and right side."""
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,165 @@
+"""The demo's files: summary.json, plots, and a report that stands alone (images inside, nothing else loaded)."""
+
+import base64
+import json
+import os
+import platform
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from inagg_testbed.demo.plots import plot_losses, plot_steps
+from inagg_testbed.demo.run import Demo, DemoResult, RunResult, summary
+from inagg_testbed.files import handing_over, make_folder
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """What was written."""
+
+    summary: Path
+    report: Path
+    plots: tuple[Path, Path]
+
+
+def write_report(result: DemoResult, folder: Path) -> ReportFiles:
+    """Write everything into `folder`, over what an earlier demo left there."""
+    make_folder(folder)
+    files = ReportFiles(
+        folder / "summary.json", folder / "report.html", (folder / "loss.png", folder / "steps.png")
+    )
+    with handing_over(files.summary, files.report, *files.plots):
+        _write(result, files)
+    return files
+
+
+def _write(result: DemoResult, files: ReportFiles) -> None:
+    figures = summary(result)
+    files.summary.write_text(json.dumps(figures, indent=2) + "\n")
+    plot_losses(result.runs, files.plots[0])
+    plot_steps(result.runs, files.plots[1])
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("inagg_testbed"), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    page = environment.get_template("report.html.j2").render(
+        summary=figures,
+        verdicts=list(verdicts(figures)),
+        header=TABLE_HEADER,
+        rows=table_rows(result),
+        demo=result.demo,
+        unmeasured=unmeasured(result.runs),
+        quick=QUICK if result.demo.quick else None,
+        settings=result.settings,
+        logs=result.logs,
+        seconds=result.seconds,
+        losses_png=_embedded(files.plots[0]),
+        steps_png=_embedded(files.plots[1]),
+        machine=machine_description(),
+        when=time.strftime("%Y-%m-%d %H:%M"),
+    )
+    files.report.write_text(page)
+
+
+TABLE_HEADER = (
+    "run",
+    "test acc.",
+    "step ms",
+    "compute ms",
+    "comm ms",
+    "step gain",
+    "comm gain",
+    "MB sent",
+    "resent",
+    "weights",
+)
+
+
+QUICK = "quick run: a dozen steps show that everything works, not how well"
+
+
+def heading(demo: Demo) -> str:
+    """What the table is about."""
+    text = f"{demo.workers} workers, {demo.link_name}, switch: {demo.switch}"
+    return f"{text} ({QUICK})" if demo.quick else text
+
+
+def unmeasured(runs: Iterable[RunResult]) -> str | None:
+    """The runs whose communication is not known, and why; None if there are none."""
+    names = [run.spec.label for run in runs if run.comm_ms_p50 == 0]
+    if not names:
+        return None
+    return (
+        f"communication is shown as 0 ms, as compute took longer than the step, in {', '.join(names)}: a busy machine, "
+        "too few steps, or one worker"
+    )
+
+
+def table_rows(result: DemoResult) -> list[tuple[str, ...]]:
+    """The table of the terminal and of the report."""
+    figures = summary(result)["runs"]
+    gloo = next((run["step_ms_p50"] for run in figures if run["backend"] == "gloo"), None)
+    return [
+        _row(run, None if gloo is None else gloo / figure["step_ms_p50"], figure["speedup_comm"])
+        for run, figure in zip(result.runs, figures, strict=True)
+    ]
+
+
+def _row(run: RunResult, step_gain: float | None, comm_gain: float | None) -> tuple[str, ...]:
+    return (
+        run.spec.label,
+        f"{run.accuracy:.2%}",
+        f"{run.step_ms_p50:.0f}",
+        f"{run.compute_ms:.0f}",
+        f"{run.comm_ms_p50:.0f}",
+        "-" if step_gain is None else f"{step_gain:.2f}x",
+        "-" if comm_gain is None else f"{comm_gain:.2f}x",
+        f"{run.bytes_sent_per_worker / 1e6:.0f}",
+        str(run.retransmits),
+        run.weights_sha256[:8],
+    )
+
+
+def verdicts(figures: dict[str, Any]) -> Iterable[tuple[bool, str]]:
+    """What the demo is meant to show, and whether it does."""
+    accuracies = {run["backend"]: run["accuracy"] for run in figures["runs"] if run["backend"] == "gloo"}
+    if "gloo" in accuracies:
+        apart = max(abs(run["accuracy"] - accuracies["gloo"]) for run in figures["runs"])
+        yield (
+            apart <= 0.01,
+            f"all accuracies within {100 * apart:.2f} percentage points of gloo's (at most 1)",
+        )
+    identical = figures["weights_identical_under_loss"]
+    if identical is not None:
+        relation = "bit-identical to" if identical else "DIFFERENT from"
+        yield identical, f"final weights under injected loss are {relation} those of the lossless run"
+
+
+def machine_description() -> dict[str, str]:
+    """What the figures were measured on."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "CPU": f"{model}, {os.cpu_count()} cores",
+        "memory": f"{memory:.0f} GiB",
+        "kernel": f"Linux {platform.release()}",
+        "Python": platform.python_version(),
+        "torch": metadata.version("torch"),
+        "scikit-learn": metadata.version("scikit-learn"),
+        "Mininet": metadata.version("mininet"),
+    }
+
+
+def _embedded(path: Path) -> str:
+    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()

@@ -1,0 +1,217 @@
+"""`inagg demo`: the same training over gloo and through the switch, on one testbed; `train_digits` is the training.
+
+summary.json has, beside what was run, for each run:
+- step_ms_p50: median over the steps of the slowest rank's step (zero_grad, forward, backward with the all-reduce,
+  update);
+- comm_ms_p50: step_ms_p50 less the compute time. Compute is the median, over every tenth step, of the slowest
+  rank's forward and backward under no_sync(), plus the median update: so communication is what the all-reduce
+  adds to a step, its own CPU time included and what overlaps with backward excluded, the same for every backend. 0
+  where compute took longer than the step, as with few steps on a busy machine;
+- bytes_sent_per_worker: mean over ranks of what the host's interface sent from the first step to the last
+  (retransmissions and acknowledgements included);
+- retransmits: packets sent again by all ranks together, TCP segments for gloo and contributions for inagg;
+- speedup_comm: gloo's comm_ms_p50 divided by the run's; None where either is 0 (one worker has nobody to talk to: its
+  two medians differ by noise alone).
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from inagg_testbed.errors import WrongResultError
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.requirements import SwitchKind
+from inagg_testbed.network.testbed import Testbed, open_testbed
+from inagg_testbed.network.training_run import OnProgress, follow_training, values_by_step
+from inagg_testbed.network.workers import Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """One training run. lane_bits None: gloo."""
+
+    name: str
+    backend: str
+    lane_bits: int | None = None
+    loss: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """For tables and plots."""
+        text = self.backend if self.lane_bits is None else f"{self.backend}:{self.lane_bits}"
+        return text if self.loss == 0 else f"{text}, {self.loss:.0%} loss"
+
+
+GLOO = RunSpec(name="gloo", backend="gloo")
+INAGG_32 = RunSpec(name="inagg32", backend="inagg", lane_bits=32)
+INAGG_16 = RunSpec(name="inagg16", backend="inagg", lane_bits=16)
+INAGG_32_LOSS = RunSpec(name="inagg32-loss", backend="inagg", lane_bits=32, loss=0.01)
+ALL_RUNS = (GLOO, INAGG_32, INAGG_16, INAGG_32_LOSS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """What to run."""
+
+    switch: SwitchKind = "model"
+    workers: int = 4
+    link_name: str = "100mbit"
+    mtu: int = 1500
+    steps: int = 120
+    quick: bool = False  # too few steps for figures that mean something
+    runs: Sequence[RunSpec] = ALL_RUNS
+    program: Path | None = None
+
+
+@dataclass
+class RunResult:
+    """What the workers of one run reported. losses is the mean over ranks, a step each."""
+
+    spec: RunSpec
+    accuracy: float
+    weights_sha256: str
+    step_ms: list[float]
+    compute_ms: float
+    losses: list[float]
+    bytes_sent_per_worker: int
+    retransmits: int
+    elements: int
+
+    @property
+    def step_ms_p50(self) -> float:
+        """Median step."""
+        return statistics.median(self.step_ms)
+
+    @property
+    def comm_ms_p50(self) -> float:
+        """Median step less compute, at least 0."""
+        return max(0.0, self.step_ms_p50 - self.compute_ms)
+
+
+@dataclass
+class DemoResult:
+    """All runs, and where and how long."""
+
+    demo: Demo
+    runs: list[RunResult]
+    logs: Path
+    run_id: str
+    seconds: float
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def run_demo(
+    demo: Demo,
+    results_root: Path,
+    *,
+    on_stage: Callable[[str], Any],
+    on_progress: OnProgress,
+) -> DemoResult:
+    """Run everything. `on_progress` gets a run's label, steps done and to do, and a note.
+
+    Raises LauncherError; WrongResultError when ranks end with different weights.
+    """
+    began = time.monotonic()
+    link = LinkSpec.parse(demo.link_name, mtu=demo.mtu)
+    with open_testbed(
+        hosts=demo.workers,
+        link=link,
+        results_root=results_root,
+        switch=demo.switch,
+        program=demo.program,
+        on_stage=on_stage,
+    ) as testbed:
+        runs = [train(testbed, spec, demo.steps, on_progress) for spec in demo.runs]
+        health = {} if testbed.controller is None else testbed.controller.health()
+        settings = {
+            "link": testbed.network.spec.description,
+            "slots": testbed.slots(),
+            "words": health.get("words"),
+        }
+        logs, run_id = testbed.results, testbed.run.id
+    return DemoResult(demo, runs, logs, run_id, time.monotonic() - began, settings)
+
+
+def train(testbed: Testbed, spec: RunSpec, steps: int, on_progress: OnProgress) -> RunResult:
+    """One run on a testbed that is up."""
+    on_progress(spec.label, 0, steps, "starting")
+    command = [sys.executable, "-m", "inagg_testbed.demo.train_digits", "--backend", spec.backend]
+    command += ["--steps", str(steps), "--events", "{events}"]
+    environment = {} if spec.lane_bits is None else {"INAGG_LANE_BITS": str(spec.lane_bits)}
+    with testbed.loss(spec.loss):
+        events = follow_training(
+            testbed,
+            command,
+            name=spec.name,
+            label=spec.label,
+            steps=steps,
+            on_progress=on_progress,
+            environment=environment,
+        )
+    result = summarise_run(spec, events)
+    on_progress(spec.label, steps, steps, f"accuracy {result.accuracy:.1%}")
+    return result
+
+
+def summarise_run(spec: RunSpec, events: Sequence[tuple[int, Event]]) -> RunResult:
+    """From events to figures. Raises WrongResultError."""
+    ends = {rank: event for rank, event in events if event["event"] == "end"}
+    hashes = {event["weights_sha256"] for event in ends.values()}
+    if len(hashes) != 1:
+        raise WrongResultError(f"{spec.label}: the ranks ended with {len(hashes)} different sets of weights")
+    steps = values_by_step(events, "step", "seconds")
+    losses = values_by_step(events, "step", "loss")
+    updates = [event["update_seconds"] for _, event in events if event["event"] == "step"]
+    compute = statistics.median(max(found) for found in values_by_step(events, "compute", "seconds").values())
+    return RunResult(
+        spec=spec,
+        accuracy=ends[0]["accuracy"],
+        weights_sha256=hashes.pop(),
+        step_ms=[max(found) * 1e3 for _, found in sorted(steps.items())],
+        compute_ms=(compute + statistics.median(updates)) * 1e3,
+        losses=[statistics.fmean(found) for _, found in sorted(losses.items())],
+        bytes_sent_per_worker=round(statistics.fmean(event["bytes_sent"] for event in ends.values())),
+        retransmits=sum(event["retransmits"] for event in ends.values()),
+        elements=next(event["elements"] for _, event in events if event["event"] == "start"),
+    )
+
+
+def _speedup(gloo: RunResult | None, run: RunResult) -> float | None:
+    if gloo is None or gloo.comm_ms_p50 == 0 or run.comm_ms_p50 == 0:
+        return None
+    return gloo.comm_ms_p50 / run.comm_ms_p50
+
+
+def summary(result: DemoResult) -> dict[str, Any]:
+    """The contents of summary.json; fields as in the module's text. speedup_comm is None without a gloo run too, and
+    weights_identical_under_loss without both runs it compares."""
+    by_name = {run.spec.name: run for run in result.runs}
+    gloo, plain, lossy = (by_name.get(spec.name) for spec in (GLOO, INAGG_32, INAGG_32_LOSS))
+    runs = [
+        {
+            "backend": run.spec.backend,
+            "lane_bits": run.spec.lane_bits,
+            "loss": run.spec.loss,
+            "accuracy": run.accuracy,
+            "step_ms_p50": run.step_ms_p50,
+            "comm_ms_p50": run.comm_ms_p50,
+            "bytes_sent_per_worker": run.bytes_sent_per_worker,
+            "retransmits": run.retransmits,
+            "weights_sha256": run.weights_sha256,
+            "speedup_comm": _speedup(gloo, run),
+        }
+        for run in result.runs
+    ]
+    identical = None if plain is None or lossy is None else plain.weights_sha256 == lossy.weights_sha256
+    return {
+        "switch": result.demo.switch,
+        "workers": result.demo.workers,
+        "link": result.demo.link_name,
+        "elements": result.runs[0].elements,
+        "runs": runs,
+        "weights_identical_under_loss": identical,
+    }

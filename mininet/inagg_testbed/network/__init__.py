@@ -1,0 +1,5 @@
+"""A testbed that is up: the star of hosts, the switch in its middle, the controller, and worker processes.
+
+`testbed.open_testbed` puts the parts together and takes them down again. Read `lifecycle` (what is created, and how
+exactly that is removed), then `topology` and `links`, `switches`, `control`, `processes` and `workers`.
+"""

@@ -1,0 +1,171 @@
+"""The launcher's line to the controller, which listens inside the switch's namespace.
+
+A thread that joins a namespace (setns(2) works on the calling thread alone) makes the request and ends; the launcher's
+own threads never leave theirs. The library's own client (inagg.membership.control) would bring torch into the launcher.
+"""
+
+import ctypes
+import http.client
+import json
+import os
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from inagg_testbed.errors import (
+    ConfigurationError,
+    ControllerRefusedError,
+    ControllerUnreachableError,
+    NetworkError,
+)
+from inagg_testbed.network.lifecycle import Manifest
+from inagg_testbed.network.topology import CONTROL_ADDRESS, SWITCH_NODE
+
+CONTROLLER_PORT = 9560
+CONTROLLER_URL = f"http://{CONTROL_ADDRESS}:{CONTROLLER_PORT}"
+_CLONE_NEWNET = 0x40000000
+_TIMEOUT_S = 10.0
+
+T = TypeVar("T")
+Direction = Literal["ingress", "egress"]
+Traffic = Literal["aggregation", "other", "all"]
+
+
+def call_in_network_namespace(pid: int, function: Callable[[], T]) -> T:
+    """Run `function` in a thread that is in the network namespace of process `pid`; returns or raises what it does."""
+    outcome: list[T] = []
+    failure: list[Exception] = []
+
+    def work() -> None:
+        try:
+            enter_network_namespace(pid)
+            outcome.append(function())
+        except Exception as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=work, name=f"in namespace of {pid}")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+def enter_network_namespace(pid: int) -> None:
+    """Move the calling thread, and what it starts from now on, to the network namespace of process `pid`."""
+    library = ctypes.CDLL(None, use_errno=True)
+    try:
+        descriptor = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise NetworkError(f"cannot enter the namespace of process {pid}: {error.strerror}") from error
+    try:
+        if library.setns(descriptor, _CLONE_NEWNET) != 0:
+            raise NetworkError(
+                f"cannot enter the namespace of process {pid}: {os.strerror(ctypes.get_errno())}"
+            )
+    finally:
+        os.close(descriptor)
+
+
+class ControllerClient:
+    """Requests to the controller of one testbed (docs/api.md), as its operator.
+
+    token_file: where the controller keeps the operator's token.
+    """
+
+    def __init__(self, switch_pid: int, token_file: Path) -> None:
+        self._pid = switch_pid
+        self._token_file = token_file
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        """One request; returns the decoded answer, None for an empty one.
+
+        Raises ControllerRefusedError for an HTTP error, ControllerUnreachableError when nobody answers or the token
+        cannot be read.
+        """
+        token = _token(self._token_file)
+        return call_in_network_namespace(
+            self._pid, lambda: _request(method, CONTROLLER_URL + path, body, token)
+        )
+
+    def health(self) -> dict[str, Any]:
+        """GET /health."""
+        answer: dict[str, Any] = self.request("GET", "/health")
+        return answer
+
+    def counters(self) -> dict[str, dict[str, dict[str, int]]]:
+        """GET /counters: counter name -> port -> packets, bytes."""
+        answer: dict[str, dict[str, dict[str, int]]] = self.request("GET", "/counters")
+        return answer
+
+    def set_loss(self, port: int, direction: Direction, probability: float, traffic: Traffic = "all") -> None:
+        """Drop packets of a port and direction with a probability."""
+        body = {"port": port, "direction": direction, "probability": probability, "traffic": traffic}
+        self.request("PUT", "/loss", body)
+
+    def clear_loss(self) -> None:
+        """No injected loss anywhere."""
+        self.request("DELETE", "/loss")
+
+
+def token_path(results: Path) -> Path:
+    """Where the controller of a run keeps the operator's token."""
+    return results / "controller.token"
+
+
+def has_controller(manifest: Manifest) -> bool:
+    """Whether a testbed was brought up with a controller."""
+    settings = manifest.settings
+    return settings.get("switch") != "bridge" and bool(settings.get("controlled", True))
+
+
+def controller_of(manifest: Manifest) -> ControllerClient:
+    """The line to the controller of a testbed that is up, from another process than its launcher.
+
+    Raises ConfigurationError when it has none.
+    """
+    if not has_controller(manifest):
+        raise ConfigurationError(f"run {manifest.run} has no controller")
+    return ControllerClient(
+        manifest.namespace(SWITCH_NODE).pid, token_path(Path(manifest.settings["results"]))
+    )
+
+
+def _token(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise ControllerUnreachableError(
+            f"the operator's token of the controller cannot be read: {path}: {error.strerror}"
+        ) from error
+
+
+def _request(method: str, url: str, body: Any, token: str) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(url, data=data, method=method, headers=headers)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=_TIMEOUT_S) as answer:
+            text = answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            raise ControllerRefusedError(f"{method} {url}: {_explain(error.read())}") from None
+    except (OSError, http.client.HTTPException) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise ControllerUnreachableError(
+            f"{method} {url}: the controller does not answer ({reason}); its log is controller.log"
+        ) from error
+    return json.loads(text) if text else None
+
+
+def _explain(body: bytes) -> str:
+    """The detail of a problem document (RFC 9457), or whatever came."""
+    try:
+        document = json.loads(body)
+        return f"{document['title']}: {document['detail']}"
+    except (ValueError, KeyError, TypeError):
+        return body.decode(errors="replace")

@@ -1,0 +1,83 @@
+"""What the machine must have, and what to do when it does not."""
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from inagg_testbed.errors import MissingRequirementError
+
+_COMMANDS = {
+    "mnexec": "apt-get install mininet",
+    "ip": "apt-get install iproute2",
+    "tc": "apt-get install iproute2",
+    "ethtool": "apt-get install ethtool",
+    "setpriv": "apt-get install util-linux",
+    "ifconfig": "apt-get install net-tools",
+}
+SummingSwitchKind = Literal["model", "bmv2"]
+SwitchKind = Literal[SummingSwitchKind, "bridge"]
+_BMV2_COMMANDS = ("p4c-bm2-ss", "simple_switch_grpc")
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One thing: whether it is there, what to do if not, and the one kind of switch that needs it (None: all)."""
+
+    name: str
+    present: bool
+    remedy: str
+    switch: SwitchKind | None = None
+
+
+def requirements() -> Iterator[Requirement]:
+    """Everything the testbed uses on this machine."""
+    yield Requirement("Linux", sys.platform == "linux", "the testbed needs Linux network namespaces")
+    yield Requirement("root", os.geteuid() == 0, "run it with sudo -E, from the same virtual environment")
+    for command, remedy in _COMMANDS.items():
+        yield Requirement(command, shutil.which(command) is not None, remedy)
+    yield _namespaces()
+    yield _mininet()
+    yield Requirement(
+        "g++", shutil.which("g++") is not None, "apt-get install g++ (the switch model compiles P4)", "model"
+    )
+    for command in _BMV2_COMMANDS:
+        remedy = "only for --switch bmv2: build p4c and behavioral-model and put them on PATH"
+        yield Requirement(command, shutil.which(command) is not None, remedy, "bmv2")
+
+
+def _mininet() -> Requirement:
+    """Whether this Python can import Mininet, found out by trying."""
+    try:
+        importlib.import_module("inagg_testbed.network._mininet")
+    except MissingRequirementError as error:
+        return Requirement("Mininet for this Python", False, str(error))
+    return Requirement("Mininet for this Python", True, "")
+
+
+def _namespaces() -> Requirement:
+    """Whether a network namespace can be made as Mininet makes one; containers and chroots often cannot."""
+    try:
+        probe = subprocess.run(["mnexec", "-n", "true"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        return Requirement("network namespaces", False, f"mnexec cannot be run: {error.strerror}")
+    remedy = (
+        f"`mnexec -n true` says: {probe.stderr.strip()}; a container has to be privileged; a chroot will not"
+        " do, as joining a namespace leaves it (systemd-nspawn or pivot_root will)"
+    )
+    return Requirement("network namespaces", probe.returncode == 0, remedy)
+
+
+def check_requirements(switch: SwitchKind) -> None:
+    """Raise MissingRequirementError with all that is missing for a testbed with this switch."""
+    missing = [
+        f"{need.name}: {need.remedy}"
+        for need in requirements()
+        if not need.present and need.switch in (None, switch)
+    ]
+    if missing:
+        raise MissingRequirementError("this machine lacks\n" + "\n".join(f"  {line}" for line in missing))

@@ -1,0 +1,284 @@
+"""A testbed that is up: network, switch, controller, and the workers one launches on it.
+
+Example::
+
+    with open_testbed(hosts=4, link=LinkSpec.parse("100mbit"), results_root=Path("results")) as testbed:
+        group = testbed.launch([sys.executable, "train.py"], name="train")
+        group.follow(print, timeout_s=300)
+"""
+
+import contextlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from inagg_testbed.errors import (
+    ConfigurationError,
+    ControllerRefusedError,
+    ControllerUnreachableError,
+    LauncherError,
+    ProcessFailedError,
+)
+from inagg_testbed.files import handing_over, make_folder
+from inagg_testbed.network.control import (
+    CONTROLLER_PORT,
+    CONTROLLER_URL,
+    ControllerClient,
+    Traffic,
+    token_path,
+)
+from inagg_testbed.network.lifecycle import STATE_DIR, Run, open_run
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.processes import NodeProcess
+from inagg_testbed.network.requirements import SwitchKind, check_requirements
+from inagg_testbed.network.switches import Pipeline, start_controller, switch_target
+from inagg_testbed.network.topology import Network, host_name
+from inagg_testbed.network.workers import ONE_THREAD, EventFile, Worker, WorkerGroup, worker_environment
+
+log = logging.getLogger(__name__)
+
+GlooPath = Literal["switch", "bridge"]
+_FIRST_MASTER_PORT = 29500
+
+
+@dataclass
+class Testbed:
+    """Made by `open_testbed`. Host n runs rank n - 1."""
+
+    __test__ = False  # not a test, whatever pytest makes of the name
+
+    run: Run
+    network: Network
+    results: Path
+    switch: SwitchKind
+    max_slots: int | None
+    own_slots: int | None
+    aggregates: bool = True
+    environment: Mapping[str, str] = field(default_factory=dict)
+    services: list[NodeProcess] = field(default_factory=list)
+    controller: ControllerClient | None = None
+    pipeline: Pipeline | None = None
+    groups: list[WorkerGroup] = field(default_factory=list)
+    _lossy: bool = False
+
+    def slots(self, asked: int | None = None) -> int:
+        """The slots to ask the controller for: those asked for, by default what the links need, within what the
+        switch's queues can take."""
+        asked = self.network.spec.slots if asked is None else asked
+        return asked if self.max_slots is None else min(asked, self.max_slots)
+
+    def _inagg_environment(self, slots: int | None) -> dict[str, str]:
+        asked = (
+            slots if slots is not None else self.own_slots
+        )  # the user's, unless an experiment needs others
+        rate = self.network.spec.rate_bps
+        return {
+            "INAGG_CONTROLLER": CONTROLLER_URL,
+            "INAGG_SLOTS": str(self.slots(asked)),
+            **(
+                {} if rate is None else {"INAGG_LINK_RATE": str(rate)}
+            ),  # a token bucket's, not the interface's
+            **self.environment,
+        }
+
+    def node_environments(self) -> dict[str, dict[str, str]]:
+        """What `inagg exec` adds to the environment in each host, for a training script of the user's own."""
+        inagg = self._inagg_environment(None) if self.aggregates else {}
+        return {
+            host_name(number): {
+                "GLOO_SOCKET_IFNAME": self.network.gloo_interface(number),
+                **ONE_THREAD,
+                **inagg,
+            }
+            for number in range(1, self.network.size + 1)
+        }
+
+    def launch(
+        self,
+        command: Sequence[str],
+        *,
+        name: str,
+        workers: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        slots: int | None = None,
+    ) -> WorkerGroup:
+        """Start `command` on hosts 1 to `workers` (by default all).
+
+        `{events}` in the command becomes the path of the worker's event file. Logs and events are
+        NAME-rankR.log and NAME-rankR.jsonl in the results folder; NAME has to be new for each launch.
+        """
+        world = self.network.size if workers is None else workers
+        if not 1 <= world <= self.network.size:
+            raise ConfigurationError(f"{world} workers on {self.network.size} hosts")
+        port = _FIRST_MASTER_PORT + len(self.groups)
+        group = WorkerGroup(workers=[])
+        self.groups.append(group)
+        try:
+            for rank in range(world):
+                own = worker_environment(
+                    rank=rank,
+                    world=world,
+                    interface=self.network.gloo_interface(rank + 1),
+                    master_port=port,
+                    run=self.run.id,
+                )
+                inagg = self._inagg_environment(slots)
+                group.workers.append(
+                    self._start_worker(command, name, rank, {**own, **inagg, **(environment or {})})
+                )
+        except BaseException:
+            group.stop()
+            raise
+        return group
+
+    def _start_worker(
+        self, command: Sequence[str], name: str, rank: int, environment: Mapping[str, str]
+    ) -> Worker:
+        events = self.results / f"{name}-rank{rank}.jsonl"
+        process = NodeProcess.start(
+            self.run,
+            self.network.host(rank + 1),
+            f"{name} rank {rank}",
+            [str(events) if part == "{events}" else part for part in command],
+            log_path=self.results / f"{name}-rank{rank}.log",
+            environment=environment,
+        )
+        return Worker(rank, process, EventFile(events))
+
+    def inject_loss(self, probability: float, traffic: Traffic = "all") -> None:
+        """Drop packets on the port of every host, in each direction, with this probability.
+
+        Beyond a few per cent use traffic="aggregation": TCP, and with it gloo and the heartbeats, stalls for
+        seconds when it loses more.
+        """
+        if probability == 0:
+            return
+        if self.controller is None:
+            raise ConfigurationError(f"a {self.switch} switch cannot inject loss")
+        self._lossy = True
+        for number in range(1, self.network.size + 1):
+            self.controller.set_loss(number, "ingress", probability, traffic)
+            self.controller.set_loss(number, "egress", probability, traffic)
+
+    def clear_loss(self) -> None:
+        """End of the injected loss, if there is any.
+
+        Where a service has ended there is nobody to ask and nothing to run on: whoever follows the workers says so.
+        """
+        if self._lossy and self.controller is not None:
+            if all(process.poll() is None for process in self.services):
+                self.controller.clear_loss()
+            self._lossy = False
+
+    @contextlib.contextmanager
+    def loss(self, probability: float, traffic: Traffic = "all") -> Iterator[None]:
+        """`inject_loss` for the length of a block. An error of the block is never hidden by one in clearing."""
+        try:
+            self.inject_loss(probability, traffic)
+            yield
+        except BaseException:
+            try:
+                self.clear_loss()
+            except LauncherError as error:
+                log.warning("injected loss remains: %s", error)
+            raise
+        self.clear_loss()
+
+    def save_counters(self) -> None:
+        """What the switch counted, into counters.json beside the logs. Where that fails, nothing else does."""
+        if self.controller is None:
+            return
+        try:
+            text = json.dumps(self.controller.counters(), indent=1) + "\n"
+            (self.results / "counters.json").write_text(text)
+        except (ControllerRefusedError, ControllerUnreachableError, OSError) as error:
+            log.warning("no counters.json: %s", error)
+
+    def stop_processes(self) -> None:
+        """End workers that are left, then the services."""
+        for group in self.groups:
+            group.stop()
+        for process in reversed(self.services):
+            process.stop()
+
+
+@contextlib.contextmanager
+def open_testbed(
+    *,
+    hosts: int,
+    link: LinkSpec,
+    results_root: Path,
+    switch: SwitchKind = "model",
+    program: Path | None = None,
+    controlled: bool = True,
+    gloo_over: GlooPath = "switch",
+    state_dir: Path = STATE_DIR,
+    environment: Mapping[str, str] | None = None,
+    on_stage: Callable[[str], Any] = lambda _stage: None,
+) -> Iterator[Testbed]:
+    """Bring a testbed up, hand it out, take it down whatever happens.
+
+    Logs go to a new folder RESULTS_ROOT/DATE-TIME-RUN and stay there. `on_stage` hears what is going on, for people.
+    gloo_over="bridge" gives gloo links and a Linux bridge of its own. `environment` is that of all workers, before
+    their own. The links' offloads are off where the switch does not take them. Without `controlled` there is no
+    controller: the switch runs any P4 program, and its P4Runtime server waits for whoever comes.
+    Raises MissingRequirementError, ConfigurationError, NetworkError, ProcessFailedError.
+    """
+    check_requirements(switch)
+    target = switch_target(switch, program, controlled=controlled)
+    with open_run(state_dir) as run, contextlib.ExitStack() as stack:
+        results = results_root.resolve() / f"{time.strftime('%Y%m%d-%H%M%S')}-{run.id}"
+        make_folder(results.parent)
+        stack.enter_context(handing_over(results))
+        make_folder(results)
+        link = replace(link, offloads=link.offloads and target.offloads)
+        run.manifest.settings.update(
+            switch=switch, hosts=hosts, results=str(results), link=link.description, controlled=controlled
+        )
+        on_stage(f"run {run.id}: network of {hosts} hosts")
+        network = Network(run, hosts=hosts, spec=link, bridge=gloo_over == "bridge")
+        stack.callback(network.stop)
+        aggregates = controlled and switch != "bridge"
+        testbed = Testbed(
+            *(run, network, results, switch, target.max_slots, _slots_of_the_user()),
+            aggregates=aggregates,
+            environment=environment or {},
+        )
+        run.manifest.settings["environment"] = testbed.node_environments()
+        run.save()
+        stack.callback(testbed.stop_processes)
+        on_stage(f"switch ({switch})")
+        processes, testbed.pipeline = target.start(network, results)
+        testbed.services.extend(processes)
+        if testbed.pipeline is not None and controlled:
+            on_stage("controller")
+            try:
+                service = start_controller(network, testbed.pipeline, results, listen_port=CONTROLLER_PORT)
+            except ProcessFailedError as error:
+                hint = "" if program is None else "\nA program that is not inagg's runs with --no-controller."
+                raise ProcessFailedError(f"{error}{hint}") from error
+            testbed.services.append(service)
+            testbed.controller = ControllerClient(network.switch.pid, token_path(results))
+            testbed.controller.health()
+        on_stage("ready")
+        yield testbed
+        testbed.save_counters()
+
+
+def _slots_of_the_user() -> int | None:
+    """Those that the environment or inagg.toml asks for. Raises ConfigurationError."""
+    if not (os.environ.keys() & {"INAGG_SLOTS", "INAGG_CONFIG"} or Path("inagg.toml").exists()):
+        return None
+    from inagg.errors import ConfigurationError as WrongSetting
+    from inagg.options import Options  # takes seconds: torch
+
+    try:
+        options = Options.resolve(Options(controller=CONTROLLER_URL))
+    except WrongSetting as error:
+        raise ConfigurationError(str(error)) from error
+    return options.slots if "slots" in options.model_fields_set else None

@@ -1,0 +1,175 @@
+"""Worker processes: one a host, with the environment torch expects, followed through their events.
+
+A worker appends events, one JSON object a line, to the file named in its command line (`events.EventLog`); the
+launcher reads on from where it was. The files stay beside the logs.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inagg_testbed.errors import WorkerFailedError
+from inagg_testbed.network.processes import NodeProcess, describe_exit
+
+# All hosts share this machine's processors: threads of one rank would spin while those of another compute.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+_POLL_S = 0.05
+Event = dict[str, Any]
+
+
+class EventFile:
+    """Reads a growing file of JSON lines; a line without its end is left for the next time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+
+    def read(self) -> Iterator[Event]:
+        """The events since the last call."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._offset += len(line)
+                yield json.loads(line)
+
+
+@dataclass
+class Worker:
+    """A worker process and what it says."""
+
+    rank: int
+    process: NodeProcess
+    events: EventFile
+
+
+@dataclass(kw_only=True)
+class WorkerGroup:
+    """The workers of one job.
+
+    failure_grace_s is how long the others may take to report once one has failed: longer than the controller needs to
+    notice a lost worker and tell.
+    """
+
+    workers: list[Worker]
+    failure_grace_s: float = 15.0
+
+    def follow(
+        self,
+        on_event: Callable[[int, Event], None],
+        *,
+        timeout_s: float,
+        watch: Sequence[NodeProcess] = (),
+        on_poll: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Deliver events as (rank, event) until all workers have ended well; `on_poll` is called every now and then,
+        and once after the last has ended.
+
+        Raises WorkerFailedError when one ends badly or the time is up, ProcessFailedError when one of `watch` (the
+        switch, the controller) dies. The workers have ended in every case.
+        """
+        deadline = time.monotonic() + timeout_s
+        try:
+            while True:
+                running = [worker for worker in self.workers if worker.process.poll() is None]
+                failed = [worker for worker in self.workers if worker.process.poll() not in (None, 0)]
+                self._deliver(on_event)
+                on_poll()
+                if not running and not failed:
+                    return
+                for process in watch:
+                    process.check()
+                if failed:
+                    self._give_grace(on_event)
+                    on_poll()
+                    raise self._failure()
+                if time.monotonic() > deadline:
+                    raise self._late(running, timeout_s)
+                time.sleep(_POLL_S)
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """End all workers."""
+        for worker in self.workers:
+            worker.process.signal(15)
+        for worker in self.workers:
+            worker.process.stop()
+
+    def _deliver(self, on_event: Callable[[int, Event], None]) -> None:
+        for worker in self.workers:
+            for event in worker.events.read():
+                on_event(worker.rank, event)
+
+    def _give_grace(self, on_event: Callable[[int, Event], None]) -> None:
+        deadline = time.monotonic() + self.failure_grace_s
+        while time.monotonic() < deadline and any(worker.process.poll() is None for worker in self.workers):
+            time.sleep(_POLL_S)
+        self._deliver(on_event)
+
+    def _failure(self) -> WorkerFailedError:
+        failures, lines = {}, []
+        for worker in self.workers:
+            status = worker.process.poll()
+            if status == 0:
+                continue
+            how = (
+                "did not notice and had to be ended"
+                if status is None
+                else f"ended with {describe_exit(status)}"
+            )
+            error = worker.process.reported_error()
+            said = worker.process.log_tail(6) if error is None else f"    {error}"
+            failures[worker.rank] = f"{how}\n{said}"
+            lines.append(f"  rank {worker.rank} {how}:\n{said}\n    log: {worker.process.log_path}")
+        return WorkerFailedError(
+            "\n".join([f"{len(failures)} of {len(self.workers)} workers failed:", *lines]), failures
+        )
+
+    def _late(self, running: Sequence[Worker], timeout_s: float) -> WorkerFailedError:
+        failures = {worker.rank: f"still running\n{worker.process.log_tail()}" for worker in running}
+        ranks = ", ".join(str(rank) for rank in failures)
+        first = next(iter(failures.values()))
+        return WorkerFailedError(
+            f"ranks {ranks} had not ended after {timeout_s:g} s; the first of them {first}", failures
+        )
+
+
+def worker_environment(
+    *, rank: int, world: int, interface: str, master_port: int, run: str
+) -> Mapping[str, str]:
+    """What torchrun gives a worker, each host being a node with one; the interface for gloo; and one thread a worker,
+    since the hosts share the machine's cores.
+
+    Frameworks read all of it: Lightning takes a process without TORCHELASTIC_RUN_ID for one that is to start the
+    others. NODE_RANK is not torchrun's but other launchers' name for GROUP_RANK.
+    """
+    nodes, node, local_workers, local_rank = str(world), str(rank), "1", "0"
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_RANK": local_rank,
+        "LOCAL_WORLD_SIZE": local_workers,
+        "GROUP_RANK": node,
+        "GROUP_WORLD_SIZE": nodes,
+        "NODE_RANK": node,
+        "ROLE_NAME": "default",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(world),
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": str(master_port),
+        "TORCHELASTIC_RUN_ID": run,
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 makes the store
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "GLOO_SOCKET_IFNAME": interface,
+        **ONE_THREAD,
+    }

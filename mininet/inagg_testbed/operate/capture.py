@@ -1,0 +1,120 @@
+"""`inagg capture`: packets of one interface of a testbed, into a file that Wireshark and tcpdump read.
+
+An AF_PACKET socket belongs to the network namespace in which it was made. So a thread that joins the node's namespace
+makes it, and the command's own thread reads from it. It sees what the kernel hands to and takes from the interface:
+with offloads on, frames that are still to be cut into packets are one frame, and checksums may be missing, as with
+tcpdump.
+
+The file is a pcap with nanoseconds (magic 0xa1b23c4d), one global header and 16 bytes before each frame
+(draft-ietf-opsawg-pcap).
+"""
+
+import select
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from inagg_testbed.errors import ConfigurationError, NetworkError
+from inagg_testbed.network.control import call_in_network_namespace
+from inagg_testbed.network.lifecycle import Manifest
+from inagg_testbed.network.topology import (
+    BRIDGE_NODE,
+    CONTROL_INTERFACE,
+    CONTROL_PORT,
+    SWITCH_NODE,
+    host_interface,
+    port_interface,
+)
+
+_ETH_P_ALL = 3
+_SOL_PACKET, _PACKET_STATISTICS = 263, 6
+_SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 33, 35
+_LINKTYPE_ETHERNET = 1
+_LONGEST = 0x40000  # bytes of a frame, GSO included
+_QUEUE_BYTES = 64 << 20
+_HEADER = struct.pack("=IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, _LONGEST, _LINKTYPE_ETHERNET)
+_TIMESPEC = struct.Struct("=qq")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where to capture: an interface, in the network namespace of a process."""
+
+    name: str
+    pid: int
+    interface: str
+
+
+@dataclass
+class Captured:
+    """Frames in the file, and those that the kernel dropped because the file was not written fast enough."""
+
+    frames: int = 0
+    dropped: int = 0
+
+
+def find_place(manifest: Manifest, text: str) -> Place:
+    """h1 is the host's interface, 1 (or p1) the switch's port, s1 or ctl0 the controller's interface.
+
+    Raises ConfigurationError.
+    """
+    switch = manifest.namespace(SWITCH_NODE).pid
+    if text in (SWITCH_NODE, CONTROL_INTERFACE):
+        return Place(CONTROL_INTERFACE, switch, CONTROL_INTERFACE)
+    number = text.removeprefix("p")
+    hosts = int(manifest.settings["hosts"])
+    if number.isdecimal():
+        if int(number) not in (*range(1, hosts + 1), CONTROL_PORT):
+            raise ConfigurationError(f"no port {number}; the switch has 1 to {hosts} and {CONTROL_PORT}")
+        return Place(f"p{int(number)}", switch, port_interface(manifest.run, int(number)))
+    pid = manifest.namespace(text).pid
+    if text == BRIDGE_NODE:
+        raise ConfigurationError(f"{text} is not on the switch; name a host or a port")
+    return Place(text, pid, host_interface(manifest.run, int(text.removeprefix("h"))))
+
+
+def capture(
+    place: Place, file: BinaryIO, captured: Captured, *, count: int | None, alive: Callable[[], bool]
+) -> None:
+    """Write frames until `count` of them are there, the testbed is gone, or an exception (a signal) ends it.
+
+    `captured` is right whatever ends it. Raises NetworkError.
+    """
+    with call_in_network_namespace(place.pid, lambda: _open(place.interface)) as source:
+        file.write(_HEADER)
+        file.flush()
+        try:
+            while (count is None or captured.frames < count) and alive():
+                if select.select([source], [], [], 0.2)[0]:
+                    _take(source, file, captured)
+                else:
+                    file.flush()
+        finally:
+            _frames, captured.dropped = struct.unpack(
+                "=II", source.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
+            )
+
+
+def _open(interface: str) -> socket.socket:
+    source = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    try:
+        source.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _QUEUE_BYTES)
+        source.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        source.bind((interface, _ETH_P_ALL))  # from here on it gets frames: none of another interface
+    except OSError as error:
+        source.close()
+        raise NetworkError(f"cannot capture on {interface}: {error.strerror}") from error
+    return source
+
+
+def _take(source: socket.socket, file: BinaryIO, captured: Captured) -> None:
+    """One frame."""
+    try:
+        frame, ancillary, _flags, _address = source.recvmsg(_LONGEST, socket.CMSG_SPACE(_TIMESPEC.size))
+    except OSError as error:  # the interface is gone
+        raise NetworkError(f"the capture has ended: {error.strerror}") from error
+    seconds, nanoseconds = _TIMESPEC.unpack(ancillary[0][2])
+    file.write(struct.pack("=IIII", seconds & 0xFFFFFFFF, nanoseconds, len(frame), len(frame)) + frame)
+    captured.frames += 1
