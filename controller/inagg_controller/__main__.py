@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """python -m inagg_controller, the same as the command inagg-controller."""
 
-from .cli import main
+from inagg_controller.cli import main
 
 main()

@@ -22,19 +22,18 @@ import typer
 import uvicorn
 
 import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
-
-from .api import create_app
-from .connections import Connections, limited_protocol, open_file_limit
-from .entries import Binding
-from .errors import ConfigurationError, SwitchError
-from .job import Limits, Policy
-from .jobs import JobTable
-from .logs import log_to_stderr
-from .models import format_mac, parse_ip, parse_mac
-from .program import Program, load_program
-from .service import Network, Service, port_list
-from .switch import P4RuntimeSwitch
-from .tokens import default_token_file, operators_token
+from inagg_controller.errors import ConfigurationError, SwitchError
+from inagg_controller.http.api import create_app
+from inagg_controller.http.connections import Connections, limited_protocol, open_file_limit
+from inagg_controller.http.models import format_mac, parse_ip, parse_mac
+from inagg_controller.jobs.job import Limits, Policy
+from inagg_controller.jobs.table import JobTable
+from inagg_controller.logs import log_to_stderr
+from inagg_controller.service import Network, Service, port_list
+from inagg_controller.switch.client import P4RuntimeSwitch
+from inagg_controller.switch.entries import Binding
+from inagg_controller.switch.program import Program, load_program
+from inagg_controller.tokens import default_token_file, operators_token
 
 # INAGG_PORT in p4/include/constants.p4, which P4Info does not tell.
 AGGREGATOR_UDP_PORT = 0x4941

@@ -4,7 +4,7 @@
 import logging
 import sys
 
-from .errors import ConfigurationError
+from inagg_controller.errors import ConfigurationError
 
 # Control characters, and what else ends a line or changes its direction in a terminal.
 _ESCAPED = {

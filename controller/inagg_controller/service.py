@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from .calls import Report
-from .entries import Binding, Member, aggregator_entries, binding_entries, flood_group
-from .errors import (
+from inagg_controller.errors import (
     InvalidRequestError,
     SwitchError,
     SwitchRefusedError,
@@ -25,11 +23,13 @@ from .errors import (
     SwitchUnreachableError,
     UnavailableError,
 )
-from .job import Effect, Install, Job
-from .jobs import SWITCH_RESTARTED, SWITCH_TAKEN, JobTable
-from .loss import LossChange, Losses
-from .sizes import data_mtu
-from .switch import Count, Switch
+from inagg_controller.jobs.calls import Report
+from inagg_controller.jobs.job import Effect, Install, Job
+from inagg_controller.jobs.table import SWITCH_RESTARTED, SWITCH_TAKEN, JobTable
+from inagg_controller.switch.client import Count, Switch
+from inagg_controller.switch.entries import Binding, Member, aggregator_entries, binding_entries, flood_group
+from inagg_controller.switch.loss import LossChange, Losses
+from inagg_controller.switch.sizes import data_mtu
 
 _T = TypeVar("_T")
 

@@ -8,7 +8,7 @@ import re
 import secrets
 from pathlib import Path
 
-from .errors import ConfigurationError
+from inagg_controller.errors import ConfigurationError
 
 # What can stand behind "Bearer" (RFC 6750, 2.1).
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from inagg.membership.calls import describe, is_collective, sum_text
 from inagg.membership.journal import Journal
-from inagg_controller.models import CallDocument
+from inagg_controller.http.models import CallDocument
 
 
 def options(kind: type, **fields: Any) -> Any:

@@ -24,7 +24,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from inagg_controller.sizes import WORD_BYTES, data_mtu
+from inagg_controller.switch.sizes import WORD_BYTES, data_mtu
 from inagg_testbed.errors import ConfigurationError
 
 BURST_SECONDS = 4e-3

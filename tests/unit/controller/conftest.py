@@ -18,8 +18,13 @@ from google.rpc import code_pb2, status_pb2
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
-from inagg_controller.api import create_app
-from inagg_controller.entries import (
+from inagg_controller.errors import SwitchRefusedError, SwitchUnreachableError
+from inagg_controller.http.api import create_app
+from inagg_controller.jobs.job import Limits, Policy
+from inagg_controller.jobs.table import JobTable
+from inagg_controller.service import Network, Service
+from inagg_controller.switch.client import Count
+from inagg_controller.switch.entries import (
     ADMISSION,
     BOUND_PORT,
     SOURCE_IP,
@@ -28,12 +33,7 @@ from inagg_controller.entries import (
     Binding,
     MulticastGroup,
 )
-from inagg_controller.errors import SwitchRefusedError, SwitchUnreachableError
-from inagg_controller.job import Limits, Policy
-from inagg_controller.jobs import JobTable
-from inagg_controller.program import load_program
-from inagg_controller.service import Network, Service
-from inagg_controller.switch import Count
+from inagg_controller.switch.program import load_program
 
 WORDS = 4
 POOL_SLOTS = 64

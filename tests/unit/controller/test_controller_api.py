@@ -5,9 +5,9 @@ import asyncio
 
 import pytest
 
-from inagg_controller.entries import ADMISSION, RECEIVER
-from inagg_controller.job import Policy
-from inagg_controller.switch import Count
+from inagg_controller.jobs.job import Policy
+from inagg_controller.switch.client import Count
+from inagg_controller.switch.entries import ADMISSION, RECEIVER
 
 WORKER = {"ip": "10.0.0.1", "mac": "02:00:00:00:00:01", "udp_port": 4000}
 

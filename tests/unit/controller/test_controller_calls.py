@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inagg.membership.journal import REMEMBERED, Journal
-from inagg_controller.calls import Call, Comparison, Mismatch, Question, Report
+from inagg_controller.jobs.calls import Call, Comparison, Mismatch, Question, Report
 
 
 class Rank:

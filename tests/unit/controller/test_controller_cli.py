@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from inagg_controller.cli import _hosts, app
-from inagg_controller.entries import Binding, binding_entries
+from inagg_controller.switch.entries import Binding, binding_entries
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 from inagg_controller.cli import AGGREGATOR_UDP_PORT
-from inagg_controller.entries import FLOOD_GROUP
-from inagg_controller.job import Policy
-from inagg_controller.program import load_program
-from inagg_controller.sizes import PACKET_HEADERS_BYTES, WORD_BYTES
+from inagg_controller.jobs.job import Policy
+from inagg_controller.switch.entries import FLOOD_GROUP
+from inagg_controller.switch.program import load_program
+from inagg_controller.switch.sizes import PACKET_HEADERS_BYTES, WORD_BYTES
 
 ROOT = Path(__file__).parents[3]
 

@@ -8,10 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from inagg_controller.entries import FLOOD_GROUP, Member
 from inagg_controller.errors import ConflictError, RequestError, UnavailableError, UnknownJobError
-from inagg_controller.job import Install, Limits, Policy, Remove
-from inagg_controller.jobs import JobTable
+from inagg_controller.jobs.job import Install, Limits, Policy, Remove
+from inagg_controller.jobs.table import JobTable
+from inagg_controller.switch.entries import FLOOD_GROUP, Member
 
 POLICY = Policy(heartbeat_timeout_s=3.0, join_timeout_s=20.0, keep_s=30.0)
 

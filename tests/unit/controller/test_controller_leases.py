@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inagg_controller.leases import Lease, LeasePool, Numbers
+from inagg_controller.jobs.leases import Lease, LeasePool, Numbers
 
 
 def test_leases_are_aligned_to_their_size_and_do_not_overlap():

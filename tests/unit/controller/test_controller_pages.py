@@ -11,7 +11,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from inagg_controller.switch import Count
+from inagg_controller.switch.client import Count
 
 MEMBER = {"mac": "02:00:00:00:00:01", "udp_port": 4000}
 

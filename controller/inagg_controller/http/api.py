@@ -19,14 +19,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from .calls import Call, Question, Report, Wait
-from .connections import Connections
-from .entries import Member
-from .errors import RequestError
-from .guard import Gate, JobRoute, OpenRoute, OperatorRoute
-from .job import Job
-from .metrics import ApiCounts, exposition
-from .models import (
+from inagg_controller.errors import RequestError
+from inagg_controller.http.connections import Connections
+from inagg_controller.http.guard import Gate, JobRoute, OpenRoute, OperatorRoute
+from inagg_controller.http.metrics import ApiCounts, exposition
+from inagg_controller.http.models import (
     AggregatorDocument,
     Beat,
     CallRange,
@@ -51,9 +48,12 @@ from .models import (
     parse_ip,
     parse_mac,
 )
-from .reference import reference_page
-from .service import Service
-from .switch import Count
+from inagg_controller.http.reference import reference_page
+from inagg_controller.jobs.calls import Call, Question, Report, Wait
+from inagg_controller.jobs.job import Job
+from inagg_controller.service import Service
+from inagg_controller.switch.client import Count
+from inagg_controller.switch.entries import Member
 
 _LONGEST_WAIT_S = 60.0
 

@@ -18,9 +18,15 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from .errors import BodyTimeoutError, BodyTooLargeError, ForbiddenError, UnauthorizedError, UnknownJobError
-from .job import Job
-from .tokens import same
+from inagg_controller.errors import (
+    BodyTimeoutError,
+    BodyTooLargeError,
+    ForbiddenError,
+    UnauthorizedError,
+    UnknownJobError,
+)
+from inagg_controller.jobs.job import Job
+from inagg_controller.tokens import same
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 

@@ -12,7 +12,8 @@ from typing import Any
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
-from .entries import (
+from inagg_controller.errors import ConfigurationError
+from inagg_controller.switch.entries import (
     ADMISSION,
     RECEIVER,
     Binding,
@@ -23,7 +24,6 @@ from .entries import (
     job_entries,
     loss_entry,
 )
-from .errors import ConfigurationError
 
 _POOL = "InaggIngress.slots.pool"
 _SLOT_EPOCH = "InaggIngress.slots.slot_epoch"

@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from .errors import UnavailableError
-from .job import Job
-from .service import Service
-from .switch import Count
+from inagg_controller.errors import UnavailableError
+from inagg_controller.jobs.job import Job
+from inagg_controller.service import Service
+from inagg_controller.switch.client import Count
 
 _STATES = ("joining", "running", "failed", "finished")
 

@@ -24,9 +24,9 @@ from p4runtime_sh.p4runtime import (
     P4RuntimeException,
 )
 
-from .entries import ADMISSION, Entity, MulticastGroup, TableEntry
-from .errors import SwitchError, SwitchRefusedError, SwitchTakenError, SwitchUnreachableError
-from .program import Program
+from inagg_controller.errors import SwitchError, SwitchRefusedError, SwitchTakenError, SwitchUnreachableError
+from inagg_controller.switch.entries import ADMISSION, Entity, MulticastGroup, TableEntry
+from inagg_controller.switch.program import Program
 
 _log = logging.getLogger(__name__)
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job, what it may have, and what it asks of the switch: the values that jobs.py works on."""
+"""A job, what it may have, and what it asks of the switch: the values that table.py works on."""
 
 from dataclasses import dataclass, field
 
-from .calls import Comparison, Mismatch, Wait
-from .entries import JobEntries, Member
-from .leases import Lease
-from .tokens import new_secret
+from inagg_controller.jobs.calls import Comparison, Mismatch, Wait
+from inagg_controller.jobs.leases import Lease
+from inagg_controller.switch.entries import JobEntries, Member
+from inagg_controller.tokens import new_secret
 
 LEFT = "left"
 

@@ -4,8 +4,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .entries import LOSS_TABLES, TableEntry, loss_entry
-from .errors import InvalidRequestError
+from inagg_controller.errors import InvalidRequestError
+from inagg_controller.switch.entries import LOSS_TABLES, TableEntry, loss_entry
 
 TRAFFIC = {"aggregation": (True,), "other": (False,), "all": (True, False)}
 

@@ -15,11 +15,11 @@ job have them. What the slots still hold then belongs to another epoch (docs/pro
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from .calls import Comparison, Report
-from .entries import JobEntries, Member, job_entries
-from .errors import ConflictError, InvalidRequestError, UnavailableError, UnknownJobError
-from .job import LEFT, Effect, Install, Job, Limits, Policy, Remove
-from .leases import Lease, LeasePool, Numbers
+from inagg_controller.errors import ConflictError, InvalidRequestError, UnavailableError, UnknownJobError
+from inagg_controller.jobs.calls import Comparison, Report
+from inagg_controller.jobs.job import LEFT, Effect, Install, Job, Limits, Policy, Remove
+from inagg_controller.jobs.leases import Lease, LeasePool, Numbers
+from inagg_controller.switch.entries import JobEntries, Member, job_entries
 
 SWITCH_RESTARTED = "switch restarted: the sums in its slots are gone"
 SWITCH_TAKEN = "another controller has taken the switch over: its tables and slots are no longer this job's"
