@@ -41,17 +41,17 @@ test: setup
 torch-suite:
 	$(NEEDS_ROOT)
 	@scripts/setup
-	@$(ROOT) $(BIN)/python tests/torch/torch_suite.py
+	@$(ROOT) $(BIN)/python -m tests.hostlib.backend.torch_suite
 
 exit-hunt:
 	$(NEEDS_ROOT)
 	@scripts/setup
-	@$(ROOT) $(BIN)/python tests/torch/exit_hunt.py $(ROUNDS)
+	@$(ROOT) $(BIN)/python -m tests.hostlib.exit.hunt $(ROUNDS)
 
 attack:
 	$(NEEDS_ROOT)
 	@scripts/setup
-	@$(ROOT) env PYTHONPATH=tests $(BIN)/python -m attack --amount $(AMOUNT) $(ATTACKS)
+	@$(ROOT) $(BIN)/python -m tests.attack --amount $(AMOUNT) $(ATTACKS)
 
 check: setup
 	$(BIN)/ruff check $(PYTHON_SOURCES)
@@ -68,7 +68,7 @@ bench:
 	$(NEEDS_ROOT)
 	@scripts/setup
 	@mkdir -p results/bench
-	@$(BIN)/python tests/bench/bench_numerics.py --json >results/bench/numerics.json
+	@$(BIN)/python -m tests.bench.numerics --json >results/bench/numerics.json
 	@$(BIN)/inagg-switch bench p4/inagg.p4 --aggregate 4 --json >results/bench/switch.json
 	@$(ROOT) $(BIN)/inagg bench suite --folder results/bench
 
@@ -78,4 +78,4 @@ sanitize: setup
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable . \
 	    --config-settings=build-dir=build/sanitize --config-settings=cmake.define.INAGG_SANITIZE=address,undefined
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
-	    $(BIN)/python -m pytest tests/unit tests/conformance -k "engine or numerics or wire or conformance"
+	    $(BIN)/python -m pytest tests/hostlib/native tests/conformance

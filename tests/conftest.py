@@ -5,9 +5,9 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from rank_forks import Forks, forked_ranks
 
 import inagg_p4runtime.messages  # noqa: F401  tests import p4.v1, before what they test does
+from tests.rank_forks import Forks, forked_ranks
 
 MISSING: dict[str, str | None] = {
     "netns": None if os.geteuid() == 0 else "needs root, for network namespaces",

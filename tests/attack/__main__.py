@@ -12,9 +12,8 @@ from pathlib import Path
 from rich.console import Console
 
 from inagg_testbed.network.lifecycle import signals_raise
-
-from . import attacks
-from .outcome import Outcome, save, show
+from tests.attack import attacks
+from tests.attack.outcome import Outcome, save, show
 
 NAMES = [module.name for module in pkgutil.iter_modules(attacks.__path__)]
 

@@ -5,8 +5,7 @@ import struct
 from dataclasses import dataclass
 
 from inagg_testbed.network.testbed import Testbed
-
-from .frames import capture
+from tests.attack.frames import capture
 
 INAGG_PORT = 18753
 HEADER = struct.Struct(">BBHHHIII")  # docs/protocol.md, 2.1

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from .ranks import Sums
+from tests.attack.ranks import Sums
 
 
 @dataclass

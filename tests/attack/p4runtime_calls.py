@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m attack.p4runtime_calls NAME COUNT: calls of a P4Runtime server on 127.0.0.1:9559. Prints what came of them
-as JSON.
+"""python -m tests.attack.p4runtime_calls NAME COUNT: calls of a P4Runtime server on 127.0.0.1:9559. Prints the
+outcomes as JSON.
 
 None of them takes the primary role: a controller with a higher election id may (docs/protocol.md, 7).
 """

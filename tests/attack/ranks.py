@@ -45,7 +45,7 @@ class Ranks:
     ) -> None:
         self.name = f"ranks{len(testbed.groups)}"
         self._stop = testbed.results / f"{self.name}.stop"
-        command = [sys.executable, "-m", "attack.worker", "{events}", str(self._stop), str(timeout_s)]
+        command = [sys.executable, "-m", "tests.attack.worker", "{events}", str(self._stop), str(timeout_s)]
         group = testbed.launch(
             command, name=self.name, workers=count, environment={"INAGG_FALLBACK": fallback}
         )

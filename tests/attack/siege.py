@@ -11,9 +11,8 @@ from inagg_testbed.network.lifecycle import Run, manifests, tagged_processes
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.processes import NodeProcess, describe_exit
 from inagg_testbed.network.testbed import Testbed, open_testbed
-
-from .outcome import Outcome
-from .ranks import BrokenPromiseError, Ranks
+from tests.attack.outcome import Outcome
+from tests.attack.ranks import BrokenPromiseError, Ranks
 
 STRANGER = 3  # the host that no rank is on
 GROWTH_MB = 128.0  # more is a leak, or a bound that does not hold

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank under attack: python -m attack.worker EVENTS STOP TIMEOUT_S.
+"""One rank under attack: python -m tests.attack.worker EVENTS STOP TIMEOUT_S.
 
 It sums without pause what every rank knows the exact result of, until rank 0 finds the file STOP, and leaves. Events
 say how far it is.

@@ -13,11 +13,10 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from reference import decode
-from reference_switch import Aggregator
-from virtual_network import EPOCH, JOB, make_aggregator
-
 from inagg._core import Transport
+from tests.conformance.reference import decode
+from tests.conformance.reference_switch import Aggregator
+from tests.conformance.virtual_network import EPOCH, JOB, make_aggregator
 
 WORDS = 4
 SLOTS = 16

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/vectors/*.json from the reference: python tests/conformance/make_vectors.py
+"""Writes tests/conformance/vectors/*.json from the reference: python -m tests.conformance.make_vectors
 
 Everything in them follows from docs/protocol.md; hexadecimal is a datagram (UDP payload), a block's words, or the bits
 of a float32.
@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import reference
-from reference import DATA, EXPONENT, Lanes
-from reference_switch import Aggregator, AllReduce, Dialogue, Job
+from tests.conformance import reference
+from tests.conformance.reference import DATA, EXPONENT, Lanes
+from tests.conformance.reference_switch import Aggregator, AllReduce, Dialogue, Job
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+VECTORS = Path(__file__).with_name("vectors")
 JOB = 3
 EPOCH = 0x01020304
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from reference import decode
-from reference_switch import Version
-from scapy_layer import IP, PORT, UDP, Ether
-
 from inagg_switch.switch import Switch
+from tests.conformance.reference import decode
+from tests.conformance.reference_switch import Version
+from tests.conformance.scapy_layer import IP, PORT, UDP, Ether
 
 P4 = Path(__file__).parents[2] / "p4" / "inagg.p4"
 AGGREGATOR_IP = "10.0.0.253"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from reference import (
+from tests.conformance.reference import (
     DATA,
     EXPONENT,
     HEADER,

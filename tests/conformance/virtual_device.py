@@ -4,9 +4,9 @@ a Staging, with the core's numerics block by block."""
 
 import numpy as np
 from numpy.typing import NDArray
-from virtual_network import Network
 
 from inagg._core import Engine, LaneBits, Staging, Transport, block_exponent, dequantise, quantise
+from tests.conformance.virtual_network import Network
 
 SPECIAL = 0x8000
 PATIENCE_S = 20.0

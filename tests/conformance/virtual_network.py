@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from reference_switch import Aggregator, Job
 
 from inagg._core import Engine, EngineError, LaneBits
+from tests.conformance.reference_switch import Aggregator, Job
 
 JOB = 7
 EPOCH = 5

@@ -6,12 +6,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bmv2 import Bmv2, compile_p4
 from p4.config.v1 import p4info_pb2 as pb
 
 from inagg_switch import Member, Switch
 from inagg_switch.program.values import find, split_fields
 from inagg_switch.vectors.format import Cell, Key, Output, SetMember, Vectors
+from tests.switch.bmv2 import Bmv2, compile_p4
 
 _FIRST_PRIORITY = 1_000_000  # simple_switch_CLI's lowest number wins, P4Runtime's highest
 _MIRROR_GROUPS = 0x7000  # multicast groups of clone sessions

@@ -10,17 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from p4runtime_client import INAGG_P4, SMALL_P4, Controller
-from p4runtime_objects import OBJECTS_P4
-from switch_network import Network
 
 from inagg_switch.p4runtime.errors import Code
 from inagg_switch.p4runtime.server import SwitchServer
 from inagg_switch.ports import Ports
 from inagg_switch.switch import Switch
-
-ROOT = Path(__file__).parents[2]
-NATIVE = ROOT / "p4" / "inagg_switch" / "native"
+from tests import INAGG_P4
+from tests.switch import NATIVE
+from tests.switch.network import Network
+from tests.switch.p4runtime.client import SMALL_P4, Controller
+from tests.switch.p4runtime.objects import OBJECTS_P4
 
 _serial = itertools.count()
 
@@ -60,7 +59,7 @@ def wait_until_fixture() -> Callable[..., None]:
 
 
 class HubProgram:
-    """ports_hub.cpp, loaded: what inagg_switch.ports needs of a program."""
+    """ports/hub.cpp, loaded: what inagg_switch.ports needs of a program."""
 
     def __init__(self, library: Path) -> None:
         class Api(ctypes.Structure):
@@ -87,7 +86,7 @@ class HubProgram:
 @pytest.fixture(scope="session")
 def hub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("hub") / "hub.so"
-    source = Path(__file__).parent / "ports_hub.cpp"
+    source = Path(__file__).parent / "ports" / "hub.cpp"
     command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", f"-I{NATIVE}", str(source), "-o", str(output)]
     subprocess.run(command, check=True, timeout=120)
     return output
@@ -178,7 +177,7 @@ def configured(primary, inagg) -> Controller:
 
 @pytest.fixture
 def sw() -> Iterator[Switch]:
-    """p4runtime_objects.p4."""
+    """p4runtime/objects.p4."""
     with Switch.from_p4(OBJECTS_P4) as made:
         yield made
 

@@ -7,7 +7,7 @@ One testbed a kind of link, and one launch of the workers for all that is timed 
 of CPU time. Folder:
 - allreduce.json, latency.json, loss.json, scaling.json: settings and rows (`rows`);
 - straggler.json (`straggler`);
-- numerics.json, switch.json: written there beforehand, by tests/bench/bench_numerics.py and `inagg-switch bench`;
+- numerics.json, switch.json: written there beforehand, by tests/bench/numerics.py and `inagg-switch bench`;
 - targets.json, report.md and PNGs (`targets`, `report`).
 """
 

@@ -20,10 +20,9 @@ from inagg_testbed.network.control import (
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.topology import CONTROL_ADDRESS
-
-from ..outcome import Outcome
-from ..ranks import BrokenPromiseError, Ranks, wait_until
-from ..siege import STRANGER, attack_sums, besieged, judge_ranks
+from tests.attack.outcome import Outcome
+from tests.attack.ranks import BrokenPromiseError, Ranks, wait_until
+from tests.attack.siege import STRANGER, attack_sums, besieged, judge_ranks
 
 # In an environment beside the project's: its plug-in for pytest would be loaded by every test run.
 SCHEMATHESIS = "schemathesis==4.32.5"

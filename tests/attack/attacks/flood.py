@@ -8,12 +8,11 @@ from pathlib import Path
 
 from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.topology import host_address, host_mac
-
-from ..facts import AGGREGATOR_IP, AGGREGATOR_MAC, INAGG_PORT
-from ..frames import BATCH, Batch, packet_socket
-from ..outcome import Outcome
-from ..ranks import Ranks
-from ..siege import STRANGER, attack_sums
+from tests.attack.facts import AGGREGATOR_IP, AGGREGATOR_MAC, INAGG_PORT
+from tests.attack.frames import BATCH, Batch, packet_socket
+from tests.attack.outcome import Outcome
+from tests.attack.ranks import Ranks
+from tests.attack.siege import STRANGER, attack_sums
 
 LINK = (
     "100mbit"  # a flood at this rate leaves the switch's processor to others; a link without a rate does not

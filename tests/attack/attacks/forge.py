@@ -10,8 +10,7 @@ from typing import Any
 from inagg_testbed.network.control import CONTROLLER_PORT
 from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.topology import CONTROL_ADDRESS, CONTROL_MAC, host_address, host_mac
-
-from ..facts import (
+from tests.attack.facts import (
     AGGREGATOR_IP,
     AGGREGATOR_MAC,
     DATA,
@@ -23,10 +22,10 @@ from ..facts import (
     payload,
     spy,
 )
-from ..frames import packet_socket, send_all
-from ..outcome import Outcome
-from ..ranks import Ranks
-from ..siege import STRANGER, attack_sums
+from tests.attack.frames import packet_socket, send_all
+from tests.attack.outcome import Outcome
+from tests.attack.ranks import Ranks
+from tests.attack.siege import STRANGER, attack_sums
 
 OWN, OWN_IP = host_mac(STRANGER), host_address(STRANGER)
 RANK, RANK_IP = host_mac(1), host_address(1)

@@ -15,10 +15,9 @@ from typing import Literal
 
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.testbed import Testbed
-
-from ..outcome import Outcome
-from ..ranks import BrokenPromiseError, Ranks, wait_until
-from ..siege import besieged, judge_ranks
+from tests.attack.outcome import Outcome
+from tests.attack.ranks import BrokenPromiseError, Ranks, wait_until
+from tests.attack.siege import besieged, judge_ranks
 
 AT_ONCE = 3  # cases: most of their time is waiting
 PAUSE_S = 5.0

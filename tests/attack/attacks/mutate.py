@@ -8,11 +8,10 @@ from pathlib import Path
 
 from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.topology import host_address, host_mac
-
-from ..frames import capture, packet_socket, send_all
-from ..outcome import Outcome
-from ..ranks import BrokenPromiseError, Ranks
-from ..siege import STRANGER, attack_sums, besieged, judge_ranks, refused
+from tests.attack.frames import capture, packet_socket, send_all
+from tests.attack.outcome import Outcome
+from tests.attack.ranks import BrokenPromiseError, Ranks
+from tests.attack.siege import STRANGER, attack_sums, besieged, judge_ranks, refused
 
 SEED = 14
 _IP, _UDP, _HEADER, _WORDS = 14, 34, 42, 62

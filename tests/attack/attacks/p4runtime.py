@@ -8,10 +8,9 @@ from pathlib import Path
 
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.testbed import Testbed
-
-from ..outcome import Outcome
-from ..ranks import BrokenPromiseError, Ranks, wait_until
-from ..siege import attack_sums
+from tests.attack.outcome import Outcome
+from tests.attack.ranks import BrokenPromiseError, Ranks, wait_until
+from tests.attack.siege import attack_sums
 
 AMOUNTS = {
     "garbage": (5000, 300),
@@ -28,7 +27,7 @@ def run(folder: Path, full: bool) -> Iterator[Outcome]:
 
         def attack(testbed: Testbed, _ranks: Ranks, name: str = name, n: int = most if full else few) -> str:
             log = testbed.results / f"p4runtime-{name}.log"
-            command = [sys.executable, "-m", "attack.p4runtime_calls", name, str(n)]
+            command = [sys.executable, "-m", "tests.attack.p4runtime_calls", name, str(n)]
             process = NodeProcess.start(
                 testbed.run, testbed.network.switch, f"p4runtime {name}", command, log_path=log
             )

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exactly once: real engines around a switch, on a network that loses, doubles, reorders and delays packets at will,
+and still holds packets of the job before. Every result is the exact sum, bit for bit, at every rank.
+
+Twice: over the plain model of the slots, and over the P4 program. One switch serves all examples, each of them a new
+job on the same slots, so that every job finds what the last one left behind.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from inagg._core import Engine, LaneBits
+from tests.conformance import p4_switch, reference
+from tests.conformance.reference_switch import Aggregator, Job
+from tests.conformance.virtual_device import Device, drive
+from tests.conformance.virtual_network import Impairment, Network, Switch, make_workers
+
+WORDS = 1
+# What every example must be done within, in virtual seconds.
+BOUND = 300.0
+
+
+@dataclass(frozen=True)
+class Collective:
+    elements: int
+    lane_bits: LaneBits
+    average: bool
+    specials: bool
+    devices: int = 0  # bit r: rank r has its floats on a device, and stages them
+
+
+@dataclass(frozen=True)
+class Example:
+    workers: int
+    slots: int
+    collectives: list[Collective]
+    impairment: Impairment
+    first_chunk: int
+    seed: int
+    lateness: float = 0.0  # seconds that a rank takes to get from one collective to the next, at most
+
+
+collectives = st.builds(
+    Collective,
+    elements=st.one_of(st.integers(0, 3), st.integers(60, 70), st.integers(0, 500)),
+    lane_bits=st.sampled_from([8, 16, 32]),
+    average=st.booleans(),
+    specials=st.sampled_from([False, False, True]),
+    devices=st.sampled_from([0, 0, 0b0000_0010, 0b0101_0101, 0b1111_1111]),
+)
+impairments = st.builds(
+    Impairment,
+    loss=st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.3]),
+    duplication=st.sampled_from([0.0, 0.1, 0.5]),
+    delay=st.sampled_from([0.0, 0.001]),
+    jitter=st.sampled_from([0.0, 0.001, 0.05]),
+    straggling=st.sampled_from([0.0, 0.2]),
+    straggle=st.sampled_from([0.1, 3.0]),
+    refusal=st.sampled_from([0.0, 0.0, 0.5]),
+)
+examples = st.builds(
+    Example,
+    workers=st.integers(1, 8),
+    slots=st.sampled_from([1, 2, 4, 8]),
+    collectives=st.lists(collectives, min_size=1, max_size=4),
+    impairment=impairments,
+    first_chunk=st.sampled_from([0, 0, 2**31 - 3, 2**32 - 5]),
+    seed=st.integers(0, 2**32 - 1),
+    lateness=st.sampled_from([0.0, 0.0, 0.002, 0.05]),
+)
+
+
+def make_inputs(collective: Collective, workers: int, draws: np.random.Generator) -> NDArray[np.float32]:
+    shape = (workers, collective.elements)
+    inputs = np.ldexp(draws.standard_normal(shape, dtype=np.float32), draws.integers(-10, 10, shape))
+    if collective.specials:
+        for special in (np.nan, np.inf, -np.inf):
+            inputs[draws.random(shape) < 0.02] = special
+    return inputs
+
+
+@dataclass
+class LateMail:
+    """Delivers packets of the job before, from any rank, between those of this one. Sees to it that a packet sent again
+    is the same."""
+
+    switch: Switch
+    draws: random.Random
+    old: list[tuple[int, bytes]]
+    workers: int
+    seen: list[tuple[int, bytes]] = field(default_factory=list)
+    first: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by rank and chunk
+
+    def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]:
+        self.seen.append((rank, datagram))
+        assert self.first.setdefault((rank, reference.decode(datagram).chunk), datagram) == datagram
+        if self.old and self.draws.random() < 0.3:
+            late_rank, late = self.draws.choice(self.old)
+            if late_rank < self.workers:
+                assert self.switch.process(late_rank, late) == []
+        return self.switch.process(rank, datagram)
+
+
+class PlainJobs:
+    """Jobs one after another on one plain model."""
+
+    def __init__(self) -> None:
+        self._aggregator = Aggregator(WORDS, {})
+
+    def start(self, job: int, epoch: int, example: Example) -> Switch:
+        made = Job(example.workers, example.slots, epoch)
+        self._aggregator.jobs = {job: made}
+        self._aggregator.versions |= made.complete_before(example.first_chunk)
+        return self._aggregator
+
+    def end(self) -> None:
+        pass
+
+
+class P4Jobs:
+    """The same on the P4 program."""
+
+    def __init__(self) -> None:
+        self.program = p4_switch.load(WORDS)
+        self._running: p4_switch.P4Switch | None = None
+
+    def start(self, job: int, epoch: int, example: Example) -> Switch:
+        made = Job(example.workers, example.slots, epoch)
+        self._running = p4_switch.P4Switch(self.program, job, example.workers, example.slots, epoch)
+        self._running.hold(made.complete_before(example.first_chunk))
+        return self._running
+
+    def end(self) -> None:
+        if self._running is not None:
+            self._running.remove()
+            self._running = None
+
+
+@dataclass
+class Succession:
+    """Runs examples as one job after another, each with the mail of the one before."""
+
+    jobs: PlainJobs | P4Jobs
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    old: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def run(self, example: Example) -> None:
+        number = next(self.numbers)
+        job, epoch = 1 + number % 2, number
+        draws = random.Random(example.seed)
+        switch = LateMail(self.jobs.start(job, epoch, example), draws, self.old, example.workers)
+        try:
+            engines = make_workers(
+                example.workers,
+                slots=example.slots,
+                words=WORDS,
+                job=job,
+                epoch=epoch,
+                first_chunk=example.first_chunk,
+            )
+            check_collectives(Network(engines, switch, example.impairment, draws), example)
+        finally:
+            self.jobs.end()
+            self.old = switch.seen[-200:]
+
+
+def check_collectives(network: Network, example: Example) -> None:
+    draws = np.random.default_rng(example.seed)
+    inputs = [make_inputs(collective, example.workers, draws) for collective in example.collectives]
+    outputs = [array.copy() for array in inputs]
+    devices: list[tuple[Engine, Device]] = []
+
+    def submit(index: int, rank: int, engine: Engine) -> None:
+        how = example.collectives[index]
+        array = outputs[index][rank]
+        if how.devices >> rank & 1:
+            device = Device(
+                array, lane_bits=how.lane_bits, workers=example.workers, words=WORDS, average=how.average
+            )
+            device.submit(engine)
+            devices.append((engine, device))
+            drive(network, rank, device, scan_s=draws.uniform(0, example.lateness))
+        else:
+            engine.submit(array, lane_bits=how.lane_bits, average=how.average, now=network.now)
+
+    for rank in range(example.workers):
+        times = network.now + np.cumsum(draws.uniform(0, example.lateness, len(outputs)))
+        for index, time in enumerate(times):
+            network.plan(time, rank, partial(submit, index, rank))
+    network.run(len(inputs), within=BOUND)
+    network.drain()
+    for engine, device in devices:
+        device.finish(engine)
+    for array, output, collective in zip(inputs, outputs, example.collectives, strict=True):
+        expected = reference.all_reduce_array(
+            array, lane_bits=collective.lane_bits, words=WORDS, average=collective.average
+        )
+        for row in output:
+            nan = np.isnan(expected)
+            assert np.array_equal(np.isnan(row), nan)
+            assert np.array_equal(row[~nan].view(np.uint32), expected[~nan].view(np.uint32))
+    for engine in network.engines:
+        assert engine.failure is None
+        assert engine.stats["in_flight"] == 0
+        assert engine.deadline() is None
+
+
+@pytest.fixture(scope="module", params=[PlainJobs, P4Jobs])
+def succession(request: pytest.FixtureRequest) -> Iterator[Succession]:
+    jobs = request.param()
+    yield Succession(jobs)
+    if isinstance(jobs, P4Jobs):
+        jobs.program.close()
+
+
+@settings(max_examples=200, deadline=None)
+@given(example=examples)
+def test_every_sum_is_exact_at_every_rank(succession: Succession, example: Example) -> None:
+    succession.run(example)
+
+
+@pytest.mark.parametrize("loss", [0.01, 0.05, 0.2])
+def test_loss_each_way_is_made_good_in_bounded_time(succession: Succession, loss: float) -> None:
+    work = [Collective(64 * 100, 32, False, False), Collective(1000, 16, True, True, devices=0b0110)]
+    succession.run(Example(4, 8, work, Impairment(loss=loss, jitter=0.0005), 0, seed=1))
+
+
+def test_sixty_four_workers(succession: Succession) -> None:
+    work = [Collective(200, 16, False, True), Collective(100, 32, True, False)]
+    succession.run(Example(64, 2, work, Impairment(loss=0.01, jitter=0.001), 2**32 - 5, seed=1))
+
+
+def test_the_p4_program_counts_every_packet() -> None:
+    jobs = P4Jobs()
+    outcomes = [*p4_switch.OUTCOMES, "completed"]
+    with jobs.program:
+        work = [Collective(64 * 20, 32, False, False)]
+        Succession(jobs).run(Example(4, 4, work, Impairment(), 0, seed=1))
+        totals = {
+            name: sum(jobs.program.counter(name)[rank + 1][0] for rank in range(4)) for name in outcomes
+        }
+    # 4 EXPONENT and 20 DATA chunks from four workers.
+    assert totals == dict.fromkeys(outcomes, 0) | {"started": 24, "added": 72, "completed": 24}

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The byte vectors (`vectors/`) against all that speaks the protocol: the C++ core, the P4 program, scapy."""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from inagg import _core
+from tests.conformance import make_vectors, p4_switch, reference
+from tests.conformance.reference_switch import Job, Version
+from tests.conformance.scapy_layer import KINDS, UDP, Ether, Inagg, Raw
+
+VECTORS = Path(__file__).with_name("vectors")
+EXCHANGES = ["exchange_pair.json", "exchange_queued.json", "exchange_specials.json"]
+
+
+def load(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((VECTORS / name).read_text())
+    return document
+
+
+def array(bits: list[str]) -> NDArray[np.float32]:
+    return np.frombuffer(bytes.fromhex("".join(bits)), ">f4").astype(np.float32)
+
+
+def bits(values: NDArray[np.float32]) -> list[str]:
+    return [
+        "7fc00000" if math.isnan(x) else int(u).to_bytes(4, "big").hex()
+        for x, u in zip(values, values.view(np.uint32), strict=True)
+    ]
+
+
+def summed_before(vectors: dict[str, Any], base: int) -> dict[int, Version]:
+    """What the slot versions hold before the first chunk of the vectors."""
+    job = Job(vectors["workers"], vectors["slots"], vectors["epoch"], base)
+    return job.complete_before(vectors["first_chunk"])
+
+
+BLOCKS = load("blocks.json")["blocks"]
+
+
+@pytest.mark.parametrize("name", make_vectors.FILES)
+def test_the_files_are_what_the_reference_says(name: str) -> None:
+    assert (VECTORS / name).read_text() == make_vectors.text(make_vectors.FILES[name])
+
+
+@pytest.mark.parametrize("vector", BLOCKS, ids=lambda vector: vector["name"])
+def test_the_core_packs_blocks(vector: dict[str, Any]) -> None:
+    lanes = {"lane_bits": vector["lane_bits"], "workers": vector["workers"]}
+    block = array(vector["block"])
+    assert _core.block_exponent(block, **lanes) == (vector["exponent"], vector["special"])
+    packed = _core.quantise(block, exponent=vector["exponent"], words=1, **lanes)
+    assert (packed[0].hex(), packed[1]) == (vector["words"], vector["checksum"])
+    classes = _core.class_lanes(block, words=len(vector["class_words"]) // 512, **lanes)
+    assert (classes[0].hex(), classes[1]) == (vector["class_words"], vector["class_checksum"])
+
+
+@pytest.mark.parametrize("result", ["sum", "average"])
+@pytest.mark.parametrize("vector", BLOCKS, ids=lambda vector: vector["name"])
+def test_the_core_unpacks_sums(vector: dict[str, Any], result: str) -> None:
+    lanes = {"lane_bits": vector["lane_bits"], "workers": vector["workers"]}
+    block, checksum = _core.dequantise(
+        bytes.fromhex(vector["summed_words"]),
+        elements=len(vector["block"]),
+        exponent=vector["exponent"],
+        average=result == "average",
+        **lanes,
+    )
+    assert checksum == vector["checksum"] * vector["workers"] % 2**32
+    checksum = _core.apply_classes(block, bytes.fromhex(vector["summed_class_words"]), **lanes)
+    assert checksum == vector["class_checksum"] * vector["workers"]
+    assert bits(block) == vector[result]
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_the_core_sends_these_packets_for_these_results(name: str) -> None:
+    vectors = load(name)
+    engines = [
+        _core.Engine(
+            job=vectors["job"],
+            rank=rank,
+            workers=vectors["workers"],
+            epoch=vectors["epoch"],
+            slots=vectors["slots"],
+            words=vectors["words"],
+            first_chunk=vectors["first_chunk"],
+        )
+        for rank in range(vectors["workers"])
+    ]
+    outputs = [[array(own) for own in collective["inputs"]] for collective in vectors["collectives"]]
+
+    def submit(index: int) -> None:
+        collective = vectors["collectives"][index]
+        for engine, output in zip(engines, outputs[index], strict=True):
+            engine.submit(output, lane_bits=collective["lane_bits"], average=collective["average"])
+
+    if vectors["queued"]:
+        for index in range(len(outputs)):
+            submit(index)
+    sent: list[list[bytes]] = [[] for _ in engines]
+    for index, collective in enumerate(vectors["collectives"]):
+        if not vectors["queued"]:
+            submit(index)
+        for step in collective["steps"]:
+            for own, engine in zip(sent, engines, strict=True):
+                own += engine.to_send(0.0)
+            assert sent[step["rank"]].pop(0).hex() == step["datagram"]
+            for result in step["results"]:
+                engines[result["rank"]].receive(bytes.fromhex(result["datagram"]), 0.0)
+        for engine, output in zip(engines, outputs[index], strict=True):
+            assert index + 1 in engine.completed()
+            assert bits(output) == collective["output"]
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_the_p4_program_gives_these_results(name: str) -> None:
+    vectors = load(name)
+    with p4_switch.load(vectors["words"]) as program:
+        switch = p4_switch.P4Switch(
+            program, vectors["job"], vectors["workers"], vectors["slots"], vectors["epoch"], base=64
+        )
+        switch.hold(summed_before(vectors, base=64))
+        for collective in vectors["collectives"]:
+            for step in collective["steps"]:
+                results = switch.process(step["rank"], bytes.fromhex(step["datagram"]))
+                assert [{"rank": rank, "datagram": result.hex()} for rank, result in results] == step[
+                    "results"
+                ]
+
+
+@pytest.mark.parametrize("name", ["slots.json", "slots_wrap.json"])
+@pytest.mark.parametrize("base", [0, 64])
+def test_the_p4_program_decides_by_the_table(base: int, name: str) -> None:
+    vectors = load(name)
+    with p4_switch.load(vectors["words"]) as program:
+        switch = p4_switch.P4Switch(
+            program, vectors["job"], vectors["workers"], vectors["slots"], vectors["epoch"], base=base
+        )
+        switch.hold(summed_before(vectors, base))
+        for step in vectors["steps"]:
+            before = switch.counters.copy()
+            results = switch.process(step["rank"], bytes.fromhex(step["datagram"]))
+            assert [{"rank": rank, "datagram": result.hex()} for rank, result in results] == step[
+                "results"
+            ], step["meaning"]
+            assert switch.counters - before == Counter([step["counter"]]), step["meaning"]
+
+
+def every_datagram() -> list[str]:
+    steps = [
+        step for name in EXCHANGES for collective in load(name)["collectives"] for step in collective["steps"]
+    ]
+    return [step["datagram"] for step in steps] + [
+        result["datagram"] for step in steps for result in step["results"]
+    ]
+
+
+def test_the_core_and_the_scapy_layer_read_headers_alike() -> None:
+    for datagram in map(bytes.fromhex, every_datagram()):
+        core, scapy, plain = _core.Header.decode(datagram), Inagg(datagram), reference.decode(datagram)
+        for field in reference.Header._fields[1:]:
+            assert int(getattr(core, field)) == int(getattr(scapy, field)) == getattr(plain, field)
+        assert core.encode() == datagram[:20]
+        assert bytes(scapy) == datagram
+
+
+def test_scapy_builds_and_dissects_whole_frames() -> None:
+    step = load("exchange_pair.json")["collectives"][0]["steps"][-1]
+    datagram = bytes.fromhex(step["datagram"])
+    frame = p4_switch.contribution_headers(step["rank"], len(datagram)) + datagram
+    packet = Ether(frame)
+    assert packet[UDP].dport == _core.CONSTANTS["INAGG_PORT"]
+    assert KINDS[packet[Inagg].kind] == "DATA"
+    assert len(packet[Raw].load) == 4 * _core.CONSTANTS["WORD_BYTES"]
+    built = (
+        Inagg(
+            kind=2,
+            job=3,
+            rank=1,
+            flags=2,
+            flags_check=2,
+            epoch=0x01020304,
+            chunk=3,
+            checksum=packet[Inagg].checksum,
+        )
+        / packet[Raw].load
+    )
+    assert bytes(built) == datagram

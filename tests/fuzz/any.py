@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs any program on the model and on BMv2, with random entries and packets, and shows vectors on which they differ.
+
+python -m tests.fuzz.any prog.p4 --seeds 1..20 [--packets 40] [--keep DIR]
+
+Packets follow the paths of the program's parser; keys of entries are of the same few values that headers have, and
+constants of the program. What BMv2 alone decides differs every time: timestamps, random(), and fields of headers that
+were never valid, where BMv2 shows what an earlier packet left. Packets that differ after others but not alone are
+therefore left out, and counted.
+"""
+
+import argparse
+import copy
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from p4.config.v1.p4info_pb2 import P4Info
+
+from inagg_switch import Switch, SwitchError
+from inagg_switch.vectors.format import Cell, Packet, Vectors
+from inagg_switch.vectors.run import lines_of, set_up
+from tests.fuzz.any_vectors import VectorGenerator
+from tests.fuzz.run import seeds_of
+from tests.switch import bmv2
+from tests.switch.bmv2_vectors import StateError, run_config
+
+_TRIES = 60  # runs of BMv2 to make a case smaller
+_LEFT_OUT = 20  # packets of a seed
+
+
+@dataclass
+class Difference:
+    """`packet` is None where only counters or registers differ."""
+
+    text: str
+    packet: Packet | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def expect_model(program: Path, vectors: Vectors, cells: int = 16) -> Vectors:
+    """The vectors with what the model says, also of the first cells of its counters and registers."""
+    told = copy.deepcopy(vectors)
+    with Switch.from_p4(program) as switch:
+        set_up(switch, told)
+        for packet in told.packets:
+            packet.expected = switch.process(packet.port, packet.frame)
+        for info in switch.layout.counters:
+            counter, name = switch.counter(info.preamble.name), info.preamble.name
+            told.counters += [Cell(name, i, counter[i]) for i in range(min(cells, len(counter)))]
+        for info in switch.layout.registers:
+            register, name = switch.register(info.preamble.name), info.preamble.name
+            shown = ((i, register[i]) for i in range(min(cells, len(register))))
+            told.registers += [
+                Cell(name, i, (value,)) for i, value in shown if value < 1 << 63
+            ]  # BMv2 shows no more
+        for info in switch.layout.direct_counters:
+            table = next(
+                t for t in switch.layout.tables if t.preamble.id == info.direct_table_id
+            ).preamble.name
+            first = len(switch.entries(table)) - len([e for e in told.inserts if e.table == table])
+            if first == 0:  # BMv2's handles count the entries of the program too
+                for number, entry in enumerate(e for e in told.inserts if e.table == table):
+                    counted = switch.direct_counter(table, entry.match, entry.priority)
+                    told.direct_counters.append(Cell(table, number, counted))
+    return told
+
+
+def difference(config: Path, program: Path, vectors: Vectors) -> Difference | None:
+    """What BMv2 does otherwise. Raises SwitchError or bmv2.Bmv2Error."""
+    with Switch.from_p4(program) as switch:
+        info = switch.layout
+    told = expect_model(program, vectors)
+    state = None
+    try:
+        seen = run_config(config, info, told)
+    except StateError as error:
+        state, seen = Difference(str(error)), error.out
+    for given, packet, out in zip(vectors.packets, told.packets, seen, strict=False):
+        if sorted(packet.expected) != sorted(out):
+            one, other = (
+                "; ".join(f"{p}:{f.hex()}" for p, f in o) or "nothing" for o in (packet.expected, out)
+            )
+            said = f"packet {packet.port} {packet.frame.hex()}\n  model: {one}\n  BMv2:  {other}"
+            return Difference(said, given)
+    if len(seen) > len(told.packets):
+        return Difference(f"BMv2 sends more: {[(p, f.hex()) for p, f in seen[-1]]}")
+    return state
+
+
+def minimise(vectors: Vectors, differs: Callable[[Vectors], bool]) -> Vectors:
+    """Takes out packets, entries and defaults, half of them first, as long as the difference stays."""
+    tries = _TRIES
+    for name in ("groups", "clones", "meters", "value_sets"):
+        smaller = replace(vectors, **{name: type(getattr(vectors, name))()})
+        if differs(smaller):
+            vectors = smaller
+    for name in ("packets", "inserts", "defaults"):
+        size = (len(getattr(vectors, name)) + 1) // 2
+        while size > 0 and tries > 0:
+            at = 0
+            while at < len(getattr(vectors, name)) and tries > 0:
+                smaller = copy.deepcopy(vectors)
+                del getattr(smaller, name)[at : at + size]
+                tries -= 1
+                if differs(smaller):
+                    vectors = smaller
+                else:
+                    at += size
+            size //= 2
+    return vectors
+
+
+def check(program: Path, seeds: range, packets: int, keep: Path | None) -> int:
+    """Compares a program on both; returns how many seeds differ. Raises SwitchError or bmv2.Bmv2Error."""
+    with Switch.from_p4(program) as switch:
+        info = switch.layout
+    wrong = 0
+    with tempfile.TemporaryDirectory(prefix="inagg-fuzz-") as folder:
+        config = bmv2.compile_p4(program, Path(folder))
+        described = json.loads(config.read_text())
+        for seed in seeds:
+            vectors = VectorGenerator(info, described, seed).vectors(packets)
+            left_out = 0
+            found = difference(config, program, vectors)
+            while found is not None and found.packet is not None and left_out < _LEFT_OUT:
+                alone = replace(vectors, packets=[found.packet])
+                if difference(config, program, alone) is not None:
+                    vectors = alone
+                    break
+                vectors.packets.remove(found.packet)
+                left_out += 1
+                found = difference(config, program, vectors)
+            also = f" ({left_out} packets left out)" if left_out else ""
+            print(f"{program.name} seed {seed}: {'same' if found is None else 'differs'}{also}", flush=True)
+            if found is not None:
+                wrong += 1
+                text = _small(config, program, info, vectors)
+                print(text, flush=True)
+                if keep is not None:
+                    (keep / f"{program.stem}-{seed}.vectors").write_text(text)
+    return wrong
+
+
+def _small(config: Path, program: Path, info: P4Info, vectors: Vectors) -> str:
+    """A few vectors that still differ, and how, as the text of a file."""
+
+    def differs(smaller: Vectors) -> bool:
+        try:
+            return difference(config, program, smaller) is not None
+        except (SwitchError, bmv2.Bmv2Error):
+            return False
+
+    small = minimise(vectors, differs)
+    how = "".join(f"# {line}\n" for line in str(difference(config, program, small)).splitlines())
+    return how + "\n".join(lines_of(expect_model(program, small, 0), info)) + "\n"
+
+
+def main() -> int:
+    """The command line; returns how many seeds differ."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("programs", type=Path, nargs="+", metavar="PROGRAM.p4")
+    parser.add_argument("--seeds", type=seeds_of, default=range(1, 6), help="N or FIRST..LAST")
+    parser.add_argument("--packets", type=int, default=40, help="for each seed")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="write the vectors that differ here")
+    arguments = parser.parse_args()
+    wrong = 0
+    for program in arguments.programs:
+        try:
+            wrong += check(program, arguments.seeds, arguments.packets, arguments.keep)
+        except (SwitchError, bmv2.Bmv2Error) as error:
+            print(f"{program.name}: no verdict: {str(error)[-500:]}", flush=True)
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(), 100))

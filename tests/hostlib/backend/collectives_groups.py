@@ -1,0 +1,309 @@
+"""Cases of test_collectives.py: groups, other collectives, errors, statistics."""
+
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import inagg
+from inagg.errors import CollectiveTimeoutError, ConfigurationError, InaggError, PeerLostError
+from tests.hostlib.backend.collectives_cases import (
+    assert_same_everywhere,
+    assert_sum,
+    bound,
+    case,
+    contributions,
+    normal,
+)
+
+
+@case
+def a_sum_that_a_rank_never_calls_ends_in_a_timeout() -> None:
+    dist.barrier()  # the group has to be made within this time as well
+    group = dist.new_group(timeout=timedelta(seconds=1))
+    if dist.get_rank() == 0 and dist.get_world_size() > 1:
+        with pytest.raises(CollectiveTimeoutError, match="3 elements were not summed within the group's 1 s"):
+            dist.all_reduce(torch.ones(3), group=group)
+    dist.barrier()
+    dist.destroy_process_group(group)
+
+
+@case
+def an_aborted_group_fails_at_once_on_all_ranks() -> None:
+    group = dist.new_group()
+    if dist.get_rank() == 0:
+        group.abort()
+    else:
+        with pytest.raises(PeerLostError, match=r"lost rank 0 \(aborted the group\)"):
+            dist.all_reduce(torch.ones(3), group=group)
+    # Later ones need no network to fail, and fail alike whether the switch or gloo were to do them.
+    with pytest.raises(InaggError, match="aborted the group"):
+        dist.broadcast(torch.ones(3), group=group, group_src=0)
+    with pytest.raises(InaggError):
+        dist.all_reduce(torch.ones(3), group=group)
+    dist.barrier()
+    dist.destroy_process_group(group)
+
+
+@case
+def coalesced_all_reduces_and_gathers() -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    tensors = [normal(rank, size) for size in (5, 700)]
+    with dist._coalescing_manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    for tensor, size in zip(tensors, (5, 700), strict=True):
+        assert_sum(tensor, contributions(lambda other, size=size: normal(other, size)))
+    gathered = [torch.empty(ranks * 3) for _ in range(2)]
+    with dist._coalescing_manager():
+        for one in gathered:
+            dist.all_gather_into_tensor(one, torch.full((3,), float(rank)))
+    for one in gathered:
+        assert one[::3].tolist() == [float(other) for other in range(ranks)]
+
+
+@case
+def other_collectives() -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    tensor = torch.full((4,), float(rank))
+    dist.broadcast(tensor, ranks - 1)
+    assert tensor.tolist() == [ranks - 1.0] * 4
+    gathered = [torch.empty(1) for _ in range(ranks)]
+    dist.all_gather(gathered, torch.tensor([float(rank)]))
+    assert torch.cat(gathered).tolist() == [float(other) for other in range(ranks)]
+    objects: list[object] = [None] * ranks
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": other} for other in range(ranks)]
+    exchanged = torch.empty(ranks)
+    dist.all_to_all_single(exchanged, torch.full((ranks,), float(rank)))
+    assert exchanged.tolist() == [float(other) for other in range(ranks)]
+    shares = [torch.full((2,), float(other)) for other in range(ranks)] if rank == 0 else None
+    mine = torch.empty(2)
+    dist.scatter(mine, shares)
+    assert mine.tolist() == [rank, rank]
+    whole = [torch.empty(2) for _ in range(ranks)] if rank == 0 else None
+    dist.gather(mine, whole)
+    assert whole is None or torch.stack(whole)[:, 0].tolist() == [float(other) for other in range(ranks)]
+    if ranks > 1:
+        received = torch.empty(1)
+        there, back = (rank + 1) % ranks, (rank - 1) % ranks
+        calls = [dist.P2POp(dist.isend, torch.tensor([float(rank)]), there)]
+        calls.append(dist.P2POp(dist.irecv, received, back))
+        for work in dist.batch_isend_irecv(calls):
+            work.wait()
+        assert received.item() == back
+    dist.barrier()
+    assert dist.get_backend() == "inagg"
+
+
+@case
+def a_monitored_barrier_names_the_rank_that_does_not_come_and_the_group_goes_on() -> None:
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    dist.monitored_barrier(timeout=60.0)
+    group = dist.new_group(timeout=timedelta(seconds=2))
+    dist.monitored_barrier(group, 60.0)
+    if last > 0 and rank == 0:
+        with pytest.raises(RuntimeError, match=rf"{last} failed to pass monitoredBarrier in 2000 ms"):
+            dist.monitored_barrier(group, wait_all_ranks=True)
+    elif rank != last:
+        with pytest.raises(RuntimeError, match="received errors while waiting for send/recv from rank 0"):
+            dist.monitored_barrier(group, wait_all_ranks=True)
+    dist.barrier()  # of the world; in `group` it would find the connections that gloo has closed
+    dist.all_reduce(torch.ones(3), group=group)
+    dist.destroy_process_group(group)
+
+
+@case
+def sixteen_bit_lanes_in_a_group_of_their_own() -> None:
+    group = dist.new_group(backend="inagg", pg_options=inagg.Options(lane_bits=16))
+    tensor = normal(dist.get_rank(), 5000)
+    dist.all_reduce(tensor, group=group)
+    assert_sum(tensor, contributions(lambda rank: normal(rank, 5000)), lane_bits=16)
+    assert inagg.stats(group)["job"] != inagg.stats()["job"]
+    dist.destroy_process_group(group)
+
+
+@case
+def sub_groups_sum_side_by_side() -> None:
+    ranks = dist.get_world_size()
+    halves = [list(range(ranks // 2)), list(range(ranks // 2, ranks))]
+    groups = [dist.new_group(half) for half in halves if half]
+    mine = next(half for half in halves if dist.get_rank() in half)
+    group = groups[[half for half in halves if half].index(mine)]
+    for _ in range(5):
+        tensor = normal(dist.get_rank(), 10_000)
+        dist.all_reduce(tensor, group=group)
+        inputs = torch.stack([normal(rank, 10_000) for rank in mine]).double()
+        assert (tensor.double() - inputs.sum(0)).abs().max().item() <= bound(inputs)
+    # Each half makes one of its own, of which torch thinks as the same.
+    within, _ = dist.new_subgroups(len(mine), group)
+    ones = torch.ones(3)
+    dist.all_reduce(ones, group=within)
+    assert ones.tolist() == [len(mine)] * 3
+    dist.barrier()
+
+
+@case
+def ddp_trains_as_it_does_over_gloo() -> None:
+    def train(group: dist.ProcessGroup) -> torch.Tensor:
+        torch.manual_seed(7)
+        layers = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.Tanh(), torch.nn.Linear(50, 3))
+        model = DistributedDataParallel(layers, process_group=group)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        generator = torch.Generator().manual_seed(50 + dist.get_rank())
+        for _ in range(4):
+            optimiser.zero_grad()
+            model(torch.randn(8, 20, generator=generator)).square().mean().backward()
+            optimiser.step()
+        return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+    through_switch = train(dist.group.WORLD)
+    assert_same_everywhere(through_switch)
+    over_gloo = train(dist.new_group(backend="gloo"))
+    assert torch.allclose(through_switch, over_gloo, rtol=0, atol=1e-6)
+
+
+@case
+def statistics_count_what_happened() -> None:
+    before = inagg.stats()
+    dist.all_reduce(torch.ones(1000))
+    after = inagg.stats()
+    assert after["path"] == "switch"
+    assert after["switch_reductions"] == before["switch_reductions"] + 1
+    assert after["inner_reductions"] == before["inner_reductions"]
+    assert after["collectives_completed"] == before["collectives_completed"] + 1
+    assert after["bytes_sent"] >= before["bytes_sent"] + 4 * 1000
+
+
+@case
+def a_rank_that_waits_in_the_inner_group_hears_that_another_has_aborted_it() -> None:
+    last = dist.get_world_size() - 1
+    group = dist.new_group(backend="inagg")
+    assert isinstance(group, inagg.ProcessGroup)
+    if dist.get_rank() == last:
+        group.abort()
+    else:
+        with pytest.raises(InaggError, match=rf"lost rank {last} \(aborted the group\)"):
+            dist.broadcast(torch.ones(3), last, group=group)
+    dist.destroy_process_group(group)
+
+
+@case
+def a_rank_that_waits_for_any_other_hears_that_one_has_aborted_the_group() -> None:
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    group = dist.new_group()
+    received = torch.zeros(3)
+    if rank == 0 and last > 0:
+        assert dist.recv(received, group=group) == last
+        assert received.tolist() == [2.0] * 3
+    elif rank == last > 0:
+        dist.send(torch.full((3,), 2.0), 0, group=group)
+    dist.barrier()
+    if rank == last:
+        group.abort()
+    else:
+        with pytest.raises(InaggError, match=rf"lost rank {last} \(aborted the group\)"):
+            dist.recv(received, group=group)
+    dist.destroy_process_group(group)
+
+
+@case
+def statistics_of_a_block_are_those_of_the_block() -> None:
+    dist.all_reduce(torch.ones(7))
+    with inagg.stats() as figures:
+        for _ in range(3):
+            dist.all_reduce(torch.ones(1000))
+        dist.broadcast(torch.ones(10, dtype=torch.int32), 0)
+        noticed_later = dist.all_reduce(torch.ones(9), async_op=True)
+    assert noticed_later is not None
+    noticed_later.wait()
+    calls = figures["calls"]
+    assert {kind: (call["count"], call["bytes"], call["ended"]) for kind, call in calls.items()} == {
+        "all_reduce": (4, 12_036, 3),
+        "broadcast": (1, 40, 1),
+    }
+    assert calls["all_reduce"]["goodput"] == 12_000 / calls["all_reduce"]["seconds"]
+    assert figures["window"] > 0
+
+
+@case
+def a_trace_of_the_profiler_has_the_sums() -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        work = dist.all_reduce(torch.ones(1000), async_op=True)
+        assert work is not None
+        work.wait()
+    ranges = {event.key for event in profile.key_averages()}
+    assert {"inagg::all_reduce(SUM, float32[1000])", "inagg::wait"} <= ranges
+
+
+@case
+def lanes_of_a_call_of_its_own_and_what_they_leave_out() -> None:
+    group = dist.group.WORLD
+    assert isinstance(group, inagg.ProcessGroup)
+    ranks = dist.get_world_size()
+    inputs = contributions(lambda rank: normal(rank, 5000))
+    tensor, left = normal(dist.get_rank(), 5000), torch.empty(5000)
+    group.sum_lanes(tensor, lane_bits=8, residual=left).wait()
+    assert_sum(tensor, inputs, lane_bits=8)
+    gathered = [torch.empty_like(left) for _ in range(ranks)]
+    dist.all_gather(gathered, left)
+    # Only the last rounding, to float32, is not in the residuals.
+    whole = tensor.double() + torch.stack(gathered).double().sum(0)
+    assert torch.allclose(whole, inputs.sum(0), rtol=1e-6, atol=1e-6)
+    assert 0 < left.abs().max() < 0.5
+    with pytest.raises(ConfigurationError, match="contiguous float32"):
+        group.sum_lanes(tensor.double(), lane_bits=8)
+
+
+@case
+def bad_options_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"pg_options must be inagg\.Options"):
+        dist.new_group(backend="inagg", pg_options="fast")
+
+
+@case
+def tensors_with_gaps_are_refused_where_gloo_would_take_them_for_others() -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    columns = torch.full((6, 2), float(rank), dtype=torch.float64)
+    calls: list[Callable[[torch.Tensor], object]] = [
+        dist.all_reduce,
+        lambda tensor: dist.broadcast(tensor, 0),
+        lambda tensor: dist.reduce(tensor, 0, dist.ReduceOp.MAX),
+        lambda tensor: dist.scatter(tensor, [tensor] * ranks if rank == 0 else None),
+        lambda tensor: dist.reduce_scatter(tensor, [tensor.contiguous()] * ranks),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigurationError, match=r"shape \(6,\) and strides \(2,\)"):
+            call(columns[:, 0])
+    with pytest.raises(ConfigurationError, match="strides"):
+        dist.all_reduce(columns[:, 0], op=dist.ReduceOp.AVG)
+    assert columns.tolist() == [[float(rank)] * 2] * 6, "what was refused has been changed"
+    dist.all_reduce(columns.t())
+    assert columns.tolist() == [[sum(range(ranks))] * 2] * 6
+    gathered = [torch.zeros(6, dtype=torch.float64) for _ in range(ranks)]
+    dist.all_gather(gathered, columns[:, 0])
+    assert torch.equal(torch.cat(gathered), columns[:, 0].repeat(ranks))
+
+
+@case
+def a_destroyed_group_takes_its_connections_along_at_once() -> None:
+    group = dist.new_group()
+    dist.all_reduce(torch.ones(3), group=group)
+    dist.broadcast(torch.ones(3), 0, group=group)
+    assert isinstance(group, inagg.ProcessGroup)
+    inner = weakref.ref(group.inner)
+    dist.destroy_process_group(group)
+    del group
+    assert inner() is None, "only the garbage collector would close its sockets"
+
+
+@case
+def ranks_share_the_store_of_their_group() -> None:
+    store = dist.group.WORLD.get_group_store()
+    store.add("present", 1)
+    dist.barrier()
+    assert store.add("present", 0) == dist.get_world_size()

@@ -1,0 +1,60 @@
+"""Backend "inagg" in real processes, on real namespaces, through the compiled P4 program: each case of
+collectives_worker.py, with 1, 2 and 4 ranks, is a test here. With loss, the sums are the same; and where tensors go the
+way of CUDA tensors (`stage_cpu`)."""
+
+import sys
+
+import pytest
+
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import Testbed, open_testbed
+from tests.hostlib.backend import collectives_worker
+
+CASES = [run.__name__ for run in collectives_worker.CASES]
+RUNS = ["1 rank", "2 ranks", "2 ranks, staged", "4 ranks", "4 ranks, 5% loss"]
+
+Outcome = dict[str, list[str | None]]
+
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
+
+
+@pytest.fixture(scope="module")
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Testbed:
+    with open_testbed(
+        hosts=4, link=LinkSpec.parse("unshaped"), results_root=tmp_path_factory.mktemp("collectives")
+    ) as opened:
+        yield opened
+
+
+def run_all(testbed: Testbed, name: str, ranks: int, loss: float) -> Outcome:
+    """Outcome of one launch. Only sums lose packets: TCP at 5% would show gloo's patience, for minutes at worst."""
+    environment = {"INAGG_STAGE_CPU": "1"} if "staged" in name else {}
+    rows: list[tuple[int, dict[str, object]]] = []
+    with testbed.loss(loss, "aggregation"):
+        group = testbed.launch(
+            [sys.executable, "-m", collectives_worker.__name__, "{events}"],
+            name=name,
+            workers=ranks,
+            environment=environment,
+        )
+        group.follow(lambda rank, row: rows.append((rank, row)), timeout_s=120, watch=testbed.services)
+    outcome: Outcome = {case: [None] * ranks for case in CASES}
+    seen = set()
+    for rank, row in rows:
+        seen.add((rank, row["case"]))
+        outcome[str(row["case"])][rank] = row["problem"]  # type: ignore[assignment]
+    assert len(seen) == ranks * len(CASES), "a rank left out a case"
+    return outcome
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def outcome(testbed: Testbed, request: pytest.FixtureRequest) -> Outcome:
+    """Case -> what went wrong, a rank, in one launch of the worker."""
+    name = request.param.replace(" ", "-").replace(",", "").replace("%", "")
+    return run_all(testbed, name, ranks=int(name[0]), loss=0.05 if "loss" in name else 0.0)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_case(outcome: Outcome, case: str) -> None:
+    problems = {rank: problem for rank, problem in enumerate(outcome[case]) if problem}
+    assert not problems, "\n".join(f"rank {rank}: {problem}" for rank, problem in problems.items())

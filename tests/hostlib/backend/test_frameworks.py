@@ -1,0 +1,65 @@
+"""What people train with, unmodified: two steps on backend "inagg" and on gloo end in the same weights."""
+
+import importlib.util
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import open_testbed
+from tests.hostlib.backend import frameworks_worker
+from tests.rank_forks import MODULES, Forks, forked_ranks
+
+WORKER = Path(__file__).with_name("frameworks_worker.py")
+OPTIONAL = {
+    "lightning": "lightning",
+    "accelerate": "accelerate",
+    "trainer": "transformers",
+}  # cases that need a package
+RANKS = 4
+# Two steps of 0.1: gradients below 2^4 in magnitude are summed to 2^-24 of that, twice.
+FLOAT32_ERROR = 4e-6
+# Gloo rounds a sum of float16 after each addition: gradients below 2^-2, thrice to 2^-13, in up to five steps.
+ERRORS = {"ddp_hooks_of_half_floats": 2e-4}
+
+Outcome = dict[str, list[dict[str, dict[str, torch.Tensor]]]]
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """By backend and rank: case -> weights."""
+    folder = tmp_path_factory.mktemp("frameworks")
+    present = [
+        name for name in frameworks_worker.CASES if importlib.util.find_spec(OPTIONAL.get(name, "torch"))
+    ]
+    weights: Outcome = {}
+    needed = {OPTIONAL[name] for name in present if name in OPTIONAL}
+    with (
+        closing(Forks([*MODULES, *sorted(needed)])) as forks,
+        forked_ranks(forks),
+        open_testbed(hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed,
+    ):
+        for backend in ("inagg", "gloo"):
+            group = testbed.launch(
+                [sys.executable, str(WORKER), backend, str(folder / backend), ",".join(present)], name=backend
+            )
+            group.follow(lambda _rank, _event: None, timeout_s=240, watch=testbed.services)
+            weights[backend] = [torch.load(folder / f"{backend}-{rank}.pt") for rank in range(RANKS)]
+    return weights
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize("case", frameworks_worker.CASES)
+def test_two_steps_end_in_the_weights_of_gloo(outcome: Outcome, case: str) -> None:
+    if case not in outcome["gloo"][0]:
+        pytest.skip(f"{OPTIONAL[case]} is not installed (the extra 'frameworks')")
+    for rank in range(RANKS):
+        ours, gloos = outcome["inagg"][rank][case], outcome["gloo"][rank][case]
+        assert ours.keys() == gloos.keys()
+        for name, expected in gloos.items():
+            error = ERRORS.get(case, FLOAT32_ERROR)
+            assert torch.allclose(ours[name], expected, rtol=0, atol=error), (name, rank)
+            assert torch.equal(ours[name], outcome["inagg"][0][case][name]), "ranks differ"

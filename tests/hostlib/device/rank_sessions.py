@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks in one process, each a session with a real transport, around the reference switch on the loopback; and inputs
+and results of their sums."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from inagg._core import Transport
+from inagg.options import Options
+from inagg.sums.reduction import Reduction
+from inagg.sums.session import Session
+from tests.conformance.loopback_switch import LoopbackSwitch
+from tests.conformance.virtual_network import EPOCH, JOB, make_aggregator
+from tests.hostlib.sums.test_session import HealthyController, status_of
+
+PLAIN = Options(controller="http://127.0.0.1:9")
+STAGED = PLAIN.model_copy(update={"stage_cpu": True})
+
+
+@contextlib.contextmanager
+def sessions(workers: int, words: int = 4, loss: float = 0.0) -> Iterator[list[Session]]:
+    with contextlib.ExitStack() as stack:
+        switch = stack.enter_context(
+            LoopbackSwitch(make_aggregator(workers, slots=16, words=words), loss=loss)
+        )
+        ranks = []
+        for rank in range(workers):
+            transport = Transport(
+                job=JOB,
+                rank=rank,
+                workers=workers,
+                epoch=EPOCH,
+                slots=16,
+                words=words,
+                aggregator=switch.address,
+                local=("127.0.0.1", 0),
+            )
+            status = dataclasses.replace(status_of(workers), words=words)
+            ranks.append(Session(HealthyController("http://127.0.0.1:9"), status, rank, transport))
+            stack.callback(ranks[-1].close)
+        yield ranks
+
+
+def wait_all(reductions: Sequence[Reduction]) -> None:
+    for reduction in reductions:
+        assert reduction.wait(20.0)
+        assert reduction.error is None, reduction.error
+
+
+def bits(tensor: torch.Tensor) -> list[int]:
+    """Bit patterns, with one for every NaN."""
+    flat = tensor.detach().clone().view(-1)
+    flat[flat.isnan()] = torch.nan
+    return flat.view(torch.int32).tolist()
+
+
+def inputs(workers: int, elements: int, specials: bool) -> list[torch.Tensor]:
+    draws = np.random.default_rng(elements)
+    scales = np.repeat(draws.integers(-140, 100, elements // 100 + 1), 100)[:elements]
+    rows = np.ldexp(draws.standard_normal((workers, elements)), scales).astype(np.float32)
+    if specials:
+        for value in (np.nan, np.inf, -np.inf, 0.0, -0.0, 2.0**-149):
+            rows[draws.integers(0, workers, 6), draws.integers(0, elements, 6)] = value
+        rows[-1, -1] = np.inf  # in a last block that is short
+    return [torch.from_numpy(row) for row in rows]
+
+
+def sums(
+    ranks: Sequence[Session], tensors: Sequence[torch.Tensor], staged: Sequence[bool], **settings: Any
+) -> list[Reduction]:
+    options = [(STAGED if one else PLAIN).model_copy(update=settings.get("options", {})) for one in staged]
+    residuals = settings.get("residuals", [None] * len(ranks))
+    return [
+        rank.submit(
+            tensor,
+            options=how,
+            call="",
+            average=settings.get("average", False),
+            residual=left,
+        )
+        for rank, tensor, how, left in zip(ranks, tensors, options, residuals, strict=True)
+    ]

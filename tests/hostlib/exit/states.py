@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of test_exit.py, which ends its interpreter: python states.py STATE ENDING [destroy].
+
+In states in which a rank waits, rank 0 does, and is ended by a signal; other ranks make it wait. With fallback to gloo,
+the job fails while it is probed. What each rank is in the end is its exit status: a program that is ended in order
+never aborts.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+import inagg
+import inagg.membership.join
+
+HOLD_S = 60.0  # longer than any rank that waits for another one takes to learn that it has ended
+
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def say(what: str) -> None:
+    print(json.dumps({"rank": rank, "said": what}), flush=True)
+
+
+def fail_probing(*_: object) -> NoReturn:
+    raise inagg.errors.JobError("no packet comes back")
+
+
+def make() -> None:
+    falls_back = os.environ.get("INAGG_FALLBACK") == "inner"
+    if falls_back and rank != 0:
+        inagg.membership.join.Session.try_path = fail_probing  # type: ignore[assignment,method-assign]
+    dist.init_process_group("inagg", timeout=timedelta(seconds=HOLD_S))
+    assert inagg.stats()["path"] == ("inner" if falls_back else "switch")
+
+
+def end_rank_0_soon(*_: object) -> None:
+    """By the signal that this run is about."""
+    number = getattr(signal, ENDING.removesuffix("-handled").upper(), None)
+    if rank == 0 and number is not None:
+        threading.Timer(0.1, os.kill, [os.getpid(), number]).start()
+
+
+def before_join() -> None:
+    """Rank 0 waits for ranks that do not come."""
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(*address, size, is_master=rank == 0)  # returns when all have connected
+    if rank == 0:
+        end_rank_0_soon()
+        dist.init_process_group("inagg", store=store, rank=rank, world_size=size)
+    with contextlib.suppress(RuntimeError):  # until rank 0 has ended
+        store.wait(["never"], timedelta(seconds=HOLD_S))
+
+
+def wait_in_vain(check: Callable[[], None]) -> None:
+    end = time.monotonic() + HOLD_S
+    while time.monotonic() < end:
+        time.sleep(0.01)
+        check()
+
+
+def before(owner: Any, method: str, action: Callable[..., None]) -> None:
+    """Call `action` before each call of a method."""
+    original = getattr(owner, method)
+
+    def both(*arguments: Any, **settings: Any) -> Any:
+        action(*arguments)
+        return original(*arguments, **settings)
+
+    setattr(owner, method, both)
+
+
+def joining() -> None:
+    """Rank 0 has registered; the others do not."""
+
+    def enter_nothing(_client: object, _job: int, ranks: Any, *_: object) -> None:
+        wait_in_vain(ranks.check)
+
+    if rank == 0:
+        before(inagg.membership.join.ControlClient, "wait_running", end_rank_0_soon)
+    else:
+        inagg.membership.join._enter = enter_nothing  # type: ignore[assignment]
+    make()
+
+
+def probing() -> None:
+    """Rank 0 has sent its first packet; the others do not."""
+
+    def try_nothing(_session: object, _timeout_s: float, check: Callable[[], None]) -> None:
+        wait_in_vain(check)
+
+    if rank == 0:
+        before(inagg.membership.join.Session, "try_path", end_rank_0_soon)
+    else:
+        inagg.membership.join.Session.try_path = try_nothing  # type: ignore[assignment,method-assign]
+    make()
+
+
+def joined() -> None:
+    make()
+    dist.all_reduce(torch.ones(3))
+    dist.broadcast(torch.ones(3), 0)
+
+
+def summing() -> None:
+    """Sums and collectives of gloo are under way, whose tensors nobody else holds."""
+    make()
+    for _ in range(3):
+        dist.all_reduce(torch.ones(100_000), async_op=True)
+        dist.broadcast(torch.ones(1000), 0, async_op=True)
+        dist.all_reduce(torch.ones(1000, dtype=torch.float64), async_op=True)
+
+
+def waiting() -> None:
+    """Rank 0 waits for a sum, and for a broadcast, that the others do not call."""
+    make()
+    if rank != 0:
+        hold_until_failed()
+    end_rank_0_soon()
+    dist.all_reduce(torch.ones(3), async_op=True)
+    dist.broadcast(torch.ones(3), size - 1, async_op=True)
+    dist.barrier()
+
+
+def leaving() -> None:
+    """Rank 0 destroys the group, and waits for what the others do not call."""
+    make()
+    if rank != 0:
+        hold_until_failed()
+        return
+    dist.all_reduce(torch.ones(3), async_op=True)
+    dist.broadcast(torch.ones(3), size - 1, async_op=True)
+    end_rank_0_soon()
+    dist.destroy_process_group()
+
+
+def hold_until_failed() -> None:
+    with contextlib.suppress(inagg.InaggError, RuntimeError):
+        dist.recv(torch.ones(1), 0)
+
+
+def failed() -> None:
+    make()
+    dist.all_reduce(torch.ones(3))
+    if rank == 0:
+        dist.group.WORLD.abort()  # type: ignore[union-attr]
+    for call in (dist.all_reduce, dist.barrier):
+        with contextlib.suppress(inagg.InaggError, RuntimeError):
+            call(*[torch.ones(3)] * (call is dist.all_reduce))
+
+
+def left() -> None:
+    make()
+    dist.all_reduce(torch.ones(3))
+    dist.destroy_process_group()
+
+
+STATES = {
+    one.__name__: one
+    for one in (before_join, joining, probing, joined, summing, waiting, failed, leaving, left)
+}
+STATE, ENDING, *DESTROY = sys.argv[1:]
+
+
+def handled(*_: object) -> NoReturn:
+    sys.exit(3)
+
+
+if ENDING.endswith("-handled"):
+    signal.signal(signal.SIGTERM, handled)
+STATES[STATE]()
+say("there")
+if DESTROY and dist.is_initialized():
+    dist.destroy_process_group()
+if ENDING == "exception":
+    raise ValueError("as programs end")
+if ENDING == "exit":
+    sys.exit(3)
+if ENDING == "fork":
+    if (child := os.fork()) == 0:
+        sys.exit(0)
+    sys.exit(3 if os.waitpid(child, 0)[1] == 0 else 4)
+if ENDING.startswith("sig"):
+    os.kill(os.getpid(), getattr(signal, ENDING.removesuffix("-handled").upper()))
+    time.sleep(HOLD_S)  # not reached

@@ -1,0 +1,191 @@
+"""Whether packets of full size pass is found out when a job is joined; and what a rank says that hears nothing."""
+
+import json
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from inagg.errors import InaggError, NetworkTimeoutError
+from inagg.membership.control import JobStatus
+from inagg.options import Options
+from inagg.sums.session import Session
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import Testbed, open_testbed
+from inagg_testbed.network.topology import port_interface, run_in_namespace
+from tests.conformance.loopback_switch import SLOTS, WORDS, LoopbackSwitch, make_transport
+from tests.conformance.virtual_network import make_aggregator
+from tests.hostlib.sums.test_session import HealthyController, status_of
+
+OPTIONS = Options(controller="http://127.0.0.1:9")
+SMALL_ONES_PASS = "while those of 48 bytes pass between all ranks and the switch"
+MTU_IS_TOO_SMALL = "of {}, has an MTU below 1072 bytes"
+WORKER = Path(__file__).with_name("fallback_worker.py")
+ENOUGH_S = 15.0  # joining and gloo are tried for eight seconds, side by side; the rest is a busy machine's
+
+
+class CountingController(HealthyController):
+    """Knows how many packets, and bytes of frames, the switch has had of each rank."""
+
+    counters: Mapping[int, tuple[int, int]] | None = None
+
+    def status(self, job: int) -> JobStatus:
+        return replace(status_of(2), counters=self.counters)
+
+
+@contextmanager
+def sessions(workers: int, *, give_up_s: float = 120.0, **settings: Any) -> Iterator[list[Session]]:
+    with ExitStack() as stack:
+        aggregator = make_aggregator(workers, slots=SLOTS, words=WORDS)
+        switch = stack.enter_context(LoopbackSwitch(aggregator, **settings))
+        status = status_of(workers)
+        status = replace(status, policy=replace(status.policy, give_up_s=give_up_s))
+        ranks = []
+        for rank in range(workers):
+            transport = make_transport(switch.address, rank, workers, give_up_s=give_up_s, rto_initial_s=0.02)
+            ranks.append(Session(CountingController("http://127.0.0.1:9"), status, rank, transport))
+            stack.callback(ranks[-1].close)
+        yield ranks
+
+
+def try_path(ranks: list[Session], timeout_s: float) -> list[InaggError | None]:
+    """What each of the ranks, all at once, finds."""
+    found: list[InaggError | None] = [None] * len(ranks)
+
+    def run(rank: int) -> None:
+        try:
+            ranks[rank].try_path(timeout_s)
+        except InaggError as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=run, args=[rank]) for rank in range(len(ranks))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+def test_a_path_that_loses_packets_is_one(loss: float) -> None:
+    with sessions(3, loss=loss) as ranks:
+        assert try_path(ranks, 60.0) == [None] * 3
+        tensors = [torch.ones(1000) for _ in ranks]
+        sums = [
+            rank.submit(tensor, options=OPTIONS, call="") for rank, tensor in zip(ranks, tensors, strict=True)
+        ]
+        assert all(one.wait(20.0) and one.error is None for one in sums)
+        assert all(tensor.tolist() == [3.0] * 1000 for tensor in tensors)
+
+
+@pytest.mark.parametrize(
+    ("counters", "whose"),
+    [
+        (None, ["any rank"] * 2),
+        ({0: (14, 62 + 13 * 1086), 1: (1, 62)}, ["rank 1"] * 2),
+        ({0: (1, 62), 1: (2, 124)}, ["ranks 0, 1"] * 2),
+        ({0: (3, 2234), 1: (3, 2234)}, ["rank 0", "rank 1"]),  # all have come: the results are too large
+    ],
+)
+def test_a_path_that_takes_small_packets_alone_is_an_error_that_names_the_mtu_and_what_passed(
+    monkeypatch: pytest.MonkeyPatch, counters: Mapping[int, tuple[int, int]] | None, whose: list[str]
+) -> None:
+    monkeypatch.setattr(CountingController, "counters", counters)
+    monkeypatch.setattr("inagg.sums.session._FULL_SIZE_S", 0.3)
+    with sessions(2, longest=1043) as ranks:
+        for error, ranks_named in zip(try_path(ranks, 60.0), whose, strict=True):
+            assert isinstance(error, NetworkTimeoutError)
+            assert (error.packet_bytes, error.passed_bytes) == (1072, 48)
+            assert "no answer to an IP packet of 1072 bytes" in str(error)
+            assert SMALL_ONES_PASS in str(error)
+            assert MTU_IS_TOO_SMALL.format(ranks_named) in str(error)
+
+
+def test_a_path_that_takes_nothing_is_an_error_before_the_give_up_time() -> None:
+    with sessions(2, longest=0) as ranks:
+        for error in try_path(ranks, 0.3):
+            assert isinstance(error, NetworkTimeoutError)
+            assert error.passed_bytes is None
+            assert "no packet from the switch for 0.3 s" in str(error)
+
+
+def test_the_job_s_own_sum_is_none_of_those_that_ranks_have_waited_for() -> None:
+    with sessions(1) as (alone,):
+        alone.try_path(60.0)
+        assert alone._waited() == (0, 0.0)
+        assert alone.submit(torch.ones(10), options=OPTIONS, call="").wait(20.0)
+        assert alone._waited()[0] == 1
+
+
+def test_who_gives_up_names_the_mtu_among_the_causes() -> None:
+    with sessions(1, give_up_s=0.3, longest=1043) as (alone,):
+        reduction = alone.submit(torch.ones(10), options=OPTIONS, call="")
+        assert reduction.wait(20.0)
+        assert isinstance(reduction.error, NetworkTimeoutError)
+        assert "chunk 1: no packet from the switch for 0.3 s" in str(reduction.error)
+        assert MTU_IS_TOO_SMALL.format("any rank") in str(reduction.error)
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory, forked_ranks: None) -> Iterator[Testbed]:
+    """The switch's port of the second host takes no packet of full size."""
+    folder = tmp_path_factory.mktemp("narrow")
+    with open_testbed(hosts=6, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed:
+        port = port_interface(testbed.network.run.id, 2)
+        run_in_namespace(testbed.network.switch.pid, f"ip link set dev {port} mtu 1060")
+        yield testbed
+
+
+def outcomes(testbed: Testbed, name: str, **environment: str) -> list[dict[str, Any]]:
+    """What each rank's attempt to make a group, and to sum, came to."""
+    group = testbed.launch([sys.executable, str(WORKER)], name=name, environment=environment)
+    group.follow(lambda *_: None, timeout_s=100, watch=testbed.services)
+    logs = [worker.process.log_path.read_text() for worker in group.workers]
+    return [json.loads(log.splitlines()[-1]) for log in logs]
+
+
+@pytest.mark.netns
+def test_a_port_of_the_switch_with_a_small_mtu_is_found_when_a_group_is_made(narrow: Testbed) -> None:
+    found = outcomes(narrow, "error")
+    assert "NetworkTimeoutError" in [outcome["error"] for outcome in found]
+    assert all(SMALL_ONES_PASS in outcome["message"] for outcome in found)
+    assert any(MTU_IS_TOO_SMALL.format("rank 1") in outcome["message"] for outcome in found)
+
+
+@pytest.mark.netns
+def test_where_gloo_does_not_get_through_either_making_a_group_is_an_error_on_all_ranks(
+    narrow: Testbed,
+) -> None:
+    found = outcomes(narrow, "inner", INAGG_FALLBACK="inner")
+    all_there = max(outcome["begun"] for outcome in found)
+    for outcome in found:
+        assert outcome["ended"] - all_there < ENOUGH_S
+        assert outcome["error"] == "JobError"
+        assert "gloo does not get 16384 bytes from each rank to each other" in outcome["message"]
+        assert SMALL_ONES_PASS in outcome["message"]
+
+
+@pytest.fixture
+def narrow_for_datagrams(narrow: Testbed) -> Iterator[Testbed]:
+    """TCP keeps its segments below that MTU: the switch's packets are too large, and gloo gets through."""
+    hosts = range(1, narrow.network.size + 1)
+    change = "ip route change $(ip route show scope link | sed 's/ advmss [0-9]*//')"
+    for number in hosts:
+        run_in_namespace(narrow.network.host(number).pid, f"{change} advmss 900")
+    yield narrow
+    for number in hosts:
+        run_in_namespace(narrow.network.host(number).pid, change)
+
+
+@pytest.mark.netns
+def test_gloo_sums_where_only_the_job_s_packets_are_too_large(narrow_for_datagrams: Testbed) -> None:
+    for outcome in outcomes(narrow_for_datagrams, "gloo-sums", INAGG_FALLBACK="inner"):
+        assert outcome["sum"] == [6.0] * 3
+        assert outcome["stats"]["path"] == "inner"
+        assert SMALL_ONES_PASS in outcome["stats"]["reason"]

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a worker sends again (protocol 6.1, RFC 6298): literal times."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inagg._core import Engine, RttEstimator
+from tests.conformance import reference
+from tests.conformance.virtual_network import (
+    Impairment,
+    all_reduce,
+    failure_of,
+    make_aggregator,
+    make_network,
+    make_workers,
+)
+
+
+def lone_worker(**settings: Any) -> tuple[Engine, list[bytes]]:
+    """A worker alone with one slot and one block to sum, and the packet it has sent at time 0."""
+    (engine,) = make_workers(1, slots=1, words=1, **settings)
+    engine.submit(np.ones(64, np.float32))
+    return engine, engine.to_send(0.0)
+
+
+def answer(datagram: bytes, slots: int = 1) -> bytes:
+    """The switch's result, for a job of one that has summed all chunks before."""
+    switch = make_aggregator(1, slots=slots, words=1, first_chunk=reference.decode(datagram).chunk)
+    ((_, result),) = switch.process(0, datagram)
+    return result
+
+
+def test_the_first_sample_sets_the_estimate() -> None:
+    rtt = RttEstimator(rto_max_s=60.0)
+    assert rtt.rto_s == 0.1
+    rtt.sample(0.2)
+    assert (rtt.srtt_s, rtt.rttvar_s) == (0.2, 0.1)
+    assert rtt.rto_s == pytest.approx(0.2 + 4 * 0.1)
+
+
+def test_later_samples_move_it() -> None:
+    rtt = RttEstimator(rto_max_s=60.0)
+    rtt.sample(0.2)
+    rtt.sample(0.4)
+    # RTTVAR = 3/4 x 0.1 + 1/4 x |0.2 - 0.4|, with the SRTT before the sample; SRTT = 7/8 x 0.2 + 1/8 x 0.4.
+    assert rtt.rttvar_s == pytest.approx(0.125)
+    assert rtt.srtt_s == pytest.approx(0.225)
+    assert rtt.rto_s == pytest.approx(0.725)
+    rtt.sample(0.1)
+    assert rtt.rttvar_s == pytest.approx(0.75 * 0.125 + 0.25 * 0.125)
+    assert rtt.srtt_s == pytest.approx(0.875 * 0.225 + 0.0125)
+
+
+@pytest.mark.parametrize(
+    ("sample", "rto"),
+    [
+        pytest.param(0.001, 0.011, id="no closer to the SRTT than the margin"),
+        pytest.param(30.0, 1.0, id="no longer than the maximum"),
+    ],
+)
+def test_the_timeout_stays_within_the_policy(sample: float, rto: float) -> None:
+    estimator = RttEstimator(rto_min_s=0.01, rto_max_s=1.0)
+    estimator.sample(sample)
+    assert estimator.rto_s == pytest.approx(rto)
+
+
+def test_silence_before_a_probe_is_lost_time_only_when_all_ranks_have_begun() -> None:
+    engine, (exponents,) = lone_worker()
+    (again,) = engine.to_send(0.1)  # after the initial RTO
+    assert (engine.stats["probes"], engine.stats["silent_s"]) == (1, 0.0)
+    assert again == exponents
+    engine.receive(answer(exponents), 0.11)
+    assert len(engine.to_send(0.11)) == 1  # the lanes, which are lost
+    assert len(engine.to_send(0.31)) == 1  # after twice the RTO
+    assert (engine.stats["probes"], engine.stats["silent_s"]) == (2, pytest.approx(0.2))
+
+
+def test_a_steady_rtt_leaves_the_margin() -> None:
+    rtt = RttEstimator(rto_min_s=0.01)
+    for _ in range(200):
+        rtt.sample(0.08)
+    assert rtt.rto_s == pytest.approx(0.09)
+
+
+def test_after_the_first_rtt_the_least_of_eight_is_a_sample() -> None:
+    rtt = RttEstimator()
+    assert rtt.measure(0.2)
+    assert [rtt.measure(x) for x in (0.9, 0.5, 0.4, 0.9, 0.9, 0.9, 0.9)] == [False] * 7
+    assert rtt.srtt_s == 0.2
+    assert rtt.measure(0.9)
+    assert rtt.srtt_s == pytest.approx(0.225)
+    assert [rtt.measure(0.2) for _ in range(8)] == [False] * 7 + [True]
+
+
+def test_each_probe_doubles_the_wait_up_to_the_maximum() -> None:
+    rtt = RttEstimator(rto_initial_s=0.1, rto_max_s=1.0)
+    assert [rtt.timeout(probes) for probes in (0, 1, 2, 3, 4, 10**6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "policy", [{"rto_min_s": 0.0}, {"rto_min_s": 0.2}, {"rto_initial_s": 2.0}, {"rto_max_s": float("inf")}]
+)
+def test_a_policy_out_of_order_is_refused(policy: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="0 < rto_min_s <= rto_initial_s <= rto_max_s"):
+        RttEstimator(**policy)
+
+
+def test_a_packet_without_an_answer_goes_again_byte_for_byte() -> None:
+    engine, first = lone_worker()
+    sent = []
+    now = 0.0
+    for _ in range(5):
+        deadline = engine.deadline()
+        assert deadline is not None
+        assert engine.to_send(deadline - 1e-6) == []
+        assert engine.to_send(deadline) == first
+        sent.append(deadline - now)
+        now = deadline
+    assert sent == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0])
+    assert engine.stats["retransmits"] == 5
+    assert engine.stats["packets_sent"] == 6
+
+
+def test_an_answer_stops_the_timer_and_is_a_sample() -> None:
+    engine, (exponent,) = lone_worker()
+    engine.receive(answer(exponent), 0.01)
+    # Sent before anything of this collective had come back, it may have waited for other ranks: no sample.
+    assert engine.stats["rtt_samples"] == 0
+    (data,) = engine.to_send(0.01)
+    assert engine.deadline() == pytest.approx(0.11)
+    engine.receive(answer(data), 0.03)
+    assert engine.stats["rtt_samples"] == 1
+    assert engine.stats["srtt_s"] == pytest.approx(0.02)
+    assert engine.stats["least_rtt_s"] == pytest.approx(0.02)
+    assert engine.stats["rto_s"] == pytest.approx(0.06)
+    assert engine.deadline() is None
+    assert engine.to_send(10.0) == []
+
+
+def test_the_answer_to_a_packet_sent_twice_is_no_sample() -> None:
+    engine, (exponent,) = lone_worker()
+    engine.receive(answer(exponent), 0.01)
+    (data,) = engine.to_send(0.01)
+    assert engine.to_send(0.11) == [data]
+    engine.receive(answer(data), 0.12)
+    assert engine.stats["rtt_samples"] == 0
+    assert engine.stats["rto_s"] == 0.1
+
+
+def test_silence_is_answered_by_one_packet_not_by_the_window() -> None:
+    (engine,) = make_workers(1, slots=32, words=1)
+    engine.submit(np.ones(32 * 64, np.float32))
+    first = engine.to_send(0.0)
+    assert len(first) == 32
+    sent = []
+    while (deadline := engine.deadline() or 0.0) < 5.0:
+        sent.append((deadline, engine.to_send(deadline)))
+    # The one furthest behind, ever more rarely.
+    assert [when for when, _ in sent] == pytest.approx([0.1, 0.3, 0.7, 1.5, 2.5, 3.5, 4.5])
+    assert [packets for _, packets in sent] == [[first[0]]] * 7
+    assert engine.stats["probes"] == engine.stats["retransmits"] == 7
+
+
+def test_the_back_off_lasts_until_a_packet_sent_once_is_answered() -> None:
+    engine, (exponent,) = lone_worker()
+    assert engine.to_send(0.1) == [exponent]
+    engine.receive(answer(exponent), 0.15)
+    (data,) = engine.to_send(0.15)
+    assert engine.deadline() == pytest.approx(0.35)
+    engine.receive(answer(data), 0.2)
+    engine.submit(np.ones(64, np.float32), now=1.0)
+    engine.to_send(1.0)
+    # The first sample, 0.05: RTO 0.05 + 4 x 0.025.
+    assert engine.deadline() == pytest.approx(1.15)
+
+
+class Pipeline:
+    """A worker alone with four slots and eight blocks. Its first four DATA packets leave at 1.00, 1.01, 1.02, 1.03."""
+
+    def __init__(self) -> None:
+        (self.engine,) = make_workers(1, slots=4, words=1, rto_initial_s=50.0, rto_max_s=50.0)
+        self.engine.submit(np.ones(8 * 64, np.float32))
+        exponents = self.engine.to_send(0.0)
+        self.data: list[bytes] = []
+        for i, exponent in enumerate(exponents):
+            self.data += self.answer(exponent, 1.0 + i / 100)
+        assert len(self.data) == 4
+
+    def answer(self, datagram: bytes, now: float) -> list[bytes]:
+        """What the worker sends when it has the result."""
+        self.engine.receive(answer(datagram, slots=4), now)
+        return self.engine.to_send(now)
+
+
+def test_what_is_overtaken_goes_again_before_the_timer_says_so() -> None:
+    pipeline = Pipeline()
+    engine, data = pipeline.engine, pipeline.data
+    (following,) = pipeline.answer(data[1], 1.11)
+    assert following not in data
+    # The RTT was 0.1; with a quarter of it for reordering chunk 0 is due 0.125 after it was sent.
+    assert engine.deadline() == pytest.approx(1.125)
+    assert engine.to_send(1.124) == []
+    assert engine.to_send(1.126) == [data[0]]
+    assert (engine.stats["retransmits"], engine.stats["probes"]) == (1, 0)
+    # What was sent later than the one that was answered is not missed.
+    assert engine.to_send(1.4) == []
+
+
+def test_a_resend_that_is_lost_too_is_overtaken_again() -> None:
+    pipeline = Pipeline()
+    engine, data = pipeline.engine, pipeline.data
+    pipeline.answer(data[1], 1.11)
+    assert engine.to_send(1.126) == [data[0]]
+    (later,) = pipeline.answer(data[2], 1.13)
+    assert data[0] not in pipeline.answer(later, 1.23)
+    assert data[0] not in engine.to_send(1.25)
+    assert data[0] in engine.to_send(1.252)
+
+
+def test_an_answer_faster_than_the_network_is_to_an_earlier_sending() -> None:
+    pipeline = Pipeline()
+    engine, data = pipeline.engine, pipeline.data
+    pipeline.answer(data[1], 1.11)
+    assert engine.to_send(1.126) == [data[0]]
+    # So it does not show that what was sent before the resend is lost.
+    pipeline.answer(data[0], 1.13)
+    assert engine.to_send(1.4) == []
+    assert engine.stats["retransmits"] == 1
+
+
+def test_an_rtt_above_the_first_timeout_does_not_resend_for_ever() -> None:
+    network = make_network(2, slots=4, words=1, impairment=Impairment(delay=0.05), rto_initial_s=0.01)
+    for engine in network.engines:
+        engine.submit(np.ones(64 * 200, np.float32))
+    network.run(1, within=60.0)
+    assert network.engines[0].stats["retransmits"] < 40
+    assert network.engines[0].stats["rto_s"] > 0.1
+
+
+def test_a_silent_network_is_given_up() -> None:
+    engine, _ = lone_worker(give_up_s=3.0)
+    now = 0.0
+    while engine.failure is None:
+        now = engine.deadline() or now
+        engine.to_send(now)
+    assert now == 3.0
+    failure = failure_of(engine)
+    assert failure.code == "give_up"
+    assert (failure.job, failure.rank, failure.collective, failure.chunk) == (7, 0, 1, 0)
+    assert "job 7, rank 0, collective 1, chunk 0: nothing was received for 3" in str(failure)
+    assert engine.deadline() is None
+    assert engine.to_send(10.0) == []
+
+
+def test_anything_received_puts_giving_up_off() -> None:
+    engine, (exponent,) = lone_worker(give_up_s=1.5)
+    result = answer(exponent)
+    engine.receive(result, 1.0)
+    engine.to_send(1.0)
+    engine.receive(result, 2.0)  # a duplicate
+    engine.to_send(2.4)
+    assert engine.failure is None
+    engine.to_send(3.5)
+    assert failure_of(engine).chunk == 1
+
+
+def test_an_idle_worker_waits_for_ever() -> None:
+    engine, (exponent,) = lone_worker(give_up_s=1.0)
+    engine.receive(answer(exponent), 0.01)
+    (data,) = engine.to_send(0.01)
+    engine.receive(answer(data), 0.02)
+    assert engine.to_send(1000.0) == []
+    engine.submit(np.ones(3, np.float32), now=1000.0)
+    engine.to_send(1000.0)
+    engine.to_send(1000.9)
+    assert engine.failure is None
+
+
+def test_the_time_that_a_rank_waits_for_others_to_begin_is_told() -> None:
+    network = make_network(2, slots=4, words=1)
+    for _ in range(3):
+        all_reduce(network, np.ones((2, 300), np.float32))
+    before = [engine.stats["waited_s"] for engine in network.engines]
+    assert max(before) < 0.01
+    late = network.now + 0.5
+    network.plan(network.now, 0, lambda engine: engine.submit(np.ones(300, np.float32), now=network.now))
+    network.plan(late, 1, lambda engine: engine.submit(np.ones(300, np.float32), now=late))
+    network.run(4, within=late + 5)
+    waited = [engine.stats["waited_s"] - was for engine, was in zip(network.engines, before, strict=True)]
+    assert waited[0] == pytest.approx(0.5, abs=0.02)
+    assert waited[1] < 0.02

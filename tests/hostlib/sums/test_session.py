@@ -1,0 +1,415 @@
+"""One rank's session: a real transport and the reference switch on the loopback; only the controller's answers are
+made up."""
+
+import os
+import queue
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import partial
+from ipaddress import IPv4Address
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+from torch.distributed import HashStore
+
+from inagg._core import Transport
+from inagg.errors import (
+    CollectiveTimeoutError,
+    ConfigurationError,
+    ControllerRefusedError,
+    InaggError,
+    JobError,
+)
+from inagg.membership.assembly import Assembly
+from inagg.membership.control import Aggregator, ControlClient, Heartbeat, JobStatus, Lost, Policy
+from inagg.membership.join import _enter, confined_to
+from inagg.membership.journal import Report
+from inagg.membership.presence import PlainPresence, Presence
+from inagg.options import Options
+from inagg.sums.reduction import Reduction
+from inagg.sums.session import Session
+from inagg.sums.work import SwitchWork
+from tests.conformance.loopback_switch import LoopbackSwitch
+from tests.conformance.virtual_network import EPOCH, JOB, make_aggregator
+
+PATIENCE_S = 20.0
+OPTIONS = Options(controller="http://127.0.0.1:9")
+
+
+@pytest.fixture(params=["plain", "staged"], autouse=True)
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds for tensors of the core holds for those of a device."""
+    staged = OPTIONS.model_copy(update={"stage_cpu": request.param == "staged"})
+    monkeypatch.setitem(globals(), "OPTIONS", staged)
+
+
+class HealthyController(ControlClient):
+    """Answers that all is well."""
+
+    def heartbeat(
+        self, job: int, rank: int, report: Report | None = None, *, timeout_s: float | None = None
+    ) -> Heartbeat:
+        return Heartbeat("running", (), None)
+
+    def leave(
+        self, job: int, rank: int, *, error: str | None = None, timeout_s: float | None = None
+    ) -> JobStatus:
+        self.left_with = error
+        return status_of(1)
+
+
+def status_of(workers: int) -> JobStatus:
+    return JobStatus(
+        id=JOB,
+        name="",
+        workers=workers,
+        state="running",
+        epoch=EPOCH,
+        slots=16,
+        words=4,
+        registered=(0,),
+        left=(),
+        lost=(),
+        reason=None,
+        policy=Policy(0.1, 0.01, 1.0, 120.0, 0.5, 3.0),
+        aggregator=Aggregator("127.0.0.1", "", 0),
+        counters=None,
+    )
+
+
+@contextmanager
+def session(workers: int = 1, on_failure: Callable[[], None] = lambda: None) -> Iterator[Session]:
+    """With two workers nothing is ever done: the other one does not exist."""
+    with LoopbackSwitch(make_aggregator(workers, slots=16, words=4)) as switch:
+        transport = Transport(
+            job=JOB,
+            rank=0,
+            workers=workers,
+            epoch=EPOCH,
+            slots=16,
+            words=4,
+            aggregator=switch.address,
+            local=("127.0.0.1", 0),
+        )
+        one = Session(HealthyController("http://127.0.0.1:9"), status_of(workers), 0, transport, on_failure)
+        try:
+            yield one
+        finally:
+            one.close()
+
+
+def alone() -> Assembly:
+    return Assembly(HashStore(), 0, 1, timedelta(seconds=PATIENCE_S))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.001)
+
+
+def all_reduce(one: Session, tensor: torch.Tensor) -> SwitchWork:
+    flat = tensor.contiguous()
+    return SwitchWork(
+        [tensor],
+        [one.submit(flat, options=OPTIONS, call="", touches=tensor, deliver=lambda: tensor.copy_(flat))],
+    )
+
+
+def done_in_the_core(one: Session, count: int) -> None:
+    until(lambda: one.stats()["collectives_completed"] >= count)  # callbacks may have started more
+
+
+def descriptors() -> Counter[str]:
+    """What this process has open, by kind."""
+    found: Counter[str] = Counter()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the listing itself
+            found[str(descriptor.readlink()).partition("[")[0]] += 1
+    return found
+
+
+def test_a_closed_session_has_closed_its_descriptors_even_if_something_refers_to_it() -> None:
+    with session(workers=2) as one:
+        one.submit(torch.ones(10), options=OPTIONS, call="")
+        before = descriptors()
+        one.fail("ended here")
+        one.close()
+        assert before - descriptors() == {"socket:": 1, "anon_inode:": 1}
+        one.fail("ended again")
+        with pytest.raises(InaggError):
+            one.submit(torch.ones(10), options=OPTIONS, call="")
+
+
+def test_a_callback_may_start_another_all_reduce() -> None:
+    with session() as one:
+        started: list[SwitchWork] = []
+        first = all_reduce(one, torch.ones(1000))
+        chained = first.get_future().then(lambda _: started.append(all_reduce(one, torch.ones(3))))
+        done_in_the_core(one, 1)
+        second = all_reduce(one, torch.ones(10))
+        assert second.wait()
+        chained.wait()
+        assert started[0].wait()
+
+
+def test_a_callback_may_wait_for_another_all_reduce() -> None:
+    with session() as one:
+        depth = 5
+        deepest = threading.Event()
+
+        def sum_again(left: int) -> None:
+            if left == 0:
+                deepest.set()
+                return
+            all_reduce(one, torch.ones(10)).get_future().then(lambda _: sum_again(left - 1)).wait()
+
+        sum_again(depth)
+        assert deepest.is_set()
+        for _ in range(20):
+            all_reduce(one, torch.ones(10)).get_future().wait()
+        until(lambda: len(one.completers.threads()) <= 2)
+
+
+def test_a_callback_that_waits_hears_of_a_failure() -> None:
+    with session(workers=2) as one:
+        works = [all_reduce(one, torch.ones(5)) for _ in range(4)]
+        futures = [work.get_future() for work in works]
+        failed: list[str] = []
+
+        def wait_for_the_last(_: object) -> None:
+            try:
+                futures[-1].wait()
+            except RuntimeError as error:
+                failed.append(str(error))
+
+        chained = [future.then(wait_for_the_last) for future in futures[:-1]]
+        one._transport.fail("rank 1 was lost")
+        for future in chained:
+            future.wait()
+        assert len(failed) == 3
+
+
+def slowly(tell: Callable[[bool], None], _: object) -> None:
+    threading.Event().wait(0.002)
+    tell(True)
+
+
+def test_when_a_session_is_closed_every_callback_has_been_made() -> None:
+    for _ in range(20):
+        told: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        with session(workers=2) as one:
+            for _ in range(6):
+                future = all_reduce(one, torch.ones(5)).get_future()
+                future.add_done_callback(partial(slowly, told.put))
+            one.close()
+            assert told.qsize() == 6
+
+
+def test_who_leaves_waits_a_moment_for_its_sums_that_others_may_need() -> None:
+    with session() as one:
+        tensor = torch.ones(300_000)
+        work = all_reduce(one, tensor)
+        one.leave()
+        assert one._client.left_with is None
+        assert work.wait()
+
+
+def test_who_leaves_in_the_middle_of_sums_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inagg.sums.session._DRAIN_S", 0.05)
+    with session(workers=2) as one:
+        works = [all_reduce(one, torch.ones(size)) for size in (5, 6)]
+        one.leave()
+        assert one._client.left_with == "left while 2 of its sums were not done"
+        for work in works:
+            with pytest.raises(JobError):
+                work.wait()
+
+
+def test_who_ends_because_another_has_left_leaves_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inagg.membership.heartbeat._LEAVING_S", 0.0)
+    beat = Heartbeat("running", (Lost(1, "left"),), None)
+    monkeypatch.setattr(HealthyController, "heartbeat", lambda *_, **__: beat)
+    with session(workers=2) as one:
+        until(lambda: one.failure is not None)
+        one.leave()
+        assert one._client.left_with is None
+
+
+def test_a_forked_child_is_no_member() -> None:
+    with session() as one:
+        child = os.fork()
+        if child == 0:
+            try:
+                one.leave()
+                with pytest.raises(JobError, match="forked"):
+                    all_reduce(one, torch.ones(3))
+                os._exit(0 if isinstance(one.failure, JobError) else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert all_reduce(one, torch.ones(3)).wait()
+
+
+def test_who_leaves_because_of_an_error_says_which() -> None:
+    with session(workers=2) as one:
+        all_reduce(one, torch.ones(5))
+        one.leave("its program ended with ValueError: no such file")
+        assert one._client.left_with == "its program ended with ValueError: no such file"
+
+
+def test_what_was_done_before_a_failure_stays_done() -> None:
+    strided = torch.ones(10, 2)[:, 0]
+    with session() as one:
+        work = all_reduce(one, strided)
+        done_in_the_core(one, 1)
+        one.close()
+        assert work.wait()
+        assert work.get_future().wait()[0] is strided
+        assert strided.tolist() == [1.0] * 10
+        with pytest.raises(InaggError):
+            all_reduce(one, torch.ones(1))
+
+
+def test_a_future_asked_for_after_a_failure_is_completed_with_it() -> None:
+    with session(workers=2) as one:
+        waited, unwaited = all_reduce(one, torch.ones(5)), all_reduce(one, torch.ones(6))
+        future = waited.get_future()
+        one._transport.fail("rank 1 was lost")
+        with pytest.raises(RuntimeError, match="rank 1 was lost"):
+            future.wait()
+        with pytest.raises(RuntimeError, match="rank 1 was lost"):
+            unwaited.get_future().wait()
+        with pytest.raises(JobError, match="rank 1 was lost"):
+            unwaited.wait()
+
+
+def test_what_nobody_waits_for_is_forgotten() -> None:
+    with session() as one:
+        for _ in range(50):
+            all_reduce(one, torch.ones(100))
+        done_in_the_core(one, 50)
+        assert all_reduce(one, torch.ones(1)).wait()
+        assert len(one._pending) == 0
+
+
+def test_a_sum_asks_the_core_as_often_beside_many_others_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with session(workers=2) as one:
+        asked: list[int] = []
+        wait = one.wait
+
+        def counted(reduction: Reduction, timeout_s: float | None) -> bool:
+            asked.append(reduction.ticket)
+            return wait(reduction, timeout_s)
+
+        monkeypatch.setattr(one, "wait", counted)
+        works = [all_reduce(one, torch.ones(3)) for _ in range(100)]
+        assert len(asked) < len(works)
+        assert len(set(asked)) == 1
+
+
+def test_the_same_memory_is_summed_once_after_the_other() -> None:
+    with session() as one:
+        tensor = torch.ones(100_000)
+        works = [all_reduce(one, tensor) for _ in range(3)]
+        assert all(work.wait() for work in works)
+        assert tensor.tolist() == [1.0] * 100_000
+
+
+def test_the_packet_thread_stays_on_the_processors_it_is_given() -> None:
+    own = os.sched_getaffinity(0)
+    last = max(own)
+    with confined_to(str(last)), session():
+        packet_threads = [
+            int(task.name)
+            for task in Path("/proc/self/task").iterdir()
+            if (task / "comm").read_text() == "inagg\n"
+        ]
+        assert [os.sched_getaffinity(thread) for thread in packet_threads] == [{last}]
+    assert os.sched_getaffinity(0) == own
+
+
+def test_processors_that_are_not_there_are_an_error_that_names_those_that_are() -> None:
+    own = os.sched_getaffinity(0)
+    with pytest.raises(ConfigurationError, match=rf"8191.*{max(own)}"), confined_to("8191"):
+        pass
+    assert os.sched_getaffinity(0) == own
+
+
+def test_who_is_refused_a_rank_leaves_the_job_of_its_owner_alone() -> None:
+    class Refusing(HealthyController):
+        left_with: str | None = "nothing"
+
+        def status(self, job: int) -> JobStatus:
+            return status_of(1)
+
+        def register(self, *_: object, **__: object) -> JobStatus:
+            raise ControllerRefusedError(
+                url="", request="", status=409, title="", detail="rank 0 is already taken"
+            )
+
+    client = Refusing("http://127.0.0.1:9")
+    with pytest.raises(ControllerRefusedError, match="already taken"):
+        _enter(client, JOB, alone(), Options(address=IPv4Address("127.0.0.1")), lambda: None)
+    assert client.left_with == "nothing"
+
+
+def test_who_waits_in_vain_for_the_others_to_join_says_why_and_leaves() -> None:
+    told: list[str | None] = []
+
+    class Waiting(HealthyController):
+        def status(self, job: int) -> JobStatus:
+            return status_of(2)
+
+        def register(self, *_: object, **__: object) -> JobStatus:
+            return status_of(2)
+
+        def attend(self, *_: object) -> Presence:
+            return mock.create_autospec(PlainPresence, instance=True)
+
+        def wait_running(self, job: int, **_: object) -> JobStatus:
+            raise JobError("ranks [1] have not registered", job=job)
+
+        def leave(
+            self, job: int, rank: int, *, error: str | None = None, timeout_s: float | None = None
+        ) -> JobStatus:
+            assert not self._closed
+            told.append(error)
+            return status_of(2)
+
+    client = Waiting("http://127.0.0.1:9")
+    with pytest.raises(JobError, match="have not registered"):
+        _enter(client, JOB, alone(), Options(address=IPv4Address("127.0.0.1")), lambda: None)
+    assert "have not registered" in (told[0] or "")
+    assert client._closed
+
+
+def test_a_sum_that_takes_longer_than_its_timeout_ends_the_job_for_all_ranks() -> None:
+    failed = threading.Event()
+    with session(workers=2, on_failure=failed.set) as one:
+        other = all_reduce(one, torch.ones(6))
+        reduction = one.submit(torch.ones(5), options=OPTIONS, call="", timeout_s=0.05)
+        assert not reduction.wait(0.0)
+        assert reduction.wait(None)
+        assert isinstance(reduction.error, CollectiveTimeoutError)
+        assert re.search(r"5 elements were not summed within the group's 0\.05 s", str(reduction.error))
+        with pytest.raises(JobError):
+            other.wait()
+        assert one._client.left_with == "5 elements were not summed within 0.05 s"
+        assert failed.is_set()
+
+
+def test_a_future_that_takes_longer_than_its_timeout_fails_with_nobody_waiting() -> None:
+    with session(workers=2) as one:
+        reduction = one.submit(torch.ones(5), options=OPTIONS, call="", timeout_s=0.05)
+        future = SwitchWork([], [reduction]).get_future()
+        with pytest.raises(RuntimeError, match="5 elements were not summed"):
+            future.wait()

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled programs in the cache: found again, made anew when damaged, and what can be in the way of that."""
+
+import errno
+import os
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from inagg_switch import Switch, ToolchainError
+from inagg_switch.compiler import build, compile_file
+from tests.switch.snippets import v1program
+
+SMALL = v1program("hdr.h.b = hdr.h.a + 1; sm.egress_spec = 2;")
+
+
+@pytest.fixture
+def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "inagg" / "switch"
+
+
+def programs_in(cache: Path) -> set[str]:
+    """Names of what is there besides the precompiled headers."""
+    return {path.name for path in cache.iterdir() if not path.name.startswith("runtime-")}
+
+
+def test_a_program_is_compiled_once(private_cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.p4").write_text(SMALL)
+    first = compile_file(tmp_path / "p.p4")
+    stamp = first.artifact.library.stat().st_mtime_ns
+    again = compile_file(tmp_path / "p.p4")
+    assert again.artifact.library == first.artifact.library
+    assert again.artifact.library.stat().st_mtime_ns == stamp
+    assert first.artifact.library.is_relative_to(private_cache)
+    assert len(programs_in(private_cache)) == 1
+
+
+def test_another_define_is_another_program(private_cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.p4").write_text(SMALL.replace("+ 1", "+ STEP"))
+    keys = {build.cache_key(compile_file(tmp_path / "p.p4", {"STEP": s}).source) for s in ("1", "2")}
+    assert programs_in(private_cache) == keys
+
+
+@pytest.mark.usefixtures("private_cache")
+def test_a_broken_cache_entry_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "p.p4").write_text(SMALL)
+    made = compile_file(tmp_path / "p.p4").artifact
+    key = made.library.parent.name
+    for file in made.library.parent.iterdir():
+        whole = file.read_bytes()
+        for damaged in (b"", whole[:100], b"\xff" + whole[1:]):
+            file.write_bytes(damaged)
+            assert build.cached(key) is None or damaged == whole
+        file.unlink()
+        assert build.cached(key) is None
+        file.write_bytes(whole)
+        assert build.cached(key) == made
+    made.cpp.write_text("")
+    with Switch.from_p4(tmp_path / "p.p4") as program:
+        assert program.process(1, bytes(8)) == [(2, b"\0\x01" + bytes(6))]
+    assert build.cached(key) == made
+
+
+def test_the_headers_are_precompiled_beside_the_second_program(private_cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.p4").write_text(SMALL.replace("+ 1", "+ STEP"))
+    found = []
+    for step in "123":
+        compile_file(tmp_path / "p.p4", {"STEP": step})
+        found.append([path.name for path in private_cache.glob("runtime-*/*")])
+    assert found == [[], ["v1model.hpp.gch"], ["v1model.hpp.gch"]]
+
+
+def test_a_precompiled_header_that_is_damaged_is_made_anew(private_cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.p4").write_text(SMALL.replace("+ 1", "+ STEP"))
+    for step in "12":
+        compile_file(tmp_path / "p.p4", {"STEP": step})
+    (header,) = private_cache.glob("runtime-*/*.gch")
+    os.truncate(header, 100)
+    compile_file(tmp_path / "p.p4", {"STEP": "3"})
+    assert not header.exists()
+
+
+@pytest.mark.parametrize(
+    ("built_from", "message"),
+    [("0" * 64 + "  tables/table.cpp\n", "tables/table.cpp changed"), (None, "not built")],
+)
+def test_a_package_built_from_other_sources_is_not_used(
+    private_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built_from: str | None, message: str
+) -> None:
+    if built_from is not None:
+        (tmp_path / "control_plane.sha256").write_text(built_from)
+    elsewhere = ModuleSpec("inagg_switch._ports", None, origin=str(tmp_path / "_ports.so"))
+    monkeypatch.setattr(build.importlib.util, "find_spec", lambda _: elsewhere)
+    build._control_plane.cache_clear()
+    build._runtime_key.cache_clear()
+    (tmp_path / "p.p4").write_text(SMALL)
+    with pytest.raises(ToolchainError, match=message):
+        compile_file(tmp_path / "p.p4")
+
+
+def test_processes_that_compile_the_same_program_at_once_all_succeed(
+    private_cache: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "p.p4").write_text(SMALL)
+    code = f"from inagg_switch import Switch; print(Switch.from_p4({str(tmp_path / 'p.p4')!r}).process(1, bytes(8)))"
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    outputs = {process.communicate()[0].strip() for process in running}
+    assert [process.returncode for process in running] == [0, 0, 0]
+    assert outputs == {str([(2, b"\0\x01" + bytes(6))])}
+    assert len(programs_in(private_cache)) == 1
+
+
+@pytest.mark.usefixtures("private_cache")
+def test_without_a_compiler_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p.p4").write_text(SMALL)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolchainError, match="apt install"):
+        Switch.from_p4(tmp_path / "p.p4")
+
+
+@pytest.mark.usefixtures("private_cache")
+def test_a_compiler_that_fails_is_not_the_programs_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p.p4").write_text(SMALL)
+    (tmp_path / "broken-g++").write_text("#!/bin/sh\necho 'error: no' >&2\nexit 1\n")
+    (tmp_path / "broken-g++").chmod(0o755)
+    monkeypatch.setenv("CXX", str(tmp_path / "broken-g++"))
+    with pytest.raises(ToolchainError, match="bug in inagg_switch"):
+        Switch.from_p4(tmp_path / "p.p4")
+    assert programs_in(tmp_path / "cache" / "inagg" / "switch") == set()
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "p.p4").write_text(SMALL)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(ToolchainError, match="XDG_CACHE_HOME"):
+        Switch.from_p4(tmp_path / "p.p4")
+
+
+@pytest.mark.usefixtures("private_cache")
+def test_a_full_disk_is_nobodys_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "p.p4").write_text(SMALL)
+    (tmp_path / "g++").write_text(f"#!/bin/sh\necho 'ld: error: {os.strerror(errno.ENOSPC)}' >&2\nexit 1\n")
+    (tmp_path / "g++").chmod(0o755)
+    monkeypatch.setenv("CXX", str(tmp_path / "g++"))
+    with pytest.raises(ToolchainError, match="No space left on device in") as caught:
+        Switch.from_p4(tmp_path / "p.p4")
+    assert "bug" not in str(caught.value)
+
+
+def test_a_user_without_a_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    (tmp_path / "p.p4").write_text(SMALL)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(ToolchainError, match="no home folder for the cache: set XDG_CACHE_HOME"):
+        Switch.from_p4(tmp_path / "p.p4")

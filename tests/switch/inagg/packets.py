@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames of docs/protocol.md for the tests of the P4 program, written out by hand, and a job's table entries."""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from inagg_switch import Switch
+
+EXPONENT = 0x1
+DATA = 0x2
+RESULT = 0x8
+EXPONENT_CHECK = 341
+INAGG_PORT = 0x4941
+WORD_BYTES = 256
+HEADER_BYTES = 14 + 20 + 8 + 20
+AGGREGATOR_IP = 0x0A0000FD
+AGGREGATOR_MAC = 0x024941000001
+BROADCAST = 0xFFFFFFFFFFFF
+
+
+def inet_checksum(data: bytes) -> int:
+    """RFC 1071."""
+    padded = data + b"\0" * (len(data) % 2)
+    total = sum(struct.unpack(f"!{len(padded) // 2}H", padded))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def ethernet(dst: int, src: int, ether_type: int, payload: bytes) -> bytes:
+    return dst.to_bytes(6, "big") + src.to_bytes(6, "big") + ether_type.to_bytes(2, "big") + payload
+
+
+def ipv4(
+    src: int,
+    dst: int,
+    payload: bytes,
+    *,
+    ttl: int = 64,
+    protocol: int = 17,
+    total: int | None = None,
+    fragment: int = 0x4000,
+    options: bytes = b"",
+    checksum: int | None = None,
+) -> bytes:
+    ihl = 5 + len(options) // 4
+    length = 4 * ihl + len(payload) if total is None else total
+    header = (
+        struct.pack("!BBHHHBBHII", 0x40 | ihl, 0, length, 1, fragment, ttl, protocol, 0, src, dst) + options
+    )
+    value = inet_checksum(header) if checksum is None else checksum
+    return header[:10] + value.to_bytes(2, "big") + header[12:] + payload
+
+
+def udp(src: int, dst: int, payload: bytes, *, length: int | None = None) -> bytes:
+    return struct.pack("!HHHH", src, dst, 8 + len(payload) if length is None else length, 0) + payload
+
+
+def arp(operation: int, sender_mac: int, sender_ip: int, target_mac: int, target_ip: int) -> bytes:
+    fixed = struct.pack("!HHBBH", 1, 0x0800, 6, 4, operation)
+    return b"".join((
+        fixed, sender_mac.to_bytes(6, "big"), sender_ip.to_bytes(4, "big"), target_mac.to_bytes(6, "big"),
+        target_ip.to_bytes(4, "big"),
+    ))  # fmt: skip
+
+
+class Inagg(NamedTuple):
+    """The inagg header; defaults make a contribution. A check field that is None is the right one."""
+
+    version: int = 2
+    kind: int = DATA
+    rank: int = 0
+    job: int = 3
+    flags: int = 0
+    exponent: int = 0
+    flags_check: int | None = None
+    exponent_check: int | None = None
+    epoch: int = 7
+    chunk: int = 0
+    checksum: int = 0
+
+    def encode(self) -> bytes:
+        flags_check = self.flags if self.flags_check is None else self.flags_check
+        exponent_check = (
+            self.exponent + EXPONENT_CHECK if self.exponent_check is None else self.exponent_check
+        )
+        return struct.pack(
+            "!BBHHHIII",
+            self.version << 4 | self.kind,
+            self.rank,
+            self.job,
+            self.flags << 10 | self.exponent,
+            flags_check << 10 | exponent_check,
+            self.epoch,
+            self.chunk,
+            self.checksum,
+        )
+
+
+def read_inagg(header: bytes) -> Inagg:
+    first, rank, job, stated, check, epoch, chunk, checksum = struct.unpack("!BBHHHIII", header)
+    return Inagg(
+        *divmod(first, 16), rank, job, *divmod(stated, 1024), *divmod(check, 1024), epoch, chunk, checksum
+    )
+
+
+class Result(NamedTuple):
+    """A result as a worker's network card sees it."""
+
+    dst_mac: int
+    src_mac: int
+    ttl: int
+    src_ip: int
+    dst_ip: int
+    src_port: int
+    dst_port: int
+    udp_checksum: int
+    inagg: Inagg
+    words: list[int]
+
+
+def read_result(frame: bytes) -> Result:
+    """Takes a result apart; checks its lengths and the IPv4 checksum on the way."""
+    dst, src, ether_type = frame[:6], frame[6:12], frame[12:14]
+    assert ether_type == b"\x08\x00"
+    header = frame[14:34]
+    assert header[0] == 0x45
+    assert inet_checksum(header) == 0
+    (total,) = struct.unpack("!H", header[2:4])
+    assert total == len(frame) - 14
+    ttl = header[8]
+    src_ip, dst_ip = struct.unpack("!II", header[12:20])
+    src_port, dst_port, length, checksum = struct.unpack("!HHHH", frame[34:42])
+    assert length == total - 20
+    inagg = read_inagg(frame[42:62])
+    payload = frame[62:]
+    assert len(payload) % WORD_BYTES == 0
+    words = [int.from_bytes(payload[i : i + WORD_BYTES], "big") for i in range(0, len(payload), WORD_BYTES)]
+    return Result(
+        int.from_bytes(dst, "big"), int.from_bytes(src, "big"), ttl, src_ip, dst_ip, src_port, dst_port, checksum,
+        inagg, words,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job with one worker a port: rank r is on port r + 1, 10.0.0.(r + 1), 02:00:00:00:00:(r + 1)."""
+
+    workers: int
+    number: int = 3
+    epoch: int = 7
+    slots: int = 8
+    slot_base: int = 0
+    group: int = 2
+
+    def ip(self, rank: int) -> int:
+        return 0x0A000001 + rank
+
+    def mac(self, rank: int) -> int:
+        return 0x020000000001 + rank
+
+    def udp_port(self, rank: int) -> int:
+        return 5000 + rank
+
+    def key(self, rank: int) -> dict[str, int]:
+        return {"port": rank + 1, "source": self.ip(rank), "job": self.number, "rank": rank}
+
+    def install(self, program: Switch) -> None:
+        for rank in range(self.workers):
+            program.insert("admission", self.key(rank), "admit", {
+                "worker": 1 << rank, "all": (1 << self.workers) - 1, "slot_base": self.slot_base,
+                "slot_mask": 2 * self.slots - 1, "epoch": self.epoch, "result_group": self.group,
+            })  # fmt: skip
+            program.insert("receiver", {"job": self.number, "rank": rank}, "deliver", {
+                "mac": self.mac(rank), "ip": self.ip(rank), "udp_port": self.udp_port(rank),
+            })  # fmt: skip
+        program.multicast_group(self.group, [(rank + 1, rank + 1) for rank in range(self.workers)])
+
+    def frame(self, header: Inagg, words: Sequence[int] = (), tail: bytes = b"") -> bytes:
+        """A contribution of the header's rank."""
+        payload = header.encode() + b"".join(w.to_bytes(WORD_BYTES, "big") for w in words)
+        datagram = udp(self.udp_port(header.rank), INAGG_PORT, payload)
+        packet = ipv4(self.ip(header.rank), AGGREGATOR_IP, datagram)
+        return ethernet(AGGREGATOR_MAC, self.mac(header.rank), 0x0800, packet) + tail
+
+    def data(self, rank: int, chunk: int, words: Sequence[int], **fields: int) -> bytes:
+        header = Inagg(job=self.number, epoch=self.epoch, rank=rank, chunk=chunk)
+        return self.frame(header._replace(**fields), words)
+
+    def exponent(self, rank: int, chunk: int, **fields: int) -> bytes:
+        header = Inagg(kind=EXPONENT, job=self.number, epoch=self.epoch, rank=rank, chunk=chunk)
+        return self.frame(header._replace(**fields))

@@ -1,0 +1,294 @@
+"""The P4Runtime server over real gRPC: pipeline configs, who may write, streams, addresses."""
+
+import grpc
+import pytest
+from p4.v1 import p4runtime_pb2
+
+from inagg_switch.compiler.parse.preprocess import preprocess_text
+from inagg_switch.p4runtime.errors import Code
+from inagg_switch.p4runtime.server import ServerError, SwitchServer
+from inagg_switch.p4runtime.service import MAX_STREAMS
+from inagg_switch.ports import Ports
+from inagg_switch.switch import Switch
+from tests.switch.p4runtime.client import (
+    GetRequest,
+    SetRequest,
+    all_entries,
+    arp_entry,
+    code_of,
+    delete,
+    group,
+    insert,
+)
+from tests.switch.snippets import v1program
+
+# Capabilities and state before a config
+
+
+def test_capabilities_name_the_api_version(primary):
+    reply = primary.stub.Capabilities(p4runtime_pb2.CapabilitiesRequest())
+    assert reply.p4runtime_api_version == "1.4.1"
+
+
+def test_before_a_config_there_is_none_and_nothing_can_be_written_or_read(primary):
+    assert not primary.config().HasField("config")
+    assert code_of(primary.write, insert(group(1, (1, 0)))) == grpc.StatusCode.FAILED_PRECONDITION
+    assert code_of(primary.read, all_entries()) == grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_another_device_is_not_found(configured):
+    stub = configured.stub
+    assert code_of(configured.write, device_id=2) == grpc.StatusCode.NOT_FOUND
+    assert code_of(configured.configure, None, device_id=2) == grpc.StatusCode.NOT_FOUND
+    read = p4runtime_pb2.ReadRequest(device_id=2)
+    assert code_of(lambda: list(stub.Read(read))) == grpc.StatusCode.NOT_FOUND
+    assert code_of(stub.GetForwardingPipelineConfig, GetRequest(device_id=2)) == grpc.StatusCode.NOT_FOUND
+
+
+# Pipeline configs
+
+
+def test_a_config_is_read_back_by_parts(primary, inagg):
+    primary.configure(inagg, cookie=77)
+    everything = primary.config().config
+    assert everything.p4info == inagg.p4info
+    assert everything.p4_device_config == inagg.source.encode()
+    assert everything.cookie.cookie == 77
+    parts = {
+        GetRequest.COOKIE_ONLY: {"cookie"},
+        GetRequest.P4INFO_AND_COOKIE: {"p4info", "cookie"},
+        GetRequest.DEVICE_CONFIG_AND_COOKIE: {"p4_device_config", "cookie"},
+    }
+    for response_type, expected in parts.items():
+        config = primary.config(response_type).config
+        assert {descriptor.name for descriptor, _ in config.ListFields()} == expected
+
+
+def test_a_p4info_of_another_program_is_refused_and_changes_nothing(configured, inagg):
+    configured.write(insert(arp_entry(inagg, 1)))
+    request = SetRequest(device_id=1, action=SetRequest.VERIFY_AND_COMMIT)
+    request.election_id.low = 1
+    request.config.p4info.CopyFrom(inagg.p4info)
+    del request.config.p4info.tables[0]
+    request.config.p4_device_config = inagg.source.encode()
+    assert code_of(configured.stub.SetForwardingPipelineConfig, request) == grpc.StatusCode.INVALID_ARGUMENT
+    assert len(configured.read(all_entries())) == 1
+
+
+def test_documentation_in_a_p4info_does_not_matter(primary, inagg):
+    request = SetRequest(device_id=1, action=SetRequest.VERIFY_AND_COMMIT)
+    request.election_id.low = 1
+    request.config.p4info.CopyFrom(inagg.p4info)
+    request.config.p4info.tables[0].preamble.doc.brief = "a table"
+    request.config.p4info.tables[0].preamble.annotations.append("@mine")
+    request.config.p4_device_config = inagg.source.encode()
+    primary.stub.SetForwardingPipelineConfig(request)
+    assert primary.config().config.p4info == request.config.p4info
+
+
+@pytest.mark.parametrize("source", [b"", b"\xff\xfe", b"this is not P4"])
+def test_a_device_config_that_is_no_program_is_refused_and_changes_nothing(configured, inagg, source):
+    request = SetRequest(device_id=1, action=SetRequest.VERIFY_AND_COMMIT)
+    request.election_id.low = 1
+    request.config.p4info.CopyFrom(inagg.p4info)
+    request.config.p4_device_config = source
+    assert code_of(configured.stub.SetForwardingPipelineConfig, request) == grpc.StatusCode.INVALID_ARGUMENT
+    assert configured.config().config.p4_device_config == inagg.source.encode()
+
+
+def test_verify_checks_and_changes_nothing(primary, inagg):
+    primary.configure(inagg, SetRequest.VERIFY)
+    assert not primary.config().HasField("config")
+
+
+def test_commit_starts_with_fresh_state(configured, inagg):
+    configured.write(insert(arp_entry(inagg, 1)), insert(group(1, (1, 0))))
+    configured.configure(inagg)
+    assert configured.read(all_entries(), group(0)) == []
+
+
+def test_a_saved_config_takes_the_writes_and_commit_runs_it(configured, inagg, small):
+    configured.write(insert(arp_entry(inagg, 1)))
+    configured.configure(small, SetRequest.VERIFY_AND_SAVE)
+    assert configured.config().config.p4_device_config == small.source.encode()
+    # What is there now is the new program's own.
+    assert all(found.table_entry.is_const for found in configured.read(all_entries()))
+    configured.write(insert(group(7, (1, 0))))
+    configured.configure(None, SetRequest.COMMIT)
+    assert configured.config().config.p4_device_config == small.source.encode()
+    assert configured.read(group(0)) == [group(7, (1, 0))]
+
+
+def test_commit_needs_a_saved_config_and_brings_none(configured, inagg):
+    assert code_of(configured.configure, None, SetRequest.COMMIT) == grpc.StatusCode.NOT_FOUND
+    assert code_of(configured.configure, inagg, SetRequest.COMMIT) == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_reconcile_keeps_entries_and_groups(configured, inagg):
+    entry, flood = arp_entry(inagg, 1), group(1, (1, 0), (2, 0))
+    entry.table_entry.metadata = b"mine"
+    configured.write(insert(entry), insert(flood))
+    configured.configure(inagg, SetRequest.RECONCILE_AND_COMMIT, cookie=5)
+    assert configured.read(all_entries(), group(0)) == [entry, flood]
+    assert configured.config(GetRequest.COOKIE_ONLY).config.cookie.cookie == 5
+
+
+def test_reconcile_keeps_what_became_of_the_entries_of_the_program(primary):
+    entries = "const priority = 3: 1: NoAction(); priority = 2: 2: NoAction(); priority = 1: 3: NoAction();"
+    table = f"table t {{ key = {{ meta.x: ternary; }} actions = {{ NoAction; }} entries = {{ {entries} }} }}"
+    source = v1program("t.apply();", locals=table)
+    with Switch.from_source(preprocess_text(source).text) as program:
+        primary.configure(program)
+        declared = primary.read(all_entries())
+        assert [entity.table_entry.is_const for entity in declared] == [True, False, False]
+        primary.write(delete(declared[1]))
+        primary.configure(program, SetRequest.RECONCILE_AND_COMMIT)
+        assert primary.read(all_entries()) == [declared[0], declared[2]]
+        primary.configure(program)
+        assert primary.read(all_entries()) == declared
+
+
+def test_reconcile_with_another_pipeline_is_refused(configured, inagg, small):
+    configured.write(insert(arp_entry(inagg, 1)))
+    assert (
+        code_of(configured.configure, small, SetRequest.RECONCILE_AND_COMMIT)
+        == grpc.StatusCode.INVALID_ARGUMENT
+    )
+    assert len(configured.read(all_entries())) == 1
+
+
+@pytest.mark.parametrize("action", [SetRequest.UNSPECIFIED, SetRequest.VERIFY, SetRequest.VERIFY_AND_SAVE])
+def test_an_action_without_a_config_or_a_config_without_an_action_is_refused(primary, action):
+    assert code_of(primary.configure, None, action) == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_only_the_primary_sets_a_config(address, primary, connect, inagg):
+    backup = connect(address, 0)
+    backup.arbitrate()
+    backup.next()
+    assert code_of(backup.configure, inagg) == grpc.StatusCode.PERMISSION_DENIED
+
+
+# Streams and arbitration
+
+
+def test_a_higher_election_id_takes_over_and_the_old_primary_is_refused(address, configured, connect, inagg):
+    second = connect(address, 5)
+    second.arbitrate()
+    assert second.next().arbitration.status.code == Code.OK
+    notice = configured.next().arbitration
+    assert (notice.status.code, notice.election_id.low) == (Code.ALREADY_EXISTS, 5)
+    assert code_of(configured.write, insert(arp_entry(inagg, 1))) == grpc.StatusCode.PERMISSION_DENIED
+    assert second.read(all_entries()) == []
+    second.write(insert(arp_entry(inagg, 1)))
+    # Reading needs no session and no primary.
+    assert configured.read(all_entries()) == [arp_entry(inagg, 1)]
+
+
+def test_the_primarys_disconnection_is_announced_and_its_writes_are_refused(address, configured, connect):
+    backup = connect(address, 0)
+    backup.arbitrate()
+    assert backup.next().arbitration.status.code == Code.ALREADY_EXISTS
+    configured.close()
+    assert backup.next().arbitration.status.code == Code.NOT_FOUND
+    assert code_of(backup.write, insert(group(1, (1, 0)))) == grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_state_survives_a_controllers_reconnection(address, configured, connect, inagg):
+    configured.write(insert(arp_entry(inagg, 1)))
+    configured.close()
+    again = connect(address)
+    again.arbitrate()
+    assert again.next().arbitration.status.code == Code.OK
+    assert again.read(all_entries()) == [arp_entry(inagg, 1)]
+    again.write(delete(arp_entry(inagg, 1)))
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "code"),
+    [
+        ({"device_id": 2}, None, grpc.StatusCode.NOT_FOUND),
+        ({"config": True}, None, grpc.StatusCode.INVALID_ARGUMENT),
+        ({}, {"device_id": 2}, grpc.StatusCode.FAILED_PRECONDITION),
+        ({}, {"role": "other"}, grpc.StatusCode.FAILED_PRECONDITION),
+    ],
+)
+def test_bad_arbitration_ends_the_stream(address, connect, first, then, code):
+    controller = connect(address, 3)
+    controller.arbitrate(**first)
+    if then is not None:
+        assert controller.next().arbitration.status.code == Code.OK
+        controller.arbitrate(**then)
+    assert controller.next().code() == code
+
+
+def test_an_election_id_in_use_ends_the_new_stream_only(address, configured, connect):
+    twin = connect(address, 1)
+    twin.arbitrate()
+    assert twin.next().code() == grpc.StatusCode.INVALID_ARGUMENT
+    configured.write(insert(group(1, (1, 0))))
+
+
+def test_a_packet_out_to_a_switch_without_a_cpu_port_is_refused(configured):
+    message = p4runtime_pb2.StreamMessageRequest()
+    message.packet.payload = b"x"
+    configured.send(message)
+    error = configured.next().error
+    assert error.canonical_code == Code.FAILED_PRECONDITION
+    assert error.packet_out.packet_out == message.packet
+    assert "--cpu-port" in error.message
+
+
+def test_without_a_session_nobody_writes(address, connect, inagg):
+    stranger = connect(address, 1)
+    assert code_of(stranger.write) == grpc.StatusCode.PERMISSION_DENIED
+    assert code_of(stranger.configure, inagg) == grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_streams_that_hold_all_threads_are_refused_whatever_they_said(address, connect):
+    for _ in range(MAX_STREAMS):
+        quiet = connect(address)
+        quiet.send(p4runtime_pb2.StreamMessageRequest())
+        assert quiet.next().error.canonical_code == Code.UNIMPLEMENTED
+    late = connect(address)
+    assert late.next().code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert late.stub.Capabilities(p4runtime_pb2.CapabilitiesRequest()).p4runtime_api_version
+
+
+def test_stopping_the_server_ends_the_streams(tmp_path, connect):
+    address = f"unix:{tmp_path}/s.sock"
+    server = SwitchServer(Ports([]), device_id=1, address=address)
+    server.start()
+    controller = connect(address)
+    controller.arbitrate()
+    assert controller.next().arbitration.status.code == Code.OK
+    server.stop()
+    assert controller.next().code() == grpc.StatusCode.UNAVAILABLE
+    assert not (tmp_path / "s.sock").exists()
+
+
+def test_an_address_in_use_is_an_error(tmp_path):
+    first = SwitchServer(Ports([]), device_id=1, address="127.0.0.1:0")
+    first.start()
+    with pytest.raises(ServerError, match="in use"):
+        SwitchServer(Ports([]), device_id=1, address=f"127.0.0.1:{first.port}")
+    first.stop()
+    path = f"unix:{tmp_path}/s.sock"
+    first = SwitchServer(Ports([]), device_id=1, address=path)
+    first.start()
+    with pytest.raises(ServerError, match="another server listens there"):
+        SwitchServer(Ports([]), device_id=1, address=path)
+    first.stop()
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:x", ":9559", "::1", "x"]
+)
+def test_an_address_is_a_host_and_a_port(address):
+    with pytest.raises(ServerError, match=r"expected HOST:PORT, \[IPV6\]:PORT or unix:PATH"):
+        SwitchServer(Ports([]), device_id=1, address=address)
+
+
+def test_a_socket_in_a_folder_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(ServerError, match="cannot serve at unix:"):
+        SwitchServer(Ports([]), device_id=1, address=f"unix:{tmp_path}/nowhere/s.sock")

@@ -1,0 +1,324 @@
+"""Cutting frames and coalescing packets: against each other, and against the kernel's own segmentation."""
+
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.switch.inagg.packets import inet_checksum
+from tests.switch.network import Network
+from tests.switch.ports.segments import (
+    ACK,
+    BAD,
+    CWR,
+    FIN,
+    OK,
+    PSH,
+    TCP,
+    UDP,
+    UNKNOWN,
+    Driver,
+    Offload,
+    Packet,
+    datagram_rows,
+    large_packets,
+)
+
+some = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+SENTINEL = b"\xff" * 12 + b"\x88\xb6" + b"the end" + bytes(46)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory) -> Iterator[Driver]:
+    made = Driver(tmp_path_factory.mktemp("driver"))
+    yield made
+    made.close()
+
+
+# --- by hand
+
+
+def test_udp_segments(driver):
+    packet = Packet(b"abcdefgh" * 5, identification=0xFFFF)
+    result, packets = driver.cut(*packet.large(16))
+    assert result == OK
+    assert packets == [
+        Packet(b"abcdefgh" * 2, identification=0xFFFF).encode(),
+        Packet(b"abcdefgh" * 2, identification=0).encode(),
+        Packet(b"abcdefgh", identification=1).encode(),
+    ]
+
+
+def test_tcp_segments(driver):
+    packet = Packet(b"0123456789", protocol=TCP, flags=ACK | FIN | PSH | CWR, sequence=2**32 - 4, ipv6=True)
+    _, packets = driver.cut(*packet.large(4))
+    assert packets == [
+        Packet(b"0123", protocol=TCP, flags=ACK | CWR, sequence=2**32 - 4, ipv6=True).encode(),
+        Packet(b"4567", protocol=TCP, flags=ACK, sequence=0, ipv6=True).encode(),
+        Packet(b"89", protocol=TCP, flags=ACK | FIN | PSH, sequence=4, ipv6=True).encode(),
+    ]
+
+
+@pytest.mark.parametrize("protocol", [TCP, UDP])
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 63, 64, 65, 1459])
+def test_a_checksum_left_out_is_filled_in(driver, protocol, size):
+    packet = Packet(os.urandom(size), protocol=protocol)
+    offload, frame = packet.large(0)
+    assert driver.cut(offload._replace(gso_type=0), frame) == (OK, [packet.encode()])
+
+
+def test_a_frame_without_offloads_stays_as_it_is(driver):
+    for frame in (b"x", b"\0" * 60, os.urandom(1514), Packet(b"abc", checksum=0xBAD).encode()):
+        assert driver.cut(Offload(), frame) == (OK, [frame])
+
+
+@pytest.mark.parametrize("checksum", [0, None])
+def test_a_row_of_datagrams_becomes_one_frame(driver, checksum):
+    packets = [Packet(bytes([k]) * 8, identification=k, checksum=checksum).encode() for k in range(3)]
+    last = Packet(b"end", identification=3, checksum=checksum).encode()
+    taken, frames = driver.queue([*packets, last])
+    assert taken == 4
+    assert frames == [Packet(b"\0" * 8 + b"\1" * 8 + b"\2" * 8 + b"end", identification=0).large(8)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"identification": 5},
+        {"ttl": 63},
+        {"traffic_class": 1},
+        {"ports": (5000, 10)},
+        {"addresses": (1, 3)},
+        {"checksum": 0x1234},
+        {"checksum": None},
+        {"protocol": TCP},
+        {"fragment": 0},
+        {"fragment": 0x2000},
+        {"extra": b"\x01" * 4},
+        {"tags": ((0x8100, 1),)},
+        {"payload": b"longer than the first"},
+        {"payload": b""},
+        {"ipv6": True},
+    ],
+)
+def test_what_differs_in_more_leaves_alone(driver, other):
+    fields = {"payload": b"12345678", "identification": 2, "checksum": 0, **other}
+    packets = [Packet(b"abcdefgh", identification=1, checksum=0).encode(), Packet(**fields).encode()]
+    assert driver.queue(packets) == (2, [(Offload(), packet) for packet in packets])
+
+
+def test_a_datagram_that_fits_no_mtu_leaves_alone(driver):
+    packets = [Packet(bytes(1000), identification=k).encode() for k in range(2)]
+    assert driver.queue(packets, limit=1041)[1] == [(Offload(), packet) for packet in packets]
+
+
+def test_a_frame_holds_64_segments_and_65535_bytes(driver):
+    _, frames = driver.queue([Packet(bytes(10), identification=k).encode() for k in range(130)])
+    assert [len(frame) for _, frame in frames] == [42 + 640, 42 + 640, 42 + 20]
+    _, frames = driver.queue([Packet(bytes(1472), identification=k).encode() for k in range(64)])
+    assert [len(frame) for _, frame in frames] == [42 + 44 * 1472, 42 + 20 * 1472]
+
+
+# --- properties
+
+
+def packets_of(driver: Driver, frames: list[tuple[Offload, bytes]]) -> list[bytes]:
+    packets = []
+    for offload, frame in frames:
+        result, cut = driver.cut(offload, frame)
+        assert result == OK
+        packets += cut
+    return packets
+
+
+def with_checksum(frame: bytes) -> bytes:
+    """An IPv4 datagram of these tests with its zero checksum replaced by the right one; else the frame as it is."""
+    if frame[12:15] != b"\x08\x00\x45" or frame[23] != UDP or frame[40:42] != b"\0\0":
+        return frame
+    length = struct.unpack("!H", frame[38:40])[0]
+    pseudo = frame[26:34] + struct.pack("!HH", UDP, length)
+    value = inet_checksum(pseudo + frame[34 : 34 + length]) or 0xFFFF
+    return frame[:40] + struct.pack("!H", value) + frame[42:]
+
+
+@some
+@given(rows=datagram_rows())
+def test_cutting_what_was_coalesced_gives_the_packets_back(driver, rows):
+    taken, frames = driver.queue(rows)
+    assert taken == len(rows)
+    at = 0
+    for offload, frame in frames:
+        packets = packets_of(driver, [(offload, frame)])
+        came = rows[at : at + len(packets)]
+        # A datagram without checksum that was coalesced may get one: the one liberty.
+        assert packets == (came if len(packets) == 1 else [with_checksum(one) for one in came])
+        at += len(packets)
+    assert at == len(rows)
+
+
+@some
+@given(large=large_packets())
+def test_coalescing_what_was_cut_gives_the_frame_back(driver, large):
+    packet, segment_bytes = large
+    offload, frame = packet.large(segment_bytes)
+    packets = packets_of(driver, [(offload, frame)])
+    taken, frames = driver.queue(packets)
+    assert taken == len(packets)
+    if packet.protocol == UDP and not packet.tags and not packet.extra and len(packets) > 1:
+        assert frames == [(offload, frame)]
+    else:
+        assert frames == [(Offload(), one) for one in packets]
+
+
+@some
+@given(rows=datagram_rows(), room=st.integers(2000, 30000), limit=st.integers(1, 40))
+def test_a_full_queue_refuses_whole_packets(driver, rows, room, limit):
+    taken, frames = driver.queue(rows, room=room, frames=limit)
+    assert len(frames) <= limit
+    assert sum(len(frame) + 10 for _, frame in frames) <= room
+    assert len(packets_of(driver, frames)) == taken
+
+
+@settings(some, max_examples=600)
+@given(
+    large=large_packets(),
+    offload=st.builds(
+        Offload,
+        st.integers(0, 255),
+        st.one_of(st.sampled_from([0, 1, 4, 5, 0x81, 0x84, 0x85, 3]), st.integers(0, 255)),
+        *[st.one_of(st.integers(0, 80), st.integers(0, 65535))] * 4,
+    ),
+    keep=st.sets(st.sampled_from(Offload._fields)),
+    flips=st.lists(st.tuples(st.integers(0, 120), st.integers(0, 255)), max_size=3),
+    length=st.one_of(st.none(), st.integers(0, 200)),
+)
+def test_headers_that_lie_do_no_harm(driver, large, offload, keep, flips, length):
+    """Under the address sanitizer: a result, and packets that add up to no more than was there."""
+    packet, segment_bytes = large
+    right, frame = packet.large(segment_bytes)
+    offload = offload._replace(**{name: getattr(right, name) for name in keep})
+    damaged = bytearray(frame[:length])
+    for at, value in flips:
+        if at < len(damaged):
+            damaged[at] = value
+    result, packets = driver.cut(offload, bytes(damaged))
+    assert result in (OK, BAD, UNKNOWN)
+    if result != OK:
+        assert packets == []
+    elif offload.gso_type == 0:
+        assert [len(one) for one in packets] == ([len(damaged)] if damaged else [])
+    else:
+        assert sum(len(one) for one in packets) <= len(damaged) + 256 * (len(packets) - 1)
+    driver.queue([bytes(damaged) or b"x", bytes(damaged) or b"x"])
+
+
+@pytest.mark.parametrize("gso_type", [2, 3, 6, 0x10, 0x20, 0x40, 0x80, 0x83, 0x85, 255])
+def test_an_unknown_kind_of_segmentation_is_refused(driver, gso_type):
+    offload, frame = Packet(bytes(100)).large(10)
+    assert driver.cut(offload._replace(gso_type=gso_type), frame) == (UNKNOWN, [])
+
+
+def test_a_checksum_that_is_none_of_the_internet_s_is_refused(driver):
+    """SCTP's is a CRC32c, at byte 8 of its header; an interface may leave that to hardware as well."""
+    sctp = Offload(flags=Offload.NEEDS_CHECKSUM, checksum_start=34, checksum_offset=8)
+    assert driver.cut(sctp, bytes(100)) == (UNKNOWN, [])
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"segment_bytes": 0},
+        {"checksum_start": 33},
+        {"checksum_start": 65535},
+        {"checksum_offset": 16},
+        {"gso_type": Offload.TCP_IPV4},
+        {"gso_type": Offload.TCP_IPV6},
+        {"gso_type": 0, "checksum_start": 13},
+        {"gso_type": 0, "checksum_start": 142},
+        {"gso_type": 0, "checksum_offset": 107},
+        {"gso_type": 0, "checksum_start": 65535, "checksum_offset": 65535},
+    ],
+)
+def test_an_offload_that_does_not_fit_the_frame_is_refused(driver, lie):
+    offload, frame = Packet(bytes(100)).large(10)
+    assert driver.cut(offload._replace(**lie), frame) == (BAD, [])
+
+
+# --- the kernel
+
+
+class Wire:
+    """Puts frames with offloads on a host's interface that has none, so that the kernel cuts them; reads what comes out
+    at the other end."""
+
+    def __init__(self, net: Network) -> None:
+        with net.inside(net.host(1)):
+            self._sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            self._sender.setsockopt(263, 15, 1)  # SOL_PACKET, PACKET_VNET_HDR
+            self._sender.bind(("eth0", 0))
+        with net.inside(net.switch):
+            self._receiver = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            self._receiver.setsockopt(263, 8, 1)  # PACKET_AUXDATA
+            self._receiver.setsockopt(263, 23, 1)  # PACKET_IGNORE_OUTGOING
+            self._receiver.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
+            self._receiver.bind((net.port_interface(1), 3))
+        self._receiver.settimeout(10)
+
+    def close(self) -> None:
+        self._sender.close()
+        self._receiver.close()
+
+    def cut(self, offload: Offload, frame: bytes) -> list[bytes]:
+        self._sender.send(offload.encode() + frame)
+        self._sender.send(Offload().encode() + SENTINEL)
+        packets = []
+        while (packet := self._receive()) != SENTINEL:
+            packets.append(packet)
+        return packets
+
+    def _receive(self) -> bytes:
+        data, controls, _, _ = self._receiver.recvmsg(70000, 100)
+        status, _, _, _, _, tci, tpid = struct.unpack("IIIHHHH", controls[0][2])
+        return data[:12] + struct.pack("!HH", tpid, tci) + data[12:] if status & 0x10 else data
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[Wire]:
+    net = Network(f"isw{os.getpid()}seg", 1)
+    with contextlib.ExitStack() as stack:
+        stack.callback(net.remove)
+        net.create()
+        net.set_offloads(1, False)
+        made = Wire(net)
+        stack.callback(made.close)
+        yield made
+
+
+@pytest.mark.netns
+@some
+@given(large=large_packets())
+def test_segments_are_those_of_the_kernel(driver, wire, large):
+    packet, segment_bytes = large
+    assume(len(packet.payload) > segment_bytes)  # the kernel refuses some frames that are one segment already
+    offload, frame = packet.large(segment_bytes)
+    assert driver.cut(offload, frame) == (OK, wire.cut(offload, frame))
+
+
+@pytest.mark.netns
+@some
+@given(rows=datagram_rows())
+def test_the_kernel_gives_back_what_was_coalesced(driver, wire, rows):
+    rows = [frame for frame in rows if len(frame) <= 1514]
+    _, frames = driver.queue(rows)
+    at = 0
+    for offload, frame in frames:
+        packets = wire.cut(offload, frame)
+        came = rows[at : at + len(packets)]
+        assert packets == (came if offload.gso_type == 0 else [with_checksum(one) for one in came])
+        at += len(packets)
+    assert at == len(rows)

@@ -1,0 +1,152 @@
+"""`inagg-switch bench`: what it puts in and counts. Its times are nobody's business here."""
+
+import json
+import struct
+import subprocess
+
+import pytest
+
+from inagg_switch import Switch
+from inagg_switch.bench import BenchError, aggregation, measure, minimum_frame, parse_frame, read_pcap
+from tests import INAGG_P4
+from tests.switch.inagg.packets import read_result
+
+RATE = (
+    "packets",
+    "runs",
+    "sent_per_packet",
+    "ns_per_packet",
+    "ns_slowest",
+    "ns_fastest",
+    "packets_per_second",
+)
+
+
+def bench(command: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    few = ("--packets", "1000", "--runs", "2")
+    return subprocess.run(
+        [*command, "bench", str(INAGG_P4), *few, *arguments], capture_output=True, text=True, timeout=120
+    )
+
+
+def figures(command: list[str], *arguments: str) -> dict[str, float]:
+    done = bench(command, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert tuple(found) == RATE
+    assert found["ns_fastest"] <= found["ns_per_packet"] <= found["ns_slowest"]
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 4, 64])
+def test_every_worker_gets_every_sum(switch_command, workers):
+    found = figures(switch_command, "--aggregate", str(workers))
+    assert found["sent_per_packet"] == 1
+    assert found["packets"] == 1000 // workers * workers
+
+
+def test_the_table_names_the_rate(switch_command):
+    lines = bench(switch_command, "--aggregate", "2").stdout.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["packets", "packets/s", "ns a packet"]
+
+
+def test_the_load_is_the_protocol(inagg):
+    load = aggregation(inagg, 2)
+    results = [
+        read_result(frame) for port, packet in load.packets for _, frame in inagg.process(port, packet)
+    ]
+    assert [one.inagg.rank for one in results] == [1, 1]
+    assert results[0].inagg.checksum == 3 * 256
+    assert results[0].words == [int.from_bytes(b"\0\0\0\3" * 64, "big")] * 4
+
+
+def test_packets_given_are_put_in_behind_the_entries_given(switch_command, tmp_path):
+    entries = {"multicast": {"1": [[1, 0], [2, 0], [3, 0]]}}
+    path = tmp_path / "entries.json"
+    path.write_text(json.dumps(entries))
+    frame = "ff" * 6 + "020000000001" + "88b5"
+    found = figures(switch_command, "--entries", str(path), "--frame", f"1:{frame}")
+    assert found["sent_per_packet"] == 2  # flooded to the two other ports
+    answer = {"table": "arp_responder", "match": {"ip": 1}, "action": "answer", "params": {"mac": 2}}
+    path.write_text(json.dumps({"entries": [answer]}))
+    arp = (
+        "ffffffffffff0200000000010806"
+        + "0001080006040001"
+        + "020000000001"
+        + "00000000" * 1
+        + "00" * 6
+        + "00000001"
+    )
+    assert figures(switch_command, "--entries", str(path), "--frame", f"1:{arp}")["sent_per_packet"] == 1
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_packets_of_a_capture_file(switch_command, tmp_path, order):
+    path = tmp_path / "one.pcap"
+    frames = [b"\xff" * 12 + b"\x88\xb5", b"\xff" * 12 + b"\x88\xb5more"]
+    data = struct.pack(order + "IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    for frame in frames:
+        data += struct.pack(order + "IIII", 0, 0, len(frame), len(frame)) + frame
+    path.write_bytes(data)
+    assert read_pcap(path, 3) == [(3, frame) for frame in frames]
+    assert figures(switch_command, "--pcap", f"3@{path}")["packets"] == 1000
+    path.write_bytes(data[:-1])
+    with pytest.raises(BenchError, match="cut short"):
+        read_pcap(path, 3)
+
+
+def test_without_anything_it_gets_minimum_frames(switch_command, inagg):
+    assert [len(frame) for _, frame in minimum_frame().packets] == [60]
+    assert measure(inagg, minimum_frame(), packets=10, runs=1).packets == 10
+    assert figures(switch_command)["packets"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--frame", "x"], "PORT:HEX"),
+        (["--frame", "0:ff"], "PORT:HEX"),
+        (["--frame", "1:f"], "frame '1:f'"),
+        (["--frame", "1:"], "empty"),
+        (["--pcap", "1@nothere"], "nothere: No such file"),
+        (["--entries", "nothere"], "nothere: No such file"),
+        (["--aggregate", "2", "--frame", "1:ff"], "--aggregate makes its own packets"),
+    ],
+)
+def test_what_cannot_be_done_is_explained(switch_command, arguments, words):
+    done = bench(switch_command, *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_entries_with_unknown_keys_are_refused(switch_command, tmp_path):
+    path = tmp_path / "entries.json"
+    for text, key in (('{"entires": []}', "entires"), ('{"entries": [{"tabel": "t"}]}', "tabel")):
+        path.write_text(text)
+        done = bench(switch_command, "--entries", str(path))
+        assert done.returncode == 2
+        assert f"{path}: unknown key '{key}'" in done.stderr
+
+
+def test_entries_that_are_none_are_explained(switch_command, tmp_path):
+    path = tmp_path / "entries.json"
+    for text in ("{", "[]", '{"entries": [{}]}', '{"multicast": {"x": []}}'):
+        path.write_text(text)
+        done = bench(switch_command, "--entries", str(path))
+        assert done.returncode == 2
+        assert f"{path}: not a list of entries" in done.stderr
+
+
+def test_aggregation_is_for_one_program(small):
+    with pytest.raises(BenchError, match=r"--aggregate is for p4/inagg\.p4"):
+        aggregation(small, 2)
+
+
+def test_a_job_has_at_most_64_workers():
+    with Switch.from_p4(INAGG_P4) as program, pytest.raises(BenchError, match="1 to 64"):
+        aggregation(program, 65)
+
+
+def test_a_frame_is_a_port_and_its_bytes():
+    assert parse_frame("510:00ff") == (510, b"\x00\xff")

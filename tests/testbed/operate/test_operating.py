@@ -1,0 +1,334 @@
+"""Commands on testbeds that are up, as typed: two testbeds at once, a job on one of them."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scapy.layers.inet import UDP
+from scapy.utils import rdpcap
+
+from inagg_testbed.network.lifecycle import manifests, tagged_processes
+
+pytestmark = pytest.mark.netns
+
+INAGG = (sys.executable, "-m", "inagg_testbed")
+EXAMPLE = Path(__file__).parents[3] / "examples" / "linear_regression.py"
+AGGREGATOR_PORT = 0x4941
+
+
+def inagg(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*INAGG, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "COLUMNS": "100"},
+        **options,
+    )
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.05)
+
+
+@dataclass
+class Up:
+    """A testbed that `inagg up` keeps, and what it printed."""
+
+    run: str
+    keeper: "subprocess.Popen[str]"
+    lines: list[str]
+
+    def hint(self, name: str) -> list[str]:
+        """The command behind a hint."""
+        (line,) = (line for line in self.lines if line.strip().startswith(name))
+        return shlex.split(line.partition(":")[2].partition(", or")[0])
+
+
+def bring_up(folder: Path, *options: str) -> Up:
+    keeper = subprocess.Popen(
+        [*INAGG, "up", "--results", str(folder), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert keeper.stdout is not None
+    lines: list[str] = []
+    while not (lines and lines[-1].strip().startswith("logs:")):
+        lines.append(keeper.stdout.readline())
+        assert lines[-1], "".join(lines)
+    return Up(next(line.split()[1] for line in lines if "is up" in line), keeper, lines)
+
+
+def take_down(testbed: Up) -> None:
+    testbed.keeper.send_signal(signal.SIGTERM)
+    testbed.keeper.communicate(timeout=60)
+    assert tagged_processes(testbed.run, besides=0) == []
+    assert testbed.run not in manifests()
+
+
+@pytest.fixture(scope="module")
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Two hosts on the switch model."""
+    up = bring_up(tmp_path_factory.mktemp("model"), "--workers", "2", "--link", "unshaped")
+    yield up
+    take_down(up)
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Two hosts on a bridge: a second testbed of this installation."""
+    up = bring_up(tmp_path_factory.mktemp("bridge"), "--workers", "2", "--switch", "bridge")
+    yield up
+    take_down(up)
+
+
+@pytest.fixture(scope="module")
+def job(testbed: Up) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """A training that does not end, one rank in each host."""
+    ranks = []
+    for rank in range(2):
+        own = {
+            "RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "h1",
+            "MASTER_PORT": "29400",
+            "LOCAL_RANK": "0",
+        }
+        command = [*INAGG, "exec", "--run", testbed.run, f"h{rank + 1}", "--"]
+        ranks.append(
+            subprocess.Popen(
+                [*command, sys.executable, str(EXAMPLE), "--steps", "1000000"],
+                env={**os.environ, **own},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+    wait_until(lambda: running(testbed), "the job runs")
+    yield ranks
+    for process in ranks:
+        process.kill()
+        process.wait()
+
+
+def status(testbed: Up, *options: str) -> dict[str, Any]:
+    done = inagg("status", "--run", testbed.run, "--json", "--interval", "0.2", *options)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def running(testbed: Up) -> list[dict[str, Any]]:
+    """Jobs in which all ranks add."""
+    jobs = status(testbed)["jobs"]
+    return [job for job in jobs if all(rank["packets_per_s"] for rank in job["ranks"])]
+
+
+def test_the_hints_work_while_another_testbed_is_up(testbed: Up, other: Up) -> None:
+    for up in (testbed, other):
+        ping = subprocess.run([*up.hint("in a host"), "-c", "1"], capture_output=True, text=True, check=False)
+        assert ping.returncode == 0, ping.stdout + ping.stderr
+        assert "1 received" in ping.stdout
+        look = subprocess.run(up.hint("look at it"), capture_output=True, text=True, check=False)
+        assert look.returncode == 0, look.stderr
+        assert look.stdout.startswith(f"run {up.run}: 2 hosts")
+        assert up.hint("take down")[-2:] == ["--run", up.run]
+    unnamed = inagg("status")
+    assert unnamed.returncode == 1
+    assert unnamed.stderr.startswith("inagg: name one with --run; these testbeds of this checkout are up:\n")
+    assert {testbed.run, other.run} <= set(re.findall(r"  (\w+): ", unnamed.stderr))
+
+
+def test_status_shows_jobs_ranks_and_rates(testbed: Up, job: list[Any]) -> None:
+    found = status(testbed)
+    (shown,) = found["jobs"]
+    assert (shown["state"], shown["workers"]) == ("running", 2)
+    assert [rank["state"] for rank in shown["ranks"]] == ["joined", "joined"]
+    assert [port["node"] for port in found["ports"]] == ["h1", "h2", "ctl0"]
+    assert all(port["from_mbit_s"] > 0 and port["to_mbit_s"] > 0 for port in found["ports"][:2])
+    assert found["controller"]["switch"] == "connected"
+    assert [(each["name"], each["alive"]) for each in found["processes"]] == [
+        ("switch", True),
+        ("controller", True),
+    ]
+    text = inagg("status", "--run", testbed.run, "--interval", "0.2").stdout
+    assert "running; 2 ranks" in text
+    assert f"{shown['slots'] * 2:,} of " in text  # two versions of each slot
+
+
+def test_watching_goes_on_until_ctrl_c(testbed: Up, job: list[Any]) -> None:
+    command = [*INAGG, "status", "--run", testbed.run, "--watch", "--json", "--interval", "0.1"]
+    watch = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watch.stdout is not None
+    first, second = (json.loads(watch.stdout.readline()) for _ in range(2))
+    assert second["up_s"] >= first["up_s"]
+    watch.send_signal(signal.SIGINT)
+    _, complaint = watch.communicate(timeout=60)
+    assert (watch.returncode, complaint) == (0, "")
+
+
+def test_loss_is_set_shown_counted_and_cleared(testbed: Up, job: list[Any]) -> None:
+    run = ("--run", testbed.run)
+    done = inagg("loss", *run, "h2", "5%", "--traffic", "aggregation", "--direction", "ingress")
+    assert done.returncode == 0, done.stderr
+    assert "h2    ingress    aggregation" in done.stdout
+    assert "5%" in done.stdout
+
+    def counted() -> dict[str, Any]:
+        found = json.loads(inagg("counters", *run, "--json").stdout)
+        return dict(found.get("ingress_loss_injected", {}))
+
+    wait_until(counted, "packets are lost")
+    assert set(counted()) == {"2"}
+    table = inagg("counters", *run).stdout
+    assert re.search(r"ingress_loss_injected +h2 +[\d,]+ ", table)
+    assert re.search(r"completed +h1 ", table)
+    assert inagg("loss", *run, "all", "off").stdout == "no loss is injected\n"
+    assert inagg("loss", *run).stdout == "no loss is injected\n"
+
+
+@pytest.mark.parametrize("where", ["h1", "2", "s1"])
+def test_a_capture_can_be_read(testbed: Up, job: list[Any], tmp_path: Path, where: str) -> None:
+    path = tmp_path / "out.pcap"
+    done = inagg("capture", "--run", testbed.run, where, "--count", "20", "-o", str(path))
+    assert done.returncode == 0, done.stderr
+    assert f"20 frames in {path}" in done.stdout.replace("\n", " ")
+    packets = rdpcap(str(path))
+    assert len(packets) == 20
+    assert abs(float(packets[0].time) - time.time()) < 60
+    assert any(UDP in packet and packet[UDP].dport == AGGREGATOR_PORT for packet in packets) == (
+        where != "s1"
+    )
+
+
+def test_ctrl_c_ends_a_capture_with_all_it_has(testbed: Up, job: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "out.pcap"
+    command = [*INAGG, "capture", "--run", testbed.run, "h2", "-o", str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    wait_until(lambda: path.exists() and path.stat().st_size > 10_000, "frames are in the file")
+    process.send_signal(signal.SIGINT)
+    told, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    (frames,) = re.findall(r"(\d+) frames in", told)
+    assert len(rdpcap(str(path))) == int(frames) > 0
+
+
+def test_a_capture_goes_through_a_pipe(testbed: Up, job: list[Any]) -> None:
+    done = subprocess.run(
+        [*INAGG, "capture", "--run", testbed.run, "h1", "-c", "3", "-o", "-"],
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(b"\x4d\x3c\xb2\xa1")
+
+
+def test_mininets_command_line(testbed: Up) -> None:
+    commands = (
+        "h1 ping -c 1 h2",
+        "h2 echo $INAGG_CONTROLLER",
+        "pingall",
+        "iperf",
+        "nosuch thing",
+        "h2 ping -c 1 s1",
+    )
+    done = inagg("shell", "--run", testbed.run, *(part for command in commands for part in ("-c", command)))
+    assert done.returncode == 0, done.stderr
+    assert "10.0.0.2 ping statistics" in done.stdout
+    assert "http://10.0.0.254:9560" in done.stdout
+    assert "0% dropped (2/2 received)" in done.stdout
+    assert "it would end every iperf on the machine" in done.stdout
+    assert "Unknown command: nosuch thing" in done.stdout
+    assert "10.0.0.254 ping statistics" in done.stdout
+    typed = inagg("shell", "--run", testbed.run, input="h1 ip -4 -br addr show up\nexit\nh2 echo never\n")
+    assert "10.0.0.1/24" in typed.stdout
+    assert "never" not in typed.stdout
+    # all links are still there
+    assert inagg("exec", "--run", testbed.run, "h1", "--", "ping", "-c", "1", "-W", "5", "h2").returncode == 0
+
+
+def test_logs_are_shown_and_followed(testbed: Up) -> None:
+    done = inagg("logs", "--run", testbed.run)
+    assert re.search(r"^controller +ready$", done.stdout, re.MULTILINE)
+    assert re.search(r"^switch +ready$", done.stdout, re.MULTILINE)
+    command = [*INAGG, "logs", "--run", testbed.run, "-f", "-n", "1"]
+    follower = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert follower.stdout is not None
+    assert follower.stdout.readline().split()[0] == "controller"
+    (results,) = (each.settings["results"] for run, each in manifests().items() if run == testbed.run)
+    (Path(results) / "late.log").write_text("whole\npart")  # a log that comes into being
+    while (line := follower.stdout.readline().split())[0] != "late":
+        assert line[0] == "switch"
+    assert line == ["late", "whole"]
+    follower.send_signal(signal.SIGINT)
+    follower.communicate(timeout=60)
+    assert follower.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("capture", "h9"), "no node h9; there are h1, h2, s1"),
+        (("capture", "9"), "no port 9; the switch has 1 to 2 and 255"),
+        (("capture", "h1", "-o", "/proc/x.pcap"), "cannot write /proc/x.pcap"),
+        (("loss", "h9", "1%"), "no host h9; there are h1 to h2"),
+        (("loss", "h1"), "how much? For example: inagg loss h1 5%"),
+        (("loss", "h1", "120%"), "loss 120%: want a percentage like 5%"),
+        (("loss", "h1", "nan"), "loss nan: want a percentage"),
+        (("logs", "nosuch"), "no log of nosuch; there are controller"),
+    ],
+)
+def test_what_is_typed_wrong_is_explained_in_one_line(
+    testbed: Up, command: tuple[str, ...], message: str
+) -> None:
+    done = inagg(command[0], "--run", testbed.run, *command[1:])
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"inagg: {message}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [("counters",), ("loss", "h1", "1%")])
+def test_a_bridge_has_no_controller(other: Up, command: tuple[str, ...]) -> None:
+    done = inagg(command[0], "--run", other.run, *command[1:])
+    assert (done.returncode, done.stderr) == (1, f"inagg: run {other.run} has no controller\n")
+
+
+def test_a_rank_that_is_killed_is_shown_as_lost(testbed: Up, job: list["subprocess.Popen[bytes]"]) -> None:
+    job[1].kill()  # last: it ends the job
+
+    def failed() -> bool:
+        (shown,) = status(testbed)["jobs"]
+        return bool(shown["state"] == "failed")
+
+    wait_until(failed, "the job has failed")
+    text = inagg("status", "--run", testbed.run, "--interval", "0.1", "--all").stdout
+    assert re.search(r"1 +lost: ", text)
+    assert "jobs: none now; 1 ended" in inagg("status", "--run", testbed.run, "--interval", "0.1").stdout
+
+
+def test_no_host_writes_lines_of_its_own_into_the_operators_terminal(testbed: Up) -> None:
+    name = "x\n! the switch has ended\x1b[2J\u2028"
+    create = f"""
+import json, os, urllib.request
+body = json.dumps({{"workers": 1, "slots": 2, "name": {name!r}}}).encode()
+url = os.environ["INAGG_CONTROLLER"] + "/jobs"
+urllib.request.urlopen(urllib.request.Request(url, body, {{"Content-Type": "application/json"}}))
+"""
+    made = inagg("exec", "--run", testbed.run, "h1", "--", sys.executable, "-c", create)
+    assert made.returncode == 0, made.stderr
+    shown = inagg("status", "--run", testbed.run, "--interval", "0.1").stdout
+    assert r" x\n! the switch has ended\x1b[2J\u2028: joining" in shown
