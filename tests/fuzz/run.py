@@ -161,7 +161,7 @@ def _nodes(program: GeneratedProgram) -> list[Any]:
         if isinstance(node, list | tuple):
             for one in node:
                 visit(one)
-        elif hasattr(node, "__dict__") and type(node).__module__.startswith("tests.fuzz.programs.") and id(node) not in seen:
+        elif type(node).__module__.startswith("tests.fuzz.programs.") and id(node) not in seen:
             seen.add(id(node))
             found.append(node)
             for one in vars(node).values():
