@@ -37,13 +37,13 @@ class Tally:
         self._lock = threading.Lock()
         self._kinds: dict[str, list[float]] = {}
 
-    def begin(self, kind: str, size: int) -> "TalliedCall":
-        """A call of a kind begins, on `size` bytes."""
+    def begin(self, kind: str, size: int, parts: int = 1) -> "TalliedCall":
+        """A call of a kind begins, on `size` bytes. It ends with the last of its parts."""
         with self._lock:
             row = self._kinds.setdefault(kind, [0, 0, 0, 0, 0.0])
             row[0] += 1
             row[1] += size
-        return TalliedCall(self._end, kind, size)
+        return TalliedCall(self._end, kind, size, parts)
 
     def _end(self, kind: str, size: int, seconds: float) -> None:
         with self._lock:
@@ -59,18 +59,23 @@ class Tally:
 
 
 class TalliedCall:
-    """One call, from its making until `end`, which counts once."""
+    """One call, from its making until `end` has been called for each of its parts."""
 
-    def __init__(self, ended: Callable[[str, int, float], None], kind: str, size: int) -> None:
-        self._ended: Callable[[str, int, float], None] | None = ended
+    def __init__(self, ended: Callable[[str, int, float], None], kind: str, size: int, parts: int) -> None:
+        self._ended = ended
         self._kind = kind
         self._size = size
         self._start = time.monotonic()
+        self._lock = threading.Lock()  # guards _left
+        self._left = parts
 
     def end(self) -> None:
-        ended, self._ended = self._ended, None
-        if ended is not None:
-            ended(self._kind, self._size, time.monotonic() - self._start)
+        """A part is done."""
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._ended(self._kind, self._size, time.monotonic() - self._start)
 
 
 class Stats(dict[str, Any]):

@@ -21,18 +21,19 @@ import torch.distributed as dist
 from torch.distributed.constants import default_pg_timeout
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
+from inagg.counters import TalliedCall
 from inagg.errors import ConfigurationError, InaggError, JobError, name_ranks
 from inagg.inner.group import InnerGroup, refuse_gaps
 from inagg.membership.assembly import Assembly, shorten
-from inagg.membership.calls import describe, measure, sum_text
 from inagg.membership.interface import source_address
 from inagg.membership.join import all_fall_back, join
+from inagg.membership.session import Session
 from inagg.options import LaneBits, Options
 from inagg.profile import profile_range
+from inagg.sums.calls import describe, measure, sum_text
 from inagg.sums.elements import decode, encode, is_plain, takes, whole
 from inagg.sums.operation import Operation, as_plain_sum, or_sum
 from inagg.sums.reduction import Reduction
-from inagg.sums.session import Session
 from inagg.sums.work import SwitchWork
 from inagg.untraced import untraced
 
@@ -205,7 +206,7 @@ class ProcessGroup(InnerGroup):
             rest = iter(plain)
             lists = [list(islice(rest, len(several))) for several in inputs]
             return super().reduce_scatter(outputs, lists, or_sum(opts, dist.ReduceScatterOptions))
-        self._session.settle(parts)
+        self._session.sums.settle(parts)
         wanted = []
         for output, several in zip(outputs, inputs, strict=True):
             start = sum(tensor.numel() for tensor in several[: self.rank()])
@@ -293,19 +294,19 @@ class ProcessGroup(InnerGroup):
             for tensor, _, _ in wanted
         ]
         tensors = [tensor for tensor, _, _ in wanted]
-        tallied = self.tally.begin(*measure(method, (tensors, tensors)))
+        tallied = self.tally.begin(*measure(method, (tensors, tensors)), parts=len(tensors))
 
         parts: list[Reduction] = []
         problem: InaggError | None = None
         with profile_range(calls[0]):
             for call, (tensor, output, part) in zip(calls, wanted, strict=True):
                 try:
-                    parts.append(self._submit(session, call, operation, tensor.detach(), output, part))
+                    parts.append(
+                        self._submit(session, call, operation, tensor.detach(), output, part, tallied)
+                    )
                 except InaggError as error:
                     problem = error.with_traceback(None)  # which refers to this frame
                     break
-            else:
-                parts[-1].tallied = tallied
         return SwitchWork([output for _, output, _ in wanted if output is not None], parts, problem)
 
     def _sum_plain(self, session: Session, tensor: torch.Tensor, operation: Operation) -> Work:
@@ -330,16 +331,15 @@ class ProcessGroup(InnerGroup):
         call = sum_text(tensor.numel(), average, options.lane_bits)
         tallied = self.tally.begin("all_reduce", tensor.nbytes)
         with profile_range(call):
-            part = session.submit(
+            return session.sums.submit(
                 tensor.detach().view(-1),
                 options=options,
                 call=call,
                 average=average,
                 residual=residual,
                 timeout_s=timeout_s,
+                tallied=tallied,
             )
-        part.tallied = tallied
-        return part
 
     def sum_lanes(
         self,
@@ -389,10 +389,11 @@ class ProcessGroup(InnerGroup):
         tensor: torch.Tensor,
         output: torch.Tensor | None,
         part: slice | None,
+        tallied: TalliedCall,
     ) -> Reduction:
         in_place = output is not None and output.data_ptr() == tensor.data_ptr() and part is None
         ranks = self.size()
-        session.settle([tensor] if output is None else [tensor, output])
+        session.sums.settle([tensor] if output is None else [tensor, output])
         encoded = encode(tensor, ranks)
         if operation.factor is not None:
             encoded = (encoded * operation.factor).to(torch.float32)
@@ -405,7 +406,7 @@ class ProcessGroup(InnerGroup):
                 sums = encoded if part is None else encoded[:, part]
                 result.copy_(decode(sums, result.dtype, ranks).view(result.shape))
 
-        reduction = session.submit(
+        reduction = session.sums.submit(
             encoded.view(-1),
             options=self._options_for(tensor),
             call=call,
@@ -413,6 +414,7 @@ class ProcessGroup(InnerGroup):
             touches=result,
             deliver=None if result is not None and encoded.data_ptr() == result.data_ptr() else deliver,
             timeout_s=operation.timeout_s or self.timeout_s,
+            tallied=tallied,
         )
         if operation.asynchronous:
             reduction.deliver_unasked()

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inagg import _core
+from inagg._core import Transport
 from inagg.counters import straggler
 from inagg.errors import ControllerError, InaggError
 from inagg.membership.answers import JOB_STATUS, read
-from inagg.membership.control import ControlClient, HeartbeatThread
-from inagg.membership.heartbeat import HeartbeatMonitor
-from inagg.membership.journal import Journal
+from inagg.membership.control import ControlClient
+from inagg.membership.heartbeat import HeartbeatMonitor, HeartbeatThread
+from inagg.sums.journal import Journal
 
 URL = "http://10.0.0.254:9560"
 HEARTBEAT = {
@@ -159,7 +159,7 @@ def test_a_transport_can_be_made_of_every_job_that_is_read(document):
     except ValueError:
         return
     policy = status.policy
-    _core.Transport(
+    Transport(
         local=("127.0.0.1", 0),
         job=status.id,
         rank=status.workers - 1,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inagg.membership.journal import REMEMBERED, Journal
+from inagg.sums.journal import REMEMBERED, Journal
 from inagg_controller.jobs.calls import Call, Comparison, Mismatch, Question, Report
 
 

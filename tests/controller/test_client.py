@@ -22,9 +22,10 @@ from inagg.errors import (
     NetworkTimeoutError,
     PeerLostError,
 )
-from inagg.membership.control import ControlClient, Heartbeat, HeartbeatThread, Lost, Mismatch
-from inagg.membership.heartbeat import Failure, HeartbeatMonitor
-from inagg.membership.journal import Journal, Report
+from inagg.membership.answers import Heartbeat, Lost, Mismatch
+from inagg.membership.control import ControlClient
+from inagg.membership.heartbeat import Failure, HeartbeatMonitor, HeartbeatThread
+from inagg.sums.journal import Journal, Report
 
 URL = "http://10.0.0.254:9560"
 RUNNING = Heartbeat("running", (), None)

@@ -13,8 +13,9 @@ from inagg.membership.control import ControlClient
 # to by lines of its standard input.
 WORKER = """
 import ctypes, os, socket, struct, sys, threading, time, httpx
-from inagg.membership.control import ControlClient, HeartbeatThread
-from inagg.membership.journal import Journal
+from inagg.membership.control import ControlClient
+from inagg.membership.heartbeat import HeartbeatThread
+from inagg.sums.journal import Journal
 
 class Terminated(httpx.HTTPTransport):
     # Takes https: to the controller's http:, as a proxy that terminates TLS does.

@@ -19,8 +19,9 @@ import pytest
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from inagg.errors import ControllerRefusedError
-from inagg.membership.control import ControlClient, HeartbeatThread
-from inagg.membership.journal import Journal
+from inagg.membership.control import ControlClient
+from inagg.membership.heartbeat import HeartbeatThread
+from inagg.sums.journal import Journal
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "p4" / "inagg.p4"

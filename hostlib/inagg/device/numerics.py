@@ -27,13 +27,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from inagg import _core
+from inagg._core import CONSTANTS, guard_bits
 from inagg.options import LaneBits
 
-SPECIAL = 0x8000  # in a block's code, as `_core.Staging` has it: a NaN or an infinity is in it
+SPECIAL = 0x8000  # in a block's code, as `Staging` has it: a NaN or an infinity is in it
 
-_BIAS = _core.CONSTANTS["EXPONENT_BIAS"]
-_WORD_BYTES = _core.CONSTANTS["WORD_BYTES"]
+_BIAS = CONSTANTS["EXPONENT_BIAS"]
+_WORD_BYTES = CONSTANTS["WORD_BYTES"]
 _MAGNITUDE = 0x7FFFFFFF
 _INFINITE = 0x7F800000  # magnitudes from here on are infinities and NaNs
 _ABOVE_FINITE = (1 << 31) - _INFINITE
@@ -50,7 +50,7 @@ class Lanes:
 
     @property
     def fraction_bits(self) -> int:
-        return self.bits - 1 - _core.guard_bits(self.workers)
+        return self.bits - 1 - guard_bits(self.workers)
 
     @property
     def bias(self) -> int:

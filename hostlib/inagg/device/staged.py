@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of tensors that the core does not reach, such as those on a GPU: `_core.Staging` has the idea.
+"""Sums of tensors that the core does not reach, such as those on a GPU: `Staging` has the idea.
 
 A device's part of a sum is three stages, each with a thread and a queue (a CUDA stream) of its own, so that one sum is
 scanned while another is packed and a third unpacked, and copies run in both directions:
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from inagg import _core
+from inagg._core import EngineError, Staging, Transport
 from inagg.device.numerics import (
     SPECIAL,
     Lanes,
@@ -67,9 +67,9 @@ class StagedSum:
         self.deliver = deliver
         self.touched = [tensor for tensor in (flat, residual, result) if tensor is not None]
         self.ready = ready
-        size = _core.Staging.bytes_needed(flat.numel(), lane_bits=lanes.bits, words=lanes.words)
+        size = Staging.bytes_needed(flat.numel(), lane_bits=lanes.bits, words=lanes.words)
         self.memory = host_empty(size, torch.uint8, flat.device)
-        self.staging = _core.Staging(
+        self.staging = Staging(
             flat.numel(),
             lane_bits=lanes.bits,
             workers=lanes.workers,
@@ -158,7 +158,7 @@ class Stages:
         fail: breaks the job, with a reason: something went wrong on the device.
     """
 
-    def __init__(self, transport: _core.Transport, device: torch.device, fail: Callable[[str], None]) -> None:
+    def __init__(self, transport: Transport, device: torch.device, fail: Callable[[str], None]) -> None:
         self._transport = transport
         self._device = device
         self._fail = fail
@@ -211,7 +211,7 @@ class Stages:
         try:
             with torch.inference_mode(), stage.queue.running():  # for tensors that were made in that mode
                 stage.step(one, stage.queue)
-        except _core.EngineError:
+        except EngineError:
             one.end(None)  # whoever waits for the sum hears it from the core
         except Exception as error:
             # Whatever torch raises, such as OutOfMemoryError: the ranks cannot go on without this one.
@@ -329,9 +329,7 @@ class Devices:
         fail: breaks the job, with a reason: something went wrong on a device.
     """
 
-    def __init__(
-        self, transport: _core.Transport, workers: int, words: int, fail: Callable[[str], None]
-    ) -> None:
+    def __init__(self, transport: Transport, workers: int, words: int, fail: Callable[[str], None]) -> None:
         self._transport = transport
         self._workers = workers
         self._words = words

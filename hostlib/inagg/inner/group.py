@@ -27,7 +27,7 @@ from inagg.inner import cuda as _cuda
 from inagg.inner.connections import GlooConnections
 from inagg.inner.work import AnySourceWork, InnerWork, Waits, told_as
 from inagg.membership.assembly import CLOSING_S, Assembly
-from inagg.membership.calls import is_collective, is_reduction, measure
+from inagg.sums.calls import is_collective, is_reduction, measure
 from inagg.sums.reduction import memory_of
 from inagg.untraced import untraced
 

@@ -30,17 +30,12 @@ from inagg.membership.answers import (
     HEARTBEAT,
     JOB_STATUS,
     OBJECT,
-    Aggregator,
     Heartbeat,
     JobStatus,
-    Lost,
-    Mismatch,
-    Policy,
     read,
 )
-from inagg.membership.heartbeat import HeartbeatThread
-from inagg.membership.journal import Report
 from inagg.membership.presence import HttpsPresence, PlainPresence, Presence
+from inagg.sums.journal import Report
 
 _T = TypeVar("_T")
 
@@ -356,15 +351,3 @@ def _last_that_fit(calls: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
         if room < 0:
             break
     return fitting[::-1]
-
-
-__all__ = [
-    "Aggregator",
-    "ControlClient",
-    "Heartbeat",
-    "HeartbeatThread",
-    "JobStatus",
-    "Lost",
-    "Mismatch",
-    "Policy",
-]

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from inagg.errors import (
     ControllerError,
@@ -23,10 +22,9 @@ from inagg.errors import (
     MismatchError,
     PeerLostError,
 )
-from inagg.membership.journal import Journal
-
-if TYPE_CHECKING:
-    from inagg.membership.control import ControlClient, Heartbeat, Mismatch
+from inagg.membership.answers import Heartbeat, Mismatch
+from inagg.membership.control import ControlClient
+from inagg.sums.journal import Journal
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +53,7 @@ class Failure:
 
     reason: str
     lost_ranks: tuple[int, ...]
-    mismatch: "Mismatch | None" = None
+    mismatch: Mismatch | None = None
 
     def error(self, job: int, rank: int, chunk: int | None) -> InaggError:
         """As `rank` tells it. chunk: its oldest one without a result, if there is one."""
@@ -87,7 +85,7 @@ class HeartbeatMonitor:
         self._last_answer = now
         self._first_left: float | None = None
 
-    def answered(self, beat: "Heartbeat", now: float) -> Failure | None:
+    def answered(self, beat: Heartbeat, now: float) -> Failure | None:
         """The controller answered at `now`."""
         self._last_answer = now
         lost_ranks = tuple(lost.rank for lost in beat.lost)
@@ -130,7 +128,7 @@ class HeartbeatThread(threading.Thread):
 
     def __init__(
         self,
-        client: "ControlClient",
+        client: ControlClient,
         job: int,
         rank: int,
         interval_s: float,

@@ -8,14 +8,15 @@ from datetime import timedelta
 
 from torch.distributed import DistStoreError
 
-from inagg import _core
+from inagg._core import Transport
 from inagg.errors import ConfigurationError, InaggError, JobError
+from inagg.membership.answers import JobStatus
 from inagg.membership.assembly import Assembly, describe
-from inagg.membership.control import ControlClient, JobStatus
+from inagg.membership.control import ControlClient
 from inagg.membership.interface import interface_of, source_address
+from inagg.membership.session import Session, give_up_on
 from inagg.options import Options, parse_cpus
 from inagg.sums.reduction import Callback
-from inagg.sums.session import Session, give_up_on
 
 # Once a rank has failed, for the others to hear of it and to say how they have done: three looks, and a busy machine.
 _OTHERS = timedelta(seconds=15)
@@ -138,8 +139,9 @@ def _enter(
         # Who is refused is no member: another has that rank, and its job goes on.
         session: Session | None = None
         try:
-            session = _begin(client, status, rank, udp, options, on_failure)
-            session.link_rate = options.link_rate or interface.rate
+            session = _begin(
+                client, status, rank, udp, options, options.link_rate or interface.rate, on_failure
+            )
             client.wait_running(job, timeout_s=options.setup_timeout_s, check=check)
             session.try_path(options.setup_timeout_s, check)
         except BaseException as error:
@@ -158,6 +160,7 @@ def _begin(
     rank: int,
     udp: socket.socket,
     options: Options,
+    link_rate: float | None,
     on_failure: Callback,
 ) -> Session:
     """As a member: start the transport and the heartbeat."""
@@ -165,7 +168,7 @@ def _begin(
     with contextlib.ExitStack() as undo, confined_to(options.cpus):
         presence = client.attend(status.id, rank, policy.heartbeat_interval_s)
         undo.callback(presence.close)
-        transport = _core.Transport(
+        transport = Transport(
             socket_fd=udp.fileno(),
             job=status.id,
             rank=rank,
@@ -182,7 +185,7 @@ def _begin(
         )
         undo.pop_all()
     udp.detach()  # the transport's now
-    return Session(client, status, rank, transport, on_failure, presence)
+    return Session(client, status, rank, transport, on_failure, presence, link_rate)
 
 
 @contextlib.contextmanager

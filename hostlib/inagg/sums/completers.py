@@ -5,26 +5,33 @@ import contextlib
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from inagg import _core
+from inagg._core import EngineError, Transport
 from inagg.sums.reduction import Callback, Reduction
 
 _DEADLINES_S = 1.0  # between looks at the deadlines of what is watched
 _FREE = 2  # more that are not in a callback end
 
 
+@dataclass(slots=True)
+class _Watched:
+    reduction: Reduction
+    callbacks: list[Callback] = field(default_factory=list)
+
+
 class Completers:
-    """Those of one session. One more than are in a callback waits for what is done next, so that a callback may itself
-    wait for another sum.
+    """Those of one queue of sums. One more than are in a callback waits for what is done next, so that a callback may
+    itself wait for another sum.
 
     job: names the threads.
     """
 
-    def __init__(self, transport: _core.Transport, job: int) -> None:
+    def __init__(self, transport: Transport, job: int) -> None:
         self._transport = transport
         self._job = job
-        self._lock = threading.Lock()  # guards what follows, and the callbacks of each Reduction
-        self._watched: dict[int, Reduction] = {}
+        self._lock = threading.Lock()  # guards what follows
+        self._watched: dict[int, _Watched] = {}  # by ticket
         self._ended = False  # the transport has failed: nobody looks after _watched any more
         self._threads: set[threading.Thread] = set()
         self._free = 0  # those not in a callback
@@ -35,8 +42,8 @@ class Completers:
         """See `Reduction.on_finished`."""
         with self._lock:
             if not self._ended:
-                reduction.callbacks.append(callback)
-                self._watched[reduction.ticket] = reduction
+                watched = self._watched.setdefault(reduction.ticket, _Watched(reduction))
+                watched.callbacks.append(callback)
                 self._transport.watch(reduction.ticket)
                 return
         reduction.wait(0.0)
@@ -68,7 +75,9 @@ class Completers:
                         # Where there are no more threads: one callback after the other.
                         with contextlib.suppress(RuntimeError):
                             self._add()
-                self._call_back(done)
+                done.reduction.wait(0.0)
+                for callback in done.callbacks:
+                    callback()
                 with self._lock:
                     if self._free >= _FREE:
                         break
@@ -77,25 +86,19 @@ class Completers:
             with self._lock:
                 self._threads.discard(threading.current_thread())
 
-    def _next_done(self) -> Reduction | None:
+    def _next_done(self) -> _Watched | None:
         """One that is watched and done; None when there will be no more."""
         while True:
             try:
                 ticket = self._transport.next_done(_DEADLINES_S)
-            except _core.EngineError:
+            except EngineError:
                 with self._lock:
                     self._ended = True
                     return self._watched.pop(next(iter(self._watched))) if self._watched else None
             with self._lock:
                 if ticket is not None and ticket in self._watched:
                     return self._watched.pop(ticket)
-                overdue = min(self._watched.values(), key=lambda one: one.deadline, default=None)
+                sums = (watched.reduction for watched in self._watched.values())
+                overdue = min(sums, key=lambda one: one.deadline, default=None)
             if overdue is not None and overdue.deadline < time.monotonic():
                 overdue.wait(None)
-
-    def _call_back(self, reduction: Reduction) -> None:
-        reduction.wait(0.0)
-        with self._lock:
-            callbacks, reduction.callbacks = reduction.callbacks, []
-        for callback in callbacks:
-            callback()

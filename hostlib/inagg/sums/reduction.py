@@ -1,75 +1,96 @@
-"""One sum under way, and the memory that it is in."""
+# SPDX-License-Identifier: Apache-2.0
+"""One sum, and the memory that it is in."""
 
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 
 from inagg.counters import TalliedCall
+from inagg.device.staged import StagedSum
 from inagg.errors import ConfigurationError, InaggError
-
-if TYPE_CHECKING:
-    from inagg.device.staged import StagedSum
-    from inagg.sums.session import Session
 
 Callback = Callable[[], None]
 
 
-class Reduction:
-    """A sum under way or finished. Made by `Session.submit`.
+class Queue(Protocol):
+    """The queue that a sum is in: `inagg.sums.queue.SumQueue`."""
 
-    staged: the device's part of it, if there is one. What is finished is then queued there, and `hold_back` is what
-    makes the program's own work wait for it.
+    def wait(self, reduction: "Reduction", timeout_s: float | None) -> bool: ...
+
+    def watch(self, reduction: "Reduction", callback: Callback) -> None: ...
+
+    def overrun(self, reduction: "Reduction") -> None: ...
+
+
+class Reduction:
+    """A sum, under way until `finish`. Made by `SumQueue.submit`.
+
+    ticket: the core's name for it. memory: the addresses of the tensor that holds the result. deliver: brings the
+    result there, if the core does not. staged: the device's part, if there is one: the result is then queued on the
+    device, and `hold_back` makes the program's own work wait for it. tallied: the call that this sum is a part of.
     """
 
     def __init__(
         self,
-        session: "Session",
+        queue: Queue,
+        ticket: int,
         flat: torch.Tensor,
         memory: range,
-        deliver: Callback | None,
+        *,
         timeout_s: float,
-        staged: "StagedSum | None" = None,
+        deliver: Callback | None = None,
+        staged: StagedSum | None = None,
+        tallied: TalliedCall | None = None,
     ) -> None:
-        self.error: InaggError | None = None
-        self.finished = False
+        self.ticket = ticket
         self.flat = flat
         self.memory = memory
-        self.ticket = 0
-        self.callbacks: list[Callback] = []
         self.timeout_s = timeout_s
         self.deadline = time.monotonic() + timeout_s
-        self.tallied: TalliedCall | None = None
-        self.finishing = threading.Lock()  # held while the result is delivered
-        self._session = session
+        self._queue = queue
         self._deliver = deliver
         self._staged = staged
+        self._tallied = tallied
+        self._finishing = threading.Lock()  # held while the result is delivered; guards what follows
+        self._finished = False
+        self._error: InaggError | None = None
 
-    def wait(self, timeout_s: float | None) -> bool:
-        """True when finished, with or without an error; False after timeout_s.
+    @property
+    def finished(self) -> bool:
+        return self._finished
 
-        None: never False. What is not done by the deadline then ends in an error, and so does the job.
+    @property
+    def error(self) -> InaggError | None:
+        """What went wrong, once finished."""
+        return self._error
+
+    def finish(
+        self,
+        error: InaggError | None,
+        *,
+        translate: Callable[[Exception], InaggError],
+        forget: Callback,
+    ) -> None:
+        """From under way to finished; for the queue. The first call delivers the result, others wait until it has.
+
+        error: why there is no result. translate: makes an error of what a device raised. forget: called before others
+        see the sum finished, and submit another one in the same memory.
         """
-        if timeout_s is not None:
-            return self._session.wait(self, timeout_s)
-        if not self._session.wait(self, max(0.0, self.deadline - time.monotonic())):
-            self._session.give_up(self)
-            self._session.wait(self, None)
-        return True
+        with self._finishing:
+            if self._finished:
+                return
+            if error is None and (problem := self._bring()) is not None:
+                error = translate(problem)
+            if error is None and self._tallied is not None:
+                self._tallied.end()
+            self._error = error
+            forget()
+            self._finished = True
 
-    def on_finished(self, callback: Callback) -> None:
-        """Call it once when finished, on a thread of the session; at once, if the job has ended."""
-        self._session.completers.watch(self, callback)
-
-    def deliver_unasked(self) -> None:
-        """Have the result brought to where it is wanted when it is there, also if nobody waits for it: a program that
-        has dropped the Work may synchronise otherwise, and write to the tensor again."""
-        if self._staged is None and self._deliver is not None:  # on a device its thread does so
-            self.on_finished(lambda: None)
-
-    def deliver(self) -> Exception | None:
+    def _bring(self) -> Exception | None:
         """The result to where it is wanted. Returns what went wrong with that on a device."""
         if self._staged is not None:
             return self._staged.wait_queued()
@@ -77,13 +98,35 @@ class Reduction:
             self._deliver()
         return None
 
+    def wait(self, timeout_s: float | None) -> bool:
+        """True when finished, with or without an error; False after timeout_s.
+
+        None: never False. A sum that is not done by its deadline ends in an error, and so does the job.
+        """
+        if timeout_s is not None:
+            return self._queue.wait(self, timeout_s)
+        if not self._queue.wait(self, max(0.0, self.deadline - time.monotonic())):
+            self._queue.overrun(self)
+            self._queue.wait(self, None)
+        return True
+
+    def on_finished(self, callback: Callback) -> None:
+        """Call it once when finished, on a thread of the queue; at once if the job has ended."""
+        self._queue.watch(self, callback)
+
+    def deliver_unasked(self) -> None:
+        """Deliver the result as soon as it is there, even if nobody waits: a program that has dropped the Work may
+        synchronise otherwise, and write to the tensor again."""
+        if self._staged is None and self._deliver is not None:  # a device's thread delivers by itself
+            self.on_finished(lambda: None)
+
     @property
     def device(self) -> torch.device:
         return self.flat.device
 
     def reached(self) -> bool:
         """Whether the result of a finished sum is there, for the device too."""
-        return self._staged is None or self.error is not None or self._staged.reached()
+        return self._staged is None or self._error is not None or self._staged.reached()
 
     def hold_back(self) -> None:
         """What this thread queues from now on, on its current stream of the device, comes after a finished sum."""

@@ -22,8 +22,8 @@ _CPU = torch.device("cpu")
 class Part(Protocol):
     """A sum: `inagg.sums.reduction.Reduction`."""
 
-    error: InaggError | None
-    finished: bool
+    @property
+    def error(self) -> InaggError | None: ...
 
     def wait(self, timeout_s: float | None) -> bool: ...
 

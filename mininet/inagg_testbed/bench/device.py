@@ -19,7 +19,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from inagg import _core
+from inagg._core import CONSTANTS
 from inagg.device.numerics import Lanes, Scan, quantise, sums, write_lanes
 from inagg.device.staged import PORTION
 from inagg.device.streams import mark_current
@@ -56,11 +56,9 @@ def _stages(lanes: Lanes, device: torch.device) -> dict[str, float]:
     """GB/s by name, of one portion."""
     blocks = PORTION // lanes.block_elements
     elements = torch.randn(blocks, lanes.block_elements, device=device)
-    codes = np.full(blocks, _core.CONSTANTS["EXPONENT_BIAS"] + 4, np.uint16)
+    codes = np.full(blocks, CONSTANTS["EXPONENT_BIAS"] + 4, np.uint16)
     up, down = (torch.from_numpy(row).to(device).unsqueeze(1) for row in (lanes.up(codes), lanes.down(codes)))
-    packed = torch.empty(
-        blocks, lanes.words * _core.CONSTANTS["WORD_BYTES"], dtype=torch.uint8, device=device
-    )
+    packed = torch.empty(blocks, lanes.words * CONSTANTS["WORD_BYTES"], dtype=torch.uint8, device=device)
     scan, back = Scan(lanes, blocks, device), torch.empty_like(elements)
 
     def scan_all() -> None:

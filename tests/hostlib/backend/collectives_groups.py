@@ -3,6 +3,8 @@
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -11,6 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import inagg
 from inagg.errors import CollectiveTimeoutError, ConfigurationError, InaggError, PeerLostError
+from inagg.groups import inagg_group
+from inagg.sums.reduction import Reduction
 from tests.hostlib.backend.collectives_cases import (
     assert_same_everywhere,
     assert_sum,
@@ -228,6 +232,24 @@ def statistics_of_a_block_are_those_of_the_block() -> None:
     }
     assert calls["all_reduce"]["goodput"] == 12_000 / calls["all_reduce"]["seconds"]
     assert figures["window"] > 0
+
+
+@case
+def a_sum_that_another_thread_finishes_first_has_ended() -> None:
+    session = inagg_group(None)._session
+    assert session is not None
+    submit = session.sums.submit
+
+    def submit_and_finish(*arguments: Any, **settings: Any) -> Reduction:
+        sum_under_way = submit(*arguments, **settings)
+        assert sum_under_way.wait(None)
+        return sum_under_way
+
+    with mock.patch.object(session.sums, "submit", submit_and_finish), inagg.stats() as figures:
+        dist.all_reduce(torch.ones(7))
+        dist.all_reduce_coalesced([torch.ones(3), torch.ones(5)])
+    (call,) = figures["calls"].values()
+    assert (call["count"], call["ended"]) == (2, 2)
 
 
 @case

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from inagg._core import Transport
+from inagg.membership.session import Session
 from inagg.options import Options
 from inagg.sums.reduction import Reduction
-from inagg.sums.session import Session
 from tests.conformance.loopback_switch import LoopbackSwitch
 from tests.conformance.virtual_network import EPOCH, JOB, make_aggregator
-from tests.hostlib.sums.test_session import HealthyController, status_of
+from tests.hostlib.membership.test_session import HealthyController, status_of
 
 PLAIN = Options(controller="http://127.0.0.1:9")
 STAGED = PLAIN.model_copy(update={"stage_cpu": True})
@@ -76,7 +76,7 @@ def sums(
     options = [(STAGED if one else PLAIN).model_copy(update=settings.get("options", {})) for one in staged]
     residuals = settings.get("residuals", [None] * len(ranks))
     return [
-        rank.submit(
+        rank.sums.submit(
             tensor,
             options=how,
             call="",

@@ -12,7 +12,7 @@ import torch
 
 from inagg.device.staged import PORTION
 from inagg.errors import ConfigurationError
-from inagg.sums.session import Session
+from inagg.membership.session import Session
 from inagg.sums.work import SwitchWork
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import open_testbed
@@ -53,7 +53,7 @@ def warm_up(ranks: Sequence[Session]) -> None:
 @contextlib.contextmanager
 def late_results(one: Session) -> Iterator[torch.cuda.Event]:
     """What the block sums is unpacked about a second later. Gives an event that is reached then."""
-    stages = one._devices._stages[DEVICE]
+    stages = one.sums._devices._stages[DEVICE]
     event = torch.cuda.Event()
     with stages._stages[2].queue.running():
         torch.cuda._sleep(LONG)
@@ -196,7 +196,7 @@ def test_a_cuda_graph_cannot_have_a_sum() -> None:
         with torch.cuda.graph(torch.cuda.CUDAGraph()):
             tensor.add_(1)
             with pytest.raises(ConfigurationError, match="CUDA graph"):
-                one.submit(tensor, options=PLAIN, call="")
+                one.sums.submit(tensor, options=PLAIN, call="")
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import torch
 from inagg.device import staged as _staged
 from inagg.errors import InaggError, JobError
 from tests.hostlib.device.rank_sessions import STAGED, bits, inputs, sessions, sums, wait_all
-from tests.hostlib.sums.test_session import until
+from tests.hostlib.membership.test_session import until
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +102,7 @@ def test_what_goes_wrong_on_the_device_fails_the_sum_and_the_job(monkeypatch: py
             assert "OutOfMemoryError: no memory left" in str(reduction.error)
             until(lambda: "no memory left" in getattr(one._client, "left_with", ""))  # what others will hear
             with pytest.raises(InaggError, match="no memory left"):
-                one.submit(torch.ones(3), options=STAGED, call="")
+                one.sums.submit(torch.ones(3), options=STAGED, call="")
 
 
 def test_a_failure_ends_sums_in_every_stage_and_the_threads() -> None:
@@ -140,7 +140,7 @@ def test_a_sum_comes_after_one_of_the_same_memory_that_nobody_has_waited_for() -
     with sessions(1) as (one,):
         tensor, other = torch.ones(1000), torch.ones(1000)
         wait_all(sums([one], [tensor], [True]))
-        (stages,) = one._devices._stages.values()
+        (stages,) = one.sums._devices._stages.values()
         late = LateMark()
         address = tensor.data_ptr()
         stages._ended.append((range(address, address + 4000), late))

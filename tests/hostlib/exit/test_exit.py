@@ -26,7 +26,7 @@ from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from tests.hostlib.exit.cases import PROGRAM, RANKS, Case
-from tests.hostlib.sums.test_session import until
+from tests.hostlib.membership.test_session import until
 
 
 def end(testbed: Testbed, case: Case) -> list[int | None]:

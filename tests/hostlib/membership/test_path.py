@@ -13,15 +13,15 @@ import pytest
 import torch
 
 from inagg.errors import InaggError, NetworkTimeoutError
-from inagg.membership.control import JobStatus
+from inagg.membership.answers import JobStatus
+from inagg.membership.session import Session
 from inagg.options import Options
-from inagg.sums.session import Session
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.topology import port_interface, run_in_namespace
 from tests.conformance.loopback_switch import SLOTS, WORDS, LoopbackSwitch, make_transport
 from tests.conformance.virtual_network import make_aggregator
-from tests.hostlib.sums.test_session import HealthyController, status_of
+from tests.hostlib.membership.test_session import HealthyController, status_of
 
 OPTIONS = Options(controller="http://127.0.0.1:9")
 SMALL_ONES_PASS = "while those of 48 bytes pass between all ranks and the switch"
@@ -78,7 +78,8 @@ def test_a_path_that_loses_packets_is_one(loss: float) -> None:
         assert try_path(ranks, 60.0) == [None] * 3
         tensors = [torch.ones(1000) for _ in ranks]
         sums = [
-            rank.submit(tensor, options=OPTIONS, call="") for rank, tensor in zip(ranks, tensors, strict=True)
+            rank.sums.submit(tensor, options=OPTIONS, call="")
+            for rank, tensor in zip(ranks, tensors, strict=True)
         ]
         assert all(one.wait(20.0) and one.error is None for one in sums)
         assert all(tensor.tolist() == [3.0] * 1000 for tensor in tensors)
@@ -97,7 +98,7 @@ def test_a_path_that_takes_small_packets_alone_is_an_error_that_names_the_mtu_an
     monkeypatch: pytest.MonkeyPatch, counters: Mapping[int, tuple[int, int]] | None, whose: list[str]
 ) -> None:
     monkeypatch.setattr(CountingController, "counters", counters)
-    monkeypatch.setattr("inagg.sums.session._FULL_SIZE_S", 0.3)
+    monkeypatch.setattr("inagg.membership.mtu_probe._FULL_SIZE_S", 0.3)
     with sessions(2, longest=1043) as ranks:
         for error, ranks_named in zip(try_path(ranks, 60.0), whose, strict=True):
             assert isinstance(error, NetworkTimeoutError)
@@ -119,13 +120,13 @@ def test_the_job_s_own_sum_is_none_of_those_that_ranks_have_waited_for() -> None
     with sessions(1) as (alone,):
         alone.try_path(60.0)
         assert alone._waited() == (0, 0.0)
-        assert alone.submit(torch.ones(10), options=OPTIONS, call="").wait(20.0)
+        assert alone.sums.submit(torch.ones(10), options=OPTIONS, call="").wait(20.0)
         assert alone._waited()[0] == 1
 
 
 def test_who_gives_up_names_the_mtu_among_the_causes() -> None:
     with sessions(1, give_up_s=0.3, longest=1043) as (alone,):
-        reduction = alone.submit(torch.ones(10), options=OPTIONS, call="")
+        reduction = alone.sums.submit(torch.ones(10), options=OPTIONS, call="")
         assert reduction.wait(20.0)
         assert isinstance(reduction.error, NetworkTimeoutError)
         assert "chunk 1: no packet from the switch for 0.3 s" in str(reduction.error)

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from inagg.membership.calls import describe, is_collective, sum_text
-from inagg.membership.journal import Journal
+from inagg.sums.calls import describe, is_collective, sum_text
+from inagg.sums.journal import Journal
 from inagg_controller.http.models import CallDocument
 
 

@@ -27,14 +27,15 @@ from inagg.errors import (
     InaggError,
     JobError,
 )
+from inagg.membership.answers import Aggregator, Heartbeat, JobStatus, Lost, Policy
 from inagg.membership.assembly import Assembly
-from inagg.membership.control import Aggregator, ControlClient, Heartbeat, JobStatus, Lost, Policy
+from inagg.membership.control import ControlClient
 from inagg.membership.join import _enter, confined_to
-from inagg.membership.journal import Report
 from inagg.membership.presence import PlainPresence, Presence
+from inagg.membership.session import Session
 from inagg.options import Options
+from inagg.sums.journal import Report
 from inagg.sums.reduction import Reduction
-from inagg.sums.session import Session
 from inagg.sums.work import SwitchWork
 from tests.conformance.loopback_switch import LoopbackSwitch
 from tests.conformance.virtual_network import EPOCH, JOB, make_aggregator
@@ -120,7 +121,7 @@ def all_reduce(one: Session, tensor: torch.Tensor) -> SwitchWork:
     flat = tensor.contiguous()
     return SwitchWork(
         [tensor],
-        [one.submit(flat, options=OPTIONS, call="", touches=tensor, deliver=lambda: tensor.copy_(flat))],
+        [one.sums.submit(flat, options=OPTIONS, call="", touches=tensor, deliver=lambda: tensor.copy_(flat))],
     )
 
 
@@ -139,14 +140,14 @@ def descriptors() -> Counter[str]:
 
 def test_a_closed_session_has_closed_its_descriptors_even_if_something_refers_to_it() -> None:
     with session(workers=2) as one:
-        one.submit(torch.ones(10), options=OPTIONS, call="")
+        one.sums.submit(torch.ones(10), options=OPTIONS, call="")
         before = descriptors()
         one.fail("ended here")
         one.close()
         assert before - descriptors() == {"socket:": 1, "anon_inode:": 1}
         one.fail("ended again")
         with pytest.raises(InaggError):
-            one.submit(torch.ones(10), options=OPTIONS, call="")
+            one.sums.submit(torch.ones(10), options=OPTIONS, call="")
 
 
 def test_a_callback_may_start_another_all_reduce() -> None:
@@ -176,7 +177,7 @@ def test_a_callback_may_wait_for_another_all_reduce() -> None:
         assert deepest.is_set()
         for _ in range(20):
             all_reduce(one, torch.ones(10)).get_future().wait()
-        until(lambda: len(one.completers.threads()) <= 2)
+        until(lambda: len(one.sums.threads()) <= 2)
 
 
 def test_a_callback_that_waits_hears_of_a_failure() -> None:
@@ -224,7 +225,7 @@ def test_who_leaves_waits_a_moment_for_its_sums_that_others_may_need() -> None:
 
 
 def test_who_leaves_in_the_middle_of_sums_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inagg.sums.session._DRAIN_S", 0.05)
+    monkeypatch.setattr("inagg.membership.session._DRAIN_S", 0.05)
     with session(workers=2) as one:
         works = [all_reduce(one, torch.ones(size)) for size in (5, 6)]
         one.leave()
@@ -298,19 +299,19 @@ def test_what_nobody_waits_for_is_forgotten() -> None:
             all_reduce(one, torch.ones(100))
         done_in_the_core(one, 50)
         assert all_reduce(one, torch.ones(1)).wait()
-        assert len(one._pending) == 0
+        assert len(one.sums) == 0
 
 
 def test_a_sum_asks_the_core_as_often_beside_many_others_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     with session(workers=2) as one:
         asked: list[int] = []
-        wait = one.wait
+        wait = one.sums.wait
 
         def counted(reduction: Reduction, timeout_s: float | None) -> bool:
             asked.append(reduction.ticket)
             return wait(reduction, timeout_s)
 
-        monkeypatch.setattr(one, "wait", counted)
+        monkeypatch.setattr(one.sums, "wait", counted)
         works = [all_reduce(one, torch.ones(3)) for _ in range(100)]
         assert len(asked) < len(works)
         assert len(set(asked)) == 1
@@ -396,7 +397,7 @@ def test_a_sum_that_takes_longer_than_its_timeout_ends_the_job_for_all_ranks() -
     failed = threading.Event()
     with session(workers=2, on_failure=failed.set) as one:
         other = all_reduce(one, torch.ones(6))
-        reduction = one.submit(torch.ones(5), options=OPTIONS, call="", timeout_s=0.05)
+        reduction = one.sums.submit(torch.ones(5), options=OPTIONS, call="", timeout_s=0.05)
         assert not reduction.wait(0.0)
         assert reduction.wait(None)
         assert isinstance(reduction.error, CollectiveTimeoutError)
@@ -409,7 +410,7 @@ def test_a_sum_that_takes_longer_than_its_timeout_ends_the_job_for_all_ranks() -
 
 def test_a_future_that_takes_longer_than_its_timeout_fails_with_nobody_waiting() -> None:
     with session(workers=2) as one:
-        reduction = one.submit(torch.ones(5), options=OPTIONS, call="", timeout_s=0.05)
+        reduction = one.sums.submit(torch.ones(5), options=OPTIONS, call="", timeout_s=0.05)
         future = SwitchWork([], [reduction]).get_future()
         with pytest.raises(RuntimeError, match="5 elements were not summed"):
             future.wait()

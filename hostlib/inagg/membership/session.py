@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank's membership of one job: its sums, its heartbeat, how it ends. Joining is `join`'s."""
+
+import logging
+import os
+import time
+from typing import Any
+
+from inagg._core import EngineError, Transport
+from inagg.errors import InaggError, IntegrityError, JobError, MismatchError
+from inagg.membership.answers import JobStatus
+from inagg.membership.control import ControlClient
+from inagg.membership.heartbeat import Failure, HeartbeatThread
+from inagg.membership.mtu_probe import MtuProbe
+from inagg.membership.presence import Presence
+from inagg.membership.standing import GaveUp, Phase, Standing
+from inagg.sums.journal import Journal
+from inagg.sums.queue import SumQueue
+from inagg.sums.reduction import Callback
+
+_log = logging.getLogger(__name__)
+
+_FORKED = "this process was forked from a member of the job, and is none: what it calls would never end"
+_DRAIN_S = 3.0  # without a packet, after which a rank that leaves gives up sums under way
+_GOODBYE_S = 1.0  # to say why; without a word, the end of the rank's presence ends the job
+
+
+class Session:
+    """One rank in one running job. Any thread may call.
+
+    `sums` does all-reduces, `journal` notes all collectives.
+
+    Args:
+        on_failure: called, on any thread, when the job has ended early.
+        presence: closed when this is.
+        link_rate: of the interface, in bits a second, if it is known.
+    """
+
+    def __init__(
+        self,
+        client: ControlClient,
+        status: JobStatus,
+        rank: int,
+        transport: Transport,
+        on_failure: Callback = lambda: None,
+        presence: Presence | None = None,
+        link_rate: float | None = None,
+    ) -> None:
+        self.id = status.id
+        self.rank = rank
+        self._client = client
+        self._policy = status.policy
+        self._transport = transport
+        self._presence = presence
+        self._link_rate = link_rate
+        self._on_failure = on_failure
+        self._joined_by = os.getpid()
+        self._standing = Standing()
+        self._probe = MtuProbe(transport, client, status.id, rank, status.words)
+        self._waited_at_first = (0, 0.0)  # of the probe's sum
+        self.journal = Journal()
+        self.sums = SumQueue(
+            self, transport, workers=status.workers, words=status.words, journal=self.journal
+        )
+        self._heartbeat = HeartbeatThread(
+            client,
+            self.id,
+            rank,
+            self._policy.heartbeat_interval_s,
+            self._policy.heartbeat_timeout_s,
+            self._job_failed,
+            self.journal,
+            self._waited,
+        )
+        self._heartbeat.start()
+
+    def try_path(self, timeout_s: float, check: Callback = lambda: None) -> None:
+        """Do the first sum of the job, as `MtuProbe.run`. It counts in no statistics.
+
+        Raises:
+            NetworkTimeoutError: packets of full size do not pass.
+            InaggError: the job has failed.
+        """
+        try:
+            self._probe.run(timeout_s, check)
+        except EngineError as error:
+            raise self.translate(error) from error
+        self._waited_at_first = self._waited()
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of the transport (packets, bytes, retransmits, RTT...), with the job and rank they belong to, and
+        what all ranks have told, with their last heartbeats, of their waiting for one another."""
+        waits = {
+            rank: {"sums": sums, "waited_s": waited_s}
+            for rank, (sums, waited_s) in sorted(self._heartbeat.waits.items())
+        }
+        return {
+            "job": self.id,
+            "rank": self.rank,
+            "link_rate": self._link_rate,
+            **self._transport.stats(),
+            "waits": waits,
+        }
+
+    def _waited(self) -> tuple[int, float]:
+        """Sums done, and seconds waited for other ranks to begin them."""
+        stats, (sums, waited_s) = self._transport.stats(), self._waited_at_first
+        return stats["collectives_completed"] - sums, stats["waited_s"] - waited_s
+
+    # --- the end
+
+    @property
+    def failure(self) -> InaggError | None:
+        """Why the job has ended; None if it has not, as far as this rank knows. A forked child is not a member."""
+        if self._forked:
+            return JobError(_FORKED, job=self.id, rank=self.rank)
+        ending = self._standing.state.ending
+        return None if ending is None else ending.error(self.id, self.rank, None)
+
+    def diagnose(self) -> InaggError | None:
+        """`failure`, as far as anybody knows. For whoever saw something go wrong."""
+        if not self._forked and self._standing.state.phase is Phase.MEMBER:
+            self._heartbeat.confer()
+        return self.failure
+
+    def leave(self, cause: str | None = None, since: float = 0.0) -> None:
+        """Leave the job, and close. Sums under way end first; if no more comes of them, the job fails.
+
+        cause: what has ended this rank's program early, at the time `since`. The job then fails, but not before others
+        can have fetched what has been summed already, as when a process dies.
+        """
+        if self._forked:
+            return  # the member goes on
+        if self.failure is None:
+            if cause is not None:
+                time.sleep(max(0.0, since + self._policy.heartbeat_interval_s - time.monotonic()))
+            elif (left := self.sums.drain(_DRAIN_S)) > 0:
+                cause = f"left while {left} of its sums {'was' if left == 1 else 'were'} not done"
+        if cause is not None:
+            self.fail(cause)
+        self.close()
+
+    def close(self) -> None:
+        """Leave the job at once. What is still outstanding fails. Closing twice changes nothing."""
+        if not self._standing.become(Phase.CLOSED):
+            return
+        try:
+            self._heartbeat.stop()
+            # Where others have left, the job goes on for those who have not noticed: they should not hear that this
+            # one has died.
+            ending = self._standing.state.ending
+            if ending is None or (isinstance(ending, Failure) and ending.lost_ranks):
+                self._client.leave(self.id, self.rank)
+        except InaggError as error:
+            _log.warning("job %d, rank %d could not say goodbye: %s", self.id, self.rank, error)
+        finally:
+            self._transport.close()
+            self.sums.close()
+            if self._presence is not None:
+                self._presence.close()
+            self._client.close()
+            # The group's: when nothing else refers to it any more, it shall end, and its connections with it.
+            self._on_failure = lambda: None
+
+    def fail(self, reason: str) -> None:
+        """End the job, for all ranks: what is outstanding ends in an error."""
+        self._give_up(GaveUp(reason))
+
+    def overrun(self, elements: int, timeout_s: float) -> None:
+        """End the job, for all ranks: a sum was not done within its timeout."""
+        self._give_up(
+            GaveUp(f"{elements} elements were not summed within {timeout_s:g} s", elements, timeout_s)
+        )
+
+    def _give_up(self, ending: GaveUp) -> None:
+        if not self._standing.become(Phase.ENDED, ending):
+            return
+        self._transport.fail(ending.reason)
+        self._heartbeat.stop()
+        give_up_on(self._client, self.id, self.rank, ending.reason)
+        self._on_failure()  # after the others have been told: what breaks there then has its reason
+
+    def _job_failed(self, failure: Failure) -> None:
+        if self._standing.become(Phase.ENDED, failure):
+            self._transport.fail(failure.reason)
+            self._on_failure()
+
+    @property
+    def _forked(self) -> bool:
+        """In a child there are none of the threads that do sums, and locks may be held for ever."""
+        return os.getpid() != self._joined_by
+
+    def refuse_forked(self) -> None:
+        """Raises JobError in a forked child."""
+        if self._forked:
+            raise JobError(_FORKED, job=self.id, rank=self.rank)
+
+    # --- errors
+
+    def translate(self, error: Exception) -> InaggError:
+        """What the core or a device raised, as the error class that says whose fault it is."""
+        job, rank = self.id, self.rank
+        if not isinstance(error, EngineError):
+            return JobError(f"{type(error).__name__}: {error}", job=job, rank=rank)
+        chunk = error.chunk
+        if error.code in ("checksum", "kind_mismatch") and self._standing.state.phase is Phase.MEMBER:
+            # Other ranks know what they have called; the controller finds out, within a few of their heartbeats.
+            self._heartbeat.confer()
+        ending = self._standing.state.ending
+        if isinstance(ending, GaveUp) and error.code == "failed":
+            return ending.error(job, rank, chunk)
+        if isinstance(ending, Failure) and (error.code != "checksum" or ending.mismatch is not None):
+            return ending.error(job, rank, chunk)
+        if chunk is not None:
+            if error.code == "checksum":
+                return IntegrityError(chunk, job=job, rank=rank)
+            if error.code == "kind_mismatch":
+                return MismatchError(chunk, job=job, rank=rank, detail=self._own_call())
+            if error.code == "give_up":
+                return self._probe.silence(chunk, self._policy.give_up_s)
+        return JobError(error.message, job=job, rank=rank, chunk=chunk)
+
+    def _own_call(self) -> str:
+        number, text = self.journal.last()
+        return f"the ranks disagree about a collective; the last one of this rank is number {number}, {text}"
+
+
+def give_up_on(client: ControlClient, job: int, rank: int, reason: str) -> None:
+    """Tell the controller, so that the other ranks do not wait for this one."""
+    try:
+        client.leave(job, rank, error=reason, timeout_s=_GOODBYE_S)
+    except InaggError as complaint:
+        _log.warning("job %d, rank %d could not say goodbye: %s", job, rank, complaint)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a rank stands with its job: a member of it, ended, or out of it.
+
+    MEMBER --the job failed, or this rank gave it up--> ENDED --close--> CLOSED
+    MEMBER --close----------------------------------------------------> CLOSED
+
+The first ending is kept: it is what this rank tells of the job from then on.
+"""
+
+import threading
+from dataclasses import dataclass
+from enum import IntEnum
+
+from inagg.errors import CollectiveTimeoutError, InaggError, JobError
+from inagg.membership.heartbeat import Failure
+
+
+class Phase(IntEnum):
+    MEMBER = 0
+    ENDED = 1
+    CLOSED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """This rank has ended the job, for all ranks. elements, timeout_s: of the sum that took too long, if one did."""
+
+    reason: str
+    elements: int | None = None
+    timeout_s: float = 0.0
+
+    def error(self, job: int, rank: int, chunk: int | None) -> InaggError:
+        """As `rank` tells it. chunk: its oldest one without a result, if there is one."""
+        if self.elements is None:
+            return JobError(self.reason, job=job, rank=rank, chunk=chunk)
+        return CollectiveTimeoutError(
+            self.elements, timeout_s=self.timeout_s, job=job, rank=rank, chunk=chunk
+        )
+
+
+Ending = Failure | GaveUp
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """ending: why the job has ended for this rank, if it has."""
+
+    phase: Phase = Phase.MEMBER
+    ending: Ending | None = None
+
+
+class Standing:
+    """The state of one rank. Any thread may read and change it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the transition; a State is read as a whole
+        self._state = State()
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    def become(self, phase: Phase, ending: Ending | None = None) -> bool:
+        """Go on to a later phase. False if it has been reached before: another caller does what it takes."""
+        with self._lock:
+            if phase <= self._state.phase:
+                return False
+            self._state = State(phase, self._state.ending or ending)
+            return True
