@@ -21,7 +21,7 @@ from inagg.errors import ConfigurationError
 from inagg.groups import inagg_group
 from inagg.options import LaneBits
 from inagg.residuals import Residuals
-from inagg.sums.elements import is_plain
+from inagg.sums.elements import is_contiguous_float32
 
 
 class NarrowLanes:
@@ -94,7 +94,7 @@ def narrow_lanes(
     warming_up = state.step < state.warm_up_steps
     if bucket.is_last():
         state.step += 1
-    if state.group.path == "inner" or not is_plain(buffer):
+    if state.group.path == "inner" or not is_contiguous_float32(buffer):
         work = state.group.allreduce([buffer], dist.ReduceOp.AVG)
     elif warming_up:
         work = state.group.sum_lanes(buffer, lane_bits=32, average=True)

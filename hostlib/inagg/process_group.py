@@ -22,8 +22,9 @@ from torch.distributed.constants import default_pg_timeout
 from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 
 from inagg.counters import TalliedCall
+from inagg.dynamo import skip_dynamo
 from inagg.errors import ConfigurationError, InaggError, JobError, name_ranks
-from inagg.inner.group import InnerGroup, refuse_gaps
+from inagg.inner.group import ForwardingGroup, refuse_gaps
 from inagg.membership.assembly import Assembly, shorten
 from inagg.membership.interface import source_address
 from inagg.membership.join import all_fall_back, join
@@ -31,11 +32,10 @@ from inagg.membership.session import Session
 from inagg.options import LaneBits, Options
 from inagg.profile import profile_range
 from inagg.sums.calls import describe, measure, sum_text
-from inagg.sums.elements import decode, encode, is_plain, takes, whole
-from inagg.sums.operation import Operation, as_plain_sum, or_sum
+from inagg.sums.elements import decode, encode, is_contiguous_float32, takes, whole
+from inagg.sums.operation import Operation, as_sum, or_sum
 from inagg.sums.reduction import Reduction
 from inagg.sums.work import SwitchWork
-from inagg.untraced import untraced
 
 _log = logging.getLogger(__name__)
 
@@ -44,8 +44,8 @@ _MOMENT_S = 1.0  # for the last of them, whatever joining has taken
 _LONGEST_CAUSE = 300  # characters; the controller takes 2000
 
 
-@untraced
-class ProcessGroup(InnerGroup):
+@skip_dynamo
+class ProcessGroup(ForwardingGroup):
     """A process group that sums in the switch.
 
     Made by ``init_process_group("inagg")``, ``new_group(backend="inagg")``, `create`; each group is a job of its own.
@@ -65,7 +65,7 @@ class ProcessGroup(InnerGroup):
         # Integers are exact whatever the lanes of floats are.
         self._exactly = options.model_copy(update={"lane_bits": 32, "rounding": "nearest"})
         self._switch_reductions = 0
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._why_inner = ""
         self._made = time.monotonic()
         self._session: Session | None = None
@@ -165,18 +165,19 @@ class ProcessGroup(InnerGroup):
         """All-reduce in place, asynchronously. Through the switch if it can do it, else through the inner group."""
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
         operation = Operation.of(opts)
-        if self._session is not None and len(tensors) == 1 and operation.is_plain and is_plain(tensors[0]):
-            return self._sum_plain(self._session, tensors[0], operation)
+        commonest = len(tensors) == 1 and operation.is_sum_or_avg and is_contiguous_float32(tensors[0])
+        if self._session is not None and commonest:
+            return self._sum_float32(self._session, tensors[0], operation)
         if self._takes(operation, tensors):
             return self._sum("allreduce", opts, operation, [(tensor, tensor, None) for tensor in tensors])
-        tensors, opts = self._plain(operation, tensors, opts, in_place="allreduce")
+        tensors, opts = self._prescaled(operation, tensors, opts, in_place="allreduce")
         return super().allreduce(tensors, or_sum(opts, dist.AllreduceOptions))
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Work:
         """As `allreduce`: each tensor is summed on its own."""
         if self._takes(Operation.of(opts), tensors):
             return self.allreduce(tensors, opts)
-        tensors, opts = self._plain(Operation.of(opts), tensors, opts, in_place="allreduce_coalesced")
+        tensors, opts = self._prescaled(Operation.of(opts), tensors, opts, in_place="allreduce_coalesced")
         return super().allreduce_coalesced(tensors, or_sum(opts, dist.AllreduceCoalescedOptions))
 
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> Work:  # type: ignore[override]
@@ -186,7 +187,7 @@ class ProcessGroup(InnerGroup):
         is_root = opts.rootRank == self.rank()
         if not (self._takes(operation, tensors) and 0 <= opts.rootRank < self.size()):
             in_place = "reduce" if is_root else None
-            return super().reduce(*self._plain(operation, tensors, opts, in_place))
+            return super().reduce(*self._prescaled(operation, tensors, opts, in_place))
         return self._sum(
             "reduce", opts, operation, [(tensor, tensor if is_root else None, None) for tensor in tensors]
         )
@@ -202,8 +203,8 @@ class ProcessGroup(InnerGroup):
             for output, several in zip(outputs, inputs, strict=True)
         )
         if self._session is None or not sizes_fit or not self._takes(operation, [*outputs, *parts]):
-            plain, opts = self._plain(operation, parts, opts)
-            rest = iter(plain)
+            scaled, opts = self._prescaled(operation, parts, opts)
+            rest = iter(scaled)
             lists = [list(islice(rest, len(several))) for several in inputs]
             return super().reduce_scatter(outputs, lists, or_sum(opts, dist.ReduceScatterOptions))
         self._session.sums.settle(parts)
@@ -225,7 +226,7 @@ class ProcessGroup(InnerGroup):
         operation = Operation.of(opts)
         sizes_fit = all(i.numel() == o.numel() * self.size() for o, i in zip(outputs, inputs, strict=True))
         if not sizes_fit or not self._takes(operation, [*outputs, *inputs]):
-            inputs, opts = self._plain(operation, inputs, opts)
+            inputs, opts = self._prescaled(operation, inputs, opts)
             settings = or_sum(opts, dist.ReduceScatterOptions)
             return super().reduce_scatter_single_coalesced(outputs, inputs, settings)
         first = [self.rank() * output.numel() for output in outputs]
@@ -242,10 +243,10 @@ class ProcessGroup(InnerGroup):
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def _plain(
+    def _prescaled(
         self, operation: Operation, tensors: Sequence[torch.Tensor], opts: Any, in_place: str | None = None
     ) -> tuple[Sequence[torch.Tensor], Any]:
-        """Contributions and options for the inner group, which has plain sums alone: floats are scaled.
+        """Contributions and options for the inner group, which does SUM only: floats are scaled first.
 
         in_place: the method that is called, if the contributions are to hold the result.
         """
@@ -261,7 +262,7 @@ class ProcessGroup(InnerGroup):
             refuse_gaps(in_place, [tensors])  # before they are changed
         values = [tensor.detach() for tensor in tensors]  # parameters may be summed in place
         scaled = [value.mul_(scale) if in_place else value * scale for value in values]
-        return scaled, as_plain_sum(opts)
+        return scaled, as_sum(opts)
 
     def _takes(self, operation: Operation, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether the switch does this reduction. All ranks decide alike: by operation, type, layout, size."""
@@ -273,8 +274,8 @@ class ProcessGroup(InnerGroup):
             and not (operation.scale_for(2) is not None and any(whole(tensor.dtype) for tensor in tensors))
         )
         for tensor in tensors:
-            if tensor.layout != torch.strided and "sparse" not in self._told:
-                self._told.add("sparse")
+            if tensor.layout != torch.strided and "sparse" not in self._warned:
+                self._warned.add("sparse")
                 _log.warning("inagg: gloo sums sparse tensors: which elements they have differs by rank")
         return through_switch
 
@@ -309,16 +310,16 @@ class ProcessGroup(InnerGroup):
                     break
         return SwitchWork([output for _, output, _ in wanted if output is not None], parts, problem)
 
-    def _sum_plain(self, session: Session, tensor: torch.Tensor, operation: Operation) -> Work:
+    def _sum_float32(self, session: Session, tensor: torch.Tensor, operation: Operation) -> Work:
         """What `_sum` does, for the commonest all-reduce. On small tensors its time is that of the Python here."""
         timeout_s = operation.timeout_s or self.timeout_s
         try:
-            part = self._submit_plain(session, tensor, self.options, operation.average, timeout_s)
+            part = self._submit_float32(session, tensor, self.options, operation.average, timeout_s)
         except InaggError as error:
             return SwitchWork([tensor], [], error.with_traceback(None))
         return SwitchWork([tensor], [part])
 
-    def _submit_plain(
+    def _submit_float32(
         self,
         session: Session,
         tensor: torch.Tensor,
@@ -363,7 +364,7 @@ class ProcessGroup(InnerGroup):
         if self._session is None:
             raise ConfigurationError("this group has no job on the switch (inagg.stats has the reason)")
         for given in (tensor,) if residual is None else (tensor, residual):
-            if not is_plain(given):
+            if not is_contiguous_float32(given):
                 raise ConfigurationError(
                     "sum_lanes takes contiguous float32 tensors on the CPU or a CUDA device, not "
                     f"{given.dtype} on {given.device}"
@@ -375,7 +376,7 @@ class ProcessGroup(InnerGroup):
             )
         options = self.options.model_copy(update={"lane_bits": lane_bits, "rounding": rounding})
         left = None if residual is None else residual.detach().view(-1)
-        part = self._submit_plain(self._session, tensor, options, average, self.timeout_s, left)
+        part = self._submit_float32(self._session, tensor, options, average, self.timeout_s, left)
         return SwitchWork([tensor], [part])
 
     def _options_for(self, tensor: torch.Tensor) -> Options:

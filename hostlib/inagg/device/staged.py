@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums of tensors that the core does not reach, such as those on a GPU: `Staging` has the idea.
 
-A device's part of a sum is three stages, each with a thread and a queue (a CUDA stream) of its own, so that one sum is
+A device's part of a sum is three stages, each with a thread and a CUDA stream of its own, so that one sum is
 scanned while another is packed and a third unpacked, and copies run in both directions:
 
     scan     the exponents of all blocks, to the host
     pack     of blocks whose exponent is agreed: lanes and checksums, to the host. A block is sent from there
     unpack   of blocks whose sum has come: the lanes, back to the device, into the tensor
 
-What a thread waits for is either an event of its queue or the core (`Transport.progress`), which tells it of a failure
+A thread waits for an event of its stream or for the core (`Transport.progress`), which tells it of a failure
 too. Portions of PORTION elements at most bound the memory that stages take on the device.
 """
 
@@ -33,7 +33,7 @@ from inagg.device.numerics import (
     sums,
     write_lanes,
 )
-from inagg.device.streams import Mark, Queue, host_empty, mark_current, new_queue, working_on
+from inagg.device.streams import Event, Stream, new_stream, on_device, pinned_empty, record_current
 from inagg.options import LaneBits
 
 _UP, _LEFT, _DOWN = range(3)  # what a block's factors are for: packing, the residual, unpacking
@@ -49,7 +49,7 @@ class StagedSum:
         self,
         flat: torch.Tensor,
         memory: range,
-        ready: Mark,
+        ready: Event,
         lanes: Lanes,
         *,
         average: bool,
@@ -68,7 +68,7 @@ class StagedSum:
         self.touched = [tensor for tensor in (flat, residual, result) if tensor is not None]
         self.ready = ready
         size = Staging.bytes_needed(flat.numel(), lane_bits=lanes.bits, words=lanes.words)
-        self.memory = host_empty(size, torch.uint8, flat.device)
+        self.memory = pinned_empty(size, torch.uint8, flat.device)
         self.staging = Staging(
             flat.numel(),
             lane_bits=lanes.bits,
@@ -76,16 +76,16 @@ class StagedSum:
             words=lanes.words,
             memory=self.memory.numpy(),
         )
-        self._factors = host_empty(3 * self.staging.blocks, torch.float64, flat.device).view(3, -1)
+        self._factors = pinned_empty(3 * self.staging.blocks, torch.float64, flat.device).view(3, -1)
         self.ticket = 0
         self.special = np.zeros(self.staging.blocks, np.bool_)  # here; written by the scan
         self._queued = threading.Event()
-        self._end: Mark | None = None
+        self._end: Event | None = None
         self._problem: Exception | None = None
 
-    def end(self, mark: Mark | None, problem: Exception | None = None) -> None:
+    def end(self, event: Event | None, problem: Exception | None = None) -> None:
         """All that the device does for the sum has been queued, or never will be."""
-        self._end, self._problem = mark, problem
+        self._end, self._problem = event, problem
         self._queued.set()
 
     def wait_queued(self) -> Exception | None:
@@ -93,14 +93,14 @@ class StagedSum:
         self._queued.wait()
         return self._problem
 
-    def reached(self) -> bool:
+    def query(self) -> bool:
         """Whether the device has the result."""
-        return self._queued.is_set() and (self._end is None or self._end.reached())
+        return self._queued.is_set() and (self._end is None or self._end.query())
 
-    def hold_back(self) -> None:
+    def block_current_stream(self) -> None:
         """What the calling thread queues from now on, on its current stream, sees the result."""
         if self._end is not None:
-            self._end.hold_back()
+            self._end.block_current_stream()
 
     def portions(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Blocks first to last (exclusive) in pieces."""
@@ -163,10 +163,10 @@ class Stages:
         self._device = device
         self._fail = fail
         self._lock = threading.Lock()
-        self._ended: deque[tuple[range, Mark]] = (
+        self._ended: deque[tuple[range, Event]] = (
             deque()
         )  # results that the device may not have yet; guarded by it
-        self._stages = [_Stage(step, new_queue(device)) for step in (self._scan, self._pack, self._unpack)]
+        self._stages = [_Stage(step, new_stream(device)) for step in (self._scan, self._pack, self._unpack)]
         self._threads = [
             threading.Thread(target=self._run, args=(stage,), name=f"inagg-{name}-{device}", daemon=True)
             for name, stage in zip(("scan", "pack", "unpack"), self._stages, strict=True)
@@ -178,18 +178,18 @@ class Stages:
         """The device begins with a sum that has been submitted; in the order of submissions."""
         for stage in self._stages:
             for tensor in one.touched:
-                stage.queue.keep(tensor)
+                stage.stream.keep(tensor)
             stage.sums.put(one)
 
-    def hold_back(self, memory: range) -> None:
+    def block_current_stream(self, memory: range) -> None:
         """What this thread queues from now on, on its current stream, comes after results in `memory` of sums that
         have ended, if nobody has waited for them."""
         with self._lock:
-            while self._ended and self._ended[0][1].reached():
+            while self._ended and self._ended[0][1].query():
                 self._ended.popleft()
             for output, end in self._ended:
                 if max(memory.start, output.start) < min(memory.stop, output.stop):
-                    end.hold_back()
+                    end.block_current_stream()
 
     def close(self) -> None:
         """When the transport is closed: what is under way ends."""
@@ -199,7 +199,7 @@ class Stages:
             thread.join()
 
     def _run(self, stage: "_Stage") -> None:
-        with working_on(self._device):
+        with on_device(self._device):
             while True:
                 one = stage.sums.get()
                 if one is None:
@@ -209,8 +209,8 @@ class Stages:
 
     def _step(self, stage: "_Stage", one: StagedSum) -> None:
         try:
-            with torch.inference_mode(), stage.queue.running():  # for tensors that were made in that mode
-                stage.step(one, stage.queue)
+            with torch.inference_mode(), stage.stream.current():  # for tensors that were made in that mode
+                stage.step(one, stage.stream)
         except EngineError:
             one.end(None)  # whoever waits for the sum hears it from the core
         except Exception as error:
@@ -218,8 +218,8 @@ class Stages:
             one.end(None, error)
             self._fail(f"a sum on {self._device}: {type(error).__name__}: {error}")
 
-    def _scan(self, one: StagedSum, device: Queue) -> None:
-        one.ready.hold_back()
+    def _scan(self, one: StagedSum, stream: Stream) -> None:
+        one.ready.block_current_stream()
         staging, lanes = one.staging, one.lanes
         if staging.blocks == 0:
             return
@@ -227,27 +227,27 @@ class Stages:
         for first, last in one.portions(0, staging.blocks):
             scan.blocks(one.blocks(first, last), first)
         one.place(staging.exponents).copy_(scan.codes(), non_blocking=True)
-        device.mark().wait()
+        stream.record().synchronize()
         one.special = staging.exponents & SPECIAL != 0
         numbers = np.flatnonzero(one.special)
         self._transport.scanned(staging, numbers, one.floats(numbers))
 
-    def _pack(self, one: StagedSum, device: Queue) -> None:
+    def _pack(self, one: StagedSum, stream: Stream) -> None:
         staging, packed = one.staging, 0
-        under_way: deque[tuple[int, Mark]] = deque()
+        under_way: deque[tuple[int, Event]] = deque()
         while packed < staging.blocks:
             known = self._progress(one, known=packed)[0]
             for first, last in one.portions(packed, known):
                 self._pack_portion(one, first, last)
-                under_way.append((last, device.mark()))
+                under_way.append((last, stream.record()))
                 if len(under_way) > 1:  # the next is queued before the host waits for this one
                     self._packed(one, *under_way.popleft())
             while under_way:
                 self._packed(one, *under_way.popleft())
             packed = known
 
-    def _packed(self, one: StagedSum, blocks: int, mark: Mark) -> None:
-        mark.wait()
+    def _packed(self, one: StagedSum, blocks: int, event: Event) -> None:
+        event.synchronize()
         self._transport.packed(one.staging, blocks)
 
     def _pack_portion(self, one: StagedSum, first: int, last: int) -> None:
@@ -272,8 +272,8 @@ class Stages:
             part = one.residual[first * lanes.block_elements : last * lanes.block_elements]
             part.copy_(left.view(-1)[: part.numel()])
 
-    def _unpack(self, one: StagedSum, device: Queue) -> None:
-        one.ready.hold_back()
+    def _unpack(self, one: StagedSum, stream: Stream) -> None:
+        one.ready.block_current_stream()
         staging, summed = one.staging, 0
         divisor = None
         if one.average:
@@ -287,7 +287,7 @@ class Stages:
         one.set_floats(*self._transport.special_sums(staging))
         if one.deliver is not None:
             one.deliver()
-        end = device.mark()
+        end = stream.record()
         with self._lock:
             self._ended.append((one.output, end))
         one.end(end)
@@ -316,9 +316,9 @@ class Stages:
 
 
 class _Stage:
-    def __init__(self, step: Callable[[StagedSum, Queue], None], device: Queue) -> None:
+    def __init__(self, step: Callable[[StagedSum, Stream], None], stream: Stream) -> None:
         self.step = step
-        self.queue = device
+        self.stream = stream
         self.sums: queue.SimpleQueue[StagedSum | None] = queue.SimpleQueue()
 
 
@@ -353,7 +353,7 @@ class Devices:
             ConfigurationError: a CUDA graph is being captured.
             torch.OutOfMemoryError, RuntimeError: there is no memory for it.
         """
-        ready = mark_current(flat.device)
+        ready = record_current(flat.device)
         if flat.device not in self._stages:
             self._stages[flat.device] = Stages(self._transport, flat.device, self._fail)
         return StagedSum(flat, memory, ready, Lanes(lane_bits, self._workers, self._words), **settings)
@@ -364,10 +364,10 @@ class Devices:
         self._stages[one.flat.device].start(one)
         return one.ticket
 
-    def hold_back(self, memory: range) -> None:
-        """See `Stages.hold_back`."""
+    def block_current_stream(self, memory: range) -> None:
+        """See `Stages.block_current_stream`."""
         for stages in self._stages.values():
-            stages.hold_back(memory)
+            stages.block_current_stream(memory)
 
     def close(self) -> None:
         """When the transport is closed."""

@@ -22,6 +22,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store, Work
 from torch.utils._pytree import tree_leaves
 
 from inagg.counters import Tally
+from inagg.dynamo import skip_dynamo
 from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.inner import cuda as _cuda
 from inagg.inner.connections import GlooConnections
@@ -29,7 +30,6 @@ from inagg.inner.work import AnySourceWork, InnerWork, Waits, told_as
 from inagg.membership.assembly import CLOSING_S, Assembly
 from inagg.sums.calls import is_collective, is_reduction, measure
 from inagg.sums.reduction import memory_of
-from inagg.untraced import untraced
 
 # What gloo does on the memory of tensors from their first element on, whatever their strides, in so many of its
 # arguments. Elsewhere it copies such tensors, or refuses them.
@@ -68,7 +68,7 @@ def refuse_gaps(name: str, arguments: Sequence[Any]) -> None:
 
 
 def _forward(name: str) -> Callable[..., Work]:
-    def method(self: "InnerGroup", *arguments: Any, **settings: Any) -> Any:
+    def method(self: "ForwardingGroup", *arguments: Any, **settings: Any) -> Any:
         self._refuse_broken()
         inner = self.inner
         refuse_gaps(name, arguments)
@@ -166,8 +166,8 @@ def _find_cause(ranks: Assembly) -> None:
     ranks.check(0.0 if first and looked else _FINDING_S)
 
 
-@untraced
-class InnerGroup(dist.ProcessGroup):
+@skip_dynamo
+class ForwardingGroup(dist.ProcessGroup):
     """Collectives over gloo; those of CUDA tensors over NCCL, if `inagg.inner.cuda` finds that it will do.
 
     Args:
@@ -353,7 +353,7 @@ class InnerGroup(dist.ProcessGroup):
 
 
 # Those that have not been let go of.
-_living: "weakref.WeakSet[InnerGroup]" = weakref.WeakSet()
+_living: "weakref.WeakSet[ForwardingGroup]" = weakref.WeakSet()
 
 
 def _keep_all() -> None:

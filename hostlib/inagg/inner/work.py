@@ -12,8 +12,8 @@ import torch
 from torch.distributed.distributed_c10d import Work
 
 from inagg.counters import TalliedCall
+from inagg.dynamo import skip_dynamo
 from inagg.errors import InaggError
-from inagg.untraced import untraced
 
 _NO_TIMEOUT = timedelta(0)
 
@@ -40,7 +40,7 @@ def told_as(
             del problem  # whose traceback refers to this frame
 
 
-@untraced
+@skip_dynamo
 class InnerWork(Work):
     """Gloo's `work`.
 
@@ -143,7 +143,7 @@ class Waits:
                 self._under_way.discard(outcome)
 
 
-@untraced
+@skip_dynamo
 class AnySourceWork(InnerWork):
     """A recv from any rank. Gloo does not end it when connections do: another rank could still send."""
 

@@ -34,7 +34,7 @@ from inagg.membership.answers import (
     JobStatus,
     read,
 )
-from inagg.membership.presence import HttpsPresence, PlainPresence, Presence
+from inagg.membership.presence import HttpsPresence, Presence, TcpPresence
 from inagg.sums.journal import Report
 
 _T = TypeVar("_T")
@@ -220,7 +220,7 @@ class ControlClient:
                 self.timeout_s,
             )
 
-        return PlainPresence(connect, url.path + path, {"Host": url.netloc, **headers}, interval_s)
+        return TcpPresence(connect, url.path + path, {"Host": url.netloc, **headers}, interval_s)
 
     def leave(
         self, job: int, rank: int, *, error: str | None = None, timeout_s: float | None = None

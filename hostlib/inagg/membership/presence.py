@@ -31,7 +31,7 @@ class Presence(Protocol):
         """End the connection. Closing twice changes nothing."""
 
 
-class PlainPresence:
+class TcpPresence:
     """Beats over connections that `connect` makes, until closed or answered: the controller then wants no more.
 
     The first is made here, with the errors of `connect`; when it can make no other, heartbeats must do.
@@ -142,7 +142,7 @@ class HttpsPresence:
             yield b"."
 
 
-_living: "weakref.WeakSet[PlainPresence]" = weakref.WeakSet()
+_living: "weakref.WeakSet[TcpPresence]" = weakref.WeakSet()
 
 
 def _forget_all() -> None:

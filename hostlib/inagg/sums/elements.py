@@ -45,7 +45,7 @@ def digits(dtype: torch.dtype, ranks: int) -> int:
     return math.ceil(torch.iinfo(dtype).bits / _digit_bits(ranks))
 
 
-def is_plain(tensor: torch.Tensor) -> bool:
+def is_contiguous_float32(tensor: torch.Tensor) -> bool:
     """Whether it can be summed as it lies."""
     return (
         tensor.dtype == torch.float32

@@ -37,16 +37,16 @@ class Operation:
         return cls(is_sum, average, timeout_s=timeout_s, asynchronous=asynchronous)
 
     @property
-    def is_plain(self) -> bool:
+    def is_sum_or_avg(self) -> bool:
         """SUM or AVG."""
         return self.is_sum and self.factor is None
 
     def scale_for(self, ranks: int) -> float | torch.Tensor | None:
-        """What contributions are multiplied by where only plain sums can be had."""
+        """The factor of each contribution where SUM must do the operation; None for none."""
         return 1 / ranks if self.average else self.factor
 
 
-def as_plain_sum(opts: Any) -> Any:
+def as_sum(opts: Any) -> Any:
     """The same options, but for SUM."""
     if not hasattr(opts, "reduceOp"):
         return _ReduceOp.SUM

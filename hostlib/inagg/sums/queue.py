@@ -212,7 +212,7 @@ class SumQueue:
             overlapping = self._pending.overlapping(memory)
         for other in overlapping:
             other.wait(None)
-        self._devices.hold_back(memory)
+        self._devices.block_current_stream(memory)
         while (oldest := self._oldest()) is not None and self.wait(oldest, 0.0):
             pass
 

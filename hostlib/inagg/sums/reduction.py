@@ -30,7 +30,8 @@ class Reduction:
 
     ticket: the core's name for it. memory: the addresses of the tensor that holds the result. deliver: brings the
     result there, if the core does not. staged: the device's part, if there is one: the result is then queued on the
-    device, and `hold_back` makes the program's own work wait for it. tallied: the call that this sum is a part of.
+    device, and `block_current_stream` makes the program's own work wait for it. tallied: the call that this sum is part
+    of.
     """
 
     def __init__(
@@ -124,14 +125,14 @@ class Reduction:
     def device(self) -> torch.device:
         return self.flat.device
 
-    def reached(self) -> bool:
+    def query(self) -> bool:
         """Whether the result of a finished sum is there, for the device too."""
-        return self._staged is None or self._error is not None or self._staged.reached()
+        return self._staged is None or self._error is not None or self._staged.query()
 
-    def hold_back(self) -> None:
-        """What this thread queues from now on, on its current stream of the device, comes after a finished sum."""
+    def block_current_stream(self) -> None:
+        """What this thread queues from now on, on its current stream of the device, is done after a finished sum."""
         if self._staged is not None:
-            self._staged.hold_back()
+            self._staged.block_current_stream()
 
 
 def written_memory_of(tensor: torch.Tensor) -> range:

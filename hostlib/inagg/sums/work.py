@@ -9,10 +9,10 @@ from typing import Protocol
 import torch
 from torch.distributed.distributed_c10d import Work
 
-from inagg.device.streams import working_on
+from inagg.device.streams import on_device
+from inagg.dynamo import skip_dynamo
 from inagg.errors import InaggError
 from inagg.profile import profile_range
-from inagg.untraced import untraced
 
 # torch passes a zero timedelta for "no timeout of its own".
 _NO_TIMEOUT = timedelta(0)
@@ -32,12 +32,12 @@ class Part(Protocol):
     @property
     def device(self) -> torch.device: ...
 
-    def reached(self) -> bool: ...
+    def query(self) -> bool: ...
 
-    def hold_back(self) -> None: ...
+    def block_current_stream(self) -> None: ...
 
 
-@untraced
+@skip_dynamo
 class SwitchWork(Work):
     """Sums that together are one collective, finished when each of its `parts` is.
 
@@ -75,7 +75,7 @@ class SwitchWork(Work):
         error = self.exception()
         if error is not None:
             raise error
-        self._hold_back()
+        self._block_streams()
         return True
 
     def synchronize(self) -> None:
@@ -86,7 +86,7 @@ class SwitchWork(Work):
 
     def is_completed(self) -> bool:
         """Whether it is done, on a GPU too."""
-        return all(part.wait(0.0) for part in self._parts) and all(part.reached() for part in self._parts)
+        return all(part.wait(0.0) for part in self._parts) and all(part.query() for part in self._parts)
 
     def is_success(self) -> bool:
         return self.is_completed() and self.exception() is None
@@ -115,7 +115,7 @@ class SwitchWork(Work):
                 self._left -= 1
                 last = self._left == 0
             if last:
-                with working_on(devices[0] if devices else _CPU):
+                with on_device(devices[0] if devices else _CPU):
                     trigger.set_result(None)
 
         for part in self._parts:
@@ -128,9 +128,9 @@ class SwitchWork(Work):
         error = self.exception()
         if error is not None:
             raise error
-        self._hold_back()
+        self._block_streams()
         return self._tensors
 
-    def _hold_back(self) -> None:
+    def _block_streams(self) -> None:
         for part in self._parts:
-            part.hold_back()
+            part.block_current_stream()

@@ -22,7 +22,7 @@ import torch
 from inagg._core import CONSTANTS
 from inagg.device.numerics import Lanes, Scan, quantise, sums, write_lanes
 from inagg.device.staged import PORTION
-from inagg.device.streams import mark_current
+from inagg.device.streams import record_current
 from inagg.options import LaneBits
 from inagg_testbed.network.testbed import Testbed
 
@@ -79,11 +79,11 @@ def _seconds(call: Callable[[], object], device: torch.device) -> float:
     """Of one call among many in a row."""
     for _ in range(3):
         call()
-    mark_current(device).wait()
+    record_current(device).synchronize()
     start = time.perf_counter()
     for _ in range(REPETITIONS):
         call()
-    mark_current(device).wait()
+    record_current(device).synchronize()
     return (time.perf_counter() - start) / REPETITIONS
 
 

@@ -55,7 +55,7 @@ def late_results(one: Session) -> Iterator[torch.cuda.Event]:
     """What the block sums is unpacked about a second later. Gives an event that is reached then."""
     stages = one.sums._devices._stages[DEVICE]
     event = torch.cuda.Event()
-    with stages._stages[2].queue.running():
+    with stages._stages[2].stream.current():
         torch.cuda._sleep(LONG)
         event.record()
     yield event

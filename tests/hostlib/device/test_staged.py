@@ -116,22 +116,22 @@ def test_a_failure_ends_sums_in_every_stage_and_the_threads() -> None:
         for reduction in endless:
             assert reduction.wait(20.0)
             assert isinstance(reduction.error, JobError)
-            assert reduction.reached()
+            assert reduction.query()
     assert threading.active_count() == before
 
 
-class LateMark:
+class LateEvent:
     """The end of a sum that the device has not come to."""
 
     def __init__(self) -> None:
         self.held_back: list[str] = []
 
-    def wait(self) -> None: ...
+    def synchronize(self) -> None: ...
 
-    def reached(self) -> bool:
+    def query(self) -> bool:
         return False
 
-    def hold_back(self) -> None:
+    def block_current_stream(self) -> None:
         self.held_back.append(threading.current_thread().name)
 
 
@@ -141,7 +141,7 @@ def test_a_sum_comes_after_one_of_the_same_memory_that_nobody_has_waited_for() -
         tensor, other = torch.ones(1000), torch.ones(1000)
         wait_all(sums([one], [tensor], [True]))
         (stages,) = one.sums._devices._stages.values()
-        late = LateMark()
+        late = LateEvent()
         address = tensor.data_ptr()
         stages._ended.append((range(address, address + 4000), late))
         wait_all(sums([one], [other], [True]))

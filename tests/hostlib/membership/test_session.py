@@ -31,7 +31,7 @@ from inagg.membership.answers import Aggregator, Heartbeat, JobStatus, Lost, Pol
 from inagg.membership.assembly import Assembly
 from inagg.membership.control import ControlClient
 from inagg.membership.join import _enter, confined_to
-from inagg.membership.presence import PlainPresence, Presence
+from inagg.membership.presence import Presence, TcpPresence
 from inagg.membership.session import Session
 from inagg.options import Options
 from inagg.sums.journal import Report
@@ -374,7 +374,7 @@ def test_who_waits_in_vain_for_the_others_to_join_says_why_and_leaves() -> None:
             return status_of(2)
 
         def attend(self, *_: object) -> Presence:
-            return mock.create_autospec(PlainPresence, instance=True)
+            return mock.create_autospec(TcpPresence, instance=True)
 
         def wait_running(self, job: int, **_: object) -> JobStatus:
             raise JobError("ranks [1] have not registered", job=job)

@@ -37,10 +37,10 @@ class Part:
     def wait(self, timeout_s: float | None) -> bool:
         return self._done.wait(timeout_s)
 
-    def reached(self) -> bool:
+    def query(self) -> bool:
         return self.arrived
 
-    def hold_back(self) -> None:
+    def block_current_stream(self) -> None:
         self.held_back += 1
 
     def on_finished(self, callback: Callable[[], None]) -> None:

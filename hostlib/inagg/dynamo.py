@@ -15,7 +15,7 @@ _Class = TypeVar("_Class", bound=type)
 _RUN_AS_WRITTEN = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
 
 
-def untraced(kind: _Class) -> _Class:
+def skip_dynamo(kind: _Class) -> _Class:
     """A class whose methods end a compiled function's graph, and run as they are written.
 
     As torch.compiler.disable would have it, but that imports Dynamo, which takes a second or two, and puts a frame
