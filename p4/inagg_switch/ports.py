@@ -1,7 +1,7 @@
 """Packet ports: network interfaces as the ports of a P4 program.
 
 A port is an AF_PACKET socket on an interface (veth, tap, NIC) in the network namespace of this process. One native
-thread serves all of them (ports/switch.hpp); this module checks what the user gave and words the errors.
+thread serves all of them (ports/packet_loop.hpp); this module checks what the user gave and words the errors.
 """
 
 import errno

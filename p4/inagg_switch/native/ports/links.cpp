@@ -13,7 +13,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "ports/switch.hpp"
+#include "ports/packet_loop.hpp"
 
 namespace inagg::ports {
 
@@ -38,7 +38,7 @@ void drain_link_monitor(int fd) {
     }
 }
 
-void Switch::attach(Port& port) {
+void PacketLoop::attach(Port& port) {
     {
         const std::lock_guard guard(sockets_mutex_);
         port.socket.open(port.interface, options_.receive_buffer_bytes, options_.send_buffer_bytes,
@@ -55,7 +55,7 @@ void Switch::attach(Port& port) {
     }
 }
 
-void Switch::detach(Port& port) {
+void PacketLoop::detach(Port& port) {
     port.up = false;
     port.link = {};
     abandon_queue(port, Drop::kTxPortDown);
@@ -64,11 +64,11 @@ void Switch::detach(Port& port) {
     port.socket.close();
 }
 
-void Switch::refresh_links() {
+void PacketLoop::refresh_links() {
     for (auto& port : ports_) refresh_link(*port);
 }
 
-void Switch::refresh_link(Port& port) {
+void PacketLoop::refresh_link(Port& port) {
     const Link link = read_link(port.interface);
     if (port.socket.is_open() && link.index != port.socket.interface_index()) {
         detach(port);
@@ -92,15 +92,15 @@ void Switch::refresh_link(Port& port) {
     if (!link.up) abandon_queue(port, Drop::kTxPortDown);
 }
 
-void Switch::report(Port& port, bool warning, std::string message) {
+void PacketLoop::report(Port& port, bool warning, std::string message) {
     events_.push(
         {warning, port.id, "port " + std::to_string(port.id) + "@" + port.interface + ": " + message});
 }
 
 // Needs sockets_mutex_. The kernel's count restarts at every reading.
-void Switch::take_overflows(Port& port) { port.overflows += port.socket.take_overflow_count(); }
+void PacketLoop::take_overflows(Port& port) { port.overflows += port.socket.take_overflow_count(); }
 
-std::vector<Switch::PortStatistics> Switch::statistics() {
+std::vector<PacketLoop::PortStatistics> PacketLoop::statistics() {
     const std::lock_guard guard(sockets_mutex_);
     std::vector<PortStatistics> all;
     for (auto& port : ports_) {

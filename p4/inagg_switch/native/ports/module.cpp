@@ -19,7 +19,7 @@
 #include "ports/control/arrays.hpp"
 #include "ports/control/control.hpp"
 #include "ports/control/entries.hpp"
-#include "ports/switch.hpp"
+#include "ports/packet_loop.hpp"
 
 namespace nb = nanobind;
 namespace ports = inagg::ports;
@@ -112,7 +112,7 @@ void* handle_at(uintptr_t handle) {
     return reinterpret_cast<void*>(handle);  // NOLINT(performance-no-int-to-ptr)
 }
 
-nb::list statistics(ports::Switch& self) {
+nb::list statistics(ports::PacketLoop& self) {
     nb::list all;
     for (const auto& port : self.statistics()) {
         nb::dict drops;
@@ -124,14 +124,14 @@ nb::list statistics(ports::Switch& self) {
     return all;
 }
 
-std::optional<std::tuple<bool, uint32_t, std::string>> next_event(ports::Switch& self) {
+std::optional<std::tuple<bool, uint32_t, std::string>> next_event(ports::PacketLoop& self) {
     const nb::gil_scoped_release release;
     auto event = self.events().pop();
     if (!event) return std::nullopt;
     return std::tuple(event->warning, event->port, std::move(event->message));
 }
 
-std::optional<nb::bytes> next_to_cpu(ports::Switch& self) {
+std::optional<nb::bytes> next_to_cpu(ports::PacketLoop& self) {
     std::optional<std::string> frame;
     {
         const nb::gil_scoped_release release;
@@ -141,41 +141,41 @@ std::optional<nb::bytes> next_to_cpu(ports::Switch& self) {
 }
 
 void bind_packet_loop(nb::module_& module) {
-    nb::class_<ports::Switch>(module, "PacketLoop")
+    nb::class_<ports::PacketLoop>(module, "PacketLoop")
         .def(
             "__init__",
-            [](ports::Switch* self, const std::vector<std::pair<uint32_t, std::string>>& names,
+            [](ports::PacketLoop* self, const std::vector<std::pair<uint32_t, std::string>>& names,
                size_t receive_buffer_bytes, size_t send_buffer_bytes, size_t queue_frames, size_t queue_bytes,
                bool offloads, uint32_t cpu_port, const std::string& capture_folder) {
-                new (self) ports::Switch(names, {receive_buffer_bytes, send_buffer_bytes, queue_frames,
-                                                 queue_bytes, offloads, cpu_port, capture_folder});
+                new (self) ports::PacketLoop(names, {receive_buffer_bytes, send_buffer_bytes, queue_frames,
+                                                     queue_bytes, offloads, cpu_port, capture_folder});
             },
             nb::arg("ports"), nb::kw_only(), nb::arg("receive_buffer_bytes"), nb::arg("send_buffer_bytes"),
             nb::arg("queue_frames"), nb::arg("queue_bytes"), nb::arg("offloads"), nb::arg("cpu_port"),
             nb::arg("capture_folder"))
-        .def("start", &ports::Switch::start)
-        .def("stop", &ports::Switch::stop, nb::call_guard<nb::gil_scoped_release>())
+        .def("start", &ports::PacketLoop::start)
+        .def("stop", &ports::PacketLoop::stop, nb::call_guard<nb::gil_scoped_release>())
         .def(
             "set_program",
-            [](ports::Switch& self, uintptr_t api, uintptr_t handle) {
+            [](ports::PacketLoop& self, uintptr_t api, uintptr_t handle) {
                 const ports::Program program{functions_at(api), handle_at(handle)};
                 const nb::gil_scoped_release release;
                 self.set_program(program);
             },
             nb::arg("api_address"), nb::arg("handle"))
         .def("statistics", &statistics)
-        .def("has_offloads", &ports::Switch::has_offloads)
-        .def("unknown_port_drops", &ports::Switch::unknown_port_drops)
-        .def("to_cpu_drops", &ports::Switch::to_cpu_drops)
+        .def("has_offloads", &ports::PacketLoop::has_offloads)
+        .def("unknown_port_drops", &ports::PacketLoop::unknown_port_drops)
+        .def("to_cpu_drops", &ports::PacketLoop::to_cpu_drops)
         .def("next_event", &next_event)
         .def("next_to_cpu", &next_to_cpu)
         .def(
             "inject",
-            [](ports::Switch& self, uint32_t port, const nb::bytes& frame) {
+            [](ports::PacketLoop& self, uint32_t port, const nb::bytes& frame) {
                 return self.inject(port, from_bytes(frame));
             },
             nb::arg("port"), nb::arg("frame"))
-        .def("now_us", &ports::Switch::now_us);
+        .def("now_us", &ports::PacketLoop::now_us);
 }
 
 using Control = ports::Control;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Life cycle, the loop, and the way of a frame. Interfaces that come and go: links.cpp.
-#include "ports/switch.hpp"
+#include "ports/packet_loop.hpp"
 
 #include <net/ethernet.h>
 #include <netinet/in.h>
@@ -44,7 +44,7 @@ void watch_fd(int epoll, int fd, uint64_t token) {
 
 }  // namespace
 
-Switch::Switch(const std::vector<std::pair<uint32_t, std::string>>& ports, const Options& options)
+PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& ports, const Options& options)
     : options_(options),
       offloads_(options.offloads && kernel_has_offloads()),
       shared_(kSharedBytes),
@@ -90,15 +90,15 @@ Switch::Switch(const std::vector<std::pair<uint32_t, std::string>>& ports, const
     }
 }
 
-Switch::~Switch() { stop(); }
+PacketLoop::~PacketLoop() { stop(); }
 
-void Switch::start() {
+void PacketLoop::start() {
     if (thread_.joinable()) return;
     thread_ = std::thread([this] { run(); });
     pthread_setname_np(thread_.native_handle(), "inagg-ports");
 }
 
-void Switch::stop() {
+void PacketLoop::stop() {
     stopping_ = true;
     if (thread_.joinable()) {
         const uint64_t one = 1;
@@ -121,17 +121,17 @@ void Switch::stop() {
     for (auto& port : ports_) port->capture.reset();
 }
 
-void Switch::set_program(Program program) {
+void PacketLoop::set_program(Program program) {
     const std::lock_guard guard(program_mutex_);
     program_ = program;
 }
 
-uint64_t Switch::now_us() const {
+uint64_t PacketLoop::now_us() const {
     const auto elapsed = std::chrono::steady_clock::now() - started_;
     return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count());
 }
 
-void Switch::run() {
+void PacketLoop::run() {
     std::array<epoll_event, kEpollEvents> events;
     while (!stopping_) {
         const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), -1);
@@ -141,7 +141,7 @@ void Switch::run() {
     }
 }
 
-void Switch::handle(uint64_t token, uint32_t what) {
+void PacketLoop::handle(uint64_t token, uint32_t what) {
     if (token == kWakeToken) {
         process_injected();
         return;
@@ -157,7 +157,7 @@ void Switch::handle(uint64_t token, uint32_t what) {
     if (what & ~static_cast<uint32_t>(EPOLLOUT)) receive_burst(port);
 }
 
-void Switch::receive_burst(Port& port) {
+void PacketLoop::receive_burst(Port& port) {
     const int count = port.socket.receive(batch_);
     if (count > 0) process_burst(port, static_cast<size_t>(count));
     if (count == -EINVAL && offloads_) {
@@ -169,7 +169,7 @@ void Switch::receive_burst(Port& port) {
     if (count < 0) refresh_link(port);
 }
 
-void Switch::process_burst(Port& port, size_t count) {
+void PacketLoop::process_burst(Port& port, size_t count) {
     const std::lock_guard guard(program_mutex_);
     const bool loaded = program_.api != nullptr;
     const uint64_t now = now_us();
@@ -194,7 +194,7 @@ void Switch::process_burst(Port& port, size_t count) {
 }
 
 // True: cutter_ has the frame's packets.
-bool Switch::start_frame(Port& port, const ReceivedFrame& frame) {
+bool PacketLoop::start_frame(Port& port, const ReceivedFrame& frame) {
     // With offloads it is the packets in the frame that the MTU limits.
     const size_t limit = offloads_ ? frame.length : port.link.mtu + kFrameOverhead;
     const bool too_long = frame.wire_length > std::min(limit, frame.length);
@@ -220,14 +220,14 @@ bool Switch::start_frame(Port& port, const ReceivedFrame& frame) {
     return false;
 }
 
-void Switch::drop_too_long(Port& port, size_t length) {
+void PacketLoop::drop_too_long(Port& port, size_t length) {
     drop_received(port, Drop::kRxLongerThanMtu,
                   "a frame of " + std::to_string(length) + " bytes, longer than the MTU of " +
                       std::to_string(port.link.mtu));
 }
 
 // `found` is for the first of them alone: a port reports each reason once.
-void Switch::drop_received(Port& port, Drop reason, const std::string& found) {
+void PacketLoop::drop_received(Port& port, Drop reason, const std::string& found) {
     port.counters.drop(reason).add(1);
     bool& reported = port.reported[static_cast<size_t>(reason)];
     if (reported) return;
@@ -240,7 +240,7 @@ void Switch::drop_received(Port& port, Drop reason, const std::string& found) {
 }
 
 // The payload of a datagram whose copies all have the same one; only those become large frames.
-std::span<const uint8_t> Switch::shared_payload(const uint8_t* frame, size_t length, size_t shared) {
+std::span<const uint8_t> PacketLoop::shared_payload(const uint8_t* frame, size_t length, size_t shared) {
     if (!offloads_ || shared == 0) return {};
     if (!payload_) {
         const auto headers = find_headers(frame, length);
@@ -251,7 +251,7 @@ std::span<const uint8_t> Switch::shared_payload(const uint8_t* frame, size_t len
     return *payload_;
 }
 
-void Switch::enqueue(uint32_t id, const uint8_t* frame, size_t length, size_t shared) {
+void PacketLoop::enqueue(uint32_t id, const uint8_t* frame, size_t length, size_t shared) {
     Port* port = id <= kMaxPort ? by_id_[id] : nullptr;
     if (port == nullptr) {
         if (id == options_.cpu_port && id != 0) {
@@ -287,11 +287,11 @@ void Switch::enqueue(uint32_t id, const uint8_t* frame, size_t length, size_t sh
     }
 }
 
-void Switch::send_to_cpu(const uint8_t* frame, size_t length) {
+void PacketLoop::send_to_cpu(const uint8_t* frame, size_t length) {
     if (!to_cpu_.push(std::string(reinterpret_cast<const char*>(frame), length))) to_cpu_drops_.add(1);
 }
 
-bool Switch::inject(uint32_t port, std::string frame) {
+bool PacketLoop::inject(uint32_t port, std::string frame) {
     {
         const std::lock_guard guard(injected_mutex_);
         if (injected_.size() >= kMaxInjected) return false;
@@ -302,7 +302,7 @@ bool Switch::inject(uint32_t port, std::string frame) {
     return true;
 }
 
-void Switch::process_injected() {
+void PacketLoop::process_injected() {
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
     std::vector<std::pair<uint32_t, std::string>> frames;
@@ -321,12 +321,12 @@ void Switch::process_injected() {
 }
 
 // A reader of the files sees whole bursts.
-void Switch::flush_captures() {
+void PacketLoop::flush_captures() {
     if (options_.capture_folder.empty()) return;
     for (auto& port : ports_) port->capture->flush();
 }
 
-void Switch::flush_dirty() {
+void PacketLoop::flush_dirty() {
     flush_captures();
     for (Port* port : dirty_) {
         port->dirty = false;
@@ -335,7 +335,7 @@ void Switch::flush_dirty() {
     dirty_.clear();
 }
 
-void Switch::flush(Port& port) {
+void PacketLoop::flush(Port& port) {
     std::array<FramePieces, kSendBatch> frames;
     while (!port.queue.empty()) {
         const size_t count = port.queue.peek(frames.data(), frames.size());
@@ -355,7 +355,7 @@ void Switch::flush(Port& port) {
 }
 
 // The kernel refused the queue's first frame for good. False when the whole queue had to go.
-bool Switch::drop_refused(Port& port, int error) {
+bool PacketLoop::drop_refused(Port& port, int error) {
     Drop reason = Drop::kTxError;
     switch (error) {
         case ENETDOWN:
@@ -379,12 +379,12 @@ bool Switch::drop_refused(Port& port, int error) {
     return true;
 }
 
-void Switch::abandon_queue(Port& port, Drop reason) {
+void PacketLoop::abandon_queue(Port& port, Drop reason) {
     port.counters.drop(reason).add(port.queue.clear().packets);
     watch(port, false);
 }
 
-void Switch::watch(Port& port, bool for_output) {
+void PacketLoop::watch(Port& port, bool for_output) {
     if (port.blocked == for_output) return;
     port.blocked = for_output;
     if (!port.socket.is_open()) return;

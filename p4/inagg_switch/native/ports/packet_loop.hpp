@@ -55,13 +55,13 @@ struct Program {
     void* handle = nullptr;
 };
 
-class Switch {
+class PacketLoop {
   public:
     // Opens every port. Throws std::system_error (its what() names the port) or std::invalid_argument.
-    Switch(const std::vector<std::pair<uint32_t, std::string>>& ports, const Options& options);
-    ~Switch();
-    Switch(const Switch&) = delete;
-    Switch& operator=(const Switch&) = delete;
+    PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& ports, const Options& options);
+    ~PacketLoop();
+    PacketLoop(const PacketLoop&) = delete;
+    PacketLoop& operator=(const PacketLoop&) = delete;
 
     void start();
     void stop();
@@ -129,10 +129,10 @@ class Switch {
     void drop_received(Port& port, Drop reason, const std::string& found);
     void process(uint32_t port, const uint8_t* frame, size_t length, uint64_t now) {
         payload_.reset();
-        program_.api->process(program_.handle, port, frame, length, now, &Switch::emit, this);
+        program_.api->process(program_.handle, port, frame, length, now, &PacketLoop::emit, this);
     }
     static void emit(void* self, uint32_t port, const uint8_t* frame, size_t length, size_t shared) {
-        static_cast<Switch*>(self)->enqueue(port, frame, length, shared);
+        static_cast<PacketLoop*>(self)->enqueue(port, frame, length, shared);
     }
     void enqueue(uint32_t id, const uint8_t* frame, size_t length, size_t shared);
     std::span<const uint8_t> shared_payload(const uint8_t* frame, size_t length, size_t shared);
