@@ -128,7 +128,7 @@ def run(
             program=program,
             network=_network(program, ports, host or [], aggregator_ip, aggregator_mac),
             limits=Limits(
-                pool_slots=program.pool_slots,
+                slot_versions=program.slot_versions,
                 max_workers=program.max_workers,
                 max_members=program.max_members,
                 max_slots=max_slots,

@@ -6,8 +6,8 @@
 #endif
 
 // Slot versions in the switch, shared out between jobs by the controller.
-#ifndef POOL_SLOTS
-#define POOL_SLOTS 16384
+#ifndef SLOT_VERSIONS
+#define SLOT_VERSIONS 16384
 #endif
 
 const bit<4> INAGG_VERSION = 2;

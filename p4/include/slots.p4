@@ -11,12 +11,12 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
 
     // One entry a slot version. Nothing is ever cleared: the next chunk, or a chunk of another epoch, simply overwrites
     // an entry, so a crashed job leaves nothing behind that matters.
-    register<epoch_t>(POOL_SLOTS) slot_epoch;
-    register<chunk_t>(POOL_SLOTS) slot_chunk;
-    register<worker_bitmap_t>(POOL_SLOTS) slot_workers;
-    register<bit<32>>(POOL_SLOTS) slot_announced;    // both announced fields of the header
-    register<bit<32>>(POOL_SLOTS) slot_checksum;
-    register<word_t>(POOL_SLOTS * WORDS) pool;
+    register<epoch_t>(SLOT_VERSIONS) slot_epoch;
+    register<chunk_t>(SLOT_VERSIONS) slot_chunk;
+    register<worker_bitmap_t>(SLOT_VERSIONS) slot_workers;
+    register<bit<32>>(SLOT_VERSIONS) slot_announced;    // both announced fields of the header
+    register<bit<32>>(SLOT_VERSIONS) slot_checksum;
+    register<word_t>(SLOT_VERSIONS * WORDS) pool;
 
     bit<32> slot;
     worker_bitmap_t workers;

@@ -36,7 +36,7 @@ from inagg_controller.switch.entries import (
 from inagg_controller.switch.program import load_program
 
 WORDS = 4
-POOL_SLOTS = 64
+SLOT_VERSIONS = 64
 OPERATORS_TOKEN = "the-token-of-the-operator-of-these-tests"
 
 GUARD = "InaggIngress.source_guard"
@@ -112,7 +112,7 @@ def build_p4info():
         counter.preamble.id, counter.preamble.name = 0x12000000 + number, name
         counter.spec.unit = p4info_pb2.CounterSpec.BOTH
     for number, (name, size) in enumerate(
-        (("slot_epoch", POOL_SLOTS), ("pool", POOL_SLOTS * WORDS)), start=1
+        (("slot_epoch", SLOT_VERSIONS), ("pool", SLOT_VERSIONS * WORDS)), start=1
     ):
         register = p4info.registers.add(size=size)
         register.preamble.id, register.preamble.name = 0x16000000 + number, f"InaggIngress.slots.{name}"
@@ -260,7 +260,7 @@ def serving(memory_switch):
     async def serve(policy=None, on_crash=lambda: None, **limits):
         clock = Clock()
         table = JobTable(
-            Limits(pool_slots=POOL_SLOTS, **limits), policy or Policy(), first_epoch=100, now=clock()
+            Limits(slot_versions=SLOT_VERSIONS, **limits), policy or Policy(), first_epoch=100, now=clock()
         )
         service = Service(table, memory_switch, NETWORK, clock=clock, on_crash=on_crash)
         await service.start()

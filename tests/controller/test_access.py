@@ -137,7 +137,7 @@ def test_one_host_cannot_have_all_slots(victim):
             pass
     assert answer.status_code == 503
     assert "the jobs of 127.0.0.2 have all slots that one host's may have" in answer.json()["detail"]
-    assert controller.stranger.get("/health").json()["free_slots"] == 64 // 4 - 8  # job 1 has 8
+    assert controller.stranger.get("/health").json()["free_slot_versions"] == 64 // 4 - 8  # job 1 has 8
     assert controller.stranger.post("/jobs", json={"workers": 1, "slots": 2}).status_code == 201
 
 

@@ -51,8 +51,8 @@ def test_health_tells_the_programs_properties(serving):
                 "switch": "connected",
                 "switch_error": None,
                 "words": 4,
-                "pool_slots": 64,
-                "free_slots": 64,
+                "slot_versions": 64,
+                "free_slot_versions": 64,
                 "aggregator": {"ip": "10.0.0.253", "mac": "02:49:41:00:00:01", "udp_port": 18753},
                 "jobs": 0,
             }
@@ -281,7 +281,7 @@ def test_a_silent_rank_is_lost_its_job_fails_and_its_entries_go(serving, memory_
                 "waits": {"0": {"sums": 0, "waited_s": 0.0}},
             }
             assert memory_switch.in_table(ADMISSION) == memory_switch.in_table(RECEIVER) == []
-            assert (await client.get("/health")).json()["free_slots"] == 64
+            assert (await client.get("/health")).json()["free_slot_versions"] == 64
 
     run(body)
 

@@ -21,8 +21,8 @@ def member(rank, host=None):
     return Member(rank=rank, ip=0x0A000000 + host, mac=0x020000000000 + host, udp_port=4000, port=host)
 
 
-def new_table(pool_slots=64, **limits):
-    table = JobTable(Limits(pool_slots=pool_slots, **limits), POLICY, first_epoch=100, now=0.0)
+def new_table(slot_versions=64, **limits):
+    table = JobTable(Limits(slot_versions=slot_versions, **limits), POLICY, first_epoch=100, now=0.0)
     table.switch_connected()
     return table
 
@@ -98,7 +98,7 @@ def test_a_smaller_window_is_granted_before_a_job_is_refused():
 
 
 def test_many_jobs_find_room_beside_one_another_as_each_leaves_some():
-    table = new_table(pool_slots=16384)
+    table = new_table(slot_versions=16384)
     granted = [table.create(1, 256, "", 0.0).slots for _ in range(41)]
     assert granted == [256] * 29 + [128] * 3 + [64] * 3 + [32] * 6
     with pytest.raises(UnavailableError, match="slot pool is full"):
@@ -124,13 +124,13 @@ def test_the_tables_bound_the_number_of_workers():
 
 
 def test_no_job_is_created_without_a_switch():
-    table = JobTable(Limits(pool_slots=64), POLICY, first_epoch=1, now=0.0)
+    table = JobTable(Limits(slot_versions=64), POLICY, first_epoch=1, now=0.0)
     with pytest.raises(UnavailableError, match="not connected"):
         table.create(1, 2, "", 0.0)
 
 
 def test_epochs_end_with_an_error_and_never_wrap():
-    table = JobTable(Limits(pool_slots=64), POLICY, first_epoch=2**32 - 1, now=0.0)
+    table = JobTable(Limits(slot_versions=64), POLICY, first_epoch=2**32 - 1, now=0.0)
     table.switch_connected()
     assert table.create(1, 2, "", 0.0).epoch == 2**32 - 1
     with pytest.raises(UnavailableError, match="every epoch has been used"):

@@ -209,7 +209,7 @@ def test_every_entry_of_a_job_is_in_the_switch_while_it_runs_and_gone_when_all_h
             client.leave(job.id, rank)
         assert client.status(job.id).state == "finished"
         wait_until(lambda: testbed.entries() == GROUND, "the job's entries are gone")
-        assert client.health()["free_slots"] == client.health()["pool_slots"]
+        assert client.health()["free_slot_versions"] == client.health()["slot_versions"]
 
 
 def ethernet_frame(destination, source, ether_type, payload):

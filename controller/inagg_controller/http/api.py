@@ -129,8 +129,8 @@ def _open(service: Service) -> APIRouter:
             switch=service.link,
             switch_error=service.link_error,
             words=service.network.words,
-            pool_slots=table.pool.size,
-            free_slots=table.pool.free,
+            slot_versions=table.pool.size,
+            free_slot_versions=table.pool.free,
             aggregator=_aggregator(service),
             jobs=sum(not job.ended for job in table.jobs.values()),
         )

@@ -232,12 +232,12 @@ class JobList(Document):
 
 
 class Health(Document):
-    """GET /health. jobs: those not ended. free_slots: slot versions not leased."""
+    """GET /health. jobs: those not ended. free_slot_versions: those not leased."""
 
     switch: Literal["connecting", "connected", "lost"]
     switch_error: str | None
     words: int
-    pool_slots: int
-    free_slots: int
+    slot_versions: int
+    free_slot_versions: int
     aggregator: AggregatorDocument
     jobs: int

@@ -36,7 +36,7 @@ class Limits:
     ended jobs that are remembered. host_share: the part of slots and workers that one host's jobs may have together.
     """
 
-    pool_slots: int
+    slot_versions: int
     max_workers: int = 64
     max_members: int = 4096
     max_slots: int = 1024

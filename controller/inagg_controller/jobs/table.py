@@ -55,7 +55,7 @@ class JobTable:
         self.jobs: dict[int, Job] = {}
         self.effects: deque[Effect] = deque()
         self.version = 0
-        self.pool = LeasePool(limits.pool_slots)
+        self.pool = LeasePool(limits.slot_versions)
         self._numbers = Numbers(1, _LAST_JOB)
         self._groups = Numbers(_FIRST_GROUP, _LAST_GROUP)
         self._next_epoch = first_epoch

@@ -34,14 +34,14 @@ ADMITTED = "InaggIngress.admission.admitted"
 class Program:
     """The P4 program's properties that the controller depends on.
 
-    words: 256-byte words in a DATA packet. pool_slots: slot versions. max_workers: bits of a worker bitmap.
+    words: 256-byte words in a DATA packet. slot_versions: in the switch. max_workers: bits of a worker bitmap.
     max_members: workers that fit into the tables, over all jobs. counters: names of the indexed counters.
     """
 
     p4info_path: Path
     device_config_path: Path
     words: int
-    pool_slots: int
+    slot_versions: int
     max_workers: int
     max_members: int
     counters: tuple[str, ...]
@@ -80,8 +80,8 @@ def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Progra
     for name in (_POOL, _SLOT_EPOCH):
         if name not in registers or registers[name].size <= 0:
             raise LookupError(f"it has no register {name} with a size")
-    pool_slots = registers[_SLOT_EPOCH].size
-    words, rest = divmod(registers[_POOL].size, pool_slots)
+    slot_versions = registers[_SLOT_EPOCH].size
+    words, rest = divmod(registers[_POOL].size, slot_versions)
     if rest or not words:
         raise LookupError(f"the size of {_POOL} is not a multiple of that of {_SLOT_EPOCH}")
     worker = next(param for param in actions["InaggIngress.admission.admit"].params if param.name == "worker")
@@ -89,7 +89,7 @@ def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Progra
         p4info_path=p4info_path,
         device_config_path=device_config_path,
         words=words,
-        pool_slots=pool_slots,
+        slot_versions=slot_versions,
         max_workers=worker.bitwidth,
         max_members=min(tables[ADMISSION].size, tables[RECEIVER].size),
         counters=_short_names([counter.preamble.name for counter in p4info.counters]),

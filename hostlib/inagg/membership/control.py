@@ -100,7 +100,7 @@ class ControlClient:
         self.close()
 
     def health(self) -> dict[str, Any]:
-        """The controller's and the switch's state: {switch, words, pool_slots, aggregator, jobs}."""
+        """The controller's and the switch's state: {switch, words, slot_versions, aggregator, jobs}."""
         return self._read(OBJECT, self._request("GET", "/health"), "an object")
 
     def create_job(self, workers: int, slots: int, *, name: str = "") -> JobStatus:

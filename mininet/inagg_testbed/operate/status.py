@@ -165,9 +165,11 @@ def rendered(found: Document, *, ended: bool) -> Group:
     parts.append(Text(f"links: {found['link']}"))
     answers = health is not None and "error" not in health
     if answers:
-        used = health["pool_slots"] - health["free_slots"]
+        used = health["slot_versions"] - health["free_slot_versions"]
         parts.append(
-            Text(f"controller: {health['switch']}, {used:,} of {health['pool_slots']:,} slots in use")
+            Text(
+                f"controller: {health['switch']}, {used:,} of {health['slot_versions']:,} slot versions in use"
+            )
         )
     names = [each["name"] for each in found["processes"] if each["alive"]]
     parts.append(Text(f"processes: {', '.join(names) or 'none'}"))
