@@ -5,16 +5,24 @@ parameters, fields assigned, and what extern objects are asked to do. Table look
 pipeline's own decisions (drops, ports) by runtime/v1model.hpp.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from inagg_switch.compiler import ir
+from inagg_switch.compiler import ir, primitives
 from inagg_switch.compiler import types as t
 
+_OF_OBJECTS = (
+    primitives.RegisterRead
+    | primitives.RegisterWrite
+    | primitives.ExecuteMeter
+    | primitives.Count
+    | primitives.Digest
+)
 # Told once they are done; the others before.
-_AFTER = frozenset(["extract", "register_read"])
+_AFTER = primitives.Extract | primitives.RegisterRead
 # Steps of other primitives, or told elsewhere.
-_SILENT = frozenset(["require", "look", "parse", "trace", "emit"])
+_SILENT = primitives.Require | primitives.Look | primitives.Parse | primitives.Trace | primitives.Emit
 
 
 def instrument(program: ir.Program) -> None:
@@ -52,7 +60,7 @@ def _action_line(action: ir.Action) -> ir.Stmt:
 
 
 def _tell(text: str, *operands: ir.Expr) -> ir.Stmt:
-    return ir.Primitive("trace", operands, detail=text)
+    return primitives.Trace(text, operands)
 
 
 def _is_scalar(type_: t.Type) -> bool:
@@ -94,9 +102,9 @@ def _statement(s: ir.Stmt) -> Iterable[ir.Stmt]:
         return (replace(s, body=_block(s.body)),)
     if isinstance(s, ir.Assign):
         return (s, *_assigned(s.target))
-    if isinstance(s, ir.Primitive) and s.name not in _SILENT:
+    if isinstance(s, primitives.Primitive) and not isinstance(s, _SILENT):
         line = _primitive_line(s)
-        return (s, line) if s.name in _AFTER else (line, s)
+        return (s, line) if isinstance(s, _AFTER) else (line, s)
     if isinstance(s, ir.Jump) and s.what == "exit":
         return (_tell("exit"), s)
     return (s,)
@@ -110,10 +118,13 @@ def _assigned(target: ir.Expr) -> Iterable[ir.Stmt]:
     return (_tell(f"{describe(base)} = {{}}", base),)
 
 
-def _primitive_line(s: ir.Primitive) -> ir.Stmt:
-    operands = [o for o in s.operands if not isinstance(t.strip(o.type), t.ExternType)]
-    subject = f"{s.object.full_name} " if isinstance(s.object, ir.Object) else ""
-    return _tell(f"{subject}{s.name}({', '.join(_labels(operands))})", *_shown(operands))
+def _primitive_line(s: primitives.Primitive) -> ir.Stmt:
+    operands = [
+        o for o in ir.children(s) if isinstance(o, ir.Expr) and not isinstance(t.strip(o.type), t.ExternType)
+    ]
+    subject = f"{s.object.full_name} " if isinstance(s, _OF_OBJECTS) else ""
+    name = re.sub("(?<=[a-z])(?=[A-Z])", "_", type(s).__name__).lower()
+    return _tell(f"{subject}{name}({', '.join(_labels(operands))})", *_shown(operands))
 
 
 def _has_value(e: ir.Expr) -> bool:

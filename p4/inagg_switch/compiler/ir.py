@@ -4,18 +4,24 @@ conversions explicit. What is left to the emitter is C++ spelling.
 Types are the checker's (types.py); TypeVariable, TupleType of a list, and INTEGER do not occur.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler.types import StructType, Type
 
+
+@dataclass(frozen=True)
+class Node:
+    """A piece of code: an expression or statement, or a part of one."""
+
+
 # --- expressions
 
 
 @dataclass(frozen=True)
-class Expr:
+class Expr(Node):
     type: Type
 
 
@@ -89,7 +95,7 @@ class Construct(Expr):
 
 
 @dataclass(frozen=True)
-class CallArgument:
+class CallArgument(Node):
     """`how`: value (in), reference (out, inout), copy (out, inout: through a temporary; `expr` None throws the
     result away), or temporary (a copy that a block which ends by `exit` or a parser error does not copy out)."""
 
@@ -126,7 +132,7 @@ class TableHit(Expr):
 
 
 @dataclass(frozen=True)
-class Stmt:
+class Stmt(Node):
     pass
 
 
@@ -163,7 +169,7 @@ class If(Stmt):
 
 
 @dataclass(frozen=True)
-class SwitchCase:
+class SwitchCase(Node):
     """`values` empty is the default."""
 
     values: tuple[int, ...]
@@ -202,17 +208,6 @@ class Jump(Stmt):
 
     what: str
     value: Expr | None = None
-
-
-@dataclass(frozen=True)
-class Primitive(Stmt):
-    """What the architecture or the language does: extract, emit, count, set_valid... Operands by its definition in
-    the emitter; `object` is the extern instance, `detail` whatever else is known at compile time."""
-
-    name: str
-    operands: tuple[Expr, ...]
-    object: Any = None
-    detail: Any = None
 
 
 # --- parsers
@@ -454,25 +449,33 @@ class Program:
         )
 
 
-def exits(node: object) -> bool:
+# --- walks
+
+
+def children(node: Node) -> Iterator[Node]:
+    """The nodes directly within one, in the order of its fields."""
+    for value in vars(node).values():
+        if isinstance(value, Node):
+            yield value
+        elif isinstance(value, tuple):
+            yield from (part for part in value if isinstance(part, Node))
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """A node and all within it, outer ones first. Actions and tables that it names are not within it."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def exits(node: Node) -> bool:
     """True if running the node may execute `exit`."""
-    if isinstance(node, Jump) and node.what == "exit":
-        return True
-    if isinstance(node, Call | TableApply):
-        return node.exits or (isinstance(node, Call) and any(exits(a.expr) for a in node.arguments))
-    if isinstance(node, tuple):
-        return any(exits(n) for n in node)
-    if isinstance(node, Stmt | Expr | SwitchCase):
-        return any(exits(v) for v in vars(node).values() if isinstance(v, Stmt | Expr | tuple | SwitchCase))
-    return False
+    return any(
+        n.what == "exit" if isinstance(n, Jump) else isinstance(n, Call | TableApply) and n.exits
+        for n in walk(node)
+    )
 
 
 def impure(e: Expr) -> bool:
     """True if evaluating the expression may change something."""
-    if isinstance(e, Call | TableApply):
-        return True
-    parts = [v for v in vars(e).values() if isinstance(v, Expr)]
-    for value in vars(e).values():
-        if isinstance(value, tuple):
-            parts.extend(v for v in value if isinstance(v, Expr))
-    return any(impure(p) for p in parts)
+    return any(isinstance(n, Call | TableApply) for n in walk(e))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from inagg_switch.compiler import fold, ir
+from inagg_switch.compiler import fold, ir, primitives
 
 _BINARY = frozenset(
     ["==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "&", "|", "^", "<<", ">>", "++", "|+|", "|-|"]
@@ -93,7 +93,7 @@ class _Walk:
             case ir.Jump(what, value):
                 self._expressions([] if value is None else [value])
                 return what == "return" or (what == "exit" and self._returns)
-        if isinstance(s, ir.Primitive) and isinstance(s.object, ir.Digest):
+        if isinstance(s, primitives.Digest):
             self.found.ids.add(id(s.object))
         self._expressions(_parts(s, ir.Expr))
         for inner in _parts(s, ir.Stmt):

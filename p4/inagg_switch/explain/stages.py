@@ -12,6 +12,7 @@ from typing import Any
 from inagg_switch.compiler import ir, lower_file
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler.instrument import describe
+from inagg_switch.compiler.primitives import Primitive
 
 _COUNTER_BYTES = 16  # packets and bytes
 _METER_BYTES = 72  # runtime/tables/meter.hpp: the configuration and two buckets
@@ -271,8 +272,8 @@ class _Stager:
                 if isinstance(node, ir.Assign):
                     writes |= _names(node.target)
                     uses |= _names(node.value)
-                elif isinstance(node, ir.Primitive):
-                    names = {name for operand in node.operands for name in _names(operand)}
+                elif isinstance(node, Primitive):
+                    names = {name for operand in ir.children(node) for name in _names(operand)}
                     uses |= names
                     writes |= names
         stage = max(least, self._ready(uses | writes), self._stages.get(id(table), (table, 1))[1])

@@ -9,6 +9,7 @@ from inagg_switch.compiler.fold import fold_binary, fold_unary
 from inagg_switch.compiler.lower.program import lower
 from inagg_switch.compiler.parse.lexer import tokenize
 from inagg_switch.compiler.parse.parser import parse
+from inagg_switch.compiler.primitives import Emit
 from inagg_switch.compiler.types import BitType
 from tests.switch.snippets import checked, v1program
 
@@ -207,4 +208,4 @@ def test_what_the_deparser_writes_the_same_for_every_copy(code: dict[str, str], 
     code = {"deparser": EMITS, **code}
     program = lower(checked(v1program(headers=STRUCT, parser="state start { transition accept; }", **code)))
     _, same = split_deparser(program, mentioned_headers(program))
-    assert [emit.operands[1].name for emit in same if isinstance(emit, ir.Primitive)] == expected
+    assert [emit.header.name for emit in same if isinstance(emit, Emit)] == expected

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stage 6: the IR to one C++ file.
 
-Read `program` (the whole file), then `structs`, `expressions`, `primitives` and `externs`, `statements`, `parsers` and
-`tables`. `literals` spells C++ strings; `untouched` finds the headers that copies of a multicast can share.
+Every function takes the `Emitter` of `context`: the program, its names in C++, and the lines written so far. Read
+`program` (the whole file), then `expressions`, `primitives` and `externs`, `statements`, and `structs`, `parsers` and
+`tables`; `literals` spells C++ strings, `untouched` finds the headers that copies of a multicast can share.
 """

@@ -1,9 +1,10 @@
-"""IR expressions and types to C++."""
+"""Types, expressions, calls and l-values as C++."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from inagg_switch.compiler import ir, syntax
 from inagg_switch.compiler import types as t
+from inagg_switch.compiler.emit.context import Emitter
 from inagg_switch.compiler.names import spell_field
 
 _ARITHMETIC = {
@@ -15,360 +16,380 @@ _ARITHMETIC = {
     "^": "bit_xor",
 }
 _SATURATING = {"|+|": "add_saturating", "|-|": "sub_saturating"}
-_MIRRORED = {">": "<", "<=": ">="}  # a > b is b < a
 
 
-class ExpressionEmitter:
-    """`struct_names` maps each struct type to its C++ name."""
+# --- types
 
-    def __init__(self, struct_names: dict[int, str]) -> None:
-        self._struct_names = struct_names
 
-    # --- types
+def cpp_type(out: Emitter, type_: t.Type) -> str:
+    bits = t.strip(type_)
+    if isinstance(bits, t.BitType):
+        return f"value_t<{bits.width}>"
+    if isinstance(bits, t.VarbitType):
+        return f"Varbit<{bits.width}>"
+    if bits == t.BOOL:
+        return "bool"
+    if bits == t.ERROR or isinstance(bits, t.EnumType):
+        return "std::uint32_t"
+    if bits == t.VOID:
+        return "void"
+    if isinstance(bits, t.StructType):
+        return f"p4::{out.struct_names[id(bits)]}"
+    if isinstance(bits, t.TupleType):
+        return f"Tuple<{', '.join(cpp_type(out, e) for e in bits.elements)}>"
+    if isinstance(bits, t.StackType):
+        return f"Stack<{cpp_type(out, bits.element)}, {bits.size}>"
+    if isinstance(bits, t.ExternType):
+        return {"packet_in": "PacketIn", "packet_out": "PacketOut"}[bits.name]
+    raise AssertionError(f"no C++ type for {type_}")
 
-    def type(self, type_: t.Type) -> str:
-        bits = t.strip(type_)
-        if isinstance(bits, t.BitType):
-            return f"value_t<{bits.width}>"
-        if isinstance(bits, t.VarbitType):
-            return f"Varbit<{bits.width}>"
-        if bits == t.BOOL:
-            return "bool"
-        if bits == t.ERROR or isinstance(bits, t.EnumType):
-            return "std::uint32_t"
-        if bits == t.VOID:
-            return "void"
-        if isinstance(bits, t.StructType):
-            return f"p4::{self._struct_names[id(bits)]}"
-        if isinstance(bits, t.TupleType):
-            return f"Tuple<{', '.join(self.type(e) for e in bits.elements)}>"
-        if isinstance(bits, t.StackType):
-            return f"Stack<{self.type(bits.element)}, {bits.size}>"
-        if isinstance(bits, t.ExternType):
-            return {"packet_in": "PacketIn", "packet_out": "PacketOut"}[bits.name]
-        raise AssertionError(f"no C++ type for {type_}")
 
-    # --- expressions
+# --- expressions
 
-    def expr(self, e: ir.Expr) -> str:
-        if isinstance(e, ir.Const):
-            return self._constant(e)
-        if isinstance(e, ir.Var):
-            return e.name
-        if isinstance(e, ir.Part):
-            return f"part<{e.index}>({self.expr(e.base)})"
-        if isinstance(e, ir.Field):
-            return f"{self.expr(e.base)}.{spell_field(e.name)}"
-        if isinstance(e, ir.Element):
-            if isinstance(e.index, ir.Const):
-                return f"{self.expr(e.base)}.items[{e.index.value}]"
-            return f"{self.expr(e.base)}.at({self._distance(e.index)})"
-        if isinstance(e, ir.StackLast):
-            return f"{self.expr(e.base)}.last()"
-        if isinstance(e, ir.StackNext):
-            return f"{self.expr(e.base)}.at({self.expr(e.base)}.next)"
-        if isinstance(e, ir.Slice):
-            return f"slice<{width_of(e.base)}, {e.high}, {e.low}>({self.expr(e.base)})"
-        if isinstance(e, ir.Construct):
-            return self._construct(e)
-        if isinstance(e, ir.Call):
-            return self._call(e)
-        if isinstance(e, ir.TableApply):
-            return f"apply_{e.table.member}()"
-        if isinstance(e, ir.TableHit):
-            return f"{'!' if e.miss else ''}{self.expr(e.apply)}.hit"
-        assert isinstance(e, ir.Operation)
-        return self._operation(e)
 
-    def _constant(self, e: ir.Const) -> str:
-        bits = t.strip(e.type)
-        if e.value is None:
-            return f"{self.type(e.type)}{{}}"
-        if bits == t.BOOL:
-            return "true" if e.value else "false"
-        width = bits.width if isinstance(bits, t.BitType) else 32
-        value = int(e.value) & ((1 << width) - 1)
-        if width <= 64:
-            return number(value)
-        limbs = []
-        while value:
-            limbs.append(number(value & (2**64 - 1)))
-            value >>= 64
-        return f"Wide<{width}>{{{{{', '.join(limbs)}}}}}"
+def expr(out: Emitter, e: ir.Expr) -> str:
+    if isinstance(e, ir.Const):
+        return _constant(out, e)
+    if isinstance(e, ir.Var):
+        return e.name
+    if isinstance(e, ir.Part):
+        return f"part<{e.index}>({expr(out, e.base)})"
+    if isinstance(e, ir.Field):
+        return f"{expr(out, e.base)}.{spell_field(e.name)}"
+    if isinstance(e, ir.Element):
+        if isinstance(e.index, ir.Const):
+            return f"{expr(out, e.base)}.items[{e.index.value}]"
+        return f"{expr(out, e.base)}.at({distance(out, e.index)})"
+    if isinstance(e, ir.StackLast):
+        return f"{expr(out, e.base)}.last()"
+    if isinstance(e, ir.StackNext):
+        return f"{expr(out, e.base)}.at({expr(out, e.base)}.next)"
+    if isinstance(e, ir.Slice):
+        return f"slice<{width_of(e.base)}, {e.high}, {e.low}>({expr(out, e.base)})"
+    if isinstance(e, ir.Construct):
+        return _construct(out, e)
+    if isinstance(e, ir.Call):
+        return _call(out, e)
+    if isinstance(e, ir.TableApply):
+        return f"apply_{e.table.member}()"
+    if isinstance(e, ir.TableHit):
+        return f"{'!' if e.miss else ''}{expr(out, e.apply)}.hit"
+    assert isinstance(e, ir.Operation)
+    return _operation(out, e)
 
-    def _construct(self, e: ir.Construct) -> str:
-        items = [self.item(i) for i in e.items]
-        if isinstance(e.type, t.StackType):
-            return f"{self.type(e.type)}{{{{{', '.join(items)}}}, 0}}"
-        if t.is_header(e.type):
-            items.append("true" if e.valid else "false")
-        return f"{self.type(e.type)}{{{', '.join(items)}}}"
 
-    def item(self, e: ir.Expr) -> str:
-        """An expression of exactly its type: C++ promotes small integers on the way."""
-        text = self.copied(e)
-        bits = t.strip(e.type)
-        if (
-            isinstance(e, ir.Operation)
-            and e.name == "conditional"
-            and isinstance(bits, t.BitType)
-            and bits.width <= 64
-        ):
-            return f"static_cast<{self.type(e.type)}>({text})"
+def _constant(out: Emitter, e: ir.Const) -> str:
+    bits = t.strip(e.type)
+    if e.value is None:
+        return f"{cpp_type(out, e.type)}{{}}"
+    if bits == t.BOOL:
+        return "true" if e.value else "false"
+    width = bits.width if isinstance(bits, t.BitType) else 32
+    value = int(e.value) & ((1 << width) - 1)
+    if width <= 64:
+        return number(value)
+    limbs = []
+    while value:
+        limbs.append(number(value & (2**64 - 1)))
+        value >>= 64
+    return f"Wide<{width}>{{{{{', '.join(limbs)}}}}}"
+
+
+def _construct(out: Emitter, e: ir.Construct) -> str:
+    items = [exact(out, i) for i in e.items]
+    if isinstance(e.type, t.StackType):
+        return f"{cpp_type(out, e.type)}{{{{{', '.join(items)}}}, 0}}"
+    if t.is_header(e.type):
+        items.append("true" if e.valid else "false")
+    return f"{cpp_type(out, e.type)}{{{', '.join(items)}}}"
+
+
+def exact(out: Emitter, e: ir.Expr) -> str:
+    """An expression of exactly its type: C++ promotes small integers on the way."""
+    text = copied(out, e)
+    bits = t.strip(e.type)
+    if (
+        isinstance(e, ir.Operation)
+        and e.name == "conditional"
+        and isinstance(bits, t.BitType)
+        and bits.width <= 64
+    ):
+        return f"static_cast<{cpp_type(out, e.type)}>({text})"
+    return text
+
+
+def copied(out: Emitter, e: ir.Expr) -> str:
+    """The value of a new variable."""
+    text = expr(out, e)
+    made = isinstance(e, ir.Const | ir.Construct | ir.Call)
+    made = made or (isinstance(e, ir.Operation) and e.name == "lookahead")
+    return text if made or not t.has_header(t.strip(e.type)) else f"fresh({text})"
+
+
+# --- operators
+
+
+def _operation(out: Emitter, e: ir.Operation) -> str:
+    if (
+        len(e.operands) > 1
+        and e.name not in ("&&", "||", "conditional")
+        and any(ir.impure(o) for o in e.operands)
+    ):
+        return _in_order(out, e)
+    special = _OPERATORS.get(e.name)
+    if special is not None:
+        return special(out, e)
+    operands = [expr(out, o) for o in e.operands]
+    if e.name in ("&&", "||"):
+        return f"({operands[0]} {e.name} {operands[1]})"
+    if e.name == "!":
+        return f"!{operands[0]}"
+    if e.name in _ARITHMETIC:
+        return f"{_ARITHMETIC[e.name]}<{width_of(e)}>({', '.join(operands)})"
+    if e.name in _SATURATING:
+        return (
+            f"{_SATURATING[e.name]}{'_signed' if is_signed(e) else ''}<{width_of(e)}>({', '.join(operands)})"
+        )
+    simple = {
+        "~": f"bit_not<{width_of(e)}>({operands[0]})",
+        "neg": f"neg<{width_of(e)}>({operands[0]})",
+        "last_index": f"{operands[0]}.last_index()",
+        "action_run": f"{operands[0]}.action",
+    }
+    return simple[e.name]
+
+
+def _in_order(out: Emitter, e: ir.Operation) -> str:
+    """Operands with side effects are evaluated from left to right; C++ would not promise that."""
+    names = [f"operand_{i}" for i in range(len(e.operands))]
+    lets = " ".join(
+        f"const {cpp_type(out, o.type)} {n} = {expr(out, o)};" for n, o in zip(names, e.operands, strict=True)
+    )
+    plain = ir.Operation(
+        e.type, e.name, tuple(ir.Var(o.type, n) for n, o in zip(names, e.operands, strict=True))
+    )
+    return f"[&] {{ {lets} return {expr(out, plain)}; }}()"
+
+
+def _cast(out: Emitter, e: ir.Operation) -> str:
+    operand = e.operands[0]
+    text = expr(out, operand)
+    have, want = t.strip(operand.type), t.strip(e.type)
+    if want == t.BOOL:
+        return f"({text} != 0)"
+    assert isinstance(want, t.BitType)
+    if have == t.BOOL:
+        return f"static_cast<value_t<1>>({text})"
+    assert isinstance(have, t.BitType)
+    if have.width == want.width:
         return text
+    sign = "_signed" if have.signed else ""
+    return f"resize{sign}<{have.width}, {want.width}>({text})"
 
-    def copied(self, e: ir.Expr) -> str:
-        """The value of a new variable."""
-        text = self.expr(e)
-        made = isinstance(e, ir.Const | ir.Construct | ir.Call)
-        made = made or (isinstance(e, ir.Operation) and e.name == "lookahead")
-        return text if made or not t.has_header(t.strip(e.type)) else f"fresh({text})"
 
-    # --- operators
+def _conditional(out: Emitter, e: ir.Operation) -> str:
+    condition, then, otherwise = (expr(out, o) for o in e.operands)
+    return f"({condition} ? {then} : {otherwise})"
 
-    def _operation(self, e: ir.Operation) -> str:
-        if (
-            len(e.operands) > 1
-            and e.name not in ("&&", "||", "conditional")
-            and any(ir.impure(o) for o in e.operands)
-        ):
-            return self._in_order(e)
-        special = {
-            "cast": self._cast,
-            "conditional": self._conditional,
-            "valid": self._valid,
-            "lookahead": self._lookahead,
-            "==": self._equal,
-            "!=": self._equal,
-            "<<": self._shift,
-            ">>": self._shift,
-            "++": self._concat,
-            "<": self._order,
-            "<=": self._order,
-            ">": self._order,
-            ">=": self._order,
-        }.get(e.name)
-        if special is not None:
-            return special(e)
-        operands = [self.expr(o) for o in e.operands]
-        if e.name in ("&&", "||"):
-            return f"({operands[0]} {e.name} {operands[1]})"
-        if e.name == "!":
-            return f"!{operands[0]}"
-        if e.name in _ARITHMETIC:
-            return f"{_ARITHMETIC[e.name]}<{width_of(e)}>({', '.join(operands)})"
-        if e.name in _SATURATING:
-            return f"{_SATURATING[e.name]}{'_signed' if is_signed(e) else ''}<{width_of(e)}>({', '.join(operands)})"
-        simple = {
-            "~": f"bit_not<{width_of(e)}>({operands[0]})",
-            "neg": f"neg<{width_of(e)}>({operands[0]})",
-            "last_index": f"{operands[0]}.last_index()",
-            "action_run": f"{operands[0]}.action",
-        }
-        return simple[e.name]
 
-    def _in_order(self, e: ir.Operation) -> str:
-        """Operands with side effects are evaluated from left to right; C++ would not promise that."""
-        names = [f"operand_{i}" for i in range(len(e.operands))]
-        lets = " ".join(
-            f"const {self.type(o.type)} {n} = {self.expr(o)};" for n, o in zip(names, e.operands, strict=True)
-        )
-        plain = ir.Operation(
-            e.type, e.name, tuple(ir.Var(o.type, n) for n, o in zip(names, e.operands, strict=True))
-        )
-        return f"[&] {{ {lets} return {self.expr(plain)}; }}()"
+def _valid(out: Emitter, e: ir.Operation) -> str:
+    header = e.operands[0]
+    text = expr(out, header)
+    if t.is_union(header.type):
+        assert isinstance(header.type, t.StructType)
+        return "(" + " || ".join(f"{text}.{spell_field(f)}.valid" for f in header.type.fields) + ")"
+    return f"{text}.valid"
 
-    def _cast(self, e: ir.Operation) -> str:
-        operand = e.operands[0]
-        text = self.expr(operand)
-        have, want = t.strip(operand.type), t.strip(e.type)
-        if want == t.BOOL:
-            return f"({text} != 0)"
-        assert isinstance(want, t.BitType)
-        if have == t.BOOL:
-            return f"static_cast<value_t<1>>({text})"
-        assert isinstance(have, t.BitType)
-        if have.width == want.width:
-            return text
-        sign = "_signed" if have.signed else ""
-        return f"resize{sign}<{have.width}, {want.width}>({text})"
 
-    def _conditional(self, e: ir.Operation) -> str:
-        condition, then, otherwise = (self.expr(o) for o in e.operands)
-        return f"({condition} ? {then} : {otherwise})"
+def _lookahead(out: Emitter, e: ir.Operation) -> str:
+    packet = expr(out, e.operands[0])
+    bits = t.strip(e.type)
+    if isinstance(bits, t.BitType):
+        return f"load_bits<0, {bits.width}>({packet}.rest())"
+    if bits == t.BOOL:
+        return f"(load_bits<0, 1>({packet}.rest()) != 0)"
+    return _peek(out, e.type, 0, f"{packet}.rest()")
 
-    def _valid(self, e: ir.Operation) -> str:
-        header = e.operands[0]
-        text = self.expr(header)
-        if t.is_union(header.type):
-            assert isinstance(header.type, t.StructType)
-            return "(" + " || ".join(f"{text}.{spell_field(f)}.valid" for f in header.type.fields) + ")"
-        return f"{text}.valid"
 
-    def _lookahead(self, e: ir.Operation) -> str:
-        packet = self.expr(e.operands[0])
-        bits = t.strip(e.type)
-        if isinstance(bits, t.BitType):
-            return f"load_bits<0, {bits.width}>({packet}.rest())"
-        if bits == t.BOOL:
-            return f"(load_bits<0, 1>({packet}.rest()) != 0)"
-        return self._peek(e.type, 0, f"{packet}.rest()")
+def _peek(out: Emitter, type_: t.Type, offset: int, data: str) -> str:
+    """A value of the type from the bits at an offset, headers in it valid."""
+    bits = t.strip(type_)
+    if bits == t.BOOL:
+        return f"(load_bits<{offset}, 1>({data}) != 0)"
+    if isinstance(bits, t.StructType | t.StackType):
+        types = list(bits.fields.values()) if isinstance(bits, t.StructType) else [bits.element] * bits.size
+        parts: list[str] = []
+        for part in types:
+            parts.append(_peek(out, part, offset, data))
+            offset += t.bit_width(part)
+        if isinstance(bits, t.StackType):
+            return f"{cpp_type(out, type_)}{{{{{', '.join(parts)}}}, 0}}"
+        if t.is_header(bits):
+            parts.append("true")
+        return f"{cpp_type(out, type_)}{{{', '.join(parts)}}}"
+    return f"load_bits<{offset}, {t.bit_width(type_)}>({data})"
 
-    def _peek(self, type_: t.Type, offset: int, data: str) -> str:
-        """A value of the type from the bits at an offset, headers in it valid."""
-        bits = t.strip(type_)
-        if bits == t.BOOL:
-            return f"(load_bits<{offset}, 1>({data}) != 0)"
-        if isinstance(bits, t.StructType | t.StackType):
-            types = (
-                list(bits.fields.values()) if isinstance(bits, t.StructType) else [bits.element] * bits.size
-            )
-            parts: list[str] = []
-            for part in types:
-                parts.append(self._peek(part, offset, data))
-                offset += t.bit_width(part)
-            if isinstance(bits, t.StackType):
-                return f"{self.type(type_)}{{{{{', '.join(parts)}}}, 0}}"
-            if t.is_header(bits):
-                parts.append("true")
-            return f"{self.type(type_)}{{{', '.join(parts)}}}"
-        return f"load_bits<{offset}, {t.bit_width(type_)}>({data})"
 
-    def _equal(self, e: ir.Operation) -> str:
-        left, right = (self.expr(o) for o in e.operands)
+def _equal(out: Emitter, e: ir.Operation) -> str:
+    left, right = (expr(out, o) for o in e.operands)
+    return f"({left} {e.name} {right})"
+
+
+def _order(out: Emitter, e: ir.Operation) -> str:
+    left, right = (expr(out, o) for o in e.operands)
+    width = width_of(e.operands[0])
+    if width <= 64 and not is_signed(e.operands[0]):
         return f"({left} {e.name} {right})"
+    name = "less_signed" if is_signed(e.operands[0]) else "less"
+    if e.name in (">", "<="):
+        left, right = right, left
+    text = f"{name}<{width}>({left}, {right})"
+    return text if e.name in ("<", ">") else f"!{text}"
 
-    def _order(self, e: ir.Operation) -> str:
-        left, right = (self.expr(o) for o in e.operands)
-        width = width_of(e.operands[0])
-        if width <= 64 and not is_signed(e.operands[0]):
-            return f"({left} {e.name} {right})"
-        name = "less_signed" if is_signed(e.operands[0]) else "less"
-        if e.name in (">", "<="):
-            left, right = right, left
-        text = f"{name}<{width}>({left}, {right})"
-        return text if e.name in ("<", ">") else f"!{text}"
 
-    def _distance(self, e: ir.Expr) -> str:
-        """A value as a 64-bit number; larger ones as the largest."""
-        width = width_of(e)
-        return self.expr(e) if width <= 64 else f"distance<{width}>({self.expr(e)})"
+def distance(out: Emitter, e: ir.Expr) -> str:
+    """A value as a 64-bit number; larger ones as the largest."""
+    width = width_of(e)
+    return expr(out, e) if width <= 64 else f"distance<{width}>({expr(out, e)})"
 
-    def _shift(self, e: ir.Operation) -> str:
-        value, by = e.operands
-        name = "shl" if e.name == "<<" else "shr_signed" if is_signed(value) else "shr"
-        return f"{name}<{width_of(e)}>({self.expr(value)}, {self._distance(by)})"
 
-    def _concat(self, e: ir.Operation) -> str:
-        left, right = e.operands
-        return f"concat<{width_of(left)}, {width_of(right)}>({self.expr(left)}, {self.expr(right)})"
+def low_bits(out: Emitter, e: ir.Expr) -> str:
+    """The low 64 bits of a number."""
+    return expr(out, e) if width_of(e) <= 64 else f"resize<{width_of(e)}, 64>({expr(out, e)})"
 
-    # --- calls
 
-    def _call(self, e: ir.Call) -> str:
-        """A call in an expression; copies, if it needs any, go into a lambda."""
-        before, call, after = self.call_parts(e)
-        if not before and not after:
-            return call
-        if e.type == t.VOID:
-            return f"[&] {{ {' '.join(before)} {call}; {' '.join(after)} }}()"
-        result = f"const {self.type(e.type)} result = {call};"
-        return f"[&] {{ {' '.join(before)} {result} {' '.join(after)} return result; }}()"
+def _shift(out: Emitter, e: ir.Operation) -> str:
+    value, by = e.operands
+    name = "shl" if e.name == "<<" else "shr_signed" if is_signed(value) else "shr"
+    return f"{name}<{width_of(e)}>({expr(out, value)}, {distance(out, by)})"
 
-    def call_parts(self, e: ir.Call) -> tuple[list[str], str, list[str]]:
-        """Statements before the call, the call, and statements after it; of a parser, these ask for `accepted`."""
-        before: list[str] = []
-        after: list[str] = []
-        at_the_end: list[str] = []
-        block = self.blocks.get(e.callee)
-        parser = block is not None and isinstance(block.declaration, syntax.Parser)
-        # p4c inlines an instance once: where it is applied to this and to that, it works on temporaries.
-        anew = block is not None and any(other != block.applied[0] for other in block.applied)
-        given = ["program"] if e.callee in self.program_functions else []
-        impure_arguments = (
-            sum(a.expr is not None and ir.impure(a.expr) for a in e.arguments) > 0 and len(e.arguments) > 1
-        )
-        for number_, argument in enumerate(e.arguments):
-            how = argument.how
-            if anew and how != "value":
-                how = "value" if argument.direction == "in" else "temporary"
-            if isinstance(argument.type, t.ExternType):
-                how = "reference"
-            if how == "value":
-                assert argument.expr is not None
-                if impure_arguments:
-                    name = f"in_{number_}"
-                    before.append(f"const {self.type(argument.type)} {name} = {self.copied(argument.expr)};")
-                    given.append(name)
-                else:
-                    given.append(self.copied(argument.expr))
-            elif how == "reference":
-                assert argument.expr is not None
-                text = self.expr(argument.expr)
-                if argument.direction == "out" and block is None:
-                    before.append(f"{text} = {{}};")
-                elif argument.direction == "out":
-                    before.extend(self._resets(text, argument.type))
-                given.append(text)
-            else:
-                name = f"copy_{number_}"
-                initial = "{}"
-                if argument.direction == "inout" and argument.expr is not None:
-                    initial = f" = {self.copied(argument.expr)}"
-                before.append(f"{self.type(argument.type)} {name}{initial};")
+
+def _concat(out: Emitter, e: ir.Operation) -> str:
+    left, right = e.operands
+    return f"concat<{width_of(left)}, {width_of(right)}>({expr(out, left)}, {expr(out, right)})"
+
+
+_OPERATORS: dict[str, Callable[[Emitter, ir.Operation], str]] = {
+    "cast": _cast,
+    "conditional": _conditional,
+    "valid": _valid,
+    "lookahead": _lookahead,
+    "==": _equal,
+    "!=": _equal,
+    "<<": _shift,
+    ">>": _shift,
+    "++": _concat,
+    "<": _order,
+    "<=": _order,
+    ">": _order,
+    ">=": _order,
+}
+
+
+# --- calls
+
+
+def _call(out: Emitter, e: ir.Call) -> str:
+    """A call in an expression; copies, if it needs any, go into a lambda."""
+    before, call, after = call_parts(out, e)
+    if not before and not after:
+        return call
+    if e.type == t.VOID:
+        return f"[&] {{ {' '.join(before)} {call}; {' '.join(after)} }}()"
+    result = f"const {cpp_type(out, e.type)} result = {call};"
+    return f"[&] {{ {' '.join(before)} {result} {' '.join(after)} return result; }}()"
+
+
+def call_parts(out: Emitter, e: ir.Call) -> tuple[list[str], str, list[str]]:
+    """Statements before the call, the call, and statements after it; of a parser, these ask for `accepted`."""
+    before: list[str] = []
+    after: list[str] = []
+    at_the_end: list[str] = []
+    block = out.blocks.get(e.callee)
+    parser = block is not None and isinstance(block.declaration, syntax.Parser)
+    # p4c inlines an instance once: where it is applied to this and to that, it works on temporaries.
+    anew = block is not None and any(other != block.applied[0] for other in block.applied)
+    given = ["program"] if e.callee in out.functions else []
+    impure_arguments = (
+        sum(a.expr is not None and ir.impure(a.expr) for a in e.arguments) > 0 and len(e.arguments) > 1
+    )
+    for number_, argument in enumerate(e.arguments):
+        how = argument.how
+        if anew and how != "value":
+            how = "value" if argument.direction == "in" else "temporary"
+        if isinstance(argument.type, t.ExternType):
+            how = "reference"
+        if how == "value":
+            assert argument.expr is not None
+            if impure_arguments:
+                name = f"in_{number_}"
+                before.append(f"const {cpp_type(out, argument.type)} {name} = {copied(out, argument.expr)};")
                 given.append(name)
-                if argument.expr is not None:
-                    unless_exited = how != "copy" and (parser or e.exits)
-                    (at_the_end if unless_exited else after).append(self.assign(argument.expr, name) + ";")
-        if block is not None:
-            if at_the_end:
-                ended = "accepted" if parser else "!program.exited"
-                after.append(f"if ({ended}) {{ {' '.join(at_the_end)} }}")
-            return before, f"code::{e.callee}{{{', '.join(['program', *given])}}}.apply()", after
-        # What P4 functions are called may be the name of a variable here.
-        function = f"code::{e.callee}" if e.callee in self.program_functions else e.callee
-        return before, f"{function}({', '.join(given)})", after
+            else:
+                given.append(copied(out, argument.expr))
+        elif how == "reference":
+            assert argument.expr is not None
+            text = expr(out, argument.expr)
+            if argument.direction == "out" and block is None:
+                before.append(f"{text} = {{}};")
+            elif argument.direction == "out":
+                before.extend(_resets(out, text, argument.type))
+            given.append(text)
+        else:
+            name = f"copy_{number_}"
+            initial = "{}"
+            if argument.direction == "inout" and argument.expr is not None:
+                initial = f" = {copied(out, argument.expr)}"
+            before.append(f"{cpp_type(out, argument.type)} {name}{initial};")
+            given.append(name)
+            if argument.expr is not None:
+                unless_exited = how != "copy" and (parser or e.exits)
+                (at_the_end if unless_exited else after).append(assign(out, argument.expr, name) + ";")
+    if block is not None:
+        if at_the_end:
+            ended = "accepted" if parser else "!program.exited"
+            after.append(f"if ({ended}) {{ {' '.join(at_the_end)} }}")
+        return before, f"code::{e.callee}{{{', '.join(['program', *given])}}}.apply()", after
+    # What P4 functions are called may be the name of a variable here.
+    function = f"code::{e.callee}" if e.callee in out.functions else e.callee
+    return before, f"{function}({', '.join(given)})", after
 
-    def _resets(self, text: str, type_: t.Type) -> Iterator[str]:
-        """Headers become invalid, everything else stays as it was, as p4c has it."""
-        type_ = t.strip(type_)
-        if isinstance(type_, t.StructType) and type_.kind == "struct":
-            for name, field in type_.fields.items():
-                yield from self._resets(f"{text}.{spell_field(name)}", field)
-        elif t.has_header(type_):
-            yield f"assign_object({text}, {self.type(type_)}{{}});"
 
-    program_functions: frozenset[str] = frozenset()
-    blocks: Mapping[str, ir.Block] = {}  # by name
+def _resets(out: Emitter, text: str, type_: t.Type) -> Iterator[str]:
+    """Headers become invalid, everything else stays as it was, as p4c has it."""
+    type_ = t.strip(type_)
+    if isinstance(type_, t.StructType) and type_.kind == "struct":
+        for name, field in type_.fields.items():
+            yield from _resets(out, f"{text}.{spell_field(name)}", field)
+    elif t.has_header(type_):
+        yield f"assign_object({text}, {cpp_type(out, type_)}{{}});"
 
-    # --- l-values
 
-    def assign(self, target: ir.Expr, value: str) -> str:
-        """An assignment, as an expression."""
-        bits = t.strip(target.type)
-        if isinstance(target, ir.Slice):
-            base = self.expr(target.base)
-            changed = f"with_slice<{width_of(target.base)}, {target.high}, {target.low}>({base}, {value})"
-            return self.assign(target.base, changed)
-        if isinstance(bits, t.BitType) and bits.width > 64:
-            return f"wide_copy({self.expr(target)}, {value})"
-        if t.has_header(bits):
-            return f"assign_object({self.expr(target)}, {value})"
-        return f"{self.expr(target)} = {value}"
+# --- l-values
 
-    def assign_expr(self, target: ir.Expr, value: ir.Expr) -> str:
-        """The same for a value that is still IR; a wide sum goes to its place directly."""
-        wide = isinstance(t.strip(target.type), t.BitType) and width_of(target) > 64
-        if (
-            wide
-            and isinstance(value, ir.Operation)
-            and value.name == "+"
-            and not isinstance(target, ir.Slice)
-        ):
-            left, right = value.operands
-            if not (ir.impure(left) or ir.impure(right)):
-                return f"wide_add_to({self.expr(target)}, {self.expr(left)}, {self.expr(right)})"
-        return self.assign(target, self.expr(value))
+
+def assign(out: Emitter, target: ir.Expr, value: str) -> str:
+    """An assignment, as an expression."""
+    bits = t.strip(target.type)
+    if isinstance(target, ir.Slice):
+        base = expr(out, target.base)
+        changed = f"with_slice<{width_of(target.base)}, {target.high}, {target.low}>({base}, {value})"
+        return assign(out, target.base, changed)
+    if isinstance(bits, t.BitType) and bits.width > 64:
+        return f"wide_copy({expr(out, target)}, {value})"
+    if t.has_header(bits):
+        return f"assign_object({expr(out, target)}, {value})"
+    return f"{expr(out, target)} = {value}"
+
+
+def assign_expr(out: Emitter, target: ir.Expr, value: ir.Expr) -> str:
+    """The same for a value that is still IR; a wide sum goes to its place directly."""
+    wide = isinstance(t.strip(target.type), t.BitType) and width_of(target) > 64
+    if wide and isinstance(value, ir.Operation) and value.name == "+" and not isinstance(target, ir.Slice):
+        left, right = value.operands
+        if not (ir.impure(left) or ir.impure(right)):
+            return f"wide_add_to({expr(out, target)}, {expr(out, left)}, {expr(out, right)})"
+    return assign(out, target, expr(out, value))
 
 
 def number(value: int) -> str:

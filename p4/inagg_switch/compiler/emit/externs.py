@@ -1,170 +1,177 @@
-"""Functions of the architecture, as C++: one method a primitive of _lower_externs."""
+"""Functions of the architecture, as C++."""
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler.emit.expressions import ExpressionEmitter, width_of
+from inagg_switch.compiler.emit.context import Emitter
+from inagg_switch.compiler.emit.expressions import assign, distance, exact, expr, low_bits, width_of
 from inagg_switch.compiler.emit.literals import c_string
+from inagg_switch.compiler.primitives import (
+    Architecture,
+    Assert,
+    Clone,
+    Digest,
+    Hash,
+    LogMsg,
+    MarkToDrop,
+    Random,
+    Recirculate,
+    Resubmit,
+    Truncate,
+    UpdateChecksum,
+    VerifyChecksum,
+)
 
 
-class ExternEmitter(ExpressionEmitter):
-    """Needs the line writer of the statement emitter."""
+def write_extern(out: Emitter, called: Architecture) -> None:
+    match called:
+        case MarkToDrop(standard):
+            out.line(f"{expr(out, standard)}.egress_spec = kDropPort;")
+            out.line(f"{expr(out, standard)}.mcast_grp = 0;")
+        case Random():
+            _random(out, called)
+        case Hash():
+            _hash(out, called)
+        case VerifyChecksum():
+            _verify_checksum(out, called)
+        case UpdateChecksum():
+            _update_checksum(out, called)
+        case Digest(digest, data):
+            _digest(out, digest, data)
+        case Clone(session, fields):
+            out.line(f"program.requests.clone({low_bits(out, session)}, {_list(fields)});")
+        case Resubmit(fields):
+            out.line(f"program.requests.resubmit = {_list(fields)};")
+        case Recirculate(fields):
+            out.line(f"program.requests.recirculate = {_list(fields)};")
+        case Truncate(length):
+            out.line(f"program.requests.truncate({expr(out, length)});")
+        case LogMsg(message, data):
+            numbers = ", ".join(_decimal(out, e) for e in data)
+            out.line(f"if (program.log_to != nullptr) program.log({c_string(message)}, {{{numbers}}});")
+        case Assert(condition, failure):
+            out.open(f"if (!({expr(out, condition)})) {{")
+            out.line(f"program.halt({c_string(failure)});")
+            out.close()
+        case _:
+            assert_never(called)
 
-    def line(self, text: str = "") -> None:
-        raise NotImplementedError
 
-    def open(self, text: str) -> None:
-        raise NotImplementedError
+def _random(out: Emitter, called: Random) -> None:
+    # BMv2 leaves the destination alone when low > high.
+    out.open("{")
+    out.line(f"const std::uint64_t low = {distance(out, called.low)};")
+    out.line(f"const std::uint64_t high = {distance(out, called.high)};")
+    drawn = f"resize<64, {width_of(called.result)}>(program.random.between(low, high))"
+    out.line(f"if (low <= high) {assign(out, called.result, drawn)};")
+    out.close()
 
-    def close(self, text: str = "}") -> None:
-        raise NotImplementedError
 
-    def _index(self, e: ir.Expr) -> str:
-        return self.expr(e) if width_of(e) <= 64 else f"distance<{width_of(e)}>({self.expr(e)})"
+# --- hashes and checksums
 
-    def _low(self, e: ir.Expr) -> str:
-        """The low 64 bits of a number."""
-        return self.expr(e) if width_of(e) <= 64 else f"resize<{width_of(e)}, 64>({self.expr(e)})"
 
-    def _do_mark_to_drop(self, p: ir.Primitive) -> None:
-        standard = self.expr(p.operands[0])
-        self.line(f"{standard}.egress_spec = kDropPort;")
-        self.line(f"{standard}.mcast_grp = 0;")
+def _hash(out: Emitter, called: Hash) -> None:
+    out.open("{")
+    declare_sum(out, called.algorithm, called.data, in_headers=called.in_headers)
+    value = f"hash_in_range(sum, {low_bits(out, called.base)}, {low_bits(out, called.most)})"
+    out.line(assign(out, called.result, f"resize<64, {width_of(called.result)}>({value})") + ";")
+    out.close()
 
-    def _do_random(self, p: ir.Primitive) -> None:
-        result, low, high = p.operands
-        # BMv2 leaves the destination alone when low > high.
-        self.open("{")
-        self.line(f"const std::uint64_t low = {self._index(low)};")
-        self.line(f"const std::uint64_t high = {self._index(high)};")
-        drawn = f"resize<64, {width_of(result)}>(program.random.between(low, high))"
-        self.line(f"if (low <= high) {self.assign(result, drawn)};")
-        self.close()
 
-    # --- hashes and checksums
+def _verify_checksum(out: Emitter, called: VerifyChecksum) -> None:
+    test = expr(out, called.condition)
+    header = header_of(called.checksum)
+    if header is not None:
+        # BMv2 does not verify a checksum that stands in an invalid header.
+        test = f"{expr(out, header)}.valid && {test}"
+    out.open(f"if ({test}) {{")
+    declare_sum(out, called.algorithm, called.data, called.with_payload)
+    out.line(f"if (sum != {low_bits(out, called.checksum)}) program.checksum_error = true;")
+    out.close()
 
-    def _do_hash(self, p: ir.Primitive) -> None:
-        result, base, most, *data = p.operands
-        self.open("{")
-        algorithm, in_headers = p.detail
-        self._sum(algorithm, data, in_headers=in_headers)
-        value = f"hash_in_range(sum, {self._low(base)}, {self._low(most)})"
-        self.line(self.assign(result, f"resize<64, {width_of(result)}>({value})") + ";")
-        self.close()
 
-    def _do_verify_checksum(self, p: ir.Primitive) -> None:
-        condition, checksum, *data = p.operands
-        test = self.expr(condition)
-        header = header_of(checksum)
-        if header is not None:
-            # BMv2 does not verify a checksum that stands in an invalid header.
-            test = f"{self.expr(header)}.valid && {test}"
-        self.open(f"if ({test}) {{")
-        algorithm, with_payload = p.detail
-        self._sum(algorithm, data, with_payload)
-        self.line(f"if (sum != {self._low(checksum)}) program.checksum_error = true;")
-        self.close()
+def _update_checksum(out: Emitter, called: UpdateChecksum) -> None:
+    out.open(f"if ({expr(out, called.condition)}) {{")
+    declare_sum(out, called.algorithm, called.data, called.with_payload)
+    out.line(assign(out, called.checksum, f"resize<64, {width_of(called.checksum)}>(sum)") + ";")
+    out.close()
 
-    def _do_update_checksum(self, p: ir.Primitive) -> None:
-        condition, checksum, *data = p.operands
-        self.open(f"if ({self.expr(condition)}) {{")
-        algorithm, with_payload = p.detail
-        self._sum(algorithm, data, with_payload)
-        self.line(self.assign(checksum, f"resize<64, {width_of(checksum)}>(sum)") + ";")
-        self.close()
 
-    def _sum(
-        self,
-        algorithm: str,
-        data: Sequence[ir.Expr],
-        with_payload: bool = False,
-        in_headers: Sequence[bool] | None = None,
-    ) -> None:
-        """Declares `sum`, over the fields; those whose header is invalid are left out, as in BMv2's calculations. That
-        goes for all of them, or for those that `in_headers` tells."""
-        if algorithm == "random":
-            self.line("const std::uint64_t sum = program.random.next();")
-            return
-        of_header = in_headers or [True] * len(data)
-        headers = [header_of(i) if inside else None for i, inside in zip(data, of_header, strict=True)]
-        payload = "program.packet_in.rest(), program.payload_length()"
-        if algorithm == "csum16" and not any(isinstance(i.type, t.VarbitType) for i in data):
-            self._field_sum(data, headers)
-            self.line(f"const std::uint64_t sum = csum16(fields{', ' + payload if with_payload else ''});")
-            return
-        self._input(data, headers)
-        if with_payload:
-            self.line("program.hash_input.align();")
-            self.line(f"program.hash_input.append({payload});")
-        self.line(f"const std::uint64_t sum = hash_{algorithm}(program.hash_input);")
+def declare_sum(
+    out: Emitter,
+    algorithm: str,
+    data: Sequence[ir.Expr],
+    with_payload: bool = False,
+    in_headers: Sequence[bool] | None = None,
+) -> None:
+    """Declares `sum`, over the fields; those whose header is invalid are left out, as in BMv2's calculations. That
+    goes for all of them, or for those that `in_headers` tells."""
+    if algorithm == "random":
+        out.line("const std::uint64_t sum = program.random.next();")
+        return
+    of_header = in_headers or [True] * len(data)
+    headers = [header_of(i) if inside else None for i, inside in zip(data, of_header, strict=True)]
+    payload = "program.packet_in.rest(), program.payload_length()"
+    if algorithm == "csum16" and not any(isinstance(i.type, t.VarbitType) for i in data):
+        _field_sum(out, data, headers)
+        out.line(f"const std::uint64_t sum = csum16(fields{', ' + payload if with_payload else ''});")
+        return
+    _input(out, data, headers)
+    if with_payload:
+        out.line("program.hash_input.align();")
+        out.line(f"program.hash_input.append({payload});")
+    out.line(f"const std::uint64_t sum = hash_{algorithm}(program.hash_input);")
 
-    def _input(self, data: Sequence[ir.Expr], headers: list[ir.Expr | None]) -> None:
-        self.line("program.hash_input.start();")
-        for item, header in zip(data, headers, strict=True):
-            test = "" if header is None else f"if ({self.expr(header)}.valid) "
-            width = "" if isinstance(item.type, t.VarbitType) else f"template append<{width_of(item)}>"
-            self.line(f"{test}program.hash_input.{width or 'append'}({self.item(item)});")
 
-    def _field_sum(self, data: Sequence[ir.Expr], headers: list[ir.Expr | None]) -> None:
-        self.line("FieldSum fields;")
-        if headers and headers[0] is not None and all(h == headers[0] for h in headers):
-            self.open(f"if ({self.expr(headers[0])}.valid) {{")
-            offset = 0
-            for item in data:
-                self.line(f"fields.put<{offset}, {width_of(item)}>({self.expr(item)});")
-                offset += width_of(item)
-            self.line(f"fields.bits = {offset};")
-            self.close()
-            return
-        for item, header in zip(data, headers, strict=True):
-            test = "" if header is None else f"if ({self.expr(header)}.valid) "
-            self.line(f"{test}fields.append<{width_of(item)}>({self.expr(item)});")
+def _input(out: Emitter, data: Sequence[ir.Expr], headers: list[ir.Expr | None]) -> None:
+    out.line("program.hash_input.start();")
+    for item, header in zip(data, headers, strict=True):
+        test = "" if header is None else f"if ({expr(out, header)}.valid) "
+        width = "" if isinstance(item.type, t.VarbitType) else f"template append<{width_of(item)}>"
+        out.line(f"{test}program.hash_input.{width or 'append'}({exact(out, item)});")
 
-    def _do_digest(self, p: ir.Primitive) -> None:
-        """The fields as they are now; the last digest of a packet is sent, after ingress."""
-        self.open("if (program.digest_to != nullptr) {")
-        self.line(f"program.digest_id = {p.object.member}_id;")
-        size = sum((width_of(i) + 7) // 8 for i in p.operands)
-        self.line(f"program.digest_data.resize({size});")
-        at = 0
-        for item in p.operands:
-            width = width_of(item)
-            value = f"static_cast<value_t<{width}>>({self.expr(item)})" if width <= 64 else self.expr(item)
-            self.line(f"store_value<{width}>(program.digest_data.data() + {at}, {value});")
-            at += (width + 7) // 8
-        self.close()
 
-    # --- packets that go round again
+def _field_sum(out: Emitter, data: Sequence[ir.Expr], headers: list[ir.Expr | None]) -> None:
+    out.line("FieldSum fields;")
+    if headers and headers[0] is not None and all(h == headers[0] for h in headers):
+        out.open(f"if ({expr(out, headers[0])}.valid) {{")
+        offset = 0
+        for item in data:
+            out.line(f"fields.put<{offset}, {width_of(item)}>({expr(out, item)});")
+            offset += width_of(item)
+        out.line(f"fields.bits = {offset};")
+        out.close()
+        return
+    for item, header in zip(data, headers, strict=True):
+        test = "" if header is None else f"if ({expr(out, header)}.valid) "
+        out.line(f"{test}fields.append<{width_of(item)}>({expr(out, item)});")
 
-    def _do_clone(self, p: ir.Primitive) -> None:
-        self.line(f"program.requests.clone({self._low(p.operands[0])}, {_list(p.detail)});")
 
-    def _do_resubmit(self, p: ir.Primitive) -> None:
-        self.line(f"program.requests.resubmit = {_list(p.detail)};")
+# --- messages
 
-    def _do_recirculate(self, p: ir.Primitive) -> None:
-        self.line(f"program.requests.recirculate = {_list(p.detail)};")
 
-    def _do_truncate(self, p: ir.Primitive) -> None:
-        self.line(f"program.requests.truncate({self.expr(p.operands[0])});")
+def _digest(out: Emitter, digest: ir.Digest, data: Sequence[ir.Expr]) -> None:
+    """The fields as they are now; the last digest of a packet is sent, after ingress."""
+    out.open("if (program.digest_to != nullptr) {")
+    out.line(f"program.digest_id = {digest.member}_id;")
+    size = sum((width_of(field) + 7) // 8 for field in data)
+    out.line(f"program.digest_data.resize({size});")
+    at = 0
+    for field in data:
+        width = width_of(field)
+        value = f"static_cast<value_t<{width}>>({expr(out, field)})" if width <= 64 else expr(out, field)
+        out.line(f"store_value<{width}>(program.digest_data.data() + {at}, {value});")
+        at += (width + 7) // 8
+    out.close()
 
-    # --- messages
 
-    def _do_log_msg(self, p: ir.Primitive) -> None:
-        numbers = ", ".join(self._decimal(e) for e in p.operands)
-        self.line(f"if (program.log_to != nullptr) program.log({c_string(p.detail)}, {{{numbers}}});")
-
-    def _decimal(self, e: ir.Expr) -> str:
-        bits = t.strip(e.type)
-        if not isinstance(bits, t.BitType):
-            return f"std::to_string(static_cast<unsigned>({self.expr(e)}))"
-        return f"decimal{'_signed' if bits.signed else ''}<{bits.width}>({self.item(e)})"
-
-    def _do_assert(self, p: ir.Primitive) -> None:
-        self.open(f"if (!({self.expr(p.operands[0])})) {{")
-        self.line(f"program.halt({c_string(p.detail)});")
-        self.close()
+def _decimal(out: Emitter, e: ir.Expr) -> str:
+    bits = t.strip(e.type)
+    if not isinstance(bits, t.BitType):
+        return f"std::to_string(static_cast<unsigned>({expr(out, e)}))"
+    return f"decimal{'_signed' if bits.signed else ''}<{bits.width}>({exact(out, e)})"
 
 
 def _list(index: int | None) -> str:

@@ -2,95 +2,99 @@
 
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler.emit.structs import StructEmitter
+from inagg_switch.compiler.emit.context import Emitter
+from inagg_switch.compiler.emit.expressions import cpp_type, exact, expr
+from inagg_switch.compiler.emit.statements import write_all
 
 
-class ParserEmitter(StructEmitter):
-    """Writes the states of a parser."""
+def write_states(out: Emitter, block: ir.Block) -> None:
+    out.open("bool apply() {")
+    for member in block.members:
+        if member.value is not None and not (
+            isinstance(member.value, ir.Const) and member.value.value is None
+        ):
+            out.line(f"{member.name} = {expr(out, member.value)};")
+    cyclic = _has_cycle(block.states)
+    if cyclic:
+        out.line("unsigned steps = 0;")
+    # The first state written is the start; the others are reached by goto, if at all.
+    start = next(s for s in block.states if s.name == "state_start")
+    states = [start, *(s for s in block.states if s is not start)]
+    targets = {case.state for state in states for case in state.cases}
+    for state in states:
+        if state is start or state.name in targets:
+            _state_code(out, state, cyclic, labelled=state.name in targets)
+    out.close()
 
-    def parser(self, block: ir.Block) -> None:
-        self.open("bool apply() {")
-        for member in block.members:
-            if member.value is not None and not (
-                isinstance(member.value, ir.Const) and member.value.value is None
-            ):
-                self.line(f"{member.name} = {self.expr(member.value)};")
-        cyclic = _has_cycle(block.states)
-        if cyclic:
-            self.line("unsigned steps = 0;")
-        # The first state written is the start; the others are reached by goto, if at all.
-        start = next(s for s in block.states if s.name == "state_start")
-        states = [start, *(s for s in block.states if s is not start)]
-        targets = {case.state for state in states for case in state.cases}
-        for state in states:
-            if state is start or state.name in targets:
-                self._state_code(state, cyclic, labelled=state.name in targets)
-        self.close()
 
-    def _state_code(self, state: ir.State, cyclic: bool, labelled: bool) -> None:
-        self._level -= 1
-        self.open(f"{state.name}: {{" if labelled else f"{{  // {state.name}")
-        if cyclic:
-            # A parser that goes round without reading must end too.
-            self.line("if (++steps > kMaxParserSteps) return program.packet_in.fail(kParserTimeout);")
-        self.body(state.body)
-        names = [f"subject_{i}" for i in range(len(state.subjects))]
-        for name, subject in zip(names, state.subjects, strict=True):
-            self.line(f"const {self.type(subject.type)} {name} = {self.item(subject)};")
-        always = False
-        for case in state.cases:
-            subjects = [ir.Var(s.type, n) for n, s in zip(names, state.subjects, strict=True)]
-            tests = [
-                self._in_set(subjects[place:], m) if m.kind == "set" else self._match(subjects[place], m)
-                for place, m in enumerate(case.matches)
-                if m is not None
-            ]
-            go = {"accept": "return true;", "reject": "return false;"}.get(case.state, f"goto {case.state};")
-            if tests:
-                self.line(f"if ({' && '.join(tests)}) {go}")
-            else:
-                self.line(go)
-                always = True
-                break
-        if not always:
-            # BMv2 stops parsing then, without an error (ParseState::find_next_state).
-            self.line("return false;")
-        self.close()
-        self._level += 1
+def _state_code(out: Emitter, state: ir.State, cyclic: bool, labelled: bool) -> None:
+    out.level -= 1
+    out.open(f"{state.name}: {{" if labelled else f"{{  // {state.name}")
+    if cyclic:
+        # A parser that goes round without reading must end too.
+        out.line("if (++steps > kMaxParserSteps) return program.packet_in.fail(kParserTimeout);")
+    write_all(out, state.body)
+    names = [f"subject_{i}" for i in range(len(state.subjects))]
+    for name, subject in zip(names, state.subjects, strict=True):
+        out.line(f"const {cpp_type(out, subject.type)} {name} = {exact(out, subject)};")
+    always = False
+    for case in state.cases:
+        subjects = [ir.Var(s.type, n) for n, s in zip(names, state.subjects, strict=True)]
+        tests = [
+            _in_set(out, subjects[place:], m) if m.kind == "set" else _match(out, subjects[place], m)
+            for place, m in enumerate(case.matches)
+            if m is not None
+        ]
+        go = {"accept": "return true;", "reject": "return false;"}.get(case.state, f"goto {case.state};")
+        if tests:
+            out.line(f"if ({' && '.join(tests)}) {go}")
+        else:
+            out.line(go)
+            always = True
+            break
+    if not always:
+        # BMv2 stops parsing then, without an error (ParseState::find_next_state).
+        out.line("return false;")
+    out.close()
+    out.level += 1
 
-    def _in_set(self, subjects: list[ir.Var], match: ir.Match) -> str:
-        """The test for a value set; the key is declared in front of it."""
-        value_set: ir.ValueSet = match.object
-        key = f"key_{value_set.member}"
-        total = sum((f.width + 63) // 64 for f in value_set.fields)
-        self.line(f"std::uint64_t {key}[{total}];")
-        at = 0
-        for field, subject in zip(value_set.fields, subjects, strict=False):
-            self.line(f"to_limbs<{field.width}>({self.expr(subject)}, {key} + {at});")
-            at += (field.width + 63) // 64
-        return f"program.{value_set.member}.contains({key})"
 
-    def _match(self, subject: ir.Expr, match: ir.Match) -> str:
-        if match.kind == "value":
-            return self.expr(ir.Operation(t.BOOL, "==", (subject, match.operands[0])))
-        if match.kind == "mask":
-            value, mask = match.operands
-            type_ = subject.type
-            return self.expr(
-                ir.Operation(
-                    t.BOOL,
-                    "==",
-                    (ir.Operation(type_, "&", (subject, mask)), ir.Operation(type_, "&", (value, mask))),
-                )
-            )
-        low, high = match.operands
-        return self.expr(
+def _in_set(out: Emitter, subjects: list[ir.Var], match: ir.Match) -> str:
+    """The test for a value set; the key is declared in front of it."""
+    value_set: ir.ValueSet = match.object
+    key = f"key_{value_set.member}"
+    total = sum((f.width + 63) // 64 for f in value_set.fields)
+    out.line(f"std::uint64_t {key}[{total}];")
+    at = 0
+    for field, subject in zip(value_set.fields, subjects, strict=False):
+        out.line(f"to_limbs<{field.width}>({expr(out, subject)}, {key} + {at});")
+        at += (field.width + 63) // 64
+    return f"program.{value_set.member}.contains({key})"
+
+
+def _match(out: Emitter, subject: ir.Expr, match: ir.Match) -> str:
+    if match.kind == "value":
+        return expr(out, ir.Operation(t.BOOL, "==", (subject, match.operands[0])))
+    if match.kind == "mask":
+        value, mask = match.operands
+        type_ = subject.type
+        return expr(
+            out,
             ir.Operation(
                 t.BOOL,
-                "&&",
-                (ir.Operation(t.BOOL, "<=", (low, subject)), ir.Operation(t.BOOL, "<=", (subject, high))),
-            )
+                "==",
+                (ir.Operation(type_, "&", (subject, mask)), ir.Operation(type_, "&", (value, mask))),
+            ),
         )
+    low, high = match.operands
+    return expr(
+        out,
+        ir.Operation(
+            t.BOOL,
+            "&&",
+            (ir.Operation(t.BOOL, "<=", (low, subject)), ir.Operation(t.BOOL, "<=", (subject, high))),
+        ),
+    )
 
 
 def _has_cycle(states: list[ir.State]) -> bool:

@@ -5,213 +5,207 @@ from typing import Any
 
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler.emit.expressions import ExpressionEmitter, number, width_of
-from inagg_switch.compiler.emit.primitives import PrimitiveEmitter
+from inagg_switch.compiler.emit.context import Emitter
+from inagg_switch.compiler.emit.expressions import (
+    assign,
+    assign_expr,
+    call_parts,
+    copied,
+    cpp_type,
+    exact,
+    expr,
+    number,
+    width_of,
+)
+from inagg_switch.compiler.emit.primitives import invalidate_siblings, write_primitive
 
 
-class StatementEmitter(PrimitiveEmitter, ExpressionEmitter):
-    """Writes lines. `leave` is how the body that is being written returns early."""
+def write(out: Emitter, statement: ir.Stmt) -> None:
+    _WRITERS.get(type(statement), write_primitive)(out, statement)
 
-    def __init__(self, struct_names: dict[int, str]) -> None:
-        super().__init__(struct_names)
-        self.lines: list[str] = []
-        self._level = 0
-        self.leave = "return;"
-        self._writers: dict[type, Callable[[Any], None]] = {
-            ir.Declare: self._declare,
-            ir.Assign: self._assign,
-            ir.Evaluate: self._evaluate,
-            ir.Group: self._group,
-            ir.If: self._if,
-            ir.Switch: self._switch,
-            ir.Loop: self._loop,
-            ir.CountLoop: self._count_loop,
-            ir.Jump: self._jump,
-            ir.Primitive: self.primitive,
-        }
 
-    # --- lines
+def write_inside(out: Emitter, statement: ir.Stmt) -> None:
+    """The statements of a body whose braces are written already."""
+    for part in statement.body if isinstance(statement, ir.Group) else (statement,):
+        write(out, part)
 
-    def line(self, text: str = "") -> None:
-        self.lines.append("    " * self._level + text if text else "")
 
-    def open(self, text: str) -> None:
-        self.line(text)
-        self._level += 1
+def write_all(out: Emitter, statements: Iterable[ir.Stmt]) -> None:
+    for statement in statements:
+        write(out, statement)
 
-    def close(self, text: str = "}") -> None:
-        self._level -= 1
-        self.line(text)
 
-    def write(self, statement: ir.Stmt) -> None:
-        self._writers[type(statement)](statement)
+# --- statements
 
-    def inside(self, statement: ir.Stmt) -> None:
-        """The statements of a body whose braces are written already."""
-        for part in statement.body if isinstance(statement, ir.Group) else (statement,):
-            self.write(part)
 
-    def body(self, statements: Iterable[ir.Stmt]) -> None:
-        for statement in statements:
-            self.write(statement)
+def _group(out: Emitter, s: ir.Group) -> None:
+    if not s.body:
+        return
+    out.open("{")
+    write_all(out, s.body)
+    out.close()
 
-    # --- statements
 
-    def _group(self, s: ir.Group) -> None:
-        if not s.body:
-            return
-        self.open("{")
-        self.body(s.body)
-        self.close()
+def _check_exit(out: Emitter, e: ir.Expr | None) -> None:
+    if e is not None and ir.exits(e):
+        out.line(f"if (program.exited) {out.leave}")
 
-    def _check_exit(self, e: ir.Expr | None) -> None:
-        if e is not None and ir.exits(e):
-            self.line(f"if (program.exited) {self.leave}")
 
-    def _declare(self, s: ir.Declare) -> None:
-        if s.value is None or (isinstance(s.value, ir.Const) and s.value.value is None):
-            self.line(f"{self.type(s.type)} {s.name}{{}};")
+def _declare(out: Emitter, s: ir.Declare) -> None:
+    if s.value is None or (isinstance(s.value, ir.Const) and s.value.value is None):
+        out.line(f"{cpp_type(out, s.type)} {s.name}{{}};")
+    else:
+        out.line(f"{cpp_type(out, s.type)} {s.name} = {copied(out, s.value)};")
+        _check_exit(out, s.value)
+
+
+def _assign(out: Emitter, s: ir.Assign) -> None:
+    if isinstance(s.target, ir.Field) and t.is_union(s.target.base.type):
+        _assign_union_member(out, s, s.target)
+        return
+    if ir.exits(s.value) or (ir.impure(s.value) and not isinstance(s.target, ir.Var)):
+        out.open("{")
+        out.line(f"const {cpp_type(out, s.value.type)} value = {expr(out, s.value)};")
+        _check_exit(out, s.value)
+        out.line(assign(out, s.target, "value") + ";")
+        out.close()
+        return
+    out.line(assign_expr(out, s.target, s.value) + ";")
+
+
+def _assign_union_member(out: Emitter, s: ir.Assign, target: ir.Field) -> None:
+    """A valid header in a union makes its siblings invalid."""
+    out.line(assign(out, target, expr(out, s.value)) + ";")
+    out.open(f"if ({expr(out, target)}.valid) {{")
+    invalidate_siblings(out, target)
+    out.close()
+
+
+def _evaluate(out: Emitter, s: ir.Evaluate) -> None:
+    if not isinstance(s.expr, ir.Call):
+        out.line(f"{expr(out, s.expr)};")
+        _check_exit(out, s.expr)
+        return
+    before, call, after = call_parts(out, s.expr)
+    scoped = any(not text.endswith("= {};") for text in before)
+    if scoped:
+        out.open("{")
+    for text in (*before, f"{call};", *after):
+        out.line(text)
+    if scoped:
+        out.close()
+    _check_exit(out, s.expr)
+
+
+def _if(out: Emitter, s: ir.If) -> None:
+    condition = expr(out, s.condition)
+    scoped = ir.exits(s.condition)
+    if scoped:
+        out.open("{")
+        out.line(f"const bool condition = {condition};")
+        _check_exit(out, s.condition)
+        condition = "condition"
+    _branches(out, condition, s)
+    if scoped:
+        out.close()
+
+
+def _branches(out: Emitter, condition: str, s: ir.If) -> None:
+    if condition.startswith("(") and condition.endswith(")") and _encloses(condition):
+        condition = condition[1:-1]
+    out.open(f"if ({condition}) {{")
+    write_inside(out, s.then)
+    otherwise = s.otherwise
+    if otherwise is not None and not (isinstance(otherwise, ir.Group) and not otherwise.body):
+        out.close("} else {")
+        out.level += 1
+        write_inside(out, otherwise)
+    out.close()
+
+
+def _switch(out: Emitter, s: ir.Switch) -> None:
+    out.open("{")
+    out.line(f"const auto subject = {expr(out, s.subject)};")
+    _check_exit(out, s.subject)
+    width = (
+        1
+        if s.subject.type == t.BOOL
+        else width_of(s.subject)
+        if not isinstance(s.subject.type, t.ActionListType)
+        else 32
+    )
+    first = True
+    if _may_run_nothing(s.subject):
+        # Where an entry of a table with an action profile has no action, no case is taken.
+        out.line("if (subject == kNoAction) {}")
+        first = False
+    for case in s.cases:
+        tests = " || ".join(f"subject == {_label(out, v, width)}" for v in case.values)
+        if case.values:
+            out.open(f"if ({tests}) {{" if first else f"else if ({tests}) {{")
         else:
-            self.line(f"{self.type(s.type)} {s.name} = {self.copied(s.value)};")
-            self._check_exit(s.value)
+            out.open("{" if first else "else {")
+        write_inside(out, case.body)
+        out.close()
+        first = False
+    out.close()
 
-    def _assign(self, s: ir.Assign) -> None:
-        if isinstance(s.target, ir.Field) and t.is_union(s.target.base.type):
-            self._assign_union_member(s, s.target)
-            return
-        if ir.exits(s.value) or (ir.impure(s.value) and not isinstance(s.target, ir.Var)):
-            self.open("{")
-            self.line(f"const {self.type(s.value.type)} value = {self.expr(s.value)};")
-            self._check_exit(s.value)
-            self.line(self.assign(s.target, "value") + ";")
-            self.close()
-            return
-        self.line(self.assign_expr(s.target, s.value) + ";")
 
-    def _assign_union_member(self, s: ir.Assign, target: ir.Field) -> None:
-        """A valid header in a union makes its siblings invalid."""
-        self.line(self.assign(target, self.expr(s.value)) + ";")
-        self.open(f"if ({self.expr(target)}.valid) {{")
-        self.invalidate_siblings(target)
-        self.close()
+def _label(out: Emitter, value: int, width: int) -> str:
+    return number(value) if width <= 64 else expr(out, ir.Const(t.BitType(width), value))
 
-    def _evaluate(self, s: ir.Evaluate) -> None:
-        if not isinstance(s.expr, ir.Call):
-            self.line(f"{self.expr(s.expr)};")
-            self._check_exit(s.expr)
-            return
-        before, call, after = self.call_parts(s.expr)
-        scoped = any(not text.endswith("= {};") for text in before)
-        if scoped:
-            self.open("{")
-        for text in (*before, f"{call};", *after):
-            self.line(text)
-        if scoped:
-            self.close()
-        self._check_exit(s.expr)
 
-    def _if(self, s: ir.If) -> None:
-        condition = self.expr(s.condition)
-        scoped = ir.exits(s.condition)
-        if scoped:
-            self.open("{")
-            self.line(f"const bool condition = {condition};")
-            self._check_exit(s.condition)
-            condition = "condition"
-        self._branches(condition, s)
-        if scoped:
-            self.close()
+def _loop(out: Emitter, s: ir.Loop) -> None:
+    out.open("{")
+    write_all(out, s.start)
+    updates = ", ".join(_as_expression(out, u) for u in s.update)
+    condition = expr(out, s.condition)
+    if not s.bounded:
+        condition = f"{condition} && program.go_round()"
+    out.open(f"for (; {condition}; {updates}) {{")
+    write_inside(out, s.body)
+    out.close()
+    out.close()
 
-    def _branches(self, condition: str, s: ir.If) -> None:
-        if condition.startswith("(") and condition.endswith(")") and _encloses(condition):
-            condition = condition[1:-1]
-        self.open(f"if ({condition}) {{")
-        self.inside(s.then)
-        otherwise = s.otherwise
-        if otherwise is not None and not (isinstance(otherwise, ir.Group) and not otherwise.body):
-            self.close("} else {")
-            self._level += 1
-            self.inside(otherwise)
-        self.close()
 
-    def _switch(self, s: ir.Switch) -> None:
-        self.open("{")
-        self.line(f"const auto subject = {self.expr(s.subject)};")
-        self._check_exit(s.subject)
-        width = (
-            1
-            if s.subject.type == t.BOOL
-            else width_of(s.subject)
-            if not isinstance(s.subject.type, t.ActionListType)
-            else 32
-        )
-        first = True
-        if _may_run_nothing(s.subject):
-            # Where an entry of a table with an action profile has no action, no case is taken.
-            self.line("if (subject == kNoAction) {}")
-            first = False
-        for case in s.cases:
-            tests = " || ".join(f"subject == {self._label(v, width)}" for v in case.values)
-            if case.values:
-                self.open(f"if ({tests}) {{" if first else f"else if ({tests}) {{")
-            else:
-                self.open("{" if first else "else {")
-            self.inside(case.body)
-            self.close()
-            first = False
-        self.close()
+def _as_expression(out: Emitter, s: ir.Stmt) -> str:
+    if isinstance(s, ir.Assign) and not ir.exits(s.value):
+        return assign_expr(out, s.target, s.value)
+    outer, out.lines = out.lines, []
+    write(out, s)
+    text = " ".join(line.strip() for line in out.lines)
+    out.lines = outer
+    return f"[&] {{ {text} }}()"
 
-    def _label(self, value: int, width: int) -> str:
-        return number(value) if width <= 64 else self.expr(ir.Const(t.BitType(width), value))
 
-    def _loop(self, s: ir.Loop) -> None:
-        self.open("{")
-        self.body(s.start)
-        updates = ", ".join(self._as_expression(u) for u in s.update)
-        condition = self.expr(s.condition)
-        if not s.bounded:
-            condition = f"{condition} && program.go_round()"
-        self.open(f"for (; {condition}; {updates}) {{")
-        self.inside(s.body)
-        self.close()
-        self.close()
+def _count_loop(out: Emitter, s: ir.CountLoop) -> None:
+    type_ = cpp_type(out, s.type)
+    counter = ir.Var(s.type, "next_value")
+    last = ir.Var(s.type, "last_value")
+    out.open("{")
+    out.line(f"{type_} next_value = {expr(out, s.low)};")
+    out.line(f"const {type_} last_value = {expr(out, s.high)};")
+    out.line(f"bool more = {expr(out, ir.Operation(t.BOOL, '<=', (counter, last)))};")
+    out.open("while (more) {")
+    out.line(f"{type_} {s.name} = next_value;")
+    out.line("more = !(next_value == last_value);")
+    step = ir.Operation(s.type, "+", (counter, ir.Const(s.type, 1)))
+    out.line(f"next_value = {expr(out, step)};")
+    write(out, s.body)
+    out.close()
+    out.close()
 
-    def _as_expression(self, s: ir.Stmt) -> str:
-        if isinstance(s, ir.Assign) and not ir.exits(s.value):
-            return self.assign_expr(s.target, s.value)
-        outer, self.lines = self.lines, []
-        self.write(s)
-        text = " ".join(line.strip() for line in self.lines)
-        self.lines = outer
-        return f"[&] {{ {text} }}()"
 
-    def _count_loop(self, s: ir.CountLoop) -> None:
-        type_ = self.type(s.type)
-        counter = ir.Var(s.type, "next_value")
-        last = ir.Var(s.type, "last_value")
-        self.open("{")
-        self.line(f"{type_} next_value = {self.expr(s.low)};")
-        self.line(f"const {type_} last_value = {self.expr(s.high)};")
-        self.line(f"bool more = {self.expr(ir.Operation(t.BOOL, '<=', (counter, last)))};")
-        self.open("while (more) {")
-        self.line(f"{type_} {s.name} = next_value;")
-        self.line("more = !(next_value == last_value);")
-        step = ir.Operation(s.type, "+", (counter, ir.Const(s.type, 1)))
-        self.line(f"next_value = {self.expr(step)};")
-        self.write(s.body)
-        self.close()
-        self.close()
-
-    def _jump(self, s: ir.Jump) -> None:
-        if s.what == "exit":
-            self.line("program.exited = true;")
-            self.line(self.leave)
-        elif s.what != "return":
-            self.line(f"{s.what};")
-        elif s.value is not None:
-            self.line(f"return {self.item(s.value)};")
-        else:
-            self.line(self.leave)
+def _jump(out: Emitter, s: ir.Jump) -> None:
+    if s.what == "exit":
+        out.line("program.exited = true;")
+        out.line(out.leave)
+    elif s.what != "return":
+        out.line(f"{s.what};")
+    elif s.value is not None:
+        out.line(f"return {exact(out, s.value)};")
+    else:
+        out.line(out.leave)
 
 
 def _may_run_nothing(subject: ir.Expr) -> bool:
@@ -231,3 +225,16 @@ def _encloses(text: str) -> bool:
         if depth == 0:
             return position == len(text) - 1
     return False
+
+
+_WRITERS: dict[type[ir.Stmt], Callable[[Emitter, Any], None]] = {
+    ir.Declare: _declare,
+    ir.Assign: _assign,
+    ir.Evaluate: _evaluate,
+    ir.Group: _group,
+    ir.If: _if,
+    ir.Switch: _switch,
+    ir.Loop: _loop,
+    ir.CountLoop: _count_loop,
+    ir.Jump: _jump,
+}

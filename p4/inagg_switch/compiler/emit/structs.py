@@ -3,85 +3,87 @@
 from collections.abc import Iterator
 
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler.emit.statements import StatementEmitter
+from inagg_switch.compiler.emit.context import Emitter
+from inagg_switch.compiler.emit.expressions import cpp_type
 from inagg_switch.compiler.names import spell_field
 
 
-class StructEmitter(StatementEmitter):
-    """Writes their definitions."""
+def write_struct(out: Emitter, struct: t.StructType) -> None:
+    name = out.struct_names[id(struct)]
+    out.open(f"struct {name} {{")
+    for field, type_ in struct.fields.items():
+        out.line(f"{cpp_type(out, type_)} {spell_field(field)};")
+    if struct.kind == "header":
+        out.line("bool valid;")
+    _equality(out, name, struct)
+    if struct.kind != "header" and t.has_header(struct):
+        _assignment(out, name, struct)
+    if _serialisable(struct):
+        _serialisation(out, struct)
+    out.close("};")
+    out.line()
 
-    def struct(self, struct: t.StructType) -> None:
-        name = self._struct_names[id(struct)]
-        self.open(f"struct {name} {{")
-        for field, type_ in struct.fields.items():
-            self.line(f"{self.type(type_)} {spell_field(field)};")
-        if struct.kind == "header":
-            self.line("bool valid;")
-        self._equality(name, struct)
-        if struct.kind != "header" and t.has_header(struct):
-            self._assignment(name, struct)
-        if _serialisable(struct):
-            self._serialisation(struct)
-        self.close("};")
-        self.line()
 
-    def _equality(self, name: str, struct: t.StructType) -> None:
-        tests = [f"{spell_field(f)} == other.{spell_field(f)}" for f in struct.fields] or ["true"]
-        condition = " && ".join(tests)
-        if struct.kind == "header":
-            condition = f"valid == other.valid && (!valid || ({condition}))"
-        used = "other" if struct.fields or struct.kind == "header" else ""
-        self.line(f"bool operator==(const p4::{name}& {used}) const {{ return {condition}; }}")
+def _equality(out: Emitter, name: str, struct: t.StructType) -> None:
+    tests = [f"{spell_field(f)} == other.{spell_field(f)}" for f in struct.fields] or ["true"]
+    condition = " && ".join(tests)
+    if struct.kind == "header":
+        condition = f"valid == other.valid && (!valid || ({condition}))"
+    used = "other" if struct.fields or struct.kind == "header" else ""
+    out.line(f"bool operator==(const p4::{name}& {used}) const {{ return {condition}; }}")
 
-    def _assignment(self, name: str, struct: t.StructType) -> None:
-        self.open(f"void assign(const p4::{name}& other) {{")
-        for field in map(spell_field, struct.fields):
-            self.line(f"assign_object({field}, other.{field});")
-        self.close()
 
-    def _serialisation(self, struct: t.StructType) -> None:
-        self.line(f"static constexpr std::size_t bytes = {t.bit_width(struct) // 8};")
-        variable = next((x for x in _leaves(struct) if isinstance(x[1], t.VarbitType)), None)
-        length = "bytes"
-        size_parameter = ""
-        if variable is not None:
-            path, type_, _ = variable
-            assert isinstance(type_, t.VarbitType)
-            self.line(f"static constexpr std::size_t max_bytes = bytes + {(type_.width + 7) // 8};")
-            self.line(f"std::size_t length() const {{ return bytes + {path}.length(); }}")
-            self._clear(struct)
-            length, size_parameter = "length()", ", std::uint32_t varbits"
-        self.open(f"void load([[maybe_unused]] const std::uint8_t* p{size_parameter}) {{")
-        for path, type_, offset in _leaves(struct):
-            width = t.bit_width(type_)
-            if t.strip(type_) == t.BOOL:
-                self.line(f"{path} = load_bits<{offset}, 1>(p) != 0;")
-            elif isinstance(type_, t.VarbitType):
-                # What follows lies that much further on.
-                self.line(f"{path}.load(p + {offset // 8}, {offset % 8}, varbits);")
-                self.line("p += varbits / 8;")
-            else:
-                self.line(f"load_bits_to<{offset}, {width}>({path}, p);")
-        self.close()
-        if struct.kind != "header":
-            return
-        self.open("void store([[maybe_unused]] std::uint8_t* p) const {")
-        if variable is not None or any(o % 8 or t.bit_width(type_) % 8 for _, type_, o in _leaves(struct)):
-            self.line(f"std::memset(p, 0, {length});")
-        for path, type_, offset in _leaves(struct):
-            if isinstance(type_, t.VarbitType):
-                self.line(f"{path}.store(p + {offset // 8}, {offset % 8});")
-                self.line(f"p += {path}.length();")
-            else:
-                self.line(f"store_bits<{offset}, {t.bit_width(type_)}>(p, {path});")
-        self.close()
+def _assignment(out: Emitter, name: str, struct: t.StructType) -> None:
+    out.open(f"void assign(const p4::{name}& other) {{")
+    for field in map(spell_field, struct.fields):
+        out.line(f"assign_object({field}, other.{field});")
+    out.close()
 
-    def _clear(self, struct: t.StructType) -> None:
-        """What setValid() does to the fields of a header whose varbit field keeps its length."""
-        self.open("void clear() {")
-        for path, type_, _ in _leaves(struct):
-            self.line(f"{path}.clear();" if isinstance(type_, t.VarbitType) else f"{path} = {{}};")
-        self.close()
+
+def _serialisation(out: Emitter, struct: t.StructType) -> None:
+    out.line(f"static constexpr std::size_t bytes = {t.bit_width(struct) // 8};")
+    variable = next((x for x in _leaves(struct) if isinstance(x[1], t.VarbitType)), None)
+    length = "bytes"
+    size_parameter = ""
+    if variable is not None:
+        path, type_, _ = variable
+        assert isinstance(type_, t.VarbitType)
+        out.line(f"static constexpr std::size_t max_bytes = bytes + {(type_.width + 7) // 8};")
+        out.line(f"std::size_t length() const {{ return bytes + {path}.length(); }}")
+        _clear(out, struct)
+        length, size_parameter = "length()", ", std::uint32_t varbits"
+    out.open(f"void load([[maybe_unused]] const std::uint8_t* p{size_parameter}) {{")
+    for path, type_, offset in _leaves(struct):
+        width = t.bit_width(type_)
+        if t.strip(type_) == t.BOOL:
+            out.line(f"{path} = load_bits<{offset}, 1>(p) != 0;")
+        elif isinstance(type_, t.VarbitType):
+            # What follows lies that much further on.
+            out.line(f"{path}.load(p + {offset // 8}, {offset % 8}, varbits);")
+            out.line("p += varbits / 8;")
+        else:
+            out.line(f"load_bits_to<{offset}, {width}>({path}, p);")
+    out.close()
+    if struct.kind != "header":
+        return
+    out.open("void store([[maybe_unused]] std::uint8_t* p) const {")
+    if variable is not None or any(o % 8 or t.bit_width(type_) % 8 for _, type_, o in _leaves(struct)):
+        out.line(f"std::memset(p, 0, {length});")
+    for path, type_, offset in _leaves(struct):
+        if isinstance(type_, t.VarbitType):
+            out.line(f"{path}.store(p + {offset // 8}, {offset % 8});")
+            out.line(f"p += {path}.length();")
+        else:
+            out.line(f"store_bits<{offset}, {t.bit_width(type_)}>(p, {path});")
+    out.close()
+
+
+def _clear(out: Emitter, struct: t.StructType) -> None:
+    """What setValid() does to the fields of a header whose varbit field keeps its length."""
+    out.open("void clear() {")
+    for path, type_, _ in _leaves(struct):
+        out.line(f"{path}.clear();" if isinstance(type_, t.VarbitType) else f"{path} = {{}};")
+    out.close()
 
 
 def _serialisable(type_: t.Type) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Set
 
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
+from inagg_switch.compiler.primitives import Emit
 
 
 def mentioned_headers(program: ir.Program) -> Set[str]:
@@ -60,9 +61,9 @@ def split_deparser(program: ir.Program, mentioned: Set[str]) -> tuple[list[ir.St
 
 def _emits_other_than(mentioned: Set[str], parameters: set[str], statement: ir.Stmt) -> bool:
     """An emit of one of the parameter's headers that is not among those mentioned."""
-    if not isinstance(statement, ir.Primitive) or statement.name != "emit":
+    if not isinstance(statement, Emit):
         return False
-    header = statement.operands[1]
+    header = statement.header
     return (
         isinstance(header, ir.Field)
         and isinstance(header.base, ir.Var)

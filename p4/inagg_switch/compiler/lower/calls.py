@@ -1,13 +1,16 @@
 """Calls: actions, functions, tables, blocks, built-in methods and externs."""
 
 from collections.abc import Mapping
+from typing import TypeVar
 
-from inagg_switch.compiler import ir, syntax, targets
+from inagg_switch.compiler import ir, primitives, syntax, targets
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler.lower.expressions import path_of
 from inagg_switch.compiler.lower.externs import ExternLowerer
 from inagg_switch.compiler.lower.instances import Given, known_given, takes_known
 from inagg_switch.errors import CompileError, Position
+
+_Object = TypeVar("_Object", bound=ir.Object)
 
 
 class CallLowerer(ExternLowerer):
@@ -72,7 +75,7 @@ class CallLowerer(ExternLowerer):
         if t.is_header(e.type):
             # p4c has a header for each such place, which BMv2 adds to the packet when it becomes valid.
             looked = self.mark("looked", e.start)
-            self.pending.append(ir.Primitive("look", (looked,), detail=t.bit_width(e.type) // 8))
+            self.pending.append(primitives.Look(looked, t.bit_width(e.type) // 8))
         return value
 
     def ahead(self, e: syntax.Expression, target: targets.MethodTarget) -> ir.Expr:
@@ -85,7 +88,7 @@ class CallLowerer(ExternLowerer):
         except TypeError:
             raise CompileError(f"lookahead cannot read {e.type}", e.start) from None
         self.use_type(e.type, e.start)
-        self.pending.append(ir.Primitive("require", (packet,), detail=width))
+        self.pending.append(primitives.Require(packet, width))
         return ir.Operation(e.type, "lookahead", (packet,))
 
     # --- as statements
@@ -102,7 +105,9 @@ class CallLowerer(ExternLowerer):
         if isinstance(target, targets.ExternTarget):
             return self.extern_function(e, target)
         if isinstance(target, targets.BlockTarget) and isinstance(target.block.declaration, syntax.Parser):
-            return ir.Primitive("parse", (), detail=self.expression(e))
+            call = self.expression(e)
+            assert isinstance(call, ir.Call)
+            return primitives.Parse(call)
         return ir.Evaluate(self.expression(e))
 
     def _builtin(self, e: syntax.Call, target: targets.BuiltinTarget) -> ir.Stmt:
@@ -110,11 +115,13 @@ class CallLowerer(ExternLowerer):
         if target.name in ("push_front", "pop_front"):
             count = e.bound["count"]
             assert count is not None
-            return ir.Primitive(target.name, (header,), detail=self.number(count, "the number of places"))
-        names = {"setValid": "set_valid", "setInvalid": "set_invalid"}
-        if target.name not in names:
-            raise CompileError(f"{target.name}() alone has no effect", e.start)
-        return ir.Primitive(names[target.name], (header,))
+            push_or_pop = primitives.PushFront if target.name == "push_front" else primitives.PopFront
+            return push_or_pop(header, self.number(count, "the number of places"))
+        if target.name == "setValid":
+            return primitives.SetValid(header)
+        if target.name == "setInvalid":
+            return primitives.SetInvalid(header)
+        raise CompileError(f"{target.name}() alone has no effect", e.start)
 
     def _method(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         name = f"{target.extern.name}.{target.method.name}"
@@ -151,53 +158,50 @@ class CallLowerer(ExternLowerer):
                 raise CompileError(
                     f"{header.type} has a varbit field: extract needs its size as well", e.start
                 )
-            return ir.Primitive("extract", (packet, header))
+            return primitives.Extract(packet, header)
         if not variable:
             raise CompileError(f"{header.type} has no varbit field that the size could be of", e.start)
-        return ir.Primitive("extract", (packet, header, self.bound(e, "variableFieldSizeInBits")))
+        return primitives.Extract(packet, header, self.bound(e, "variableFieldSizeInBits"))
 
     def _ahead_alone(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         self.ahead(e, target)
         return ir.Group(())
 
     def _advance(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
-        return ir.Primitive("advance", (self.expression(target.object), self.bound(e, "sizeInBits")))
+        return primitives.Advance(self.expression(target.object), self.bound(e, "sizeInBits"))
 
     def _emit(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         header = self.bound(e, "hdr")
         if not _emittable(header.type):
             raise CompileError(f"emit needs headers, found {header.type}", e.start)
-        return ir.Primitive("emit", (self.expression(target.object), header))
+        return primitives.Emit(self.expression(target.object), header)
 
-    def _object(self, target: targets.MethodTarget) -> ir.Object:
+    def _object(self, target: targets.MethodTarget, kind: type[_Object]) -> _Object:
         name = target.object
         found = self.values.get(id(name.declaration)) if isinstance(name, syntax.Name) else None
-        if not isinstance(found, ir.Object):
+        if not isinstance(found, kind):
             raise CompileError("the extern instance is not known here", name.at)
         return found
 
     def _register_read(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
-        return ir.Primitive(
-            "register_read", (self.bound(e, "result"), self.bound(e, "index")), self._object(target)
-        )
+        result, index = self.bound(e, "result"), self.bound(e, "index")
+        return primitives.RegisterRead(self._object(target, ir.Register), result, index)
 
     def _register_write(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
-        return ir.Primitive(
-            "register_write", (self.bound(e, "index"), self.bound(e, "value")), self._object(target)
-        )
+        index, value = self.bound(e, "index"), self.bound(e, "value")
+        return primitives.RegisterWrite(self._object(target, ir.Register), index, value)
 
     def _count(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
-        return ir.Primitive("count", (self.bound(e, "index"),), self._object(target))
+        index = self.bound(e, "index")
+        return primitives.Count(self._object(target, ir.Counter), index)
 
     def _execute_meter(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
-        return ir.Primitive(
-            "execute_meter", (self.bound(e, "result"), self.bound(e, "index")), self._object(target)
-        )
+        result, index = self.bound(e, "result"), self.bound(e, "index")
+        return primitives.ExecuteMeter(self._object(target, ir.Meter), result, index)
 
     def _direct_meter_read(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
         """The table does it on every hit, before the action, whether or not the action asks for it (BMv2)."""
-        meter = self._object(target)
-        assert isinstance(meter, ir.DirectMeter)
+        meter = self._object(target, ir.DirectMeter)
         result = self.bound(e, "result")
         path = path_of(result)
         if path is None or path[0] in self.locals:
@@ -208,7 +212,7 @@ class CallLowerer(ExternLowerer):
         return ir.Group(())
 
     def _direct_count(self, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
-        self._object(target)
+        self._object(target, ir.DirectCounter)
         return ir.Group(())  # its table counts every hit (v1model: the call is unnecessary)
 
 

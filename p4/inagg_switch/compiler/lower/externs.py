@@ -1,6 +1,6 @@
 """Functions of the v1model architecture: what their calls are in IR, and what BMv2 does not allow."""
 
-from inagg_switch.compiler import ir, syntax, targets
+from inagg_switch.compiler import ir, primitives, syntax, targets
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler.lower.expressions import ExpressionLowerer
 from inagg_switch.errors import CompileError, Position
@@ -12,7 +12,10 @@ _FIELD_LIST_FUNCTIONS = frozenset(
     f"{what}_preserving_field_list" for what in ("clone", "resubmit", "recirculate")
 )
 # Functions that BMv2 has in one block only.
-_PLACES = {"resubmit_preserving_field_list": "ingress", "recirculate_preserving_field_list": "egress"}
+_AGAIN = {
+    "resubmit_preserving_field_list": ("ingress", primitives.Resubmit),
+    "recirculate_preserving_field_list": ("egress", primitives.Recirculate),
+}
 
 
 class ExternLowerer(ExpressionLowerer):
@@ -40,17 +43,17 @@ class ExternLowerer(ExpressionLowerer):
         handler = {
             "static_assert": lambda e: ir.Group(()),  # the checker has seen to it
             "mark_to_drop": self._mark_to_drop,
-            "random": lambda e: ir.Primitive(
-                "random", tuple(self.bound(e, p) for p in ("result", "lo", "hi"))
+            "random": lambda e: primitives.Random(
+                self.bound(e, "result"), self.bound(e, "lo"), self.bound(e, "hi")
             ),
-            "verify": lambda e: ir.Primitive("verify", (self.bound(e, "check"), self.bound(e, "toSignal"))),
+            "verify": lambda e: primitives.Verify(self.bound(e, "check"), self.bound(e, "toSignal")),
             "hash": self._hash,
             "clone": self._clone,
             "clone_preserving_field_list": self._clone,
             "resubmit_preserving_field_list": self._again,
             "recirculate_preserving_field_list": self._again,
             "digest": self._digest,
-            "truncate": lambda e: ir.Primitive("truncate", (self.bound(e, "length"),)),
+            "truncate": lambda e: primitives.Truncate(self.bound(e, "length")),
             "log_msg": self._log_msg,
             "assert": self._assert,
             "assume": self._assert,
@@ -64,7 +67,7 @@ class ExternLowerer(ExpressionLowerer):
     def _mark_to_drop(self, e: syntax.Call) -> ir.Stmt:
         if not e.bound:
             raise CompileError("mark_to_drop needs standard_metadata", e.start)
-        return ir.Primitive("mark_to_drop", (self.bound(e, "standard_metadata"),))
+        return primitives.MarkToDrop(self.bound(e, "standard_metadata"))
 
     # --- fields that are hashed
 
@@ -102,20 +105,18 @@ class ExternLowerer(ExpressionLowerer):
             raise CompileError(f"hash needs a list or a struct, as in {{ x }}, not {sent.type}", sent.start)
         value = self._field_list(e, "data")
         data = self._bits_of(value, e.start)
-        return ir.Primitive(
-            "hash", (result, base, most, *data), detail=(self._algorithm(e), tuple(_in_headers(value)))
-        )
+        return primitives.Hash(result, base, most, data, self._algorithm(e), tuple(_in_headers(value)))
 
     def _checksum(self, e: syntax.Call, name: str) -> ir.Stmt:
-        kind = "verify_checksum" if name.startswith("verify") else "update_checksum"
-        if self.pipeline_place() != kind.split("_")[0]:
+        place = name.split("_")[0]
+        if self.pipeline_place() != place:
             raise CompileError(f"{name} can only be called in the control that V1Switch has for it", e.start)
         checksum = self.bound(e, "checksum")
         if not isinstance(t.strip(checksum.type), t.BitType):
             raise CompileError(f"a checksum is bits, not {checksum.type}", e.start)
         condition, data = self.bound(e, "condition"), self.fields(e, "data")
-        detail = (self._algorithm(e), name.endswith("payload"))
-        return ir.Primitive(kind, (condition, checksum, *data), detail=detail)
+        made = primitives.VerifyChecksum if place == "verify" else primitives.UpdateChecksum
+        return made(condition, checksum, data, self._algorithm(e), name.endswith("payload"))
 
     def digest_object(self, type_: t.Type, at: Position) -> ir.Digest:
         """The digest with that contents: the same for every call with a struct, else a new one."""
@@ -137,7 +138,7 @@ class ExternLowerer(ExpressionLowerer):
                 "digest needs a struct or a list: digest<struct_t>(receiver, {...})", sent.start
             )
         data = self.fields(e, "data")
-        return ir.Primitive("digest", data, self.digest_object(type_, e.start))
+        return primitives.Digest(self.digest_object(type_, e.start), data)
 
     # --- packets that go round again
 
@@ -153,14 +154,15 @@ class ExternLowerer(ExpressionLowerer):
         if self.pipeline_place() != wanted:
             raise CompileError(f"this clone can only be called in {wanted}", e.start)
         index = self._list_index(e) if "index" in e.bound else None
-        return ir.Primitive("clone", (self.bound(e, "session"),), detail=index)
+        return primitives.Clone(self.bound(e, "session"), index)
 
     def _again(self, e: syntax.Call) -> ir.Stmt:
         assert isinstance(e.target, targets.ExternTarget)
         name = e.target.function.name
-        if self.pipeline_place() != _PLACES[name]:
-            raise CompileError(f"{name} can only be called in {_PLACES[name]}", e.start)
-        return ir.Primitive(name.split("_")[0], (), detail=self._list_index(e))
+        place, made = _AGAIN[name]
+        if self.pipeline_place() != place:
+            raise CompileError(f"{name} can only be called in {place}", e.start)
+        return made(self._list_index(e))
 
     # --- messages
 
@@ -177,13 +179,13 @@ class ExternLowerer(ExpressionLowerer):
             bits = t.strip(leaf.type)
             if not isinstance(bits, t.BitType | t.EnumType) and bits not in (t.BOOL, t.ERROR):
                 raise CompileError(f"log_msg shows numbers, not {leaf.type}", e.start)
-        return ir.Primitive("log_msg", data, detail=str(self.fixed(message, "the message")))
+        return primitives.LogMsg(str(self.fixed(message, "the message")), data)
 
     def _assert(self, e: syntax.Call) -> ir.Stmt:
         assert isinstance(e.target, targets.ExternTarget)
         what = {"assert": "Assert error", "assume": "Assume error"}[e.target.function.name]
         where = f"{what}: {e.start.path}:{e.start.line}"
-        return ir.Primitive("assert", (self.bound(e, "check"),), detail=where)
+        return primitives.Assert(self.bound(e, "check"), where)
 
 
 def _leaves(e: ir.Expr) -> list[ir.Expr]:

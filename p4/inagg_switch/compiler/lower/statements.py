@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from inagg_switch.compiler import fold, ir, syntax, targets
+from inagg_switch.compiler import fold, ir, primitives, syntax, targets
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler.lower.calls import CallLowerer
 from inagg_switch.compiler.lower.expressions import paths_in, zero
@@ -83,7 +83,7 @@ class StatementLowerer(CallLowerer):
         ahead = _header_ahead(s.value)
         if ahead is not None and paths_in(target)[0][0] not in self.locals:
             value = self.ahead(s.value, ahead)
-            return ir.Group((ir.Primitive("set_valid", (target,)), ir.Assign(target, value)))
+            return ir.Group((primitives.SetValid(target), ir.Assign(target, value)))
         value = self.expression(s.value)
         if isinstance(value, ir.Construct) and isinstance(value.type, t.StackType):
             return self._assign_elements(target, value, s.at)
