@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stage 5: a checked syntax tree to the IR (`compiler.ir`), with instances made and generic code specialised.
 
-Read `program` (the whole), then `blocks` (parsers, controls, functions) and `instances`; `expressions`, `integers`,
-`externs`, `calls`, `loops`, `statements`, `tables` and `parsers` lower what their names say.
+Every function takes a `Scope` of `context`: the block or function that is being lowered, and the `Lowering` that all of
+them share. Read `program` (the whole), then `blocks` and `instances`; `statements` (`loops`), `tables` and `parsers`;
+`calls`, `externs` and `arguments`; `expressions`, `integers` and `constants`.
 """

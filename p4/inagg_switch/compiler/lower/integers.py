@@ -1,12 +1,12 @@
 """Numbers without a width that are not known at compile time, as `(int) x + 1`: computed in as many bits as they can
 need, so that nothing is lost before they get a width or are compared."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from inagg_switch.compiler import fold, ir, syntax
 from inagg_switch.compiler import types as t
+from inagg_switch.compiler.lower.constants import evaluate
+from inagg_switch.compiler.lower.context import Scope
 from inagg_switch.compiler.parse.lexer import MAX_WIDTH
 from inagg_switch.errors import CompileError
 
@@ -22,69 +22,63 @@ class _Number:
     high: int
 
 
-class Integers:
-    """`expression` lowers one that has a width, `evaluate` tells the value of one that is known."""
+def cast_number(scope: Scope, e: syntax.Expression, to: t.Type) -> ir.Expr:
+    """The number as one that has a width: modulo 2^W."""
+    return _resized(_number(scope, e).expr, to)
 
-    def __init__(
-        self,
-        expression: Callable[[syntax.Expression], ir.Expr],
-        evaluate: Callable[[syntax.Expression], Any],
-    ) -> None:
-        self._expression = expression
-        self._evaluate = evaluate
 
-    def cast(self, e: syntax.Expression, to: t.Type) -> ir.Expr:
-        """The number as one that has a width: modulo 2^W."""
-        return _resized(self._number(e).expr, to)
+def compare_numbers(scope: Scope, e: syntax.Binary) -> ir.Expr:
+    left, right = _number(scope, e.left), _number(scope, e.right)
+    type_ = _type(e, left, right)
+    return ir.Operation(t.BOOL, e.operator, (_resized(left.expr, type_), _resized(right.expr, type_)))
 
-    def compared(self, e: syntax.Binary) -> ir.Expr:
-        left, right = self._number(e.left), self._number(e.right)
-        type_ = _type(e, left, right)
-        return ir.Operation(t.BOOL, e.operator, (_resized(left.expr, type_), _resized(right.expr, type_)))
 
-    def _number(self, e: syntax.Expression) -> _Number:
-        known = self._evaluate(e)
-        if known is not None:
-            value = int(known)
-            found = _Number(ir.Const(t.ERROR, None), value, value)
-            return _Number(ir.Const(_type(e, found), value), value, value)
-        if isinstance(e, syntax.Cast):
-            operand = self._expression(e.operand)
-            bits = t.strip(operand.type)
-            assert isinstance(bits, t.BitType)
-            found = _Number(operand, *fold.limits(bits))
-            return _Number(_resized(operand, _type(e, found)), found.low, found.high)
-        if isinstance(e, syntax.Unary):
-            operand_ = self._number(e.operand)
-            return operand_ if e.operator == "+" else self._negative(e, operand_)
-        if isinstance(e, syntax.Binary) and e.operator in ("<<", ">>"):
-            return self._shifted(e)
-        if isinstance(e, syntax.Binary) and e.operator in ("+", "-", "*", *_BITWISE):
-            return self._combined(e)
-        raise CompileError("this number must be known at compile time, or have a width", e.start)
+def _number(scope: Scope, e: syntax.Expression) -> _Number:
+    known = evaluate(scope, e)
+    if known is not None:
+        value = int(known)
+        found = _Number(ir.Const(t.ERROR, None), value, value)
+        return _Number(ir.Const(_type(e, found), value), value, value)
+    if isinstance(e, syntax.Cast):
+        operand = scope.stage.lowerers.expression(scope, e.operand)
+        bits = t.strip(operand.type)
+        assert isinstance(bits, t.BitType)
+        found = _Number(operand, *fold.limits(bits))
+        return _Number(_resized(operand, _type(e, found)), found.low, found.high)
+    if isinstance(e, syntax.Unary):
+        operand_ = _number(scope, e.operand)
+        return operand_ if e.operator == "+" else _negative(scope, e, operand_)
+    if isinstance(e, syntax.Binary) and e.operator in ("<<", ">>"):
+        return _shifted(scope, e)
+    if isinstance(e, syntax.Binary) and e.operator in ("+", "-", "*", *_BITWISE):
+        return _combined(scope, e)
+    raise CompileError("this number must be known at compile time, or have a width", e.start)
 
-    def _negative(self, e: syntax.Unary, of: _Number) -> _Number:
-        made = _Number(of.expr, -of.high, -of.low)
-        type_ = _type(e, of, made)
-        return _Number(ir.Operation(type_, "neg", (_resized(of.expr, type_),)), made.low, made.high)
 
-    def _combined(self, e: syntax.Binary) -> _Number:
-        left, right = self._number(e.left), self._number(e.right)
-        made = _Number(left.expr, *_bounds(e.operator, left, right))
-        type_ = _type(e, left, right, made)
-        operands = (_resized(left.expr, type_), _resized(right.expr, type_))
-        return _Number(ir.Operation(type_, e.operator, operands), made.low, made.high)
+def _negative(scope: Scope, e: syntax.Unary, of: _Number) -> _Number:
+    made = _Number(of.expr, -of.high, -of.low)
+    type_ = _type(e, of, made)
+    return _Number(ir.Operation(type_, "neg", (_resized(of.expr, type_),)), made.low, made.high)
 
-    def _shifted(self, e: syntax.Binary) -> _Number:
-        distance = self._evaluate(e.right)
-        if distance is None or not 0 <= distance <= MAX_WIDTH:
-            raise CompileError("the distance of this shift must be known at compile time", e.right.start)
-        value = self._number(e.left)
-        low, high = (v << distance if e.operator == "<<" else v >> distance for v in (value.low, value.high))
-        made = _Number(value.expr, low, high)
-        type_ = _type(e, value, made)
-        operands = (_resized(value.expr, type_), ir.Const(t.BitType(32), distance))
-        return _Number(ir.Operation(type_, e.operator, operands), low, high)
+
+def _combined(scope: Scope, e: syntax.Binary) -> _Number:
+    left, right = _number(scope, e.left), _number(scope, e.right)
+    made = _Number(left.expr, *_bounds(e.operator, left, right))
+    type_ = _type(e, left, right, made)
+    operands = (_resized(left.expr, type_), _resized(right.expr, type_))
+    return _Number(ir.Operation(type_, e.operator, operands), made.low, made.high)
+
+
+def _shifted(scope: Scope, e: syntax.Binary) -> _Number:
+    distance = evaluate(scope, e.right)
+    if distance is None or not 0 <= distance <= MAX_WIDTH:
+        raise CompileError("the distance of this shift must be known at compile time", e.right.start)
+    value = _number(scope, e.left)
+    low, high = (v << distance if e.operator == "<<" else v >> distance for v in (value.low, value.high))
+    made = _Number(value.expr, low, high)
+    type_ = _type(e, value, made)
+    operands = (_resized(value.expr, type_), ir.Const(t.BitType(32), distance))
+    return _Number(ir.Operation(type_, e.operator, operands), low, high)
 
 
 def _bounds(operator: str, left: _Number, right: _Number) -> tuple[int, int]:

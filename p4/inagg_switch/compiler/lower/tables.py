@@ -4,216 +4,221 @@ from dataclasses import replace
 
 from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler.lower.expressions import zero
-from inagg_switch.compiler.lower.statements import StatementLowerer
+from inagg_switch.compiler.lower.arguments import pass_arguments
+from inagg_switch.compiler.lower.constants import known_number, known_value, zero
+from inagg_switch.compiler.lower.context import Scope
+from inagg_switch.compiler.lower.expressions import expression
+from inagg_switch.compiler.lower.instances import make_object
+from inagg_switch.compiler.names import control_plane_name
 from inagg_switch.errors import CompileError
 
 _DEFAULT_SIZE = 1024
 
 
-class TableLowerer(StatementLowerer):
-    """Lowers tables of the block that the subclass lowers."""
+def lower_table(scope: Scope, d: syntax.Table) -> ir.Table:
+    full_name = control_plane_name(d, scope.path)
+    keys = [_key(scope, k) for k in d.keys if k.match_kind != "selector"]
+    uses = [_use(scope, a) for a in d.actions]
+    default, arguments, const_default = _default(scope, d, uses)
+    table = ir.Table(
+        scope.stage.members.unique(full_name),
+        full_name,
+        d,
+        keys,
+        uses,
+        _table_size(scope, d),
+        default,
+        arguments,
+        const_default,
+        d.const_entries,
+        [] if "implementation" in d.properties else _entries(scope, d, keys),
+        _direct_counter(scope, d),
+        _direct_meter(scope, d),
+        _profile(scope, d),
+        tuple(expression(scope, k.expression) for k in d.keys if k.match_kind == "selector"),
+        _is_true(d.properties.get("support_timeout")),
+    )
+    if table.direct_meter is not None:
+        if table.direct_meter.table is not None:
+            raise CompileError("the direct meter already belongs to another table", d.at)
+        table.direct_meter.table = table
+    if table.profile is not None:
+        if table.selector and table.profile.algorithm is None:
+            raise CompileError("selector keys need an action_selector, not an action_profile", d.at)
+        inputs = [_path(e) for e in table.selector]
+        if any([_path(e) for e in other.selector] != inputs for other in table.profile.tables):
+            raise CompileError("the action selector has other selector keys in another table", d.at)
+        table.profile.tables.append(table)
+    if table.direct_counter is not None:
+        if table.direct_counter.table is not None:
+            raise CompileError("the direct counter already belongs to another table", d.at)
+        table.direct_counter.table = table
+    scope.add_object(table)
+    return table
 
-    def new_table_member(self, full_name: str) -> str:
-        raise NotImplementedError
 
-    def table_name(self, declaration: syntax.Table) -> str:
-        raise NotImplementedError
+def _table_size(scope: Scope, d: syntax.Table) -> int:
+    entry = d.properties.get("size")
+    if entry is None:
+        return _DEFAULT_SIZE
+    size = known_number(scope, entry.value, "the size of a table")
+    if size >= 1 << 31:
+        raise CompileError(f"size {size} of table {d.name} is too large", entry.value.start)
+    return size or _DEFAULT_SIZE
 
-    def add_table(self, table: ir.Table) -> None:
-        raise NotImplementedError
 
-    def table(self, d: syntax.Table) -> ir.Table:
-        full_name = self.table_name(d)
-        keys = [self._key(k) for k in d.keys if k.match_kind != "selector"]
-        uses = [self._use(a) for a in d.actions]
-        default, arguments, const_default = self._default(d, uses)
-        table = ir.Table(
-            self.new_table_member(full_name),
-            full_name,
-            d,
-            keys,
-            uses,
-            self._table_size(d),
-            default,
-            arguments,
-            const_default,
-            d.const_entries,
-            [] if "implementation" in d.properties else self._entries(d, keys),
-            self._direct_counter(d),
-            self._direct_meter(d),
-            self._profile(d),
-            tuple(self.expression(k.expression) for k in d.keys if k.match_kind == "selector"),
-            _is_true(d.properties.get("support_timeout")),
-        )
-        if table.direct_meter is not None:
-            if table.direct_meter.table is not None:
-                raise CompileError("the direct meter already belongs to another table", d.at)
-            table.direct_meter.table = table
-        if table.profile is not None:
-            if table.selector and table.profile.algorithm is None:
-                raise CompileError("selector keys need an action_selector, not an action_profile", d.at)
-            inputs = [_path(e) for e in table.selector]
-            if any([_path(e) for e in other.selector] != inputs for other in table.profile.tables):
-                raise CompileError("the action selector has other selector keys in another table", d.at)
-            table.profile.tables.append(table)
-        if table.direct_counter is not None:
-            if table.direct_counter.table is not None:
-                raise CompileError("the direct counter already belongs to another table", d.at)
-            table.direct_counter.table = table
-        self.add_table(table)
-        return table
+def _key(scope: Scope, key: syntax.Key) -> ir.KeyField:
+    expr = expression(scope, key.expression)
+    named = next((a for a in key.annotations if a.name == "name"), None)
+    name = str(named.arguments[0]) if named is not None and named.arguments else _source(key.expression)
+    return ir.KeyField(
+        name,
+        key.match_kind,
+        key.expression.type,
+        t.bit_width(key.expression.type),
+        _zero_if_invalid(expr),
+        key.annotations,
+        _mask(expr),
+    )
 
-    def _table_size(self, d: syntax.Table) -> int:
-        entry = d.properties.get("size")
-        if entry is None:
-            return _DEFAULT_SIZE
-        size = self.number(entry.value, "the size of a table")
-        if size >= 1 << 31:
-            raise CompileError(f"size {size} of table {d.name} is too large", entry.value.start)
-        return size or _DEFAULT_SIZE
 
-    def _key(self, key: syntax.Key) -> ir.KeyField:
-        expr = self.expression(key.expression)
-        named = next((a for a in key.annotations if a.name == "name"), None)
-        name = str(named.arguments[0]) if named is not None and named.arguments else _source(key.expression)
-        return ir.KeyField(
-            name,
-            key.match_kind,
-            key.expression.type,
-            t.bit_width(key.expression.type),
-            _zero_if_invalid(expr),
-            key.annotations,
-            _mask(expr),
-        )
+# --- actions
 
-    # --- actions
 
-    def _use(self, ref: syntax.ActionRef) -> ir.ActionUse:
-        assert ref.declaration is not None
-        action = self.action_of(ref.declaration)
-        for parameter in ref.declaration.parameters:
-            bare = t.strip(parameter.type)
-            if not (parameter.direction or bare == t.BOOL or isinstance(bare, t.BitType | t.EnumType)):
-                raise CompileError(
-                    f"parameter `{parameter.name}` of action {ref.name} is for entries to give, so it must be bits,"
-                    f" bool or an enum, not {parameter.type}",
-                    parameter.at,
-                )
-        directional = [p for p in ref.declaration.parameters if p.direction]
-        bound = self.arguments(directional, ref.bound, private=False)
-        names = {a.name for a in ref.annotations}
-        return ir.ActionUse(
-            action, bound, "defaultonly" not in names, "tableonly" not in names, ref.annotations, action.exits
-        )
+def _use(scope: Scope, ref: syntax.ActionRef) -> ir.ActionUse:
+    assert ref.declaration is not None
+    action = scope.action_of(ref.declaration)
+    for parameter in ref.declaration.parameters:
+        bare = t.strip(parameter.type)
+        if not (parameter.direction or bare == t.BOOL or isinstance(bare, t.BitType | t.EnumType)):
+            raise CompileError(
+                f"parameter `{parameter.name}` of action {ref.name} is for entries to give, so it must be bits,"
+                f" bool or an enum, not {parameter.type}",
+                parameter.at,
+            )
+    directional = [p for p in ref.declaration.parameters if p.direction]
+    bound = pass_arguments(scope, directional, ref.bound, private=False)
+    names = {a.name for a in ref.annotations}
+    return ir.ActionUse(
+        action, bound, "defaultonly" not in names, "tableonly" not in names, ref.annotations, action.exits
+    )
 
-    def _default(self, d: syntax.Table, uses: list[ir.ActionUse]) -> tuple[int, list[int], bool]:
-        ref = d.default_action
-        if ref is not None:
-            number = next(i for i, u in enumerate(uses) if u.action.declaration is ref.declaration)
-            return number, self._arguments(ref), d.const_default
-        for number, use in enumerate(uses):
-            if use.action.full_name == "NoAction":
-                return number, [], False
-        # Without a default action it is NoAction, which the table then has for misses only.
-        mention = syntax.ActionRef(d.at, "NoAction", [], [syntax.Annotation(d.at, "defaultonly", [], "")])
-        mention.declaration = self._no_action(d)
-        uses.append(self._use(mention))
-        return len(uses) - 1, [], False
 
-    def _no_action(self, d: syntax.Table) -> syntax.Action:
-        raise NotImplementedError
+def _default(scope: Scope, d: syntax.Table, uses: list[ir.ActionUse]) -> tuple[int, list[int], bool]:
+    ref = d.default_action
+    if ref is not None:
+        number = next(i for i, u in enumerate(uses) if u.action.declaration is ref.declaration)
+        return number, _arguments(scope, ref), d.const_default
+    for number, use in enumerate(uses):
+        if use.action.full_name == "NoAction":
+            return number, [], False
+    # Without a default action it is NoAction, which the table then has for misses only.
+    mention = syntax.ActionRef(d.at, "NoAction", [], [syntax.Annotation(d.at, "defaultonly", [], "")])
+    mention.declaration = _no_action(scope, d)
+    uses.append(_use(scope, mention))
+    return len(uses) - 1, [], False
 
-    def _arguments(self, ref: syntax.ActionRef) -> list[int]:
-        """Values of the parameters that entries give, in order."""
-        assert ref.declaration is not None
-        values: list[int] = []
-        for parameter in ref.declaration.parameters:
-            if parameter.direction:
-                continue
-            given = ref.bound[parameter.name]
-            assert given is not None
-            value = self.fixed(given, f"argument `{parameter.name}` of {ref.name}")
-            values.append(int(value) & ((1 << t.bit_width(parameter.type)) - 1))
-        return values
 
-    # --- entries and properties
+def _no_action(scope: Scope, d: syntax.Table) -> syntax.Action:
+    for declaration in scope.stage.program.declarations:
+        if isinstance(declaration, syntax.Action) and declaration.name == "NoAction":
+            return declaration
+    raise CompileError(f"table {d.name} has no default action, and there is no NoAction", d.at)
 
-    def _entries(self, d: syntax.Table, keys: list[ir.KeyField]) -> list[ir.Entry]:
-        ordered = any(k.kind in ("ternary", "range", "optional") for k in keys)
-        entries: list[ir.Entry] = []
-        priorities = _priorities(d)
-        for row, priority in zip(d.entries, priorities, strict=True):
-            if not 0 < priority < 1 << 31:
-                raise CompileError("the priority of an entry is not between 1 and 2^31 - 1", row.at)
-        for number, row in enumerate(d.entries):
-            action = next(i for i, a in enumerate(d.actions) if a.declaration is row.action.declaration)
-            values = [_behind_mask(self._entry_key(k, f), f) for k, f in zip(row.keys, keys, strict=True)]
-            priority = 0
-            if ordered:
-                priority = priorities[number]
-            is_const = d.const_entries or row.is_const
-            entries.append(ir.Entry(values, priority, action, self._arguments(row.action), is_const))
-        _refuse_doubles(d, keys, entries)
-        return entries
 
-    def _entry_key(self, key: syntax.Expression, field: ir.KeyField) -> tuple[int | None, int, int]:
-        """(value or None, mask or high, prefix length), as the ABI takes them."""
-        ones = (1 << field.width) - 1
-        if isinstance(key, syntax.Anything | syntax.DefaultValue):
+def _arguments(scope: Scope, ref: syntax.ActionRef) -> list[int]:
+    """Values of the parameters that entries give, in order."""
+    assert ref.declaration is not None
+    values: list[int] = []
+    for parameter in ref.declaration.parameters:
+        if parameter.direction:
+            continue
+        given = ref.bound[parameter.name]
+        assert given is not None
+        value = known_value(scope, given, f"argument `{parameter.name}` of {ref.name}")
+        values.append(int(value) & ((1 << t.bit_width(parameter.type)) - 1))
+    return values
+
+
+# --- entries and properties
+
+
+def _entries(scope: Scope, d: syntax.Table, keys: list[ir.KeyField]) -> list[ir.Entry]:
+    ordered = any(k.kind in ("ternary", "range", "optional") for k in keys)
+    entries: list[ir.Entry] = []
+    priorities = _priorities(d)
+    for row, priority in zip(d.entries, priorities, strict=True):
+        if not 0 < priority < 1 << 31:
+            raise CompileError("the priority of an entry is not between 1 and 2^31 - 1", row.at)
+    for number, row in enumerate(d.entries):
+        action = next(i for i, a in enumerate(d.actions) if a.declaration is row.action.declaration)
+        values = [_behind_mask(_entry_key(scope, k, f), f) for k, f in zip(row.keys, keys, strict=True)]
+        priority = 0
+        if ordered:
+            priority = priorities[number]
+        is_const = d.const_entries or row.is_const
+        entries.append(ir.Entry(values, priority, action, _arguments(scope, row.action), is_const))
+    _refuse_doubles(d, keys, entries)
+    return entries
+
+
+def _entry_key(scope: Scope, key: syntax.Expression, field: ir.KeyField) -> tuple[int | None, int, int]:
+    """(value or None, mask or high, prefix length), as the ABI takes them."""
+    ones = (1 << field.width) - 1
+    if isinstance(key, syntax.Anything | syntax.DefaultValue):
+        return None, 0, 0
+    if isinstance(key, syntax.Range):
+        low, high = _key_part(scope, key.low) & ones, _key_part(scope, key.high) & ones
+        if low > high:
+            raise CompileError(f"the range from {low} to {high} is empty", key.at)
+        return low, high, 0
+    if isinstance(key, syntax.Mask):
+        mask = _key_part(scope, key.mask) & ones
+        value = _key_part(scope, key.left) & mask
+        prefix = mask.bit_count()
+        if field.kind == "lpm" and mask != ones ^ (ones >> prefix):
+            raise CompileError("the mask of an lpm key must be a prefix", key.at)
+        if mask == 0:
             return None, 0, 0
-        if isinstance(key, syntax.Range):
-            low, high = self._key_part(key.low) & ones, self._key_part(key.high) & ones
-            if low > high:
-                raise CompileError(f"the range from {low} to {high} is empty", key.at)
-            return low, high, 0
-        if isinstance(key, syntax.Mask):
-            mask = self._key_part(key.mask) & ones
-            value = self._key_part(key.left) & mask
-            prefix = mask.bit_count()
-            if field.kind == "lpm" and mask != ones ^ (ones >> prefix):
-                raise CompileError("the mask of an lpm key must be a prefix", key.at)
-            if mask == 0:
-                return None, 0, 0
-            return value, mask, prefix
-        value = self._key_part(key) & ones
-        return value, value if field.kind == "range" else ones, field.width
+        return value, mask, prefix
+    value = _key_part(scope, key) & ones
+    return value, value if field.kind == "range" else ones, field.width
 
-    def _key_part(self, e: syntax.Expression) -> int:
-        return int(self.fixed(e, "the keys of an entry"))
 
-    def _direct_counter(self, d: syntax.Table) -> ir.DirectCounter | None:
-        found = self._object_of(d, "counters")
-        assert found is None or isinstance(found, ir.DirectCounter)
-        return found
+def _key_part(scope: Scope, e: syntax.Expression) -> int:
+    return int(known_value(scope, e, "the keys of an entry"))
 
-    def _direct_meter(self, d: syntax.Table) -> ir.DirectMeter | None:
-        found = self._object_of(d, "meters")
-        assert found is None or isinstance(found, ir.DirectMeter)
-        return found
 
-    def _profile(self, d: syntax.Table) -> ir.Profile | None:
-        found = self._object_of(d, "implementation")
-        assert found is None or isinstance(found, ir.Profile)
-        return found
+def _direct_counter(scope: Scope, d: syntax.Table) -> ir.DirectCounter | None:
+    found = _object_of(scope, d, "counters")
+    assert found is None or isinstance(found, ir.DirectCounter)
+    return found
 
-    def _object_of(self, d: syntax.Table, name: str) -> ir.Object | None:
-        """The extern object that a property of the table names, or makes on the spot."""
-        entry = d.properties.get(name)
-        if entry is None:
-            return None
-        value = entry.value
-        found = self.values.get(id(value.declaration)) if isinstance(value, syntax.Name) else None
-        if isinstance(value, syntax.Call) and isinstance(value.target, targets.ConstructorTarget):
-            found = self.object_made(value, entry, self.table_name(d))
-        if not isinstance(found, ir.Object):
-            raise CompileError(f"the object for `{name}` is not known here", entry.at)
-        return found
 
-    def object_made(self, call: syntax.Call, entry: syntax.Property, table: str) -> ir.Object:
-        """An extern object from a constructor call, for a property of a table. It is called what @name of the property
-        says, or like the property, or, if that is taken, also by the table."""
-        raise NotImplementedError
+def _direct_meter(scope: Scope, d: syntax.Table) -> ir.DirectMeter | None:
+    found = _object_of(scope, d, "meters")
+    assert found is None or isinstance(found, ir.DirectMeter)
+    return found
+
+
+def _profile(scope: Scope, d: syntax.Table) -> ir.Profile | None:
+    found = _object_of(scope, d, "implementation")
+    assert found is None or isinstance(found, ir.Profile)
+    return found
+
+
+def _object_of(scope: Scope, d: syntax.Table, name: str) -> ir.Object | None:
+    """The extern object that a property of the table names, or makes on the spot."""
+    entry = d.properties.get(name)
+    if entry is None:
+        return None
+    value = entry.value
+    found = scope.values.get(id(value.declaration)) if isinstance(value, syntax.Name) else None
+    if isinstance(value, syntax.Call) and isinstance(value.target, targets.ConstructorTarget):
+        found = make_object(scope, value, entry, control_plane_name(d, scope.path))
+    if not isinstance(found, ir.Object):
+        raise CompileError(f"the object for `{name}` is not known here", entry.at)
+    return found
 
 
 def _priorities(d: syntax.Table) -> list[int]:
