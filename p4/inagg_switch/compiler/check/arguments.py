@@ -4,121 +4,114 @@ from collections.abc import Mapping, Sequence
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler.check.conversions import describe
-from inagg_switch.compiler.check.expressions import ExpressionChecker
+from inagg_switch.compiler.check.context import Binding, Checker
+from inagg_switch.compiler.check.conversions import convert, describe
+from inagg_switch.compiler.check.expressions import lvalue
 from inagg_switch.compiler.check.types import substitute
+from inagg_switch.compiler.check.values import rvalue
 from inagg_switch.errors import CompileError, Position
 
-Binding = dict[t.TypeVariable, t.Type]
 
-
-class ArgumentChecker(ExpressionChecker):
-    """bind() checks the arguments of a call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.variables: dict[
-            int, list[t.TypeVariable]
-        ] = {}  # type parameters of functions, externs and blocks
-
-    def bind(
-        self,
-        what: str,
-        parameters: Sequence[syntax.Parameter],
-        arguments: Sequence[syntax.Argument],
-        binding: Binding,
-        at: Position,
-        *,
-        of_action: bool = False,
-    ) -> dict[str, syntax.Expression | None]:
-        """Checked arguments by parameter name; adds to `binding` the types that they show. `_` gives None. A parameter
-        without direction needs a value known at compile time, but for those of actions."""
-        pairs = _pair(what, parameters, arguments, at)
-        checked: dict[str, syntax.Expression | None] = {}
-        for parameter, argument in pairs:
-            checked[parameter.name] = self._argument(what, parameter, argument)
-        for wide in (True, False):  # what has a width decides a type before numbers that have none
-            for parameter, _ in pairs:
-                value = checked[parameter.name]
-                if value is not None and (value.type != t.INTEGER) == wide:
-                    _infer(parameter.type, value.type, binding)
+def bind(
+    checker: Checker,
+    what: str,
+    parameters: Sequence[syntax.Parameter],
+    arguments: Sequence[syntax.Argument],
+    binding: Binding,
+    at: Position,
+    *,
+    of_action: bool = False,
+) -> dict[str, syntax.Expression | None]:
+    """Checked arguments by parameter name; adds to `binding` the types that they show. `_` gives None. A parameter
+    without direction needs a value known at compile time, but for those of actions."""
+    pairs = _pair(what, parameters, arguments, at)
+    checked: dict[str, syntax.Expression | None] = {}
+    for parameter, argument in pairs:
+        checked[parameter.name] = _argument(checker, what, parameter, argument)
+    for wide in (True, False):  # what has a width decides a type before numbers that have none
         for parameter, _ in pairs:
             value = checked[parameter.name]
-            if value is not None and parameter.type != t.BROKEN:
-                wanted = substitute(parameter.type, binding)
-                if isinstance(wanted, t.BlockType):
-                    self._fits_block(value, wanted, binding)
-                elif (
-                    parameter.direction in ("out", "inout")
-                    and value.type != wanted
-                    and not isinstance(wanted, t.TypeVariable)
-                ):
-                    raise CompileError(
-                        f"parameter `{parameter.name}` of {what} needs exactly {wanted}, found "
-                        f"{describe(value)}",
-                        value.at,
-                    )
-                else:
-                    value = self.convert(value, wanted, f"parameter `{parameter.name}` of {what}")
-                    checked[parameter.name] = value
-                if not (of_action or parameter.direction or self.compile_time(value)):
-                    raise CompileError(
-                        f"parameter `{parameter.name}` of {what} needs a value known at compile time",
-                        value.start,
-                    )
-        for parameter in parameters:
-            if parameter.name not in checked and parameter.default is not None:
-                checked[parameter.name] = parameter.default
-        return checked
-
-    def compile_time(self, e: syntax.Expression) -> bool:
-        """A constant, an instance, or a constructor parameter (whose value each instance gives)."""
-        if e.value is not None or isinstance(e.type, t.ExternType | t.BlockType):
-            return True
-        if isinstance(e, syntax.Name):
-            return isinstance(e.declaration, syntax.Parameter) and e.declaration.direction == ""
-        parts = [v for v in vars(e).values() if isinstance(v, syntax.Expression)]
-        return bool(parts) and not isinstance(e, syntax.Call) and all(self.compile_time(p) for p in parts)
-
-    def _argument(
-        self, what: str, parameter: syntax.Parameter, argument: syntax.Argument
-    ) -> syntax.Expression | None:
-        if argument.value is None:
-            if parameter.direction != "out" and self.inside != "top":
-                raise CompileError(f"`_` can only stand for an `out` parameter of {what}", argument.at)
-            return None
-        if parameter.direction in ("out", "inout"):
-            return self.lvalue(argument.value)
-        return self.rvalue(argument.value)
-
-    def _fits_block(self, value: syntax.Expression, wanted: t.BlockType, binding: Binding) -> None:
-        """A control or parser given to a package: same kind, same parameters."""
-        have = value.type
-        declaration = wanted.declaration
-        wanted_kind = kind_of(declaration)
-        if not isinstance(have, t.BlockType):
-            raise CompileError(f"expected a {wanted_kind} {wanted.name}, found {describe(value)}", value.at)
-        kind = kind_of(have.declaration)
-        inner = dict(zip(self.variables[id(declaration)], wanted.arguments, strict=True))
-        parameters = have.declaration.parameters
-        if kind != wanted_kind or len(parameters) != len(declaration.parameters):
-            raise CompileError(
-                f"{kind} {have.name} is not a {wanted_kind} {wanted.name}: it needs "
-                f"{len(declaration.parameters)} parameters",
-                value.at,
-            )
-        for mine, theirs in zip(parameters, declaration.parameters, strict=True):
-            expected = substitute(theirs.type, inner)
-            _infer(expected, mine.type, binding)
-            expected = substitute(expected, binding)
-            if t.BROKEN in (mine.type, expected):
-                continue
-            if mine.direction != theirs.direction or mine.type != expected:
+            if value is not None and (value.type != t.INTEGER) == wide:
+                _infer(parameter.type, value.type, binding)
+    for parameter, _ in pairs:
+        value = checked[parameter.name]
+        if value is not None and parameter.type != t.BROKEN:
+            wanted = substitute(parameter.type, binding)
+            if isinstance(wanted, t.BlockType):
+                _fits_block(checker, value, wanted, binding)
+            elif (
+                parameter.direction in ("out", "inout")
+                and value.type != wanted
+                and not isinstance(wanted, t.TypeVariable)
+            ):
                 raise CompileError(
-                    f"parameter `{mine.name}` of {have.name} must be "
-                    f"{(theirs.direction + ' ' + str(expected)).strip()} to be a {wanted.name}",
-                    mine.at,
+                    f"parameter `{parameter.name}` of {what} needs exactly {wanted}, found {describe(value)}",
+                    value.at,
                 )
+            else:
+                value = convert(value, wanted, f"parameter `{parameter.name}` of {what}")
+                checked[parameter.name] = value
+            if not (of_action or parameter.direction or compile_time(value)):
+                raise CompileError(
+                    f"parameter `{parameter.name}` of {what} needs a value known at compile time",
+                    value.start,
+                )
+    for parameter in parameters:
+        if parameter.name not in checked and parameter.default is not None:
+            checked[parameter.name] = parameter.default
+    return checked
+
+
+def compile_time(e: syntax.Expression) -> bool:
+    """A constant, an instance, or a constructor parameter (whose value each instance gives)."""
+    if e.value is not None or isinstance(e.type, t.ExternType | t.BlockType):
+        return True
+    if isinstance(e, syntax.Name):
+        return isinstance(e.declaration, syntax.Parameter) and e.declaration.direction == ""
+    parts = [v for v in vars(e).values() if isinstance(v, syntax.Expression)]
+    return bool(parts) and not isinstance(e, syntax.Call) and all(compile_time(p) for p in parts)
+
+
+def _argument(
+    checker: Checker, what: str, parameter: syntax.Parameter, argument: syntax.Argument
+) -> syntax.Expression | None:
+    if argument.value is None:
+        if parameter.direction != "out" and checker.inside != "top":
+            raise CompileError(f"`_` can only stand for an `out` parameter of {what}", argument.at)
+        return None
+    if parameter.direction in ("out", "inout"):
+        return lvalue(checker, argument.value)
+    return rvalue(checker, argument.value)
+
+
+def _fits_block(checker: Checker, value: syntax.Expression, wanted: t.BlockType, binding: Binding) -> None:
+    """A control or parser given to a package: same kind, same parameters."""
+    have = value.type
+    declaration = wanted.declaration
+    wanted_kind = kind_of(declaration)
+    if not isinstance(have, t.BlockType):
+        raise CompileError(f"expected a {wanted_kind} {wanted.name}, found {describe(value)}", value.at)
+    kind = kind_of(have.declaration)
+    inner = dict(zip(checker.variables[id(declaration)], wanted.arguments, strict=True))
+    parameters = have.declaration.parameters
+    if kind != wanted_kind or len(parameters) != len(declaration.parameters):
+        raise CompileError(
+            f"{kind} {have.name} is not a {wanted_kind} {wanted.name}: it needs "
+            f"{len(declaration.parameters)} parameters",
+            value.at,
+        )
+    for mine, theirs in zip(parameters, declaration.parameters, strict=True):
+        expected = substitute(theirs.type, inner)
+        _infer(expected, mine.type, binding)
+        expected = substitute(expected, binding)
+        if t.BROKEN in (mine.type, expected):
+            continue
+        if mine.direction != theirs.direction or mine.type != expected:
+            raise CompileError(
+                f"parameter `{mine.name}` of {have.name} must be "
+                f"{(theirs.direction + ' ' + str(expected)).strip()} to be a {wanted.name}",
+                mine.at,
+            )
 
 
 def kind_of(declaration: syntax.Declaration) -> str:

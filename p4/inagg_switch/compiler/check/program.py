@@ -2,19 +2,27 @@
 
 Works on the syntax tree in place: after it every expression has its `type`, its `value` where it is known at compile
 time, every name its declaration and every call its target and bound arguments; implicit conversions are Cast nodes.
-
-One class in several files: _check_types (scopes and type references), _check_conversions, _check_operators,
-_check_expressions, _check_calls, _check_statements, _check_tables, _check_parsers, and this one (declarations).
 """
 
-import copy
 from dataclasses import dataclass
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler.check.arguments import Binding
-from inagg_switch.compiler.check.parsers import ParserChecker
-from inagg_switch.compiler.check.types import Scope
+from inagg_switch.compiler.check.calls import call
+from inagg_switch.compiler.check.context import Checker, Checkers
+from inagg_switch.compiler.check.expressions import expression
+from inagg_switch.compiler.check.functions import (
+    check_function,
+    check_parameters,
+    check_prototype,
+    no_type_parameters,
+    specialised,
+)
+from inagg_switch.compiler.check.names import declare
+from inagg_switch.compiler.check.parsers import check_parser
+from inagg_switch.compiler.check.statements import check_block, check_statement
+from inagg_switch.compiler.check.tables import check_table
+from inagg_switch.compiler.check.types import declare_members, declare_type
 from inagg_switch.compiler.diagnostics import FollowUpError
 from inagg_switch.errors import CompileError
 
@@ -40,182 +48,99 @@ class CheckedProgram:
 
 def check(program: syntax.Program) -> CheckedProgram:
     """Checks the whole program. Raises CompileError, which lists the mistakes."""
-    checker = _DeclarationChecker()
+    checker = Checker(Checkers(expression, call, specialised))
     with checker.found.of_stage():
-        return checker.program(program)
+        return _check_program(checker, program)
 
 
-class _DeclarationChecker(ParserChecker):
-    def __init__(self) -> None:
-        super().__init__()
-        self._generic: dict[int, syntax.Function] = {}  # generic functions as written
-        self._specialised_functions: dict[tuple[int, tuple[t.Type, ...]], syntax.Function] = {}
-
-    def program(self, program: syntax.Program) -> CheckedProgram:
-        for declaration in program.declarations:
-            with self.recovering(declaration):
-                self._declaration(declaration)
-        if self.found:
-            raise FollowUpError
-        main = self.scope.find("main")
-        if not isinstance(main, syntax.Instantiation):
-            raise CompileError("the program has no `main` package", program.end)
-        return CheckedProgram(program.declarations, self.errors, self.structs(), main)
-
-    def _declaration(self, d: syntax.Declaration) -> None:
-        if isinstance(d, syntax.MembersDeclaration):
-            self.declare_members(d)
-        elif isinstance(d, syntax.ExternDeclaration):
-            self._extern(d)
-        elif isinstance(d, syntax.BlockTypeDeclaration):
-            self._block_type(d)
-        elif isinstance(d, syntax.Control):
-            self._control(d)
-        elif isinstance(d, syntax.Parser):
-            self.parser(d)
-        elif isinstance(d, syntax.TypeDeclaration):
-            self.declare_type(d)
-        elif isinstance(d, syntax.Function):
-            self._function(d)
-        elif isinstance(d, syntax.Action):
-            self._action(d)
-        else:
-            self.statement(d)
-
-    # --- functions and externs
-
-    def parameters(self, parameters: list[syntax.Parameter]) -> None:
-        """Resolves the types; declares the names in the scope that is open."""
-        optional = False
-        for parameter in parameters:
-            with self.recovering(parameter):
-                parameter.type = t.BROKEN
-                parameter.type = self._parameter_type(parameter)
-                if parameter.default is not None:
-                    parameter.default = self.rvalue(parameter.default, parameter.type)
-                    optional = True
-                elif optional:
-                    raise CompileError("a parameter without a default follows one that has one", parameter.at)
-                self.declare(parameter)
-
-    def _parameter_type(self, parameter: syntax.Parameter) -> t.Type:
-        type_ = self.type_of(parameter.ref)
-        if type_ in (t.STRING, t.INTEGER) and parameter.direction:
-            raise CompileError(f"a parameter of type {type_} cannot have a direction", parameter.at)
-        if parameter.default is not None and parameter.direction in ("out", "inout"):
-            raise CompileError(f"an `{parameter.direction}` parameter cannot have a default", parameter.at)
-        return type_
-
-    def _prototype(self, d: syntax.Function) -> None:
-        """Types of a function; leaves its scope to the caller."""
-        self.parameters(d.parameters)
-        d.result_type = t.VOID if d.result is None else self.type_of(d.result)
-        if d.result_type == t.INTEGER and d.body is not None:
-            raise CompileError(f"function {d.name} cannot return an int", d.at)
-
-    def _function(self, d: syntax.Function) -> None:
-        if d.type_parameters:
-            self._generic[id(d)] = copy.deepcopy(d)
-        with self.type_parameters(d.type_parameters) as variables:
-            self.variables[id(d)] = list(variables.values())
-            self._prototype(d)
-            if not d.type_parameters:
-                self._function_body(d)
-        self.declare(d)
-
-    def _function_body(self, d: syntax.Function) -> None:
-        if d.body is None:
-            return
-        outside = self.inside, self.result, self._loops
-        self.inside, self.result, self._loops = "function", d.result_type, 0
-        self.block(d.body)
-        if d.result_type != t.VOID and not _always_returns(d.body):
-            raise CompileError(f"function {d.name} does not always return a value", d.at)
-        self.inside, self.result, self._loops = outside
-
-    def specialised(self, function: syntax.Function, binding: Binding) -> syntax.Function:
-        """A generic function's body is checked once for each choice of types."""
-        types = tuple(binding[v] for v in self.variables[id(function)])
-        key = (id(function), types)
-        if key not in self._specialised_functions:
-            made = copy.deepcopy(self._generic[id(function)])
-            self._specialised_functions[key] = made
-            outside, self.scope = self.scope, Scope(self.scope.outermost())
-            self.scope.names.update(zip(made.type_parameters, types, strict=True))
-            made.type_parameters = []
-            self.variables[id(made)] = []
-            with self.inner_scope():
-                self._prototype(made)
-                self._function_body(made)
-            self.scope = outside
-        return self._specialised_functions[key]
-
-    def _extern(self, d: syntax.ExternDeclaration) -> None:
-        self.declare(d)
-        with self.type_parameters(d.type_parameters) as variables:
-            self.variables[id(d)] = list(variables.values())
-            for method in (*d.methods, *d.constructors):
-                with self.type_parameters(method.type_parameters) as own:
-                    self.variables[id(method)] = list(own.values())
-                    self._prototype(method)
-
-    def _block_type(self, d: syntax.BlockTypeDeclaration) -> None:
-        with self.type_parameters(d.type_parameters) as variables:
-            self.variables[id(d)] = list(variables.values())
-            self.parameters(d.parameters)
-        self.declare(d)
-
-    # --- controls
-
-    def _control(self, d: syntax.Control) -> None:
-        self.no_type_parameters(d)
-        with self.inner_scope():
-            self.parameters(d.constructor_parameters)
-            self.parameters(d.parameters)
-            self.inside = "control"
-            with self.inner_scope():
-                for local in d.locals:
-                    with self.recovering(local):
-                        self._control_local(local)
-                self.block(d.body)
-            self.inside = "top"
-        self.declare(d)
-
-    def no_type_parameters(self, d: syntax.Control | syntax.Parser) -> None:
-        if d.type_parameters:
-            raise CompileError(f"{type(d).__name__.lower()} {d.name} has a body and cannot be generic", d.at)
-        self.variables[id(d)] = []
-
-    def _control_local(self, local: syntax.Declaration) -> None:
-        if isinstance(local, syntax.Action):
-            self._action(local)
-        elif isinstance(local, syntax.Table):
-            self.table(local)
-        else:
-            self.statement(local)
-
-    def _action(self, d: syntax.Action) -> None:
-        outside = self.inside
-        self.inside = "action"
-        with self.inner_scope():
-            self.parameters(d.parameters)
-            directions = [p.direction for p in d.parameters]
-            if "" in directions and any(directions[directions.index("") :]):
-                raise CompileError(f"directionless parameters of action {d.name} must come last", d.at)
-            self.block(d.body)
-        self.inside = outside
-        self.declare(d)
+def _check_program(checker: Checker, program: syntax.Program) -> CheckedProgram:
+    for declaration in program.declarations:
+        with checker.recovering(declaration):
+            _declaration(checker, declaration)
+    if checker.found:
+        raise FollowUpError
+    main = checker.scope.find("main")
+    if not isinstance(main, syntax.Instantiation):
+        raise CompileError("the program has no `main` package", program.end)
+    return CheckedProgram(program.declarations, checker.errors, checker.structs(), main)
 
 
-def _always_returns(s: syntax.Statement) -> bool:
-    if isinstance(s, syntax.Return):
-        return True
-    if isinstance(s, syntax.Block):
-        return any(_always_returns(x) for x in s.statements)
-    if isinstance(s, syntax.If):
-        return s.otherwise is not None and _always_returns(s.then) and _always_returns(s.otherwise)
-    if isinstance(s, syntax.Switch):
-        return any(c.label is None for c in s.cases) and all(
-            c.body is None or _always_returns(c.body) for c in s.cases
-        )
-    return False
+def _declaration(checker: Checker, d: syntax.Declaration) -> None:
+    if isinstance(d, syntax.MembersDeclaration):
+        declare_members(checker, d)
+    elif isinstance(d, syntax.ExternDeclaration):
+        _extern(checker, d)
+    elif isinstance(d, syntax.BlockTypeDeclaration):
+        _block_type(checker, d)
+    elif isinstance(d, syntax.Control):
+        _control(checker, d)
+    elif isinstance(d, syntax.Parser):
+        check_parser(checker, d)
+    elif isinstance(d, syntax.TypeDeclaration):
+        declare_type(checker, d)
+    elif isinstance(d, syntax.Function):
+        check_function(checker, d)
+    elif isinstance(d, syntax.Action):
+        _action(checker, d)
+    else:
+        check_statement(checker, d)
+
+
+# --- functions and externs
+
+
+def _extern(checker: Checker, d: syntax.ExternDeclaration) -> None:
+    declare(checker, d)
+    with checker.type_parameters(d.type_parameters) as variables:
+        checker.variables[id(d)] = list(variables.values())
+        for method in (*d.methods, *d.constructors):
+            with checker.type_parameters(method.type_parameters) as own:
+                checker.variables[id(method)] = list(own.values())
+                check_prototype(checker, method)
+
+
+def _block_type(checker: Checker, d: syntax.BlockTypeDeclaration) -> None:
+    with checker.type_parameters(d.type_parameters) as variables:
+        checker.variables[id(d)] = list(variables.values())
+        check_parameters(checker, d.parameters)
+    declare(checker, d)
+
+
+# --- controls
+
+
+def _control(checker: Checker, d: syntax.Control) -> None:
+    no_type_parameters(checker, d)
+    with checker.inner_scope():
+        check_parameters(checker, d.constructor_parameters)
+        check_parameters(checker, d.parameters)
+        checker.inside = "control"
+        with checker.inner_scope():
+            for local in d.locals:
+                with checker.recovering(local):
+                    _control_local(checker, local)
+            check_block(checker, d.body)
+        checker.inside = "top"
+    declare(checker, d)
+
+
+def _control_local(checker: Checker, local: syntax.Declaration) -> None:
+    if isinstance(local, syntax.Action):
+        _action(checker, local)
+    elif isinstance(local, syntax.Table):
+        check_table(checker, local)
+    else:
+        check_statement(checker, local)
+
+
+def _action(checker: Checker, d: syntax.Action) -> None:
+    outside = checker.inside
+    checker.inside = "action"
+    with checker.inner_scope():
+        check_parameters(checker, d.parameters)
+        directions = [p.direction for p in d.parameters]
+        if "" in directions and any(directions[directions.index("") :]):
+            raise CompileError(f"directionless parameters of action {d.name} must come last", d.at)
+        check_block(checker, d.body)
+    checker.inside = outside
+    declare(checker, d)

@@ -1,12 +1,13 @@
 """Names in scope, and types from type references."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from inagg_switch.compiler import fold, syntax
 from inagg_switch.compiler import types as t
-from inagg_switch.compiler.diagnostics import Errors, FollowUpError
+from inagg_switch.compiler.check.context import Checker
+from inagg_switch.compiler.check.names import check_annotations, declare
+from inagg_switch.compiler.check.values import constant_value
 from inagg_switch.compiler.parse.lexer import MAX_WIDTH
 from inagg_switch.errors import CompileError, Position
 
@@ -22,317 +23,221 @@ _CORE_ERRORS = (
     "ParserInvalidArgument",
 )
 
-Entry = syntax.Node | list[syntax.Function] | t.Type
+
+# --- scopes
+# --- type references
 
 
-class Scope:
-    """Names of one block; looks outwards."""
-
-    def __init__(self, parent: "Scope | None" = None) -> None:
-        self.parent = parent
-        self.names: dict[str, Entry] = {}
-
-    def find(self, name: str, *, absolute: bool = False) -> Entry | None:
-        """What a name means here, or with a dot before it. Raises FollowUpError if its declaration is wrong."""
-        scope: Scope | None = self.outermost() if absolute else self
-        while scope is not None:
-            if name in scope.names:
-                found = scope.names[name]
-                if found is t.BROKEN:
-                    raise FollowUpError
-                return found
-            scope = scope.parent
-        return None
-
-    def outermost(self) -> "Scope":
-        scope = self
-        while scope.parent is not None:
-            scope = scope.parent
-        return scope
+def type_of(checker: Checker, ref: syntax.TypeRef) -> t.Type:
+    if isinstance(ref, syntax.BaseTypeRef):
+        return _base_type(checker, ref)
+    if isinstance(ref, syntax.StackTypeRef):
+        return _stack_type(checker, ref)
+    if isinstance(ref, syntax.TupleTypeRef):
+        return t.TupleType(tuple(type_of(checker, e) for e in ref.elements))
+    if isinstance(ref, syntax.DontCareTypeRef):
+        return t.ANYTHING
+    assert isinstance(ref, syntax.NamedTypeRef)
+    return _named_type(checker, ref)
 
 
-class TypeChecker:
-    """Resolves type references. The expression checker below it evaluates widths."""
-
-    def __init__(self) -> None:
-        self.scope = Scope()
-        self.found = Errors()
-        self.failures = (
-            0  # what could not be checked to its end; the error may be one that is reported already
-        )
-        self.errors: dict[str, int] = {}  # members of `error`, numbered from 0
-        self.match_kinds: set[str] = set()
-        self._declared: dict[int, t.Type] = {}
-        self._specialised: dict[tuple[int, tuple[t.Type, ...]], t.Type] = {}
-        self._owners = 0
-
-    def constant(self, expression: syntax.Expression, what: str) -> int:
-        """The value of an integer expression that must be known at compile time."""
-        raise NotImplementedError
-
-    def structured(self, annotations: list[syntax.Annotation]) -> None:
-        """Finds the values of structured annotations, which are constants."""
-        raise NotImplementedError
-
-    @contextmanager
-    def recovering(self, declaration: syntax.Declaration | None = None) -> Iterator[None]:
-        """Checks a part of the program. After an error in it, what comes behind is checked as well; the name of a
-        declaration that is wrong stands for something that fits everything."""
-        scope = self.scope
-        try:
-            yield
-        except CompileError as error:
-            self.scope = scope
-            self.failures += 1
-            if declaration is not None:
-                scope.names.setdefault(declaration.name, t.BROKEN)
-            self.found.report(error)
-
-    # --- scopes
-
-    @contextmanager
-    def inner_scope(self) -> Iterator[Scope]:
-        self.scope = Scope(self.scope)
-        try:
-            yield self.scope
-        finally:
-            assert self.scope.parent is not None
-            self.scope = self.scope.parent
-
-    def declare(self, declaration: syntax.Declaration) -> None:
-        self.structured(declaration.annotations)
-        name = declaration.name
-        previous = self.scope.names.get(name)
-        if isinstance(declaration, syntax.Function):
-            if previous is None:
-                self.scope.names[name] = [declaration]
-                return
-            if isinstance(previous, list):
-                if any(len(f.parameters) == len(declaration.parameters) for f in previous):
-                    raise CompileError(
-                        f"`{name}` is already declared with as many parameters", declaration.at
-                    )
-                previous.append(declaration)
-                return
-        if previous is not None:
-            where = f" at {_place(previous.at)}" if isinstance(previous, syntax.Node) else ""
-            raise CompileError(f"`{name}` is already declared{where}", declaration.at)
-        self.scope.names[name] = declaration
-
-    @contextmanager
-    def type_parameters(self, names: list[str]) -> Iterator[dict[str, t.TypeVariable]]:
-        """A scope in which the names are fresh type variables."""
-        self._owners += 1
-        variables = {name: t.TypeVariable(name, self._owners) for name in names}
-        with self.inner_scope() as scope:
-            scope.names.update(variables)
-            yield variables
-
-    # --- type references
-
-    def type_of(self, ref: syntax.TypeRef) -> t.Type:
-        if isinstance(ref, syntax.BaseTypeRef):
-            return self._base_type(ref)
-        if isinstance(ref, syntax.StackTypeRef):
-            return self._stack_type(ref)
-        if isinstance(ref, syntax.TupleTypeRef):
-            return t.TupleType(tuple(self.type_of(e) for e in ref.elements))
-        if isinstance(ref, syntax.DontCareTypeRef):
-            return t.ANYTHING
-        assert isinstance(ref, syntax.NamedTypeRef)
-        return self._named_type(ref)
-
-    def _base_type(self, ref: syntax.BaseTypeRef) -> t.Type:
-        simple = {
-            "bool": t.BOOL,
-            "error": t.ERROR,
-            "string": t.STRING,
-            "void": t.VOID,
-            "match_kind": t.MATCH_KIND,
-        }
-        if ref.kind in simple:
-            return simple[ref.kind]
-        if ref.width is None:
-            if ref.kind == "varbit":
-                raise CompileError("varbit needs a width: varbit<W>", ref.at)
-            return t.INTEGER if ref.kind == "int" else t.BitType(1)
-        width = self.constant(ref.width, "a width")
-        most = _MAX_VARBIT if ref.kind == "varbit" else MAX_WIDTH
-        if not 1 <= width <= most:
-            raise CompileError(f"width {width} is not supported: expected 1 to {most}", ref.width.at)
+def _base_type(checker: Checker, ref: syntax.BaseTypeRef) -> t.Type:
+    simple = {
+        "bool": t.BOOL,
+        "error": t.ERROR,
+        "string": t.STRING,
+        "void": t.VOID,
+        "match_kind": t.MATCH_KIND,
+    }
+    if ref.kind in simple:
+        return simple[ref.kind]
+    if ref.width is None:
         if ref.kind == "varbit":
-            return t.VarbitType(width)
-        return t.BitType(width, ref.kind == "int")
+            raise CompileError("varbit needs a width: varbit<W>", ref.at)
+        return t.INTEGER if ref.kind == "int" else t.BitType(1)
+    width = constant_value(checker, ref.width, "a width")
+    most = _MAX_VARBIT if ref.kind == "varbit" else MAX_WIDTH
+    if not 1 <= width <= most:
+        raise CompileError(f"width {width} is not supported: expected 1 to {most}", ref.width.at)
+    if ref.kind == "varbit":
+        return t.VarbitType(width)
+    return t.BitType(width, ref.kind == "int")
 
-    def _stack_type(self, ref: syntax.StackTypeRef) -> t.Type:
-        element = self.type_of(ref.element)
-        bits = t.strip(element)
-        whole = isinstance(bits, t.StructType | t.TupleType | t.StackType) and not t.has_header(bits)
-        scalar = isinstance(bits, t.BitType | t.EnumType) or bits in (t.BOOL, t.ERROR)
-        what = "an array" if whole or scalar else "a header stack"
-        if not (whole or scalar or t.is_header(element) or t.is_union(element)):
-            raise CompileError(f"neither a stack nor an array can hold a value of type {element}", ref.at)
-        size = self.constant(ref.size, f"the size of {what}")
-        if not 1 <= size <= 4096:
-            raise CompileError(f"size {size} of {what} is not between 1 and 4096", ref.size.at)
-        return t.StackType(element, size)
 
-    def _named_type(self, ref: syntax.NamedTypeRef) -> t.Type:
-        found = self.scope.find(ref.name, absolute=ref.absolute)
-        if found is None:
-            raise CompileError(f"type `{ref.name}` is not declared", ref.at)
-        if isinstance(found, t.Type):
-            return found
-        if not isinstance(found, syntax.TypeDeclaration):
-            raise CompileError(f"`{ref.name}` is not a type", ref.at)
-        arguments = tuple(self.type_of(a) for a in ref.arguments)
-        if arguments and len(arguments) != len(found.type_parameters):
+def _stack_type(checker: Checker, ref: syntax.StackTypeRef) -> t.Type:
+    element = type_of(checker, ref.element)
+    bits = t.strip(element)
+    whole = isinstance(bits, t.StructType | t.TupleType | t.StackType) and not t.has_header(bits)
+    scalar = isinstance(bits, t.BitType | t.EnumType) or bits in (t.BOOL, t.ERROR)
+    what = "an array" if whole or scalar else "a header stack"
+    if not (whole or scalar or t.is_header(element) or t.is_union(element)):
+        raise CompileError(f"neither a stack nor an array can hold a value of type {element}", ref.at)
+    size = constant_value(checker, ref.size, f"the size of {what}")
+    if not 1 <= size <= 4096:
+        raise CompileError(f"size {size} of {what} is not between 1 and 4096", ref.size.at)
+    return t.StackType(element, size)
+
+
+def _named_type(checker: Checker, ref: syntax.NamedTypeRef) -> t.Type:
+    found = checker.scope.find(ref.name, absolute=ref.absolute)
+    if found is None:
+        raise CompileError(f"type `{ref.name}` is not declared", ref.at)
+    if isinstance(found, t.Type):
+        return found
+    if not isinstance(found, syntax.TypeDeclaration):
+        raise CompileError(f"`{ref.name}` is not a type", ref.at)
+    arguments = tuple(type_of(checker, a) for a in ref.arguments)
+    if arguments and len(arguments) != len(found.type_parameters):
+        raise CompileError(
+            f"`{ref.name}` takes {len(found.type_parameters)} type arguments, {len(arguments)} given",
+            ref.at,
+        )
+    return declared_type(checker, found, arguments, ref.at)
+
+
+def declared_type(
+    checker: Checker, declaration: syntax.TypeDeclaration, arguments: tuple[t.Type, ...], at: Position
+) -> t.Type:
+    """The type that a declaration makes, its type parameters replaced by the arguments."""
+    if isinstance(declaration, syntax.ExternDeclaration):
+        return t.ExternType(declaration.name, declaration, arguments)
+    if isinstance(declaration, syntax.BlockTypeDeclaration | syntax.Control | syntax.Parser):
+        return t.BlockType(declaration.name, declaration, arguments)
+    if declaration.type_parameters and not arguments:
+        raise CompileError(f"`{declaration.name}` needs type arguments", at)
+    if not arguments:
+        return checker.declared[id(declaration)]
+    key = (id(declaration), arguments)
+    if key not in checker.specialised_types:
+        assert isinstance(declaration, syntax.StructDeclaration)
+        generic = checker.declared[id(declaration)]
+        assert isinstance(generic, t.StructType)
+        variables = [t.TypeVariable(n, generic.owner) for n in declaration.type_parameters]
+        binding = dict(zip(variables, arguments, strict=True))
+        name = f"{declaration.name}<{', '.join(map(str, arguments))}>"
+        fields = {n: substitute(f, binding) for n, f in generic.fields.items()}
+
+        def remake(others: tuple[t.Type, ...]) -> t.Type:
+            return declared_type(checker, declaration, others, at)
+
+        wrong = next((n for n, f in fields.items() if f in (t.INTEGER, t.STRING, t.VOID)), None)
+        if wrong is not None:
+            raise CompileError(f"field `{wrong}` of {name} cannot be of type {fields[wrong]}", at)
+        checker.specialised_types[key] = t.StructType(
+            generic.kind, name, fields, declaration, 0, arguments, remake
+        )
+        if not any(_is_open(a) for a in arguments):
+            _check_header(declaration, fields)
+    return checker.specialised_types[key]
+
+
+# --- declarations of types
+
+
+def declare_type(checker: Checker, declaration: syntax.TypeDeclaration) -> None:
+    """Struct-like types, enums and typedefs; block and extern types need no entry."""
+    if isinstance(declaration, syntax.StructDeclaration):
+        checker.declared[id(declaration)] = _struct(checker, declaration)
+    elif isinstance(declaration, syntax.EnumDeclaration):
+        checker.declared[id(declaration)] = _enum(checker, declaration)
+    elif isinstance(declaration, syntax.TypedefDeclaration):
+        base = type_of(checker, declaration.ref)
+        if declaration.new:
+            if not (isinstance(t.strip(base), t.BitType) or base == t.BOOL):
+                raise CompileError(f"`type` needs a bit, int or bool type, not {base}", declaration.at)
+            base = t.NewType(declaration.name, base, declaration)
+        checker.declared[id(declaration)] = base
+    declare(checker, declaration)
+
+
+def _struct(checker: Checker, declaration: syntax.StructDeclaration) -> t.Type:
+    with checker.type_parameters(declaration.type_parameters) as variables:
+        fields: dict[str, t.Type] = {}
+        for field in declaration.fields:
+            with checker.recovering():
+                if field.name in fields:
+                    raise CompileError(
+                        f"{declaration.kind} {declaration.name} has two fields `{field.name}`", field.at
+                    )
+                fields[field.name] = t.BROKEN
+                fields[field.name] = _field(checker, declaration, field)
+    _check_header(declaration, fields)
+    owner = next((v.owner for v in variables.values()), 0)
+    return t.StructType(declaration.kind, declaration.name, fields, declaration, owner)
+
+
+def _field(checker: Checker, declaration: syntax.StructDeclaration, field: syntax.Field) -> t.Type:
+    type_ = type_of(checker, field.ref)
+    bits = t.strip(type_)
+    scalar = isinstance(bits, t.BitType | t.VarbitType | t.TypeVariable) or bits == t.BOOL
+    if declaration.kind == "header_union":
+        fits = t.is_header(type_)
+    elif declaration.kind == "header":
+        fits = scalar or (isinstance(type_, t.StructType) and type_.kind == "struct")
+        fits = fits or (isinstance(type_, t.StackType) and _is_array_of_bits(type_))
+    else:
+        fits = (
+            scalar
+            or bits == t.ERROR
+            or isinstance(bits, t.EnumType | t.StructType | t.StackType | t.TupleType)
+        )
+    if not fits:
+        raise CompileError(f"a {declaration.kind} cannot have a field of type {type_}", field.at)
+    check_annotations(checker, field.annotations)
+    for annotation in field.annotations:
+        if annotation.name == "field_list":
+            annotation.arguments = [
+                constant_value(checker, e, "the number of a field list") for e in annotation.expressions
+            ]
+    return type_
+
+
+def _check_header(declaration: syntax.StructDeclaration, fields: Mapping[str, t.Type]) -> None:
+    if declaration.kind != "header" or any(_is_open(f) for f in fields.values()):
+        return
+    varbits = [n for n, f in fields.items() if isinstance(f, t.VarbitType)]
+    if len(varbits) > 1:
+        raise CompileError(f"header {declaration.name} has more than one varbit field", declaration.at)
+
+
+def _enum(checker: Checker, declaration: syntax.EnumDeclaration) -> t.Type:
+    base: t.BitType | None = None
+    if declaration.base is not None:
+        resolved = type_of(checker, declaration.base)
+        if not isinstance(resolved, t.BitType):
+            raise CompileError(f"the values of an enum are bits, not {resolved}", declaration.at)
+        base = resolved
+    members: dict[str, int] = {}
+    for number, (name, at, value) in enumerate(declaration.members):
+        if name in members:
+            raise CompileError(f"enum {declaration.name} has two members `{name}`", at)
+        if (value is None) != (base is None):
             raise CompileError(
-                f"`{ref.name}` takes {len(found.type_parameters)} type arguments, {len(arguments)} given",
-                ref.at,
+                f"member `{name}` "
+                + ("needs a value" if base is not None else "has a value, and the enum has no base type"),
+                at,
             )
-        return self.declared_type(found, arguments, ref.at)
+        members[name] = number
+        if base is not None and value is not None:
+            members[name] = constant_value(checker, value, "the value of an enum member")
+            if fold.wrap(members[name], base) != members[name]:
+                raise CompileError(f"{members[name]} is not a value of {base}", value.start)
+    return t.EnumType(declaration.name, base, members)
 
-    def declared_type(
-        self, declaration: syntax.TypeDeclaration, arguments: tuple[t.Type, ...], at: Position
-    ) -> t.Type:
-        """The type that a declaration makes, its type parameters replaced by the arguments."""
-        if isinstance(declaration, syntax.ExternDeclaration):
-            return t.ExternType(declaration.name, declaration, arguments)
-        if isinstance(declaration, syntax.BlockTypeDeclaration | syntax.Control | syntax.Parser):
-            return t.BlockType(declaration.name, declaration, arguments)
-        if declaration.type_parameters and not arguments:
-            raise CompileError(f"`{declaration.name}` needs type arguments", at)
-        if not arguments:
-            return self._declared[id(declaration)]
-        key = (id(declaration), arguments)
-        if key not in self._specialised:
-            assert isinstance(declaration, syntax.StructDeclaration)
-            generic = self._declared[id(declaration)]
-            assert isinstance(generic, t.StructType)
-            variables = [t.TypeVariable(n, generic.owner) for n in declaration.type_parameters]
-            binding = dict(zip(variables, arguments, strict=True))
-            name = f"{declaration.name}<{', '.join(map(str, arguments))}>"
-            fields = {n: substitute(f, binding) for n, f in generic.fields.items()}
 
-            def remake(others: tuple[t.Type, ...]) -> t.Type:
-                return self.declared_type(declaration, others, at)
-
-            wrong = next((n for n, f in fields.items() if f in (t.INTEGER, t.STRING, t.VOID)), None)
-            if wrong is not None:
-                raise CompileError(f"field `{wrong}` of {name} cannot be of type {fields[wrong]}", at)
-            self._specialised[key] = t.StructType(
-                generic.kind, name, fields, declaration, 0, arguments, remake
+def declare_members(checker: Checker, declaration: syntax.MembersDeclaration) -> None:
+    """`error { }` and `match_kind { }` add to what is there."""
+    for name, at in declaration.members:
+        known = checker.errors if declaration.name == "error" else checker.match_kinds
+        if name in known:
+            checker.found.report(CompileError(f"{declaration.name} `{name}` is already declared", at))
+        elif declaration.name == "error":
+            others = len(checker.errors.keys() - _CORE_ERRORS)
+            checker.errors[name] = (
+                _CORE_ERRORS.index(name) if name in _CORE_ERRORS else len(_CORE_ERRORS) + others
             )
-            if not any(_is_open(a) for a in arguments):
-                self._check_header(declaration, fields)
-        return self._specialised[key]
-
-    # --- declarations of types
-
-    def declare_type(self, declaration: syntax.TypeDeclaration) -> None:
-        """Struct-like types, enums and typedefs; block and extern types need no entry."""
-        if isinstance(declaration, syntax.StructDeclaration):
-            self._declared[id(declaration)] = self._struct(declaration)
-        elif isinstance(declaration, syntax.EnumDeclaration):
-            self._declared[id(declaration)] = self._enum(declaration)
-        elif isinstance(declaration, syntax.TypedefDeclaration):
-            base = self.type_of(declaration.ref)
-            if declaration.new:
-                if not (isinstance(t.strip(base), t.BitType) or base == t.BOOL):
-                    raise CompileError(f"`type` needs a bit, int or bool type, not {base}", declaration.at)
-                base = t.NewType(declaration.name, base, declaration)
-            self._declared[id(declaration)] = base
-        self.declare(declaration)
-
-    def structs(self) -> list[t.StructType]:
-        """Those declared so far, in order."""
-        return [made for made in self._declared.values() if isinstance(made, t.StructType)]
-
-    def _struct(self, declaration: syntax.StructDeclaration) -> t.Type:
-        with self.type_parameters(declaration.type_parameters) as variables:
-            fields: dict[str, t.Type] = {}
-            for field in declaration.fields:
-                with self.recovering():
-                    if field.name in fields:
-                        raise CompileError(
-                            f"{declaration.kind} {declaration.name} has two fields `{field.name}`", field.at
-                        )
-                    fields[field.name] = t.BROKEN
-                    fields[field.name] = self._field(declaration, field)
-        self._check_header(declaration, fields)
-        owner = next((v.owner for v in variables.values()), 0)
-        return t.StructType(declaration.kind, declaration.name, fields, declaration, owner)
-
-    def _field(self, declaration: syntax.StructDeclaration, field: syntax.Field) -> t.Type:
-        type_ = self.type_of(field.ref)
-        bits = t.strip(type_)
-        scalar = isinstance(bits, t.BitType | t.VarbitType | t.TypeVariable) or bits == t.BOOL
-        if declaration.kind == "header_union":
-            fits = t.is_header(type_)
-        elif declaration.kind == "header":
-            fits = scalar or (isinstance(type_, t.StructType) and type_.kind == "struct")
-            fits = fits or (isinstance(type_, t.StackType) and _is_array_of_bits(type_))
         else:
-            fits = (
-                scalar
-                or bits == t.ERROR
-                or isinstance(bits, t.EnumType | t.StructType | t.StackType | t.TupleType)
-            )
-        if not fits:
-            raise CompileError(f"a {declaration.kind} cannot have a field of type {type_}", field.at)
-        self.structured(field.annotations)
-        for annotation in field.annotations:
-            if annotation.name == "field_list":
-                annotation.arguments = [
-                    self.constant(e, "the number of a field list") for e in annotation.expressions
-                ]
-        return type_
-
-    def _check_header(self, declaration: syntax.StructDeclaration, fields: Mapping[str, t.Type]) -> None:
-        if declaration.kind != "header" or any(_is_open(f) for f in fields.values()):
-            return
-        varbits = [n for n, f in fields.items() if isinstance(f, t.VarbitType)]
-        if len(varbits) > 1:
-            raise CompileError(f"header {declaration.name} has more than one varbit field", declaration.at)
-
-    def _enum(self, declaration: syntax.EnumDeclaration) -> t.Type:
-        base: t.BitType | None = None
-        if declaration.base is not None:
-            resolved = self.type_of(declaration.base)
-            if not isinstance(resolved, t.BitType):
-                raise CompileError(f"the values of an enum are bits, not {resolved}", declaration.at)
-            base = resolved
-        members: dict[str, int] = {}
-        for number, (name, at, value) in enumerate(declaration.members):
-            if name in members:
-                raise CompileError(f"enum {declaration.name} has two members `{name}`", at)
-            if (value is None) != (base is None):
-                raise CompileError(
-                    f"member `{name}` "
-                    + ("needs a value" if base is not None else "has a value, and the enum has no base type"),
-                    at,
-                )
-            members[name] = number
-            if base is not None and value is not None:
-                members[name] = self.constant(value, "the value of an enum member")
-                if fold.wrap(members[name], base) != members[name]:
-                    raise CompileError(f"{members[name]} is not a value of {base}", value.start)
-        return t.EnumType(declaration.name, base, members)
-
-    def declare_members(self, declaration: syntax.MembersDeclaration) -> None:
-        """`error { }` and `match_kind { }` add to what is there."""
-        for name, at in declaration.members:
-            known = self.errors if declaration.name == "error" else self.match_kinds
-            if name in known:
-                self.found.report(CompileError(f"{declaration.name} `{name}` is already declared", at))
-            elif declaration.name == "error":
-                others = len(self.errors.keys() - _CORE_ERRORS)
-                self.errors[name] = (
-                    _CORE_ERRORS.index(name) if name in _CORE_ERRORS else len(_CORE_ERRORS) + others
-                )
-            else:
-                self.match_kinds.add(name)
+            checker.match_kinds.add(name)
 
 
 def _is_array_of_bits(type_: t.Type) -> bool:
@@ -342,10 +247,6 @@ def _is_array_of_bits(type_: t.Type) -> bool:
     if isinstance(type_, t.StructType):
         return type_.kind == "struct"
     return isinstance(t.strip(type_), t.BitType) or t.strip(type_) == t.BOOL
-
-
-def _place(at: Position) -> str:
-    return f"{at.path}:{at.line}"
 
 
 def _is_open(type_: t.Type) -> bool:
