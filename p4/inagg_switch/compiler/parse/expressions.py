@@ -1,4 +1,4 @@
-"""Types and expressions of the parser."""
+"""Types, expressions, and sets of values."""
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler.parse.lexer import Token
@@ -33,300 +33,321 @@ _LEVELS: dict[str, int] = {
 }
 
 
-class ExpressionParser(TokenStream):
-    """Reads types and expressions."""
+# --- types
 
-    # --- types
 
-    def starts_type(self) -> bool:
-        token = self.token
-        if token.kind == "keyword":
-            return token.text in BASE_TYPES or token.text in ("tuple", "list")
-        return token.kind == "name" and self.is_type(token.text)
+def starts_type(tokens: TokenStream) -> bool:
+    token = tokens.token
+    if token.kind == "keyword":
+        return token.text in BASE_TYPES or token.text in ("tuple", "list")
+    return token.kind == "name" and tokens.is_type(token.text)
 
-    def type_ref(self) -> syntax.TypeRef:
-        self.enter()
-        ref = self._simple_type()
-        while self.at_text("["):
-            at = self.advance().at
-            ref = syntax.StackTypeRef(at, ref, self.expression())
-            self.expect("]", "after the size of a header stack")
-        self.leave()
-        return ref
 
-    def _simple_type(self) -> syntax.TypeRef:
-        token = self.token
-        if token.kind == "keyword" and token.text in BASE_TYPES:
-            return self._base_type()
-        if self.at_text("tuple", "list"):
-            at = self.advance().at
-            arguments = self.type_arguments()
-            return (
-                syntax.TupleTypeRef(at, arguments)
-                if token.text == "tuple"
-                else syntax.NamedTypeRef(at, "list", arguments)
-            )
-        absolute = self.accept(".") is not None
-        name = self.name("a type")
-        arguments = self.type_arguments() if self.at_text("<") else []
-        return syntax.NamedTypeRef(name.at, name.text, arguments, absolute)
+def parse_type(tokens: TokenStream) -> syntax.TypeRef:
+    tokens.enter()
+    ref = _simple_type(tokens)
+    while tokens.at_text("["):
+        at = tokens.advance().at
+        ref = syntax.StackTypeRef(at, ref, parse_expression(tokens))
+        tokens.expect("]", "after the size of a header stack")
+    tokens.leave()
+    return ref
 
-    def _base_type(self) -> syntax.TypeRef:
-        token = self.advance()
-        width: syntax.Expression | None = None
-        if token.text in ("bit", "int", "varbit") and self.accept("<"):
-            if self.accept("("):
-                width = self.expression()
-                self.expect(")")
-            else:
-                width = self._operand()
-            self.expect(">", "after the width")
-        return syntax.BaseTypeRef(token.at, token.text, width)
 
-    def type_arguments(self) -> list[syntax.TypeRef]:
-        self.expect("<")
-        arguments: list[syntax.TypeRef] = []
-        while not self.at_text(">"):
-            if self.token.text == "_":
-                arguments.append(syntax.DontCareTypeRef(self.advance().at))
-            else:
-                arguments.append(self.type_ref())
-            if not self.accept(","):
-                break
-        self.expect(">", "after the type arguments")
-        return arguments
+def _simple_type(tokens: TokenStream) -> syntax.TypeRef:
+    token = tokens.token
+    if token.kind == "keyword" and token.text in BASE_TYPES:
+        return _base_type(tokens)
+    if tokens.at_text("tuple", "list"):
+        at = tokens.advance().at
+        arguments = parse_type_arguments(tokens)
+        return (
+            syntax.TupleTypeRef(at, arguments)
+            if token.text == "tuple"
+            else syntax.NamedTypeRef(at, "list", arguments)
+        )
+    absolute = tokens.accept(".") is not None
+    name = tokens.name("a type")
+    arguments = parse_type_arguments(tokens) if tokens.at_text("<") else []
+    return syntax.NamedTypeRef(name.at, name.text, arguments, absolute)
 
-    # --- expressions
 
-    def expression(self) -> syntax.Expression:
-        """Conditionals and everything that binds tighter. `a ? b : c ? d : e` is `(a ? b : c) ? d : e`, as in p4c."""
-        self.enter()
-        condition = self._binary(0)
-        while (question := self.accept("?")) is not None:
-            then = self.expression()
-            self.expect(":", "of a conditional expression")
-            condition = syntax.Conditional(question.at, condition, then, self._binary(0))
-        self.leave()
-        return condition
-
-    def _operator(self) -> tuple[str, int] | None:
-        """The binary operator here and the number of its tokens."""
-        token = self.token
-        if token.kind != "op":
-            return None
-        if token.text == ">":
-            if self.adjacent(">", ">") and not self.adjacent(">", ">", "="):
-                return ">>", 2
-            return ">", 1
-        return (token.text, 1) if token.text in _LEVELS else None
-
-    def _binary(self, level: int) -> syntax.Expression:
-        left = self._operand()
-        while True:
-            found = self._operator()
-            if found is None or _LEVELS[found[0]] <= level or (found[0] == ">>" and self.adjacent(">", ">=")):
-                return left
-            at = self.token.at
-            for _ in range(found[1]):
-                self.advance()
-            left = syntax.Binary(at, found[0], left, self._binary(_LEVELS[found[0]]))
-
-    def _operand(self) -> syntax.Expression:
-        self.enter()
-        token = self.token
-        if self.at_text("!", "~", "-", "+"):
-            self.advance()
-            result: syntax.Expression = syntax.Unary(token.at, token.text, self._operand())
-        elif self.at_text("(") and self._is_cast():
-            self.advance()
-            ref = self.type_ref()
-            self.expect(")")
-            result = syntax.Cast(token.at, ref, self._operand())
+def _base_type(tokens: TokenStream) -> syntax.TypeRef:
+    token = tokens.advance()
+    width: syntax.Expression | None = None
+    if token.text in ("bit", "int", "varbit") and tokens.accept("<"):
+        if tokens.accept("("):
+            width = parse_expression(tokens)
+            tokens.expect(")")
         else:
-            result = self._postfix(self._primary())
-        self.leave()
-        return result
+            width = parse_operand(tokens)
+        tokens.expect(">", "after the width")
+    return syntax.BaseTypeRef(token.at, token.text, width)
 
-    def _is_cast(self) -> bool:
-        following = self.peek()
-        if following.kind == "keyword" and following.text in (*BASE_TYPES, "tuple", "list"):
-            # `(error.X == e)` is an expression, `(bit<8>) e` a cast.
-            return not (following.text == "error" and self.peek(2).text == ".")
-        if following.kind != "name" or not self.is_type(following.text):
-            return False
-        return self.peek(2).text in (")", "<", "[")
 
-    def _primary(self) -> syntax.Expression:
-        token = self.token
-        if token.kind == "number":
-            self.advance()
-            assert token.value is not None
-            return syntax.Integer(token.at, *token.value, token.text)
-        if token.kind == "string":
-            return self._strings()
-        if token.kind == "keyword" and token.text in ("true", "false"):
-            self.advance()
-            return syntax.Boolean(token.at, token.text == "true")
-        if self.at_text("("):
-            self.advance()
-            inner = self.expression()
-            self.expect(")")
-            return inner
-        if self.at_text("{"):
-            return self._braces()
-        if self.at_text("..."):
-            return syntax.DefaultValue(self.advance().at)
-        return self._name_or_type(token)
+def parse_type_arguments(tokens: TokenStream) -> list[syntax.TypeRef]:
+    tokens.expect("<")
+    arguments: list[syntax.TypeRef] = []
+    while not tokens.at_text(">"):
+        if tokens.token.text == "_":
+            arguments.append(syntax.DontCareTypeRef(tokens.advance().at))
+        else:
+            arguments.append(parse_type(tokens))
+        if not tokens.accept(","):
+            break
+    tokens.expect(">", "after the type arguments")
+    return arguments
 
-    def _strings(self) -> syntax.Expression:
-        at = self.token.at
-        text = ""
-        while self.token.kind == "string":
-            text += self.advance().text[1:-1].replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")
-        return syntax.String(at, text)
 
-    def _name_or_type(self, token: Token) -> syntax.Expression:
-        if self.at_text("error") and self.peek().text == ".":
-            self.advance()
-            return syntax.TypeExpression(token.at, syntax.BaseTypeRef(token.at, "error"))
-        if token.kind == "keyword" and token.text in BASE_TYPES:
-            return syntax.TypeExpression(token.at, self.type_ref())
-        absolute = self.accept(".") is not None
-        if self.token.text == "this":
-            return syntax.Name(self.advance().at, "this")
-        if self.is_name(self.token) and not absolute and self.is_type(self.token.text):
-            return syntax.TypeExpression(token.at, self._simple_type())
-        if not self.is_name(self.token):
-            raise self.error(f"expected an expression, found {self.token}")
-        return syntax.Name(token.at, self.advance().text, absolute)
+# --- expressions
 
-    def _braces(self) -> syntax.Expression:
-        at = self.advance().at
-        if self.accept("#"):
-            self.expect("}")
-            return syntax.InvalidHeader(at)
-        if self.is_name(self.token) and self.peek().text == "=":
-            return self._record(at)
-        items: list[syntax.Expression] = []
-        while not self.at_text("}"):
-            items.append(self.expression())
-            if not self.accept(","):
-                break
-        self.expect("}", "after a list")
-        return syntax.ListExpression(at, items)
 
-    def _record(self, at: Position) -> syntax.Expression:
-        fields: list[tuple[str, syntax.Expression]] = []
-        defaulted = False
-        while not self.at_text("}"):
-            if self.accept("..."):
-                defaulted = True
-                break
-            name = self.name("a field name")
-            self.expect("=")
-            fields.append((name.text, self.expression()))
-            if not self.accept(","):
-                break
-        self.expect("}", "after a list of fields")
-        return syntax.StructExpression(at, fields, defaulted)
+def parse_expression(tokens: TokenStream) -> syntax.Expression:
+    """Conditionals and everything that binds tighter. `a ? b : c ? d : e` is `(a ? b : c) ? d : e`, as in p4c."""
+    tokens.enter()
+    condition = _binary(tokens, 0)
+    while (question := tokens.accept("?")) is not None:
+        then = parse_expression(tokens)
+        tokens.expect(":", "of a conditional expression")
+        condition = syntax.Conditional(question.at, condition, then, _binary(tokens, 0))
+    tokens.leave()
+    return condition
 
-    def _postfix(self, base: syntax.Expression) -> syntax.Expression:
-        while True:
-            token = self.token
-            if self.accept("."):
-                base = syntax.Member(token.at, base, self.name("a member name").text)
-            elif self.accept("["):
-                base = self._index(token.at, base)
-            elif self.at_text("("):
-                base = syntax.Call(token.at, base, [], self.arguments())
-            elif self.at_text("<") and (type_arguments := self._call_type_arguments(base)) is not None:
-                base = syntax.Call(token.at, base, type_arguments, self.arguments())
-            else:
-                return base
 
-    def _index(self, at: Position, base: syntax.Expression) -> syntax.Expression:
-        index = self.expression()
-        if self.accept(":"):
-            low = self.expression()
-            self.expect("]", "after a slice")
-            return syntax.Slice(at, base, index, low)
-        if self.accept("+:"):
-            width = self.expression()
-            self.expect("]", "after a slice")
-            return syntax.Slice(at, base, width, index, counted=True)
-        self.expect("]", "after an index")
-        return syntax.Index(at, base, index)
-
-    def _call_type_arguments(self, base: syntax.Expression) -> list[syntax.TypeRef] | None:
-        """Type arguments of a call, if `<` starts them; `a < b` is told apart by trying."""
-        if not isinstance(base, syntax.Name | syntax.Member):
-            return None
-        mark = self.mark()
-        try:
-            arguments = self.type_arguments()
-        except CompileError:
-            arguments = []
-        if arguments and self.at_text("("):
-            return arguments
-        self.return_to(mark)
+def _operator(tokens: TokenStream) -> tuple[str, int] | None:
+    """The binary operator here and the number of its tokens."""
+    token = tokens.token
+    if token.kind != "op":
         return None
+    if token.text == ">":
+        if tokens.adjacent(">", ">") and not tokens.adjacent(">", ">", "="):
+            return ">>", 2
+        return ">", 1
+    return (token.text, 1) if token.text in _LEVELS else None
 
-    def arguments(self) -> list[syntax.Argument]:
-        self.expect("(")
-        arguments: list[syntax.Argument] = []
-        while not self.at_text(")"):
-            at = self.token.at
-            name = None
-            if self.is_name(self.token) and self.peek().text == "=":
-                name = self.advance().text
-                self.advance()
-            if self.token.text == "_":
-                self.advance()
-                arguments.append(syntax.Argument(at, name, None))
-            else:
-                arguments.append(syntax.Argument(at, name, self.expression()))
-            if not self.accept(","):
-                break
-        self.expect(")", "after the arguments")
+
+def _binary(tokens: TokenStream, level: int) -> syntax.Expression:
+    left = parse_operand(tokens)
+    while True:
+        found = _operator(tokens)
+        if found is None or _LEVELS[found[0]] <= level or (found[0] == ">>" and tokens.adjacent(">", ">=")):
+            return left
+        at = tokens.token.at
+        for _ in range(found[1]):
+            tokens.advance()
+        left = syntax.Binary(at, found[0], left, _binary(tokens, _LEVELS[found[0]]))
+
+
+def parse_operand(tokens: TokenStream) -> syntax.Expression:
+    tokens.enter()
+    token = tokens.token
+    if tokens.at_text("!", "~", "-", "+"):
+        tokens.advance()
+        result: syntax.Expression = syntax.Unary(token.at, token.text, parse_operand(tokens))
+    elif tokens.at_text("(") and _is_cast(tokens):
+        tokens.advance()
+        ref = parse_type(tokens)
+        tokens.expect(")")
+        result = syntax.Cast(token.at, ref, parse_operand(tokens))
+    else:
+        result = _postfix(tokens, _primary(tokens))
+    tokens.leave()
+    return result
+
+
+def _is_cast(tokens: TokenStream) -> bool:
+    following = tokens.peek()
+    if following.kind == "keyword" and following.text in (*BASE_TYPES, "tuple", "list"):
+        # `(error.X == e)` is an expression, `(bit<8>) e` a cast.
+        return not (following.text == "error" and tokens.peek(2).text == ".")
+    if following.kind != "name" or not tokens.is_type(following.text):
+        return False
+    return tokens.peek(2).text in (")", "<", "[")
+
+
+def _primary(tokens: TokenStream) -> syntax.Expression:
+    token = tokens.token
+    if token.kind == "number":
+        tokens.advance()
+        assert token.value is not None
+        return syntax.Integer(token.at, *token.value, token.text)
+    if token.kind == "string":
+        return _strings(tokens)
+    if token.kind == "keyword" and token.text in ("true", "false"):
+        tokens.advance()
+        return syntax.Boolean(token.at, token.text == "true")
+    if tokens.at_text("("):
+        tokens.advance()
+        inner = parse_expression(tokens)
+        tokens.expect(")")
+        return inner
+    if tokens.at_text("{"):
+        return _braces(tokens)
+    if tokens.at_text("..."):
+        return syntax.DefaultValue(tokens.advance().at)
+    return _name_or_type(tokens, token)
+
+
+def _strings(tokens: TokenStream) -> syntax.Expression:
+    at = tokens.token.at
+    text = ""
+    while tokens.token.kind == "string":
+        text += tokens.advance().text[1:-1].replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")
+    return syntax.String(at, text)
+
+
+def _name_or_type(tokens: TokenStream, token: Token) -> syntax.Expression:
+    if tokens.at_text("error") and tokens.peek().text == ".":
+        tokens.advance()
+        return syntax.TypeExpression(token.at, syntax.BaseTypeRef(token.at, "error"))
+    if token.kind == "keyword" and token.text in BASE_TYPES:
+        return syntax.TypeExpression(token.at, parse_type(tokens))
+    absolute = tokens.accept(".") is not None
+    if tokens.token.text == "this":
+        return syntax.Name(tokens.advance().at, "this")
+    if tokens.is_name(tokens.token) and not absolute and tokens.is_type(tokens.token.text):
+        return syntax.TypeExpression(token.at, _simple_type(tokens))
+    if not tokens.is_name(tokens.token):
+        raise tokens.error(f"expected an expression, found {tokens.token}")
+    return syntax.Name(token.at, tokens.advance().text, absolute)
+
+
+def _braces(tokens: TokenStream) -> syntax.Expression:
+    at = tokens.advance().at
+    if tokens.accept("#"):
+        tokens.expect("}")
+        return syntax.InvalidHeader(at)
+    if tokens.is_name(tokens.token) and tokens.peek().text == "=":
+        return _record(tokens, at)
+    items: list[syntax.Expression] = []
+    while not tokens.at_text("}"):
+        items.append(parse_expression(tokens))
+        if not tokens.accept(","):
+            break
+    tokens.expect("}", "after a list")
+    return syntax.ListExpression(at, items)
+
+
+def _record(tokens: TokenStream, at: Position) -> syntax.Expression:
+    fields: list[tuple[str, syntax.Expression]] = []
+    defaulted = False
+    while not tokens.at_text("}"):
+        if tokens.accept("..."):
+            defaulted = True
+            break
+        name = tokens.name("a field name")
+        tokens.expect("=")
+        fields.append((name.text, parse_expression(tokens)))
+        if not tokens.accept(","):
+            break
+    tokens.expect("}", "after a list of fields")
+    return syntax.StructExpression(at, fields, defaulted)
+
+
+def _postfix(tokens: TokenStream, base: syntax.Expression) -> syntax.Expression:
+    while True:
+        token = tokens.token
+        if tokens.accept("."):
+            base = syntax.Member(token.at, base, tokens.name("a member name").text)
+        elif tokens.accept("["):
+            base = _index(tokens, token.at, base)
+        elif tokens.at_text("("):
+            base = syntax.Call(token.at, base, [], parse_arguments(tokens))
+        elif tokens.at_text("<") and (type_arguments := _call_type_arguments(tokens, base)) is not None:
+            base = syntax.Call(token.at, base, type_arguments, parse_arguments(tokens))
+        else:
+            return base
+
+
+def _index(tokens: TokenStream, at: Position, base: syntax.Expression) -> syntax.Expression:
+    index = parse_expression(tokens)
+    if tokens.accept(":"):
+        low = parse_expression(tokens)
+        tokens.expect("]", "after a slice")
+        return syntax.Slice(at, base, index, low)
+    if tokens.accept("+:"):
+        width = parse_expression(tokens)
+        tokens.expect("]", "after a slice")
+        return syntax.Slice(at, base, width, index, counted=True)
+    tokens.expect("]", "after an index")
+    return syntax.Index(at, base, index)
+
+
+def _call_type_arguments(tokens: TokenStream, base: syntax.Expression) -> list[syntax.TypeRef] | None:
+    """Type arguments of a call, if `<` starts them; `a < b` is told apart by trying."""
+    if not isinstance(base, syntax.Name | syntax.Member):
+        return None
+    mark = tokens.mark()
+    try:
+        arguments = parse_type_arguments(tokens)
+    except CompileError:
+        arguments = []
+    if arguments and tokens.at_text("("):
         return arguments
+    tokens.return_to(mark)
+    return None
 
-    # --- sets, in select and entries
 
-    def key_set(self) -> list[syntax.Expression]:
-        """One set, or as many as there are between brackets."""
-        if self.at_text("(") and self._is_set_tuple():
-            self.advance()
-            sets = [self.single_set()]
-            while self.accept(","):
-                if self.at_text(")"):
-                    break
-                sets.append(self.single_set())
-            self.expect(")", "after a tuple of sets")
-            return sets
-        return [self.single_set()]
+def parse_arguments(tokens: TokenStream) -> list[syntax.Argument]:
+    tokens.expect("(")
+    arguments: list[syntax.Argument] = []
+    while not tokens.at_text(")"):
+        at = tokens.token.at
+        name = None
+        if tokens.is_name(tokens.token) and tokens.peek().text == "=":
+            name = tokens.advance().text
+            tokens.advance()
+        if tokens.token.text == "_":
+            tokens.advance()
+            arguments.append(syntax.Argument(at, name, None))
+        else:
+            arguments.append(syntax.Argument(at, name, parse_expression(tokens)))
+        if not tokens.accept(","):
+            break
+    tokens.expect(")", "after the arguments")
+    return arguments
 
-    def _is_set_tuple(self) -> bool:
-        """A bracket that encloses the whole set, rather than the start of `(a + b) &&& c`."""
-        depth = 0
-        ahead = 0
-        while True:
-            text = self.peek(ahead).text if ahead else self.token.text
-            kind = self.peek(ahead).kind if ahead else self.token.kind
-            if kind == "end":
-                return True
-            depth += {"(": 1, ")": -1}.get(text, 0) if kind == "op" else 0
-            ahead += 1
-            if depth == 0:
-                return not self._is_cast() and self.peek(ahead).text == ":"
 
-    def single_set(self) -> syntax.Expression:
-        token = self.token
-        if self.accept("default") or (token.text == "_" and self.advance()):
-            return syntax.Anything(token.at)
-        left = self.expression()
-        token = self.token
-        if self.accept("&&&"):
-            return syntax.Mask(token.at, left, self.expression())
-        if self.accept(".."):
-            return syntax.Range(token.at, left, self.expression())
-        return left
+# --- sets, in select and entries
+
+
+def parse_key_set(tokens: TokenStream) -> list[syntax.Expression]:
+    """One set, or as many as there are between brackets."""
+    if tokens.at_text("(") and _is_set_tuple(tokens):
+        tokens.advance()
+        sets = [parse_set(tokens)]
+        while tokens.accept(","):
+            if tokens.at_text(")"):
+                break
+            sets.append(parse_set(tokens))
+        tokens.expect(")", "after a tuple of sets")
+        return sets
+    return [parse_set(tokens)]
+
+
+def _is_set_tuple(tokens: TokenStream) -> bool:
+    """A bracket that encloses the whole set, rather than the start of `(a + b) &&& c`."""
+    depth = 0
+    ahead = 0
+    while True:
+        text = tokens.peek(ahead).text if ahead else tokens.token.text
+        kind = tokens.peek(ahead).kind if ahead else tokens.token.kind
+        if kind == "end":
+            return True
+        depth += {"(": 1, ")": -1}.get(text, 0) if kind == "op" else 0
+        ahead += 1
+        if depth == 0:
+            return not _is_cast(tokens) and tokens.peek(ahead).text == ":"
+
+
+def parse_set(tokens: TokenStream) -> syntax.Expression:
+    token = tokens.token
+    if tokens.accept("default") or (token.text == "_" and tokens.advance()):
+        return syntax.Anything(token.at)
+    left = parse_expression(tokens)
+    token = tokens.token
+    if tokens.accept("&&&"):
+        return syntax.Mask(token.at, left, parse_expression(tokens))
+    if tokens.accept(".."):
+        return syntax.Range(token.at, left, parse_expression(tokens))
+    return left
