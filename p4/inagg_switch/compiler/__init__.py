@@ -1,6 +1,8 @@
-"""The P4_16 compiler, one stage a module: preprocess, lexer, parser, check, lower, p4info, emit, build.
+"""The P4_16 compiler: compile_file() and compile_source() make a library that a switch loads, and P4Info, of a program.
 
-compile_file() and compile_source() run them all.
+The stages are folders, in this order: `parse` (text to `syntax`), `check` (to typed `syntax`, with `types` and
+`targets`), `lower` (to `ir` and its `primitives`), `p4info`, `emit` (to C++), and the module `build` (to a library).
+Read a folder's opening for what to read in it; `reach`, `instrument` and `fold` work on what the stages pass on.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,5 +3,5 @@
 
 Every function takes a `Scope` of `context`: the block or function that is being lowered, and the `Lowering` that all of
 them share. Read `program` (the whole), then `blocks` and `instances`; `statements` (`loops`), `tables` and `parsers`;
-`calls`, `externs` and `arguments`; `expressions`, `integers` and `constants`.
+`calls`, `externs` and `arguments`; `expressions`, `integers` and `constants`. Each uses only those behind it.
 """
