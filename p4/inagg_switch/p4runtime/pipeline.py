@@ -18,10 +18,11 @@ from inagg_switch.p4runtime.entries import entry_key
 from inagg_switch.p4runtime.errors import Code, RequestError, invalid
 from inagg_switch.p4runtime.names import Table
 from inagg_switch.p4runtime.replication import parse_replicas
-from inagg_switch.p4runtime.target import Program, Target
+from inagg_switch.p4runtime.target import Target
 from inagg_switch.p4runtime.value_sets import write_value_set
 from inagg_switch.program.abi import ACTION
 from inagg_switch.program.externs import MeterConfig
+from inagg_switch.program.running import Program
 
 logger = logging.getLogger(__name__)
 

@@ -6,14 +6,13 @@ those of a client's.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch.p4runtime.entries import Key, parse_params
 from inagg_switch.p4runtime.errors import Code, RequestError, from_errno, invalid
 from inagg_switch.p4runtime.names import Profile, Table
-from inagg_switch.p4runtime.target import Target
+from inagg_switch.p4runtime.target import Reference, Target
 from inagg_switch.program.abi import GROUP, MEMBER
 
 INSERT = p4runtime_pb2.Update.INSERT
@@ -21,16 +20,6 @@ MODIFY = p4runtime_pb2.Update.MODIFY
 DELETE = p4runtime_pb2.Update.DELETE
 
 MAX_WEIGHT = 10_000  # of a group: BMv2's tables of members have no limit of their own
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What an entry refers to: `kind` and `id` of runtime/program.h; the parts of a one-shot set belong to it."""
-
-    kind: int
-    id: int
-    members: tuple[int, ...] = ()
-    one_shot: p4runtime_pb2.TableAction | None = None
 
 
 def _check_known(kind: int, identity: int, there: bool, subject: str) -> None:

@@ -2,45 +2,17 @@
 
 import copy
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
 
-from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch._ports import ProgramControl, TableEntries
 from inagg_switch.p4runtime.digests import Digests
 from inagg_switch.p4runtime.entries import Key
-from inagg_switch.p4runtime.idle import Timers
 from inagg_switch.p4runtime.names import Names, table_shapes
-from inagg_switch.program.abi import Api
+from inagg_switch.p4runtime.timers import Timers
 from inagg_switch.program.externs import Externs
-
-
-class Program(Protocol):
-    """What the server needs of inagg_switch.switch.Switch."""
-
-    @property
-    def p4info(self) -> p4info_pb2.P4Info: ...
-
-    @property
-    def layout(self) -> p4info_pb2.P4Info: ...
-
-    @property
-    def api_address(self) -> int: ...
-
-    @property
-    def handle(self) -> int: ...
-
-    @property
-    def externs(self) -> Externs: ...
-
-    def locked(self) -> AbstractContextManager[tuple[Api, int]]: ...
-
-
-if TYPE_CHECKING:
-    from inagg_switch.p4runtime.profiles import Reference
+from inagg_switch.program.running import Program
 
 
 @dataclass(frozen=True)
@@ -49,6 +21,16 @@ class Opaque:
 
     metadata: bytes = b""
     controller_metadata: int = 0
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What an entry refers to: `kind` and `id` of runtime/program.h; the parts of a one-shot set belong to it."""
+
+    kind: int
+    id: int
+    members: tuple[int, ...] = ()
+    one_shot: p4runtime_pb2.TableAction | None = None
 
 
 @dataclass
@@ -71,7 +53,7 @@ class Target:
     members: dict[tuple[int, int], p4runtime_pb2.ActionProfileMember] = field(default_factory=dict)
     profile_groups: dict[tuple[int, int], p4runtime_pb2.ActionProfileGroup] = field(default_factory=dict)
     # By table id and key, as `opaque`.
-    one_shots: dict[tuple[int, Key], "Reference"] = field(default_factory=dict)
+    one_shots: dict[tuple[int, Key], Reference] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     # By table id and key; the default entry's key is None. Entries without any are not there.
     opaque: dict[tuple[int, Key | None], Opaque] = field(default_factory=dict)

@@ -6,17 +6,14 @@ import operator
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from p4.config.v1 import p4info_pb2 as pb
 
 from inagg_switch.errors import EntryError
 from inagg_switch.program.arguments import several, shown, whole
 from inagg_switch.program.externs import MeterConfig
+from inagg_switch.program.running import Program
 from inagg_switch.program.values import encode
-
-if TYPE_CHECKING:
-    from inagg_switch.switch import Switch
 
 _REASONS = {
     errno.ENOENT: "it is not there",
@@ -62,8 +59,8 @@ def index_of(index: int, size: int) -> int:
 class Counter:
     """An indexed counter: counter[i] is (packets, bytes)."""
 
-    def __init__(self, switch: "Switch", info: pb.Counter) -> None:
-        self._switch = switch
+    def __init__(self, program: Program, info: pb.Counter) -> None:
+        self._program = program
         self._info = info
 
     def __len__(self) -> int:
@@ -72,7 +69,7 @@ class Counter:
     def __getitem__(self, index: int) -> tuple[int, int]:
         index = index_of(index, len(self))
         packets, count = ctypes.c_uint64(), ctypes.c_uint64()
-        with self._switch.locked() as (api, handle):
+        with self._program.locked() as (api, handle):
             result = api.counter_read(handle, self._info.preamble.id, index, packets, count)
         check(result, f"counter {self._info.preamble.name}[{index}]")
         return packets.value, count.value
@@ -81,7 +78,7 @@ class Counter:
         index = index_of(index, len(self))
         what = f"counter {self._info.preamble.name}[{index}]"
         numbers = [whole(n, what, 1 << 64) for n in several(value, what, "(packets, bytes)", 2)]
-        with self._switch.locked() as (api, handle):
+        with self._program.locked() as (api, handle):
             result = api.counter_write(handle, self._info.preamble.id, index, *numbers)
         check(result, what)
 
@@ -89,8 +86,8 @@ class Counter:
 class Register:
     """A register array: register[i] reads and writes numbers (int<W> in two's complement)."""
 
-    def __init__(self, switch: "Switch", info: pb.Register) -> None:
-        self._switch = switch
+    def __init__(self, program: Program, info: pb.Register) -> None:
+        self._program = program
         self._info = info
         bits = info.type_spec.bitstring
         self._width = bits.bit.bitwidth or bits.int.bitwidth
@@ -101,7 +98,7 @@ class Register:
     def __getitem__(self, index: int) -> int:
         index = index_of(index, len(self))
         buffer = ctypes.create_string_buffer((self._width + 7) // 8)
-        with self._switch.locked() as (api, handle):
+        with self._program.locked() as (api, handle):
             result = api.register_read(handle, self._info.preamble.id, index, buffer)
         check(result, f"register {self._info.preamble.name}[{index}]")
         return int.from_bytes(buffer.raw, "big")
@@ -110,7 +107,7 @@ class Register:
         index = index_of(index, len(self))
         what = f"register {self._info.preamble.name}[{index}]"
         data = encode(value, self._width, what)
-        with self._switch.locked() as (api, handle):
+        with self._program.locked() as (api, handle):
             result = api.register_write(handle, self._info.preamble.id, index, data)
         check(result, what)
 
@@ -118,15 +115,15 @@ class Register:
 class Meter:
     """An indexed meter: meter[i] is a MeterConfig, or None where every packet is green."""
 
-    def __init__(self, switch: "Switch", info: pb.Meter) -> None:
-        self._switch = switch
+    def __init__(self, program: Program, info: pb.Meter) -> None:
+        self._program = program
         self._info = info
 
     def __len__(self) -> int:
         return int(self._info.size)
 
     def __getitem__(self, index: int) -> MeterConfig | None:
-        return self._switch.externs.meter_read(self._info.preamble.id, index_of(index, len(self)))
+        return self._program.externs.meter_read(self._info.preamble.id, index_of(index, len(self)))
 
     def __setitem__(self, index: int, value: "tuple[int, int, int, int] | None") -> None:
         """(cir, cburst, pir, pburst)"""
@@ -134,7 +131,7 @@ class Meter:
         what = f"meter {self._info.preamble.name}[{index}]"
         config = meter_config(value, what)
         with refusals(what):
-            self._switch.externs.meter_write(self._info.preamble.id, index, 1, config)
+            self._program.externs.meter_write(self._info.preamble.id, index, 1, config)
 
 
 def meter_config(value: tuple[int, int, int, int] | None, what: str) -> MeterConfig | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from p4.config.v1 import p4info_pb2 as pb
 
@@ -10,10 +10,8 @@ from inagg_switch.errors import EntryError
 from inagg_switch.program import abi
 from inagg_switch.program.arguments import several, shown, whole
 from inagg_switch.program.arrays import refusals
+from inagg_switch.program.running import Program
 from inagg_switch.program.values import encode_params, find
-
-if TYPE_CHECKING:
-    from inagg_switch.switch import Switch
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,8 @@ class Group:
 class ActionProfile:
     """Members and groups have ids of the caller's choice."""
 
-    def __init__(self, switch: "Switch", info: pb.ActionProfile) -> None:
-        self._switch = switch
+    def __init__(self, program: Program, info: pb.ActionProfile) -> None:
+        self._program = program
         self._info = info
 
     def insert(self, member: int, action: str, params: Mapping[str, int | bytes] | None = None) -> None:
@@ -52,7 +50,7 @@ class ActionProfile:
         what = f"cannot delete member {shown(member)} of {self._info.preamble.name}"
         member = whole(member, what)
         with refusals(what):
-            self._switch.externs.member_delete(self._info.preamble.id, member)
+            self._program.externs.member_delete(self._info.preamble.id, member)
 
     def set_group(self, group: int, members: Sequence[int]) -> None:
         """Makes or replaces a group; a member of weight n is given n times."""
@@ -65,24 +63,24 @@ class ActionProfile:
         if self._info.max_group_size and size > self._info.max_group_size:
             raise EntryError(f"{what}: a group has at most {self._info.max_group_size} members")
         with refusals(what):
-            self._switch.externs.group_set(self._info.preamble.id, group, members)
+            self._program.externs.group_set(self._info.preamble.id, group, members)
 
     def delete_group(self, group: int) -> None:
         """Removes a group. Raises EntryError while an entry refers to it."""
         what = f"cannot delete group {shown(group)} of {self._info.preamble.name}"
         group = whole(group, what)
         with refusals(what):
-            self._switch.externs.group_delete(self._info.preamble.id, group)
+            self._program.externs.group_delete(self._info.preamble.id, group)
 
     def _change(self, how: str, member: int, action: str, params: Mapping[str, int | bytes]) -> None:
         what = f"cannot {how} member {shown(member)} of {self._info.preamble.name}"
         member = whole(member, what)
-        tables = [t for t in self._switch.layout.tables if t.preamble.id in self._info.table_ids]
+        tables = [t for t in self._program.layout.tables if t.preamble.id in self._info.table_ids]
         allowed = {ref.id for table in tables for ref in table.action_refs}
-        actions = [a for a in self._switch.layout.actions if a.preamble.id in allowed]
+        actions = [a for a in self._program.layout.actions if a.preamble.id in allowed]
         info = find(actions, action, "action", f"action profile {self._info.preamble.name}")
         data = encode_params(info, params)
-        externs = self._switch.externs
+        externs = self._program.externs
         call = externs.member_insert if how == "insert" else externs.member_modify
         with refusals(what):
             call(self._info.preamble.id, member, info.preamble.id, data)

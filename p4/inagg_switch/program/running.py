@@ -1,0 +1,30 @@
+"""What the parts of a Switch, and servers of its program, need of it."""
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from p4.config.v1 import p4info_pb2
+
+from inagg_switch.program.abi import Api
+from inagg_switch.program.externs import Externs
+
+
+class Program(Protocol):
+    """A program that runs, as inagg_switch.switch.Switch."""
+
+    @property
+    def p4info(self) -> p4info_pb2.P4Info: ...
+
+    @property
+    def layout(self) -> p4info_pb2.P4Info: ...
+
+    @property
+    def api_address(self) -> int: ...
+
+    @property
+    def handle(self) -> int: ...
+
+    @property
+    def externs(self) -> Externs: ...
+
+    def locked(self) -> AbstractContextManager[tuple[Api, int]]: ...
