@@ -6,7 +6,7 @@ Types are the checker's (types.py); TypeVariable, TupleType of a list, and INTEG
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler.types import StructType, Type
@@ -451,6 +451,8 @@ class Program:
 
 # --- walks
 
+_N = TypeVar("_N", bound=Node)
+
 
 def children(node: Node) -> Iterator[Node]:
     """The nodes directly within one, in the order of its fields."""
@@ -466,6 +468,15 @@ def walk(node: Node) -> Iterator[Node]:
     yield node
     for child in children(node):
         yield from walk(child)
+
+
+def outermost(node: Node, kinds: tuple[type[_N], ...]) -> Iterator[_N]:
+    """The nodes of these kinds in a node, but for those within others of them."""
+    if isinstance(node, kinds):
+        yield node
+    else:
+        for child in children(node):
+            yield from outermost(child, kinds)
 
 
 def exits(node: Node) -> bool:

@@ -1,10 +1,10 @@
-"""What of a lowered program can run, as far as p4c's front end sees it: what it drops is not in P4Info. That knows
-constants, constructor arguments and `return`, and not the values of variables.
+"""Finds the reachable code of a lowered program, as p4c's front end does: P4Info has nothing else. It knows constants,
+constructor arguments and `return`, and not the values of variables.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from inagg_switch.compiler import fold, ir, primitives
@@ -95,10 +95,17 @@ class _Walk:
                 return what == "return" or (what == "exit" and self._returns)
         if isinstance(s, primitives.Digest):
             self.found.ids.add(id(s.object))
-        self._expressions(_parts(s, ir.Expr))
-        for inner in _parts(s, ir.Stmt):
-            self.statement(inner)
+        self._within(s)
         return False
+
+    def _within(self, node: ir.Node) -> None:
+        for child in ir.children(node):
+            if isinstance(child, ir.Stmt):
+                self.statement(child)
+            elif isinstance(child, ir.Expr):
+                self._expression(child)
+            else:
+                self._within(child)
 
     def _expressions(self, expressions: Iterable[ir.Expr]) -> None:
         for e in expressions:
@@ -112,7 +119,7 @@ class _Walk:
                 self._called(self._actions[e.callee])
             elif e.callee in self._blocks:
                 self.block(self._blocks[e.callee])
-        self._expressions(_parts(e, ir.Expr))
+        self._within(e)
 
     def _table(self, table: ir.Table) -> None:
         if table in self.found:
@@ -138,23 +145,7 @@ class _Walk:
 
 
 def _has_return(s: ir.Stmt) -> bool:
-    return (isinstance(s, ir.Jump) and s.what == "return") or any(map(_has_return, _parts(s, ir.Stmt)))
-
-
-def _parts(node: object, kind: type) -> Iterator:  # type: ignore[type-arg]
-    """The nodes of a kind that a node has, not those within them."""
-    for one in fields(node):  # type: ignore[arg-type]
-        yield from _within(getattr(node, one.name), kind)
-
-
-def _within(value: object, kind: type) -> Iterator:  # type: ignore[type-arg]
-    if isinstance(value, kind):
-        yield value
-    elif isinstance(value, tuple):
-        for one in value:
-            yield from _within(one, kind)
-    elif isinstance(value, ir.CallArgument | ir.SwitchCase):
-        yield from _parts(value, kind)
+    return any(isinstance(node, ir.Jump) and node.what == "return" for node in ir.walk(s))
 
 
 def constant(e: ir.Expr) -> Any:

@@ -7,7 +7,6 @@ reads or writes, or on whose result it depends. Nothing is compiled to machine c
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from inagg_switch.compiler import ir, lower_file
 from inagg_switch.compiler import types as t
@@ -230,26 +229,27 @@ class _Stager:
         self._place(block.body, 1)
         return sorted(self._stages.values(), key=lambda placed: placed[1])
 
-    def _place(self, node: Any, least: int) -> int:
+    def _place(self, node: ir.Node, least: int) -> int:
         """Returns the least stage of what depends on the result of `node`."""
         after = least
-        for part in _parts(node):
+        for part in ir.outermost(node, (ir.If, ir.Switch, ir.Assign, ir.TableApply, ir.Call)):
             if isinstance(part, ir.TableApply):
                 after = max(after, self._place_table(part.table, least) + 1)
             elif isinstance(part, ir.Call):
                 after = max(after, self._place_call(part, least))
             elif isinstance(part, ir.If | ir.Switch):
                 self._place_branches(part, least)
-            else:
+            elif isinstance(part, ir.Assign):
                 self._place_assignment(part, least)
         return after
 
     def _place_branches(self, part: ir.If | ir.Switch, least: int) -> None:
         condition = part.condition if isinstance(part, ir.If) else part.subject
         decided = max(self._place(condition, least), self._ready(_names(condition)))
-        branches: list[Any] = (
-            [part.then, part.otherwise] if isinstance(part, ir.If) else [c.body for c in part.cases]
-        )
+        if isinstance(part, ir.If):
+            branches = [part.then] if part.otherwise is None else [part.then, part.otherwise]
+        else:
+            branches = [c.body for c in part.cases]
         for branch in branches:
             self._place(branch, decided)
 
@@ -268,7 +268,7 @@ class _Stager:
         uses = {name for key in table.keys for name in _names(key.expr)}
         writes: set[str] = set()
         for use in table.actions:
-            for node in _walk(use.action.body):
+            for node in ir.walk(use.action.body):
                 if isinstance(node, ir.Assign):
                     writes |= _names(node.target)
                     uses |= _names(node.value)
@@ -286,38 +286,6 @@ class _Stager:
         return max((self._written[name] for name in names if name in self._written), default=1)
 
 
-def _parts(node: Any) -> Iterator[Any]:
-    """Assignments, branches, calls and table applications, in order; does not enter them."""
-    if isinstance(node, ir.If | ir.Switch | ir.Assign | ir.TableApply | ir.Call):
-        yield node
-    elif isinstance(node, tuple):
-        for one in node:
-            yield from _parts(one)
-    elif isinstance(node, ir.Stmt | ir.Expr | ir.CallArgument):
-        for value in vars(node).values():
-            if isinstance(value, ir.Stmt | ir.Expr | ir.CallArgument | tuple):
-                yield from _parts(value)
-
-
-def _walk(node: Any) -> Iterator[Any]:
-    if isinstance(node, tuple):
-        for one in node:
-            yield from _walk(one)
-    elif isinstance(node, ir.Stmt | ir.Expr | ir.CallArgument | ir.SwitchCase):
-        yield node
-        for value in vars(node).values():
-            yield from _walk(value)
-
-
-def _names(e: Any) -> set[str]:
+def _names(e: ir.Node) -> set[str]:
     """Fields and variables of an expression, by name."""
-    if isinstance(e, ir.Field | ir.Var):
-        return {describe(e)}
-    found: set[str] = set()
-    if isinstance(e, tuple):
-        for one in e:
-            found |= _names(one)
-    elif isinstance(e, ir.Expr | ir.CallArgument):
-        for value in vars(e).values():
-            found |= _names(value)
-    return found
+    return {describe(part) for part in ir.outermost(e, (ir.Field, ir.Var))}

@@ -20,7 +20,7 @@ def mentioned_headers(program: ir.Program) -> Set[str]:
         if code.name in seen:
             continue
         seen.add(code.name)
-        for parent, node in _nodes(None, _parts(code)):
+        for parent, node in _nodes(code):
             if isinstance(node, ir.Call) and node.callee in callees:
                 waiting.append(callees[node.callee])
             if not isinstance(node, ir.Expr) or t.strip(node.type) is not program.headers:
@@ -72,26 +72,23 @@ def _emits_other_than(mentioned: Set[str], parameters: set[str], statement: ir.S
     )
 
 
-def _parts(code: ir.Block | ir.Function) -> list[object]:
+def _parts(code: ir.Block | ir.Function) -> list[ir.Node]:
     """All that the code evaluates."""
     if isinstance(code, ir.Function):
         return [code.body]
-    parts: list[object] = [code.body, *code.members, *(action.body for action in code.actions)]
+    parts: list[ir.Node] = [code.body, *code.members, *(action.body for action in code.actions)]
     for table in code.tables:
         parts += [*(key.expr for key in table.keys), *table.selector]
         parts += [argument for use in table.actions for argument in use.bound]
-        if table.direct_meter is not None:
+        if table.direct_meter is not None and table.direct_meter.target is not None:
             parts.append(table.direct_meter.target)
     return parts
 
 
-def _nodes(parent: object, node: object) -> Iterator[tuple[object, object]]:
-    """Everything in an expression or statement, with what it is directly part of."""
-    if isinstance(node, list | tuple):
-        for part in node:
-            yield from _nodes(parent, part)
-        return
-    yield parent, node
-    if isinstance(node, ir.Expr | ir.Stmt | ir.SwitchCase | ir.CallArgument):
-        for part in vars(node).values():
-            yield from _nodes(node, part)
+def _nodes(code: ir.Block | ir.Function) -> Iterator[tuple[ir.Node | None, ir.Node]]:
+    """All that the code evaluates, with what it is directly part of."""
+    for part in _parts(code):
+        yield None, part
+        for parent in ir.walk(part):
+            for child in ir.children(parent):
+                yield parent, child

@@ -63,7 +63,7 @@ def _can_refer(scope: Scope, e: ir.Expr, others: list[ir.Expr], private: bool) -
     return not _overlaps(e, others)
 
 
-def path_of(e: ir.Expr) -> tuple[str, ...] | None:
+def path_of(e: ir.Node) -> tuple[str, ...] | None:
     """Variable and fields of an l-value that a reference can stand for."""
     if isinstance(e, ir.Var):
         return (e.name,)
@@ -77,19 +77,10 @@ def path_of(e: ir.Expr) -> tuple[str, ...] | None:
     return None
 
 
-def paths_in(e: ir.Expr) -> list[tuple[str, ...]]:
+def paths_in(e: ir.Node) -> list[tuple[str, ...]]:
     """Every variable that an expression looks at."""
     own = path_of(e)
-    if own is not None:
-        return [own]
-    parts: list[ir.Expr] = []
-    for value in vars(e).values():
-        if isinstance(value, ir.Expr):
-            parts.append(value)
-        elif isinstance(value, tuple):
-            parts.extend(v for v in value if isinstance(v, ir.Expr))
-            parts.extend(v.expr for v in value if isinstance(v, ir.CallArgument) and v.expr is not None)
-    return [path for part in parts for path in paths_in(part)]
+    return [own] if own is not None else [path for part in ir.children(e) for path in paths_in(part)]
 
 
 def _overlaps(e: ir.Expr, others: Iterable[ir.Expr]) -> bool:
