@@ -36,21 +36,7 @@ def bind(
     for parameter, _ in pairs:
         value = checked[parameter.name]
         if value is not None and parameter.type != t.BROKEN:
-            wanted = substitute(parameter.type, binding)
-            if isinstance(wanted, t.BlockType):
-                _fits_block(checker, value, wanted, binding)
-            elif (
-                parameter.direction in ("out", "inout")
-                and value.type != wanted
-                and not isinstance(wanted, t.TypeVariable)
-            ):
-                raise CompileError(
-                    f"parameter `{parameter.name}` of {what} needs exactly {wanted}, found {describe(value)}",
-                    value.at,
-                )
-            else:
-                value = convert(value, wanted, f"parameter `{parameter.name}` of {what}")
-                checked[parameter.name] = value
+            value = checked[parameter.name] = _fit(checker, what, parameter, value, binding)
             if not (of_action or parameter.direction or compile_time(value)):
                 raise CompileError(
                     f"parameter `{parameter.name}` of {what} needs a value known at compile time",
@@ -60,6 +46,23 @@ def bind(
         if parameter.name not in checked and parameter.default is not None:
             checked[parameter.name] = parameter.default
     return checked
+
+
+def _fit(
+    checker: Checker, what: str, parameter: syntax.Parameter, value: syntax.Expression, binding: Binding
+) -> syntax.Expression:
+    """The value as one of the parameter's type."""
+    wanted = substitute(parameter.type, binding)
+    if isinstance(wanted, t.BlockType):
+        _fits_block(checker, value, wanted, binding)
+        return value
+    exact = parameter.direction in ("out", "inout") and not isinstance(wanted, t.TypeVariable)
+    if exact and value.type != wanted:
+        raise CompileError(
+            f"parameter `{parameter.name}` of {what} needs exactly {wanted}, found {describe(value)}",
+            value.at,
+        )
+    return convert(value, wanted, f"parameter `{parameter.name}` of {what}")
 
 
 def compile_time(e: syntax.Expression) -> bool:

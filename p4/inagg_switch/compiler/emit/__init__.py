@@ -2,6 +2,6 @@
 """Stage 6: the IR to one C++ file.
 
 Every function takes the `Emitter` of `context`: the program, its names in C++, and the lines written so far. Read
-`program` (the whole file), then `structs`, `tables`, `parsers` and `statements`; `primitives`, `externs` and
+`program` (the whole file), then `structs`, `tables`, `parsers` and `statements`; `primitives`, `externs`, `calls` and
 `expressions`. `literals` spells C++ strings; `untouched` finds the headers that copies of a multicast can share.
 """

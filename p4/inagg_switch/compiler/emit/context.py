@@ -1,6 +1,6 @@
 """What all parts of the emitter share: the program, its names in C++, and the lines written so far."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from inagg_switch.compiler import ir
 from inagg_switch.compiler.emit.untouched import mentioned_headers
@@ -10,13 +10,22 @@ from inagg_switch.compiler.names import Namespace, spell_field
 class Emitter:
     """`ids` maps (kind, full name) to P4Info ids; a traced program has the names of its tables.
 
-    `leave` is how the body that is being written returns early.
+    `leave` is how the body that is being written returns early; `call` writes a call, which expressions have in them
+    and which has expressions in it.
     """
 
-    def __init__(self, program: ir.Program, ids: Mapping[tuple[str, str], int], *, traced: bool) -> None:
+    def __init__(
+        self,
+        program: ir.Program,
+        ids: Mapping[tuple[str, str], int],
+        call: "Callable[[Emitter, ir.Call], str]",
+        *,
+        traced: bool,
+    ) -> None:
         names = Namespace(spell_field)
         self.program = program
         self.ids = ids
+        self.call = call
         self.traced = traced
         self.struct_names = {id(s): names.unique(s.name) for s in program.structs}
         self.functions = frozenset(f.name for f in program.functions)

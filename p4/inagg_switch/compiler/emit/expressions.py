@@ -1,8 +1,8 @@
-"""Types, expressions, calls and l-values as C++."""
+"""Types, expressions and l-values as C++."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from inagg_switch.compiler import ir, syntax
+from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler.emit.context import Emitter
 from inagg_switch.compiler.names import spell_field
@@ -69,7 +69,7 @@ def expr(out: Emitter, e: ir.Expr) -> str:
     if isinstance(e, ir.Construct):
         return _construct(out, e)
     if isinstance(e, ir.Call):
-        return _call(out, e)
+        return out.call(out, e)
     if isinstance(e, ir.TableApply):
         return f"apply_{e.table.member}()"
     if isinstance(e, ir.TableHit):
@@ -284,85 +284,6 @@ _OPERATORS: dict[str, Callable[[Emitter, ir.Operation], str]] = {
     ">": _order,
     ">=": _order,
 }
-
-
-# --- calls
-
-
-def _call(out: Emitter, e: ir.Call) -> str:
-    """A call in an expression; copies, if it needs any, go into a lambda."""
-    before, call, after = call_parts(out, e)
-    if not before and not after:
-        return call
-    if e.type == t.VOID:
-        return f"[&] {{ {' '.join(before)} {call}; {' '.join(after)} }}()"
-    result = f"const {cpp_type(out, e.type)} result = {call};"
-    return f"[&] {{ {' '.join(before)} {result} {' '.join(after)} return result; }}()"
-
-
-def call_parts(out: Emitter, e: ir.Call) -> tuple[list[str], str, list[str]]:
-    """Statements before the call, the call, and statements after it; of a parser, these ask for `accepted`."""
-    before: list[str] = []
-    after: list[str] = []
-    at_the_end: list[str] = []
-    block = out.blocks.get(e.callee)
-    parser = block is not None and isinstance(block.declaration, syntax.Parser)
-    # p4c inlines an instance once: where it is applied to this and to that, it works on temporaries.
-    anew = block is not None and any(other != block.applied[0] for other in block.applied)
-    given = ["program"] if e.callee in out.functions else []
-    impure_arguments = (
-        sum(a.expr is not None and ir.impure(a.expr) for a in e.arguments) > 0 and len(e.arguments) > 1
-    )
-    for number_, argument in enumerate(e.arguments):
-        how = argument.how
-        if anew and how != "value":
-            how = "value" if argument.direction == "in" else "temporary"
-        if isinstance(argument.type, t.ExternType):
-            how = "reference"
-        if how == "value":
-            assert argument.expr is not None
-            if impure_arguments:
-                name = f"in_{number_}"
-                before.append(f"const {cpp_type(out, argument.type)} {name} = {copied(out, argument.expr)};")
-                given.append(name)
-            else:
-                given.append(copied(out, argument.expr))
-        elif how == "reference":
-            assert argument.expr is not None
-            text = expr(out, argument.expr)
-            if argument.direction == "out" and block is None:
-                before.append(f"{text} = {{}};")
-            elif argument.direction == "out":
-                before.extend(_resets(out, text, argument.type))
-            given.append(text)
-        else:
-            name = f"copy_{number_}"
-            initial = "{}"
-            if argument.direction == "inout" and argument.expr is not None:
-                initial = f" = {copied(out, argument.expr)}"
-            before.append(f"{cpp_type(out, argument.type)} {name}{initial};")
-            given.append(name)
-            if argument.expr is not None:
-                unless_exited = how != "copy" and (parser or e.exits)
-                (at_the_end if unless_exited else after).append(assign(out, argument.expr, name) + ";")
-    if block is not None:
-        if at_the_end:
-            ended = "accepted" if parser else "!program.exited"
-            after.append(f"if ({ended}) {{ {' '.join(at_the_end)} }}")
-        return before, f"code::{e.callee}{{{', '.join(['program', *given])}}}.apply()", after
-    # What P4 functions are called may be the name of a variable here.
-    function = f"code::{e.callee}" if e.callee in out.functions else e.callee
-    return before, f"{function}({', '.join(given)})", after
-
-
-def _resets(out: Emitter, text: str, type_: t.Type) -> Iterator[str]:
-    """Headers become invalid, everything else stays as it was, as p4c has it."""
-    type_ = t.strip(type_)
-    if isinstance(type_, t.StructType) and type_.kind == "struct":
-        for name, field in type_.fields.items():
-            yield from _resets(out, f"{text}.{spell_field(name)}", field)
-    elif t.has_header(type_):
-        yield f"assign_object({text}, {cpp_type(out, type_)}{{}});"
 
 
 # --- l-values

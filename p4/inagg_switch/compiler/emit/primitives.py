@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
+from inagg_switch.compiler.emit.calls import call_parts
 from inagg_switch.compiler.emit.context import Emitter
 from inagg_switch.compiler.emit.expressions import (
     assign,
-    call_parts,
     cpp_type,
     distance,
     exact,

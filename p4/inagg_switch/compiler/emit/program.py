@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
+from inagg_switch.compiler.emit.calls import call
 from inagg_switch.compiler.emit.context import Emitter
 from inagg_switch.compiler.emit.expressions import cpp_type, number
 from inagg_switch.compiler.emit.literals import c_string
@@ -29,7 +30,7 @@ from inagg_switch.compiler.names import spell_field
 
 def emit(program: ir.Program, ids: Mapping[tuple[str, str], int], *, traced: bool = False) -> str:
     """C++ of the program. `ids` maps (kind, full name) to P4Info ids. A traced program should be instrumented."""
-    out = Emitter(program, ids, traced=traced)
+    out = Emitter(program, ids, call, traced=traced)
     _write_program(out)
     return "\n".join(out.lines) + "\n"
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
+from inagg_switch.compiler.emit.calls import call_parts
 from inagg_switch.compiler.emit.context import Emitter
 from inagg_switch.compiler.emit.expressions import (
     assign,
     assign_expr,
-    call_parts,
     copied,
     cpp_type,
     exact,

@@ -36,8 +36,7 @@ def lower(program: CheckedProgram) -> ir.Program:
         return _program(stage)
 
 
-def _program(stage: Lowering) -> ir.Program:
-    main = stage.program.main
+def _check_main(main: syntax.Instantiation) -> None:
     if (
         not isinstance(main.type, t.BlockType)
         or main.type.declaration.__class__ is not syntax.BlockTypeDeclaration
@@ -47,6 +46,11 @@ def _program(stage: Lowering) -> ir.Program:
         raise CompileError(f"package {main.type.name} is not supported; only V1Switch is", main.at)
     if main.bound.keys() != _V1SWITCH.keys():
         raise CompileError("this package V1Switch is not that of v1model.p4", main.at)
+
+
+def _program(stage: Lowering) -> ir.Program:
+    main = stage.program.main
+    _check_main(main)
     _globals(stage, main)
     pipeline: dict[str, ir.Block] = {}
     for name, argument in main.bound.items():
