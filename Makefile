@@ -57,6 +57,7 @@ check: setup
 	$(BIN)/ruff check $(PYTHON_SOURCES)
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/clang-format --dry-run --Werror $(CXX_SOURCES)
 
 format: setup
