@@ -22,10 +22,12 @@ import typer
 import uvicorn
 
 import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
+from inagg_contract.addresses import format_mac, parse_ip, parse_mac
+from inagg_contract.constants import INAGG_PORT
+from inagg_contract.documents import DEFAULT_PORT
 from inagg_controller.errors import ConfigurationError, SwitchError
 from inagg_controller.http.api import create_app
 from inagg_controller.http.connections import Connections, limited_protocol, open_file_limit
-from inagg_controller.http.models import format_mac, parse_ip, parse_mac
 from inagg_controller.jobs.job import Limits, Policy
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.logs import log_to_stderr
@@ -36,7 +38,6 @@ from inagg_controller.switch.program import Program, load_program
 from inagg_controller.tokens import default_token_file, operators_token
 
 # INAGG_PORT in p4/include/constants.p4, which P4Info does not tell.
-AGGREGATOR_UDP_PORT = 0x4941
 
 _HIGHEST_PORT = 511
 _EPOCHS_BEGIN = 1735689600
@@ -81,7 +82,9 @@ def run(
         str, typer.Option(help="The switch's P4Runtime server: HOST:PORT or unix:PATH.")
     ] = "127.0.0.1:9559",
     device_id: Annotated[int, typer.Option(help="Its P4Runtime device id.")] = 1,
-    listen: Annotated[str, typer.Option(help="Address and port of the HTTP API.")] = "127.0.0.1:9560",
+    listen: Annotated[
+        str, typer.Option(help="Address and port of the HTTP API.")
+    ] = f"127.0.0.1:{DEFAULT_PORT}",
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -271,7 +274,7 @@ def _network(program: Program, ports: str, hosts: list[str], ip: str, mac: str) 
         bindings=bindings,
         aggregator_ip=aggregator[0],
         aggregator_mac=aggregator[1],
-        aggregator_udp_port=AGGREGATOR_UDP_PORT,
+        aggregator_udp_port=INAGG_PORT,
         words=program.words,
     )
 
@@ -314,7 +317,7 @@ def _policy(policy: Policy) -> Policy:
 def _address(text: str, option: str) -> tuple[str, int]:
     host, separator, port = text.rpartition(":")
     if not separator or not host:
-        raise ConfigurationError(f"{option} {text} is not of the form 127.0.0.1:9560")
+        raise ConfigurationError(f"{option} {text} is not of the form 127.0.0.1:{DEFAULT_PORT}")
     return host.strip("[]"), _number(port, option, 65535)
 
 

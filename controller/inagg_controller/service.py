@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from inagg_contract.sizes import data_mtu
 from inagg_controller.errors import (
     InvalidRequestError,
     SwitchError,
@@ -29,7 +30,6 @@ from inagg_controller.jobs.table import SWITCH_RESTARTED, SWITCH_TAKEN, JobTable
 from inagg_controller.switch.client import Count, Switch
 from inagg_controller.switch.entries import Binding, Member, aggregator_entries, binding_entries, flood_group
 from inagg_controller.switch.loss import LossChange, Losses
-from inagg_controller.switch.sizes import data_mtu
 
 _T = TypeVar("_T")
 

@@ -97,7 +97,7 @@ def refused(testbed: Testbed) -> dict[str, int]:
     """What the switch has counted, by counter, over all ports."""
     assert testbed.controller is not None
     counters = testbed.controller.counters()
-    return {name: sum(count["packets"] for count in ports.values()) for name, ports in counters.items()}
+    return {name: sum(count.packets for count in ports.values()) for name, ports in counters.items()}
 
 
 def resident_mb(pid: int) -> float:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from inagg._core import Transport
 from inagg.counters import straggler
 from inagg.errors import ControllerError, InaggError
-from inagg.membership.answers import JOB_STATUS, read
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import HeartbeatMonitor, HeartbeatThread
 from inagg.sums.journal import Journal
+from inagg_contract.documents import JobStatus, read
 
 URL = "http://10.0.0.254:9560"
 HEARTBEAT = {
@@ -126,8 +126,8 @@ def test_a_rank_survives_any_answer_to_a_heartbeat(document):
     for number in range(5):
         journal.begin(f"barrier({number})")
     if beat.ask is not None:
-        assert len(journal.report(beat.ask).calls) <= 5
-    straggler({rank: {"sums": sums, "waited_s": waited_s} for rank, (sums, waited_s) in beat.waits.items()})
+        assert len(journal.report((beat.ask.first, beat.ask.last)).calls) <= 5
+    straggler({rank: told.model_dump() for rank, told in beat.waits.items()})
 
 
 CALLS = [
@@ -155,7 +155,7 @@ def test_a_rank_survives_any_answer_to_what_else_it_asks(document, call, status)
 @given(strange({name: JOB[name] for name in ("id", "workers", "epoch", "slots", "words", "policy")}))
 def test_a_transport_can_be_made_of_every_job_that_is_read(document):
     try:
-        status = read(JOB_STATUS, JOB | document if isinstance(document, dict) else document)
+        status = read(JobStatus, JOB | document if isinstance(document, dict) else document)
     except ValueError:
         return
     policy = status.policy

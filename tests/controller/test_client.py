@@ -22,13 +22,13 @@ from inagg.errors import (
     NetworkTimeoutError,
     PeerLostError,
 )
-from inagg.membership.answers import Heartbeat, Lost, Mismatch
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatMonitor, HeartbeatThread
 from inagg.sums.journal import Journal, Report
+from inagg_contract.documents import Heartbeat, Lost, Mismatch, PacketCount
 
 URL = "http://10.0.0.254:9560"
-RUNNING = Heartbeat("running", (), None)
+RUNNING = Heartbeat(state="running", lost=(), reason=None)
 
 
 def answering(*answers):
@@ -102,7 +102,7 @@ def register_both(client, job):
 
 def test_the_client_speaks_the_real_api_from_creation_to_the_end(api):
     client = api.client
-    assert client.health()["switch"] == "connected"
+    assert client.health().switch == "connected"
     job = client.create_job(2, 8, name="digits")
     assert (job.state, job.slots, job.words, job.name) == ("joining", 8, 4, "digits")
     assert (job.aggregator.ip, job.aggregator.udp_port) == ("10.0.0.253", 18753)
@@ -112,9 +112,12 @@ def test_the_client_speaks_the_real_api_from_creation_to_the_end(api):
     assert client.heartbeat(job.id, 0).state == "running"
     client.set_loss(1, "egress", 0.5, "aggregation")
     client.clear_loss()
-    assert client.counters()["started"] == {1: (1, 100), 2: (2, 200)}
+    assert client.counters()["started"] == {
+        1: PacketCount(packets=1, bytes=100),
+        2: PacketCount(packets=2, bytes=200),
+    }
     assert client.leave(job.id, 1).left == (1,)
-    assert client.heartbeat(job.id, 0).lost == (Lost(1, "left"),)
+    assert client.heartbeat(job.id, 0).lost == (Lost(rank=1, reason="left"),)
     assert client.leave(job.id, 0).state == "finished"
     assert client.end_job(job.id).state == "finished"
 
@@ -241,12 +244,13 @@ def test_answers_keep_a_rank_going():
 
 
 def test_a_failed_job_is_a_failure_at_once_and_names_the_lost():
-    beat = Heartbeat("failed", (Lost(2, "no heartbeat for 3 s"),), "rank 2: no heartbeat for 3 s")
+    lost = (Lost(rank=2, reason="no heartbeat for 3 s"),)
+    beat = Heartbeat(state="failed", lost=lost, reason="rank 2: no heartbeat for 3 s")
     assert monitor().answered(beat, 0.1) == Failure("rank 2: no heartbeat for 3 s", (2,))
 
 
 def test_a_restarted_switch_is_nobodys_fault():
-    assert monitor().answered(Heartbeat("failed", (), "switch restarted"), 0.1) == Failure(
+    assert monitor().answered(Heartbeat(state="failed", lost=(), reason="switch restarted"), 0.1) == Failure(
         "switch restarted", ()
     )
 
@@ -263,7 +267,7 @@ def test_silence_is_a_failure_only_after_the_timeout_since_the_last_answer():
 
 def test_a_rank_that_leaves_last_is_not_disturbed_and_one_left_behind_is_told_in_the_end():
     watch = monitor()
-    left = Heartbeat("running", (Lost(1, "left"),), None)
+    left = Heartbeat(state="running", lost=(Lost(rank=1, reason="left"),), reason=None)
     assert watch.answered(left, 1.0) is None
     assert watch.answered(left, 3.9) is None
     assert watch.answered(left, 4.0) == Failure("rank 1: left", (1,))
@@ -366,7 +370,7 @@ def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch(wait_until):
         "asked": {"first": 2, "last": 3},
         "calls": [{"digest": digest, "text": "barrier()"} for digest in digests[1:3]],
     }
-    assert failed[0].mismatch == Mismatch(3, {0: "barrier()", 1: "gather(float32[3], dst=0)"})
+    assert failed[0].mismatch == Mismatch(number=3, calls={0: "barrier()", 1: "gather(float32[3], dst=0)"})
 
 
 def test_stopping_from_the_failure_callback_does_not_wait_for_itself():

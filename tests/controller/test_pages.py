@@ -117,7 +117,7 @@ def test_the_apis_documentation_is_one_page_with_every_operation_and_loads_nothi
         for method, operation in methods.items():
             assert re.search(rf"{method.upper()}</span> {re.escape(path)}</h2>", page.text)
             assert operation["description"], (method, path)
-    for name in ("Beat", "JobDocument", "NewWorker"):
+    for name in ("Beat", "JobStatus", "NewWorker"):
         assert f'id="{name}"' in page.text
 
 

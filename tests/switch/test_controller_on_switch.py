@@ -22,6 +22,8 @@ from inagg.errors import ControllerRefusedError
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import HeartbeatThread
 from inagg.sums.journal import Journal
+from inagg_contract.constants import EXPONENT_CHECK
+from inagg_contract.documents import PacketCount
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "p4" / "inagg.p4"
@@ -34,7 +36,7 @@ AGGREGATOR = ("10.0.0.253", 18753)
 AGGREGATOR_MAC = bytes.fromhex("024941000001")
 HEADER = struct.Struct(">BBHHHIII")  # docs/protocol.md, 2.1
 EXPONENT, RESULT = 0x21, 0x29  # version 2, and kind
-EXPONENT_CHECK = 341
+ONE_PACKET = PacketCount(packets=1, bytes=62)
 # What is in the switch before any job: the aggregator's entries, and the bindings of two hosts.
 GROUND = {
     "arp_responder": 1,
@@ -187,14 +189,14 @@ def test_what_workers_send_comes_back_summed_to_the_addresses_they_registered(te
             assert sender == AGGREGATOR
             # 1: the rank whose contribution was the last.
             assert HEADER.unpack(result) == (RESULT, 1, job.id, 101, 101 + EXPONENT_CHECK, job.epoch, 0, 21)
-        assert client.status(job.id).counters == {0: (1, 62), 1: (1, 62)}
+        assert client.status(job.id).counters == {0: ONE_PACKET, 1: ONE_PACKET}
         assert {
             name: ports for name, ports in client.counters().items() if ports and name != "not_ethernet"
         } == {
-            "started": {1: (1, 62)},
-            "added": {2: (1, 62)},
-            "completed": {2: (1, 62)},
-            "result_sent": {1: (1, 62), 2: (1, 62)},
+            "started": {1: ONE_PACKET},
+            "added": {2: ONE_PACKET},
+            "completed": {2: ONE_PACKET},
+            "result_sent": {1: ONE_PACKET, 2: ONE_PACKET},
         }
 
 
@@ -209,7 +211,7 @@ def test_every_entry_of_a_job_is_in_the_switch_while_it_runs_and_gone_when_all_h
             client.leave(job.id, rank)
         assert client.status(job.id).state == "finished"
         wait_until(lambda: testbed.entries() == GROUND, "the job's entries are gone")
-        assert client.health()["free_slot_versions"] == client.health()["slot_versions"]
+        assert client.health().free_slot_versions == client.health().slot_versions
 
 
 def ethernet_frame(destination, source, ether_type, payload):
@@ -268,8 +270,8 @@ def test_a_host_that_claims_others_addresses_cuts_nobody_off(testbed):
         network.run(network.host(1), f"ping -c 1 -W 2 {AGGREGATOR[0]}")
         network.run(network.host(2), f"ping -c 1 -W 2 {network.ip(1)}")
         counters = client.counters()
-        assert counters["aggregator_forged"][2][0] == 12
-        assert counters["source_refused"][2][0] == 12
+        assert counters["aggregator_forged"][2].packets == 12
+        assert counters["source_refused"][2].packets == 12
 
 
 def test_results_that_another_host_forges_reach_no_worker(testbed):
@@ -295,7 +297,7 @@ def test_results_that_another_host_forges_reach_no_worker(testbed):
             endpoint.sendto(exponent_packet(job, rank, 0, 100 + rank), AGGREGATOR)
         result, _ = first.recvfrom(2048)
         assert HEADER.unpack(result)[3] == 101
-        assert client.counters()["aggregator_forged"][2][0] == 2
+        assert client.counters()["aggregator_forged"][2].packets == 2
 
 
 def other_ports(*sockets):
@@ -317,7 +319,7 @@ def test_a_contribution_to_an_ended_job_is_refused_by_the_switch(testbed, wait_u
         client.end_job(job.id)
         wait_until(lambda: "admission" not in testbed.entries(), "the job's entries are gone")
         first.sendto(exponent_packet(job, 0, 0, 1), AGGREGATOR)
-        wait_until(lambda: client.counters()["not_admitted"] == {1: (1, 62)}, "the packet is counted")
+        wait_until(lambda: client.counters()["not_admitted"] == {1: ONE_PACKET}, "the packet is counted")
 
 
 def test_a_new_job_in_the_same_slots_starts_afresh(testbed):
@@ -339,7 +341,7 @@ def test_injected_loss_drops_and_counts_and_its_end_ends_it(testbed, wait_until)
         client.set_loss(1, "ingress", 1.0, "aggregation")
         first.sendto(exponent_packet(job, 0, 0, 7), AGGREGATOR)
         wait_until(
-            lambda: client.counters()["ingress_loss_injected"] == {1: (1, 62)}, "the packet is dropped"
+            lambda: client.counters()["ingress_loss_injected"] == {1: ONE_PACKET}, "the packet is dropped"
         )
         client.clear_loss()
         for rank, endpoint in enumerate([first, second]):
@@ -386,12 +388,12 @@ def test_a_switch_that_is_killed_fails_its_jobs_and_serves_again_once_restarted(
         client.set_loss(2, "egress", 1.0, "other")
         testbed.switch.kill()
         testbed.switch.wait()
-        wait_until(lambda: client.health()["switch"] == "lost", "the controller notices")
+        wait_until(lambda: client.health().switch == "lost", "the controller notices")
         status = client.status(job.id)
         assert (status.state, status.lost) == ("failed", ())
         assert status.reason.startswith("switch restarted")
         testbed.start_switch()
-        wait_until(lambda: client.health()["switch"] == "connected", "the controller is back", 60)
+        wait_until(lambda: client.health().switch == "connected", "the controller is back", 60)
         assert testbed.entries() == GROUND | {"egress_loss": 1}
         client.clear_loss()
         job = testbed.register_all(client, client.create_job(2, 4), [first, second])
@@ -446,15 +448,15 @@ def test_a_job_fails_at_once_when_another_controller_takes_the_switch_which_is_t
             reason = client.heartbeat(job.id, 0).reason
             assert reason.startswith("another controller has taken the switch over")
             health = client.health()
-            assert health["switch"] == "lost"
-            assert "another controller is in charge of the switch" in health["switch_error"]
-            assert f"election id ({1 << 40}, 0)" in health["switch_error"]
+            assert health.switch == "lost"
+            assert "another controller is in charge of the switch" in health.switch_error
+            assert f"election id ({1 << 40}, 0)" in health.switch_error
             with pytest.raises(ControllerRefusedError, match="the switch is not connected"):
                 client.create_job(2, 4)
             before = testbed.entries()
             time.sleep(2.5)  # longer than between two attempts to reconnect
             assert testbed.entries() == before  # what the other has is left alone
-            assert client.health()["switch"] == "lost"
-        wait_until(lambda: client.health()["switch"] == "connected", "the switch is taken back")
+            assert client.health().switch == "lost"
+        wait_until(lambda: client.health().switch == "connected", "the switch is taken back")
         assert testbed.entries() == GROUND
         testbed.register_all(client, client.create_job(2, 4), [first, second])

@@ -19,35 +19,33 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from inagg_contract.addresses import format_ip, format_mac, parse_ip, parse_mac
+from inagg_contract.documents import (
+    LONGEST_REASON,
+    Aggregator,
+    Beat,
+    CallRange,
+    CreatedJob,
+    Health,
+    Heartbeat,
+    JobList,
+    JobStatus,
+    Loss,
+    LossList,
+    Lost,
+    Mismatch,
+    NewJob,
+    NewWorker,
+    PacketCount,
+    Policy,
+    Problem,
+    RegisteredWorker,
+    Waits,
+)
 from inagg_controller.errors import RequestError
 from inagg_controller.http.connections import Connections
 from inagg_controller.http.guard import Gate, JobRoute, OpenRoute, OperatorRoute
 from inagg_controller.http.metrics import ApiCounts, exposition
-from inagg_controller.http.models import (
-    AggregatorDocument,
-    Beat,
-    CallRange,
-    CountDocument,
-    Health,
-    HeartbeatDocument,
-    JobDocument,
-    JobList,
-    Loss,
-    LossList,
-    LostDocument,
-    MismatchDocument,
-    NewJob,
-    NewJobDocument,
-    NewWorker,
-    PolicyDocument,
-    Problem,
-    WaitDocument,
-    WorkerDocument,
-    format_ip,
-    format_mac,
-    parse_ip,
-    parse_mac,
-)
 from inagg_controller.http.reference import reference_page
 from inagg_controller.jobs.calls import Call, Question, Report, Wait
 from inagg_controller.jobs.job import Job
@@ -136,7 +134,7 @@ def _open(service: Service) -> APIRouter:
         )
 
     @router.post("/jobs", status_code=201)
-    async def create(new: NewJob, request: Request) -> NewJobDocument:
+    async def create(new: NewJob, request: Request) -> CreatedJob:
         """Create a job and lease slots for it: as many as asked for, or fewer. For everybody; the answer has the
         secret that all other requests about the job need."""
         host = (
@@ -145,7 +143,7 @@ def _open(service: Service) -> APIRouter:
             else request.client.host
         )
         job = await service.create(new.workers, new.slots, new.name, host)
-        return NewJobDocument.model_construct(**dict(_job(service, job)), secret=job.secret)
+        return CreatedJob.model_construct(**dict(_job(service, job)), secret=job.secret)
 
     return router
 
@@ -158,7 +156,7 @@ def _of_members(service: Service) -> APIRouter:
         number: int,
         wait: Literal["running"] | None = None,
         timeout_s: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_S, allow_inf_nan=False)] = 10.0,
-    ) -> JobDocument:
+    ) -> JobStatus:
         """The job. With wait=running it is answered once the job runs or has ended, or after timeout_s."""
         if wait is not None:
             return _job(service, await service.wait_joined(number, timeout_s))
@@ -166,12 +164,12 @@ def _of_members(service: Service) -> APIRouter:
         return _job(service, found, await service.job_counts(found))
 
     @router.delete("")
-    async def end(number: int) -> JobDocument:
+    async def end(number: int) -> JobStatus:
         """End the job now, whatever its ranks do."""
         return _job(service, service.end(number))
 
     @router.post("/workers")
-    async def register(number: int, new: NewWorker) -> WorkerDocument:
+    async def register(number: int, new: NewWorker) -> RegisteredWorker:
         """Add a rank at an address. The job runs when the last one has come; the same again changes nothing."""
         ip = parse_ip(new.ip)
         service.check_mtu(new.mtu)
@@ -183,23 +181,23 @@ def _of_members(service: Service) -> APIRouter:
             port=service.port_of(ip, new.udp_port, new.port),
         )
         document = _job(service, service.register(number, member))
-        return WorkerDocument(**dict(document), rank=member.rank, bit=1 << member.rank, port=member.port)
+        return RegisteredWorker(**dict(document), rank=member.rank, bit=1 << member.rank, port=member.port)
 
     @router.post("/workers/{rank}/heartbeat")
-    async def heartbeat(number: int, rank: int, body: Beat | None = None) -> HeartbeatDocument:
+    async def heartbeat(number: int, rank: int, body: Beat | None = None) -> Heartbeat:
         """Say that a rank lives and what it calls; learn how the job is (docs/protocol.md, 6.3 and 7.1)."""
         return _heartbeat(service.heartbeat(number, rank, None if body is None else _report(body)))
 
     @router.post("/workers/{rank}/presence")
-    async def presence(number: int, rank: int, request: Request) -> JobDocument:
+    async def presence(number: int, rank: int, request: Request) -> JobStatus:
         """Hold a connection open for as long as the rank's process lives: the body never ends, and each piece of it
         counts as a heartbeat (docs/protocol.md, 6.3)."""
         return _job(service, await service.attend(number, rank, _until_disconnected(request)))
 
     @router.delete("/workers/{rank}")
     async def leave(
-        number: int, rank: int, error: Annotated[str | None, Query(max_length=2000)] = None
-    ) -> JobDocument:
+        number: int, rank: int, error: Annotated[str | None, Query(max_length=LONGEST_REASON)] = None
+    ) -> JobStatus:
         """Leave the job, which finishes when the last rank has left. With an error the job fails, for all ranks."""
         return _job(service, service.leave(number, rank, error))
 
@@ -215,7 +213,7 @@ def _of_the_operator(service: Service) -> APIRouter:
         return JobList(jobs=[_job(service, job) for job in service.jobs.jobs.values()])
 
     @router.get("/counters")
-    async def counters() -> dict[str, dict[int, CountDocument]]:
+    async def counters() -> dict[str, dict[int, PacketCount]]:
         """The switch's counters that are not zero: counter -> port -> count."""
         return {name: _counts(ports) for name, ports in (await service.counters()).items()}
 
@@ -239,9 +237,9 @@ def _of_the_operator(service: Service) -> APIRouter:
     return router
 
 
-def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) -> JobDocument:
+def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) -> JobStatus:
     policy = service.jobs.policy
-    return JobDocument.model_construct(
+    return JobStatus.model_construct(
         id=job.id,
         name=job.name,
         workers=job.workers,
@@ -249,11 +247,11 @@ def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) 
         epoch=job.epoch,
         slots=job.slots,
         words=service.network.words,
-        registered=sorted(job.members),
-        left=sorted(job.left),
+        registered=tuple(sorted(job.members)),
+        left=tuple(sorted(job.left)),
         lost=_lost(job),
         reason=job.reason,
-        policy=PolicyDocument(**{name: getattr(policy, name) for name in PolicyDocument.model_fields}),
+        policy=Policy(**{name: getattr(policy, name) for name in Policy.model_fields}),
         aggregator=_aggregator(service),
         counters=None if counts is None else _counts(counts),
     )
@@ -275,34 +273,32 @@ def _report(beat: Beat) -> Report:
     )
 
 
-def _heartbeat(job: Job) -> HeartbeatDocument:
+def _heartbeat(job: Job) -> Heartbeat:
     question, mismatch = job.comparison.question, job.mismatch
-    return HeartbeatDocument.model_construct(
+    return Heartbeat.model_construct(
         state=job.state,
         lost=_lost(job),
         reason=job.reason,
-        mismatch=None
-        if mismatch is None
-        else MismatchDocument(number=mismatch.number, calls=dict(mismatch.calls)),
+        mismatch=None if mismatch is None else Mismatch(number=mismatch.number, calls=dict(mismatch.calls)),
         ask=None if question is None else CallRange(first=question.first, last=question.last),
         waits={
-            rank: WaitDocument.model_construct(sums=wait.sums, waited_s=wait.waited_s)
+            rank: Waits.model_construct(sums=wait.sums, waited_s=wait.waited_s)
             for rank, wait in job.waits.items()
         },
     )
 
 
-def _lost(job: Job) -> list[LostDocument]:
-    return [LostDocument(rank=rank, reason=reason) for rank, reason in job.gone.items()]
+def _lost(job: Job) -> tuple[Lost, ...]:
+    return tuple(Lost(rank=rank, reason=reason) for rank, reason in job.gone.items())
 
 
-def _counts(counts: Mapping[int, Count]) -> dict[int, CountDocument]:
-    return {key: CountDocument(packets=count.packets, bytes=count.bytes) for key, count in counts.items()}
+def _counts(counts: Mapping[int, Count]) -> dict[int, PacketCount]:
+    return {key: PacketCount(packets=count.packets, bytes=count.bytes) for key, count in counts.items()}
 
 
-def _aggregator(service: Service) -> AggregatorDocument:
+def _aggregator(service: Service) -> Aggregator:
     network = service.network
-    return AggregatorDocument(
+    return Aggregator(
         ip=format_ip(network.aggregator_ip),
         mac=format_mac(network.aggregator_mac),
         udp_port=network.aggregator_udp_port,

@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
+from inagg_contract.documents import MOST_BODY_BYTES
 from inagg_controller.errors import (
     BodyTimeoutError,
     BodyTooLargeError,
@@ -31,7 +32,6 @@ from inagg_controller.tokens import same
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _BODY_BYTES = 1 << 16
-_MEMBERS_BODY_BYTES = 1 << 20  # a heartbeat may have the texts of thousands of collectives
 _BODY_S = 10.0
 _JOB_DIGITS = 5
 
@@ -137,7 +137,7 @@ class OpenRoute(APIRoute):
 class JobRoute(OpenRoute):
     """See the module's text. {number} in the path is the job's."""
 
-    body_bytes = _MEMBERS_BODY_BYTES
+    body_bytes = MOST_BODY_BYTES
 
     def admit(self, gate: Gate, request: Request) -> None:
         """See OpenRoute."""

@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from inagg_contract.constants import FLOOD_GROUP
+
 ADMISSION = "InaggIngress.admission.admission"
 RECEIVER = "InaggEgress.delivery.receiver"
 ARP_RESPONDER = "InaggIngress.arp_responder.arp_responder"
@@ -20,8 +22,6 @@ LOSS_TABLES = {
     "egress": ("InaggEgress.egress_loss.egress_loss", "InaggEgress.egress_loss.inject_egress_loss"),
 }
 
-# FLOOD_GROUP in p4/include/constants.p4, which P4Info does not tell; jobs use the groups above it.
-FLOOD_GROUP = 1
 
 _HIGHEST_THRESHOLD = 2**32 - 1
 

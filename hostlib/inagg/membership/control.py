@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
-from pydantic import TypeAdapter
+from pydantic import BaseModel
 
 from inagg.errors import (
     ControllerError,
@@ -25,17 +25,23 @@ from inagg.errors import (
     ControllerUnreachableError,
     JobError,
 )
-from inagg.membership.answers import (
-    COUNTERS,
-    HEARTBEAT,
-    JOB_STATUS,
-    OBJECT,
-    Heartbeat,
-    JobStatus,
-    read,
-)
 from inagg.membership.presence import HttpsPresence, Presence, TcpPresence
 from inagg.sums.journal import Report
+from inagg_contract.documents import (
+    MOST_BODY_BYTES,
+    Beat,
+    CallDocument,
+    CallRange,
+    Counters,
+    CreatedJob,
+    Health,
+    Heartbeat,
+    JobStatus,
+    Loss,
+    NewJob,
+    NewWorker,
+    read,
+)
 
 _T = TypeVar("_T")
 
@@ -48,8 +54,8 @@ _LONGEST_PAUSE_S = 1.0
 # A lost SYN is repeated by Linux only after 1 s, then 3 s; a fresh attempt is quicker.
 _CONNECT_TIMEOUT_S = 1.5
 
-# The controller reads 1 MiB of a heartbeat (docs/protocol.md, 7.1).
-_MOST_CALLS_BYTES = 1_000_000
+# Of the texts in a heartbeat; the rest is room for its other fields.
+_MOST_CALLS_BYTES = MOST_BODY_BYTES - 48_576
 
 # What can stand behind "Bearer" in a header (RFC 6750, 2.1).
 _SECRET = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -99,17 +105,17 @@ class ControlClient:
     ) -> None:
         self.close()
 
-    def health(self) -> dict[str, Any]:
-        """The controller's and the switch's state: {switch, words, slot_versions, aggregator, jobs}."""
-        return self._read(OBJECT, self._request("GET", "/health"), "an object")
+    def health(self) -> Health:
+        """The controller's and the switch's state."""
+        return self._read(Health, self._request("GET", "/health"), "a controller's health")
 
     def create_job(self, workers: int, slots: int, *, name: str = "") -> JobStatus:
         """Create a job of `workers` ranks (1 to 64); ask for `slots` slots (a power of two, at least 2)."""
-        body = {"workers": workers, "slots": slots, "name": name}
+        body = NewJob.model_construct(workers=workers, slots=slots, name=name)
         document = self._request("POST", "/jobs", body=body, repeatable=False)
-        status = self._read(JOB_STATUS, document, "a job")
-        self.learn_secret(status.id, document.get("secret"))
-        return status
+        created = self._read(CreatedJob, document, "a new job")
+        self.learn_secret(created.id, created.secret)
+        return created
 
     def secret(self, job: int) -> str:
         """What other clients need to deal with a job that this one has created."""
@@ -137,11 +143,7 @@ class ControlClient:
         mtu: the largest IP packet on the way to the aggregator, in bytes; too small a one is refused.
         port: the switch port this host hangs on; None when the controller knows it from its --host options.
         """
-        body: dict[str, Any] = {"rank": rank, "ip": ip, "mac": mac, "udp_port": udp_port}
-        if mtu is not None:
-            body["mtu"] = mtu
-        if port is not None:
-            body["port"] = port
+        body = NewWorker.model_construct(rank=rank, ip=ip, mac=mac, udp_port=udp_port, mtu=mtu, port=port)
         status = self._job("POST", job, "/workers", body=body)
         if status.id != job or rank >= status.workers:
             raise self._stranger(f"rank {rank} of job {job}", f"job {status.id} of {status.workers} workers")
@@ -187,15 +189,10 @@ class ControlClient:
         self, job: int, rank: int, report: Report | None = None, *, timeout_s: float | None = None
     ) -> Heartbeat:
         """Tell the controller that this rank lives and what it calls, and learn how the job is."""
-        body: dict[str, Any] = {}
-        if report is not None:
-            body |= {"begun": report.begun, "sums": report.sums, "waited_s": report.waited_s}
-            if report.asked is not None:
-                body["asked"] = {"first": report.asked[0], "last": report.asked[1]}
-                body["calls"] = _last_that_fit(report.calls)
+        body = Beat() if report is None else _beat(report)
         path = f"/jobs/{job}/workers/{rank}/heartbeat"
         answer = self._request("POST", path, job=job, body=body, timeout_s=timeout_s)
-        return self._read(HEARTBEAT, answer, "a heartbeat")
+        return self._read(Heartbeat, answer, "a heartbeat")
 
     def attend(self, job: int, rank: int, interval_s: float) -> Presence:
         """Open the connection by which the controller sees that this process lives (docs/protocol.md, 6.3).
@@ -241,16 +238,16 @@ class ControlClient:
 
         direction: "ingress" or "egress", seen from the switch. traffic: "aggregation", "other" or "all".
         """
-        body = {"port": port, "direction": direction, "probability": probability, "traffic": traffic}
+        body = Loss.model_construct(port=port, direction=direction, probability=probability, traffic=traffic)
         self._request("PUT", "/loss", body=body)
 
     def clear_loss(self) -> None:
         """Stop dropping packets on purpose, on every port."""
         self._request("DELETE", "/loss")
 
-    def counters(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """The switch's indexed counters that are not zero: name -> port -> (packets, bytes)."""
-        return self._read(COUNTERS, self._request("GET", "/counters"), "the counters")
+    def counters(self) -> Counters:
+        """The switch's indexed counters that are not zero: name -> port -> count."""
+        return self._read(Counters, self._request("GET", "/counters"), "the counters")
 
     def _authorization(self, job: int | None) -> dict[str, str]:
         """The headers of a request: about a job, or the operator's."""
@@ -259,11 +256,11 @@ class ControlClient:
 
     def _job(self, method: str, job: int, path: str = "", **options: Any) -> JobStatus:
         document = self._request(method, f"/jobs/{job}{path}", job=job, **options)
-        return self._read(JOB_STATUS, document, "a job")
+        return self._read(JobStatus, document, "a job")
 
-    def _read(self, adapter: TypeAdapter[_T], document: Any, what: str) -> _T:
+    def _read(self, kind: type[_T], document: Any, what: str) -> _T:
         try:
-            return read(adapter, document)
+            return read(kind, document)
         except ValueError as error:
             raise self._stranger(what, str(error)) from error
 
@@ -280,15 +277,17 @@ class ControlClient:
         path: str,
         *,
         job: int | None = None,
-        body: dict[str, Any] | None = None,
+        body: BaseModel | None = None,
         params: dict[str, Any] | None = None,
         timeout_s: float | None = None,
         repeatable: bool = True,
     ) -> Any:
+        document = None if body is None else body.model_dump(exclude_unset=True, exclude_none=True)
+
         def attempt(remaining: float) -> httpx.Response:
             timeout = httpx.Timeout(remaining, connect=min(remaining, _CONNECT_TIMEOUT_S))
             headers = self._authorization(job)
-            return self._send(method, path, json=body, params=params, headers=headers, timeout=timeout)
+            return self._send(method, path, json=document, params=params, headers=headers, timeout=timeout)
 
         request = f"{method} {path}"
         allowed_s = self.timeout_s if timeout_s is None else timeout_s
@@ -342,12 +341,20 @@ class ControlClient:
         )
 
 
-def _last_that_fit(calls: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
+def _beat(report: Report) -> Beat:
+    told = Beat.model_construct(begun=report.begun, sums=report.sums, waited_s=report.waited_s)
+    if report.asked is None:
+        return told
+    asked = CallRange(first=report.asked[0], last=report.asked[1])
+    return told.model_copy(update={"asked": asked, "calls": _last_that_fit(report.calls)})
+
+
+def _last_that_fit(calls: Sequence[tuple[int, str]]) -> list[CallDocument]:
     """The last ones, in as many bytes as the controller takes; those before count as forgotten."""
     room, fitting = _MOST_CALLS_BYTES, []
     for digest, text in reversed(calls):
-        fitting.append({"digest": digest, "text": text})
-        room -= len(json.dumps(fitting[-1])) + 1
+        fitting.append(CallDocument.model_construct(digest=digest, text=text))
+        room -= len(json.dumps(fitting[-1].model_dump())) + 1
         if room < 0:
             break
     return fitting[::-1]

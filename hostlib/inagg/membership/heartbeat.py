@@ -22,9 +22,9 @@ from inagg.errors import (
     MismatchError,
     PeerLostError,
 )
-from inagg.membership.answers import Heartbeat, Mismatch
 from inagg.membership.control import ControlClient
 from inagg.sums.journal import Journal
+from inagg_contract.documents import Heartbeat, Mismatch, Waits
 
 _log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class HeartbeatThread(threading.Thread):
         self._on_failure = on_failure
         self._journal = journal
         self._waited = waited
-        self.waits: Mapping[int, tuple[int, float]] = {}
+        self.waits: Mapping[int, Waits] = {}
         self._asked: tuple[int, int] | None = None
         self._stopping = threading.Event()
         # Guards the monitor, and decides which comes first of stopping and failing; on_failure runs under it.
@@ -205,8 +205,9 @@ class HeartbeatThread(threading.Thread):
                 beat = self._client.heartbeat(
                     self._job, self._rank, report, timeout_s=_PATIENCE * self._timeout_s
                 )
-                self._asked, self.waits = beat.ask, beat.waits
-                if beat.ask is None or beat.ask == asked or beat.ask[0] == beat.ask[1]:
+                ask = None if beat.ask is None else (beat.ask.first, beat.ask.last)
+                self._asked, self.waits = ask, beat.waits
+                if ask is None or ask == asked or ask[0] == ask[1]:
                     break
         except ControllerRefusedError as error:
             return partial(self._monitor.refused, error)

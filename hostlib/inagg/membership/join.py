@@ -10,13 +10,13 @@ from torch.distributed import DistStoreError
 
 from inagg._core import Transport
 from inagg.errors import ConfigurationError, InaggError, JobError
-from inagg.membership.answers import JobStatus
 from inagg.membership.assembly import Assembly, describe
 from inagg.membership.control import ControlClient
 from inagg.membership.interface import interface_of, source_address
 from inagg.membership.session import Session, give_up_on
 from inagg.options import Options, parse_cpus
 from inagg.sums.reduction import Callback
+from inagg_contract.documents import JobStatus
 
 # Once a rank has failed, for the others to hear of it and to say how they have done: three looks, and a busy machine.
 _OTHERS = timedelta(seconds=15)

@@ -5,14 +5,11 @@ import time
 
 import numpy as np
 
-from inagg._core import CONSTANTS, Transport
+from inagg._core import Transport
 from inagg.errors import InaggError, NetworkTimeoutError
 from inagg.membership.control import ControlClient
 from inagg.sums.reduction import Callback
-
-# Of an IP packet without words, and of the frame that carries it.
-SMALL_BYTES = sum(CONSTANTS[f"{layer}_HEADER_BYTES"] for layer in ("IPV4", "UDP", "INAGG"))
-_SMALL_FRAME_BYTES = 14 + SMALL_BYTES
+from inagg_contract.sizes import FRAME_HEADERS_BYTES, HEADERS_BYTES, data_mtu
 
 _FULL_SIZE_S = 6.0  # once small packets pass, for one of full size: eight sendings
 _TELLING_S = 1.0  # a job that another rank has just ended has no counts for a moment
@@ -57,8 +54,8 @@ class MtuProbe:
         return NetworkTimeoutError(
             chunk,
             waited_s=waited_s,
-            packet_bytes=SMALL_BYTES + self._words * CONSTANTS["WORD_BYTES"],
-            passed_bytes=SMALL_BYTES if small_passed else None,
+            packet_bytes=data_mtu(self._words),
+            passed_bytes=HEADERS_BYTES if small_passed else None,
             narrow=self._narrow_ways() if small_passed else None,
             job=self._job,
             rank=self._rank,
@@ -76,6 +73,8 @@ class MtuProbe:
         except InaggError:
             return None
         heard_little = (
-            other for other, (count, size) in sorted(counters.items()) if size <= count * _SMALL_FRAME_BYTES
+            rank
+            for rank, count in sorted(counters.items())
+            if count.bytes <= count.packets * FRAME_HEADERS_BYTES
         )
         return tuple(heard_little) or (self._rank,)

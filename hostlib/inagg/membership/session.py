@@ -8,7 +8,6 @@ from typing import Any
 
 from inagg._core import EngineError, Transport
 from inagg.errors import InaggError, IntegrityError, JobError, MismatchError
-from inagg.membership.answers import JobStatus
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatThread
 from inagg.membership.mtu_probe import MtuProbe
@@ -17,6 +16,7 @@ from inagg.membership.standing import GaveUp, Phase, Standing
 from inagg.sums.journal import Journal
 from inagg.sums.queue import SumQueue
 from inagg.sums.reduction import Callback
+from inagg_contract.documents import JobStatus
 
 _log = logging.getLogger(__name__)
 
@@ -90,10 +90,7 @@ class Session:
     def stats(self) -> dict[str, Any]:
         """Counters of the transport (packets, bytes, retransmits, RTT...), with the job and rank they belong to, and
         what all ranks have told, with their last heartbeats, of their waiting for one another."""
-        waits = {
-            rank: {"sums": sums, "waited_s": waited_s}
-            for rank, (sums, waited_s) in sorted(self._heartbeat.waits.items())
-        }
+        waits = {rank: told.model_dump() for rank, told in sorted(self._heartbeat.waits.items())}
         return {
             "job": self.id,
             "rank": self.rank,

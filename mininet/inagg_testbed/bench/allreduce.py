@@ -161,7 +161,7 @@ def measure(
 
 def make_plan(bench: AllReduceBench, testbed: Testbed) -> Plan:
     """What the workers are told."""
-    words = 0 if testbed.controller is None else int(testbed.controller.health()["words"])
+    words = 0 if testbed.controller is None else testbed.controller.health().words
     switch = [process.identity.pid for process in testbed.services if process.name == "switch"]
     return Plan(
         cases=bench.cases,

@@ -89,17 +89,18 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
     Example: inagg counters --json
     """
     with errors_explained(needs_root="inagg counters"):
+        from inagg_contract.documents import dump
         from inagg_testbed.network.control import controller_of
         from inagg_testbed.network.topology import port_node
 
         found = controller_of(find_run(run)).counters()
         if as_json:
-            print(json.dumps(found, indent=2))
+            print(dump(found))
             return
         rows = [
-            (name, port_node(int(port)), f"{count['packets']:,}", f"{count['bytes']:,}")
+            (name, port_node(port), f"{count.packets:,}", f"{count.bytes:,}")
             for name, ports in sorted(found.items())
-            for port, count in sorted(ports.items(), key=lambda item: int(item[0]))
+            for port, count in sorted(ports.items())
         ]
         if not rows:
             console.print("nothing has been counted yet")
@@ -158,12 +159,12 @@ def loss(
                     controller.set_loss(port, "ingress" if one == "ingress" else "egress", wanted, traffic)
         rows = [
             (
-                f"h{each['port']}",
-                each["direction"],
-                each["traffic"],
-                f"{each['probability']:.4%}".replace(".0000%", "%"),
+                f"h{each.port}",
+                each.direction,
+                each.traffic,
+                f"{each.probability:.4%}".replace(".0000%", "%"),
             )
-            for each in controller.request("GET", "/loss")["loss"]
+            for each in controller.loss()
         ]
         if rows:
             console.print(plain_table(("host", "direction", "traffic", "probability"), rows, text_columns=3))

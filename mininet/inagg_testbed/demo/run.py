@@ -126,11 +126,10 @@ def run_demo(
         on_stage=on_stage,
     ) as testbed:
         runs = [train(testbed, spec, demo.steps, on_progress) for spec in demo.runs]
-        health = {} if testbed.controller is None else testbed.controller.health()
         settings = {
             "link": testbed.network.spec.description,
             "slots": testbed.slots(),
-            "words": health.get("words"),
+            "words": None if testbed.controller is None else testbed.controller.health().words,
         }
         logs, run_id = testbed.results, testbed.run.id
     return DemoResult(demo, runs, logs, run_id, time.monotonic() - began, settings)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from inagg_contract.documents import DEFAULT_PORT, Counters, Health, JobList, JobStatus, Loss, LossList, read
 from inagg_testbed.errors import (
     ConfigurationError,
     ControllerRefusedError,
@@ -24,8 +25,7 @@ from inagg_testbed.errors import (
 from inagg_testbed.network.lifecycle import Manifest
 from inagg_testbed.network.topology import CONTROL_ADDRESS, SWITCH_NODE
 
-CONTROLLER_PORT = 9560
-CONTROLLER_URL = f"http://{CONTROL_ADDRESS}:{CONTROLLER_PORT}"
+CONTROLLER_URL = f"http://{CONTROL_ADDRESS}:{DEFAULT_PORT}"
 _CLONE_NEWNET = 0x40000000
 _TIMEOUT_S = 10.0
 
@@ -91,20 +91,39 @@ class ControllerClient:
             self._pid, lambda: _request(method, CONTROLLER_URL + path, body, token)
         )
 
-    def health(self) -> dict[str, Any]:
-        """GET /health."""
-        answer: dict[str, Any] = self.request("GET", "/health")
-        return answer
+    def _get(self, kind: type[T], path: str) -> T:
+        document = self.request("GET", path)
+        try:
+            return read(kind, document)
+        except ValueError as error:
+            raise ControllerRefusedError(
+                f"GET {path}: not the answer of an inagg controller: {error}"
+            ) from error
 
-    def counters(self) -> dict[str, dict[str, dict[str, int]]]:
+    def health(self) -> Health:
+        """GET /health."""
+        return self._get(Health, "/health")
+
+    def jobs(self) -> list[JobStatus]:
+        """GET /jobs: those that run, and those that ended lately."""
+        return self._get(JobList, "/jobs").jobs
+
+    def job(self, number: int) -> JobStatus:
+        """GET /jobs/{id}: with its counters while the switch is connected."""
+        return self._get(JobStatus, f"/jobs/{number}")
+
+    def counters(self) -> Counters:
         """GET /counters: counter name -> port -> packets, bytes."""
-        answer: dict[str, dict[str, dict[str, int]]] = self.request("GET", "/counters")
-        return answer
+        return self._get(Counters, "/counters")
+
+    def loss(self) -> list[Loss]:
+        """GET /loss: what is injected."""
+        return self._get(LossList, "/loss").loss
 
     def set_loss(self, port: int, direction: Direction, probability: float, traffic: Traffic = "all") -> None:
         """Drop packets of a port and direction with a probability."""
-        body = {"port": port, "direction": direction, "probability": probability, "traffic": traffic}
-        self.request("PUT", "/loss", body)
+        loss = Loss.model_construct(port=port, direction=direction, probability=probability, traffic=traffic)
+        self.request("PUT", "/loss", loss.model_dump())
 
     def clear_loss(self) -> None:
         """No injected loss anywhere."""

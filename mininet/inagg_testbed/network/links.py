@@ -24,14 +24,13 @@ import math
 import re
 from dataclasses import dataclass
 
-from inagg_controller.switch.sizes import WORD_BYTES, data_mtu
+from inagg_contract.constants import ETHERNET_HEADER_BYTES, WORD_BYTES
+from inagg_contract.sizes import FRAME_HEADERS_BYTES, data_mtu
 from inagg_testbed.errors import ConfigurationError
 
 BURST_SECONDS = 4e-3
 SLOTS_SECONDS = 8e-3
 QUEUE_BYTES = 512 * 1024
-ETHERNET_OVERHEAD = 14
-PACKET_HEADERS = 62  # Ethernet, IPv4, UDP, and the protocol's own
 SMALLEST_MTU, JUMBO_MTU = 576, 9000
 
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
@@ -71,7 +70,7 @@ class LinkSpec:
     def burst_bytes(self) -> int:
         """Bytes a bucket may send at once; see the module's text."""
         assert self.rate_bps is not None
-        return max(2 * (self.mtu + ETHERNET_OVERHEAD), round(self.rate_bps / 8 * BURST_SECONDS))
+        return max(2 * (self.mtu + ETHERNET_HEADER_BYTES), round(self.rate_bps / 8 * BURST_SECONDS))
 
     @property
     def slots(self) -> int:
@@ -85,13 +84,13 @@ class LinkSpec:
         if self.rate_bps is None:
             return 2**20 // payload
         carried = max(64e3, self.rate_bps / 8 * SLOTS_SECONDS)
-        fitting = QUEUE_BYTES // (payload + PACKET_HEADERS)
+        fitting = QUEUE_BYTES // (payload + FRAME_HEADERS_BYTES)
         return 1 << min(round(math.log2(carried / payload)), fitting.bit_length() - 1)
 
     @property
     def frame_bytes(self) -> int:
         """A full-sized frame as tc counts it."""
-        return self.mtu + ETHERNET_OVERHEAD
+        return self.mtu + ETHERNET_HEADER_BYTES
 
     @property
     def description(self) -> str:

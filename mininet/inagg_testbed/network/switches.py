@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from inagg_controller.switch.sizes import data_mtu
+from inagg_contract.sizes import data_mtu
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError, ProcessFailedError
 from inagg_testbed.network.control import token_path
 from inagg_testbed.network.links import words_within

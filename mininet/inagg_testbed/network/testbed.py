@@ -8,7 +8,6 @@ Example::
 """
 
 import contextlib
-import json
 import logging
 import os
 import time
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from inagg_contract.documents import DEFAULT_PORT, dump
 from inagg_testbed.errors import (
     ConfigurationError,
     ControllerRefusedError,
@@ -26,7 +26,6 @@ from inagg_testbed.errors import (
 )
 from inagg_testbed.files import handing_over, make_folder
 from inagg_testbed.network.control import (
-    CONTROLLER_PORT,
     CONTROLLER_URL,
     ControllerClient,
     Traffic,
@@ -194,7 +193,7 @@ class Testbed:
         if self.controller is None:
             return
         try:
-            text = json.dumps(self.controller.counters(), indent=1) + "\n"
+            text = dump(self.controller.counters()) + "\n"
             (self.results / "counters.json").write_text(text)
         except (ControllerRefusedError, ControllerUnreachableError, OSError) as error:
             log.warning("no counters.json: %s", error)
@@ -258,7 +257,7 @@ def open_testbed(
         if testbed.pipeline is not None and controlled:
             on_stage("controller")
             try:
-                service = start_controller(network, testbed.pipeline, results, listen_port=CONTROLLER_PORT)
+                service = start_controller(network, testbed.pipeline, results, listen_port=DEFAULT_PORT)
             except ProcessFailedError as error:
                 hint = "" if program is None else "\nA program that is not inagg's runs with --no-controller."
                 raise ProcessFailedError(f"{error}{hint}") from error

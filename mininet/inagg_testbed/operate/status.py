@@ -21,6 +21,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from inagg_contract.documents import JobStatus
 from inagg_controller.logs import one_line
 from inagg_testbed.errors import ControllerRefusedError, ControllerUnreachableError
 from inagg_testbed.network.control import ControllerClient, controller_of, has_controller
@@ -39,7 +40,7 @@ class Look:
     at_s: float
     traffic: Mapping[int, tuple[int, int]]
     controller: Document | None
-    jobs: list[Document]
+    jobs: list[JobStatus]
 
 
 def look(manifest: Manifest) -> Look:
@@ -48,24 +49,21 @@ def look(manifest: Manifest) -> Look:
     return Look(time.monotonic(), _traffic(manifest), health, jobs)
 
 
-def _ask(client: ControllerClient) -> tuple[Document, list[Document]]:
+def _ask(client: ControllerClient) -> tuple[Document, list[JobStatus]]:
     try:
-        health = client.health()
-        found = client.request("GET", "/jobs")["jobs"]
-        return health, [_counted(client, job) for job in found]
+        return client.health().model_dump(), [_counted(client, job) for job in client.jobs()]
     except (ControllerRefusedError, ControllerUnreachableError) as error:
         return {"error": str(error)}, []
 
 
-def _counted(client: ControllerClient, job: Document) -> Document:
+def _counted(client: ControllerClient, job: JobStatus) -> JobStatus:
     """The job with its counters; as it was, if it is gone meanwhile."""
-    if job["state"] != "running":
+    if job.state != "running":
         return job
     try:
-        answer: Document = client.request("GET", f"/jobs/{job['id']}")
+        return client.job(job.id)
     except ControllerRefusedError:
         return job
-    return answer
 
 
 def _traffic(manifest: Manifest) -> dict[int, tuple[int, int]]:
@@ -87,7 +85,7 @@ def _traffic(manifest: Manifest) -> dict[int, tuple[int, int]]:
 def document(manifest: Manifest, before: Look, after: Look) -> Document:
     """The document of the module's text."""
     settings, seconds = manifest.settings, after.at_s - before.at_s
-    earlier = {job["id"]: job for job in before.jobs}
+    earlier = {job.id: job for job in before.jobs}
     return {
         "run": manifest.run,
         "up_s": round(uptime_s(manifest), 1),
@@ -96,7 +94,7 @@ def document(manifest: Manifest, before: Look, after: Look) -> Document:
             {"name": each.name, "pid": each.pid, "alive": each.alive()} for each in manifest.processes
         ],
         "controller": after.controller,
-        "jobs": [_job(earlier.get(job["id"], {}), job, seconds) for job in after.jobs],
+        "jobs": [_job(earlier.get(job.id), job, seconds) for job in after.jobs],
         "ports": [
             {"port": port, "node": port_node(port), **_rates(before.traffic[port], counts, seconds)}
             for port, counts in after.traffic.items()
@@ -117,30 +115,31 @@ def _rates(before: tuple[int, int], after: tuple[int, int], seconds: float) -> d
     return {"from_mbit_s": round(sent, 3), "to_mbit_s": round(received, 3)}
 
 
-def _job(before: Document, job: Document, seconds: float) -> Document:
+def _job(before: JobStatus | None, job: JobStatus, seconds: float) -> Document:
     return {
-        **{name: job[name] for name in ("id", "name", "state", "slots", "workers", "reason")},
-        "ranks": [_rank(before, job, rank, seconds) for rank in range(job["workers"])],
+        **job.model_dump(include={"id", "name", "state", "slots", "workers", "reason"}),
+        "ranks": [_rank(before, job, rank, seconds) for rank in range(job.workers)],
     }
 
 
-def _rank(before: Document, job: Document, rank: int, seconds: float) -> Document:
-    lost = {each["rank"]: each["reason"] for each in job["lost"]}
+def _rank(before: JobStatus | None, job: JobStatus, rank: int, seconds: float) -> Document:
+    lost = {each.rank: each.reason for each in job.lost}
     state = "waited for"
     if rank in lost:
         state = f"lost: {lost[rank]}"
-    elif rank in job["left"]:
+    elif rank in job.left:
         state = "has left"
-    elif rank in job["registered"]:
+    elif rank in job.registered:
         state = "joined"
     then, now = (_packets(each, rank) for each in (before, job))
     rate = None if then is None or now is None else round((now - then) / seconds, 1)
     return {"rank": rank, "state": state, "packets": now, "packets_per_s": rate}
 
 
-def _packets(job: Document, rank: int) -> int | None:
-    counters = job.get("counters")
-    return None if counters is None else int(counters.get(str(rank), {"packets": 0})["packets"])
+def _packets(job: JobStatus | None, rank: int) -> int | None:
+    if job is None or job.counters is None:
+        return None
+    return job.counters[rank].packets if rank in job.counters else 0
 
 
 def troubles(found: Document) -> list[str]:

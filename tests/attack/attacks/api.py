@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from inagg_contract.documents import DEFAULT_PORT
 from inagg_testbed.network.control import (
-    CONTROLLER_PORT,
     CONTROLLER_URL,
     call_in_network_namespace,
     token_path,
@@ -104,7 +104,7 @@ def connections(testbed: Testbed, count: int) -> Iterator[list[socket.socket]]:
     def connect() -> None:
         for _ in range(count):
             with contextlib.suppress(OSError):
-                found.append(socket.create_connection((CONTROL_ADDRESS, CONTROLLER_PORT), 5))
+                found.append(socket.create_connection((CONTROL_ADDRESS, DEFAULT_PORT), 5))
 
     try:
         call_in_network_namespace(testbed.network.host(STRANGER).pid, connect)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inagg_testbed.network.control import CONTROLLER_PORT
+from inagg_contract.documents import DEFAULT_PORT
 from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.topology import CONTROL_ADDRESS, CONTROL_MAC, host_address, host_mac
 from tests.attack.facts import (
@@ -123,7 +123,7 @@ def errors(job: JobFacts) -> dict[str, Any]:
             f"ICMP time exceeded, {name}": head / ICMP(type=11) / about,
             f"ICMP redirect, {name}": head / ICMP(type=5, code=1, gw=OWN_IP) / about,
         }
-    reset = TCP(sport=CONTROLLER_PORT, dport=40000, flags="RA", seq=1)
+    reset = TCP(sport=DEFAULT_PORT, dport=40000, flags="RA", seq=1)
     found["TCP reset as the controller"] = (
         Ether(src=OWN, dst=RANK) / IP(src=CONTROL_ADDRESS, dst=RANK_IP) / reset
     )

@@ -3,7 +3,6 @@
 and results of their sums."""
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -40,7 +39,7 @@ def sessions(workers: int, words: int = 4, loss: float = 0.0) -> Iterator[list[S
                 aggregator=switch.address,
                 local=("127.0.0.1", 0),
             )
-            status = dataclasses.replace(status_of(workers), words=words)
+            status = status_of(workers).model_copy(update={"words": words})
             ranks.append(Session(HealthyController("http://127.0.0.1:9"), status, rank, transport))
             stack.callback(ranks[-1].close)
         yield ranks

@@ -5,7 +5,6 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ import pytest
 import torch
 
 from inagg.errors import InaggError, NetworkTimeoutError
-from inagg.membership.answers import JobStatus
 from inagg.membership.session import Session
 from inagg.options import Options
+from inagg_contract.documents import JobStatus, PacketCount
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.topology import port_interface, run_in_namespace
@@ -36,7 +35,10 @@ class CountingController(HealthyController):
     counters: Mapping[int, tuple[int, int]] | None = None
 
     def status(self, job: int) -> JobStatus:
-        return replace(status_of(2), counters=self.counters)
+        counters = self.counters and {
+            rank: PacketCount(packets=packets, bytes=size) for rank, (packets, size) in self.counters.items()
+        }
+        return status_of(2).model_copy(update={"counters": counters})
 
 
 @contextmanager
@@ -45,7 +47,8 @@ def sessions(workers: int, *, give_up_s: float = 120.0, **settings: Any) -> Iter
         aggregator = make_aggregator(workers, slots=SLOTS, words=WORDS)
         switch = stack.enter_context(LoopbackSwitch(aggregator, **settings))
         status = status_of(workers)
-        status = replace(status, policy=replace(status.policy, give_up_s=give_up_s))
+        policy = status.policy.model_copy(update={"give_up_s": give_up_s})
+        status = status.model_copy(update={"policy": policy})
         ranks = []
         for rank in range(workers):
             transport = make_transport(switch.address, rank, workers, give_up_s=give_up_s, rto_initial_s=0.02)

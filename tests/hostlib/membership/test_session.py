@@ -27,7 +27,6 @@ from inagg.errors import (
     InaggError,
     JobError,
 )
-from inagg.membership.answers import Aggregator, Heartbeat, JobStatus, Lost, Policy
 from inagg.membership.assembly import Assembly
 from inagg.membership.control import ControlClient
 from inagg.membership.join import _enter, confined_to
@@ -37,6 +36,7 @@ from inagg.options import Options
 from inagg.sums.journal import Report
 from inagg.sums.reduction import Reduction
 from inagg.sums.work import SwitchWork
+from inagg_contract.documents import Aggregator, Heartbeat, JobStatus, Lost, Policy
 from tests.conformance.loopback_switch import LoopbackSwitch
 from tests.conformance.virtual_network import EPOCH, JOB, make_aggregator
 
@@ -57,7 +57,7 @@ class HealthyController(ControlClient):
     def heartbeat(
         self, job: int, rank: int, report: Report | None = None, *, timeout_s: float | None = None
     ) -> Heartbeat:
-        return Heartbeat("running", (), None)
+        return Heartbeat(state="running", lost=(), reason=None)
 
     def leave(
         self, job: int, rank: int, *, error: str | None = None, timeout_s: float | None = None
@@ -79,8 +79,15 @@ def status_of(workers: int) -> JobStatus:
         left=(),
         lost=(),
         reason=None,
-        policy=Policy(0.1, 0.01, 1.0, 120.0, 0.5, 3.0),
-        aggregator=Aggregator("127.0.0.1", "", 0),
+        policy=Policy(
+            rto_initial_s=0.1,
+            rto_min_s=0.01,
+            rto_max_s=1.0,
+            give_up_s=120.0,
+            heartbeat_interval_s=0.5,
+            heartbeat_timeout_s=3.0,
+        ),
+        aggregator=Aggregator(ip="127.0.0.1", mac="", udp_port=9),
         counters=None,
     )
 
@@ -237,7 +244,7 @@ def test_who_leaves_in_the_middle_of_sums_says_so(monkeypatch: pytest.MonkeyPatc
 
 def test_who_ends_because_another_has_left_leaves_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inagg.membership.heartbeat._LEAVING_S", 0.0)
-    beat = Heartbeat("running", (Lost(1, "left"),), None)
+    beat = Heartbeat(state="running", lost=(Lost(rank=1, reason="left"),), reason=None)
     monkeypatch.setattr(HealthyController, "heartbeat", lambda *_, **__: beat)
     with session(workers=2) as one:
         until(lambda: one.failure is not None)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
+
 NATIVE = Path(__file__).parents[3] / "hostlib" / "native"
 SOURCES = [
     Path(__file__).parent / "numerics_digest.cpp",
@@ -30,8 +32,8 @@ def digest(compiler: str, folder: Path, runner: list[str]) -> str:
 )
 def test_aarch64_has_the_same_bits(tmp_path: Path) -> None:
     generate, constants = (
-        NATIVE / "wire" / "generate_constants.py",
-        Path(__file__).parents[3] / "p4/include/constants.p4",
+        ROOT / "contract" / "generate_constants.py",
+        ROOT / "p4/include/constants.p4",
     )
     subprocess.run(["python3", generate, constants, tmp_path / "constants.hpp"], check=True)
     assert digest("aarch64-linux-gnu-g++", tmp_path, ["qemu-aarch64"]) == digest("g++", tmp_path, [])

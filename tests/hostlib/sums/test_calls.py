@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from inagg.sums.calls import describe, is_collective, sum_text
 from inagg.sums.journal import Journal
-from inagg_controller.http.models import CallDocument
+from inagg_contract.documents import CallDocument
 
 
 def options(kind: type, **fields: Any) -> Any:

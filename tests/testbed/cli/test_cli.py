@@ -80,7 +80,14 @@ def without_mininet(*arguments: str, folder: Path) -> "subprocess.CompletedProce
     venv.create(folder, system_site_packages=False, with_pip=False)
     site = next(folder.glob("lib/python*/site-packages"))
     own = Path(typer.__file__).parents[1]
-    for package in ("inagg_testbed", "inagg_controller", "inagg", "inagg_switch", "inagg_p4runtime"):
+    for package in (
+        "inagg_contract",
+        "inagg_testbed",
+        "inagg_controller",
+        "inagg",
+        "inagg_switch",
+        "inagg_p4runtime",
+    ):
         found = importlib.util.find_spec(package)
         assert found is not None
         assert found.origin is not None

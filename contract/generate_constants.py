@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes constants.hpp from p4/include/constants.p4, so that no code point is typed twice.
+"""Writes p4/include/constants.p4 as C++ or Python, so that no code point is typed twice:
 
-Understands what that file has: `const bit<N> NAME = LITERAL;` and `#define NAME LITERAL`. Anything else that looks
+    python contract/generate_constants.py p4/include/constants.p4 contract/inagg_contract/constants.py
+
+The Python file is checked in; the build writes the C++ header. This script understands what constants.p4 has:
+ `const bit<N> NAME = LITERAL;` and `#define NAME LITERAL`. Anything else that looks
 like a definition is an error, never skipped.
 """
 
@@ -11,6 +14,7 @@ from pathlib import Path
 
 CONST = re.compile(r"const\s+bit<(\d+)>\s+(\w+)\s*=\s*(0[xX][0-9a-fA-F]+|\d+)\s*;")
 DEFINE = re.compile(r"#define\s+(\w+)\s+(0[xX][0-9a-fA-F]+|\d+)\s*")
+DEFINE_NAME = re.compile(r"#define\s+(\w+)")
 IGNORED = re.compile(r"|//.*|#ifndef\s+\w+|#endif")
 # A macro is a size that a build may change, not a field with a width.
 DEFINE_BITS = 32
@@ -38,6 +42,7 @@ def cpp_type(bits: int) -> str:
 
 
 def header(source: str) -> str:
+    """Constants for C++."""
     found = definitions(source)
     constants = "\n".join(
         f"inline constexpr {cpp_type(bits)} {name} = {value};" for name, bits, value in found
@@ -68,5 +73,18 @@ inline constexpr NamedConstant ALL[] = {{
 """
 
 
+def module(source: str) -> str:
+    """Constants for Python, without the macros: P4Info says what a program was built with."""
+    macros = set(DEFINE_NAME.findall(source))
+    constants = "\n".join(f"{name} = {value}" for name, _, value in definitions(source) if name not in macros)
+    return f'''# SPDX-License-Identifier: Apache-2.0
+"""The constants of p4/include/constants.p4. Written by contract/generate_constants.py: change them there."""
+
+{constants}
+'''
+
+
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(header(Path(sys.argv[1]).read_text()))
+    source, target = map(Path, sys.argv[1:])
+    write = header if target.suffix == ".hpp" else module
+    target.write_text(write(source.read_text()))

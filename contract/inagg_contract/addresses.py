@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IPv4 and MAC addresses as the HTTP API writes them."""
+
+import ipaddress
+import re
+
+_MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
+_BROADCAST = ipaddress.IPv4Address("255.255.255.255")
+
+
+def parse_ip(text: str) -> int:
+    """An IPv4 address that a host can have. Raises ValueError."""
+    ip = ipaddress.IPv4Address(text)
+    if ip.is_multicast or ip.is_unspecified or ip == _BROADCAST:
+        raise ValueError(f"{text} is not a host's address")
+    return int(ip)
+
+
+def parse_mac(text: str) -> int:
+    """A station's MAC address, as six hexadecimal bytes with colons. Raises ValueError."""
+    if not _MAC.fullmatch(text):
+        raise ValueError(f"{text!r} is not a MAC address such as 02:00:00:00:00:01")
+    mac = int(text.replace(":", ""), 16)
+    if mac == 0 or mac >> 40 & 1:
+        raise ValueError(f"{text} is not a station's address")
+    return mac
+
+
+def format_ip(ip: int) -> str:
+    """The inverse of parse_ip."""
+    return str(ipaddress.IPv4Address(ip))
+
+
+def format_mac(mac: int) -> str:
+    """The inverse of parse_mac."""
+    return mac.to_bytes(6, "big").hex(":")

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents of the controller's HTTP API (docs/controller-api.md).
+
+The controller is strict about requests: it converts no value to fit, and refuses unknown fields. A client is lenient
+about answers, which may come from a controller of another version: it ignores what an answer has beyond these fields,
+and where it can do without a field, one that cannot be read counts as missing (`read`).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core.core_schema import ValidatorFunctionWrapHandler
+
+from inagg_contract.addresses import parse_ip, parse_mac
+
+DEFAULT_PORT = 9560
+MOST_WORKERS = 64
+MOST_BODY_BYTES = 1 << 20  # a heartbeat may have the texts of thousands of collectives
+LONGEST_CALL = 1000  # characters
+LONGEST_REASON = 2000  # characters
+
+_LENIENT = {"lenient": True}
+_LONGEST_S = 1e9
+
+_T = TypeVar("_T")
+
+
+def _checked_ip(text: str) -> str:
+    parse_ip(text)
+    return text
+
+
+def _checked_mac(text: str) -> str:
+    parse_mac(text)
+    return text
+
+
+def _power_of_two(number: int) -> int:
+    if number & (number - 1):
+        raise ValueError(f"{number} is not a power of two")
+    return number
+
+
+def _unless_unreadable(default: Any) -> WrapValidator:
+    """A field that a client can do without."""
+
+    def attempt(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        try:
+            return validate(value)
+        except ValidationError:
+            if info.context == _LENIENT:
+                return default
+            raise
+
+    return WrapValidator(attempt)
+
+
+Ip = Annotated[str, AfterValidator(_checked_ip)]
+Mac = Annotated[str, AfterValidator(_checked_mac)]
+Port = Annotated[int, Field(ge=0, le=511)]
+UdpPort = Annotated[int, Field(ge=1, le=65535)]
+Whole = Annotated[int, Field(ge=0, lt=1 << 63)]
+Rank = Annotated[int, Field(ge=0, lt=MOST_WORKERS)]
+Seconds = Annotated[float, Field(gt=0, le=_LONGEST_S)]
+# Of a job. Not a Literal: a client survives a state that it does not know.
+State = Annotated[str, Field(json_schema_extra={"enum": ["joining", "running", "failed", "finished"]})]
+
+
+class Request(BaseModel):
+    """Base of what clients send."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Answer(BaseModel):
+    """Base of what the controller sends. JSON has neither infinities nor NaN, and neither has any of these."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+
+class Problem(Answer):
+    """Why a request was refused (RFC 9457). type: urn:inagg:KIND."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+class NewJob(Request):
+    """POST /jobs. slots: a power of two."""
+
+    workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
+    slots: Annotated[int, Field(ge=2)]
+    name: Annotated[str, Field(max_length=200)] = ""
+
+
+class NewWorker(Request):
+    """POST /jobs/{id}/workers. mtu: bytes of the largest IPv4 packet that gets from the worker to the switch."""
+
+    rank: int
+    ip: Ip
+    mac: Mac
+    udp_port: UdpPort
+    port: Port | None = None
+    mtu: Annotated[int, Field(ge=68, le=65535)] | None = None
+
+
+class CallDocument(Request):
+    """One collective that a rank has begun. digest: of its text and of all before it."""
+
+    digest: Annotated[int, Field(ge=0, lt=1 << 32)]
+    text: Annotated[str, Field(max_length=LONGEST_CALL)]
+
+
+class CallRange(BaseModel):
+    """The collectives numbered first to last."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    first: Annotated[Whole, Field(ge=1)]
+    last: Annotated[Whole, Field(ge=1)]
+
+
+def _ascending(calls: CallRange | None) -> CallRange | None:
+    if calls is not None and calls.first > calls.last:
+        raise ValueError(f"{calls.first} to {calls.last} is no range")
+    return calls
+
+
+class Beat(Request):
+    """POST /jobs/{id}/workers/{rank}/heartbeat.
+
+    begun: collectives so far; calls: the answer to the last `ask`. sums: those through the switch that are done;
+    waited_s: seconds that the rank has waited, with all of them, for other ranks to begin.
+    """
+
+    begun: Whole = 0
+    asked: CallRange | None = None
+    calls: Annotated[list[CallDocument], Field(max_length=1 << 14)] = []
+    sums: Whole = 0
+    waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
+
+
+class Loss(Request):
+    """One injected loss: PUT /loss, and an element of the answer."""
+
+    port: Port
+    direction: Literal["ingress", "egress"]
+    probability: Annotated[float, Field(ge=0, le=1)]
+    traffic: Literal["aggregation", "other", "all"] = "all"
+
+
+class LossList(Answer):
+    """GET /loss."""
+
+    loss: list[Loss]
+
+
+class PacketCount(Answer):
+    """One cell of a counter."""
+
+    packets: Whole
+    bytes: Whole
+
+
+class Lost(Answer):
+    """A rank that is gone and why; the reason "left" means that it left on purpose before the others."""
+
+    rank: Rank
+    reason: str
+
+
+class Policy(Answer):
+    """Timers of a job's workers, in seconds (docs/protocol.md, 6.1)."""
+
+    rto_initial_s: Seconds
+    rto_min_s: Seconds
+    rto_max_s: Seconds
+    give_up_s: Seconds
+    heartbeat_interval_s: Seconds
+    heartbeat_timeout_s: Seconds
+
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        if not self.rto_min_s <= self.rto_initial_s <= self.rto_max_s:
+            raise ValueError(f"no policy: {self}")
+        return self
+
+
+class Aggregator(Answer):
+    """Where contributions go."""
+
+    ip: Ip
+    mac: str
+    udp_port: UdpPort
+
+
+class Mismatch(Answer):
+    """The collective, by its number in the group, in which ranks differ. calls: rank -> what it is there."""
+
+    number: Whole
+    calls: Mapping[Rank, str]
+
+
+class Waits(Answer):
+    """What a rank's last heartbeat said of its waiting (`Beat`)."""
+
+    sums: Whole
+    waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)]
+
+
+class Heartbeat(Answer):
+    """The answer to a heartbeat.
+
+    reason: why the job failed. mismatch: if that is because ranks call different collectives. ask: the calls that the
+    next heartbeat is to tell. waits: by rank.
+    """
+
+    state: State
+    lost: tuple[Lost, ...]
+    reason: str | None
+    mismatch: Annotated[Mismatch | None, _unless_unreadable(None)] = None
+    ask: Annotated[CallRange | None, AfterValidator(_ascending), _unless_unreadable(None)] = None
+    waits: Annotated[Mapping[Rank, Waits], _unless_unreadable({})] = {}
+
+
+class JobStatus(Answer):
+    """A job.
+
+    slots: those granted (S of docs/protocol.md), perhaps fewer than asked. words: 256-byte words in a DATA packet.
+    registered, left: ranks. counters: rank -> what the switch has admitted; null where it was not read.
+    """
+
+    id: Annotated[int, Field(ge=1, le=65535)]
+    name: str
+    workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
+    state: State
+    epoch: Annotated[int, Field(ge=1, lt=1 << 32)]
+    slots: Annotated[int, Field(ge=2, le=1 << 16), AfterValidator(_power_of_two)]
+    words: Annotated[int, Field(ge=1, le=255)]
+    registered: tuple[Rank, ...]
+    left: tuple[Rank, ...]
+    lost: tuple[Lost, ...]
+    reason: str | None
+    policy: Policy
+    aggregator: Aggregator
+    counters: Annotated[Mapping[Rank, PacketCount] | None, _unless_unreadable(None)] = None
+
+
+class CreatedJob(JobStatus):
+    """The answer to a creation: the job, and what every later request about it needs."""
+
+    secret: str
+
+
+class RegisteredWorker(JobStatus):
+    """The answer to a registration: the job, and the worker's place in it."""
+
+    rank: Rank
+    bit: int
+    port: int
+
+
+class JobList(Answer):
+    """GET /jobs."""
+
+    jobs: list[JobStatus]
+
+
+class Health(Answer):
+    """GET /health. jobs: those not ended. free_slot_versions: those not leased."""
+
+    switch: Literal["connecting", "connected", "lost"]
+    switch_error: str | None
+    words: int
+    slot_versions: int
+    free_slot_versions: int
+    aggregator: Aggregator
+    jobs: int
+
+
+# GET /counters: counter -> port -> count.
+Counters = dict[str, dict[int, PacketCount]]
+
+
+def dump(counters: Counters) -> str:
+    """As JSON for people."""
+    return TypeAdapter(Counters).dump_json(counters, indent=1).decode()
+
+
+def read(kind: type[_T], document: Any) -> _T:
+    """An answer as a client reads it. Raises ValueError, with the first thing that is wrong."""
+    try:
+        return TypeAdapter(kind).validate_python(document, context=_LENIENT)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from None
