@@ -4,11 +4,33 @@ Values are Python's: int for bit<W> (0 <= v < 2^W), int<W> (-2^(W-1) <= v < 2^(W
 and a tuple of these for lists, tuples, structs and headers.
 """
 
+import operator as op
+from collections.abc import Callable
 from typing import Any
 
 from inagg_switch.compiler.types import BOOL, BitType, Type, strip
 
 MAX_SHIFT = 1 << 16
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": op.eq,
+    "!=": op.ne,
+    "<": op.lt,
+    "<=": op.le,
+    ">": op.gt,
+    ">=": op.ge,
+    "&&": lambda left, right: left and right,
+    "||": lambda left, right: left or right,
+}
+_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+    "+": op.add,
+    "-": op.sub,
+    "*": op.mul,
+    "/": op.floordiv,
+    "%": op.mod,
+    "&": op.and_,
+    "|": op.or_,
+    "^": op.xor,
+}
 
 
 class FoldError(ValueError):
@@ -43,18 +65,8 @@ def fold_unary(operator: str, value: Any, type_: Type) -> Any:
 
 def fold_binary(operator: str, left: Any, right: Any, type_: Type, right_type: Type) -> Any:
     """`type_` is the left operand's type; for all operators but shifts and ++ the right one's too."""
-    comparisons = {
-        "==": lambda: left == right,
-        "!=": lambda: left != right,
-        "<": lambda: left < right,
-        "<=": lambda: left <= right,
-        ">": lambda: left > right,
-        ">=": lambda: left >= right,
-        "&&": lambda: left and right,
-        "||": lambda: left or right,
-    }
-    if operator in comparisons:
-        return bool(comparisons[operator]())
+    if operator in _COMPARISONS:
+        return bool(_COMPARISONS[operator](left, right))
     if operator in ("/", "%"):
         if right == 0:
             raise FoldError("division by zero")
@@ -76,17 +88,7 @@ def fold_binary(operator: str, left: Any, right: Any, type_: Type, right_type: T
         assert isinstance(bits, BitType)
         low, high = limits(bits)
         return max(low, min(high, left + right if operator == "|+|" else left - right))
-    arithmetic = {
-        "+": lambda: left + right,
-        "-": lambda: left - right,
-        "*": lambda: left * right,
-        "/": lambda: left // right,
-        "%": lambda: left % right,
-        "&": lambda: left & right,
-        "|": lambda: left | right,
-        "^": lambda: left ^ right,
-    }
-    return wrap(arithmetic[operator](), type_)
+    return wrap(_ARITHMETIC[operator](left, right), type_)
 
 
 def concatenated(left: Type, right: Type) -> BitType:
