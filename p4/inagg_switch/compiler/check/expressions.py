@@ -16,6 +16,7 @@ from inagg_switch.errors import CompileError
 
 
 def expression(checker: Checker, e: syntax.Expression) -> syntax.Expression:
+    """The checked expression, which may be another node: conversions are put in."""
     return _CHECKERS[type(e)](checker, e)
 
 
@@ -170,7 +171,6 @@ def _slice(checker: Checker, e: syntax.Slice) -> syntax.Expression:
     return e
 
 
-# --- operators
 # --- lists and sets
 
 

@@ -42,7 +42,7 @@ def _check_key(checker: Checker, d: syntax.Table, key: syntax.Key) -> None:
         raise CompileError(f"`{key.match_kind}` is not a match kind of this architecture", key.kind_at)
     key.expression = rvalue(checker, key.expression)
     check_annotations(checker, key.annotations)
-    _key_type(checker, d, key)
+    _key_type(d, key)
 
 
 def _rows(checker: Checker, d: syntax.Table) -> None:
@@ -61,7 +61,7 @@ def _rows(checker: Checker, d: syntax.Table) -> None:
         _priorities(d)
 
 
-def _key_type(checker: Checker, d: syntax.Table, key: syntax.Key) -> None:
+def _key_type(d: syntax.Table, key: syntax.Key) -> None:
     bits = t.strip(key.expression.type)
     if key.expression.type == t.INTEGER or not (
         isinstance(bits, t.BitType | t.EnumType) or bits in (t.BOOL, t.ERROR)

@@ -1,4 +1,4 @@
-"""Names in scope, and types from type references."""
+"""Types, from references to them and from their declarations."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,6 @@ _CORE_ERRORS = (
 )
 
 
-# --- scopes
 # --- type references
 
 

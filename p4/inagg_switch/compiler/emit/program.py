@@ -266,7 +266,6 @@ def _block(out: Emitter, block: ir.Block) -> None:
     out.line()
 
 
-# --- parsers
 # --- the pipeline
 
 

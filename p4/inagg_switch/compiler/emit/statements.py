@@ -35,9 +35,6 @@ def write_all(out: Emitter, statements: Iterable[ir.Stmt]) -> None:
         write(out, statement)
 
 
-# --- statements
-
-
 def _group(out: Emitter, s: ir.Group) -> None:
     if not s.body:
         return

@@ -13,7 +13,8 @@ from inagg_switch.compiler.names import control_plane_name
 
 
 def lower_function(scope: Scope, declaration: syntax.Function, known: list[Given]) -> ir.Function:
-    """`known`: what the parameters stand for that are not passed on."""
+    """A function written in P4; the checker has seen that it calls no action and applies no table. `known`: what the
+    parameters stand for that are not passed on."""
     assert declaration.body is not None
     given = iter(known)
     parameters: list[ir.Parameter] = []

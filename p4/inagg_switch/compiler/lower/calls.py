@@ -101,6 +101,7 @@ def lookahead(scope: Scope, e: syntax.Expression, target: targets.MethodTarget) 
 
 
 def call_statement(scope: Scope, s: syntax.CallStatement) -> ir.Stmt:
+    """A call of an extern is a statement: it becomes a primitive."""
     e = s.call
     if not isinstance(e, syntax.Call):
         raise CompileError("this expression has no effect", s.at)

@@ -33,6 +33,7 @@ def member_name(scope: Scope, e: syntax.Expression, what: str) -> str:
 
 
 def evaluate(scope: Scope, e: syntax.Expression) -> Any:
+    """The value of such an expression; None of others."""
     if e.value is not None:
         return e.value
     if isinstance(e, syntax.Name):

@@ -139,11 +139,11 @@ def _list(scope: Scope, e: syntax.ListExpression) -> ir.Expr:
     if isinstance(e.type, t.StructType | t.StackType):
         scope.stage.use_type(e.type, e.at)
     else:
-        _check_widths(scope, e.items)
+        _check_widths(e.items)
     return ir.Construct(e.type, tuple(expression(scope, i) for i in e.items))
 
 
-def _check_widths(scope: Scope, items: Iterable[syntax.Expression]) -> None:
+def _check_widths(items: Iterable[syntax.Expression]) -> None:
     for item in items:
         if item.type == t.INTEGER:
             raise CompileError("the width of this number is not known; write it as in 8w1", item.start)
@@ -151,7 +151,7 @@ def _check_widths(scope: Scope, items: Iterable[syntax.Expression]) -> None:
 
 def _record(scope: Scope, e: syntax.StructExpression) -> ir.Expr:
     if isinstance(e.type, t.RecordType):
-        _check_widths(scope, (v for _, v in e.fields))
+        _check_widths((v for _, v in e.fields))
         return ir.Construct(
             t.TupleType(tuple(f for _, f in e.type.fields)),
             tuple(expression(scope, v) for _, v in e.fields),
@@ -171,10 +171,6 @@ def stable(scope: Scope, target: ir.Expr, at: Position) -> ir.Expr:
             index = ir.Var(index.type, scope.pending[-1].name)  # type: ignore[attr-defined]
         return ir.Element(target.type, base, index)
     return target
-
-    # --- numbers that the program's structure depends on
-
-    # --- arguments
 
 
 def _of_int(e: syntax.Expression) -> bool:

@@ -68,10 +68,10 @@ def _algorithm(scope: Scope, e: syntax.Call) -> str:
 
 def hashed_fields(scope: Scope, e: syntax.Call, name: str) -> tuple[ir.Expr, ...]:
     """The scalar fields that an argument consists of."""
-    return _bits_of(scope, argument(scope, e, name), e.start)
+    return _bits_of(argument(scope, e, name), e.start)
 
 
-def _bits_of(scope: Scope, value: ir.Expr, at: Position) -> tuple[ir.Expr, ...]:
+def _bits_of(value: ir.Expr, at: Position) -> tuple[ir.Expr, ...]:
     leaves = tuple(_leaves(value))
     for leaf in leaves:
         kind = t.strip(leaf.type)
@@ -90,7 +90,7 @@ def _hash(scope: Scope, e: syntax.Call) -> ir.Stmt:
     if isinstance(sent.type, t.RecordType | t.StackType) or sent.type == t.INTEGER:
         raise CompileError(f"hash needs a list or a struct, as in {{ x }}, not {sent.type}", sent.start)
     value = argument(scope, e, "data")
-    data = _bits_of(scope, value, e.start)
+    data = _bits_of(value, e.start)
     return primitives.Hash(result, base, most, data, _algorithm(scope, e), tuple(_in_headers(value)))
 
 

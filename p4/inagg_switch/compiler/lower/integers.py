@@ -47,7 +47,7 @@ def _number(scope: Scope, e: syntax.Expression) -> _Number:
         return _Number(_resized(operand, _type(e, found)), found.low, found.high)
     if isinstance(e, syntax.Unary):
         operand_ = _number(scope, e.operand)
-        return operand_ if e.operator == "+" else _negative(scope, e, operand_)
+        return operand_ if e.operator == "+" else _negative(e, operand_)
     if isinstance(e, syntax.Binary) and e.operator in ("<<", ">>"):
         return _shifted(scope, e)
     if isinstance(e, syntax.Binary) and e.operator in ("+", "-", "*", *_BITWISE):
@@ -55,7 +55,7 @@ def _number(scope: Scope, e: syntax.Expression) -> _Number:
     raise CompileError("this number must be known at compile time, or have a width", e.start)
 
 
-def _negative(scope: Scope, e: syntax.Unary, of: _Number) -> _Number:
+def _negative(e: syntax.Unary, of: _Number) -> _Number:
     made = _Number(of.expr, -of.high, -of.low)
     type_ = _type(e, of, made)
     return _Number(ir.Operation(type_, "neg", (_resized(of.expr, type_),)), made.low, made.high)

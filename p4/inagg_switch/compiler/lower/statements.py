@@ -15,6 +15,7 @@ from inagg_switch.errors import CompileError, Position
 
 
 def lower_statement(scope: Scope, s: syntax.Statement) -> ir.Stmt:
+    """What an expression needs done before it runs comes out in front of the statement."""
     lowerer = _STATEMENTS.get(type(s))
     if lowerer is None:
         raise CompileError("this statement is not supported here", s.at)
