@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # make demo    train a model through the switch, beside gloo; SWITCH=bmv2 uses BMv2 instead of the switch model
 # make test    everything that can be tested on this machine; without root or sudo, what needs neither
 # make check   style, types, formatting

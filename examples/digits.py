@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small convolutional net learns handwritten digits (scikit-learn's, 8 x 8 pixels).
 
 inagg run --workers 4 examples/digits.py

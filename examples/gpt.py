@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small GPT learns the Python language reference, byte by byte, from the text that `help()` shows.
 
 inagg run --workers 4 examples/gpt.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linear regression by gradient descent, every rank with data of its own: the smallest data-parallel program.
 
 inagg run --workers 4 examples/linear_regression.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints the requirements of pyproject.toml, those for development and of the frameworks tested with included, one a
 line.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every test may need: capabilities of this machine, probed once, and skips that say what is missing."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """scripts/setup and the Makefile say what is wrong and what to do, on machines where they cannot do their work."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """inagg: gradients summed in a programmable switch, as a torch.distributed backend.
 
     torch.distributed.init_process_group("inagg")

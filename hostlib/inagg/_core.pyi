@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C++ core: wire format, numerics, the sans-IO engine, and the UDP transport (docs/protocol.md).
 
 Times are seconds. Bad arguments raise ValueError (of the wrong type: TypeError) and change nothing. What goes wrong

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The torch.distributed backend ``"inagg"``.
 
 Sums that the switch can do go through it (docs/backend.md has the list); everything else goes to the inner group.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes ``backend="inagg"`` known to torch.distributed: the entry point that ``import torch`` calls.
 
 torch calls every entry point of the group ``torch.backends`` at its own import (``TORCH_DEVICE_BACKEND_AUTOLOAD=0``

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The testbed: hosts, switch, controller and workers of one job on one Linux machine, built with Mininet.
 
 One switch stands in the middle of a star of hosts, each in its own network namespace; the switch, the

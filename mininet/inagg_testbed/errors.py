@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the testbed raises: the class says whose fault it is, the message what to do about it."""
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A worker's side of the event file: one JSON object a line, written when it happens.
 
 Without a path the events go nowhere, so that a worker script runs under any launcher.

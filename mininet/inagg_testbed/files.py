@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files for people: results, logs, reports. Under sudo they belong to whoever called it.
 
 Whatever makes a file or folder hands it over itself: nothing that was there before changes its owner.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What people see: progress bars on a terminal, plain lines elsewhere, tables in both."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A programmable-switch model: compiles v1model P4_16 to native code and runs it, bit for bit as BMv2 would."""
 
 import inagg_p4runtime.messages  # noqa: F401  before any module here imports p4.v1

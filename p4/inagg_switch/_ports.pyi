@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Native packet ports and control plane calls (native/ports*.cpp). OSError carries the errno of what was refused."""
 
 from collections.abc import Sequence

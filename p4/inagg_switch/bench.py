@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packets a second of a P4 program, in this process and on one core: what the ports and the kernel cost is not in it.
 
 load = aggregation(program, workers=4)

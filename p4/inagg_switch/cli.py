@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `inagg-switch`: compile a P4 program, run one on network interfaces, or measure it.
 
 Logs go to stderr through the standard library's logging: it is what grpcio and the other libraries here log to.

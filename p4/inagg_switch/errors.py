@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of the switch model. Each class says whose fault it is: the program's, the caller's or the machine's."""
 
 from collections.abc import Sequence

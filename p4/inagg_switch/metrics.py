@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a running switch tells Prometheus, at the moment it is asked."""
 
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packet ports: network interfaces as the ports of a P4 program.
 
 A port is an AF_PACKET socket on an interface (veth, tap, NIC) in the network namespace of this process. One native

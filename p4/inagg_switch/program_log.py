@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a running program says, brought out on a thread of its own: messages to the log, packets' paths to stdout."""
 
 import logging

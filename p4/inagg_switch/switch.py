@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A compiled P4 program in this process: no ports, no root, time as an argument.
 
     sw = Switch.from_p4("p4/inagg.p4")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Who may add to a sum (protocol.md, 5.1). The controller binds (port, source address, job, rank) to a worker's
 // bit and its job's lease; what matches no entry cannot touch a slot, and one job cannot touch another's.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Answers ARP requests for the aggregator's address, so that a worker reaches it with a plain UDP socket.
 
 control ArpResponder(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {

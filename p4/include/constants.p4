@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Sizes and code points. Hosts and tests read the ones they need from this file; nothing is typed twice.
 
 // 256-byte words in a DATA packet: 4 for an MTU of 1500 (5 is the last drop), 32 for jumbo frames.

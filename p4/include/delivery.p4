@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Addresses a result to its receiver (protocol.md, 5.3). Runs in egress, once for every copy. It does not touch
 // hdr.inagg: so all copies have one payload, which the switch keeps once.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Headers that are not valid are not emitted; what the parser did not read follows as payload.
 control InaggDeparser(packet_out packet, in headers_t hdr) {
     apply {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Header layouts (protocol.md, 2) and per-packet metadata.
 
 typedef bit<48> mac_address_t;

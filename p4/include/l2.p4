@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Ordinary traffic (design D9): a learning Ethernet switch. Stations are learned in a register array, hashed
 // directly, without a round trip to the controller; a collision costs a flood, never a wrong delivery.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Loss injection (protocol.md, 8): a Bernoulli trial a packet, per port, direction and class of traffic, as a
 // lossy link would do it. Both tables are empty unless the controller asks for loss.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Parser, and the IPv4 header checksum on the way in and out.
 
 parser InaggParser(packet_in packet, out headers_t hdr, inout metadata_t meta,

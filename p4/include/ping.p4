@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Answers pings to the aggregator (ICMP echo, RFC 792), whatever they carry, up to the MTU. A fragmented one is
 // ordinary traffic.
 

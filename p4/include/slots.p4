@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The aggregator: slot versions and the decision table of protocol.md, 5.2.
 
 control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Who may use which address (protocol.md, 5.4): the controller binds a host's MAC and IPv4 address to its port, and
 // the aggregator's to none. Runs for ordinary traffic: contributions are bound to port and address by admission.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packets a second through a running switch: hosts in network namespaces -> switch -> hosts.
 
     sudo .venv/bin/python tests/bench/ports.py [--workers 4] [--seconds 3] [--repeat 5]

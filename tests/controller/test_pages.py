@@ -11,7 +11,10 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from inagg_controller.http.api import description
+from inagg_controller.http.reference import reference_markdown
 from inagg_controller.switch.client import Count
+from tests import ROOT
 
 MEMBER = {"mac": "02:00:00:00:00:01", "udp_port": 4000}
 
@@ -151,3 +154,10 @@ def test_the_documentation_says_which_secret_each_operation_needs(serving):
 def test_it_tells_its_version(command):
     done = subprocess.run([sys.executable, *command, "--version"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"inagg-controller {version('inagg')}\n", "")
+
+
+def test_the_api_page_of_the_documentation_is_the_apis_own_description():
+    page = (ROOT / "docs" / "controller-api.md").read_text()
+    assert page == reference_markdown(description()), (
+        "python -m inagg_controller.http > docs/controller-api.md"
+    )

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of a group: differences over a block, and the rank that the others wait for."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How `inagg.explain` divides time: from figures written down here, to shares worked out by hand."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A setting is checked once, when it is given, and a wrong one is named as the user knows it."""
 
 from pathlib import Path

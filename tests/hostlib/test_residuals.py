@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What lanes leave out stays with its parameter: through new buckets, and through a checkpoint."""
 
 import pytest

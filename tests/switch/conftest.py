@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the switch's tests that need a network, a program for the ports, or a running server."""
 
 import ctypes

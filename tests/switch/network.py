@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Network namespaces joined to a switch by veth pairs. Needs root."""
 
 import ctypes

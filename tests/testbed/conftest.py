@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Testbeds for tests. Each knows its own run: other testbeds on the machine do not matter."""
 
 from collections.abc import Callable, Iterator

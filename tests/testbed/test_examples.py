@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of examples/ learn what they are to learn, several of them at a time on one switch."""
 
 import sys

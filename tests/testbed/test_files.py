@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Under sudo, what a command makes belongs to whoever called it, and nothing else changes its owner."""
 
 import os

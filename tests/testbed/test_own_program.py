@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A P4 program of one's own between hosts: what docs/switch.md says, word for word."""
 
 import re

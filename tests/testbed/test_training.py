@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole jobs: hosts, switch, controller and workers as processes of their own."""
 
 import json

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -75,6 +75,22 @@ _OPERATORS_TOKEN = Depends(HTTPBearer(scheme_name="operator's token", auto_error
 
 def create_app(service: Service, operators_token: str, connections: Connections | None = None) -> FastAPI:
     """The API of a service. connections: what its server counts, for the metrics."""
+    app = _described(service, connections)
+    app.state.gate = Gate(operators_token, service.jobs.job)
+    app.state.refusals = Counter()
+    app.add_exception_handler(RequestError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _failed)
+    return app
+
+
+def description() -> dict[str, Any]:
+    """The API's OpenAPI description, which needs no service."""
+    return _described(cast(Service, None), None).openapi()
+
+
+def _described(service: Service, connections: Connections | None) -> FastAPI:
     app = FastAPI(
         title="inagg controller",
         version=version("inagg"),
@@ -83,15 +99,9 @@ def create_app(service: Service, operators_token: str, connections: Connections 
         redoc_url=None,
         responses=_PROBLEMS,
     )
-    app.state.gate = Gate(operators_token, service.jobs.job)
-    app.state.refusals = Counter()
     for router in (_open(service), _of_members(service), _of_the_operator(service)):
         app.include_router(router)
     _add_pages(app, service, connections)
-    app.add_exception_handler(RequestError, _refused)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _failed)
     return app
 
 

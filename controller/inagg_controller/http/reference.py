@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GET /docs: the API's own description as one page, which loads nothing from anywhere."""
+"""The API's own description as one page: GET /docs, which loads nothing from anywhere, and docs/controller-api.md."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,15 +8,33 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 _environment = Environment(
     loader=PackageLoader("inagg_controller"),
-    autoescape=True,
+    autoescape=lambda name: name is not None and name.endswith(".html.j2"),
     trim_blocks=True,
     lstrip_blocks=True,
     undefined=StrictUndefined,
 )
 
 
+def _documents(type_: str) -> str:
+    """A type in Markdown: linked, if it is a document."""
+    escaped = type_.replace("|", "\\|")
+    return f"[{type_}](#{type_.lower()})" if type_.isidentifier() and type_[0].isupper() else escaped
+
+
+_environment.filters["documents"] = _documents
+
+
 def reference_page(description: Mapping[str, Any]) -> str:
     """HTML of an OpenAPI description."""
+    return _render("reference.html.j2", description)
+
+
+def reference_markdown(description: Mapping[str, Any]) -> str:
+    """Markdown of an OpenAPI description."""
+    return _render("reference.md.j2", description)
+
+
+def _render(template: str, description: Mapping[str, Any]) -> str:
     operations = [
         {
             "method": method.upper(),
@@ -46,7 +64,7 @@ def reference_page(description: Mapping[str, Any]) -> str:
         }
         for name, schema in sorted(description["components"]["schemas"].items())
     }
-    return _environment.get_template("reference.html.j2").render(
+    return _environment.get_template(template).render(
         title=description["info"]["title"],
         version=description["info"]["version"],
         text=description["info"]["description"],
@@ -76,7 +94,7 @@ def _type(schema: Mapping[str, Any]) -> str:
             f"{{key: {_type(inner)}}}" if isinstance(inner, Mapping) else str(schema.get("title", "object"))
         )
     bounds = [
-        f"{sign} {schema[name]}"
+        f"{sign} {_number(schema[name])}"
         for name, sign in (
             ("minimum", "≥"),
             ("maximum", "≤"),
@@ -87,3 +105,11 @@ def _type(schema: Mapping[str, Any]) -> str:
         if name in schema
     ]
     return " ".join([str(schema.get("type", "any")), *bounds])
+
+
+def _number(bound: float) -> str:
+    """As people write it: whole numbers without a point, large powers of two as such."""
+    whole = int(bound)
+    if whole != bound:
+        return str(bound)
+    return f"2^{whole.bit_length() - 1}" if whole > 1 << 20 and whole & (whole - 1) == 0 else str(whole)

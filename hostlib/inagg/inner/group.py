@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process group that hands every collective to an inner one; `ProcessGroup` takes sums out of it.
 
 torch's base class would dispatch by itself what a subclass does not override. But it looks for the override with the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which of this host's interfaces leads to the aggregator, and what is known of it."""
 
 import array

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How elements of every type travel as float32 elements, the only ones that the core sums.
 
 | type | as float32 | what comes back |

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a reduction is asked to do: the operation, how it scales, how long it may take."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an asynchronous sum gives back: a ``torch.distributed.Work``."""
 
 import time

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`inagg bench allreduce`: host all-reduce and aggregation on one testbed, timed in turn and checked.
 
 What the figures mean is in `rows`, what an iteration is in `allreduce_worker`.

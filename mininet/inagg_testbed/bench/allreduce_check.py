@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inputs of the all-reduce benchmark whose sum is known exactly, and how far a result may be from it.
 
 Inputs look like gradients (normal, mean 0, all 24 bits of a float32 in use) but lie on a grid of 2^-40 within -8

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of `inagg bench allreduce`: all backends in turn, in rounds, in one process.
 
 Rounds (gloo, inagg:32, inagg:16, gloo, ...) rather than one backend after the other: what else the machine does

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`inagg bench convergence`: what narrow lanes cost a training run, and what error feedback gives back.
 
 The models of examples/ learn over gloo in float32 and through the switch in 32-, 16- and 8-bit lanes, from the same

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of a training run of `inagg bench convergence`: the models of examples/, in lanes of any width.
 
 The rank's losses go into its events, a step each ("step"), and at the end the loss on held-out data ("end").

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU time of processes, to the nanosecond.
 
 It is all that the scheduler charges to their threads, in user space and in the kernel. Softirqs run, and are charged,

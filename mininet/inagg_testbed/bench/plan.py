@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the launcher of the all-reduce benchmark tells its workers. No torch here: the launcher has no use for it."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark's plots, as PNG files."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files that the benchmark suite writes for people: report.md, targets.json and plots, from its JSON files."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From what the workers of `inagg bench allreduce` report to its rows.
 
 Definitions, for a tensor of S bytes (float32) over N workers in time t (one iteration's t is the slowest rank's):

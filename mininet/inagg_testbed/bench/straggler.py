@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`inagg bench straggler`: what the others send while one rank sleeps before it joins a collective.
 
 The late rank is the last. Figures:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of `inagg bench straggler`: prompt all-reduces, then one that the last rank joins late.
 
 The others look every SAMPLE_S at what their transport has sent since the collective began.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`inagg bench suite`: every experiment, on three testbeds, into one folder.
 
 Gloo is measured at its best, over a Linux bridge, on shaped links too: with 4 workers at 1 Gbit/s and 4M elements it

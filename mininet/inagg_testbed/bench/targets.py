@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the data path is to reach, and whether the figures do.
 
 Ratios are those of `rows`: how much faster than gloo in the same rounds, how much slower than without loss.

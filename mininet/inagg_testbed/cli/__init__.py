@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `inagg` command.
 
 `main` brings testbeds up, `operating` looks into one, `bench` measures; `options` holds what they share.

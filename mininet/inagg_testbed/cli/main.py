@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `inagg` command: what brings testbeds up and takes them down. `operating` has what looks into one."""
 
 import logging

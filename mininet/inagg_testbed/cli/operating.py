@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands on a testbed that is up: status, counters, loss, logs, capture, shell."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the commands of `inagg` share: the console, options, and how errors end a command."""
 
 import os

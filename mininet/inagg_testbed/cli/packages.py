@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Python packages that are not what inagg, or a package that it needs, asks for: pip installs such with a warning."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo's plots, as PNG files; `bench.plots` has the benchmark's in the same look."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo's files: summary.json, plots, and a report that stands alone (images inside, nothing else loaded)."""
 
 import base64

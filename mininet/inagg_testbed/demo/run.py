@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`inagg demo`: the same training over gloo and through the switch, on one testbed; `train_digits` is the training.
 
 summary.json has, beside what was run, for each run:

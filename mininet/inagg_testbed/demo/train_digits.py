@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Train a small convolutional net on scikit-learn's digits with DistributedDataParallel.
 
 An ordinary DDP script: rank, world and rendezvous come from the environment (torchrun sets it as well). With

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mininet's classes, imported with care.
 
 Debian's mininet 2.3.0 belongs to the system interpreter: the virtual environment has to be one of

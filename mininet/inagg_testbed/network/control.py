@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The launcher's line to the controller, which listens inside the switch's namespace.
 
 A thread that joins a namespace (setns(2) works on the calling thread alone) makes the request and ends; the launcher's
@@ -71,7 +72,7 @@ def enter_network_namespace(pid: int) -> None:
 
 
 class ControllerClient:
-    """Requests to the controller of one testbed (docs/api.md), as its operator.
+    """Requests to the controller of one testbed (docs/controller-api.md), as its operator.
 
     token_file: where the controller keeps the operator's token.
     """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs: every testbed has an id, and a manifest of what exactly it created.
 
 A manifest is a JSON file, rewritten (atomically) before or right after each thing is created. It names

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links: their rate, and how tc is told to keep it.
 
 Both ends of a link are shaped where they send: the host's interface and the switch's port each carry a token

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes inside nodes: started, logged, watched, ended, and explained when they fail.
 
 Each gets a log file of its own (stdout and stderr), is killed by the kernel when the launcher dies,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the machine must have, and what to do when it does not."""
 
 import importlib

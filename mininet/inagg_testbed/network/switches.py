@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can stand in the middle of the star.
 
 model   inagg_switch: compiles p4/inagg.p4 itself and runs it (the default).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A testbed that is up: network, switch, controller, and the workers one launches on it.
 
 Example::

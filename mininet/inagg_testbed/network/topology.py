@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The star: one switch, N hosts, one link each, in Mininet.
 
     h1 10.0.0.1 ---- port 1 \

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One training run on a testbed that is up: started, followed to its end, and what its workers said step by step."""
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Worker processes: one a host, with the environment torch expects, followed through their events.
 
 A worker appends events, one JSON object a line, to the file named in its command line (`events.EventLog`); the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`inagg capture`: packets of one interface of a testbed, into a file that Wireshark and tcpdump read.
 
 An AF_PACKET socket belongs to the network namespace in which it was made. So a thread that joins the node's namespace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`inagg logs`: what the processes of a testbed have printed, each into NAME.log of its results folder."""
 
 import time

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`inagg run`: a script of the user's on a testbed that is up. Its own result decides; the rest is a warning."""
 
 import logging

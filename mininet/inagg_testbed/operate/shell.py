@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`inagg shell`: Mininet's command line on a testbed that another process keeps.
 
 The nodes here are Mininet's, but attached: shells that join the namespaces which the launcher has made, and interfaces

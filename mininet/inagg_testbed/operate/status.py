@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`inagg status`: what a testbed that is up is doing. Two looks, some time apart, make rates.
 
 The document (`--json`) has

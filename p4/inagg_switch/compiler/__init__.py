@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The P4_16 compiler: compile_file() and compile_source() make a library that a switch loads, and P4Info, of a program.
 
 The stages are folders, in this order: `parse` (text to `syntax`), `check` (to typed `syntax`, with `types` and

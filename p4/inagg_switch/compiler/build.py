@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stage 7: C++ to a shared library, kept in a cache.
 
 The cache key covers everything that decides the machine code: the preprocessed program, the compiler and runtime

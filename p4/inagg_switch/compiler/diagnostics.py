@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of one stage: collected up to a limit, so that a program is told of more than its first mistake."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of operators on constants, by the P4-16 specification's section 8.
 
 Values are Python's: int for bit<W> (0 <= v < 2^W), int<W> (-2^(W-1) <= v < 2^(W-1)), int, enums and errors; bool; str;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Between lower and emit, for a program that shall be traced: statements that tell what the others do.
 
 What is told is what decides a packet's way: parser states, headers extracted, conditions, actions with their

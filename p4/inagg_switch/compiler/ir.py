@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The program after lowering: one block an instance of a control or parser, every name unique in its block, calls and
 conversions explicit. What is left to the emitter is C++ spelling.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names: what the control plane sees, and C++ spellings that collide with nothing."""
 
 import re

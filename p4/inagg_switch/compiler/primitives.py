@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the language and its architecture do, as statements of the IR: one class a primitive.
 
 Operands are evaluated in the order of the fields. A field that is no expression is known at compile time.

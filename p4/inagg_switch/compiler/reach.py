@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the reachable code of a lowered program, as p4c's front end does: P4Info has nothing else. It knows constants,
 constructor arguments and `return`, and not the values of variables.
 """

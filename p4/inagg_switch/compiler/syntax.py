@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The syntax tree. Parsing fills in what the source says; the checker (stage 4) adds types, constant values and what
 each name stands for, in the fields marked `checked`.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a call calls, as the checker finds it."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types of P4 expressions. Structural types compare by value, declared ones (struct, enum...) by identity."""
 
 from collections.abc import Callable, Mapping

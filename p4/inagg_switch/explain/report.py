@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An Explanation as tables in a terminal."""
 
 from rich import box

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a program consists of, for its author: stages, tables, memory of its state, digests, header sizes.
 
 A control's tables are given stages as hardware would have to: a table comes after one whose actions write what it

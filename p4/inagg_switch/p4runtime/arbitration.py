@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which controller may write: client arbitration (P4Runtime specification, "Client Arbitration").
 
 No gRPC and no locks: the server calls this with its lock held and delivers the notifications that come back.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A WriteRequest whose plain table entries stay as they came: protobuf's Python takes 100 us for each of them.
 
 Those go from the message to the program in native code (ports/control/entries.hpp), thousands at a time. What is not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How gRPC calls the service: bytes in, bytes out, each call counted, and none that keeps the switch waiting for long.
 
 All methods are streams to gRPC here, though most take one message: only so is a method called, and can end the call,

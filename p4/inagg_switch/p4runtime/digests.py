@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Digests on their way to the controller: lists, duplicates, acknowledgements (P4Runtime specification, "DigestEntry").
 
 Sans-IO: time is an argument, in seconds; the sender adds the time of day. Lists that are due come back from add() and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table entries between P4Runtime messages and the form of runtime/program.h.
 
 A parsed message has been checked against the P4Info as far as that goes; what depends on the table's contents

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of P4Runtime requests, as status codes on the wire (P4Runtime specification, "Error Reporting Messages")."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Idle timeouts: entries that no packet has hit for as long as their controller allows (specification, "Idle-timeout").
 
 Time is that of the program: what process() is told, in seconds. Entries are looked at when their time may be up: a hit

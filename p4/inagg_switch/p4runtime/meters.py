@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Meters and direct meters. A MeterConfig that is left out stands for the default: every packet is green."""
 
 from collections.abc import Iterator, Sequence

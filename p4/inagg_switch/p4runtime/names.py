@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a P4Info message declares, by id and by name; no gRPC, no state."""
 
 from collections.abc import Iterable, Iterator

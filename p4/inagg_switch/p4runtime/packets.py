@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packets between the controller and the program: the bytes behind a CPU port, and PacketIn and PacketOut messages.
 
 The program sees the message's metadata as a header in front of the packet, fields in P4Info order, most significant

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SetForwardingPipelineConfig: which program runs, which one is saved, and how one becomes the other.
 
 A saved program is a loaded one that no packet reaches yet. Writes after VERIFY_AND_SAVE go straight into it, so that

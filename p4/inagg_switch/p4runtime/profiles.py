@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Action profiles: members, groups, and what the entries of their tables refer to, one-shot action sets among it.
 
 To the program a one-shot set is a group with members of its own, which reads do not show. As an action profile takes

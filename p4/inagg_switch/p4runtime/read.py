@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read: finds what the elements of a ReadRequest ask for (P4Runtime specification, "Wildcard Reads").
 
 What controllers write is looked up at once, so that a Read shows a state between two Writes, and encoded as it is

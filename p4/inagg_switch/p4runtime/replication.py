@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The packet replication engine: multicast groups and clone sessions, kept as they were written."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

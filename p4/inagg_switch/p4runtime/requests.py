@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests as they come, and how much of them is decoded: of a message of two bytes, protobuf's Python makes some 500
 bytes of objects, so that a request within gRPC's limit could take gigabytes.
 

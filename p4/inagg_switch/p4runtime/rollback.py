@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ROLLBACK_ON_ERROR and DATAPLANE_ATOMIC: all updates of a batch are applied, or none (P4Runtime specification, "Batch
 Atomicity").
 

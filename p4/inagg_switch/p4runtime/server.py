@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The P4Runtime server: one device, one gRPC address, one set of ports."""
 
 import logging

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The P4Runtime service of one device, as grpcio calls it: who may do what, in which order, with which status.
 
 What a request does is elsewhere (write.py, read.py, pipeline.py, arbitration.py). One lock serialises

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What waits to be sent to one controller, in bounded space. Safe to use from several threads."""
 
 import queue

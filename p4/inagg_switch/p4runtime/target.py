@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A loaded program together with what P4Runtime has to remember about it and the program itself does not."""
 
 import copy

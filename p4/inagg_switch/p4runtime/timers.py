@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Timers of entries, and when to look at which."""
 
 import heapq

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Value sets of the parser: MODIFY replaces the members."""
 
 from collections.abc import Iterator

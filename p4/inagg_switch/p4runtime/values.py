@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P4Runtime binary strings: big-endian, shortest form (P4Runtime specification, "Bytestrings").
 
 Refusals are INVALID_ARGUMENT, which the sections on matches and actions ask for and BMv2 answers.

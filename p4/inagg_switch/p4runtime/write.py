@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write: applies one update to a program. Raises RequestError, and has then changed nothing."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """runtime/program.h for ctypes."""
 
 import ctypes as c

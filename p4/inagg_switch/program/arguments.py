@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What callers give, looked at before ctypes cuts or refuses it. A refusal says what was given and what is expected."""
 
 import operator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays of state that a program keeps: counters, registers, meters, as Python sequences."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table entries as Python values, from what the program shows of them."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Meters, clone sessions, action profiles, value sets and digests of a running program, by P4Info id.
 
 These are the calls of runtime/program.h with Python's types. A refusal is an OSError with the program's errno. Calls

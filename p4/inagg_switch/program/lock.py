@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program's mutex and life, and what is called back while the mutex is held."""
 
 import logging

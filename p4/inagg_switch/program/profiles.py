@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Action profiles and selectors: actions that table entries refer to, alone (members) or in groups."""
 
 from collections.abc import Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the parts of a Switch, and servers of its program, need of it."""
 
 from contextlib import AbstractContextManager

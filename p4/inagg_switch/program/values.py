@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names to P4Info objects, and Python values to the bytes of the ABI and back."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packet vectors: a test of a program in plain text.
 
 A line is a command; `#` starts a comment. A number is hexadecimal if it starts with 0 or has a letter (0x2a, 2a, 02a),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packet vectors on the model, and as text."""
 
 from collections.abc import Callable, Iterator, Sequence

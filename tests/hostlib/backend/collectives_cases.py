@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the cases of test_collectives.py share: inputs that every rank knows, and what their sum may be."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases of test_collectives.py: groups, other collectives, errors, statistics."""
 
 import weakref

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases of test_collectives.py: reductions of every type, size, layout and operation."""
 
 import math

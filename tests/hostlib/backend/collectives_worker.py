@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of test_collectives.py: runs every case on backend "inagg" and writes one JSON line a case.
 
 Started by the testbed with torch's env:// variables; argument: the file to append results to. Inputs are seeded by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of test_explain.py: does sums for a while in each of some situations, and tells what explains their time.
 
 Arguments: the file for events, and the situations.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of test_frameworks.py: trains two steps in every way, and saves the weights.
 
 Arguments: the backend, where to save (with -RANK.pt behind it), the cases. Nothing here knows more of the backend than

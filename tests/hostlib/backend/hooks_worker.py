@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of test_hooks.py: the same training through several hooks; writes one JSON line a run.
 
 A parameter with a loud gradient that teaches nothing shares its blocks with a regression's quiet ones, which 8-bit

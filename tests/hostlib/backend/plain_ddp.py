@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a newcomer writes from the README: nothing of inagg but the backend's name; no clean end.
 
 Arguments, if any: the backend's name with devices, and the rendezvous.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Backend "inagg" in real processes, on real namespaces, through the compiled P4 program: each case of
 collectives_worker.py, with 1, 2 and 4 ranks, is a test here. With loss, the sums are the same; and where tensors go the
 way of CUDA tensors (`stage_cpu`)."""

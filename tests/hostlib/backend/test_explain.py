@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the cause of a group's speed is known, `inagg.explain` names it; and docs/performance.md has every figure."""
 
 import re

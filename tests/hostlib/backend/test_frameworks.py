@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What people train with, unmodified: two steps on backend "inagg" and on gloo end in the same weights."""
 
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DDP through inagg.hooks: what narrow lanes leave out is not lost, whatever DDP does to its buckets."""
 
 import sys

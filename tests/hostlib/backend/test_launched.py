@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the testbed gives the processes that it starts is what torchrun would, so that frameworks find their place."""
 
 import json

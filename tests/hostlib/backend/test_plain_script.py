@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An ordinary script, as in the README, runs on the testbed without knowing anything of it, however it is started."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`import torch` makes the backend known, costs nothing for it, and cannot fail because of it."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small part of PyTorch's own distributed tests (`make torch-suite` runs all of them)."""
 
 import subprocess

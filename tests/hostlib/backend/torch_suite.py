@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs PyTorch's own distributed tests, which ship in its wheel, on backend "inagg" through a switch.
 
     python -m tests.hostlib.backend.torch_suite                 # all of them, against torch_suite.toml

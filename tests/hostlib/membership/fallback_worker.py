@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of test_fallback.py: a sum on a network that has no controller. Prints what came of it as JSON."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of test_mismatch.py: ranks that call different collectives, each case in a group of its own.
 
 Writes one JSON line a case: the error that this rank got, and how long it took.

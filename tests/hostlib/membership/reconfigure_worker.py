@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of test_reconfigure.py: groups made again and again of whoever is there, as torchft makes them.
 
 Arguments: the file for events. There is no world of torch's; rank 0 keeps the store, as torchft's lighthouse does.

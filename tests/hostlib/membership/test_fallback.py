@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job that cannot be set up on the switch: all ranks agree, on an error or on gloo, as the user chose."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that call different collectives: all of them get an error that names both sides, in seconds."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether packets of full size pass is found out when a job is joined; and what a rank says that hears nothing."""
 
 import json

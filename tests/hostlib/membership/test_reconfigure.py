@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups from a store, made again and again of the ranks that are there, without a world of torch's."""
 
 import sys

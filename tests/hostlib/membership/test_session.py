@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank's session: a real transport and the reference switch on the loopback; only the controller's answers are
 made up."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ranks tell each other while a group is made, and that they do not wait for ever for one that says nothing."""
 
 import functools

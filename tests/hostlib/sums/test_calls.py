@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text of a collective has what all ranks must agree on, and nothing that may differ by rank."""
 
 from typing import Any

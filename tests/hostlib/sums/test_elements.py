@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Integers and half floats as float32 elements, summed as the core sums them."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What torch sees of an asynchronous all-reduce."""
 
 import threading

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A P4Runtime client as bare as can be, and messages for p4/inagg.p4."""
 
 import queue

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // One of each object that P4Runtime knows beside tables, counters and registers: a value set, meters, a digest, an
 // action profile, a selector, a clone session, and a table whose entries can be idle.
 #include <core.p4>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Packets to and from the controller, for P4Runtime's tests: what the controller sends leaves by the port that its
 // header names, what hosts send goes to the controller behind a header that tells where it came in.
 #include <core.p4>

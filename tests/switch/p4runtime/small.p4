@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // A program as small as P4Runtime's tests need: a table whose default action can be changed, one with every kind of
 // match, one with const entries, and a counter, direct counter and register.
 #include <core.p4>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Client arbitration: who becomes primary, who hears of it, and which streams end."""
 
 import pytest

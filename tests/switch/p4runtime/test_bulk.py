@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table entries by the thousand: native code gives the answers of the code for one entry, and what is undone leaves
 nothing."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing and reading entities over real gRPC: batches, per-element errors, wildcards; refusals change nothing."""
 
 import time

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matches, actions and values between P4Runtime messages and the program's form; malformed ones are refused."""
 
 import pytest

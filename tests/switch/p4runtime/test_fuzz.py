@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever a controller writes, the switch answers with a status, and a refused update changes nothing."""
 
 from collections.abc import Callable

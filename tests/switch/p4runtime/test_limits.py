@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What strangers and heavy requests can do to the P4Runtime server: it stays small, answers others, and forgets the
 calls of clients that have gone."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switch, controller and p4runtime-shell beside a protobuf that p4runtime-shell does not ask for: other packages bring
 it. The tests of the three run again, in a process with that protobuf."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The P4Runtime server over real gRPC: pipeline configs, who may write, streams, addresses."""
 
 import grpc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """p4runtime-shell 0.0.6, unmodified, drives the switch with p4/inagg.p4."""
 
 import p4runtime_sh.shell as sh

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Selectors and a digest, for P4Runtime's tests: what comes from the controller goes back with the number of the way that
 // it has taken.
 #include <core.p4>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // A hand-written program behind the ABI of native/runtime/program.h: a hub. A frame leaves through every
 // replica of multicast group 1 but not through the port it came in on. It lets the ports be tested without
 // the P4 compiler.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Cuts and coalesces frames for test_segments.py. Requests come on stdin, answers go to stdout; numbers
 // are 32-bit, in this machine's byte order, and bytes follow their number.
 //   'c' offload frame                    -> result, count, packets: ports::Cutter

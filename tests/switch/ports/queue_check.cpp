@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Compares ports::OutputQueue with a queue too simple to be wrong, over random pushes and pops of packets
 // that can and that cannot be coalesced; exits 0 if they agree.
 #include <cstdint>

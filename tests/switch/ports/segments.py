@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames for the tests of segmentation, and the native code that cuts and coalesces them (offload_driver.cpp)."""
 
 import random

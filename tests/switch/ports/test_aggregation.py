@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workers in network namespaces sum through a running switch: plain UDP sockets, p4runtime-shell, p4/inagg.p4."""
 
 import random

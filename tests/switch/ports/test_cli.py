@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `inagg-switch`: errors a user can act on, and a real switch between network namespaces."""
 
 import json

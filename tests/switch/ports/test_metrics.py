@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What operators see of a running switch: metrics, the version, p4runtime-shell, and a stderr without gRPC's lines."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames with segmentation and checksum offloads through the switch, between hosts that use them."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The queue of a port keeps frames whole and in order, and refuses what does not fit."""
 
 import subprocess

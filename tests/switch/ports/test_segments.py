@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cutting frames and coalescing packets: against each other, and against the kernel's own segmentation."""
 
 import contextlib

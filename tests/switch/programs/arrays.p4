@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Arrays of base types, of structs and of arrays, as local variables.
 
 #include <core.p4>

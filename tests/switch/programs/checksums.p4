@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // csum16 over fields of headers and constants, verified and updated, with and without payload.
 #include <core.p4>
 #include <v1model.p4>

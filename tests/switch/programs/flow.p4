@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Control flow and calls: copy-in and copy-out, aliases, functions, return, exit, switch, loops in actions.
 #include <core.p4>
 #include <v1model.p4>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // hash() with every algorithm, over whole and odd fields, headers that are not there, bases and ranges.
 #include <core.p4>
 #include <v1model.p4>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Validity, copies, comparisons and stacks of headers.
 #include <core.p4>
 #include <v1model.p4>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Instances: constructor parameters (numbers with and without a width, also in tables, labels and other instances,
 // enums, objects, controls), objects as parameters of apply, objects outside the blocks.
 #include <core.p4>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Headers that are not valid, stacks, and variables that nobody has written.
 #include <core.p4>
 #include <v1model.p4>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Tuples, lists, op-assignment, order of evaluation, generic structs, look-ahead of structs, extract(_), names that hide
 // types, entries with priorities, stacks of unions.
 #include <core.p4>

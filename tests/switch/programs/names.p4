@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Names that are words of C++, or of the code that the model makes, mean what they mean here. One name in the program
 // and in a control.
 #include <core.p4>

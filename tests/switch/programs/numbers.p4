@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Numbers without a width: parameters of type int, casts to int, their operators, slices of constants as keys, and
 // functions and controls that depend on a number.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Parser errors: the pipeline goes on with what has been extracted. verify, lookahead, advance, subparsers, select, value
 // sets.
 error { Mine, Other } // before those of core.p4

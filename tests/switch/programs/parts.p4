@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Parts of headers, stacks and structs: copies of invalid ones, arguments that overlap, exit and return inside calls, pushes and pops.
 #include <core.p4>
 #include <v1model.p4>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The traffic manager: unicast, drop, multicast, replication ids, what survives into egress, and that a copy sees
 // nothing of what egress did to another.
 #include <core.p4>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // A clone of a packet becomes a report about it: headers parsed again, the field list kept, a header in front.
 #include <core.p4>
 #include <v1model.p4>

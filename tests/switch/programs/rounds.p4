@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Packets that go round: clones of both kinds, resubmission, recirculation, field lists, truncation, instance types.
 #include <core.p4>
 #include <v1model.p4>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Meters, direct meters, action profiles and selectors, digests, idle timeouts.
 #include <core.p4>
 #include <v1model.p4>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Registers and counters, inside and outside their bounds; state lives from packet to packet.
 #define V1MODEL_VERSION 20200408
 #include <core.p4>

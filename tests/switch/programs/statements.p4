@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Statements: switch on values, loops in actions, op-assignment, return and exit, functions and actions with directions,
 // annotations of blocks.
 #include <core.p4>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Parser states: nested parsers, select on enums, signed numbers, bool and concatenations, look-ahead of structs and headers, advance, verify.
 #include <core.p4>
 #include <v1model.p4>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Every match kind, const entries, default actions, hit, miss, action_run, priorities.
 #include <core.p4>
 #include <v1model.p4>

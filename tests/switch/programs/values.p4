@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Types and values: enums, errors, typedefs, constants, structs and tuples, wide and signed numbers, compile-time values.
 #include <core.p4>
 #include <v1model.p4>

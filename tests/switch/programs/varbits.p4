@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // varbit: extract with a size and its errors, copies, comparison, setValid, emit, fields before and after, in stacks and unions.
 #include <core.p4>
 #include <v1model.p4>

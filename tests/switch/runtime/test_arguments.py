@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of the in-process switch that make no sense: an error of the package, whatever they are."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`inagg-switch bench`: what it puts in and counts. Its times are nobody's business here."""
 
 import json

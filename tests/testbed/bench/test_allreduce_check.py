@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark's own arithmetic: exact sums, bounds of docs/protocol.md 3.4, and wrong results being seen."""
 
 import math

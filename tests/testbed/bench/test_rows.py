@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From what the workers of a benchmark report to its rows."""
 
 import io

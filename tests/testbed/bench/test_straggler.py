@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From what waiting ranks report to the straggler's figures."""
 
 import math

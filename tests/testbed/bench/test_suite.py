@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The suite: what it runs, and its figures beside their targets."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `inagg` command, as typed."""
 
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`inagg doctor` tells of packages that are not what inagg, or what it needs, asks for."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From what the workers of a training report to summary.json, the plots and the report."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each rank of the demo's training gets to see."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The launcher's line to the controller: injected loss ends with its block, and a controller may be gone."""
 
 import socket

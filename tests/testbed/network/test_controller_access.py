@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a host of the testbed can do to the job of another one, and to the switch: over its own link."""
 
 import stat

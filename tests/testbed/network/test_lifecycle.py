@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs end completely, and touch nothing that is not theirs."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Link descriptions: what they mean in bits and bytes, and what tc is told."""
 
 import pytest

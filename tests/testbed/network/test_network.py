@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The star of hosts: reachable, shaped, quiet, and gone afterwards. A Linux bridge stands in for the switch."""
 
 import json

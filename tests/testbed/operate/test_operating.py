@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands on testbeds that are up, as typed: two testbeds at once, a job on one of them."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`inagg run`: the script's own result decides. Services that end meanwhile, and full disks, are warnings."""
 
 import os

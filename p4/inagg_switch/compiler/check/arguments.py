@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which argument goes to which parameter, and what the types of both say about type parameters."""
 
 from collections.abc import Mapping, Sequence

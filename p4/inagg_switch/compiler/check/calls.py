@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls: what is called, its type arguments, and which argument goes to which parameter."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the parts of the checker share: the names in scope, the types that are declared, and the errors found so far."""
 
 from collections.abc import Callable, Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Implicit conversions, and how a message names an expression."""
 
 from inagg_switch.compiler import fold, syntax

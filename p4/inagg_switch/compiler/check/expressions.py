@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types and constant values of expressions."""
 
 from collections.abc import Callable

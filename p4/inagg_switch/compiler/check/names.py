@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a declaration brings into its scope: its name, and the values of its annotations."""
 
 from inagg_switch.compiler import syntax

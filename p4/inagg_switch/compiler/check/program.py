@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stage 4: resolves names, checks types and directions, evaluates constants.
 
 Works on the syntax tree in place: after it every expression has its `type`, its `value` where it is known at compile

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements."""
 
 from collections.abc import Callable

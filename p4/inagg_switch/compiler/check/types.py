@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types, from references to them and from their declarations."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expressions that have a value, and those that must have one at compile time."""
 
 from inagg_switch.compiler import syntax

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of actions, functions and blocks, and how C++ passes their arguments."""
 
 from collections.abc import Iterator

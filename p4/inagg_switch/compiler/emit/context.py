@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all parts of the emitter share: the program, its names in C++, and the lines written so far."""
 
 from collections.abc import Callable, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types, expressions and l-values as C++."""
 
 from collections.abc import Callable

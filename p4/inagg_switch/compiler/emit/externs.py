@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions of the architecture, as C++."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parsers, as C++: apply() with a label for each state."""
 
 from inagg_switch.compiler import ir

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the language and its objects do, as C++."""
 
 from collections.abc import Sequence

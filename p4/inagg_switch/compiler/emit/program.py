@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stage 6: IR to one C++ file, which includes runtime/v1model.hpp and exports the ABI of runtime/program.h.
 
 A struct or header becomes a C++ struct, an instance of a control or parser a struct with its parameters as

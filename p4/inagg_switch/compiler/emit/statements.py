@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """IR statements to C++."""
 
 from collections.abc import Callable, Iterable

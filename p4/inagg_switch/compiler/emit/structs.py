@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Structs, headers and header unions, as C++."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables, as C++: what the run time must know of them, and their apply()."""
 
 from inagg_switch.compiler import ir

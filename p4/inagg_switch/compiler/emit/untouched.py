@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the second half of the pipeline leaves alone: the headers that no copy of a multicast needs anew."""
 
 from collections.abc import Iterator, Set

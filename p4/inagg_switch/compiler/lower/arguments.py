@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a call passes its arguments: by value, by reference or through a copy."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions, and instances of controls and parsers: their declarations and their code."""
 
 from inagg_switch.compiler import ir, syntax

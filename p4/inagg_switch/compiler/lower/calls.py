@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls: actions, functions, tables, blocks, built-in methods and externs."""
 
 from collections.abc import Callable, Mapping

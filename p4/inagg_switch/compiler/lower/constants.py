@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known at compile time: constants, constructor parameters and what they make."""
 
 from typing import Any

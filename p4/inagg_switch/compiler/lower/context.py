@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the parts of the lowerer share: the program that is made, and the scope that is being lowered."""
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions of the v1model architecture: what their calls are in IR, and what BMv2 does not allow."""
 
 from collections.abc import Callable

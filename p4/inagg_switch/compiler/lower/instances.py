@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instances of controls and parsers, and the extern objects and numbers that they are given.
 
 C++ code of an instance names its extern objects directly, so every apply of an instance must give it the same ones,

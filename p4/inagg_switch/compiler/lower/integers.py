@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers without a width that are not known at compile time, as `(int) x + 1`: computed in as many bits as they can
 need, so that nothing is lost before they get a width or are compared."""
 

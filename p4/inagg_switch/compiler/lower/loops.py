@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a loop `for (start; condition; update)` evidently ends.
 
 It does when it counts one variable up or down to a constant, in constant steps that cannot jump over the end of the

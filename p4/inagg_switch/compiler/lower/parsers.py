@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parser states and value sets."""
 
 from inagg_switch.compiler import ir, syntax

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stage 5: the checked program to IR (ir.py).
 
 Starts at `main` and makes one block of every instance of a control or parser, with its constructor arguments put in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables: keys, actions, entries and properties."""
 
 from dataclasses import replace

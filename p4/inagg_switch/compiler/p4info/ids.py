@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ids of what P4Info lists, as p4c gives them: the resource's type in the high byte, below it 24 bits of Jenkins'
 one-at-a-time hash of the full name, counted up past ids that are taken, names in alphabetical order (P4Runtime
 specification, section 6.3; the hash is p4c's choice: control-plane/p4RuntimeSymbolTable.cpp).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """P4Info of a lowered program, with the aliases that p4c gives: the shortest suffix of the full name that no other name
 has.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types in P4Info. To controllers p4c shows them as they are declared: `type` declarations, with or without
 @p4runtime_translation, and enums by name. A layout shows the bits that the program works on instead.
 """

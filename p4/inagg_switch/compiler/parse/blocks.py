@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Controls, parsers and actions, and parameters of all kinds."""
 
 from inagg_switch.compiler import syntax

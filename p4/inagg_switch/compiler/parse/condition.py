@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Value of the expression after #if: C's integer operators on words, by precedence climbing."""
 
 import re

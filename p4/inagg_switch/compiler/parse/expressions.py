@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types, expressions, and sets of values."""
 
 from inagg_switch.compiler import syntax

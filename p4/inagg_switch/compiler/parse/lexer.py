@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stage 2: preprocessed text to tokens, each with its place in the original file."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Macros of the preprocessor, and their expansion."""
 
 import re

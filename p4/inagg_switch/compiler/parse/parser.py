@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stage 3: tokens to syntax tree, by recursive descent.
 
 Written by hand rather than from a grammar, for two reasons. P4's grammar is not context-free: whether an identifier

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stage 1: a small C preprocessor.
 
 In: a P4 file and -D defines. Out: one self-contained text, with `# LINE "FILE"` markers, that compiles again to the

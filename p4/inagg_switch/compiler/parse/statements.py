@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements, and the declarations that may stand among them."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables."""
 
 from inagg_switch.compiler import syntax

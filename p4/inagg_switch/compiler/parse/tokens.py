@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Token stream that the parser's parts share: look ahead, expect, read on after an error, and know which names are
 types."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Lightning script, as its documentation has it for several nodes, but for the backend's name."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes its environment, as JSON, to the file RANK.json in a folder. Argument: the folder."""
 
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documentation names exists: links, files, functions."""
+"""What the documentation names exists: links, files, functions. Every source says under which licence it is."""
 
 import re
 import subprocess
@@ -61,3 +61,10 @@ def test_functions_that_the_architecture_names_exist() -> None:
         if owner[0].isupper():
             assert re.search(rf"\b{owner}\b", text), owner
             assert re.search(rf"\b{member}\b", text), f"{owner}.{member}"
+
+
+def test_every_source_names_its_licence() -> None:
+    kinds = {".py", ".pyi", ".cpp", ".hpp", ".h", ".p4"}
+    for path in tracked():
+        if path.suffix in kinds:
+            assert "SPDX-License-Identifier: Apache-2.0" in (ROOT / path).read_text()[:200], path
