@@ -8,6 +8,7 @@
 # make attack  floods, forgeries, fuzzing and kills while ranks sum (half an hour): results/attack/; AMOUNT=small is
 #              short, ATTACKS="flood kill" chooses of api, flood, forge, kill, mutate, p4runtime
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
+# make diagrams  docs/images/*.svg, from docs/diagrams
 # make setup   only what the others do first: install what is missing
 
 SWITCH ?= model
@@ -15,7 +16,7 @@ ROUNDS ?= 100
 ATTACKS ?=
 AMOUNT ?= full
 BIN := .venv/bin
-PYTHON_SOURCES := contract hostlib/inagg p4/inagg_p4runtime p4/inagg_switch controller/inagg_controller mininet/inagg_testbed examples tests scripts
+PYTHON_SOURCES := contract hostlib/inagg p4/inagg_p4runtime p4/inagg_switch controller/inagg_controller mininet/inagg_testbed docs/diagrams examples tests scripts
 CXX_SOURCES = $(shell git ls-files -co --exclude-standard '*.cpp' '*.hpp' '*.h')
 
 # Network namespaces need root. The environment is kept: proxies, PATH to p4c and BMv2.
@@ -24,7 +25,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root, or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test torch-suite exit-hunt attack check bench format sanitize
+.PHONY: setup demo test torch-suite exit-hunt attack check bench diagrams format sanitize
 
 setup:
 	@scripts/setup
@@ -73,6 +74,9 @@ bench:
 	@$(BIN)/python -m tests.bench.numerics --json >results/bench/numerics.json
 	@$(BIN)/inagg-switch bench p4/inagg.p4 --aggregate 4 --json >results/bench/switch.json
 	@$(ROOT) $(BIN)/inagg bench suite --folder results/bench
+
+diagrams: setup
+	$(BIN)/python docs/diagrams
 
 # Builds into .venv, so the stamp goes: the next setup puts the ordinary modules back.
 sanitize: setup
