@@ -42,14 +42,12 @@ from tests.conformance.loopback_switch import LoopbackSwitch
 from tests.conformance.virtual_network import EPOCH, JOB, make_aggregator
 
 PATIENCE_S = 20.0
-OPTIONS = Options(controller="http://127.0.0.1:9")
 
 
-@pytest.fixture(params=["plain", "staged"], autouse=True)
-def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=[False, True], ids=["core", "staged"])
+def options(request: pytest.FixtureRequest) -> Options:
     """What holds for tensors of the core holds for those of a device."""
-    staged = OPTIONS.model_copy(update={"stage_cpu": request.param == "staged"})
-    monkeypatch.setitem(globals(), "OPTIONS", staged)
+    return Options(controller="http://127.0.0.1:9", stage_cpu=request.param)
 
 
 class HealthyController(ControlClient):
@@ -125,11 +123,11 @@ def until(condition: Callable[[], bool]) -> None:
         threading.Event().wait(0.001)
 
 
-def all_reduce(one: Session, tensor: torch.Tensor) -> SwitchWork:
+def all_reduce(one: Session, tensor: torch.Tensor, options: Options) -> SwitchWork:
     flat = tensor.contiguous()
     return SwitchWork(
         [tensor],
-        [one.sums.submit(flat, options=OPTIONS, call="", touches=tensor, deliver=lambda: tensor.copy_(flat))],
+        [one.sums.submit(flat, options=options, call="", touches=tensor, deliver=lambda: tensor.copy_(flat))],
     )
 
 
@@ -146,31 +144,31 @@ def descriptors() -> Counter[str]:
     return found
 
 
-def test_a_closed_session_has_closed_its_descriptors_even_if_something_refers_to_it() -> None:
+def test_a_closed_session_has_closed_its_descriptors_even_if_something_refers_to_it(options: Options) -> None:
     with session(workers=2) as one:
-        one.sums.submit(torch.ones(10), options=OPTIONS, call="")
+        one.sums.submit(torch.ones(10), options=options, call="")
         before = descriptors()
         one.fail("ended here")
         one.close()
         assert before - descriptors() == {"socket:": 1, "anon_inode:": 1}
         one.fail("ended again")
         with pytest.raises(InaggError):
-            one.sums.submit(torch.ones(10), options=OPTIONS, call="")
+            one.sums.submit(torch.ones(10), options=options, call="")
 
 
-def test_a_callback_may_start_another_all_reduce() -> None:
+def test_a_callback_may_start_another_all_reduce(options: Options) -> None:
     with session() as one:
         started: list[SwitchWork] = []
-        first = all_reduce(one, torch.ones(1000))
-        chained = first.get_future().then(lambda _: started.append(all_reduce(one, torch.ones(3))))
+        first = all_reduce(one, torch.ones(1000), options)
+        chained = first.get_future().then(lambda _: started.append(all_reduce(one, torch.ones(3), options)))
         done_in_the_core(one, 1)
-        second = all_reduce(one, torch.ones(10))
+        second = all_reduce(one, torch.ones(10), options)
         assert second.wait()
         chained.wait()
         assert started[0].wait()
 
 
-def test_a_callback_may_wait_for_another_all_reduce() -> None:
+def test_a_callback_may_wait_for_another_all_reduce(options: Options) -> None:
     with session() as one:
         depth = 5
         deepest = threading.Event()
@@ -179,18 +177,18 @@ def test_a_callback_may_wait_for_another_all_reduce() -> None:
             if left == 0:
                 deepest.set()
                 return
-            all_reduce(one, torch.ones(10)).get_future().then(lambda _: sum_again(left - 1)).wait()
+            all_reduce(one, torch.ones(10), options).get_future().then(lambda _: sum_again(left - 1)).wait()
 
         sum_again(depth)
         assert deepest.is_set()
         for _ in range(20):
-            all_reduce(one, torch.ones(10)).get_future().wait()
+            all_reduce(one, torch.ones(10), options).get_future().wait()
         until(lambda: len(one.sums.threads()) <= 2)
 
 
-def test_a_callback_that_waits_hears_of_a_failure() -> None:
+def test_a_callback_that_waits_hears_of_a_failure(options: Options) -> None:
     with session(workers=2) as one:
-        works = [all_reduce(one, torch.ones(5)) for _ in range(4)]
+        works = [all_reduce(one, torch.ones(5), options) for _ in range(4)]
         futures = [work.get_future() for work in works]
         failed: list[str] = []
 
@@ -212,30 +210,30 @@ def slowly(tell: Callable[[bool], None], _: object) -> None:
     tell(True)
 
 
-def test_when_a_session_is_closed_every_callback_has_been_made() -> None:
+def test_when_a_session_is_closed_every_callback_has_been_made(options: Options) -> None:
     for _ in range(20):
         told: queue.SimpleQueue[bool] = queue.SimpleQueue()
         with session(workers=2) as one:
             for _ in range(6):
-                future = all_reduce(one, torch.ones(5)).get_future()
+                future = all_reduce(one, torch.ones(5), options).get_future()
                 future.add_done_callback(partial(slowly, told.put))
             one.close()
             assert told.qsize() == 6
 
 
-def test_who_leaves_waits_a_moment_for_its_sums_that_others_may_need() -> None:
+def test_who_leaves_waits_a_moment_for_its_sums_that_others_may_need(options: Options) -> None:
     with session() as one:
         tensor = torch.ones(300_000)
-        work = all_reduce(one, tensor)
+        work = all_reduce(one, tensor, options)
         one.leave()
         assert one._client.left_with is None
         assert work.wait()
 
 
-def test_who_leaves_in_the_middle_of_sums_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_leaves_in_the_middle_of_sums_says_so(monkeypatch: pytest.MonkeyPatch, options: Options) -> None:
     monkeypatch.setattr("inagg.membership.session._DRAIN_S", 0.05)
     with session(workers=2) as one:
-        works = [all_reduce(one, torch.ones(size)) for size in (5, 6)]
+        works = [all_reduce(one, torch.ones(size), options) for size in (5, 6)]
         one.leave()
         assert one._client.left_with == "left while 2 of its sums were not done"
         for work in works:
@@ -253,44 +251,44 @@ def test_who_ends_because_another_has_left_leaves_too(monkeypatch: pytest.Monkey
         assert one._client.left_with is None
 
 
-def test_a_forked_child_is_no_member() -> None:
+def test_a_forked_child_is_no_member(options: Options) -> None:
     with session() as one:
         child = os.fork()
         if child == 0:
             try:
                 one.leave()
                 with pytest.raises(JobError, match="forked"):
-                    all_reduce(one, torch.ones(3))
+                    all_reduce(one, torch.ones(3), options)
                 os._exit(0 if isinstance(one.failure, JobError) else 1)
             finally:
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert all_reduce(one, torch.ones(3)).wait()
+        assert all_reduce(one, torch.ones(3), options).wait()
 
 
-def test_who_leaves_because_of_an_error_says_which() -> None:
+def test_who_leaves_because_of_an_error_says_which(options: Options) -> None:
     with session(workers=2) as one:
-        all_reduce(one, torch.ones(5))
+        all_reduce(one, torch.ones(5), options)
         one.leave("its program ended with ValueError: no such file")
         assert one._client.left_with == "its program ended with ValueError: no such file"
 
 
-def test_what_was_done_before_a_failure_stays_done() -> None:
+def test_what_was_done_before_a_failure_stays_done(options: Options) -> None:
     strided = torch.ones(10, 2)[:, 0]
     with session() as one:
-        work = all_reduce(one, strided)
+        work = all_reduce(one, strided, options)
         done_in_the_core(one, 1)
         one.close()
         assert work.wait()
         assert work.get_future().wait()[0] is strided
         assert strided.tolist() == [1.0] * 10
         with pytest.raises(InaggError):
-            all_reduce(one, torch.ones(1))
+            all_reduce(one, torch.ones(1), options)
 
 
-def test_a_future_asked_for_after_a_failure_is_completed_with_it() -> None:
+def test_a_future_asked_for_after_a_failure_is_completed_with_it(options: Options) -> None:
     with session(workers=2) as one:
-        waited, unwaited = all_reduce(one, torch.ones(5)), all_reduce(one, torch.ones(6))
+        waited, unwaited = all_reduce(one, torch.ones(5), options), all_reduce(one, torch.ones(6), options)
         future = waited.get_future()
         one._transport.fail("rank 1 was lost")
         with pytest.raises(RuntimeError, match="rank 1 was lost"):
@@ -301,16 +299,18 @@ def test_a_future_asked_for_after_a_failure_is_completed_with_it() -> None:
             unwaited.wait()
 
 
-def test_what_nobody_waits_for_is_forgotten() -> None:
+def test_what_nobody_waits_for_is_forgotten(options: Options) -> None:
     with session() as one:
         for _ in range(50):
-            all_reduce(one, torch.ones(100))
+            all_reduce(one, torch.ones(100), options)
         done_in_the_core(one, 50)
-        assert all_reduce(one, torch.ones(1)).wait()
+        assert all_reduce(one, torch.ones(1), options).wait()
         assert len(one.sums) == 0
 
 
-def test_a_sum_asks_the_core_as_often_beside_many_others_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sum_asks_the_core_as_often_beside_many_others_as_alone(
+    monkeypatch: pytest.MonkeyPatch, options: Options
+) -> None:
     with session(workers=2) as one:
         asked: list[int] = []
         wait = one.sums.wait
@@ -320,15 +320,15 @@ def test_a_sum_asks_the_core_as_often_beside_many_others_as_alone(monkeypatch: p
             return wait(reduction, timeout_s)
 
         monkeypatch.setattr(one.sums, "wait", counted)
-        works = [all_reduce(one, torch.ones(3)) for _ in range(100)]
+        works = [all_reduce(one, torch.ones(3), options) for _ in range(100)]
         assert len(asked) < len(works)
         assert len(set(asked)) == 1
 
 
-def test_the_same_memory_is_summed_once_after_the_other() -> None:
+def test_the_same_memory_is_summed_once_after_the_other(options: Options) -> None:
     with session() as one:
         tensor = torch.ones(100_000)
-        works = [all_reduce(one, tensor) for _ in range(3)]
+        works = [all_reduce(one, tensor, options) for _ in range(3)]
         assert all(work.wait() for work in works)
         assert tensor.tolist() == [1.0] * 100_000
 
@@ -401,11 +401,11 @@ def test_who_waits_in_vain_for_the_others_to_join_says_why_and_leaves() -> None:
     assert client._closed
 
 
-def test_a_sum_that_takes_longer_than_its_timeout_ends_the_job_for_all_ranks() -> None:
+def test_a_sum_that_takes_longer_than_its_timeout_ends_the_job_for_all_ranks(options: Options) -> None:
     failed = threading.Event()
     with session(workers=2, on_failure=failed.set) as one:
-        other = all_reduce(one, torch.ones(6))
-        reduction = one.sums.submit(torch.ones(5), options=OPTIONS, call="", timeout_s=0.05)
+        other = all_reduce(one, torch.ones(6), options)
+        reduction = one.sums.submit(torch.ones(5), options=options, call="", timeout_s=0.05)
         assert not reduction.wait(0.0)
         assert reduction.wait(None)
         assert isinstance(reduction.error, CollectiveTimeoutError)
@@ -416,9 +416,9 @@ def test_a_sum_that_takes_longer_than_its_timeout_ends_the_job_for_all_ranks() -
         assert failed.is_set()
 
 
-def test_a_future_that_takes_longer_than_its_timeout_fails_with_nobody_waiting() -> None:
+def test_a_future_that_takes_longer_than_its_timeout_fails_with_nobody_waiting(options: Options) -> None:
     with session(workers=2) as one:
-        reduction = one.sums.submit(torch.ones(5), options=OPTIONS, call="", timeout_s=0.05)
+        reduction = one.sums.submit(torch.ones(5), options=options, call="", timeout_s=0.05)
         future = SwitchWork([], [reduction]).get_future()
         with pytest.raises(RuntimeError, match="5 elements were not summed"):
             future.wait()
