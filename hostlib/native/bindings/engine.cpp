@@ -33,7 +33,8 @@ class PyEngine {
                               average, context};
         config_.validate(request);
         check_alive();
-        const Ticket ticket = engine_.submit(request, now);
+        const Ticket ticket = ++last_ticket_;
+        engine_.submit(ticket, request, now);
         alive_.emplace(ticket, KeptAlive{.array = array, .residual = residual});
         return ticket;
     }
@@ -42,7 +43,8 @@ class PyEngine {
         const Request request = staging.request(average, context);
         config_.validate(request);
         check_alive();
-        const Ticket ticket = engine_.submit(request, now);
+        const Ticket ticket = ++last_ticket_;
+        engine_.submit(ticket, request, now);
         staging->submitted(this, ticket);
         alive_.emplace(ticket, KeptAlive{.staging = nb::find(staging)});
         return ticket;
@@ -115,6 +117,7 @@ class PyEngine {
 
     EngineConfig config_;
     Engine engine_;
+    Ticket last_ticket_ = 0;
     std::map<Ticket, KeptAlive> alive_;
 };
 

@@ -34,8 +34,8 @@ Collective::Collective(Ticket ticket, const Request& request, unsigned workers, 
     lead_ = std::min(slots, blocks);
     exponents_.resize(blocks);
     state_.resize(blocks);
-    scanned = staging() == nullptr;
-    packed = scanned ? blocks : 0;
+    scanned_ = staging() == nullptr;
+    packed_ = scanned_ ? blocks : 0;
     count_chunks();
 }
 
@@ -77,7 +77,7 @@ BlockExponent Collective::announce(std::size_t block) {
 }
 
 void Collective::learn_exponent(std::size_t block, std::uint16_t code, bool special) {
-    hear(block, code, special);
+    hear_exponent(block, code, special);
     state_[block] |= EXPONENT_KNOWN;
     ++known_;
     if (!closed()) {
@@ -91,13 +91,13 @@ void Collective::learn_exponent(std::size_t block, std::uint16_t code, bool spec
     count_chunks();
 }
 
-void Collective::hear(std::size_t block, std::uint16_t code, bool special) {
+void Collective::hear_exponent(std::size_t block, std::uint16_t code, bool special) {
     exponents_[block] = code;
     state_[block] =
         static_cast<std::uint8_t>((state_[block] & ~SPECIAL) | (special ? HEARD | SPECIAL : HEARD));
 }
 
-void Collective::believe(std::size_t announced) {
+void Collective::learn_heard(std::size_t announced) {
     announced_ = announced;
     count_chunks();
     for (std::size_t i = 0; i < announced_; ++i) {
@@ -107,7 +107,19 @@ void Collective::believe(std::size_t announced) {
     }
 }
 
-// What an assignment of role `special` is about: a part of its block, of which there may be none.
+void Collective::invite(Collective* next) {
+    successor_ = next;
+    invitation_ = next != nullptr ? Invitation::pending : Invitation::declined;
+}
+
+void Collective::answer_invitation(bool all_announce) {
+    invitation_ = all_announce ? Invitation::agreed : Invitation::declined;
+    if (all_announce) {
+        successor_->learn_heard(std::min(lead_, successor_->lead_));
+    }
+}
+
+// The elements of a block that an assignment of role `special` is about; none if the block is too short.
 template <typename T>
 std::span<T> Collective::part(std::span<T> block, const Assignment& assignment) const {
     const std::size_t size = block_elements_ / class_chunks();
@@ -155,17 +167,17 @@ Staging* Collective::staging() const {
 
 bool Collective::report() {
     Staging& staging = *this->staging();
-    Progress& told = staging.progress;
-    const Progress before = told;
-    for (; told.known < blocks() && exponent_known(told.known); ++told.known) {
-        staging.agreed()[told.known] =
-            static_cast<std::uint16_t>(exponents_[told.known] | (special(told.known) ? Staging::SPECIAL : 0));
+    Progress& progress = staging.progress;
+    const Progress before = progress;
+    for (; progress.known < blocks() && exponent_known(progress.known); ++progress.known) {
+        const std::uint16_t flag = special(progress.known) ? Staging::SPECIAL : 0;
+        staging.agreed()[progress.known] = exponents_[progress.known] | flag;
     }
-    while (told.summed < blocks() && summed(told.summed)) {
-        ++told.summed;
+    while (progress.summed < blocks() && summed(progress.summed)) {
+        ++progress.summed;
     }
-    told.done = done();
-    return told != before;
+    progress.done = done();
+    return progress != before;
 }
 
 }  // namespace inagg

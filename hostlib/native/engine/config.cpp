@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What an engine accepts.
+#include "engine/config.hpp"
+
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
-#include "engine/engine.hpp"
 #include "wire/require.hpp"
 
 namespace inagg {
@@ -40,6 +40,10 @@ void EngineConfig::validate() const {
 
 std::uint32_t EngineConfig::window_bound() const {
     return window_limit == 0 ? slots : std::min(slots, window_limit);
+}
+
+std::string EngineConfig::who() const {
+    return "job " + std::to_string(job) + ", rank " + std::to_string(rank);
 }
 
 void EngineConfig::validate(const Request& request) const {

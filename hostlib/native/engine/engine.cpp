@@ -5,66 +5,60 @@
 #include <utility>
 
 namespace inagg {
+namespace {
+
+// Sendings of one chunk whose result was not usable. A result that was damaged on its way is right the next
+// time; if the slot's sum is wrong, it never is.
+constexpr unsigned MOST_REFUSALS = 3;
+
+}  // namespace
+
 Engine::Engine(const EngineConfig& config)
     : config_(config),
-      next_base_(config.first_chunk),
-      oldest_unfinished_(config.first_chunk),
-      rtt_(config.policy),
-      window_(config.window_bound()) {
+      codec_(config),
+      collectives_(config.first_chunk),
+      oldest_chunk_(config.first_chunk),
+      recovery_(config.policy, config.window_bound()) {
     config.validate();
-    for (unsigned rank = 0; rank < config.workers; ++rank) {
-        rank_marks_ += mark_of_rank(rank);
-    }
-    slots_.resize(config.slots);
-    for (std::uint32_t i = 0; i < config.slots; ++i) {
-        const std::uint32_t chunk = config.first_chunk + i;
-        slot_of(chunk).chunk = chunk;
+    slots_.reserve(config.slots);
+    for (std::uint32_t index = 0; index < config.slots; ++index) {
+        const std::uint32_t offset = (index - config.first_chunk) & (config.slots - 1);
+        slots_.emplace_back(config.first_chunk + offset);
     }
 }
 
-Ticket Engine::submit(const Request& request, double now) {
-    expect_answers(now);
-    const Ticket ticket = ++last_ticket_;
+// -- Starting chunks
+
+void Engine::submit(Ticket ticket, const Request& request, double now) {
+    expect_results(now);
     if (request.elements() == 0) {
         complete(ticket);
-        return ticket;
+        return;
     }
     Collective& collective =
-        collectives_.emplace_back(ticket, request, config_.workers, config_.slots, config_.words);
+        collectives_.push(ticket, request, config_.workers, config_.slots, config_.words);
     if (collective.staging() != nullptr) {
         staged_.push_back(&collective);
     }
     place_collectives();
-    return ticket;
-}
-
-// Before something may become outstanding: from now on silence counts.
-void Engine::expect_answers(double now) {
-    if (waiting_ == 0) {
-        quiet_since_ = now;
-    }
-}
-
-Collective* Engine::find_ticket(Ticket ticket) {
-    const auto found = std::ranges::find(collectives_, ticket, &Collective::ticket);
-    return found == collectives_.end() ? nullptr : &*found;
 }
 
 void Engine::scanned(Ticket ticket, double now) {
-    if (Collective* collective = find_ticket(ticket)) {
-        expect_answers(now);
-        collective->scanned = true;
+    if (Collective* collective = collectives_.find(ticket)) {
+        expect_results(now);
+        collective->set_scanned();
         place_collectives();
     }
 }
 
 void Engine::packed(Ticket ticket, std::size_t blocks, double now) {
-    Collective* collective = find_ticket(ticket);
+    Collective* collective = collectives_.find(ticket);
     if (collective == nullptr) {
         return;
     }
-    expect_answers(now);
-    const std::size_t before = std::exchange(collective->packed, blocks);
+    expect_results(now);
+    const std::size_t before = collective->packed();
+    collective->set_packed(blocks);
     for (std::size_t block = before; collective->placed() && block < blocks; ++block) {
         try_start(collective->data_chunk(block), *collective);
     }
@@ -79,31 +73,24 @@ bool Engine::report_progress() {
         staged_.clear();
     } else if (std::erase_if(staged_, [](const Collective* collective) { return collective->settled(); }) >
                0) {
-        drop_settled();
+        collectives_.drop_settled();
     }
     return news;
 }
 
-// The next to be placed, if there is one and this rank can take part in it.
-Collective* Engine::next_in_line() {
-    return placed_ < collectives_.size() && collectives_[placed_].scanned ? &collectives_[placed_] : nullptr;
+// Called before chunks may become ready.
+void Engine::expect_results(double now) {
+    if (!anything_unfinished()) {
+        recovery_.begin(now);
+    }
 }
 
-// Gives the next collectives their first chunk, as far as that is known: where the one before ends, and
-// whether its last blocks announce the first of this one.
 void Engine::place_collectives() {
-    while (next_base_known_ && next_in_line() != nullptr) {
-        if (placed_ > 0 && (collectives_[placed_ - 1].invitation == Invitation::open ||
-                            collectives_[placed_ - 1].invitation == Invitation::pending)) {
-            return;
+    while (Collective* collective = collectives_.place_next()) {
+        if (collective->closed()) {
+            close(*collective);
         }
-        Collective& collective = collectives_[placed_++];
-        collective.place(next_base_);
-        next_base_known_ = false;
-        if (collective.closed()) {
-            close(collective);
-        }
-        start_chunks(collective, collective.base(), collective.chunks());
+        start_chunks(*collective, collective->base(), collective->chunks());
     }
 }
 
@@ -113,29 +100,14 @@ void Engine::start_chunks(Collective& collective, std::uint32_t first, std::uint
     }
 }
 
-// The collective that a chunk is known to belong to.
-Collective* Engine::find(std::uint32_t chunk) {
-    if (placed_ == 0) {
-        return nullptr;
-    }
-    const std::uint32_t front = collectives_.front().base();
-    const auto placed_end = collectives_.begin() + static_cast<std::ptrdiff_t>(placed_);
-    const auto behind = std::upper_bound(
-        collectives_.begin(), placed_end, chunk - front,
-        [front](std::uint32_t offset, const Collective& other) { return offset < other.base() - front; });
-    // upper_bound finds none before the front, since nothing is older than the front.
-    Collective& collective = *std::prev(behind);
-    return collective.contains(chunk) ? &collective : nullptr;
-}
-
 // Makes a chunk ready if it is its slot's next one and all it needs is known. It is probably a chunk of
 // `guess`, which has been placed.
 void Engine::try_start(std::uint32_t chunk, Collective& guess) {
     Slot& slot = slot_of(chunk);
-    if (slot.state != Slot::State::idle || slot.chunk != chunk) {
+    if (slot.state() != Slot::State::idle || slot.chunk() != chunk) {
         return;
     }
-    Collective* collective = guess.contains(chunk) ? &guess : find(chunk);
+    Collective* collective = guess.contains(chunk) ? &guess : collectives_.owner(chunk);
     if (collective == nullptr) {
         return;
     }
@@ -144,96 +116,90 @@ void Engine::try_start(std::uint32_t chunk, Collective& guess) {
         (assignment.role == Role::special && !collective->summed(assignment.block))) {
         return;
     }
-    slot.assignment = assignment;
-    slot.collective = collective;
-    slot.announced = false;
-    slot.resent = false;
-    slot.refused = 0;
-    ++waiting_;
-    move(slot, Slot::State::ready);
+    slot.start(*collective, assignment);
+    ready_.insert_by_chunk(slot);
 }
 
-SlotList& Engine::list_of(Slot::State state) {
-    switch (state) {
-        case Slot::State::ready:
-            return ready_;
-        case Slot::State::lost:
-            return lost_;
-        default:
-            return in_flight_;
-    }
+// -- Sending
+
+// Whether the window lets a ready slot's packet out, behind `before` others. It always lets out the oldest
+// unfinished chunk: other ranks, whose windows are full, may be waiting for this rank's contribution to it.
+bool Engine::in_window(const Slot& slot, unsigned before) const {
+    return recovery_.window_open(before) || slot.chunk() == oldest_chunk_;
 }
 
-void Engine::move(Slot& slot, Slot::State state) {
-    const std::uint32_t index = index_of(slot.chunk);
-    if (slot.state != Slot::State::idle) {
-        list_of(slot.state).remove(slots_, index);
-        fresh_ -= slot.state == Slot::State::in_flight && !slot.resent ? 1 : 0;
-    }
-    slot.state = state;
-    if (state == Slot::State::ready) {
-        ready_.insert_by_chunk(slots_, index);
-    } else if (state != Slot::State::idle) {
-        list_of(state).push_back(slots_, index);
-        fresh_ += state == Slot::State::in_flight && !slot.resent ? 1 : 0;
-    }
-}
-
-// Whether the window lets a ready slot's packet out, behind so many others. The oldest chunk that is not done
-// always: without that rank's contribution, others whose windows are full may be waiting for it.
-bool Engine::in_window(std::uint32_t index, unsigned before) const {
-    return fresh_ + before < window_.chunks() || slots_[index].chunk == oldest_unfinished_;
-}
-
-// Whether an older chunk waits for nothing but its lanes, which a device is making. That one goes first:
-// other ranks, which have sent it, take an answer to what they sent later as a sign that it is lost.
+// Whether an older chunk waits for its lanes only, which a device is making. That one goes first: ranks that
+// have sent it take the answer to a later one as a sign that it is lost.
 bool Engine::overtakes_packing(std::uint32_t chunk) const {
     return std::ranges::any_of(staged_, [&](const Collective* collective) {
-        const std::size_t block = collective->packed;
+        const std::size_t block = collective->packed();
         if (!collective->placed() || block == collective->blocks() || !collective->exponent_known(block)) {
             return false;
         }
         const std::uint32_t waiting = collective->data_chunk(block);
-        return chunk_age(chunk, waiting) > 0 && slots_[index_of(waiting)].chunk == waiting;
+        return chunk_age(chunk, waiting) > 0 && slot_of(waiting).chunk() == waiting;
     });
 }
 
-Kind Engine::kind_of(const Slot& slot) const {
-    return slot.assignment.role == Role::exponent ? Kind::exponent : Kind::data;
+// Packets are made as late as possible: the kernel then copies lanes that are still in the cache. Lost
+// packets go first, whatever the window says: they are in it already.
+std::size_t Engine::to_send(std::span<std::byte> memory, std::span<std::span<const std::byte>> out) {
+    std::size_t count = 0;
+    const auto write = [&](Slot& slot) {
+        std::span<std::byte> datagram = slot.collective().datagram(slot.assignment());
+        const std::size_t taken = datagram.empty() ? codec_.bytes(slot) : 0;
+        if (count == out.size() || memory.size() < taken) {
+            return false;
+        }
+        if (datagram.empty()) {
+            datagram = memory.first(taken);
+            memory = memory.subspan(taken);
+        }
+        if (!slot.announced()) {
+            announce(slot);
+        }
+        codec_.encode(slot, datagram);
+        out[count++] = datagram;
+        return true;
+    };
+    Slot* slot = recovery_.lost().front();
+    while (slot != nullptr && write(*slot)) {
+        slot = SlotList::next(*slot);
+    }
+    unsigned fresh = 0;
+    slot = ready_.front();
+    while (slot != nullptr && may_leave(*slot, fresh) && write(*slot)) {
+        ++fresh;
+        slot = SlotList::next(*slot);
+    }
+    return count;
 }
 
-// Makes a slot's packet. That is done as late as possible, since lanes just written are still in the cache
-// when the kernel copies them; and again for each sending: what a packet is made of stays until its result
-// is in.
-void Engine::build(Slot& slot, std::span<std::byte> datagram) {
-    if (!slot.announced) {
-        announce(slot);
+void Engine::sent(std::size_t count, double now) {
+    for (; count > 0; --count) {
+        Slot* slot = recovery_.lost().front();
+        if (slot == nullptr) {
+            slot = ready_.front();
+            ready_.remove(*slot);
+        }
+        ++stats_.packets_sent;
+        stats_.bytes_sent += codec_.bytes(*slot);
+        slot->collective().chunk_sent(now);
+        recovery_.sent(*slot, slot->collective().all_began(), now);
     }
-    std::uint32_t checksum =
-        slot.collective->fingerprint() + mark_of_chunk(slot.chunk) + mark_of_rank(config_.rank);
-    if (slot.assignment.role != Role::exponent) {
-        checksum += slot.collective->fill(slot.assignment, datagram.subspan(HEADER_BYTES));
+    if (!ready_.empty() && !in_window(*ready_.front(), 0)) {
+        recovery_.window_limited();
     }
-    encode({.kind = kind_of(slot),
-            .rank = static_cast<std::uint8_t>(config_.rank),
-            .job = config_.job,
-            .announced = Announcement::of(slot.flags, slot.exponent),
-            .epoch = config_.epoch,
-            .chunk = slot.chunk,
-            .checksum = checksum},
-           datagram.first<HEADER_BYTES>());
 }
 
-// Finds the exponent and the flags that a slot's packet carries.
+// Decides which exponent and flags a slot's packet carries: those of a block P ahead of its own.
 void Engine::announce(Slot& slot) {
-    Collective& collective = *slot.collective;
-    const std::size_t block = slot.assignment.block;
-    slot.announced = true;
-    slot.exponent = 0;
-    slot.flags = 0;
-    if (slot.assignment.role == Role::exponent) {
+    Collective& collective = slot.collective();
+    const std::size_t block = slot.assignment().block;
+    slot.announce(0, 0);
+    if (slot.assignment().role == Role::exponent) {
         announce_block(slot, collective, block);
-    } else if (slot.assignment.role == Role::data) {
+    } else if (slot.assignment().role == Role::data) {
         const std::size_t ahead = block + collective.lead();
         if (ahead < collective.blocks()) {
             announce_block(slot, collective, ahead);
@@ -245,76 +211,149 @@ void Engine::announce(Slot& slot) {
 
 void Engine::announce_block(Slot& slot, Collective& collective, std::size_t block) {
     const BlockExponent announced = collective.announce(block);
-    slot.exponent = announced.code;
-    slot.flags = announced.special ? FLAG_SPECIAL : 0;
+    slot.announce(announced.special ? FLAG_SPECIAL : 0, announced.code);
 }
 
-// In a packet of one of the last P blocks: the same for a block of the next collective, if this rank had one
-// when it built the first of those packets.
+// For a packet of one of the last P blocks: announces a block of the next collective, if this rank had one
+// when it made the first of those packets.
 void Engine::announce_next(Slot& slot, std::size_t block) {
-    Collective& collective = *slot.collective;
-    if (collective.invitation == Invitation::open) {
-        collective.successor = next_in_line();
-        collective.invitation = collective.successor != nullptr ? Invitation::pending : Invitation::declined;
+    Collective& collective = slot.collective();
+    if (collective.invitation() == Invitation::open) {
+        collective.invite(collectives_.next_in_line());
     }
-    if (collective.successor == nullptr) {
-        slot.flags = FLAG_NOT_READY;
-    } else if (collective.invitation != Invitation::declined && block < collective.successor->lead()) {
-        announce_block(slot, *collective.successor, block);
+    Collective* next = collective.successor();
+    if (next == nullptr) {
+        slot.announce(FLAG_NOT_READY, 0);
+    } else if (collective.invitation() != Invitation::declined && block < next->lead()) {
+        announce_block(slot, *next, block);
     }
 }
 
-// What is to be sent again goes first, and whatever the window says: it is in the window already.
-std::size_t Engine::to_send(std::span<std::byte> memory, std::span<std::span<const std::byte>> out) {
-    std::size_t count = 0;
-    const auto write = [&](Slot& slot) {
-        std::span<std::byte> datagram = slot.collective->datagram(slot.assignment);
-        const std::size_t taken = datagram.empty() ? bytes_of(slot) : 0;
-        if (count == out.size() || memory.size() < taken) {
-            return false;
-        }
-        if (datagram.empty()) {
-            datagram = memory.first(taken);
-            memory = memory.subspan(taken);
-        }
-        build(slot, datagram);
-        out[count++] = datagram;
-        return true;
-    };
-    std::uint32_t i = lost_.front();
-    while (i != Slot::NONE && write(slots_[i])) {
-        i = slots_[i].next;
+// -- Receiving
+
+void Engine::receive(std::span<const std::byte> datagram, double now) {
+    if (failure_) {
+        return;
     }
-    unsigned fresh = 0;
-    i = ready_.front();
-    while (i != Slot::NONE && may_leave(i, fresh) && write(slots_[i])) {
-        ++fresh;
-        i = slots_[i].next;
+    const std::optional<Header> header = decode(datagram);
+    if (!header || !codec_.is_result(*header, datagram.size())) {
+        ++stats_.discarded;
+        return;
     }
-    return count;
+    Slot& slot = slot_of(header->chunk);
+    if (slot.chunk() != header->chunk || !slot.outstanding()) {
+        ++stats_.duplicates_received;
+        recovery_.heard(now);
+        return;
+    }
+    const std::span<const std::byte> words = datagram.subspan(HEADER_BYTES);
+    if (const std::optional<Fault> fault = codec_.fault_in(slot, *header, words)) {
+        refuse(slot, *fault);
+        return;
+    }
+    recovery_.heard(now);
+    ++stats_.packets_received;
+    stats_.bytes_received += datagram.size();
+    Collective& collective = slot.collective();
+    if (slot.kind() == Kind::data) {
+        collective.take(slot.assignment(), words);
+    }
+    if (!collective.all_began()) {
+        // A collective's first result comes when the last rank has begun it.
+        const double waited = now - collective.first_sent().value_or(now) - recovery_.least_rtt();
+        stats_.waited += std::max(waited, 0.0);
+    }
+    recovery_.answered(slot, now);
+    finish_chunk(slot, *header);
 }
 
-void Engine::sent(std::size_t count, double now) {
-    if (count > 0 && outstanding_ == 0) {
-        probed_at_ = now;
+// A wrong result changes no timer. It counts once for each sending, so that copies of one do not add up.
+void Engine::refuse(Slot& slot, const Fault& fault) {
+    ++stats_.corrupt;
+    if (slot.state() == Slot::State::lost) {
+        return;
     }
-    for (; count > 0; --count) {
-        Slot& slot = slots_[(lost_.empty() ? ready_ : lost_).front()];
-        if (slot.state == Slot::State::lost) {
-            slot.resent = true;
-            ++stats_.retransmits;
+    if (slot.refuse() == MOST_REFUSALS) {
+        fail_chunk(fault.code, slot, fault.reason);
+        return;
+    }
+    recovery_.refused(slot);
+}
+
+// Moves a slot to its next chunk, and starts the chunks that waited for this one.
+void Engine::finish_chunk(Slot& slot, const Header& header) {
+    Collective& collective = slot.collective();
+    const Role role = slot.assignment().role;
+    const std::size_t block = slot.assignment().block;
+    slot.finish(config_.slots);
+    while (slot_of(oldest_chunk_).chunk() != oldest_chunk_) {
+        ++oldest_chunk_;
+    }
+    ++stats_.chunks_completed;
+    collective.chunk_done();
+
+    if (role == Role::exponent) {
+        learn_exponent(collective, block, header);
+    } else if (role == Role::data) {
+        collective.mark_summed(block);
+        const std::size_t ahead = block + collective.lead();
+        if (ahead < collective.blocks()) {
+            learn_exponent(collective, ahead, header);
         } else {
-            slot.clocked = slot.collective->begun() || slot.collective->announced() > 0;
-            ++outstanding_;
+            learn_next(collective, ahead - collective.blocks(), header);
         }
-        ++stats_.packets_sent;
-        stats_.bytes_sent += bytes_of(slot);
-        slot.sent_at = now;
-        slot.collective->first_sent = slot.collective->first_sent.value_or(now);
-        slot.order = ++sendings_;
-        move(slot, Slot::State::in_flight);
+        if (collective.closed() && collective.special(block)) {
+            start_chunks(collective, collective.special_chunk(block), collective.class_chunks());
+        }
     }
-    round_.limited |= !ready_.empty() && !in_window(ready_.front(), 0);
+    try_start(slot.chunk(), collective);
+    if (collective.done()) {
+        complete(collective.ticket());
+        collectives_.drop_settled();
+    }
+}
+
+void Engine::learn_exponent(Collective& collective, std::size_t block, const Header& header) {
+    collective.learn_exponent(block, header.announced.exponent, (header.announced.flags & FLAG_SPECIAL) != 0);
+    if (!collective.placed()) {
+        return;
+    }
+    try_start(collective.data_chunk(block), collective);
+    if (collective.closed()) {
+        close(collective);
+    }
+}
+
+// Takes what a result announces of the next collective's block. The result that has block 0 says whether all
+// ranks announce that collective.
+void Engine::learn_next(Collective& collective, std::size_t block, const Header& header) {
+    if (block == 0 && collective.invitation() == Invitation::pending) {
+        collective.answer_invitation((header.announced.flags & FLAG_NOT_READY) == 0);
+        place_collectives();
+    }
+    Collective* next = collective.successor();
+    if (next == nullptr || block >= next->lead()) {
+        return;
+    }
+    if (collective.invitation() == Invitation::agreed) {
+        learn_exponent(*next, block, header);
+    } else if (collective.invitation() == Invitation::pending) {
+        next->hear_exponent(block, header.announced.exponent, (header.announced.flags & FLAG_SPECIAL) != 0);
+    }
+}
+
+// All exponents of a placed collective are known, and with them its class chunks and its end.
+void Engine::close(Collective& collective) {
+    const auto classes = static_cast<std::uint32_t>(collective.special_chunks());
+    stats_.special_blocks += collective.special_blocks();
+    collectives_.closed(collective);
+    start_chunks(collective, collective.end() - classes, classes);
+    place_collectives();
+}
+
+void Engine::complete(Ticket ticket) {
+    completions_.push_back(ticket);
+    ++stats_.collectives_completed;
 }
 
 std::optional<Ticket> Engine::next_completion() {
@@ -326,29 +365,75 @@ std::optional<Ticket> Engine::next_completion() {
     return ticket;
 }
 
+// -- Time
+
+void Engine::advance(double now) {
+    if (!anything_unfinished()) {
+        return;
+    }
+    if (recovery_.expired(now)) {
+        fail(FailureCode::give_up, "nothing was received for " +
+                                       std::to_string(now - recovery_.quiet_since()) +
+                                       " s; is the switch up, and do all ranks take part?");
+        return;
+    }
+    recovery_.advance(collectives_.front().all_began(), now);
+}
+
+std::optional<double> Engine::deadline() const {
+    return anything_unfinished() ? std::optional(recovery_.deadline()) : std::nullopt;
+}
+
+// -- Failure
+
+void Engine::fail(FailureCode code, const std::string& reason) {
+    if (failure_) {
+        return;
+    }
+    if (const Slot* slot = oldest_unfinished()) {
+        fail_chunk(code, *slot, reason);
+    } else {
+        failure_ = Failure{code, config_.who() + ": " + reason, std::nullopt, std::nullopt};
+    }
+}
+
+void Engine::fail_chunk(FailureCode code, const Slot& slot, const std::string& reason) {
+    const Ticket ticket = slot.collective().ticket();
+    failure_ = Failure{code,
+                       config_.who() + ", collective " + std::to_string(ticket) + ", chunk " +
+                           std::to_string(slot.chunk()) + ": " + reason,
+                       ticket, slot.chunk()};
+    ready_ = SlotList{};
+    recovery_.clear();
+}
+
+const Slot* Engine::oldest_unfinished() const {
+    const Slot* oldest = nullptr;
+    for (const Slot& slot : slots_) {
+        const bool unfinished = slot.state() != Slot::State::idle;
+        if (unfinished && (oldest == nullptr || chunk_age(oldest->chunk(), slot.chunk()) > 0)) {
+            oldest = &slot;
+        }
+    }
+    return oldest;
+}
+
+// -- What is going on
+
 EngineStats Engine::stats() const {
     EngineStats stats = stats_;
-    stats.in_flight = outstanding_;
-    stats.window = window_.chunks();
-    stats.window_limit = config_.window_bound();
-    stats.rtt_samples = rtt_.samples();
-    stats.least_rtt = least_rtt_.value();
-    stats.srtt = rtt_.srtt();
-    stats.rttvar = rtt_.rttvar();
-    stats.rto = rtt_.rto();
+    recovery_.report(stats);
     return stats;
 }
 
 Activity Engine::activity() const {
-    if (waiting_ == 0) {
+    if (!anything_unfinished()) {
         return collectives_.empty() ? Activity::idle : Activity::device;
     }
-    const Collective& oldest = collectives_.front();
-    if (!oldest.begun() && oldest.announced() == 0) {
+    if (!collectives_.front().all_began()) {
         return Activity::beginning;
     }
-    const bool held_back = !ready_.empty() && !in_window(ready_.front(), 0);
-    return held_back ? Activity::window : Activity::answers;
+    return !ready_.empty() && !in_window(*ready_.front(), 0) ? Activity::window : Activity::answers;
 }
 
 }  // namespace inagg

@@ -1,84 +1,154 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A worker's slots (protocol.md, 6), and lists of them threaded through the slots themselves, so that a slot
-// moves from list to list in constant time without allocation.
+// A worker's slots (protocol.md, 6), and lists threaded through the slots themselves: a slot moves from list
+// to list in constant time without allocation.
+//
+// A slot sends its chunks one after another. Each chunk passes through these states:
+//
+//           start                sent                finish
+//     idle -------> ready -----------------> in_flight -------> idle, with chunk c + S
+//                                             |    ^              ^
+//                                        lost |    | sent         |
+//                                             v    |     finish   |
+//                                              lost --------------+
+//
+// The engine holds the list of ready slots, Recovery the lists of those in flight and lost.
 #ifndef INAGG_SLOT_HPP
 #define INAGG_SLOT_HPP
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "engine/collective.hpp"
 #include "wire/wire.hpp"
 
 namespace inagg {
 
-// Of one cache line: chunks come in order mostly, and each costs its slot's line and little else.
-struct alignas(64) Slot {
+// One cache line: chunks mostly come in order, and each touches its slot's line and little else.
+class alignas(64) Slot {
+  public:
     enum class State : std::uint8_t {
-        idle,       // `chunk` is the next one, and cannot be sent yet
-        ready,      // can be sent for the first time
-        in_flight,  // sent, and its result is awaited
+        idle,       // the chunk cannot be sent yet
+        ready,      // the chunk can be sent for the first time
+        in_flight,  // sent; its result is awaited
         lost,       // to be sent again
     };
 
-    static constexpr std::uint32_t NONE = UINT32_MAX;
+    explicit Slot(std::uint32_t chunk) : chunk_(chunk) {}
 
-    std::uint32_t chunk = 0;
-    std::uint32_t previous = NONE;
-    std::uint32_t next = NONE;
-    State state = State::idle;
-    bool resent = false;
-    bool clocked = false;  // all ranks were at this collective when it was sent: it measures the network
-    // What its packet announces, once `announced`: a packet sent again is made again, the same to the byte.
-    bool announced = false;
-    std::uint8_t flags = 0;
-    std::uint8_t refused = 0;  // sendings whose result was not used
-    std::uint16_t exponent = 0;
-    std::uint64_t order = 0;  // of its last sending: 1, 2, 3... over all slots
-    double sent_at = 0;       // the last time
-    Collective* collective = nullptr;
-    Assignment assignment{Role::exponent, 0};  // in that collective
+    std::uint32_t chunk() const { return chunk_; }
+    State state() const { return state_; }
+    bool outstanding() const { return state_ == State::in_flight || state_ == State::lost; }
+
+    // The chunk's part in its collective; not while idle.
+    Collective& collective() const { return *collective_; }
+    const Assignment& assignment() const { return assignment_; }
+    Kind kind() const { return assignment_.role == Role::exponent ? Kind::exponent : Kind::data; }
+
+    void start(Collective& collective, const Assignment& assignment) {
+        assert(state_ == State::idle);
+        state_ = State::ready;
+        collective_ = &collective;
+        assignment_ = assignment;
+        announced_ = resent_ = false;
+        refusals_ = 0;
+    }
+    // `sending` counts 1, 2, 3... over all slots. `timed`: the result's delay measures the network.
+    void sent(std::uint64_t sending, bool timed, double now) {
+        assert(state_ == State::ready || state_ == State::lost);
+        resent_ = state_ == State::lost;
+        timed_ = timed && !resent_;
+        state_ = State::in_flight;
+        sending_ = sending;
+        sent_at_ = now;
+    }
+    void lost() {
+        assert(state_ == State::in_flight);
+        state_ = State::lost;
+    }
+    // The result is in. `slots` is S.
+    void finish(std::uint32_t slots) {
+        assert(outstanding());
+        state_ = State::idle;
+        chunk_ += slots;
+    }
+
+    // The last sending.
+    std::uint64_t sending() const { return sending_; }
+    double sent_at() const { return sent_at_; }
+    bool resent() const { return resent_; }
+    bool timed() const { return timed_; }
+
+    // What the packet announces. It is fixed by the first sending: a packet sent again is the same to the
+    // byte.
+    bool announced() const { return announced_; }
+    std::uint8_t flags() const { return flags_; }
+    std::uint16_t exponent() const { return exponent_; }
+    void announce(std::uint8_t flags, std::uint16_t exponent) {
+        announced_ = true;
+        flags_ = flags;
+        exponent_ = exponent;
+    }
+
+    // Counts a sending whose result was not usable; returns how many there are of this chunk.
+    unsigned refuse() { return ++refusals_; }
+
+  private:
+    friend class SlotList;
+
+    Slot* previous_ = nullptr;
+    Slot* next_ = nullptr;
+    Collective* collective_ = nullptr;
+    Assignment assignment_{Role::exponent};
+    std::uint64_t sending_ = 0;
+    double sent_at_ = 0;
+    std::uint32_t chunk_;
+    std::uint16_t exponent_ = 0;
+    std::uint8_t flags_ = 0;
+    std::uint8_t refusals_ = 0;
+    State state_ = State::idle;
+    bool announced_ = false;
+    bool resent_ = false;
+    bool timed_ = false;
 };
 static_assert(sizeof(Slot) == alignof(Slot));
 
-// A queue of slots. A slot is in one list at most.
+// A doubly linked list of slots. A slot is in one list at most.
 class SlotList {
   public:
-    bool empty() const { return head_ == Slot::NONE; }
-    std::uint32_t front() const { return head_; }
+    bool empty() const { return head_ == nullptr; }
+    Slot* front() const { return head_; }
+    static Slot* next(const Slot& slot) { return slot.next_; }
 
-    void push_back(std::vector<Slot>& slots, std::uint32_t index) { insert_behind(slots, tail_, index); }
+    void push_back(Slot& slot) { insert_behind(tail_, slot); }
 
-    // In front of all newer chunks: at the end, mostly.
-    void insert_by_chunk(std::vector<Slot>& slots, std::uint32_t index) {
-        std::uint32_t place = tail_;
-        while (place != Slot::NONE && chunk_age(slots[place].chunk, slots[index].chunk) > 0) {
-            place = slots[place].previous;
+    // Keeps the oldest chunk in front. Searches from the end, which is mostly the place.
+    void insert_by_chunk(Slot& slot) {
+        Slot* place = tail_;
+        while (place != nullptr && chunk_age(place->chunk(), slot.chunk()) > 0) {
+            place = place->previous_;
         }
-        insert_behind(slots, place, index);
+        insert_behind(place, slot);
     }
 
-    void remove(std::vector<Slot>& slots, std::uint32_t index) {
-        const Slot& slot = slots[index];
-        (slot.previous == Slot::NONE ? head_ : slots[slot.previous].next) = slot.next;
-        (slot.next == Slot::NONE ? tail_ : slots[slot.next].previous) = slot.previous;
+    void remove(const Slot& slot) {
+        (slot.previous_ == nullptr ? head_ : slot.previous_->next_) = slot.next_;
+        (slot.next_ == nullptr ? tail_ : slot.next_->previous_) = slot.previous_;
     }
 
   private:
-    // At the head when `place` is NONE.
-    void insert_behind(std::vector<Slot>& slots, std::uint32_t place, std::uint32_t index) {
-        std::uint32_t& from_behind = place == Slot::NONE ? head_ : slots[place].next;
-        const std::uint32_t next = from_behind;
-        slots[index].previous = place;
-        slots[index].next = next;
-        from_behind = index;
-        (next == Slot::NONE ? tail_ : slots[next].previous) = index;
+    // Null: at the head.
+    void insert_behind(Slot* place, Slot& slot) {
+        Slot*& link = place == nullptr ? head_ : place->next_;
+        slot.previous_ = place;
+        slot.next_ = link;
+        link = &slot;
+        (slot.next_ == nullptr ? tail_ : slot.next_->previous_) = &slot;
     }
 
-    std::uint32_t head_ = Slot::NONE;
-    std::uint32_t tail_ = Slot::NONE;
+    Slot* head_ = nullptr;
+    Slot* tail_ = nullptr;
 };
 
 }  // namespace inagg

@@ -128,8 +128,8 @@ Ticket Transport::submit(const Request& request) {
     config_.validate(request);
     const std::lock_guard lock(mutex_);
     check_alive();
-    order([request](Engine& engine, double now) { engine.submit(request, now); });
     const Ticket ticket = ++shared_.last_ticket;
+    order([ticket, request](Engine& engine, double now) { engine.submit(ticket, request, now); });
     shared_.unfinished.insert(ticket);
     if (const auto* staging = std::get_if<Staging*>(&request.data)) {
         (*staging)->submitted(this, ticket);

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef INAGG_CONFIG_HPP
+#define INAGG_CONFIG_HPP
+
+#include <cstdint>
+#include <string>
+
+#include "engine/collective.hpp"
+#include "engine/rtt.hpp"
+
+namespace inagg {
+
+struct EngineConfig {
+    std::uint16_t job = 0;
+    unsigned rank = 0;
+    unsigned workers = 0;
+    std::uint32_t epoch = 0;
+    std::uint32_t slots = 0;  // S
+    unsigned words = 0;
+    RetransmissionPolicy policy;
+    // Jobs begin at chunk 0 (protocol.md, 7). Tests begin elsewhere to cross the wrap of chunk numbers.
+    std::uint32_t first_chunk = 0;
+    // The most chunks in flight; 0: S.
+    std::uint32_t window_limit = 0;
+
+    // The most chunks in flight, S taken into account.
+    std::uint32_t window_bound() const;
+
+    // "job J, rank R", for messages.
+    std::string who() const;
+
+    // Throws std::invalid_argument.
+    void validate() const;
+    // Throws std::invalid_argument when the request cannot be run under this configuration.
+    void validate(const Request& request) const;
+    void validate(const Staging& staging) const;
+};
+
+}  // namespace inagg
+
+#endif

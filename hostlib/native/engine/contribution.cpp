@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/contribution.hpp"
+
+#include <string>
+
+namespace inagg {
+
+ContributionCodec::ContributionCodec(const EngineConfig& config)
+    : job_(config.job),
+      rank_(static_cast<std::uint8_t>(config.rank)),
+      epoch_(config.epoch),
+      workers_(config.workers),
+      words_(config.words) {
+    for (unsigned rank = 0; rank < workers_; ++rank) {
+        rank_marks_ += mark_of_rank(rank);
+    }
+}
+
+void ContributionCodec::encode(const Slot& slot, std::span<std::byte> datagram) const {
+    const Collective& collective = slot.collective();
+    std::uint32_t checksum = collective.fingerprint() + mark_of_chunk(slot.chunk()) + mark_of_rank(rank_);
+    if (slot.kind() == Kind::data) {
+        checksum += collective.fill(slot.assignment(), datagram.subspan(HEADER_BYTES));
+    }
+    inagg::encode({.kind = slot.kind(),
+                   .rank = rank_,
+                   .job = job_,
+                   .announced = Announcement::of(slot.flags(), slot.exponent()),
+                   .epoch = epoch_,
+                   .chunk = slot.chunk(),
+                   .checksum = checksum},
+                  datagram.first<HEADER_BYTES>());
+}
+
+bool ContributionCodec::is_result(const Header& header, std::size_t bytes) const {
+    return (header.kind == Kind::exponent_result || header.kind == Kind::data_result) && header.job == job_ &&
+           header.epoch == epoch_ && bytes == datagram_bytes(header.kind, words_);
+}
+
+std::optional<Fault> ContributionCodec::fault_in(const Slot& slot, const Header& header,
+                                                 std::span<const std::byte> words) const {
+    if (header.kind != result_of(slot.kind())) {
+        return Fault{FailureCode::kind_mismatch,
+                     "the result is of another kind than this rank's contribution; the ranks disagree on the "
+                     "collective (do all submit the same sizes in the same order?)"};
+    }
+    const Collective& collective = slot.collective();
+    const bool exponents_only = slot.kind() == Kind::exponent;
+    const std::uint32_t lanes = exponents_only ? 0 : collective.sum_of(slot.assignment(), words);
+    const std::uint32_t each = collective.fingerprint() + mark_of_chunk(slot.chunk());
+    const std::uint32_t checksum = lanes + workers_ * each + rank_marks_;
+    if (header.checksum != checksum && exponents_only) {
+        return Fault{FailureCode::kind_mismatch,
+                     "the ranks disagree on the size, lane width or operation of the collective"};
+    }
+    if (header.checksum != checksum) {
+        return Fault{FailureCode::checksum,
+                     "the checksum of the result is " + std::to_string(header.checksum) +
+                         ", that of its lanes " + std::to_string(checksum) +
+                         "; a contribution is missing, doubled or damaged, or the ranks disagree on the "
+                         "collective"};
+    }
+    const Announcement& announced = header.announced;
+    if (!announced.agrees() || !valid_exponent(announced.exponent) || announced.exponent < slot.exponent() ||
+        (slot.flags() & ~announced.flags) != 0) {
+        return Fault{FailureCode::checksum,
+                     "the result's exponent or flags are not a maximum that includes this rank's; it was "
+                     "corrupted"};
+    }
+    return std::nullopt;
+}
+
+}  // namespace inagg

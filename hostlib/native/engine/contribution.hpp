@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A contribution is what this rank sends for a chunk. This makes its packet, and checks the result that comes
+// back against it (protocol.md, 3.2, 4 and 6).
+#ifndef INAGG_CONTRIBUTION_HPP
+#define INAGG_CONTRIBUTION_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "engine/config.hpp"
+#include "engine/failure.hpp"
+#include "engine/slot.hpp"
+#include "wire/wire.hpp"
+
+namespace inagg {
+
+class ContributionCodec {
+  public:
+    explicit ContributionCodec(const EngineConfig& config);
+
+    std::size_t bytes(const Slot& slot) const { return datagram_bytes(slot.kind(), words_); }
+
+    // Makes the packet of a slot that announces its exponent already. `datagram` has bytes(slot) bytes. A
+    // packet made again is the same to the byte until its result has been taken.
+    void encode(const Slot& slot, std::span<std::byte> datagram) const;
+
+    // Whether a datagram of this size is a result of this job and epoch.
+    bool is_result(const Header& header, std::size_t bytes) const;
+    // Why a result of an outstanding chunk is not to be used; nothing: it is right.
+    std::optional<Fault> fault_in(const Slot& slot, const Header& header,
+                                  std::span<const std::byte> words) const;
+
+  private:
+    std::uint16_t job_;
+    std::uint8_t rank_;
+    std::uint32_t epoch_;
+    unsigned workers_;
+    unsigned words_;
+    std::uint32_t rank_marks_ = 0;  // the sum over all ranks (protocol.md, 4)
+};
+
+}  // namespace inagg
+
+#endif

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What results, and their absence, tell about the network (protocol.md, 6.1 and 6.2): which packets are lost,
+// how long to wait, and how many chunks may be in flight. It holds the slots whose packets have left. Like
+// the engine it reads no clock: times are seconds, of any one clock.
+//
+// A packet is taken for lost when a packet sent later has been answered (loss_deadline, after RFC 8985), when
+// nothing has come for the RTO (probe_deadline), or when its result was not usable (refused).
+#ifndef INAGG_RECOVERY_HPP
+#define INAGG_RECOVERY_HPP
+
+#include <cstdint>
+#include <optional>
+
+#include "engine/rtt.hpp"
+#include "engine/slot.hpp"
+#include "engine/stats.hpp"
+#include "engine/window.hpp"
+
+namespace inagg {
+
+class Recovery {
+  public:
+    // `window_limit` in chunks.
+    Recovery(const RetransmissionPolicy& policy, unsigned window_limit);
+
+    // Silence counts from here: the first chunk is about to become ready.
+    void begin(double now);
+    // A slot's packet has left. `timed`: all ranks are at the slot's collective, so the delay of the result
+    // measures the network.
+    void sent(Slot& slot, bool timed, double now);
+    // Any result of this job has come, a duplicate too.
+    void heard(double now);
+    // A slot's result is in. The slot is out of Recovery's lists, and its chunk finished by the caller.
+    void answered(Slot& slot, double now);
+    // A slot's result was not usable: its packet is to be sent again at once.
+    void refused(Slot& slot);
+    // A ready packet had to wait for the window.
+    void window_limited() { round_.limited = true; }
+    // Forgets all slots.
+    void clear();
+
+    // Takes for lost what is due. `all_began`: no rank is known to be missing from the oldest collective, so
+    // a silence is the network's.
+    void advance(bool all_began, double now);
+    // Nothing has come for the policy's give-up time.
+    bool expired(double now) const { return now >= give_up_deadline(); }
+    // When the next of advance() and expired() is due.
+    double deadline() const;
+
+    // The lost slots, in the order in which they were lost. Their packets leave before all others.
+    const SlotList& lost() const { return lost_; }
+    // Of chunks sent once, the window lets so many out.
+    bool window_open(unsigned more) const { return fresh_ + more < window_.chunks(); }
+    // Whether any result is awaited.
+    bool outstanding() const { return outstanding_ > 0; }
+
+    double quiet_since() const { return quiet_since_; }
+    double least_rtt() const { return least_rtt_.value(); }
+    void report(EngineStats& stats) const;
+
+  private:
+    void lose(Slot& slot);
+    void take_out(const Slot& slot);
+    void measure(const Slot& slot, double now);
+    std::optional<double> loss_deadline() const;
+    std::optional<double> probe_deadline() const;
+    double give_up_deadline() const { return quiet_since_ + give_up_; }
+    Slot& oldest_in_flight() const;
+
+    double give_up_;
+    unsigned window_limit_;
+
+    SlotList lost_;
+    SlotList in_flight_;        // in the order of sending
+    unsigned outstanding_ = 0;  // slots in either list
+    unsigned fresh_ = 0;        // slots in flight that were sent once
+    std::uint64_t sendings_ = 0;
+
+    RttEstimator rtt_;
+    LeastRtt least_rtt_;
+    CongestionWindow window_;
+
+    // The last sending that has certainly been answered. Earlier ones that are not answered within a little
+    // more than its RTT are lost.
+    struct Overtaken {
+        std::uint64_t by = 0;  // sending
+        double rtt = 0;        // of that sending
+    } overtaken_;
+    // The same after an answer to a chunk sent more than once: it may answer an earlier sending.
+    struct PerhapsOvertaken {
+        std::uint64_t by = 0;
+        double lost_at = 0;
+    } perhaps_overtaken_;
+    // The window changes at the end of a round: the answer to something sent after the round began.
+    struct Round {
+        std::uint64_t began_behind = 0;  // sending
+        double least_rtt = 0;            // 0: none measured
+        bool limited = false;
+        bool lost = false;
+    } round_;
+
+    double quiet_since_ = 0;       // the last time that anything was heard
+    double probe_timer_from_ = 0;  // the same, or the last probe, or when the first packet left
+    unsigned probes_in_a_row_ = 0;
+
+    std::uint64_t retransmits_ = 0;
+    std::uint64_t probes_ = 0;
+    double silent_ = 0;
+};
+
+}  // namespace inagg
+
+#endif
