@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the files that define inagg._core share. One file defines one class, or a few for tests.
+// Shared by the files that define inagg._core. Each file defines one class, or the parts for tests.
 #ifndef INAGG_BINDINGS_HPP
 #define INAGG_BINDINGS_HPP
 
@@ -71,7 +71,7 @@ std::span<const float> as_span(const PyStaging::Rows& special_elements, const Py
 // (blocks [m], sums [m, L])
 nanobind::object to_arrays(const SpecialSums& sums, std::size_t block_elements);
 
-// What a collective needs alive until it is done.
+// Python objects that live until their collective is done.
 struct KeptAlive {
     std::optional<FloatArray> array = {};
     std::optional<FloatArray> residual = {};

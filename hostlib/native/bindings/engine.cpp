@@ -21,7 +21,7 @@ using namespace nb::literals;
 namespace inagg {
 namespace {
 
-// An engine that keeps the arrays given to it alive.
+// An engine, driven from Python in virtual time. It keeps the arrays given to it alive.
 class PyEngine {
   public:
     explicit PyEngine(const EngineConfig& config) : config_(config), engine_(config) {}

@@ -139,8 +139,8 @@ nb::dict to_dict(const TransportStats& stats) {
 }  // namespace inagg
 
 NB_MODULE(_core, m) {
-    // Torch keeps groups, and what hangs on them, beyond the interpreter's end: no news to whoever runs a
-    // program.
+    // Torch keeps groups, and what they refer to, beyond the interpreter's end. Reports of that leak would
+    // tell users nothing.
     nb::set_leak_warnings(false);
     const nb::object literal = nb::module_::import_("typing").attr("Literal");
     m.attr("LaneBits") = literal[nb::make_tuple(8, 16, 32)];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of the core one by one, for tests: wire format, numerics, RTT estimator.
+// Single parts of the core, for tests: wire format, numerics, RTT estimator.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -110,10 +110,11 @@ std::pair<NumpyFloats, std::uint32_t> py_dequantise(const nb::bytes& words, std:
     return {NumpyFloats(block->data(), {elements}, owner), lane_sum(format, as_span(words))};
 }
 
-// Stochastic if there is a seed.
+// A seed makes the rounding stochastic.
 Rounding as_rounding(std::optional<std::uint64_t> seed) { return {seed.has_value(), seed.value_or(0)}; }
 
-// Does what an engine does to a whole array, block by block, with as many packet buffers as a window has.
+// Does the numerics of an engine to a whole array, block by block, with as many packet buffers as a window
+// has.
 class BlockRunner {
   public:
     BlockRunner(const FloatArray& array, std::uint16_t exponent, unsigned lane_bits, unsigned workers,

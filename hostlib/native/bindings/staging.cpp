@@ -18,7 +18,7 @@ namespace {
 template <typename T, std::size_t Dimensions = 1>
 using NumpyView = nb::ndarray<nb::numpy, T, nb::ndim<Dimensions>>;
 
-// An array of numpy's that owns a copy of nothing but its memory, uninitialised.
+// A numpy array that owns its memory, uninitialised.
 template <typename T>
 std::pair<T*, nb::capsule> make_memory(std::size_t count) {
     T* memory = new T[count];

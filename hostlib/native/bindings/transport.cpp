@@ -27,7 +27,7 @@ namespace {
 
 using IpPort = std::pair<std::string, std::uint16_t>;
 
-// A transport that keeps the arrays given to it alive. Its members are touched with the GIL held only.
+// A transport that keeps the arrays given to it alive. The GIL guards its members.
 class PyTransport {
   public:
     PyTransport(const EngineConfig& config, UdpSocket socket, double spin)
@@ -41,8 +41,8 @@ class PyTransport {
         transport_.close();
     }
 
-    // At the interpreter's exit, before it ends threads: one that came back from a wait to find the
-    // interpreter gone would end the process with an abort.
+    // Called at the interpreter's exit, before it ends threads. A thread that returned from a wait to an
+    // interpreter that has ended would abort the process.
     static void close_all() {
         std::vector<nb::object> transports;
         for (PyTransport* transport : living()) {
@@ -51,7 +51,7 @@ class PyTransport {
         for (const nb::object& transport : transports) {
             auto& self = nb::cast<PyTransport&>(transport);
             self.close();
-            // In a forked child there are none of the threads that wait.
+            // A forked child has none of the threads that wait.
             while (self.waiting_ > 0 && !self.transport_.forked()) {
                 const nb::gil_scoped_release release;
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -142,15 +142,15 @@ class PyTransport {
     nb::dict stats() const { return to_dict(transport_.stats()); }
 
   private:
-    // What was kept leaves the map before it is let go of: that may run Python code, and other threads, which
-    // find the same ticket done.
+    // Takes the objects out of the map before it releases them: the release may run Python code and other
+    // threads, which may find the same ticket done.
     void let_go_of(Ticket ticket) { const auto kept = alive_.extract(ticket); }
 
     Ticket submit(const Request& request) {
         return alive([&] { return transport_.submit(request); });
     }
 
-    // What `call` gives, of a group that has not failed.
+    // Calls `call`; translates the failure of the group.
     template <typename Call>
     auto alive(Call call) -> decltype(call()) {
         try {
@@ -160,7 +160,7 @@ class PyTransport {
         }
     }
 
-    // Waits with the GIL released, coming back now and then to let Python handle a Ctrl-C.
+    // Waits with the GIL released, in slices, so that Python can handle a Ctrl-C between them.
     template <typename Wait>
     auto in_slices(std::optional<double> timeout, Wait wait) -> decltype(wait(0.0)) {
         constexpr double slice = 0.1;
@@ -186,7 +186,7 @@ class PyTransport {
         }
     }
 
-    // Counts a thread that waits, until it has the GIL again.
+    // Counts a waiting thread until it has the GIL again.
     class Waiting {
       public:
         explicit Waiting(int& count) : count_(++count) {}

@@ -12,7 +12,7 @@ namespace inagg {
 
 struct RetransmissionPolicy {
     double rto_initial = 0.1;
-    double rto_min = 0.01;  // the least margin of the RTO above the SRTT: RFC 6298's G
+    double rto_min = 0.01;  // the RTO is at least SRTT + rto_min: RFC 6298's G
     double rto_max = 1.0;
     double give_up = 120.0;
 
@@ -24,9 +24,9 @@ class RttEstimator {
   public:
     explicit RttEstimator(const RetransmissionPolicy& policy) : policy_(policy), rto_(policy.rto_initial) {}
 
-    // A measured RTT. The first is a sample, then the least of every WINDOW: a result also waits for ranks
-    // that recover from a loss, and sampling that would let the ranks' timeouts drive one another up. True
-    // for a sample.
+    // Takes a measured RTT; true if it completes a sample. The first RTT is a sample, and then the least of
+    // every WINDOW: a result also waits for ranks that recover from a loss, and sampling those waits would
+    // let the ranks' timeouts drive one another up.
     bool measure(double rtt) {
         least_ = measured_ == 0 ? rtt : std::min(least_, rtt);
         if (samples_ > 0 && ++measured_ < WINDOW) {
@@ -48,7 +48,7 @@ class RttEstimator {
         rto_ = std::min(srtt_ + std::max(4 * rttvar_, policy_.rto_min), policy_.rto_max);
     }
 
-    // How long silence lasts before the k-th probe, counted from the last one.
+    // How long silence lasts before the next probe, after `probes` probes in a row.
     double timeout(unsigned probes) const {
         return std::min(std::ldexp(rto_, static_cast<int>(std::min(probes, MAX_BACKOFF))), policy_.rto_max);
     }
@@ -71,8 +71,8 @@ class RttEstimator {
     std::uint64_t samples_ = 0;
 };
 
-// The least RTT of the last MEMORY to 2 MEMORY seconds: what the network takes when its queues are empty, as
-// they are at times, between collectives if not before. It forgets, since routes and loads change.
+// The least RTT of the last MEMORY to 2 MEMORY seconds: what the network takes while its queues are empty,
+// which they are at times, between collectives if not before. It forgets, since routes and loads change.
 class LeastRtt {
   public:
     void measure(double rtt, double now) {
@@ -84,7 +84,7 @@ class LeastRtt {
         recent_ = std::min(recent_, rtt);
         value_ = previous_ == 0 ? recent_ : std::min(previous_, recent_);
     }
-    double value() const { return value_; }  // 0 before the first
+    double value() const { return value_; }  // 0 before the first RTT
 
   private:
     static constexpr double MEMORY = 2.0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many chunks a worker keeps in flight (protocol.md, 6.2). All workers of a job send and receive at one
-// pace, each on links of its own, so what is to be found is not a fair share but the least window that keeps
-// the slowest link busy. Delay tells: the RTT beyond the least one seen lately is time spent in queues, and
-// the window is steered so that it stays at a target (Kumar et al., Swift: delay is simple and effective for
-// congestion control in the datacenter, SIGCOMM 2020). A loss is congestion only where queues have built up
-// (Fu and Liew, TCP Veno, 2003): a lossy link is no reason to send more slowly. Times are seconds.
+// How many chunks a worker keeps in flight (protocol.md, 6.2). All workers of a job move at one pace, each on
+// its own links. So the goal is not a fair share but the smallest window that keeps the slowest link busy.
+// The signal is delay: the RTT less the recent least RTT is time spent in queues, and the window steers it to
+// a target (Kumar et al., Swift: delay is simple and effective for congestion control in the datacenter,
+// SIGCOMM 2020). A loss is a sign of congestion only if queues have built up (Fu and Liew, TCP Veno, 2003): a
+// lossy link is no reason to slow down. Times are seconds.
 #ifndef INAGG_WINDOW_HPP
 #define INAGG_WINDOW_HPP
 
@@ -15,18 +15,19 @@ namespace inagg {
 
 class CongestionWindow {
   public:
-    // Time in queues to aim for. Enough to ride out the time that a busy machine takes to schedule a worker.
+    // The target for time in queues. A busy machine takes less than this to schedule a worker.
     static constexpr double TARGET = 4e-3;
     static constexpr unsigned LEAST = 16;  // chunks; the limit may be less
     static constexpr unsigned INITIAL = 64;
 
-    // `limit` >= 1: what the lease and the receive buffer hold.
+    // `limit` >= 1: the chunks that the lease and the receive buffer hold.
     explicit CongestionWindow(unsigned limit) : limit_(limit), chunks_(std::min(INITIAL, limit)) {}
 
     unsigned chunks() const { return static_cast<unsigned>(chunks_); }
 
-    // A window's worth of results is in. `least_rtt` is the least RTT among them, `empty_rtt` that of empty
-    // queues; `limited`: there was more to send than the window let out; `lost`: some had to be sent again.
+    // A window's worth of results is in. `least_rtt` is the least RTT among them, `empty_rtt` the RTT of
+    // empty queues. `limited`: there was more to send than the window let out. `lost`: some packets were
+    // lost.
     void end_round(double least_rtt, double empty_rtt, bool limited, bool lost) {
         const double queueing = least_rtt - empty_rtt;
         if (queueing > TARGET) {

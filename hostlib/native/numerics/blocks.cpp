@@ -18,7 +18,7 @@ std::span<float> HostBlocks::part_of(std::span<float> whole, std::size_t block) 
     return whole.subspan(first, std::min(block_elements_, whole.size() - first));
 }
 
-// A block that is scanned for its exponent is touched for the first time, and the scan would wait for memory.
+// The scan for a block's exponent is the first to touch the block, and would wait for memory.
 void HostBlocks::prefetch(std::size_t block) const {
     if (block * block_elements_ < floats_.data.size()) {
         const std::span<const float> elements = floats(block);
@@ -60,7 +60,7 @@ BlockExponent StagedBlocks::announce(std::size_t block) const {
     return {static_cast<std::uint16_t>(code & ~Staging::SPECIAL), (code & Staging::SPECIAL) != 0};
 }
 
-// The sum takes the place of the lanes: a block whose result is in is never sent again.
+// The sum replaces the lanes: a block whose result is in is never sent again.
 void StagedBlocks::take(std::size_t block, std::uint16_t code, bool special,
                         std::span<const std::byte> words) const {
     if (special) {

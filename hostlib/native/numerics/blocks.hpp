@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a collective's elements lie, seen as blocks. A Collective holds one of these two classes, which have
-// the same members:
-//   announce(block)              this rank's exponent
-//   classes(block)               what the elements of a block are that is special here; nothing of others
-//   datagram(block)              where the packet with its lanes stands; nothing: anywhere
-//   fill(block, code, words)     makes the words of its lanes there; returns their sum
-//   take(block, code, special, words)    takes the words of its sum, which are right
-//   floats(block)                the sum of a special block, for its classes
+// The elements of a collective, as blocks. A Collective holds one of these two classes, which have the same
+// members:
+//   announce(block)              this rank's exponent of the block
+//   classes(block)               the classes of its elements; empty if it is not special on this rank
+//   datagram(block)              where the packet with its lanes has to be; empty: anywhere
+//   fill(block, code, words)     makes the words of its lanes; returns the sum of the lanes
+//   take(block, code, special, words)    takes the words of its sum, which have been checked
+//   floats(block)                the sums of a special block, to apply classes to
 #ifndef INAGG_BLOCKS_HPP
 #define INAGG_BLOCKS_HPP
 
@@ -21,22 +21,22 @@
 
 namespace inagg {
 
-// Floats in memory, read and written in place.
+// Floats in the memory of the host, read and written in place.
 struct HostFloats {
     std::span<float> data;
     Rounding rounding = {};
-    // As long as the data, or empty: receives what this rank's lanes leave out of each element
+    // As long as the data, or empty: receives the part of each element that this rank's lanes do not hold
     // (numerics.hpp).
     std::span<float> residual = {};
 };
 
-// Lanes are made of the floats when a packet leaves, and sums become floats when one arrives.
+// Floats become lanes when a packet leaves, and sums become floats when a result arrives.
 class HostBlocks {
   public:
     HostBlocks(const HostFloats& floats, const LaneFormat& format, std::size_t block_elements, bool average)
         : floats_(floats), format_(format), block_elements_(block_elements), average_(average) {}
 
-    // Remembers the classes of a special block, which its result will overwrite.
+    // Keeps the classes of a special block, whose elements its result overwrites.
     BlockExponent announce(std::size_t block);
     std::span<const std::uint8_t> classes(std::size_t block) const { return classes_.of(block); }
     static std::span<std::byte> datagram(std::size_t /*block*/) { return {}; }
@@ -55,7 +55,7 @@ class HostBlocks {
     SpecialClasses classes_;
 };
 
-// A device has made the lanes, and makes floats of their sums. Only special blocks are finished here.
+// A device makes the lanes, and makes floats of their sums. Only special blocks are finished here.
 class StagedBlocks {
   public:
     StagedBlocks(Staging& staging, bool average) : staging_(&staging), average_(average) {}

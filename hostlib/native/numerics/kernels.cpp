@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loops for the compiler to vectorise: no branch, no call, no reduction but integer ones. All they compute is
-// exact or rounded once (numerics.cpp says why), so that every build of this file gives the same bits.
+// Loops for the compiler to vectorise: no branch, no call, no reduction except of integers. Every result is
+// exact or rounded once (numerics.cpp says why), so all builds of this file give the same bits.
 //
-// Lanes go in steps of STEP elements: a count that the compiler knows is unrolled whole, with no loop for
-// what is left over; only a tensor's last block leaves something.
+// Loops take STEP elements at a time: the compiler unrolls a constant count completely, without a loop for
+// the remainder. Only a tensor's last block has a remainder.
 #include "numerics/kernels.hpp"
 
 namespace inagg {
@@ -18,8 +18,8 @@ uint32_t big_endian(uint32_t lane) {
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
     return lane;
 #elif defined(__SSE2__) && !defined(__SSSE3__)
-    // No instruction reverses bytes here, and GCC does not vectorise what it recognises as a reversal: hence
-    // the product.
+    // This instruction set cannot reverse bytes, and GCC does not vectorise what it recognises as a reversal:
+    // hence the product.
     const uint32_t swapped = (lane & 0x00ff00ff) * 256 + (lane >> 8 & 0x00ff00ff);
     return swapped << 16 | swapped >> 16;
 #else
@@ -75,7 +75,7 @@ ScanResult scan(const float* __restrict x, size_t n) {
     int32_t greatest = 0;
     int32_t special = 0;
     for (size_t i = 0; i < n; ++i) {
-        // Signed, as SSE2 compares no others.
+        // Signed: SSE2 has no unsigned comparison.
         const auto magnitude = static_cast<int32_t>(__builtin_bit_cast(uint32_t, x[i]) & MAGNITUDE);
         const bool finite = magnitude < static_cast<int32_t>(INFINITE);
         const int32_t candidate = finite ? magnitude : 0;
@@ -140,8 +140,8 @@ uint32_t sum(const unsigned char* __restrict lanes, size_t n) {
     return sum;
 }
 
-// Exact where the lane is the nearest: then what is left is no more than the element, and a multiple of the
-// element's last place. That fits a float, and all on the way fits a double.
+// Exact if the lane is the nearest one: the residual is then no larger than the element, and a multiple of
+// the element's last place. So it fits a float, and every intermediate value fits a double.
 template <typename Lane>
 void residual(const float* __restrict x, const unsigned char* __restrict lanes, size_t n, uint32_t bias,
               double scale, float* __restrict out) {
@@ -161,7 +161,7 @@ void finite(const float* __restrict x, size_t n, float* __restrict out) {
 
 uint32_t rotate(uint32_t x, int bits) { return x << bits | x >> (32 - bits); }
 
-// Threefry2x32 with 13 rounds (numerics.hpp has the source).
+// Threefry2x32 with 13 rounds; numerics.hpp names the source.
 void draw(uint64_t key, uint64_t counter, size_t n, uint16_t* __restrict out) {
     const uint32_t keys[3] = {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32),
                               0x1bd11bda ^ static_cast<uint32_t>(key) ^ static_cast<uint32_t>(key >> 32)};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The inner loops of the numerics: kernels.cpp compiled once for each instruction set. Plain numbers and
-// pointers only, so that no inline function of a header is compiled for an instruction set that the machine
-// may lack. No two arrays of a call overlap.
+// The inner loops of the numerics: kernels.cpp is compiled once for each instruction set. Arguments are
+// numbers and pointers only, so that no inline function of a header is compiled for an instruction set that
+// the machine may lack. No two arrays of a call overlap.
 #ifndef INAGG_KERNELS_HPP
 #define INAGG_KERNELS_HPP
 
@@ -16,12 +16,12 @@ struct ScanResult {
     bool special;       // a NaN or an infinity was seen
 };
 
-// Arrays of three are for lanes of 8, 16 and 32 bits.
+// Arrays of three functions: for lanes of 8, 16 and 32 bits.
 struct Kernels {
     ScanResult (*scan)(const float* x, size_t n);
 
-    // Lane i = round-to-nearest-even(x[i] * scale_1 * scale_2) + bias, big-endian. The sum of the lanes, mod
-    // 2^32. No NaN, no infinity.
+    // Lane i = round-to-nearest-even(x[i] * scale_1 * scale_2) + bias, big-endian. Returns the sum of the
+    // lanes, mod 2^32. x holds no NaN and no infinity.
     uint32_t (*pack[3])(const float* x, size_t n, float scale_1, float scale_2, uint32_t bias,
                         unsigned char* lanes);
 
@@ -38,14 +38,14 @@ struct Kernels {
     // The sum of the lanes, mod 2^32.
     uint32_t (*sum[3])(const unsigned char* lanes, size_t n);
 
-    // out[i] = x[i] - (lane i - bias) * scale: what pack has left out. No NaN, no infinity.
+    // out[i] = x[i] - (lane i - bias) * scale: what the lanes do not hold. x holds no NaN and no infinity.
     void (*residual[3])(const float* x, const unsigned char* lanes, size_t n, uint32_t bias, double scale,
                         float* out);
 
-    // A copy with zero for NaNs and infinities.
+    // Copies x, with zero for NaNs and infinities.
     void (*finite)(const float* x, size_t n, float* out);
 
-    // Random numbers of `key` and of each of n counters, counter, counter + 1...: 64 bits in words of 16, the
+    // Random numbers under `key` for n counters from `counter` on: 64 bits each, as words of 16 bits, the
     // least significant first.
     void (*draw)(uint64_t key, uint64_t counter, size_t n, uint16_t* out);
 

@@ -63,15 +63,15 @@ const unsigned char* raw(std::span<const std::byte> bytes) {
     return reinterpret_cast<const unsigned char*>(bytes.data());
 }
 
-// The kernels' place for lanes of this width.
+// The index of lanes of this width in Kernels' arrays.
 std::size_t width_index(const LaneFormat& format) {
     return static_cast<std::size_t>(std::bit_width(format.bits()) - std::bit_width(8U));
 }
 
-// What is worked on piece by piece, in buffers on the stack: what is rare or costs more than a copy.
+// Elements in a buffer on the stack, for work that is rare or costs more than a copy.
 constexpr std::size_t PIECE = 256;
 constexpr std::array<float, PIECE> ZEROS{};
-constexpr std::size_t DRAWS = 4;  // the elements that one counter serves
+constexpr std::size_t DRAWS = 4;  // elements per counter
 
 std::uint32_t load_lane(const LaneFormat& format, const unsigned char* words, std::size_t i) {
     std::uint32_t lane = 0;
@@ -91,8 +91,8 @@ std::size_t lanes_in(const LaneFormat& format, std::span<const std::byte> words)
     return words.size() >> width_index(format);
 }
 
-// x 2^(F-E) is made in two steps, since F-E goes from -128 to 179. Up is exact; down is exact but for values
-// that end below 2^-126, which round to zero.
+// x 2^(F-E) takes two steps, since F-E ranges from -128 to 179. Steps up are exact. Steps down are exact
+// except for values that end below 2^-126, which round to zero.
 struct Scale {
     float first = 0;
     float second = 0;
@@ -139,7 +139,7 @@ std::uint32_t quantise_pieces(const LaneFormat& format, const Scale& scale, std:
     return sum;
 }
 
-// Lanes first, first + 1... to the end of `words` set to zero elements; their sum.
+// Sets the lanes from `first` to the end of `words` to zero elements; returns their sum.
 std::uint32_t pad(const LaneFormat& format, std::span<std::byte> words, std::size_t first) {
     std::uint32_t sum = 0;
     for (std::size_t count; first < lanes_in(format, words); first += count) {
@@ -203,8 +203,8 @@ BlockExponent block_exponent(const LaneFormat& format, std::span<const float> bl
         significand = (found.greatest & (implicit - 1)) | implicit;
         k = static_cast<int>(found.greatest >> FLOAT_FRACTION_BITS) + LEAST_NORMAL;
     }
-    // To nearest f x 2^F rounds to 2^F from 2^F - 1/2 on: half way is a tie, and 2^F is the even one.
-    // Stochastically it may do so above 2^F - 1.
+    // To nearest, f x 2^F rounds to 2^F from 2^F - 1/2 on: that is a tie, and 2^F is even. Stochastically, it
+    // may do so above 2^F - 1.
     const int dropped = FLOAT_FRACTION_BITS + 1 - format.fraction_bits();
     if (dropped > 0) {
         const std::uint32_t one = std::uint32_t{1} << dropped;
@@ -249,16 +249,17 @@ void dequantise(const LaneFormat& format, std::uint16_t code, std::span<const st
     const Kernels& run = kernels();
     const std::size_t width = width_index(format);
     if (scale >= LEAST_NORMAL && scale <= GREATEST_NORMAL) {
-        // An integer's conversion rounds once; the product is exact or overflows just where rounding would.
+        // The conversion from an integer rounds once. The product is exact, or overflows where rounding
+        // would.
         run.unpack[width](raw(words), block.size(), format.zero_sum(), power_of_two(scale), block.data());
     } else {
-        // The scale may be no float, and the product may be subnormal: a float product would round a second
-        // time.
+        // The scale may not fit a float, and the product may be subnormal: a product of floats would round a
+        // second time.
         run.unpack_wide[width](raw(words), block.size(), format.zero_sum(), wide_power_of_two(scale),
                                block.data());
     }
     if (average) {
-        // The reciprocal of a power of two is exact, and the product the quotient.
+        // The reciprocal of a power of two is exact, so the product equals the quotient.
         const auto workers = static_cast<float>(format.workers());
         if (std::has_single_bit(format.workers())) {
             run.multiply(block.data(), block.size(), 1 / workers);

@@ -12,8 +12,8 @@
 
 namespace inagg {
 
-// The classes (numerics.hpp, classify) of the elements of the blocks of one collective that are special here.
-// Results overwrite the elements; these stay.
+// The classes (numerics.hpp) of the elements of one collective's blocks that are special on this rank.
+// Results overwrite the elements, so their classes are kept here.
 class SpecialClasses {
   public:
     void remember(std::size_t block, std::span<const float> elements) {
@@ -22,7 +22,7 @@ class SpecialClasses {
         classify(elements, classes);
     }
 
-    // Empty for a block that is not special here.
+    // Empty if the block is not special on this rank.
     std::span<const std::uint8_t> of(std::size_t block) const {
         const auto found = classes_.find(block);
         return found == classes_.end() ? std::span<const std::uint8_t>{} : found->second;

@@ -14,12 +14,12 @@ std::size_t blocks_of(std::size_t elements, const LaneFormat& format, std::size_
     return elements / size + (elements % size != 0 ? 1 : 0);
 }
 
-// Bytes of memory for each block.
+// Bytes of memory for one block.
 std::size_t block_bytes(std::size_t words) {
     return datagram_bytes(Kind::data, words) + sizeof(std::uint32_t) + 2 * sizeof(std::uint16_t);
 }
 
-// The first `count` of a type, taken off the memory.
+// Takes the first `count` values of a type off the memory.
 template <typename T>
 std::span<T> cut(std::span<std::byte>& memory, std::size_t count) {
     const std::span<T> taken(reinterpret_cast<T*>(memory.data()), count);
@@ -81,7 +81,7 @@ void Staging::scanned(std::span<const std::int64_t> special_blocks, std::span<co
     scanned_ = true;
 }
 
-// All are codes that a block can have, and the special ones are those given.
+// Checks that all exponents are codes that a block can have, and that the marked ones are the given ones.
 void Staging::check_exponents(std::span<const std::int64_t> special_blocks) const {
     const auto refuse = [](std::size_t block, const std::string& why) {
         throw std::invalid_argument("block " + std::to_string(block) + why);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stands between a device and the engine, for one collective whose floats the processor does not touch
-// (design.md, D11): memory that both reach, with a place for each block's datagram, exponents and checksum.
+// Memory that a device and the engine share, for one collective whose floats the processor does not touch
+// (design.md, D11). It holds each block's datagram, exponents and checksum.
 #ifndef INAGG_STAGING_HPP
 #define INAGG_STAGING_HPP
 
@@ -17,15 +17,16 @@
 
 namespace inagg {
 
-using Ticket = std::uint64_t;  // 1, 2, 3... in the order of submission
+// Names a collective: 1, 2, 3... in the order of submission. Whoever drives the engine counts.
+using Ticket = std::uint64_t;
 
-// The sums, L floats each, of blocks that are special somewhere.
+// The sums of the blocks that are special on any rank, L floats each.
 using SpecialSums = std::map<std::size_t, std::vector<float>>;
 
-// How far a collective is, in blocks from the first on.
+// How far a collective is. Counts of blocks, from the first on.
 struct Progress {
-    std::size_t known = 0;   // so many have an agreed exponent
-    std::size_t summed = 0;  // so many have the lanes of their sums
+    std::size_t known = 0;   // have an agreed exponent
+    std::size_t summed = 0;  // have the lanes of their sums
     bool done = false;
 
     bool operator==(const Progress&) const = default;
@@ -33,7 +34,7 @@ struct Progress {
 
 class Staging {
   public:
-    // Set in an exponent that stands in the memory: the block is special.
+    // This bit of an exponent in the memory marks a special block.
     static constexpr std::uint16_t SPECIAL = 0x8000;
 
     // The memory outlives the collective. Throws std::invalid_argument.
@@ -47,7 +48,7 @@ class Staging {
     std::size_t block_elements() const { return format_.block_elements(words_); }  // L
     std::size_t stride() const { return datagram_bytes(Kind::data, words_); }
 
-    // One behind the other, so that neighbours leave in one piece.
+    // Contiguous, so that neighbours leave as one message.
     std::span<std::byte> datagrams() const { return datagrams_; }
     std::span<std::byte> datagram(std::size_t block) const {
         return datagrams_.subspan(block * stride(), stride());
@@ -56,11 +57,11 @@ class Staging {
     std::span<std::uint16_t> exponents() const { return exponents_; }  // this rank's
     std::span<std::uint16_t> agreed() const { return agreed_; }        // those of the sum
 
-    // The device's side, for whoever drives the engine; one thread at a time. All throw
-    // std::invalid_argument, and then change nothing.
+    // The device's side, called by the driver of the engine from one thread at a time. A call that throws
+    // std::invalid_argument changes nothing.
 
     void require_new() const;
-    // `driver` is who takes the calls below.
+    // Only `driver` may make the calls below.
     void submitted(const void* driver, Ticket ticket);
     Ticket ticket_at(const void* driver) const;
     // `elements` are those of the special blocks, L of each.
@@ -71,11 +72,11 @@ class Staging {
 
     // The engine's side.
 
-    // What the elements of a block are that is special here.
+    // The classes of a block's elements; empty if it is not special on this rank.
     std::span<const std::uint8_t> classes(std::size_t block) const { return classes_.of(block); }
-    // L floats for the sum of a block that is special anywhere.
+    // L floats for the sums of a block that is special on any rank.
     std::span<float> special_sum(std::size_t block);
-    // Written by Engine::report_progress() alone.
+    // Written by Engine::report_progress() only.
     Progress progress;
 
   private:

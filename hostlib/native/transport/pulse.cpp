@@ -50,8 +50,7 @@ void Pulse::run() {
     }
 }
 
-// False when the connection has ended. Where the peer has long read nothing there is no room, and nothing to
-// add.
+// False when the connection has ended. A full send buffer is no error: the peer has unread beats then.
 bool Pulse::send() {
     const ssize_t count =
         ::send(socket_, beat_.data() + sent_, beat_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes the same few bytes to a stream socket at an interval, in a thread of its own: a sign of life that
-// needs nothing of the program, whose threads may hold Python's GIL for as long as they like.
+// Writes the same few bytes to a stream socket at an interval, from its own thread. This sign of life does
+// not depend on the program, whose threads may hold Python's GIL for any time.
 #ifndef INAGG_PULSE_HPP
 #define INAGG_PULSE_HPP
 
@@ -18,14 +18,14 @@ namespace inagg {
 
 class Pulse {
   public:
-    // The socket stays the caller's, who closes it after the pulse. `interval`: seconds.
+    // The caller owns the socket, and closes it after the pulse. `interval`: seconds.
     // Throws std::invalid_argument, std::system_error.
     Pulse(int socket, std::string beat, double interval);
     ~Pulse();
     Pulse(const Pulse&) = delete;
     Pulse& operator=(const Pulse&) = delete;
 
-    // On return nothing is written any more. Any thread may, any number of times.
+    // After it returns nothing is written. Any thread may call it, any number of times.
     void close();
 
   private:
@@ -37,7 +37,7 @@ class Pulse {
     const std::chrono::duration<double> interval_;
     const pid_t process_ = ::getpid();
 
-    std::size_t sent_ = 0;  // of a beat; of the thread alone
+    std::size_t sent_ = 0;  // bytes of the current beat; used by the thread only
 
     std::mutex mutex_;  // guards closing_
     std::condition_variable changed_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the transport's thread does: rounds of taking orders, sending, telling, waiting and receiving.
+// The packet thread. Its loop runs commands, sends, publishes news, waits and receives.
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -24,24 +24,24 @@ namespace {
 // How long to leave a send that found no buffer or no route.
 constexpr double MOMENT = 0.001;
 constexpr double FOR_EVER = 1e9;
-// How long to let results gather before they are taken, as a share of the RTT and at most: see gather().
+// How long to let results gather before receiving them: a share of the RTT, and the most. See gather().
 constexpr double GATHER_SHARE = 1.0 / 16;
 constexpr double GATHER_LONGEST = 250e-6;
-constexpr std::size_t GATHERED = 16;       // datagrams in the last batch that make it unnecessary
-constexpr double GATHER_SHORTEST = 50e-6;  // the kernel's timer slack; a shorter sleep is not one
-// Time over which a rate is measured: a token bucket lends some milliseconds' worth.
+constexpr std::size_t GATHERED = 16;       // results in the last batch that make gathering unnecessary
+constexpr double GATHER_SHORTEST = 50e-6;  // the kernel's timer slack: no sleep is shorter
+// Seconds over which a rate is measured. A token bucket can exceed its rate for some milliseconds.
 constexpr double RATE_SECONDS = 0.1;
-// Ethernet, IPv4 and UDP.
+// Bytes of Ethernet, IPv4 and UDP headers.
 constexpr double FRAME_HEADERS = 42;
-// Pieces of a window that leave one by one: see send().
+// Pieces in which a window leaves. See send().
 constexpr std::size_t TRAINS = 4;
 
 double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// What a missing route is, or an ICMP error (icmp_err_convert in the kernel's net/ipv4/icmp.c). Any host can
-// forge those, so they end nothing.
+// Whether a missing route or an ICMP error causes this errno (icmp_err_convert in the kernel's
+// net/ipv4/icmp.c). Any host can forge ICMP errors, so they end nothing.
 bool from_network(int error) {
     switch (error) {
         case ECONNREFUSED:
@@ -65,8 +65,8 @@ bool from_network(int error) {
 void Transport::run() {
     pthread_setname_np(pthread_self(), "inagg");
     thread_id_ = gettid();
-    // Signals are the program's; and numerics need subnormals, which the thread that started this one may
-    // have switched off for itself (a thread inherits that).
+    // Signals belong to the program's threads. Numerics need subnormals: a thread inherits the floating-point
+    // environment of its creator, which may flush them to zero.
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, nullptr);
@@ -84,7 +84,7 @@ void Transport::run() {
 
 void Transport::loop() {
     bool more = false;
-    while (take_orders(seconds_now())) {
+    while (run_commands(seconds_now())) {
         const double now = seconds_now();
         account(now);
         engine_.advance(now);
@@ -98,32 +98,32 @@ void Transport::loop() {
     }
 }
 
-// What other threads asked for since the last round; false to end.
-bool Transport::take_orders(double now) {
-    std::vector<Order> orders;
+// Runs the commands of other threads; false when the transport is closing.
+bool Transport::run_commands(double now) {
+    std::vector<Command> commands;
     {
         const std::lock_guard lock(mutex_);
         if (shared_.closing) {
             return false;
         }
-        orders.swap(shared_.orders);
+        commands.swap(shared_.commands);
     }
-    for (const Order& order : orders) {
+    for (const Command& command : commands) {
         if (!engine_.failure()) {
-            order(engine_, now);
+            command(engine_, now);
         }
     }
     return true;
 }
 
-// A token bucket passes what comes in one piece once there are tokens for all of it, and its answers come in
-// one piece as well. So that one is on the way while another is made, a window has several (as TCP sizes
-// them).
+// A token bucket passes a message once it has tokens for all of it, and the results then arrive together too.
+// A window leaves in several messages, so that one is in flight while the next is made (TCP sizes its
+// segments the same way).
 Transport::Blocked Transport::send(double now) {
     std::array<std::span<const std::byte>, BATCH> datagrams;
     const std::size_t train = std::clamp<std::size_t>(engine_.stats().window / TRAINS, 1, BATCH);
     while (engine_.anything_to_send()) {
-        // One by itself tells whether it is this host that finds it too long.
+        // A datagram sent alone shows whether this host itself refuses its size.
         const std::size_t most = too_long_ ? 1 : train;
         const std::size_t count = engine_.to_send(packets_, std::span(datagrams).first(most));
         ++stats_.send_calls;
@@ -180,7 +180,7 @@ void Transport::wait_for_events(Blocked blocked) {
     }
     const short events = blocked == Blocked::until_writable ? POLLIN | POLLOUT : POLLIN;
     std::array<pollfd, 2> waited{pollfd{wakeup_.fd(), POLLIN, 0}, pollfd{socket_.fd(), events, 0}};
-    // Of a broken group only orders matter.
+    // A broken group only listens to commands.
     const std::size_t count = engine_.failure() ? 1 : 2;
     if (poll(std::span(waited).first(count), end ? std::max(0.0, *end - now) : FOR_EVER) <= 0) {
         return;
@@ -197,7 +197,7 @@ void Transport::wait_for_events(Blocked blocked) {
     }
 }
 
-// ppoll, after a spell of polling if the policy says so.
+// ppoll(), after polling without sleep for spin_ seconds.
 int Transport::poll(std::span<pollfd> waited, double seconds) const {
     const timespec none{};
     for (const double end = seconds_now() + std::min(spin_, seconds); seconds_now() < end;) {
@@ -212,9 +212,9 @@ int Transport::poll(std::span<pollfd> waited, double seconds) const {
     return ppoll(waited.data(), waited.size(), left < FOR_EVER / 2 ? &timeout : nullptr, nullptr);
 }
 
-// On a slow link results come one by one, and waking up for each costs more than the work: with a window in
-// flight that takes an RTT to drain, a small share of it spent asleep makes batches and delays nothing. What
-// network cards do to interrupts.
+// On a slow link results come one by one, and waking up for each costs more than the work. A window in flight
+// takes an RTT to drain, so a sleep for a small share of the RTT makes batches and delays nothing. Network
+// cards moderate interrupts for the same reason.
 void Transport::gather() const {
     if (received_ >= GATHERED) {
         return;
@@ -226,7 +226,7 @@ void Transport::gather() const {
     }
 }
 
-// One batch; true when there may be more.
+// Receives one batch; true when there may be more.
 bool Transport::receive() {
     ++stats_.receive_calls;
     const BatchResult result = receiving_.receive(socket_);
@@ -245,7 +245,8 @@ bool Transport::receive() {
     return result.count == ReceiveBatch::MESSAGES;
 }
 
-// The time since the last round went into what the engine was then left in (as in tcp_info of Linux).
+// Charges the time since the last iteration to the engine's activity at its end (Linux's tcp_info does the
+// same).
 void Transport::account(double now) {
     const double seconds = now - std::exchange(account_.since, now);
     if (account_.activity == Activity::idle) {
@@ -266,19 +267,19 @@ void Transport::account(double now) {
 void Transport::publish() {
     const std::lock_guard lock(mutex_);
     bool changed = false;
-    bool told = false;
+    bool done = false;
     bool progressed = engine_.report_progress();
     while (const std::optional<Ticket> ticket = engine_.next_completion()) {
         shared_.unfinished.erase(*ticket);
         changed = true;
         if (shared_.watched.erase(*ticket) > 0) {
             shared_.done.push_back(*ticket);
-            told = true;
+            done = true;
         }
     }
     if (engine_.failure() && !shared_.failure) {
         shared_.failure = engine_.failure();
-        changed = told = progressed = true;
+        changed = done = progressed = true;
     }
     stats_.engine = engine_.stats();
     stats_.segmentation = sending_.segmentation();
@@ -286,8 +287,8 @@ void Transport::publish() {
     if (changed) {
         changed_.notify_all();
     }
-    if (told) {
-        told_.notify_all();
+    if (done) {
+        done_.notify_all();
     }
     if (progressed) {
         progressed_.notify_all();

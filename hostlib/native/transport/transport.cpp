@@ -17,8 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What the kernel charges a received packet beyond its bytes: sk_buff, shared info, rounding of the data area
-// to a power of two.
+// Bytes that the kernel charges for a received packet beyond its own: sk_buff, shared info, and rounding of
+// the data area to a power of two.
 constexpr std::size_t PACKET_OVERHEAD = 1280;
 // Longer timeouts overflow the clock.
 constexpr double FOR_EVER = 1e9;
@@ -49,7 +49,7 @@ int make_eventfd() {
     return fd;
 }
 
-// Makes room for the results of a whole window; where the kernel grants less, the window has to be smaller.
+// Makes room for the results of a whole window. If the kernel grants less, the window is smaller.
 EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, TransportStats& stats) {
     config.validate();
     const std::size_t packet = datagram_bytes(Kind::data, config.words) + PACKET_OVERHEAD;
@@ -62,8 +62,7 @@ EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, Transport
 
 }  // namespace
 
-// /proc/PID/schedstat of the kernel's documentation (sched-stats.rst): nanoseconds running, and in a run
-// queue.
+// Source: /proc/PID/schedstat, nanoseconds running and in a run queue (the kernel's sched-stats.rst).
 void read_processor_times(pid_t thread, TransportStats& stats) {
     double running = 0;
     double waiting = 0;
@@ -91,7 +90,7 @@ Transport::~Transport() { close(); }
 
 void Transport::wake() {
     const std::uint64_t one = 1;
-    // It can only fail when a wakeup is pending already.
+    // It fails only if a wakeup is pending already.
     [[maybe_unused]] const ssize_t written = ::write(wakeup_.fd(), &one, sizeof one);
 }
 
@@ -119,8 +118,8 @@ auto Transport::wait_for(std::condition_variable& news, std::unique_lock<std::mu
 }
 
 // With mutex_ held.
-void Transport::order(Order order) {
-    shared_.orders.push_back(std::move(order));
+void Transport::post(Command command) {
+    shared_.commands.push_back(std::move(command));
     wake();
 }
 
@@ -129,7 +128,7 @@ Ticket Transport::submit(const Request& request) {
     const std::lock_guard lock(mutex_);
     check_alive();
     const Ticket ticket = ++shared_.last_ticket;
-    order([ticket, request](Engine& engine, double now) { engine.submit(ticket, request, now); });
+    post([ticket, request](Engine& engine, double now) { engine.submit(ticket, request, now); });
     shared_.unfinished.insert(ticket);
     if (const auto* staging = std::get_if<Staging*>(&request.data)) {
         (*staging)->submitted(this, ticket);
@@ -143,7 +142,7 @@ void Transport::scanned(Staging& staging, std::span<const std::int64_t> special_
     staging.scanned(special_blocks, elements);
     const std::lock_guard lock(mutex_);
     check_alive();
-    order([ticket](Engine& engine, double now) { engine.scanned(ticket, now); });
+    post([ticket](Engine& engine, double now) { engine.scanned(ticket, now); });
 }
 
 void Transport::packed(Staging& staging, std::size_t blocks) {
@@ -151,7 +150,7 @@ void Transport::packed(Staging& staging, std::size_t blocks) {
     const std::lock_guard lock(mutex_);
     staging.packed(blocks);
     check_alive();
-    order([ticket, blocks](Engine& engine, double now) { engine.packed(ticket, blocks, now); });
+    post([ticket, blocks](Engine& engine, double now) { engine.packed(ticket, blocks, now); });
 }
 
 std::optional<Progress> Transport::progress(const Staging& staging, std::size_t known, std::size_t summed,
@@ -190,13 +189,13 @@ void Transport::watch(Ticket ticket) {
         shared_.watched.insert(ticket);
     } else {
         shared_.done.push_back(ticket);
-        told_.notify_all();
+        done_.notify_all();
     }
 }
 
 std::optional<Ticket> Transport::next_done(std::optional<double> timeout) {
     std::unique_lock lock(mutex_);
-    return wait_for(told_, lock, timeout, [&]() -> std::optional<Ticket> {
+    return wait_for(done_, lock, timeout, [&]() -> std::optional<Ticket> {
         if (shared_.done.empty()) {
             return std::nullopt;
         }
@@ -208,7 +207,7 @@ std::optional<Ticket> Transport::next_done(std::optional<double> timeout) {
 
 void Transport::fail(const std::string& reason) {
     std::unique_lock lock(mutex_);
-    order([reason](Engine& engine, double) { engine.fail(FailureCode::failed, reason); });
+    post([reason](Engine& engine, double) { engine.fail(FailureCode::failed, reason); });
     changed_.wait(lock, [this] { return shared_.failure.has_value(); });
 }
 

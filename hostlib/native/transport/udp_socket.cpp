@@ -40,7 +40,7 @@ void set_option(int fd, int level, int option, int value, const char* what) {
     }
 }
 
-// Of a message of the error queue: whether this host has refused to send a datagram of that size.
+// Whether a message of the error queue says that this host refuses to send a datagram of that size.
 bool is_too_long(msghdr& message) {
     for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr;
          control = CMSG_NXTHDR(&message, control)) {
@@ -96,12 +96,12 @@ UdpSocket UdpSocket::duplicate_of(int fd) {
 
 void UdpSocket::connect(const UdpAddress& peer) {
     const sockaddr_in address = to_sockaddr(peer);
-    // By the interface's MTU alone: one learned from ICMP may be forged.
+    // The interface's MTU counts only: an MTU learned from ICMP may be forged.
     set_option(fd(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE, "cannot forbid fragmentation");
-    // Also makes the kernel say so when its queue drops a datagram (ENOBUFS); without it that looks like
-    // success.
+    // This option also makes send() return ENOBUFS when a queue of the kernel drops the datagram; without it,
+    // that looks like success.
     set_option(fd(), IPPROTO_IP, IP_RECVERR, 1, "cannot ask for network errors");
-    // Kernels before 5.0 hand over every datagram by itself.
+    // Kernels before 5.0 do not know it, and deliver each datagram as a message.
     const int one = 1;
     [[maybe_unused]] const int unsupported = setsockopt(fd(), SOL_UDP, UDP_GRO, &one, sizeof one);
     if (::connect(fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
@@ -113,9 +113,9 @@ std::size_t UdpSocket::reserve_receive_buffer(std::size_t bytes) {
     if (const std::size_t present = receive_buffer(); present >= bytes) {
         return present;
     }
-    // The kernel doubles what it is asked for.
+    // The kernel doubles the requested size.
     const int half = static_cast<int>(std::min<std::size_t>(bytes / 2 + 1, INT_MAX / 2));
-    // Beyond net.core.rmem_max only with CAP_NET_ADMIN; otherwise as much as that allows.
+    // More than net.core.rmem_max takes CAP_NET_ADMIN; without it, rmem_max is the most.
     if (setsockopt(fd(), SOL_SOCKET, SO_RCVBUFFORCE, &half, sizeof half) != 0) {
         set_option(fd(), SOL_SOCKET, SO_RCVBUF, half, "cannot set the size of the receive buffer");
     }
@@ -209,7 +209,7 @@ BatchResult SendBatch::send(const UdpSocket& socket, std::span<const std::span<c
     return {count, 0};
 }
 
-// for_overwrite: what no message ever fills is never made resident.
+// for_overwrite: pages that no message fills never become resident.
 ReceiveBatch::ReceiveBatch()
     : memory_(std::make_unique_for_overwrite<std::byte[]>(MESSAGES * MESSAGE_BYTES)) {
     for (std::size_t i = 0; i < MESSAGES; ++i) {

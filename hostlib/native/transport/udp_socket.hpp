@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A non-blocking UDP/IPv4 socket, and batches of datagrams into and out of it. Failures to set one up are
+// A non-blocking UDP/IPv4 socket, and batches of datagrams into and out of it. Setting one up throws
 // std::system_error; sending and receiving return the kernel's errno, for the caller to judge.
 #ifndef INAGG_UDP_SOCKET_HPP
 #define INAGG_UDP_SOCKET_HPP
@@ -31,18 +31,16 @@ class Descriptor {
     ~Descriptor() { close(); }
     Descriptor(Descriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
     Descriptor& operator=(Descriptor&&) = delete;
-    int fd() const { return fd_; }  // -1 once it is closed
+    int fd() const { return fd_; }  // -1: closed
     void close();
 
   private:
     int fd_;
 };
 
-// too_long: one is this host's own refusal to send a datagram of that size. All others the network has
-// reported.
 struct SocketErrors {
     std::size_t count = 0;
-    bool too_long = false;
+    bool too_long = false;  // one of them: this host refuses to send a datagram of that size
 };
 
 class UdpSocket {
@@ -52,10 +50,10 @@ class UdpSocket {
     // A second descriptor of a bound socket; the caller keeps `fd`.
     static UdpSocket duplicate_of(int fd);
 
-    // Only datagrams from `peer` are received from now on, several at once where the kernel can (UDP_GRO).
-    // Never fragments; errors from the network are reported.
+    // From now on the kernel delivers datagrams from `peer` only, several at once where it can (UDP_GRO). It
+    // never fragments, and reports errors from the network.
     void connect(const UdpAddress& peer);
-    // Asks for a receive buffer of at least so many bytes; returns what the kernel grants.
+    // Asks for a receive buffer of at least `bytes`; returns the bytes that the kernel grants.
     std::size_t reserve_receive_buffer(std::size_t bytes);
 
     UdpAddress local_address() const;
@@ -73,8 +71,8 @@ class UdpSocket {
     Descriptor descriptor_;
 };
 
-// As many datagrams of four words as the kernel takes in one message, which holds MAX_DATAGRAM bytes. Fewer
-// than the segments it cuts one into (UDP_MAX_SEGMENTS: 64, and more since 6.9).
+// Datagrams of four words that fit one message of MAX_DATAGRAM bytes. The kernel cuts a message into at most
+// UDP_MAX_SEGMENTS datagrams: 64, and more since Linux 6.9.
 inline constexpr std::size_t BATCH = 62;
 
 struct BatchResult {
@@ -82,9 +80,9 @@ struct BatchResult {
     int error;  // errno, or 0; only when count is 0
 };
 
-// Datagrams on their way into the kernel, at most BATCH at a time. Those of one size that lie one behind the
-// other in memory go as one message, which the kernel, or the network card, cuts (UDP_SEGMENT) as late as it
-// can: often that is never.
+// Sends at most BATCH datagrams at a time. Datagrams of one size that are contiguous in memory go as one
+// message (UDP_SEGMENT). The kernel or the network card cuts it as late as possible: between network
+// namespaces, never.
 class SendBatch {
   public:
     BatchResult send(const UdpSocket& socket, std::span<const std::span<const std::byte>> datagrams);
@@ -95,19 +93,19 @@ class SendBatch {
         std::array<std::byte, CMSG_SPACE(sizeof(std::uint16_t))> bytes;
     };
 
-    bool segmentation_ = true;               // until the kernel or the interface turns out not to know it
+    bool segmentation_ = true;               // false once the kernel or the interface has refused it
     std::array<std::size_t, BATCH> counts_;  // datagrams of each message
     std::array<iovec, BATCH> buffers_;
     std::array<Control, BATCH> controls_;
     std::array<mmsghdr, BATCH> messages_;
 };
 
-// Room for one batch of received messages, each a datagram or several of one size (the last may be shorter)
-// that the kernel has not cut or has put together (UDP_GRO).
+// Receives a batch of messages. A message is one datagram, or several of one size (the last may be shorter)
+// that the kernel has joined or never cut (UDP_GRO).
 class ReceiveBatch {
   public:
     ReceiveBatch();
-    // Messages received.
+    // Returns the number of messages.
     BatchResult receive(const UdpSocket& socket);
     // Calls take(datagram) for each datagram of the first `messages` messages.
     template <typename Take>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What callers from outside give is checked with these; std::invalid_argument is a ValueError in Python.
+// Checks of what callers give. std::invalid_argument becomes ValueError in Python.
 #ifndef INAGG_REQUIRE_HPP
 #define INAGG_REQUIRE_HPP
 

@@ -20,7 +20,7 @@ T get(const std::byte* in) {
     return value;
 }
 
-// For a one-byte T the shift above would be by its whole width.
+// The shift above would be by the whole width of a one-byte T.
 template <>
 std::uint8_t get<std::uint8_t>(const std::byte* in) {
     return std::to_integer<std::uint8_t>(*in);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The inagg header (protocol.md, 2.1). Code points come from p4/include/constants.p4; the ones that the
-// switch does not know are here.
+// The inagg header (protocol.md, 2.1). Code points come from p4/include/constants.p4, except those that the
+// switch does not interpret.
 #ifndef INAGG_WIRE_HPP
 #define INAGG_WIRE_HPP
 
@@ -67,11 +67,11 @@ struct Header {
 
 void encode(const Header& header, std::span<std::byte, HEADER_BYTES> out);
 
-// Nothing for a datagram that is shorter than a header, or of another version or kind.
+// Nothing if the datagram is shorter than a header, or has another version or kind.
 std::optional<Header> decode(std::span<const std::byte> datagram);
 
-// What a contribution's checksum has of its chunk and of its rank (4): a permutation of the 32-bit numbers
-// that leaves no pattern in them, the finaliser of MurmurHash3.
+// A contribution's checksum includes a mark of its chunk and one of its rank (4). Marks are a permutation of
+// the 32-bit numbers without a visible pattern: the finaliser of MurmurHash3.
 constexpr std::uint32_t mark(std::uint32_t x) {
     x = (x ^ x >> 16) * 0x85EBCA6B;
     x = (x ^ x >> 13) * 0xC2B2AE35;
