@@ -136,22 +136,29 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """Loss curves, a panel a task, as means over a twentieth of the steps."""
+    """Each run's loss less gloo's, in percent of gloo's, a panel for each task.
+
+    Losses are means over a twentieth of the steps. gloo is the line at zero.
+    """
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     figure = Figure(figsize=(5 * len(tasks), 4.2), layout="constrained")
     panels = figure.subplots(1, len(tasks), squeeze=False)[0]
     for axes, task in zip(panels, tasks, strict=True):
-        for colour, row in zip(COLOURS, (row for row in rows if row["task"] == task), strict=False):
-            losses = row["losses"]
-            width = max(1, len(losses) // 20)
-            means = [statistics.fmean(losses[max(0, end - width) : end]) for end in range(1, len(losses) + 1)]
+        of_task = [row for row in rows if row["task"] == task]
+        gloo = _smooth(next(row["losses"] for row in of_task if row["lane_bits"] is None))
+        for colour, row in zip(COLOURS, of_task, strict=False):
+            excess = [
+                100 * (ours / theirs - 1) for ours, theirs in zip(_smooth(row["losses"]), gloo, strict=True)
+            ]
             style = "-" if row["lane_bits"] is None or row["error_feedback"] else "--"
-            axes.plot(
-                range(1, len(losses) + 1), means, style, color=colour, label=row["label"], linewidth=1.2
-            )
+            axes.plot(range(1, len(gloo) + 1), excess, style, color=colour, label=row["label"], linewidth=1.2)
         axes.set_title(task, fontsize=10)
         axes.set_xlabel("step")
-        axes.set_yscale("log")
-    panels[0].set_ylabel("training loss")
+    panels[0].set_ylabel("training loss above gloo's (%)")
     panels[0].legend(frameon=False, fontsize=8)
     finish(figure, path)
+
+
+def _smooth(losses: Sequence[float]) -> list[float]:
+    width = max(1, len(losses) // 20)
+    return [statistics.fmean(losses[max(0, end - width) : end]) for end in range(1, len(losses) + 1)]

@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from inagg_testbed.bench.rows import link_bits_per_element
-from inagg_testbed.bench.targets import GOALS
 from inagg_testbed.demo.plots import COLOURS, finish
 
 _LOOKS = dict(zip((None, 32, 16, 8), COLOURS, strict=False))
@@ -63,39 +62,37 @@ def _plot_sweep(axes: Axes, rows: Sequence[Row], axis: str, rate_bps: int) -> No
 
 
 def plot_ratios(rows: Sequence[Row], path: Path) -> None:
-    """How many times as fast as gloo, row by row of the table, each bar with its target."""
-    places = {(goal.link, goal.workers): goal for goal in GOALS}
-    measured = {(row["link"], row["workers"], row["lane_bits"]): row["ratio_to_gloo"] for row in rows}
+    """How many times as fast as gloo each lane width is, by link and number of workers."""
+    measured = {
+        (row["link"], row["workers"], row["lane_bits"]): row["ratio_to_gloo"]
+        for row in rows
+        if row["ratio_to_gloo"] is not None
+    }
+    places = list(dict.fromkeys((row["link"], row["workers"]) for row in rows))
     figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.subplots()
     for number, lane_bits in enumerate((32, 16, 8)):
         found = [
-            (index + 0.27 * (number - 1), ratio, goal.ratios[lane_bits])
-            for index, (key, goal) in enumerate(places.items())
-            if (ratio := measured.get((*key, lane_bits))) is not None
+            (index + 0.27 * (number - 1), measured[*place, lane_bits])
+            for index, place in enumerate(places)
+            if (*place, lane_bits) in measured
         ]
         if not found:
             continue
-        where, heights, targets = zip(*found, strict=True)
+        where, heights = zip(*found, strict=True)
         bars = axes.bar(where, heights, width=0.25, color=_LOOKS[lane_bits], label=label(lane_bits))
-        labels = axes.bar_label(
-            bars, [f"{height:.2g}" for height in heights], padding=3, fontsize=8, zorder=5
-        )
+        labels = axes.bar_label(bars, [_times(height) for height in heights], padding=3, fontsize=8, zorder=5)
         for text in labels:
             text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})
-        axes.hlines(
-            targets,
-            [place - 0.125 for place in where],
-            [place + 0.125 for place in where],
-            color="black",
-            linewidth=1.2,
-            label="target" if number == 0 else "_",  # matplotlib lists no label that begins so
-        )
     axes.axhline(1, zorder=0, color=_LOOKS[None], linewidth=1, linestyle="--", label="gloo")
-    axes.set_xticks(range(len(places)), [_caption(goal.link, goal.workers) for goal in GOALS], fontsize=9)
+    axes.set_xticks(range(len(places)), [_caption(link, workers) for link, workers in places], fontsize=9)
     axes.set_ylabel("times as fast as gloo")
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     finish(figure, path)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f}" if ratio >= 1 else f"{ratio:.2f}"
 
 
 def _caption(link: str, workers: int) -> str:

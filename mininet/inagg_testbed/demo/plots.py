@@ -36,12 +36,16 @@ def plot_steps(runs: Sequence[RunResult], path: Path) -> None:
     labels = [run.spec.label for run in runs]
     communication = [run.comm_ms_p50 for run in runs]
     compute = [run.step_ms_p50 - run.comm_ms_p50 for run in runs]
-    axes.barh(labels, compute, color=_COMPUTE, label="compute")
+    computing = axes.barh(labels, compute, color=_COMPUTE)
     colours = [COLOURS[number % len(COLOURS)] for number in range(len(runs))]
-    bars = axes.barh(labels, communication, left=compute, color=colours)
-    axes.bar_label(bars, [f"{value:.0f} ms" for value in communication], padding=4, fontsize=9)
-    axes.set_xlabel("median time per step (ms): compute (grey) and communication (coloured, labelled)")
-    axes.set_xlim(0, 1.12 * max(total + own for total, own in zip(communication, compute, strict=True)))
+    communicating = axes.barh(labels, communication, left=compute, color=colours)
+    for bars, values, colour in ((computing, compute, "black"), (communicating, communication, "white")):
+        axes.bar_label(
+            bars, [f"{value:.0f}" for value in values], label_type="center", color=colour, fontsize=9
+        )
+    axes.bar_label(communicating, [f"{run.step_ms_p50:.0f} ms" for run in runs], padding=4, fontsize=9)
+    axes.set_xlabel("median time per step (ms): computation (grey) and communication (coloured)")
+    axes.set_xlim(0, 1.12 * max(run.step_ms_p50 for run in runs))
     axes.invert_yaxis()
     finish(figure, path)
 
