@@ -155,7 +155,9 @@ def plot(rows: Sequence[Row], path: Path) -> None:
         axes.set_title(task, fontsize=10)
         axes.set_xlabel("step")
     panels[0].set_ylabel("training loss above gloo's (%)")
-    panels[0].legend(frameon=False, fontsize=8)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8
+    )
     finish(figure, path)
 
 
