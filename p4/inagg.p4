@@ -2,10 +2,10 @@
 //
 // inagg: sums the gradients of a data-parallel training job inside the switch.
 //
-// docs/protocol.md is normative; section numbers in comments refer to it. Here: includes, the order in which
-// the controls run, and the package. One control a file in include/.
+// docs/protocol.md is normative; section numbers in comments refer to it. This file has the includes, the order in
+// which the controls run, and the package. Each control has its file in include/.
 //
-// Loops stand in actions only: p4c's BMv2 back end runs a `for` in an apply block once, without a word.
+// Loops are in actions only: p4c's BMv2 back end runs a `for` in an apply block once, without a warning.
 
 #include <core.p4>
 #include <v1model.p4>

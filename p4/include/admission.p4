@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who may add to a sum (protocol.md, 5.1). The controller binds (port, source address, job, rank) to a worker's
-// bit and its job's lease; what matches no entry cannot touch a slot, and one job cannot touch another's.
+// Decides who may add to a sum (protocol.md, 5.1). The controller binds (port, source address, job, rank) to a worker's
+// bit and its job's lease. A packet that matches no entry cannot touch a slot, and a job cannot touch another's slots.
 
 control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(512, CounterType.packets_and_bytes) malformed;
@@ -46,7 +46,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 
     apply {
-        // Exact lengths: a result is built in the last contribution's packet, so nothing may trail it.
+        // Lengths must be exact: the last contribution becomes the result, so no bytes may follow its payload.
         bit<16> payload_bytes = hdr.udp.length - UDP_HEADER_BYTES - INAGG_HEADER_BYTES;
         bool data = hdr.inagg.kind == KIND_DATA && payload_bytes == WORDS * WORD_BYTES;
         bool exponent = hdr.inagg.kind == KIND_EXPONENT && payload_bytes == 0;

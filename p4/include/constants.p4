@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sizes and code points. Hosts and tests read the ones they need from this file; nothing is typed twice.
+// Sizes and code points. contract/generate_constants.py makes the constants of hosts and tests from this file.
 
-// 256-byte words in a DATA packet: 4 for an MTU of 1500 (5 is the last drop), 32 for jumbo frames.
+// 256-byte words in a DATA packet: 4 for an MTU of 1500 (at most 5), 32 for jumbo frames.
 #ifndef WORDS
 #define WORDS 4
 #endif
 
-// Slot versions in the switch, shared out between jobs by the controller.
+// Slot versions in the switch. The controller leases them to jobs.
 #ifndef SLOT_VERSIONS
 #define SLOT_VERSIONS 16384
 #endif
 
 const bit<4> INAGG_VERSION = 2;
 
-// UDP port of the aggregator: "IA". Below Linux's ephemeral range, so no reply to a host program lands on it.
+// UDP port of the aggregator: "IA". It is below Linux's ephemeral range, so no reply to a host program uses it.
 const bit<16> INAGG_PORT = 0x4941;
 
 // Packet kinds (protocol.md, 2.2). A result is the kind of its contributions with KIND_RESULT set.
@@ -22,8 +22,8 @@ const bit<4> KIND_EXPONENT = 0x1;
 const bit<4> KIND_DATA = 0x2;
 const bit<4> KIND_RESULT = 0x8;
 
-// What an exponent's check field is above the exponent, and the largest exponent that leaves room for it (protocol.md,
-// 3.2).
+// An exponent's check field is the exponent plus EXPONENT_CHECK; MAX_EXPONENT is the largest exponent for which that
+// fits (protocol.md, 3.2).
 const bit<16> EXPONENT_CHECK = 341;
 const bit<16> MAX_EXPONENT = 682;
 
@@ -41,7 +41,7 @@ const bit<16> ETHERTYPE_SERVICE_VLAN = 0x88A8;
 const bit<8> IP_PROTOCOL_ICMP = 1;
 const bit<8> IP_PROTOCOL_UDP = 17;
 
-// Of all that comes from the aggregator.
+// The TTL of every packet from the aggregator.
 const bit<8> OWN_TTL = 64;
 
 const bit<16> ARP_HARDWARE_ETHERNET = 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Addresses a result to its receiver (protocol.md, 5.3). Runs in egress, once for every copy. It does not touch
-// hdr.inagg: so all copies have one payload, which the switch keeps once.
+// Addresses a result to its receiver (protocol.md, 5.3). Runs in egress, once for every copy. It does not change
+// hdr.inagg, so all copies have the same payload, and the switch keeps it once.
 
 control Delivery(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(512, CounterType.packets_and_bytes) result_sent;
@@ -30,8 +30,8 @@ control Delivery(inout headers_t hdr, inout metadata_t meta, inout standard_meta
     }
 
     apply {
-        // Copies of a multicast carry rank + 1 as their replication id; a result sent again carries 0 and still
-        // has the rank of the worker that asked.
+        // The replication id of a multicast copy is rank + 1. A result sent again has replication id 0, and meta.rank
+        // is already the rank of the worker that asked.
         if (standard_metadata.egress_rid != 0) {
             meta.rank = (bit<8>) (standard_metadata.egress_rid - 1);
         }

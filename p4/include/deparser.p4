@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Headers that are not valid are not emitted; what the parser did not read follows as payload.
+// Emits the valid headers; the bytes that the parser did not read follow as payload.
 control InaggDeparser(packet_out packet, in headers_t hdr) {
     apply {
         packet.emit(hdr.ethernet);

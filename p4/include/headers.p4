@@ -7,7 +7,7 @@ typedef bit<32> ipv4_address_t;
 typedef bit<32> epoch_t;
 typedef bit<32> chunk_t;
 typedef bit<10> exponent_t;
-typedef bit<16> announced_t;    // 6 flags, and an exponent (3.2)
+typedef bit<16> announced_t;    // 6 flags and an exponent (3.2)
 typedef bit<64> worker_bitmap_t;
 typedef bit<2048> word_t;
 
@@ -51,7 +51,7 @@ header udp_t {
     bit<16> checksum;
 }
 
-// ICMP as far as every message has it (RFC 792).
+// The part of the ICMP header that all messages share (RFC 792).
 header icmp_t {
     bit<8> type;
     bit<8> code;
@@ -64,7 +64,7 @@ header inagg_t {
     bit<8> rank;
     bit<16> job;
     announced_t announced;
-    // The same again in another code: a bit that flips in one of the two shows (3.2).
+    // The same value in another code, so that a flipped bit in one of the two is detected (3.2).
     announced_t announced_check;
     epoch_t epoch;
     chunk_t chunk;

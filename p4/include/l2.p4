@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ordinary traffic (design D9): a learning Ethernet switch. Stations are learned in a register array, hashed
-// directly, without a round trip to the controller; a collision costs a flood, never a wrong delivery.
+// Ordinary traffic (design D9): a learning Ethernet switch. It learns stations in a register array, indexed by a hash,
+// without a round trip to the controller. A collision floods frames, but never delivers one to a wrong port.
 
 // Stations remembered; a power of two.
 const bit<16> STATION_BUCKETS = 4096;
 
 control L2(inout headers_t hdr, in metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(512, CounterType.packets_and_bytes) not_ethernet;
-    counter(512, CounterType.packets_and_bytes) own_port;    // addressed to a station where the frame came from
+    counter(512, CounterType.packets_and_bytes) own_port;    // the destination is on the port that the frame came in on
 
     register<bit<64>>((bit<32>) STATION_BUCKETS) stations;    // port above the 48 bits of the MAC address
 
@@ -32,7 +32,7 @@ control L2(inout headers_t hdr, in metadata_t meta, inout standard_metadata_t st
         standard_metadata.mcast_grp = known ? 16w0 : FLOOD_GROUP;
     }
 
-    // Hosts that are bound to a port (5.4) need not be learned: nobody can make the switch forget them.
+    // Hosts that are bound to a port (5.4) are in this table, so no other host can make the switch forget them.
     action to_port(bit<9> port) {
         standard_metadata.egress_spec = port;
     }
@@ -49,7 +49,7 @@ control L2(inout headers_t hdr, in metadata_t meta, inout standard_metadata_t st
             not_ethernet.count((bit<32>) standard_metadata.ingress_port);
             mark_to_drop(standard_metadata);
         } else {
-            // The group bit of a source address is never set by a station (IEEE 802.3, 3.2.3).
+            // A station never sets the group bit of its source address (IEEE 802.3, 3.2.3).
             if (!meta.bound && hdr.ethernet.src[40:40] == 0) {
                 learn();
             }
@@ -65,8 +65,7 @@ control L2(inout headers_t hdr, in metadata_t meta, inout standard_metadata_t st
     }
 }
 
-// Split horizon: no copy of a flooded frame leaves by the port it came in on. The answer to an ARP request is new, not
-// forwarded.
+// Split horizon: no copy of a flooded frame leaves by the port it came in on. Answers of the switch (ARP, ping) do.
 control SplitHorizon(in metadata_t meta, inout standard_metadata_t standard_metadata) {
     apply {
         if (!meta.answered && standard_metadata.egress_port == standard_metadata.ingress_port) {

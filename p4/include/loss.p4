@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loss injection (protocol.md, 8): a Bernoulli trial a packet, per port, direction and class of traffic, as a
-// lossy link would do it. Both tables are empty unless the controller asks for loss.
+// Loss injection (protocol.md, 8), like a lossy link: one Bernoulli trial for each packet, with a probability for each
+// port, direction and class of traffic. Both tables are empty unless the controller asks for loss.
 
 control IngressLoss(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(512, CounterType.packets_and_bytes) ingress_loss_injected;
@@ -32,7 +32,7 @@ control IngressLoss(inout headers_t hdr, inout metadata_t meta, inout standard_m
     }
 }
 
-// Runs once for every copy of a multicast, so each receiver's loss is decided on its own.
+// Runs once for every copy of a multicast, so the losses of receivers are independent.
 control EgressLoss(inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(512, CounterType.packets_and_bytes) egress_loss_injected;
 

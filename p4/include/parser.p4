@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parser, and the IPv4 header checksum on the way in and out.
+// The parser, and the IPv4 header checksum of incoming and outgoing packets.
 
 parser InaggParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
                    inout standard_metadata_t standard_metadata) {
@@ -20,7 +20,7 @@ parser InaggParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
     state parse_ipv4 {
         packet.extract(hdr.ipv4);
-        // Options and fragments are ordinary traffic: forwarded by MAC address, looked at no further.
+        // Packets with options and fragments are ordinary traffic: forwarded by MAC address, not parsed further.
         transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.flags[0:0], hdr.ipv4.fragment_offset,
                           hdr.ipv4.protocol) {
             (4, 5, 0, 0, IP_PROTOCOL_UDP): parse_udp;
@@ -43,7 +43,7 @@ parser InaggParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
 
     state parse_inagg {
-        // Set before the extraction: a packet too short for its header is still ours to count.
+        // Set before the extraction, so that a packet too short for its header is counted as malformed.
         meta.aggregation = true;
         packet.extract(hdr.inagg);
         transition select(hdr.inagg.kind) {
@@ -53,7 +53,7 @@ parser InaggParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
 
     state parse_words {
-        // Counted by hand: p4c compiles a select on lastIndex, but BMv2 then refuses the program.
+        // A counter, because BMv2 refuses a select on lastIndex, although p4c compiles it.
         packet.extract(hdr.word.next);
         meta.words = meta.words + 1;
         transition select(meta.words) {
@@ -73,7 +73,7 @@ control InaggVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// Only results and answers to pings have an IPv4 header that this switch wrote; all else leaves as it came.
+// The switch writes the IPv4 header of results and of answers to pings only. Other packets leave unchanged.
 control InaggComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(meta.aggregation || (meta.answered && hdr.ipv4.isValid()),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Answers pings to the aggregator (ICMP echo, RFC 792), whatever they carry, up to the MTU. A fragmented one is
-// ordinary traffic.
+// Answers pings to the aggregator (ICMP echo, RFC 792) with any payload up to the MTU. Fragmented pings are ordinary
+// traffic.
 
 control PingResponder(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     action answer_ping(mac_address_t mac) {
@@ -12,8 +12,8 @@ control PingResponder(inout headers_t hdr, inout metadata_t meta, inout standard
         hdr.ipv4.src = aggregator;
         hdr.ipv4.ttl = OWN_TTL;
         hdr.icmp.type = ICMP_ECHO_REPLY;
-        // The sum of the message's 16-bit words falls by 0x0800 with the type, so the checksum, its complement, rises
-        // by as much, in one's complement arithmetic (RFC 1624). A damaged message stays recognisable.
+        // The new type makes the sum of the message's 16-bit words smaller by 0x0800, so the checksum, its complement,
+        // grows by as much, in one's complement arithmetic (RFC 1624). The checksum of a damaged message stays wrong.
         bit<32> sum = (bit<32>) hdr.icmp.checksum + (((bit<32>) ICMP_ECHO_REQUEST) << 8);
         hdr.icmp.checksum = sum[15:0] + sum[31:16];
         standard_metadata.egress_spec = standard_metadata.ingress_port;

@@ -11,8 +11,8 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     counter(512, CounterType.packets_and_bytes) stale;
     counter(512, CounterType.packets_and_bytes) ahead;
 
-    // One entry a slot version. Nothing is ever cleared: the next chunk, or a chunk of another epoch, simply overwrites
-    // an entry, so a crashed job leaves nothing behind that matters.
+    // One entry for each slot version. Entries are never cleared: the next chunk, or a chunk of another epoch,
+    // overwrites them. So the rest of a crashed job does no harm.
     register<epoch_t>(SLOT_VERSIONS) slot_epoch;
     register<chunk_t>(SLOT_VERSIONS) slot_chunk;
     register<worker_bitmap_t>(SLOT_VERSIONS) slot_workers;
@@ -31,7 +31,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         slot_workers.read(workers, slot);
     }
 
-    // Whether chunk c - S, which is in the slot's other version, is complete.
+    // Finds whether chunk c - S, which is in the slot's other version, is complete.
     action look_back(out bool complete) {
         chunk_t before = hdr.inagg.chunk - (meta.slot_mask >> 1) - 1;
         bit<32> other = meta.slot_base + (before & meta.slot_mask);
@@ -74,7 +74,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         bit<32> checksum;
         workers = workers | meta.worker;
         slot_workers.write(slot, workers);
-        // Each by itself: a receiver then sees whether one of them has been damaged (3.2).
+        // The two fields are combined separately, so that a receiver sees whether one of them is damaged (3.2).
         slot_announced.read(announced, slot);
         combine(hdr.inagg.announced, announced[31:16]);
         combine(hdr.inagg.announced_check, announced[15:0]);
@@ -101,7 +101,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         slot_checksum.read(hdr.inagg.checksum, slot);
     }
 
-    // Through a local: BMv2 dies of an assertion when a register is read into a stack element of variable index.
+    // Through a local: an assertion of BMv2 fails when a register is read into a stack element with a variable index.
     action recall_words() {
         for (bit<32> i = 0; i < WORDS; i = i + 1) {
             word_t sum;
@@ -116,7 +116,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.ethernet.src = hdr.ethernet.dst;
         hdr.ipv4.dst = hdr.ipv4.src;
         hdr.ipv4.src = aggregator;
-        // Results of consecutive chunks are then the segments of one large datagram (protocol.md, 2).
+        // With this, results of consecutive chunks are the segments of one large datagram (protocol.md, 2).
         hdr.ipv4.identification = hdr.inagg.chunk[15:0];
         hdr.ipv4.ttl = OWN_TTL;
         hdr.udp.src_port = INAGG_PORT;
@@ -140,15 +140,15 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         epoch_t epoch;
         chunk_t chunk;
         load_slot(epoch, chunk);
-        // Serial-number arithmetic (RFC 1982): positive when the packet's chunk is the newer one.
+        // Serial-number arithmetic (RFC 1982): positive if the packet's chunk is newer than the version's.
         int<32> age = (int<32>) (hdr.inagg.chunk - chunk);
 
         // The version holds another epoch or an older chunk.
         bool old = epoch != hdr.inagg.epoch || age > 0;
         bool starts = false;
         if (old) {
-            // A worker sends c after the result of c - S. Any other chunk is damaged, and would take the version from
-            // workers that still need what it holds.
+            // A worker sends c after the result of c - S. Any other chunk is damaged, and would overwrite a version
+            // that workers still need.
             look_back(starts);
             starts = starts || (epoch != hdr.inagg.epoch && hdr.inagg.chunk <= meta.slot_mask >> 1);
         }

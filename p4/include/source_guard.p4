@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who may use which address (protocol.md, 5.4): the controller binds a host's MAC and IPv4 address to its port, and
-// the aggregator's to none. Runs for ordinary traffic: contributions are bound to port and address by admission.
+// Decides who may use which address (protocol.md, 5.4). The controller binds a host's MAC and IPv4 addresses to its
+// port, and the aggregator's to no port. Runs for ordinary traffic only: admission checks port and address of
+// contributions.
 
 control SourceGuard(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(512, CounterType.packets_and_bytes) aggregator_forged;
@@ -9,7 +10,7 @@ control SourceGuard(inout headers_t hdr, inout metadata_t meta, inout standard_m
     counter(512, CounterType.packets_and_bytes) vlan_tagged;
 
     bool forged;           // the source is the aggregator's
-    bool refused;          // the source is another port's, or not what this port is bound to
+    bool refused;          // the source is bound to another port, or this port to another source
     bool ip_bound;
     ipv4_address_t source;
 
@@ -45,7 +46,7 @@ control SourceGuard(inout headers_t hdr, inout metadata_t meta, inout standard_m
         const default_action = NoAction();
     }
 
-    // A port with a binding is used by bound hosts only.
+    // Only bound hosts may use a port with a binding.
     action refuse_stranger() {
         refused = true;
     }
@@ -85,8 +86,8 @@ control SourceGuard(inout headers_t hdr, inout metadata_t meta, inout standard_m
                 refused = refused || (meta.bound && !ip_bound);
             }
             if (hdr.ethernet.ether_type == ETHERTYPE_VLAN || hdr.ethernet.ether_type == ETHERTYPE_SERVICE_VLAN) {
-                // There are no VLANs here, and hosts look behind the tag of VLAN 0, where the addresses above are not
-                // read.
+                // The network has no VLANs, and a host accepts the tag of VLAN 0: behind it, the checks above would not
+                // see the addresses.
                 vlan_tagged.count(port);
                 drop_frame();
             } else if (forged) {
