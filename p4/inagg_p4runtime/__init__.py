@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the switch and the controller share of P4Runtime. Both modules work by being imported.
+"""P4Runtime code that the switch and the controller share. Each module takes effect when it is imported.
 
-messages   provides p4.v1 and p4.config.v1, beside whatever protobuf is installed
-quiet      keeps gRPC's own lines off a command's stderr
+messages   provides p4.v1 and p4.config.v1, with any installed protobuf
+quiet      keeps gRPC's log lines off a command's stderr
 """
