@@ -14,18 +14,21 @@ else decimal (42); frames are hexadecimal, blanks allowed.
     direct_meter TABLE INSERT CIR CBURST PIR PBURST   of the n-th `insert` of the table, from 0
     value_set NAME VALUE     one more member of a parser value set; FIELD=VALUE ... if it has several fields
     packet PORT FRAME        a frame comes in
-    expect PORT FRAME        it leads to this one; no `expect` after a `packet`: it is dropped
-    digest NAME FIELD=VALUE ...                       it also tells this one; no `digest` in the file: none is looked at
+    expect PORT FRAME        it leads to this frame; no `expect` after a `packet`: it is dropped
+    digest NAME FIELD=VALUE ...                       and to this digest; no `digest` in the file: none is compared
     counter NAME INDEX PACKETS BYTES
     direct_counter TABLE INSERT PACKETS BYTES
     register NAME INDEX VALUE
 
 In `insert` the ACTION may be _member(id=NUMBER) or _group(id=NUMBER).
-VALUE of a key by kind: `v` (exact, optional), `v/length` (lpm), `v&mask` (ternary), `low..high` (range); of the last
-three `v` alone matches only v. A digest has the fields of its struct, those of one that is none are `value`, of a tuple
-`0`, `1`...
-Whatever the order of the lines, entries and groups come before the first packet, and counters and registers are looked
-at after the last.
+
+VALUE of a key by kind: `v` (exact, optional), `v/length` (lpm), `v&mask` (ternary), `low..high` (range). For the last
+three a plain `v` matches only v.
+
+The FIELDs of a digest are those of its struct, `0`, `1`... for a tuple, and `value` for a scalar.
+
+In any order of the lines, entries and groups come before the first packet, and counters and registers are read after
+the last.
 """
 
 import math
@@ -48,12 +51,12 @@ _INDIRECT: dict[str, type[Member] | type[Group]] = {"_member": Member, "_group":
 
 
 class VectorError(SwitchError):
-    """A line of a file of vectors makes no sense, or the program refuses it."""
+    """A line of a file of vectors is malformed, or the program refuses it."""
 
 
 @dataclass(kw_only=True)
 class _Line:
-    """Of the file; 0 when it is of no file."""
+    """A command. `line` is its line in the file, or 0 without a file."""
 
     line: int = field(default=0, compare=False)
 
@@ -108,7 +111,7 @@ class Rates(_Line):
 
 @dataclass
 class SetMember(_Line):
-    """Of a parser value set; by field when there are several."""
+    """A member of a parser value set. `match` is by field if the set has several."""
 
     name: str
     match: Key | dict[str, Key]
@@ -116,8 +119,8 @@ class SetMember(_Line):
 
 @dataclass
 class Cell(_Line):
-    """What a counter (packets, bytes) or a register (one value) has at an index, or the counter of the n-th insert of a
-    table."""
+    """The expected values of a counter (packets, bytes) or register (one value) at an index, or of the direct counter
+    of a table's n-th insert."""
 
     name: str
     index: int
@@ -125,8 +128,8 @@ class Cell(_Line):
 
 
 @dataclass
-class Told(_Line):
-    """A digest."""
+class Digest(_Line):
+    """A digest that a packet leads to."""
 
     name: str
     fields: dict[str, int]
@@ -137,7 +140,7 @@ class Packet(_Line):
     port: int
     frame: bytes
     expected: Output = field(default_factory=list)
-    digests: list[Told] = field(default_factory=list)
+    digests: list[Digest] = field(default_factory=list)
 
 
 @dataclass
@@ -163,17 +166,17 @@ class Vectors:
         """The n-th `insert` of a table."""
         found = [e for e in self.inserts if _same_name(e.table, table)]
         if number >= len(found):
-            raise VectorError(f"there is no insert {number} of table {table}: they count from 0")
+            raise VectorError(f"table {table} has no insert {number}: inserts count from 0")
         return found[number]
 
 
 def _same_name(one: str, other: str) -> bool:
-    """Whether one is the other, or its ending at a dot."""
+    """True if one name is the other, or its suffix after a dot."""
     return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
 
 
 class Problems:
-    """What is wrong with a file of vectors, line by line."""
+    """Collects the errors in a file of vectors, line by line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -181,14 +184,14 @@ class Problems:
 
     @contextmanager
     def of_line(self, line: int, *kinds: type[Exception]) -> Iterator[None]:
-        """Notes an exception of these kinds; the lines after this one are looked at too."""
+        """Collects an exception of these kinds, so that later lines are checked too."""
         try:
             yield
         except kinds as error:
             self._found.setdefault(line, error)
 
     def raise_all(self) -> None:
-        """Raises a VectorError of the first lines that are wrong, if any is."""
+        """Raises VectorError if there are errors. It shows the first MAX_ERRORS."""
         lines = sorted(self._found)
         if not lines:
             return
@@ -197,7 +200,7 @@ class Problems:
 
 
 def read_vectors(path: Path) -> Vectors:
-    """Reads a file. Raises VectorError, which names the lines that are wrong."""
+    """Reads a file. Raises VectorError, which names the malformed lines."""
     vectors = Vectors(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -213,7 +216,7 @@ def read_vectors(path: Path) -> Vectors:
     return vectors
 
 
-# Words behind each command: the fewest and the most.
+# The fewest and the most words after each command.
 _WORDS: dict[str, tuple[int, float]] = {
     "insert": (2, math.inf),
     "default": (2, math.inf),
@@ -239,7 +242,7 @@ def _read_line(vectors: Vectors, line: int, words: list[str]) -> None:
         raise ValueError(f"unknown command {command}; there are: {', '.join(_WORDS)}")
     least, most = _WORDS[command]
     if not least <= len(rest) <= most:
-        raise ValueError(f"too {'few' if len(rest) < least else 'many'} words behind {command}")
+        raise ValueError(f"too {'few' if len(rest) < least else 'many'} words after {command}")
     if command in ("packet", "expect", "digest"):
         _read_packet(vectors, line, command, rest)
     elif command == "insert":
@@ -283,16 +286,16 @@ def _read_packet(vectors: Vectors, line: int, command: str, words: list[str]) ->
         packet.expected.append((_port(words[0]), _frame(words[1:])))
         return
     fields = _once("field", (_named(word, "FIELD=VALUE") for word in words[1:]))
-    packet.digests.append(Told(words[0], fields, line=line))
+    packet.digests.append(Digest(words[0], fields, line=line))
 
 
 def _frame(words: list[str]) -> bytes:
     digits = "".join(words)
     wrong = re.search(r"[^0-9a-fA-F]", digits)
     if wrong is not None:
-        raise ValueError(f"a frame is hexadecimal, without `{wrong.group()}`")
+        raise ValueError(f"a frame must be hexadecimal, without `{wrong.group()}`")
     if len(digits) % 2:
-        raise ValueError(f"a frame is whole bytes, not {len(digits)} hexadecimal digits")
+        raise ValueError(f"a frame must be whole bytes, not {len(digits)} hexadecimal digits")
     return bytes.fromhex(digits)
 
 
@@ -340,7 +343,7 @@ def _port(text: str) -> int:
 
 def _insert(words: list[str], line: int) -> Insert:
     text = " ".join(words[1:])
-    # Names of keys may have brackets too: the action is the last call.
+    # Names of keys may have brackets too, so the action is the last call.
     found = list(_CALL.finditer(text))
     if not found:
         raise ValueError("expected KEY=VALUE ... ACTION(PARAM=VALUE, ...)")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packet vectors on the model, and as text."""
+"""Runs packet vectors on a Switch, and writes them as text."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +13,7 @@ from inagg_switch.program.values import find
 from inagg_switch.switch import Switch
 from inagg_switch.vectors.format import (
     Cell,
+    Digest,
     Insert,
     Key,
     Output,
@@ -22,18 +23,18 @@ from inagg_switch.vectors.format import (
     ProfileMember,
     Rates,
     SetMember,
-    Told,
     VectorError,
     Vectors,
 )
 
-_Steps = Iterator[tuple[int, Callable[[], object]]]  # the line of a command, and what it does
+_Steps = Iterator[tuple[int, Callable[[], object]]]  # the line of a command, and its action on the switch
 
 
 def set_up(switch: Switch, vectors: Vectors) -> None:
-    """Everything that comes before the first packet. Raises VectorError, which names the lines that are refused."""
+    """Does everything that comes before the first packet. Raises VectorError, which names the lines that the switch
+    refuses."""
     problems = Problems(vectors.path)
-    # What refers to a line that was refused would be refused too, and only hide the reason.
+    # In groups: errors of lines that refer to a refused line would only hide the reason.
     for steps in (
         _members(switch, vectors),
         _groups(switch, vectors),
@@ -102,7 +103,7 @@ def _add_to_set(switch: Switch, one: SetMember, sets: dict[str, list[Key | dict[
 
 @contextmanager
 def _at(vectors: Vectors, line: int) -> Iterator[None]:
-    """Says of what is refused in which line it is."""
+    """Adds the line of the file to an error of the switch."""
     try:
         yield
     except SwitchError as error:
@@ -110,8 +111,8 @@ def _at(vectors: Vectors, line: int) -> Iterator[None]:
 
 
 def failures(switch: Switch, vectors: Vectors, *, traced: bool = False) -> Iterator[str]:
-    """Runs the vectors on a new switch and tells what is not as they say, line by line; `traced` with the packet's path
-    below, of a switch whose program is compiled so. Raises VectorError."""
+    """Runs the vectors on a new switch. Yields a message for each packet, counter or register that differs from them.
+    `traced` adds the path of the packet; it needs a program compiled with `traced`. Raises VectorError."""
     set_up(switch, vectors)
     with_digests = any(packet.digests for packet in vectors.packets)
     path: list[str] = []
@@ -121,19 +122,19 @@ def failures(switch: Switch, vectors: Vectors, *, traced: bool = False) -> Itera
         path.clear()
         with _at(vectors, packet.line):
             out = switch.process(packet.port, packet.frame)
-            told = [Told(d.name, dict(d.fields)) for d in switch.digests()]
+            digests = [Digest(d.name, dict(d.fields)) for d in switch.digests()]
             wanted = _full_names(switch.layout, packet)
         where = f"{vectors.path}:{packet.line}:"
         below = "".join(f"\n    {line}" for line in path)
         if out != packet.expected:
             yield f"{where} expected {_shown_output(packet.expected)}, got {_shown_output(out)}{below}"
-        if with_digests and told != wanted:
-            yield f"{where} expected {_shown_digests(wanted)}, got {_shown_digests(told)}{below}"
+        if with_digests and digests != wanted:
+            yield f"{where} expected {_shown_digests(wanted)}, got {_shown_digests(digests)}{below}"
     yield from wrong_state(switch, vectors)
 
 
 def wrong_state(switch: Switch, vectors: Vectors) -> Iterator[str]:
-    """The counters and registers that are not as the vectors say. Raises VectorError."""
+    """Yields a message for each counter and register that differs from the vectors. Raises VectorError."""
     for kind, cell in _cells(vectors):
         with _at(vectors, cell.line):
             found = _values(switch, vectors, kind, cell)
@@ -142,8 +143,8 @@ def wrong_state(switch: Switch, vectors: Vectors) -> Iterator[str]:
             yield f"{vectors.path}:{cell.line}: {what} is {_numbers(found)}, not {_numbers(cell.values)}"
 
 
-def _full_names(layout: pb.P4Info, packet: Packet) -> list[Told]:
-    return [Told(find(layout.digests, d.name, "digest").preamble.name, d.fields) for d in packet.digests]
+def _full_names(layout: pb.P4Info, packet: Packet) -> list[Digest]:
+    return [Digest(find(layout.digests, d.name, "digest").preamble.name, d.fields) for d in packet.digests]
 
 
 def _cells(vectors: Vectors) -> Iterator[tuple[str, Cell]]:
@@ -165,7 +166,7 @@ def _shown_output(output: Output) -> str:
     return ", ".join(f"{port}:{frame.hex()}" for port, frame in output) or "nothing"
 
 
-def _shown_digests(digests: list[Told]) -> str:
+def _shown_digests(digests: list[Digest]) -> str:
     return ", ".join(_shown_digest(digest) for digest in digests) or "no digest"
 
 
@@ -173,7 +174,7 @@ def _shown_digests(digests: list[Told]) -> str:
 
 
 def lines_of(vectors: Vectors, info: pb.P4Info) -> Iterator[str]:
-    """The lines of a file of these vectors."""
+    """The vectors as the lines of a file."""
     for default in vectors.defaults:
         yield f"default {default.table} {_shown_call(default.action, default.params)}"
     for member in vectors.members:
@@ -203,7 +204,7 @@ def _numbers(values: list[int] | tuple[int, ...]) -> str:
     return " ".join(str(value) if value < 1 << 32 else hex(value) for value in values)
 
 
-def _shown_digest(digest: Told) -> str:
+def _shown_digest(digest: Digest) -> str:
     return " ".join([digest.name, *(f"{name}={value:#x}" for name, value in digest.fields.items())])
 
 
@@ -220,7 +221,7 @@ def _shown_insert(entry: Insert, table: pb.Table) -> str:
 
 
 def _shown_keys(match: dict[str, Key], fields: Sequence[pb.MatchField]) -> Iterator[str]:
-    """NAME=VALUE of each, or VALUE alone for the field without a name."""
+    """NAME=VALUE of each key, or VALUE for a field without a name."""
     separators = {pb.MatchField.LPM: "/", pb.MatchField.TERNARY: "&", pb.MatchField.RANGE: ".."}
     for key in fields:
         value = match.get(key.name)

@@ -47,7 +47,7 @@ def expected(program: GeneratedProgram, frames: list[bytes]) -> pv.Vectors:
     for frame in frames:
         told = len(lasting.digests)
         out = evaluator.evaluate(frame)
-        digests = [pv.Told(*digest) for digest in lasting.digests[told:]]
+        digests = [pv.Digest(*digest) for digest in lasting.digests[told:]]
         made.packets.append(pv.Packet(PORT, frame, out, digests))
     for counter in program.counters:
         for index in range(counter.size):

@@ -80,13 +80,13 @@ def test_the_command_prints_the_path_of_a_packet_that_went_wrong(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("packet", "too few words behind packet"),
+        ("packet", "too few words after packet"),
         ("packet one 00", "expected a number, decimal or hexadecimal, not one"),
         ("packet -1 00", "-1 is negative"),
         ("packet 600 00", "port 600 is out of range, expected 0 to 511"),
         ("packet 1 00\nexpect 999999 00", "port 999999 is out of range, expected 0 to 511"),
-        ("packet 1 0g", "a frame is hexadecimal, without `g`"),
-        ("packet 1 000", "a frame is whole bytes, not 3 hexadecimal digits"),
+        ("packet 1 0g", "a frame must be hexadecimal, without `g`"),
+        ("packet 1 000", "a frame must be whole bytes, not 3 hexadecimal digits"),
         ("expect 1 00", "expect without a packet before it"),
         ("insert t 5 a()", "expected KEY=VALUE without blanks, not 5"),
         ("insert t a=1", "expected KEY=VALUE ..."),
@@ -97,9 +97,9 @@ def test_the_command_prints_the_path_of_a_packet_that_went_wrong(
         ("insert t a=1 b() 3", "expected priority=N at the end, not 3"),
         ("insert t a=1 b() priority=3 4", "expected priority=N at the end, not priority=3 4"),
         ("insert t a=1 _member(x=1)", "expected _member(id=NUMBER)"),
-        ("counter c 0", "too few words behind counter"),
-        ("register r 1 0 7", "too many words behind register"),
-        ("value_set v", "too few words behind value_set"),
+        ("counter c 0", "too few words after counter"),
+        ("register r 1 0 7", "too many words after register"),
+        ("value_set v", "too few words after value_set"),
         ("value_set v a=1 a=2", "field a is given twice"),
         ("group 1 2", "expected PORT:RID, not 2"),
         ("digest d x=1", "digest without a packet before it"),
@@ -146,7 +146,7 @@ def test_every_line_that_makes_no_sense_is_named_up_to_twenty(tmp_path: Path) ->
         read_vectors(tmp_path / "v")
     first, second, last = str(caught.value).splitlines()
     assert first.startswith(f"{tmp_path}/v:1: unknown command go;")
-    assert second == f"{tmp_path}/v:3: a frame is whole bytes, not 1 hexadecimal digits"
+    assert second == f"{tmp_path}/v:3: a frame must be whole bytes, not 1 hexadecimal digits"
     assert last == "2 errors"
     (tmp_path / "v").write_text("go 1\n" * 21)
     with pytest.raises(VectorError) as caught:
