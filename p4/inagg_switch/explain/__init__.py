@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program consists of, for its author: `stages` computes it from the IR, `report` prints it."""
+"""Shows the author of a program its tables, memory and headers: `stages` computes them from the IR, `report` prints."""

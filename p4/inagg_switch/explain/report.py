@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An Explanation as tables in a terminal."""
+"""Prints an Explanation as tables."""
 
 from rich import box
 from rich.console import Console
@@ -9,7 +9,7 @@ from inagg_switch.explain.stages import Explanation
 
 
 def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
-    """Prints to the terminal, or to `console`."""
+    """Prints the explanation to `console`, or else to the terminal."""
     console = console or Console()
     for made in (_pipeline, _tables, _memory, _digests, _headers):
         table = made(explanation)
@@ -72,7 +72,7 @@ def _digests(explanation: Explanation) -> Table:
 
 
 def _headers(explanation: Explanation) -> Table:
-    table = _new("Headers", "header", "type", "bytes each", "of it", right=("bytes each", "of it"))
+    table = _new("Headers", "header", "type", "bytes each", "count", right=("bytes each", "count"))
     for one in explanation.headers:
         table.add_row(one.name, one.type, f"{one.bits / 8:g}", str(one.count))
     return table

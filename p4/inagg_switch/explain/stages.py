@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program consists of, for its author: stages, tables, memory of its state, digests, header sizes.
+"""Computes the stages of a program, its tables, the memory of its state, its digests and the sizes of its headers.
 
-A control's tables are given stages as hardware would have to: a table comes after one whose actions write what it
-reads or writes, or on whose result it depends. Nothing is compiled to machine code for this.
+The tables of a control get stages as in hardware: a table comes after every table whose actions write something that
+it reads or writes, and after every table on whose result it depends. This needs the IR only, no machine code.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ _PIPELINE = ("parser", "verify", "ingress", "egress", "update", "deparser")
 
 @dataclass(frozen=True)
 class Table:
-    """`stage` counts from 1 within its control; `key_bits` and `entry_bytes` are what one entry holds."""
+    """`stage` counts from 1 within its control; `key_bits` and `entry_bytes` are the sizes of one entry."""
 
     name: str
     control: str
@@ -37,8 +37,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Memory:
-    """An array of state, `bytes` as this switch keeps it. Of direct counters and meters each entry has one: `size` is
-    that of the table."""
+    """An array of state; `bytes` is its memory in this switch. For direct counters and meters, `size` is that of the
+    table: each entry has one."""
 
     name: str
     kind: str
@@ -49,7 +49,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Digest:
-    """What the program sends to the controller; `bytes` are those of one message, each field in whole bytes."""
+    """A digest to the controller. `bytes` is the size of one message, each field in whole bytes."""
 
     name: str
     fields: tuple[tuple[str, int], ...]  # name and bits
@@ -58,7 +58,7 @@ class Digest:
 
 @dataclass(frozen=True)
 class Header:
-    """A header that the program has, and how many of it."""
+    """A header of the program; `count` is the number of elements of a stack, or 1."""
 
     name: str
     type: str
@@ -68,7 +68,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Part:
-    """A block of the pipeline: `detail` are a parser's states or a control's tables by stage."""
+    """A block of the pipeline. `detail` has the states of a parser, or the tables of a control by stage."""
 
     stage: str
     name: str
@@ -77,7 +77,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Of a whole program. `packet_bytes`: headers and metadata that travel with a packet."""
+    """The explanation of a whole program. `packet_bytes` are the headers and metadata of one packet."""
 
     pipeline: tuple[Part, ...]
     tables: tuple[Table, ...]
@@ -155,7 +155,7 @@ def _cells(made: ir.Object, kind: str, size: int, each: int) -> Memory:
 
 
 def _cell_bytes(bits: int) -> int:
-    """runtime/values/bits.hpp: the smallest integer that holds it, or limbs of 64 bits."""
+    """The bytes of a cell: the smallest integer that holds it, or limbs of 64 bits (runtime/values/bits.hpp)."""
     for width in (8, 16, 32, 64):
         if bits <= width:
             return width // 8
@@ -168,7 +168,7 @@ def _digest(made: ir.Digest) -> Digest:
 
 
 def _scalars(type_: t.Type, path: str = "") -> Iterator[tuple[str, int]]:
-    """Name and bits of what a value consists of; the parts of a tuple are numbered."""
+    """Name and bits of the scalars of a value. The names of a tuple's parts are their numbers."""
     bare = t.strip(type_)
     if isinstance(bare, t.StructType):
         parts = list(bare.fields.items())
@@ -217,7 +217,7 @@ def _given(use: ir.ActionUse) -> list[ir.Parameter]:
 
 
 class _Stager:
-    """Walks a control in order. `_written`: by field, the first stage that may use what was written there."""
+    """Walks a control in order. `_written` maps a field to the first stage that may use its new value."""
 
     def __init__(self, program: ir.Program) -> None:
         self._blocks = {block.name: block for block in program.blocks}
@@ -226,12 +226,13 @@ class _Stager:
         self._written: dict[str, int] = {}
 
     def tables(self, block: ir.Block) -> list[tuple[ir.Table, int]]:
-        """Every table that a control and those it calls apply, by stage."""
+        """The tables that a control and its callees apply, with their stage, by stage."""
         self._place(block.body, 1)
         return sorted(self._stages.values(), key=lambda placed: placed[1])
 
     def _place(self, node: ir.Node, least: int) -> int:
-        """Returns the least stage of what depends on the result of `node`."""
+        """Places the tables in `node` from stage `least` on. Returns the least stage for code that depends on its
+        result."""
         after = least
         for part in ir.outermost(node, (ir.If, ir.Switch, ir.Assign, ir.TableApply, ir.Call)):
             if isinstance(part, ir.TableApply):
@@ -288,5 +289,5 @@ class _Stager:
 
 
 def _names(e: ir.Node) -> set[str]:
-    """Fields and variables of an expression, by name."""
+    """The names of the fields and variables in an expression."""
     return {describe(part) for part in ir.outermost(e, (ir.Field, ir.Var))}
