@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of actions, functions and blocks, and how C++ passes their arguments."""
+"""Calls of actions, functions and blocks, with their arguments, as C++."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,17 +13,17 @@ from inagg_switch.compiler.names import spell_field
 
 @dataclass
 class _Passed:
-    """The arguments of a call, and the statements before and after it that they need; `at_the_end`: unless the callee
-    ends early."""
+    """The arguments of a call, and the statements that they need before and after it. Those of `unless_ended` run after
+    it, but only if the callee does not end by `exit` or a parser error."""
 
     given: list[str]
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
-    at_the_end: list[str] = field(default_factory=list)
+    unless_ended: list[str] = field(default_factory=list)
 
 
 def call(out: Emitter, e: ir.Call) -> str:
-    """A call in an expression; copies, if it needs any, go into a lambda."""
+    """A call in an expression. Copies of arguments, if any, go into a lambda."""
     before, called, after = call_parts(out, e)
     if not before and not after:
         return called
@@ -34,7 +34,8 @@ def call(out: Emitter, e: ir.Call) -> str:
 
 
 def call_parts(out: Emitter, e: ir.Call) -> tuple[list[str], str, list[str]]:
-    """Statements before the call, the call, and statements after it; of a parser, these ask for `accepted`."""
+    """The statements before a call, the call, and the statements after it. The latter read `accepted`, the result of a
+    parser."""
     block = out.blocks.get(e.callee)
     parser = block is not None and isinstance(block.declaration, syntax.Parser)
     passed = _Passed(["program"] if e.callee in out.functions else [])
@@ -47,14 +48,16 @@ def call_parts(out: Emitter, e: ir.Call) -> tuple[list[str], str, list[str]]:
             _pass_reference(out, passed, argument, in_block=block is not None)
         else:
             may_end = how != "copy" and (parser or e.exits)
-            _pass_copy(out, passed, argument, f"copy_{place}", passed.at_the_end if may_end else passed.after)
+            _pass_copy(
+                out, passed, argument, f"copy_{place}", passed.unless_ended if may_end else passed.after
+            )
     if block is not None:
-        if passed.at_the_end:
+        if passed.unless_ended:
             ended = "accepted" if parser else "!program.exited"
-            passed.after.append(f"if ({ended}) {{ {' '.join(passed.at_the_end)} }}")
+            passed.after.append(f"if ({ended}) {{ {' '.join(passed.unless_ended)} }}")
         given = ", ".join(["program", *passed.given])
         return passed.before, f"code::{e.callee}{{{given}}}.apply()", passed.after
-    # What P4 functions are called may be the name of a variable here.
+    # Without `code::`, a variable with the name of the function would hide it.
     function = f"code::{e.callee}" if e.callee in out.functions else e.callee
     return passed.before, f"{function}({', '.join(passed.given)})", passed.after
 
@@ -62,14 +65,14 @@ def call_parts(out: Emitter, e: ir.Call) -> tuple[list[str], str, list[str]]:
 def _how(argument: ir.CallArgument, block: ir.Block | None) -> str:
     if isinstance(argument.type, t.ExternType):
         return "reference"
-    # p4c inlines an instance once: where it is applied to this and to that, it works on temporaries.
+    # p4c inlines an instance once. If it is applied to different arguments, it works on temporaries.
     if block is not None and argument.how != "value" and any(o != block.applied[0] for o in block.applied):
         return "value" if argument.direction == "in" else "temporary"
     return argument.how
 
 
 def _pass_value(out: Emitter, passed: _Passed, argument: ir.CallArgument, name: str) -> None:
-    """`name`: of a variable for it, where arguments must be evaluated in order."""
+    """Passes a value, through a variable `name` where arguments must be evaluated in order."""
     assert argument.expr is not None
     text = copied(out, argument.expr)
     if name:
@@ -83,7 +86,7 @@ def _pass_reference(out: Emitter, passed: _Passed, argument: ir.CallArgument, *,
     if argument.direction == "out" and not in_block:
         passed.before.append(f"{text} = {{}};")
     elif argument.direction == "out":
-        passed.before.extend(_resets(out, text, argument.type))
+        passed.before.extend(_invalidations(out, text, argument.type))
     passed.given.append(text)
 
 
@@ -99,11 +102,11 @@ def _pass_copy(
         copied_out.append(assign(out, argument.expr, name) + ";")
 
 
-def _resets(out: Emitter, text: str, type_: t.Type) -> Iterator[str]:
-    """Headers become invalid, everything else stays as it was, as p4c has it."""
+def _invalidations(out: Emitter, text: str, type_: t.Type) -> Iterator[str]:
+    """Statements that make the headers in an `out` argument invalid. As in p4c, other fields keep their values."""
     type_ = t.strip(type_)
     if isinstance(type_, t.StructType) and type_.kind == "struct":
         for name, field in type_.fields.items():
-            yield from _resets(out, f"{text}.{spell_field(name)}", field)
+            yield from _invalidations(out, f"{text}.{spell_field(name)}", field)
     elif t.has_header(type_):
         yield f"assign_object({text}, {cpp_type(out, type_)}{{}});"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all parts of the emitter share: the program, its names in C++, and the lines written so far."""
+"""The state that the modules of the emitter share: the program, its names in C++, and the lines written so far."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,10 +9,9 @@ from inagg_switch.compiler.names import Namespace, spell_field
 
 
 class Emitter:
-    """`ids` maps (kind, full name) to P4Info ids; a traced program has the names of its tables.
-
-    `leave` is how the body that is being written returns early; `call` writes a call, which expressions have in them
-    and which has expressions in it.
+    """`ids` maps (kind, full name) to P4Info ids. A `traced` program contains the names of its tables. `leave` is the
+    statement by which the present body returns early. `call` writes a call: expressions contain calls, and calls
+    contain expressions, so `expressions` cannot import it.
     """
 
     def __init__(

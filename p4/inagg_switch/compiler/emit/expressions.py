@@ -106,7 +106,7 @@ def _construct(out: Emitter, e: ir.Construct) -> str:
 
 
 def exact(out: Emitter, e: ir.Expr) -> str:
-    """An expression of exactly its type: C++ promotes small integers on the way."""
+    """An expression of exactly its type: C++ may have promoted small integers."""
     text = copied(out, e)
     bits = t.strip(e.type)
     if (
@@ -120,7 +120,7 @@ def exact(out: Emitter, e: ir.Expr) -> str:
 
 
 def copied(out: Emitter, e: ir.Expr) -> str:
-    """The value of a new variable."""
+    """An expression as the initial value of a new variable."""
     text = expr(out, e)
     made = isinstance(e, ir.Const | ir.Construct | ir.Call)
     made = made or (isinstance(e, ir.Operation) and e.name == "lookahead")
@@ -161,7 +161,7 @@ def _operation(out: Emitter, e: ir.Operation) -> str:
 
 
 def _in_order(out: Emitter, e: ir.Operation) -> str:
-    """Operands with side effects are evaluated from left to right; C++ would not promise that."""
+    """Evaluates the operands from left to right, which C++ does not guarantee."""
     names = [f"operand_{i}" for i in range(len(e.operands))]
     lets = " ".join(
         f"const {cpp_type(out, o.type)} {n} = {expr(out, o)};" for n, o in zip(names, e.operands, strict=True)
@@ -213,7 +213,7 @@ def _lookahead(out: Emitter, e: ir.Operation) -> str:
 
 
 def _peek(out: Emitter, type_: t.Type, offset: int, data: str) -> str:
-    """A value of the type from the bits at an offset, headers in it valid."""
+    """A value of the type from the bits at `offset`; its headers are valid."""
     bits = t.strip(type_)
     if bits == t.BOOL:
         return f"(load_bits<{offset}, 1>({data}) != 0)"
@@ -249,7 +249,7 @@ def _order(out: Emitter, e: ir.Operation) -> str:
 
 
 def distance(out: Emitter, e: ir.Expr) -> str:
-    """A value as a 64-bit number; larger ones as the largest."""
+    """A value as a 64-bit number, at most the largest."""
     width = width_of(e)
     return expr(out, e) if width <= 64 else f"distance<{width}>({expr(out, e)})"
 
@@ -305,7 +305,7 @@ def assign(out: Emitter, target: ir.Expr, value: str) -> str:
 
 
 def assign_expr(out: Emitter, target: ir.Expr, value: ir.Expr) -> str:
-    """The same for a value that is still IR; a wide sum goes to its place directly."""
+    """Like assign(), for a value in IR. A wide sum is computed in the target."""
     wide = isinstance(t.strip(target.type), t.BitType) and width_of(target) > 64
     if wide and isinstance(value, ir.Operation) and value.name == "+" and not isinstance(target, ir.Slice):
         left, right = value.operands

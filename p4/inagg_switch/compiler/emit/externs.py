@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of the architecture, as C++."""
+"""Calls of the architecture's functions, as C++."""
 
 from collections.abc import Sequence
 from typing import assert_never
@@ -42,11 +42,11 @@ def write_extern(out: Emitter, called: Architecture) -> None:
         case Digest(digest, data):
             _digest(out, digest, data)
         case Clone(session, fields):
-            out.line(f"program.requests.clone({low_bits(out, session)}, {_list(fields)});")
+            out.line(f"program.requests.clone({low_bits(out, session)}, {_list_number(fields)});")
         case Resubmit(fields):
-            out.line(f"program.requests.resubmit = {_list(fields)};")
+            out.line(f"program.requests.resubmit = {_list_number(fields)};")
         case Recirculate(fields):
-            out.line(f"program.requests.recirculate = {_list(fields)};")
+            out.line(f"program.requests.recirculate = {_list_number(fields)};")
         case Truncate(length):
             out.line(f"program.requests.truncate({expr(out, length)});")
         case LogMsg(message, data):
@@ -61,7 +61,7 @@ def write_extern(out: Emitter, called: Architecture) -> None:
 
 
 def _random(out: Emitter, called: Random) -> None:
-    # BMv2 leaves the destination alone when low > high.
+    # BMv2 does not write the result if low > high.
     out.open("{")
     out.line(f"const std::uint64_t low = {distance(out, called.low)};")
     out.line(f"const std::uint64_t high = {distance(out, called.high)};")
@@ -85,7 +85,7 @@ def _verify_checksum(out: Emitter, called: VerifyChecksum) -> None:
     test = expr(out, called.condition)
     header = header_of(called.checksum)
     if header is not None:
-        # BMv2 does not verify a checksum that stands in an invalid header.
+        # BMv2 does not verify a checksum in an invalid header.
         test = f"{expr(out, header)}.valid && {test}"
     out.open(f"if ({test}) {{")
     declare_sum(out, called.algorithm, called.data, called.with_payload)
@@ -107,8 +107,8 @@ def declare_sum(
     with_payload: bool = False,
     in_headers: Sequence[bool] | None = None,
 ) -> None:
-    """Declares `sum`, over the fields; those whose header is invalid are left out, as in BMv2's calculations. That
-    goes for all of them, or for those that `in_headers` tells."""
+    """Declares `sum`, the hash or checksum of the fields. As in BMv2, fields of invalid headers are omitted; with
+    `in_headers`, only those that it marks."""
     if algorithm == "random":
         out.line("const std::uint64_t sum = program.random.next();")
         return
@@ -154,7 +154,7 @@ def _field_sum(out: Emitter, data: Sequence[ir.Expr], headers: list[ir.Expr | No
 
 
 def _digest(out: Emitter, digest: ir.Digest, data: Sequence[ir.Expr]) -> None:
-    """The fields as they are now; the last digest of a packet is sent, after ingress."""
+    """Stores the fields. The last digest of a packet is sent after ingress."""
     out.open("if (program.digest_to != nullptr) {")
     out.line(f"program.digest_id = {digest.member}_id;")
     size = sum((width_of(field) + 7) // 8 for field in data)
@@ -175,13 +175,13 @@ def _decimal(out: Emitter, e: ir.Expr) -> str:
     return f"decimal{'_signed' if bits.signed else ''}<{bits.width}>({exact(out, e)})"
 
 
-def _list(index: int | None) -> str:
-    """A field list as the run time numbers them: 0 is none, 1 the empty one."""
+def _list_number(index: int | None) -> str:
+    """The run time's number of a field list: 0 is no list, 1 the empty list."""
     return "1u" if index is None else f"{index + 2}u"
 
 
 def header_of(e: ir.Expr) -> ir.Expr | None:
-    """The header that a field belongs to."""
+    """The header that a field belongs to; None for other expressions."""
     if isinstance(e, ir.Slice):
         return header_of(e.base)
     if isinstance(e, ir.Field):

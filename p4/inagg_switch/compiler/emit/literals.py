@@ -3,12 +3,13 @@
 
 
 def c_string(text: str) -> str:
-    """UTF-8; whatever is not plain ASCII as its bytes in octal, which no digit that follows can prolong."""
+    """A literal of the text in UTF-8. Bytes other than plain ASCII become three octal digits, which a following digit
+    cannot extend."""
     return f'"{"".join(_spelt(byte) for byte in text.encode())}"'
 
 
 def byte_string(data: bytes) -> str:
-    """The bytes of a literal, as a const std::uint8_t*."""
+    """A const std::uint8_t* to the bytes, as a literal."""
     escaped = "".join(f"\\{byte:03o}" for byte in data)
     return f'reinterpret_cast<const std::uint8_t*>("{escaped}")'
 

@@ -18,7 +18,7 @@ def write_states(out: Emitter, block: ir.Block) -> None:
     cyclic = _has_cycle(block.states)
     if cyclic:
         out.line("unsigned steps = 0;")
-    # The first state written is the start; the others are reached by goto, if at all.
+    # The code starts with the start state; goto reaches the others.
     start = next(s for s in block.states if s.name == "state_start")
     states = [start, *(s for s in block.states if s is not start)]
     targets = {case.state for state in states for case in state.cases}
@@ -32,7 +32,7 @@ def _state_code(out: Emitter, state: ir.State, cyclic: bool, labelled: bool) -> 
     out.level -= 1
     out.open(f"{state.name}: {{" if labelled else f"{{  // {state.name}")
     if cyclic:
-        # A parser that goes round without reading must end too.
+        # A loop of states that reads nothing must end too.
         out.line("if (++steps > kMaxParserSteps) return program.packet_in.fail(kParserTimeout);")
     write_all(out, state.body)
     names = [f"subject_{i}" for i in range(len(state.subjects))]
@@ -54,14 +54,14 @@ def _state_code(out: Emitter, state: ir.State, cyclic: bool, labelled: bool) -> 
             always = True
             break
     if not always:
-        # BMv2 stops parsing then, without an error (ParseState::find_next_state).
+        # Without a matching case, BMv2 stops parsing without an error (ParseState::find_next_state).
         out.line("return false;")
     out.close()
     out.level += 1
 
 
 def _in_set(out: Emitter, subjects: list[ir.Var], match: ir.Match) -> str:
-    """The test for a value set; the key is declared in front of it."""
+    """Declares the key of a value set, and returns the test."""
     value_set: ir.ValueSet = match.object
     key = f"key_{value_set.member}"
     total = sum((f.width + 63) // 64 for f in value_set.fields)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the language and its objects do, as C++."""
+"""Primitives of the language, as C++."""
 
 from collections.abc import Sequence
 
@@ -86,12 +86,12 @@ def _extract(out: Emitter, primitive: Extract) -> None:
     if isinstance(header, ir.StackNext):
         out.line(f"if (!{packet}.extract_next({expr(out, header.base)}{length})) return false;")
         return
-    # A member of a union in a stack: the union counts as extracted then.
+    # For a member of a union in a stack, the union counts as extracted.
     stack = (
         header.base.base if isinstance(header, ir.Field) and isinstance(header.base, ir.StackNext) else None
     )
     if isinstance(header, ir.Element) and not (isinstance(header.index, ir.Const) or ir.impure(header.index)):
-        # As p4c has it where it unrolls the loop that leads there.
+        # The same check as in p4c, which unrolls the loop of states.
         beyond = f"{distance(out, header.index)} >= std::size({expr(out, header.base)}.items)"
         out.line(f"if ({beyond}) return {packet}.fail(kStackOutOfBounds);")
     if stack is not None:
@@ -118,7 +118,7 @@ def _parse(out: Emitter, called: ir.Call) -> None:
 
 
 def _only_member(out: Emitter, header: ir.Expr) -> None:
-    """A valid header in a union makes its siblings invalid."""
+    """Invalidates the other members, if the header is a member of a union."""
     if isinstance(header, ir.Field) and t.is_union(header.base.type):
         invalidate_siblings(out, header)
 

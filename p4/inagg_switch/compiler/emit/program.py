@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stage 6: IR to one C++ file, which includes runtime/v1model.hpp and exports the ABI of runtime/program.h.
 
-A struct or header becomes a C++ struct, an instance of a control or parser a struct with its parameters as
-references, its actions and tables as member functions and apply(). State that outlives a packet is in `Program`.
+A struct or header becomes a C++ struct. An instance of a control or parser becomes a struct: its parameters are
+references, its actions, its tables and apply() are member functions. State that outlives a packet is in `Program`.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,8 @@ from inagg_switch.compiler.names import spell_field
 
 
 def emit(program: ir.Program, ids: Mapping[tuple[str, str], int], *, traced: bool = False) -> str:
-    """C++ of the program. `ids` maps (kind, full name) to P4Info ids. A traced program should be instrumented."""
+    """The C++ of a program. `ids` maps (kind, full name) to P4Info ids. Call instrument() first for a traced
+    program."""
     out = Emitter(program, ids, call, traced=traced)
     _write_program(out)
     return "\n".join(out.lines) + "\n"
@@ -107,7 +108,7 @@ def _state(out: Emitter) -> None:
     out.line("Packet packet{};")
     out.line("Packet copy{};")
     out.line()
-    # A table knows its action profile from the start.
+    # Tables come last: they refer to their action profiles.
     for made in sorted(program.objects, key=lambda o: isinstance(o, ir.Table)):
         _member(out, made)
     out.line()
@@ -127,7 +128,7 @@ def _state(out: Emitter) -> None:
 
 
 def _untouched(out: Emitter) -> None:
-    """Where in Packet those headers lie that copies of a multicast share."""
+    """The place in Packet of the headers that copies of a multicast share."""
     fields = untouched_headers(out.program, out.mentioned_headers)
     begin = end = "0"
     if fields:
@@ -139,7 +140,7 @@ def _untouched(out: Emitter) -> None:
 
 
 def _preserve(out: Emitter) -> None:
-    """Field lists as Requests numbers them."""
+    """Writes preserve(), which copies the fields of a list. Requests numbers the lists."""
     out.open(
         "static void preserve(std::uint32_t list, [[maybe_unused]] const Packet& from, "
         "[[maybe_unused]] Packet& to) {"
@@ -213,10 +214,10 @@ def _parameters(out: Emitter, parameters: list[ir.Parameter]) -> str:
 
 
 def _passed(out: Emitter, p: ir.Parameter, alone: bool = False) -> str:
-    """`alone`: no other argument names the same object."""
+    """The C++ type and name of a parameter. `alone`: no other argument names the same object."""
     if p.direction in ("out", "inout", "ref"):
         return f"{cpp_type(out, p.type)}&"
-    # P4 lets nobody assign to an `in` parameter; by value, because the argument may change meanwhile.
+    # P4 forbids assignments to an `in` parameter. By value, because the argument may change during the call.
     return f"const {cpp_type(out, p.type)}&" if alone else cpp_type(out, p.type)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IR statements to C++."""
+"""IR statements, as C++."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -26,7 +26,7 @@ def write(out: Emitter, statement: ir.Stmt) -> None:
 
 
 def write_inside(out: Emitter, statement: ir.Stmt) -> None:
-    """The statements of a body whose braces are written already."""
+    """Writes the statements of a body, without its braces."""
     for part in statement.body if isinstance(statement, ir.Group) else (statement,):
         write(out, part)
 
@@ -72,7 +72,7 @@ def _assign(out: Emitter, s: ir.Assign) -> None:
 
 
 def _assign_union_member(out: Emitter, s: ir.Assign, target: ir.Field) -> None:
-    """A valid header in a union makes its siblings invalid."""
+    """Assigns a member of a union. If it becomes valid, the other members become invalid."""
     out.line(assign(out, target, expr(out, s.value)) + ";")
     out.open(f"if ({expr(out, target)}.valid) {{")
     invalidate_siblings(out, target)
@@ -134,7 +134,7 @@ def _switch(out: Emitter, s: ir.Switch) -> None:
     )
     first = True
     if _may_run_nothing(s.subject):
-        # Where an entry of a table with an action profile has no action, no case is taken.
+        # An entry of a table with an action profile may have no action: no case is taken then.
         out.line("if (subject == kNoAction) {}")
         first = False
     for case in s.cases:
@@ -216,7 +216,7 @@ def _may_run_nothing(subject: ir.Expr) -> bool:
 
 
 def _encloses(text: str) -> bool:
-    """The first bracket closes at the end."""
+    """True if the first bracket closes at the end of the text."""
     depth = 0
     for position, character in enumerate(text):
         depth += {"(": 1, ")": -1}.get(character, 0)

@@ -59,7 +59,7 @@ def _serialisation(out: Emitter, struct: t.StructType) -> None:
         if t.strip(type_) == t.BOOL:
             out.line(f"{path} = load_bits<{offset}, 1>(p) != 0;")
         elif isinstance(type_, t.VarbitType):
-            # What follows lies that much further on.
+            # The fields after it are that much further on.
             out.line(f"{path}.load(p + {offset // 8}, {offset % 8}, varbits);")
             out.line("p += varbits / 8;")
         else:
@@ -80,7 +80,7 @@ def _serialisation(out: Emitter, struct: t.StructType) -> None:
 
 
 def _clear(out: Emitter, struct: t.StructType) -> None:
-    """What setValid() does to the fields of a header whose varbit field keeps its length."""
+    """Writes clear(), which setValid() calls: it zeroes the fields; a varbit field keeps its length."""
     out.open("void clear() {")
     for path, type_, _ in _leaves(struct):
         out.line(f"{path}.clear();" if isinstance(type_, t.VarbitType) else f"{path} = {{}};")
@@ -98,7 +98,7 @@ def _serialisable(type_: t.Type) -> bool:
 
 
 def _elements(array: t.StackType, path: str, offset: int) -> Iterator[tuple[str, t.Type, int]]:
-    """Scalars of an array."""
+    """The scalars of an array, with their C++ path and bit offset."""
     for i in range(array.size):
         place = f"{path}.items[{i}]"
         if isinstance(array.element, t.StackType):
@@ -111,7 +111,7 @@ def _elements(array: t.StackType, path: str, offset: int) -> Iterator[tuple[str,
 
 
 def _leaves(struct: t.StructType, prefix: str = "", offset: int = 0) -> list[tuple[str, t.Type, int]]:
-    """Scalar fields with their C++ path and bit offset."""
+    """The scalar fields of a struct, with their C++ path and bit offset."""
     leaves: list[tuple[str, t.Type, int]] = []
     for name, type_ in struct.fields.items():
         path = prefix + spell_field(name)

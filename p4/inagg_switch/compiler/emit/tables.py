@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables, as C++: what the run time must know of them, and their apply()."""
+"""Tables, as C++: their descriptions for the run time, and their apply()."""
 
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
@@ -12,7 +12,7 @@ from inagg_switch.compiler.emit.statements import write
 _KINDS = {"exact": "exact", "lpm": "lpm", "ternary": "ternary", "range": "range", "optional": "optional"}
 
 
-# --- what the run time must know
+# --- descriptions for the run time
 
 
 def action_id(out: Emitter, use: ir.ActionUse) -> str:
@@ -74,7 +74,7 @@ def _table_names(out: Emitter, table: ir.Table) -> None:
 
 
 def write_profile_infos(out: Emitter, objects: list[ir.Object]) -> None:
-    """The actions of all tables that use a profile, as its members may have them."""
+    """Describes the profiles: their members may have the actions of all tables that use them. Digests get their ids."""
     for made in objects:
         if isinstance(made, ir.Digest):
             out.line(
@@ -137,7 +137,7 @@ def write_apply(out: Emitter, table: ir.Table) -> None:
     if table.profile is not None:
         _run_member(out, table, table.profile)
         return
-    # The action may not change what has been decided, so the result is made first.
+    # The result is made first, so that the action cannot change it.
     out.line("const ApplyResult result{found != nullptr, entry.action};")
     out.open("switch (entry.action) {")
     for position, use in enumerate(table.actions):
@@ -165,7 +165,7 @@ def _on_hit(out: Emitter, table: ir.Table) -> None:
 
 
 def _run_member(out: Emitter, table: ir.Table, profile: ir.Profile) -> None:
-    """The action of a member, alone or chosen from a group; none when there is no entry."""
+    """Runs the action of a profile's member, which the entry names or chooses from a group."""
     out.open("const ProfileMember* const member = entry.indirect.choose([&] {")
     declare_sum(out, profile.algorithm or "identity", table.selector)
     out.line("return sum;")
@@ -205,7 +205,7 @@ def _key(out: Emitter, table: ir.Table) -> None:
 
 
 def _dispatch(out: Emitter, use: ir.ActionUse, params: str = "entry.params") -> None:
-    """Runs an action with the entry's parameters after the bound ones."""
+    """Runs an action with its bound arguments, then the entry's parameters."""
     arguments = list(use.bound)
     at = 0
     for parameter in _entry_parameters(use):
@@ -227,7 +227,7 @@ def tables_of(objects: list[ir.Object]) -> list[ir.Table]:
 
 
 def _entry_parameters(use: ir.ActionUse) -> list[ir.Parameter]:
-    """Parameters that an entry gives: those after the bound ones."""
+    """The parameters that an entry sets: those after the bound ones."""
     return use.action.parameters[len(use.bound) :]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the second half of the pipeline leaves alone: the headers that no copy of a multicast needs anew."""
+"""Finds the headers that egress does not touch: the copies of a multicast share them."""
 
 from collections.abc import Iterator, Set
 
@@ -9,8 +9,8 @@ from inagg_switch.compiler.primitives import Emit
 
 
 def mentioned_headers(program: ir.Program) -> Set[str]:
-    """Fields of the headers struct that egress or the checksum update mentions. All of them if the struct is used as a
-    whole."""
+    """The fields of the headers struct that egress or the checksum update mentions: all, if they use the whole
+    struct."""
     callees: dict[str, ir.Block | ir.Function] = {b.name: b for b in program.blocks}
     callees |= {f.name: f for f in program.functions}
     waiting: list[ir.Block | ir.Function] = [program.pipeline["egress"], program.pipeline["update"]]
@@ -26,7 +26,7 @@ def mentioned_headers(program: ir.Program) -> Set[str]:
                 waiting.append(callees[node.callee])
             if not isinstance(node, ir.Expr) or t.strip(node.type) is not program.headers:
                 continue
-            # What is passed on as a whole is looked at where it arrives.
+            # If the struct is passed to a callee, the callee's code decides.
             if isinstance(parent, ir.Field):
                 found.add(parent.name)
             elif not isinstance(parent, ir.CallArgument) or parent.how == "copy":
@@ -35,8 +35,7 @@ def mentioned_headers(program: ir.Program) -> Set[str]:
 
 
 def untouched_headers(program: ir.Program, mentioned: Set[str]) -> list[str]:
-    """Fields of the headers struct, one behind the other, that are not among those mentioned: of several such runs the
-    longest in bits. Empty if there is none."""
+    """The longest run (in bits) of consecutive fields of the headers struct that are not mentioned; may be empty."""
     runs: list[list[str]] = [[]]
     for name in program.headers.fields:
         if name in mentioned:
@@ -47,8 +46,8 @@ def untouched_headers(program: ir.Program, mentioned: Set[str]) -> list[str]:
 
 
 def split_deparser(program: ir.Program, mentioned: Set[str]) -> tuple[list[ir.Stmt], list[ir.Stmt]]:
-    """The deparser's statements: those that may do other things for each copy of a multicast, and the emits at its end
-    of headers that are not among those mentioned."""
+    """Splits the deparser's statements: those whose result may differ between the copies of a multicast, then the emits
+    at the end, of headers that are not mentioned."""
     block = program.pipeline["deparser"]
     body: tuple[ir.Stmt, ...] = (block.body,)
     while len(body) == 1 and isinstance(body[0], ir.Group):
@@ -61,7 +60,7 @@ def split_deparser(program: ir.Program, mentioned: Set[str]) -> tuple[list[ir.St
 
 
 def _emits_other_than(mentioned: Set[str], parameters: set[str], statement: ir.Stmt) -> bool:
-    """An emit of one of the parameter's headers that is not among those mentioned."""
+    """True for an emit of a header that is a field of the parameter and is not mentioned."""
     if not isinstance(statement, Emit):
         return False
     header = statement.header
@@ -74,7 +73,7 @@ def _emits_other_than(mentioned: Set[str], parameters: set[str], statement: ir.S
 
 
 def _parts(code: ir.Block | ir.Function) -> list[ir.Node]:
-    """All that the code evaluates."""
+    """The code of a block with its tables and actions, or of a function."""
     if isinstance(code, ir.Function):
         return [code.body]
     parts: list[ir.Node] = [code.body, *code.members, *(action.body for action in code.actions)]
@@ -87,7 +86,7 @@ def _parts(code: ir.Block | ir.Function) -> list[ir.Node]:
 
 
 def _nodes(code: ir.Block | ir.Function) -> Iterator[tuple[ir.Node | None, ir.Node]]:
-    """All that the code evaluates, with what it is directly part of."""
+    """All nodes of the code, each with its parent."""
     for part in _parts(code):
         yield None, part
         for parent in ir.walk(part):
