@@ -287,9 +287,9 @@ def test_what_limits_the_groups_of_a_selector() -> None:
     assert profiles["w"].HasField("sum_of_weights")
     assert profiles["p"].max_group_size == 0
     for limit in ("entries", "-1", "0x80000000", '"3"', "3, 3", ""):
-        with pytest.raises(CompileError, match="@max_group_size takes a number below 2\\^31"):
+        with pytest.raises(CompileError, match="@max_group_size needs a number below 2\\^31"):
             p4info_of_text(EXTERN.replace("@max_group_size(3)", f"@max_group_size({limit})", 1))
-    with pytest.raises(CompileError, match="is sum_of_weights or sum_of_members"):
+    with pytest.raises(CompileError, match="must be sum_of_weights or sum_of_members"):
         p4info_of_text(EXTERN.replace("SUM_OF_WEIGHTS", "other"))
 
 
@@ -337,9 +337,9 @@ def test_the_layout_has_the_widths_of_the_program() -> None:
 @pytest.mark.parametrize(
     ("annotation", "base", "message"),
     [
-        ('("u", int<8>)', "bit<8>", 'takes \\("uri", bit<W>\\) or'),
-        ('("u")', "bit<8>", 'takes \\("uri", bit<W>\\) or'),
-        ('("u", bit<8>)', "bool", "is for types of bits, not of bool"),
+        ('("u", int<8>)', "bit<8>", 'needs \\("uri", bit<W>\\) or'),
+        ('("u")', "bit<8>", 'needs \\("uri", bit<W>\\) or'),
+        ('("u", bit<8>)', "bool", "needs a type of bits, not of bool"),
     ],
 )
 def test_a_wrong_translation_is_refused(annotation: str, base: str, message: str) -> None:
@@ -352,7 +352,7 @@ def test_a_wrong_translation_is_refused(annotation: str, base: str, message: str
 def test_equal_ids_are_refused() -> None:
     text = v1program("a.apply(); b.apply();", locals="""
         @id(1) table a { actions = { NoAction; } } @id(1) table b { actions = { NoAction; } }""")  # fmt: skip
-    with pytest.raises(CompileError, match=r"@id of I\.b is taken"):
+    with pytest.raises(CompileError, match=r"@id of I\.b is already used"):
         p4info_of_text(text)
 
 
@@ -456,13 +456,13 @@ def test_structured_annotations_have_values() -> None:
 @pytest.mark.parametrize(
     ("annotation", "message"),
     [
-        ("[8w1]", "the values of @x.* are constants of type int, bool or string"),
-        ("[hdr.h.a]", "the values of @x.* are constants of type int, bool or string"),
+        ("[8w1]", "the values of @x.* must be constants of type int, bool or string"),
+        ("[hdr.h.a]", "the values of @x.* must be constants of type int, bool or string"),
         ("[a = 1, 2]", "expected KEY = VALUE, as before"),
-        ("[a = 1, a = 2]", "key `a` is there twice"),
+        ("[a = 1, a = 2]", "key `a` is given twice"),
         ("[1 2]", "expected `,` or `]`"),
         ("[1 << 64]", "needs more than 64 bits"),
-        ("[] @brief(1)", "@brief takes a text"),
+        ("[] @brief(1)", "@brief needs a string"),
     ],
 )
 def test_wrong_annotations_are_refused(annotation: str, message: str) -> None:

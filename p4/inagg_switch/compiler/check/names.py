@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a declaration brings into its scope: its name, and the values of its annotations."""
+"""Adds the name of a declaration to its scope, and computes the values of its annotations."""
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler import types as t
@@ -18,7 +18,9 @@ def declare(checker: Checker, declaration: syntax.Declaration) -> None:
             return
         if isinstance(previous, list):
             if any(len(f.parameters) == len(declaration.parameters) for f in previous):
-                raise CompileError(f"`{name}` is already declared with as many parameters", declaration.at)
+                raise CompileError(
+                    f"`{name}` is already declared with the same number of parameters", declaration.at
+                )
             previous.append(declaration)
             return
     if previous is not None:
@@ -28,7 +30,7 @@ def declare(checker: Checker, declaration: syntax.Declaration) -> None:
 
 
 def check_annotations(checker: Checker, annotations: list[syntax.Annotation]) -> None:
-    """Finds the values of structured annotations, which are constants."""
+    """Computes the values of structured annotations, which must be constants."""
     for annotation in annotations:
         if annotation.structured:
             annotation.expressions = [_annotated(checker, e, annotation) for e in annotation.expressions]
@@ -38,7 +40,7 @@ def _annotated(checker: Checker, e: syntax.Expression, annotation: syntax.Annota
     checked = rvalue(checker, e)
     if checked.type not in (t.INTEGER, t.BOOL, t.STRING) or checked.value is None:
         raise CompileError(
-            f"the values of @{annotation.name}[...] are constants of type int, bool or string", e.start
+            f"the values of @{annotation.name}[...] must be constants of type int, bool or string", e.start
         )
     if checked.type == t.INTEGER and not -(1 << 63) <= checked.value < 1 << 63:
         raise CompileError(f"a number in @{annotation.name}[...] needs more than 64 bits", e.start)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The P4Info of a lowered program: what P4Runtime controllers see of it.
+"""Makes the P4Info of a lowered program: its description for P4Runtime controllers.
 
-Names, ids and their order are those that p4c gives. Read `messages` (tables, actions, externs), then `ids` (how they
-are chosen) and `types` (translated and serialisable types).
+Names, ids and their order are those of p4c. Read `messages` (tables, actions, externs), then `ids` (how ids are chosen)
+and `types` (translated and serialisable types).
 """

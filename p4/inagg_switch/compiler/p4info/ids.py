@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids of what P4Info lists, as p4c gives them: the resource's type in the high byte, below it 24 bits of Jenkins'
-one-at-a-time hash of the full name, counted up past ids that are taken, names in alphabetical order (P4Runtime
-specification, section 6.3; the hash is p4c's choice: control-plane/p4RuntimeSymbolTable.cpp).
+"""Chooses the ids in P4Info, as p4c does.
+
+The high byte of an id is the type of the resource (P4Runtime specification, section 6.3). The other 24 bits are
+Jenkins' one-at-a-time hash of the full name (p4c: control-plane/p4RuntimeSymbolTable.cpp). Names come in alphabetical
+order; a name whose id is taken gets the next free one.
 """
 
 from collections.abc import Sequence
@@ -29,7 +31,8 @@ Ids = dict[tuple[str, str], int]
 
 
 def assign_ids(program: ir.Program, found: Reached) -> Ids:
-    """(kind, full name) to id, of everything; what P4Info does not list comes after what it does."""
+    """The ids of all resources, by (kind, full name). Resources that P4Info lists choose first. Raises CompileError for
+    a name or an @id that is used twice."""
     taken: set[int] = set()
     ids: Ids = {}
     symbols = _symbols(program)
@@ -39,7 +42,7 @@ def assign_ids(program: ir.Program, found: Reached) -> Ids:
         if fixed is None:
             continue
         if fixed in taken:
-            raise CompileError(f"@id of {key[1]} is taken", declaration.at)
+            raise CompileError(f"@id of {key[1]} is already used", declaration.at)
         taken.add(fixed)
         ids[key] = fixed
     for kind, name in sorted(symbols, key=lambda k: (k not in listed, PREFIXES[k[0]], k[1].encode())):
@@ -79,7 +82,7 @@ _KINDS: dict[type, str] = {
 
 
 def symbols_listed(program: ir.Program, found: Reached) -> set[tuple[str, str]]:
-    """(kind, full name) of what P4Info lists, and of what is @hidden in it."""
+    """(kind, full name) of the resources that P4Info lists or that are only @hidden from it."""
     listed = {(_KINDS[type(o)], o.full_name) for o in program.objects if o in found}
     listed |= {("action", a.full_name) for block in program.blocks for a in block.actions if a in found}
     return listed | {("controller_header", h.name) for h in program.controller_headers}
@@ -92,7 +95,7 @@ def _symbols(program: ir.Program) -> dict[tuple[str, str], syntax.Declaration]:
     named += [("controller_header", h.name, h.declaration) for h in program.controller_headers]
     symbols: dict[tuple[str, str], syntax.Declaration] = {}
     for kind, name, declaration in named:
-        if (kind, name) in symbols:  # of another declaration, or of another instance of this
+        if (kind, name) in symbols:  # another declaration, or another instance of this one
             what = kind.replace("_", " ")
             raise CompileError(f"another {what} has the name `{name}` already", declaration.at)
         symbols[kind, name] = declaration
@@ -104,7 +107,7 @@ def _symbols(program: ir.Program) -> dict[tuple[str, str], syntax.Declaration]:
 
 
 def _check_actions(program: ir.Program) -> None:
-    """Actions of several tables may share a name, and are one to controllers then."""
+    """Actions of several tables may share a name if they have the same parameters: controllers see one action."""
     known: dict[str, syntax.Action] = {}
     for table in program.objects:
         if not isinstance(table, ir.Table):
@@ -117,12 +120,12 @@ def _check_actions(program: ir.Program) -> None:
             own.add(name)
             if _shown(known.setdefault(name, declaration)) != _shown(declaration):
                 raise CompileError(
-                    f"another action has the name `{name}` already, and other parameters", declaration.at
+                    f"another action has the name `{name}` already, with other parameters", declaration.at
                 )
 
 
 def _shown(action: syntax.Action) -> list[tuple[str, t.Type]]:
-    """The parameters that controllers give."""
+    """The parameters that controllers set."""
     return [(p.shown_name(), p.type) for p in action.parameters if not p.direction]
 
 
@@ -137,13 +140,13 @@ def _fixed_id(declaration: syntax.Declaration, kind: str) -> int | None:
 
 
 def field_ids(annotated: Sequence[Sequence[syntax.Annotation]]) -> list[int]:
-    """Ids of match fields, parameters or metadata: what their @id says, the others counted up from 1 past those."""
-    given = [_own_id(annotations) for annotations in annotated]
+    """The ids of match fields, parameters or metadata: their @id, or else the next number from 1 that is not taken."""
+    given = [_given_id(annotations) for annotations in annotated]
     ids: list[int] = []
     following = 1
-    for own in given:
-        if own is not None:
-            ids.append(own)
+    for fixed in given:
+        if fixed is not None:
+            ids.append(fixed)
             following += 1
             continue
         while following in ids or following in given:
@@ -152,11 +155,11 @@ def field_ids(annotated: Sequence[Sequence[syntax.Annotation]]) -> list[int]:
     return ids
 
 
-def _own_id(annotations: Sequence[syntax.Annotation]) -> int | None:
+def _given_id(annotations: Sequence[syntax.Annotation]) -> int | None:
     found = next((a for a in annotations if a.name == "id"), None)
     if found is None:
         return None
     value = found.arguments[0] if len(found.arguments) == 1 else None
     if not isinstance(value, int) or not 0 < value < 1 << 32:
-        raise CompileError("@id takes a number above 0", found.at)
+        raise CompileError("@id needs a number from 1 to 2^32 - 1", found.at)
     return value

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P4Info of a lowered program, with the aliases that p4c gives: the shortest suffix of the full name that no other name
-has.
-"""
+"""Writes the P4Info message. As in p4c, the alias of a name is its shortest suffix that no other name has."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
@@ -33,18 +31,19 @@ _PROFILE_ANNOTATIONS = frozenset(["max_group_size", "selector_size_semantics", "
 
 
 def p4info(program: ir.Program, ids: Mapping[tuple[str, str], int], found: Reached) -> pb.P4Info:
-    """The P4Info message: what of the program can run, less what is @hidden."""
+    """The P4Info message, with the reachable resources that are not @hidden."""
     return _Writer(program, ids, found).run()
 
 
 def layout(program: ir.Program, ids: Mapping[tuple[str, str], int]) -> pb.P4Info:
-    """The same of all the program has, and with its own bits in place of types that controllers know by name or another
-    width."""
+    """A P4Info message with all resources of the program, and with the program's own widths in place of types that
+    controllers know by name or with another width."""
     return _Writer(program, ids, None).run()
 
 
 def _actions(block: ir.Block) -> Iterable[ir.Action]:
-    """In p4c's order: what is declared in no control, then the control's own, inner ones in their place."""
+    """The actions in p4c's order: those declared outside the controls, then the control's, with inner instances in the
+    place of their declaration."""
     return *_global_actions(block), *_own_actions(block)
 
 
@@ -68,7 +67,7 @@ class _Writer:
     def __init__(
         self, program: ir.Program, ids: Mapping[tuple[str, str], int], found: Reached | None
     ) -> None:
-        """`found`: what is listed; None: all."""
+        """`found` has the resources to list; None lists all."""
         self._program = program
         self._ids = ids
         self._info = pb.P4Info()
@@ -115,7 +114,7 @@ class _Writer:
             or self._info.controller_packet_metadata
             or any(a.params for a in self._info.actions)
         ):
-            self._info.type_info.SetInParent()  # p4c writes it, even empty, once it has looked at a type
+            self._info.type_info.SetInParent()  # p4c writes it, even if it is empty
         return self._info
 
     def _lists(self, made: ir.Object | ir.Action) -> bool:
@@ -124,7 +123,8 @@ class _Writer:
         return self._found is None or self._found.shows(made)
 
     def _package(self) -> None:
-        """Of `main`: @pkginfo(name = "...", ...), @platform_property(...), and other annotations as they are."""
+        """Writes the annotations of `main`: @pkginfo(name = "...", ...), @platform_property(...), and others
+        unchanged."""
         package = self._info.pkg_info
         package.arch = "v1model"
         special = {"pkginfo": package, "platform_property": package.platform_properties}
@@ -215,7 +215,7 @@ class _Writer:
             if use.action.full_name == action.full_name
         )
         declaration = next(in_tables, None)
-        # Of those that are only called p4c has made variables.
+        # p4c turns the parameters of actions that are only called into variables.
         plain = [] if declaration is None else [p for p in declaration.parameters if not p.direction]
         for number, parameter in zip(field_ids([p.annotations for p in plain]), plain, strict=True):
             param = message.params.add()
@@ -254,7 +254,7 @@ class _Writer:
         annotation = header.declaration.annotation("controller_header")
         if not annotation.arguments:
             raise CompileError("@controller_header needs a name, such as packet_in", annotation.at)
-        # P4Runtime calls it what the annotation says, not by the header's name.
+        # P4Runtime uses the name in the annotation, not the header's.
         message.preamble.name = message.preamble.alias = str(annotation.arguments[0])
         fields = _flat_fields(header)
         ids = field_ids([annotations for _, _, annotations in fields])
@@ -302,8 +302,8 @@ class _Writer:
 
 
 def _flat_fields(struct: t.StructType) -> list[tuple[str, t.Type, list[syntax.Annotation]]]:
-    """Name, type and annotations of each field, those of structs in their place; the innermost annotation of a name
-    counts."""
+    """Name, type and annotations of each scalar field. The fields of inner structs come in the place of the struct; the
+    innermost annotation of a name wins."""
     found: list[tuple[str, t.Type, list[syntax.Annotation]]] = []
     for field in struct.declaration.fields:
         type_ = struct.fields[field.name]
@@ -329,22 +329,24 @@ def _selector_limits(message: pb.ActionProfile, declaration: syntax.Declaration)
         case ["sum_of_members"]:
             message.sum_of_members.max_member_weight = heaviest
         case _:
-            raise CompileError("@selector_size_semantics is sum_of_weights or sum_of_members", declaration.at)
+            raise CompileError(
+                "@selector_size_semantics must be sum_of_weights or sum_of_members", declaration.at
+            )
 
 
 def _limit(declaration: syntax.Declaration, name: str) -> int:
-    """The number that an annotation gives, 0 without one."""
+    """The number in an annotation; 0 without the annotation."""
     annotation = declaration.annotation(name)
     if annotation is None:
         return 0
     match annotation.arguments:
         case [int(limit)] if 0 <= limit < 1 << 31:
             return limit
-    raise CompileError(f"@{name} takes a number below 2^31", annotation.at)
+    raise CompileError(f"@{name} needs a number below 2^31", annotation.at)
 
 
 def _suffixes(name: str) -> list[str]:
-    """Shortest first."""
+    """The suffixes of a full name, shortest first."""
     parts = name.split(".")
     return [".".join(parts[i:]) for i in range(len(parts) - 1, -1, -1)]
 
@@ -367,7 +369,7 @@ def _document(
     message: pb.PkgInfo | pb.Preamble | pb.MatchField | pb.Action.Param,
     annotations: Iterable[syntax.Annotation],
 ) -> None:
-    """@brief("...") and @description("...")."""
+    """Writes @brief("...") and @description("...")."""
     for annotation in annotations:
         if annotation.structured or annotation.name not in ("brief", "description"):
             continue
@@ -375,11 +377,11 @@ def _document(
             case [str(text)]:
                 setattr(message.doc, annotation.name, text)
             case _:
-                raise CompileError(f"@{annotation.name} takes a text", annotation.at)
+                raise CompileError(f"@{annotation.name} needs a string", annotation.at)
 
 
 def _structured(message: p4types_pb2.StructuredAnnotation, annotation: syntax.Annotation) -> None:
-    """`@name[key=value, ...]` or `@name[value, ...]` of numbers, strings and booleans."""
+    """Writes `@name[key=value, ...]` or `@name[value, ...]`; values are numbers, strings and booleans."""
     message.name = annotation.name
     for place, expression in enumerate(annotation.expressions):
         if annotation.keys:

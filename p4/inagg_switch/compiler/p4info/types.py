@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types in P4Info. To controllers p4c shows them as they are declared: `type` declarations, with or without
-@p4runtime_translation, and enums by name. A layout shows the bits that the program works on instead.
+"""Writes types into P4Info.
+
+As in p4c, controllers see types as they are declared: `type` declarations, with or without @p4runtime_translation, and
+enums by name. A layout has the bits of the program instead.
 """
 
 from collections.abc import Iterable
@@ -12,13 +14,14 @@ from inagg_switch.compiler import syntax
 from inagg_switch.compiler import types as t
 from inagg_switch.errors import CompileError
 
-# Annotations that P4Info shows in fields of its own, or that mean nothing to the control plane.
+# Annotations that P4Info has in other fields, or that the control plane does not need.
 _HIDDEN = frozenset(["name", "id", "brief", "description"])
 _TRANSLATION = "p4runtime_translation"
 
 
 class TypeWriter:
-    """Writes types into messages, and into `info` what the messages refer to. `errors` are the members of `error`."""
+    """Writes types into messages, and the types that these refer to into `info`. `errors` are the members of
+    `error`."""
 
     def __init__(self, info: p4types_pb2.P4TypeInfo, errors: Iterable[str], *, layout: bool) -> None:
         self._info = info
@@ -28,7 +31,7 @@ class TypeWriter:
     def write(
         self, message: pb.MatchField | pb.Action.Param | pb.ControllerPacketMetadata.Metadata, type_: t.Type
     ) -> None:
-        """Fills in the width (0 of strings and names) and the type's name."""
+        """Writes the width (0 for strings and names) and the name of the type."""
         message.bitwidth = self.width(type_)
         if self._layout:
             return
@@ -40,7 +43,7 @@ class TypeWriter:
         self._declare(type_)
 
     def width(self, type_: t.Type) -> int:
-        """Bits of a value, 0 of a string."""
+        """The bits of a value; 0 for a string."""
         if not self._layout:
             translation = _translation(type_) if isinstance(type_, t.NewType) else None
             if translation is not None:
@@ -50,7 +53,7 @@ class TypeWriter:
         return t.bit_width(type_)
 
     def write_spec(self, spec: p4types_pb2.P4DataTypeSpec, type_: t.Type) -> None:
-        """Fills in the type of a digest, a register or a part of one."""
+        """Writes the type of a digest or register, or of a part of one."""
         if self._layout:
             type_ = t.strip(type_)
         if isinstance(type_, t.NewType):
@@ -112,7 +115,7 @@ class TypeWriter:
             self.write_spec(shown.original_type, base)
             return
         if not isinstance(base, t.BitType):
-            raise CompileError(f"@{_TRANSLATION} is for types of bits, not of {base}", type_.declaration.at)
+            raise CompileError(f"@{_TRANSLATION} needs a type of bits, not of {base}", type_.declaration.at)
         shown.translated_type.uri, width = translation
         if width:
             shown.translated_type.sdn_bitwidth = width
@@ -121,7 +124,7 @@ class TypeWriter:
 
 
 def shown_annotations(annotations: Iterable[syntax.Annotation]) -> list[str]:
-    """The unstructured ones as p4c writes them."""
+    """The unstructured annotations, written as p4c writes them."""
     shown = []
     for a in annotations:
         if a.name not in _HIDDEN and not a.structured:
@@ -130,7 +133,8 @@ def shown_annotations(annotations: Iterable[syntax.Annotation]) -> list[str]:
 
 
 def _translation(type_: t.NewType) -> tuple[str, int] | None:
-    """URI and bits of @p4runtime_translation("uri", bit<W>) or ("uri", W); 0 bits of ("uri", string)."""
+    """URI and bits of @p4runtime_translation("uri", bit<W>) or ("uri", W); 0 bits for ("uri", string). None without
+    it."""
     annotation = type_.declaration.annotation(_TRANSLATION)
     if annotation is None:
         return None
@@ -139,4 +143,4 @@ def _translation(type_: t.NewType) -> tuple[str, int] | None:
             return uri, 0
         case [str(uri), "bit", "<", int(width), ">"] | [str(uri), int(width)] if width > 0:
             return uri, width
-    raise CompileError(f'@{_TRANSLATION} takes ("uri", bit<W>) or ("uri", string)', annotation.at)
+    raise CompileError(f'@{_TRANSLATION} needs ("uri", bit<W>) or ("uri", string)', annotation.at)

@@ -27,7 +27,7 @@ def _pragma(tokens: TokenStream, at: Position) -> syntax.Annotation:
 
 
 def _annotation_body(tokens: TokenStream, at: Position, name: str) -> syntax.Annotation:
-    """Arguments are kept as (kind, text) words: what they mean depends on the annotation."""
+    """The annotation after its name. Arguments are not interpreted: their meaning depends on the annotation."""
     closing = {"(": ")", "[": "]"}.get(tokens.token.text)
     if closing is None:
         return syntax.Annotation(at, name, [], "")
@@ -63,7 +63,7 @@ def _annotation_body(tokens: TokenStream, at: Position, name: str) -> syntax.Ann
 
 
 def _expressions_ahead(tokens: TokenStream) -> list[syntax.Expression]:
-    """The arguments of a call that the reader is at, and stays at."""
+    """The arguments between the next brackets. The reader does not move."""
     mark = tokens.mark()
     found = [a.value for a in parse_arguments(tokens) if a.value is not None]
     tokens.return_to(mark)
@@ -71,8 +71,7 @@ def _expressions_ahead(tokens: TokenStream) -> list[syntax.Expression]:
 
 
 def _pairs_ahead(tokens: TokenStream) -> tuple[list[syntax.Expression], list[str]]:
-    """The expressions between brackets that the reader is at, and stays at, and the keys in front of them: of all
-    or of none."""
+    """The expressions between the next brackets, and their keys: all have one, or none. The reader does not move."""
     mark = tokens.mark()
     expressions: list[syntax.Expression] = []
     keys: list[str] = []
@@ -81,7 +80,7 @@ def _pairs_ahead(tokens: TokenStream) -> tuple[list[syntax.Expression], list[str
         if tokens.is_name(tokens.token) and tokens.peek().text == "=":
             key = tokens.advance()
             if key.text in keys:
-                raise tokens.error(f"key `{key.text}` is there twice", key.at)
+                raise tokens.error(f"key `{key.text}` is given twice", key.at)
             keys.append(key.text)
             tokens.expect("=")
         expressions.append(parse_expression(tokens))
