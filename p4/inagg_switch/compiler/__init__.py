@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The P4_16 compiler: compile_file() and compile_source() make a library that a switch loads, and P4Info, of a program.
+"""The P4_16 compiler: compile_file() and compile_source() turn a program into P4Info and a library that a switch loads.
 
-The stages are folders, in this order: `parse` (text to `syntax`), `check` (to typed `syntax`, with `types` and
-`targets`), `lower` (to `ir` and its `primitives`), `p4info`, `emit` (to C++), and the module `build` (to a library).
-Read a folder's opening for what to read in it; `reach`, `instrument` and `fold` work on what the stages pass on.
+Each stage is a folder or a module, in this order: `parse` (text to `syntax`), `check` (to typed `syntax`, with `types`
+and `targets`), `lower` (to `ir` and its `primitives`), `p4info`, `emit` (to C++) and `build` (to a library). The
+docstring of each folder says where to start reading. Between the stages, `reach` finds the code that can run and
+`instrument` adds statements for tracing; `fold` computes constants.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ __all__ = ["Compiled", "compile_file", "compile_source", "front_end", "generate"
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program ready to load. `source` is its preprocessed, self-contained text, which compiles to the same."""
+    """A program ready to load. `source` is its preprocessed, self-contained text; it compiles to the same artifact."""
 
     source: str
     artifact: _build.Artifact
@@ -45,8 +46,8 @@ def compile_file(
     *,
     traced: bool = False,
 ) -> Compiled:
-    """Compiles a P4 file, or takes it from the cache. A traced program tells what it does with each packet, and is
-    slower. Raises CompileError or ToolchainError."""
+    """Compiles a P4 file, or takes the artifact from the cache. A traced program reports what it does with each packet,
+    and is slower. Raises CompileError or ToolchainError."""
     files: Mapping[str, Sequence[str]] = {}
     try:
         preprocessed = preprocess(path, defines, include_paths)
@@ -58,7 +59,7 @@ def compile_file(
 
 
 def compile_source(source: str, name: str = "<source>", *, traced: bool = False) -> Compiled:
-    """The same for preprocessed text."""
+    """Like compile_file(), for preprocessed text."""
     key = _build.cache_key(source, traced=traced)
     artifact = _build.cached(key)
     if artifact is None:
@@ -67,14 +68,15 @@ def compile_source(source: str, name: str = "<source>", *, traced: bool = False)
 
 
 def front_end(source: str, name: str = "<source>") -> CheckedProgram:
-    """Stages 2 to 4 on preprocessed text."""
+    """Runs stages 2 to 4 on preprocessed text. Raises CompileError."""
     return check(parse(tokenize(source, name)))
 
 
 def generate(
     source: str, name: str = "<source>", *, traced: bool = False
 ) -> tuple[str, P4Info, P4Info, dict[str, int | bool | str]]:
-    """Stages 2 to 6 on preprocessed text: the C++, the P4Info, its layout and the constants."""
+    """Runs stages 2 to 6 on preprocessed text. Returns the C++, the P4Info, its layout and the constants. Raises
+    CompileError."""
     with _reported(source, name):
         checked = front_end(source, name)
         lowered = lower(checked)
@@ -89,7 +91,7 @@ def generate(
 def lower_file(
     path: Path | str, defines: Mapping[str, str] | None = None, include_paths: Sequence[Path | str] = ()
 ) -> ir.Program:
-    """Stages 1 to 5 on a file: for those who want to look at a program. Raises CompileError."""
+    """Runs stages 1 to 5 on a file, for callers that inspect a program. Raises CompileError."""
     files: Mapping[str, Sequence[str]] = {}
     try:
         preprocessed = preprocess(path, defines, include_paths)
@@ -103,7 +105,7 @@ def lower_file(
 
 @contextmanager
 def _reported(source: str, name: str) -> Iterator[None]:
-    """Errors get the line of `source` that they are about."""
+    """Adds to each CompileError the line of `source` that it points at."""
     try:
         yield
     except CompileError as error:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stage 7: C++ to a shared library, kept in a cache.
 
-The cache key covers everything that decides the machine code: the preprocessed program, the compiler and runtime
-sources, the C++ compiler, its flags and the CPU's features. Entries are directories that appear by rename, so
-compilations of one program at the same time do no harm. What a crash or a full disk has damaged is made anew.
+The cache key covers everything that decides the machine code: the preprocessed program, the sources of the compiler
+and of the runtime, the C++ compiler, its flags and the CPU's features. An entry is a directory that appears by rename,
+so parallel compilations of one program are safe. An entry that a crash or a full disk damaged is made again.
 
-What is the same for all programs is compiled once: the control plane, which every program is linked with, with this
-package; the headers to a precompiled one, which GCC finds by itself, beside the second program.
+Code that all programs share is compiled once. The control plane, which every program is linked with, is built with this
+package. The headers are precompiled in parallel with the second program; GCC finds the precompiled header by itself.
 """
 
 import errno
@@ -34,18 +34,18 @@ RUNTIME = _PACKAGE / "native" / "runtime"
 # Loops over a packet's state stay loops (packet.hpp): GCC would make `rep` instructions of them, which start slowly.
 _TUNING = ("-O2", "-march=native", "-fno-tree-loop-distribute-patterns")
 _FLAGS = ("-std=c++20", *_TUNING, "-fPIC", "-fno-plt")
-_HEADER = "v1model.hpp"  # all that a program includes
+_HEADER = "v1model.hpp"  # the only header that a program includes
 _FILES = ("program.so", "program.cpp", "p4info.bin", "layout.bin", "constants.json")
-_SUM = "digest"  # of these files
-_SOURCES = "control_plane.sha256"  # of what the control plane was built from, and programs include
-_RUNTIMES_KEPT = 4  # compiled ones, of 100 MB each: other versions, compilers or CPUs may use the same folder
+_SUM = "digest"  # the file with the digest of _FILES
+_SOURCES = "control_plane.sha256"  # of the sources of the control plane, which programs include too
+_RUNTIMES_KEPT = 4  # precompiled, 100 MB each: other versions, compilers or CPUs may use the same cache
 _TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A compiled program in the cache. `cpp` is the generated source, kept for the reader; `layout` is the P4Info with
-    the widths that the library takes where controllers see others (@p4runtime_translation)."""
+    """A compiled program in the cache. `cpp` is the generated source, kept for people to read. `layout` is the P4Info
+    with the widths that the library takes; for @p4runtime_translation, controllers see other widths."""
 
     library: Path
     cpp: Path
@@ -66,13 +66,13 @@ def cache_folder() -> Path:
 
 
 def cache_key(source: str, *, traced: bool = False) -> str:
-    """Names a compiled program: see the module's opening."""
+    """The cache key of a program; the module's docstring says what it covers."""
     compiler = _digest(*(p.read_bytes() for p in sorted((_PACKAGE / "compiler").rglob("*.py"))))
     return _digest(source.encode(), str(traced).encode(), compiler.encode(), _runtime_key().encode())
 
 
 def cached(key: str) -> Artifact | None:
-    """The artifact of an earlier compilation; None if there is none, or not a whole one."""
+    """The artifact of an earlier compilation; None if it is missing or damaged."""
     folder = cache_folder() / key
     try:
         files = {name: (folder / name).read_bytes() for name in _FILES}
@@ -92,7 +92,8 @@ def build(
     layout: p4info_pb2.P4Info,
     constants: Mapping[str, int | bool | str],
 ) -> Artifact:
-    """Compiles and stores. Raises ToolchainError when there is no compiler or it fails."""
+    """Compiles the C++ and stores the artifact in the cache. Raises ToolchainError if the C++ compiler is missing or
+    fails, or the cache folder cannot be written."""
     root = cache_folder()
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -124,13 +125,13 @@ def _publish(folder: Path, final: Path) -> None:
         folder.rename(final)
     except OSError:
         if cached(final.name) is not None:
-            return  # somebody else was faster; both made the same
-        shutil.rmtree(final, ignore_errors=True)  # the remains of a broken entry
+            return  # another process was faster; both artifacts are the same
+        shutil.rmtree(final, ignore_errors=True)  # a damaged entry
         folder.rename(final)
 
 
 def compile_cpp(source: Path, library: Path, extra_flags: tuple[str, ...] = ()) -> None:
-    """Generated code to a shared library."""
+    """Compiles generated code to a shared library. Raises ToolchainError."""
     folder = _runtime_folder()
     arguments = ("-shared", *extra_flags, f"-I{RUNTIME}", str(source), "-Wl,--whole-archive")
     arguments += (str(_control_plane()), "-Wl,--no-whole-archive", "-o", str(library))
@@ -143,7 +144,7 @@ def compile_cpp(source: Path, library: Path, extra_flags: tuple[str, ...] = ()) 
             if not header.exists():
                 raise
             run_compiler(*arguments)
-            header.unlink(missing_ok=True)  # that was to blame, so it is damaged
+            header.unlink(missing_ok=True)  # without it the program compiles, so it is damaged
     if precompiled is not None:
         precompiled.result()
     _use(folder)
@@ -151,7 +152,8 @@ def compile_cpp(source: Path, library: Path, extra_flags: tuple[str, ...] = ()) 
 
 
 def _precompile(folder: Path) -> None:
-    """Makes the precompiled header unless it is there. It appears whole. Without it programs compile too."""
+    """Makes the precompiled header if it is missing. It appears by rename, so it is always complete. Programs compile
+    without it too."""
     header = folder / f"{_HEADER}.gch"
     if header.exists():
         return
@@ -166,7 +168,8 @@ def _precompile(folder: Path) -> None:
 
 @cache
 def _control_plane() -> Path:
-    """The library that was built with this package, from the sources that are here now."""
+    """The library that was built with this package. Raises ToolchainError unless it was built from the present
+    sources."""
     spec = importlib.util.find_spec("inagg_switch._ports")
     folder = Path(spec.origin).parent if spec is not None and spec.origin is not None else _PACKAGE
     try:
@@ -180,7 +183,7 @@ def _control_plane() -> Path:
 
 
 def run_compiler(*arguments: str) -> None:
-    """Runs the C++ compiler with the flags of generated code and others. Raises ToolchainError."""
+    """Runs the C++ compiler with the flags of generated code, then `arguments`. Raises ToolchainError."""
     command = [str(_compiler()), *_FLAGS, *arguments]
     try:
         done = subprocess.run(
@@ -205,12 +208,12 @@ def run_compiler(*arguments: str) -> None:
 
 
 def _runtime_folder() -> Path:
-    """Where the precompiled header is. The folder appears with the first program."""
+    """The folder of the precompiled header. It appears with the first program."""
     return cache_folder() / f"runtime-{_runtime_key()}"
 
 
 def _use(folder: Path) -> None:
-    """Removes those that nobody has used for long."""
+    """Marks the folder as used, and removes the folders that were not used recently."""
     folder.mkdir(parents=True, exist_ok=True)
     os.utime(folder)
     by_use = sorted(cache_folder().glob("runtime-*"), key=lambda f: f.stat().st_mtime)
@@ -234,7 +237,7 @@ def _compiler_identity() -> str:
 
 @cache
 def _runtime_key() -> str:
-    """Names the compiled runtime."""
+    """The cache key of the precompiled header."""
     built = _control_plane().with_name(_SOURCES).read_bytes()
     return _digest(built, _compiler_identity().encode(), " ".join(_FLAGS).encode(), _cpu().encode())
 
@@ -249,7 +252,7 @@ def _digest(*parts: bytes) -> str:
 
 @cache
 def _cpu() -> str:
-    """-march=native means these."""
+    """The lines of /proc/cpuinfo that decide what -march=native means."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     wanted = ("model name", "flags", "cpu family", "model\t", "Features", "CPU part")
     return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of one stage: collected up to a limit, so that a program is told of more than its first mistake."""
+"""Collects the errors of one stage, up to a limit, so that a message shows more than the first mistake."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -8,18 +8,18 @@ from inagg_switch.errors import MAX_ERRORS, CompileError, Position
 
 
 class FollowUpError(CompileError):
-    """Refers to something whose own error is reported already."""
+    """The code refers to a declaration whose error is already reported."""
 
     def __init__(self) -> None:
         super().__init__("this follows from another error", Position("", 0, 0))
 
 
-class _EnoughError(Exception):
-    """There are more errors than are reported."""
+class _LimitError(Exception):
+    """The stage found more than MAX_ERRORS errors."""
 
 
 class Errors:
-    """Those that a stage has found so far."""
+    """The errors that a stage has found so far."""
 
     def __init__(self) -> None:
         self._found: list[CompileError] = []
@@ -29,23 +29,23 @@ class Errors:
         return len(self._found)
 
     def report(self, error: CompileError) -> None:
-        """Notes an error, but for one that follows from another or is known. Ends the stage when there are too many."""
+        """Adds an error, unless it follows from another or is already there. Ends the stage after MAX_ERRORS errors."""
         if isinstance(error, FollowUpError) or any(_same(error, known) for known in self._found):
             return
         if len(self._found) == MAX_ERRORS:
             self._more = True
-            raise _EnoughError
+            raise _LimitError
         self._found.append(error)
 
     @contextmanager
     def of_stage(self) -> Iterator[None]:
-        """Raises all errors at the end of the stage: the first of a file first, files in the order of their errors."""
+        """Raises all errors at the end of the stage: file by file in the order of their first errors, then by place."""
         try:
             yield
         except CompileError as error:
-            with suppress(_EnoughError):
+            with suppress(_LimitError):
                 self.report(error)
-        except _EnoughError:
+        except _LimitError:
             pass
         if self._found:
             paths = list(dict.fromkeys(error.path for error in self._found))

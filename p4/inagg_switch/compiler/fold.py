@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of operators on constants, by the P4-16 specification's section 8.
+"""Computes operators on constants (P4-16 specification, section 8).
 
 Values are Python's: int for bit<W> (0 <= v < 2^W), int<W> (-2^(W-1) <= v < 2^(W-1)), int, enums and errors; bool; str;
 and a tuple of these for lists, tuples, structs and headers.
@@ -39,7 +39,7 @@ class FoldError(ValueError):
 
 
 def wrap(number: int, type_: Type) -> int:
-    """The number as a value of bit<W> or int<W>, modulo 2^W; of any other type, itself."""
+    """The number modulo 2^W as a value of bit<W> or int<W>; unchanged for any other type."""
     type_ = strip(type_)
     if not isinstance(type_, BitType):
         return number
@@ -50,7 +50,7 @@ def wrap(number: int, type_: Type) -> int:
 
 
 def limits(type_: BitType) -> tuple[int, int]:
-    """Smallest and largest value."""
+    """The smallest and the largest value of the type."""
     if type_.signed:
         return -(1 << (type_.width - 1)), (1 << (type_.width - 1)) - 1
     return 0, (1 << type_.width) - 1
@@ -65,7 +65,8 @@ def fold_unary(operator: str, value: Any, type_: Type) -> Any:
 
 
 def fold_binary(operator: str, left: Any, right: Any, type_: Type, right_type: Type) -> Any:
-    """`type_` is the left operand's type; for all operators but shifts and ++ the right one's too."""
+    """`type_` is the left operand's type; the right operand has the same, except for shifts and ++. Raises
+    FoldError."""
     if operator in _COMPARISONS:
         return bool(_COMPARISONS[operator](left, right))
     if operator in ("/", "%"):
@@ -93,7 +94,7 @@ def fold_binary(operator: str, left: Any, right: Any, type_: Type, right_type: T
 
 
 def concatenated(left: Type, right: Type) -> BitType:
-    """The type of left ++ right: its sign is the left operand's."""
+    """The type of left ++ right: signed if the left operand is."""
     assert isinstance(left, BitType)
     assert isinstance(right, BitType)
     return BitType(left.width + right.width, left.signed)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between lower and emit, for a program that shall be traced: statements that tell what the others do.
+"""Adds Trace statements to a lowered program, before emit.
 
-What is told is what decides a packet's way: parser states, headers extracted, conditions, actions with their
-parameters, fields assigned, and what extern objects are asked to do. Table look-ups are told by the emitter, the
-pipeline's own decisions (drops, ports) by runtime/v1model.hpp.
+They report what decides a packet's path: parser states, extracted headers, conditions, actions with their parameters,
+assigned fields, and calls of extern objects. The emitter traces table look-ups; runtime/v1model.hpp traces the
+pipeline's decisions (drops, ports).
 """
 
 import re
@@ -13,21 +13,21 @@ from dataclasses import replace
 from inagg_switch.compiler import ir, primitives
 from inagg_switch.compiler import types as t
 
-_OF_OBJECTS = (
+_ON_OBJECTS = (
     primitives.RegisterRead
     | primitives.RegisterWrite
     | primitives.ExecuteMeter
     | primitives.Count
     | primitives.Digest
 )
-# Told once they are done; the others before.
+# Traced after they run; the others before.
 _AFTER = primitives.Extract | primitives.RegisterRead
-# Steps of other primitives, or told elsewhere.
+# Steps of other primitives, or traced elsewhere.
 _SILENT = primitives.Require | primitives.Look | primitives.Parse | primitives.Trace | primitives.Emit
 
 
 def instrument(program: ir.Program) -> None:
-    """Changes `program`, which was lowered for this purpose alone."""
+    """Adds Trace statements to `program`, in place."""
     for block in program.blocks:
         _instrument_block(block)
 
@@ -77,7 +77,7 @@ def _body(s: ir.Stmt) -> tuple[ir.Stmt, ...]:
 
 
 def _sequence(body: Iterable[ir.Stmt]) -> tuple[ir.Stmt, ...]:
-    return tuple(told for s in body for told in _statement(s))
+    return tuple(traced for s in body for traced in _statement(s))
 
 
 def _block(s: ir.Stmt, first: ir.Stmt | None = None) -> ir.Group:
@@ -112,7 +112,7 @@ def _statement(s: ir.Stmt) -> Iterable[ir.Stmt]:
 
 
 def _assigned(target: ir.Expr) -> Iterable[ir.Stmt]:
-    """Fields only: local variables of the program are many, and of the compiler too."""
+    """Traces assignments to fields only: there are too many local variables, the compiler's among them."""
     base = target.base if isinstance(target, ir.Slice) else target
     if not isinstance(base, ir.Field) or not _is_scalar(base.type) or ir.impure(base):
         return ()
@@ -123,7 +123,7 @@ def _primitive_line(s: primitives.Primitive) -> ir.Stmt:
     operands = [
         o for o in ir.children(s) if isinstance(o, ir.Expr) and not isinstance(t.strip(o.type), t.ExternType)
     ]
-    subject = f"{s.object.full_name} " if isinstance(s, _OF_OBJECTS) else ""
+    subject = f"{s.object.full_name} " if isinstance(s, _ON_OBJECTS) else ""
     name = re.sub("(?<=[a-z])(?=[A-Z])", "_", type(s).__name__).lower()
     return _tell(f"{subject}{name}({', '.join(_labels(operands))})", *_shown(operands))
 
@@ -140,11 +140,11 @@ def _shown(operands: Iterable[ir.Expr]) -> list[ir.Expr]:
     return [o for o in operands if _has_value(o)]
 
 
-# --- expressions, for the reader
+# --- expressions as text
 
 
 def describe(e: ir.Expr) -> str:
-    """An expression about as it stood in the source. Has no braces."""
+    """An expression as text, close to its source. The text has no braces."""
     if isinstance(e, ir.Const):
         return str(e.value).lower() if isinstance(e.value, bool) or e.value is None else f"{int(e.value):#x}"
     if isinstance(e, ir.Var):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program after lowering: one block an instance of a control or parser, every name unique in its block, calls and
-conversions explicit. What is left to the emitter is C++ spelling.
+"""The program after lowering: one block for each instance of a control or parser, every name unique in its block, calls
+and conversions explicit. The emitter only spells it in C++.
 
-Types are the checker's (types.py); TypeVariable, TupleType of a list, and INTEGER do not occur.
+Types are those of types.py; TypeVariable, the TupleType of a list, and INTEGER do not occur.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from inagg_switch.compiler.types import StructType, Type
 
 @dataclass(frozen=True)
 class Node:
-    """A piece of code: an expression or statement, or a part of one."""
+    """An expression or statement, or a part of one."""
 
 
 # --- expressions
@@ -62,7 +62,7 @@ class Element(Expr):
 
 @dataclass(frozen=True)
 class StackNext(Expr):
-    """`stack.next`: where extract puts a header."""
+    """`stack.next`: the place to which extract writes a header."""
 
     base: Expr
 
@@ -81,7 +81,8 @@ class Slice(Expr):
 
 @dataclass(frozen=True)
 class Operation(Expr):
-    """`name` is a P4 operator, but no division; or cast, neg, last_index, valid, conditional, lookahead, length."""
+    """`name` is a P4 operator other than division, or one of cast, neg, last_index, valid, conditional, lookahead,
+    length."""
 
     name: str
     operands: tuple[Expr, ...]
@@ -89,7 +90,7 @@ class Operation(Expr):
 
 @dataclass(frozen=True)
 class Construct(Expr):
-    """A struct, header or header stack from its parts; `valid` tells the validity of a header."""
+    """A struct, header or header stack from its parts; `valid` is the validity of a header."""
 
     items: tuple[Expr, ...]
     valid: bool = True
@@ -97,8 +98,13 @@ class Construct(Expr):
 
 @dataclass(frozen=True)
 class CallArgument(Node):
-    """`how`: value (in), reference (out, inout), copy (out, inout: through a temporary; `expr` None throws the
-    result away), or temporary (a copy that a block which ends by `exit` or a parser error does not copy out)."""
+    """`how` is one of:
+
+    - value: in;
+    - reference: out, inout;
+    - copy: out, inout, through a temporary; `expr` None discards the result;
+    - temporary: like copy, but not copied out when the block ends by `exit` or a parser error.
+    """
 
     how: str
     direction: str
@@ -139,7 +145,7 @@ class Stmt(Node):
 
 @dataclass(frozen=True)
 class Declare(Stmt):
-    """A variable, zero (or an invalid header) unless it has a value."""
+    """A variable. Without a value it starts as zero or as an invalid header."""
 
     name: str
     type: Type
@@ -189,7 +195,7 @@ class Loop(Stmt):
     condition: Expr
     update: tuple[Stmt, ...]
     body: Stmt
-    bounded: bool  # it is evident that it ends
+    bounded: bool  # the compiler can see that the loop ends
 
 
 @dataclass(frozen=True)
@@ -216,8 +222,8 @@ class Jump(Stmt):
 
 @dataclass(frozen=True)
 class Match:
-    """One value of a select case: `kind` is value, mask or range, with its operands, or set: of as many subjects as
-    the value set has fields."""
+    """One value of a select case. `kind` is value, mask or range, with its operands, or set: a value set, which matches
+    as many subjects as it has fields."""
 
     kind: str
     operands: tuple[Expr, ...]
@@ -226,7 +232,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Case:
-    """`matches` has one entry a subject, None for anything."""
+    """`matches` has one entry for each subject; None matches anything."""
 
     matches: tuple[Match | None, ...]
     state: str
@@ -234,7 +240,7 @@ class Case:
 
 @dataclass(frozen=True)
 class State:
-    """`subjects` empty: the only case is taken."""
+    """Without subjects the only case is taken."""
 
     name: str
     body: tuple[Stmt, ...]
@@ -274,7 +280,7 @@ class DirectCounter(Object):
 
 @dataclass
 class SetField:
-    """Part of a value set's element; `name` is empty when the set is of scalars."""
+    """A field of a value set's element; `name` is empty for a set of scalars."""
 
     name: str
     kind: str
@@ -297,7 +303,7 @@ class Meter(Object):
 
 @dataclass
 class DirectMeter(Object):
-    """`target` is where read() puts the colour: the same place in every action."""
+    """`target` is the place to which read() writes the colour: the same in every action."""
 
     unit: str
     table: "Table | None" = None
@@ -315,7 +321,7 @@ class Profile(Object):
 
 @dataclass
 class Digest(Object):
-    """What digest<T>() sends: one for each struct T, and one for each call with something else."""
+    """The messages of digest<T>(): one Digest for each struct T, and one for each call with another type."""
 
     type: Type
 
@@ -328,7 +334,7 @@ class KeyField:
     width: int
     expr: Expr
     annotations: list[syntax.Annotation]
-    mask: int | None = None  # of `field & mask`: values of entries are behind it too
+    mask: int | None = None  # of `field & mask`; it applies to the values of entries too
 
 
 @dataclass
@@ -345,7 +351,7 @@ class ActionUse:
 
 @dataclass
 class Entry:
-    """`keys` as the ABI has them: (value or None, mask or high, prefix)."""
+    """`keys` are in the form of the ABI: (value or None, mask or high, prefix)."""
 
     keys: list[tuple[int | None, int, int]]
     priority: int
@@ -368,7 +374,7 @@ class Table(Object):
     direct_counter: DirectCounter | None
     direct_meter: DirectMeter | None
     profile: Profile | None
-    selector: tuple[Expr, ...]  # fields that the profile's hash is taken over
+    selector: tuple[Expr, ...]  # the fields that the profile hashes
     support_timeout: bool
 
 
@@ -402,8 +408,8 @@ class Function:
 
 @dataclass
 class Block:
-    """An instance of a control or parser. A control's `body` is its apply block; a parser has `states`. `parts`: the
-    actions and instances declared in it, in this order, then instances without a declaration."""
+    """An instance of a control or parser. A control's `body` is its apply block; a parser has `states`. `parts` are the
+    actions and instances in the order of their declarations, then the instances without a declaration."""
 
     name: str
     full_name: str
@@ -413,11 +419,11 @@ class Block:
     actions: list[Action] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     parts: list["Action | Block"] = field(default_factory=list)
-    objects: list[Object] = field(default_factory=list)  # tables too
+    objects: list[Object] = field(default_factory=list)  # including the tables
     states: list[State] = field(default_factory=list)
     body: Stmt = field(default_factory=lambda: Group(()))
     exits: bool = False
-    applied: list[tuple[CallArgument, ...]] = field(default_factory=list)  # to what, at each place
+    applied: list[tuple[CallArgument, ...]] = field(default_factory=list)  # the arguments of each apply
 
 
 @dataclass
@@ -435,15 +441,15 @@ class Program:
     standard: StructType
     errors: dict[str, int]
     calls_extern_functions: bool  # in a control
-    extern_functions: frozenset[str]  # those that are called at all
-    endless_loops: bool  # there are loops that may not end
+    extern_functions: frozenset[str]  # those that the program calls
+    endless_loops: bool  # some loop may not end
     annotations: list[syntax.Annotation]  # of `main`
-    field_lists: dict[int, list[tuple[str, ...]]]  # of metadata, by number: paths of fields
+    field_lists: dict[int, list[tuple[str, ...]]]  # number to the paths of metadata fields
     # Headers of packets from and to the controller: @controller_header("packet_in") and the like.
     controller_headers: list[StructType] = field(default_factory=list)
 
     def packets_return(self) -> bool:
-        """True if packets may be cloned, cut or sent round again."""
+        """True if the program may clone, truncate, resubmit or recirculate packets."""
         return any(
             name.startswith(("clone", "resubmit", "recirculate", "truncate"))
             for name in self.extern_functions
@@ -456,7 +462,7 @@ _N = TypeVar("_N", bound=Node)
 
 
 def children(node: Node) -> Iterator[Node]:
-    """The nodes directly within one, in the order of its fields."""
+    """The direct children of a node, in the order of its fields."""
     for value in vars(node).values():
         if isinstance(value, Node):
             yield value
@@ -465,14 +471,14 @@ def children(node: Node) -> Iterator[Node]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """A node and all within it, outer ones first. Actions and tables that it names are not within it."""
+    """A node and all its descendants, outer ones first. Actions and tables that it names are not descendants."""
     yield node
     for child in children(node):
         yield from walk(child)
 
 
 def outermost(node: Node, kinds: tuple[type[_N], ...]) -> Iterator[_N]:
-    """The nodes of these kinds in a node, but for those within others of them."""
+    """The nodes of these kinds in a node, except those inside another node of these kinds."""
     if isinstance(node, kinds):
         yield node
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names: what the control plane sees, and C++ spellings that collide with nothing."""
+"""Names of the control plane, and C++ names that collide with no other."""
 
 import re
 from collections.abc import Callable
@@ -17,14 +17,14 @@ _CPLUSPLUS = frozenset(
     xor_eq assert errno main linux unix stdin stdout stderr sched_priority
     """.split()  # noqa: SIM905 - a list of words reads better
 )
-# What generated structs have and say besides their fields.
+# Names that generated structs declare or use, besides those of their fields.
 _MEMBERS = frozenset(
     """
     bytes max_bytes valid load store length clear assign p other varbits
     p4 isw std value_t Varbit Stack load_bits load_bits_to store_bits assign_object
     """.split()  # noqa: SIM905
 )
-# What generated code says besides the program's own names.
+# Names that generated code uses, besides the program's own.
 _GENERATED = frozenset(
     """
     p4 isw std program Program apply Packet packet_in packet_out
@@ -38,7 +38,7 @@ _GENERATED = frozenset(
     element items next code
     """.split()  # noqa: SIM905
 )
-# Members of the generated Program and its bases, and the parameter of its methods: what they would hide.
+# Members of the generated Program and of its bases, and the parameter of its methods. A global name must not hide them.
 _PROGRAM = frozenset(
     """
     p parse verify ingress egress update deparse packet copy seed process forward send groups random packet_bytes
@@ -48,7 +48,8 @@ _PROGRAM = frozenset(
     clone_set go_round loop_rounds clock_us now_us digest_id digest_data trace trace_to error_name
     """.split()  # noqa: SIM905
 )
-# Macros of C's headers have such names; and what ends with _x is kept apart from what is given that ending.
+# Names that get the ending _x: macros of C headers look like these, and a P4 name that already ends with _x must differ
+# from a name that gets it.
 _MACRO = re.compile(r"[A-Z][A-Z0-9_]+|.*_x")
 _NUMBERED = re.compile(r"(operand|subject|copy|in)_\d+|(apply|key)_.*")
 
@@ -63,23 +64,23 @@ def _clean(name: str, reserved: frozenset[str]) -> str:
 
 
 def spell(name: str) -> str:
-    """A P4 name as the name of a C++ variable or function."""
+    """The C++ variable or function for a P4 name."""
     cleaned = _clean(name, _GENERATED)
     return f"{cleaned}_x" if _NUMBERED.fullmatch(cleaned) else cleaned
 
 
 def spell_global(name: str) -> str:
-    """The name of an instance of a control or parser, of a function, or of an object with state."""
+    """The C++ name of an instance of a control or parser, of a function, or of an object with state."""
     return f"{name}_x" if name in _PROGRAM else spell(name)
 
 
 def spell_field(name: str) -> str:
-    """A field's or type's name in C++."""
+    """The C++ name of a field or type."""
     return _clean(name, _MEMBERS)
 
 
 class Namespace:
-    """Gives out names that are unique within it."""
+    """Makes C++ names that are unique within it."""
 
     def __init__(self, speller: Callable[[str], str] = spell) -> None:
         self._used: set[str] = set()
@@ -97,7 +98,7 @@ class Namespace:
 
 
 def control_plane_name(declaration: syntax.Declaration, path: str) -> str:
-    """Full name in P4Info: the path of the instance and the @name, if any; `@name(".x")` is absolute."""
+    """The full name in P4Info: the path of the instance, then the @name or the P4 name; `@name(".x")` is absolute."""
     name = declaration.shown_name()
     if name.startswith("."):
         return name[1:]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the language and its architecture do, as statements of the IR: one class a primitive.
+"""Primitives: operations of the language and of the architecture, as statements of the IR, one class each.
 
-Operands are evaluated in the order of the fields. A field that is no expression is known at compile time.
+Operands are evaluated in the order of the fields. A field that is not an expression is known at compile time.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from inagg_switch.compiler.ir import Digest as DigestObject
 
 @dataclass(frozen=True)
 class Extract(Stmt):
-    """`bits`: the size of the header's varbit field."""
+    """`bits` is the size of the header's varbit field."""
 
     packet: Expr
     header: Expr
@@ -29,7 +29,7 @@ class Advance(Stmt):
 
 @dataclass(frozen=True)
 class Require(Stmt):
-    """The packet must have this many more bits."""
+    """A parser error if the packet has fewer than `bits` bits left."""
 
     packet: Expr
     bits: int
@@ -37,7 +37,7 @@ class Require(Stmt):
 
 @dataclass(frozen=True)
 class Look(Stmt):
-    """A lookahead at a header of this many bytes; `looked` says whether there was one at this place before."""
+    """A lookahead at a header of `size` bytes; `looked` is true if this lookahead has already run for the packet."""
 
     looked: Expr
     size: int
@@ -134,7 +134,7 @@ class Random(Stmt):
 
 @dataclass(frozen=True)
 class Hash(Stmt):
-    """`in_headers`: of each field, whether it is left out when its header is invalid."""
+    """`in_headers` says for each field of `data` whether hash() omits it when its header is invalid."""
 
     result: Expr
     base: Expr
@@ -170,7 +170,7 @@ class Digest(Stmt):
 
 @dataclass(frozen=True)
 class Clone(Stmt):
-    """`fields`: the number of a field list."""
+    """`fields` is the number of a field list."""
 
     session: Expr
     fields: int | None
@@ -199,7 +199,7 @@ class LogMsg(Stmt):
 
 @dataclass(frozen=True)
 class Assert(Stmt):
-    """assert or assume; `failure` is what to say when the condition is false."""
+    """assert or assume; `failure` is the message when the condition is false."""
 
     condition: Expr
     failure: str
@@ -210,7 +210,7 @@ class Assert(Stmt):
 
 @dataclass(frozen=True)
 class Trace(Stmt):
-    """`text` has one {} an operand."""
+    """`text` has one {} for each operand."""
 
     text: str
     operands: tuple[Expr, ...]

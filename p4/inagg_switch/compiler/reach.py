@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the reachable code of a lowered program, as p4c's front end does: P4Info has nothing else. It knows constants,
-constructor arguments and `return`, and not the values of variables.
+"""Finds the reachable code of a lowered program, as p4c's front end does: P4Info lists only that.
+
+The search takes constants, constructor arguments and `return` into account, but not the values of variables.
 """
 
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ _BINARY = frozenset(
 
 @dataclass
 class Reached:
-    """The blocks, objects and actions that may run, by id()."""
+    """The reachable blocks, objects and actions, by id()."""
 
     ids: set[int] = field(default_factory=set)
 
@@ -25,13 +26,15 @@ class Reached:
         return id(made) in self.ids
 
     def shows(self, made: ir.Object | ir.Action) -> bool:
-        """Whether P4Info lists it."""
+        """True if P4Info lists the object or action: it is reachable and not @hidden."""
         return made in self and made.declaration.annotation("hidden") is None
 
 
 def reached(program: ir.Program) -> Reached:
-    """Objects other than tables, digests, direct counters and direct meters need not be used: p4c keeps all those of
-    the blocks that run."""
+    """Finds what can be reached from the pipeline.
+
+    p4c keeps all objects of a reachable block, used or not, except tables, digests, direct counters and direct meters.
+    """
     walk = _Walk(program)
     for block in program.pipeline.values():
         walk.block(block)
@@ -55,7 +58,7 @@ class _Walk:
         self._blocks = {block.name: block for block in program.blocks}
         self._actions: dict[str, ir.Action] = {}
         self._inside_action = False
-        self._returns = False  # there is a `return`; p4c does not cut at `exit` where there is none
+        self._returns = False  # the body has a `return`; in others p4c does not remove the code after `exit`
 
     def block(self, block: ir.Block) -> None:
         if block in self.found:
@@ -69,14 +72,14 @@ class _Walk:
         self._actions = outer
 
     def _body(self, body: ir.Stmt) -> None:
-        """Of a block or an action."""
+        """Visits the body of a block or an action."""
         outer, self._returns = self._returns, _has_return(body)
         self.statement(body)
         self._returns = outer
 
     def statements(self, body: Iterable[ir.Stmt]) -> bool:
-        """Whether the end is not reached."""
-        return any(self.statement(s) for s in body)  # stops at the first that ends
+        """Visits statements until one leaves the body; returns whether one does."""
+        return any(self.statement(s) for s in body)
 
     def statement(self, s: ir.Stmt | None) -> bool:
         match s:
@@ -131,7 +134,8 @@ class _Walk:
             self._action(use.action)
 
     def _called(self, action: ir.Action) -> None:
-        """Those that only actions call become part of these."""
+        """Visits an action that is called. p4c inlines the action into a calling action and does not list it for
+        that."""
         if self._inside_action:
             self._body(action.body)
         else:
@@ -150,7 +154,7 @@ def _has_return(s: ir.Stmt) -> bool:
 
 
 def constant(e: ir.Expr) -> Any:
-    """The value of an expression of constants; None if it has none."""
+    """The value of an expression of constants; None if it is not known at compile time."""
     if isinstance(e, ir.Const):
         return e.value
     if not isinstance(e, ir.Operation):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The syntax tree. Parsing fills in what the source says; the checker (stage 4) adds types, constant values and what
-each name stands for, in the fields marked `checked`.
+"""The syntax tree. The parser fills in the source; the checker (stage 4) adds types, constant values and the
+declaration of each name, in the fields marked `checked`.
 """
 
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class TupleTypeRef(TypeRef):
 
 @dataclass(eq=False)
 class DontCareTypeRef(TypeRef):
-    """`_` as a type argument: to be inferred."""
+    """`_` as a type argument: the checker infers the type."""
 
 
 # --- expressions
@@ -61,7 +61,7 @@ class DontCareTypeRef(TypeRef):
 
 @dataclass(eq=False)
 class Expression(Node):
-    """`type` and `value` (None unless known at compile time) are checked."""
+    """`type` and `value` are checked; `value` is None unless known at compile time."""
 
     type: Type = field(init=False)
     value: Any = field(init=False, default=None)
@@ -105,7 +105,7 @@ class String(Expression):
 
 @dataclass(eq=False)
 class Name(Expression):
-    """`declaration` is checked: what the name stands for."""
+    """`declaration` is checked."""
 
     name: str
     absolute: bool = False
@@ -133,8 +133,8 @@ class Index(Expression):
 
 @dataclass(eq=False)
 class Slice(Expression):
-    """`base[high:low]`; the bounds are checked to constants. `counted`: `base[low+:width]`, and `high` is the width
-    until it is checked."""
+    """`base[high:low]`; the checker makes the bounds constants. With `counted` it is `base[low+:width]`: `high` is the
+    width until the checker replaces it."""
 
     base: Expression
     high: Expression
@@ -164,7 +164,7 @@ class Conditional(Expression):
 
 @dataclass(eq=False)
 class Cast(Expression):
-    """`ref` is None for a conversion that the checker put in."""
+    """`ref` is None for an implicit conversion, which the checker adds."""
 
     ref: TypeRef | None
     operand: Expression
@@ -180,7 +180,7 @@ class Argument(Node):
 
 @dataclass(eq=False)
 class Call(Expression):
-    """`target` (what is called) and `bound` (argument by parameter name) are checked."""
+    """`target` (a `targets.Target`) and `bound` (argument by parameter name) are checked."""
 
     callee: Expression
     type_arguments: list[TypeRef]
@@ -327,9 +327,11 @@ class Exit(Statement):
 
 @dataclass(eq=False)
 class Annotation(Node):
-    """`@name(...)` or, when `structured`, `@name[...]`. `arguments` are its numbers, strings and words in order; `raw`
-    is the body's tokens, joined by blanks as p4c shows them. `expressions` are those of @field_list and of structured
-    ones alone, and `keys` the names in front of these, if they have any."""
+    """`@name(...)` or, when `structured`, `@name[...]`.
+
+    `arguments` are its numbers, strings and words in order. `raw` is the body's tokens, joined by blanks as in p4c.
+    Only @field_list and structured annotations have `expressions`; `keys` are the names in front of them, if any.
+    """
 
     name: str
     arguments: list[Any]
@@ -345,11 +347,11 @@ class Declaration(Statement):
     annotations: list[Annotation] = field(default_factory=list, kw_only=True)
 
     def annotation(self, name: str) -> Annotation | None:
-        """The first annotation of that name."""
+        """The first annotation with this name, or None."""
         return next((a for a in self.annotations if a.name == name), None)
 
     def shown_name(self) -> str:
-        """What controllers know it by: @name("...") or its name."""
+        """The name that controllers see: @name("...") or the declared name."""
         given = self.annotation("name")
         return str(given.arguments[0]) if given is not None and given.arguments else self.name
 
@@ -431,7 +433,7 @@ class MembersDeclaration(Declaration):
 
 @dataclass(eq=False)
 class Function(Declaration):
-    """A function, an extern function or method, a constructor (`result` None); `body` None where it is extern."""
+    """A function, an extern function or method, or a constructor (`result` None). `body` is None for externs."""
 
     result: TypeRef | None
     type_parameters: list[str]

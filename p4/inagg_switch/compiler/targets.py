@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call calls, as the checker finds it."""
+"""Targets of calls, which the checker finds."""
 
 from dataclasses import dataclass
 
@@ -50,7 +50,8 @@ class TableTarget:
 
 @dataclass(frozen=True)
 class BlockTarget:
-    """apply of an instance of a control or parser; `instance` None: of a type, instantiated on the spot."""
+    """apply() of an instance of a control or parser; `instance` is None for apply() of a type, which makes an
+    instance."""
 
     block: BlockType
     instance: syntax.Expression | None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of P4 expressions. Structural types compare by value, declared ones (struct, enum...) by identity."""
+"""Types of P4 expressions. Declared types (struct, enum...) compare by identity, all others by value."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -46,12 +46,12 @@ ERROR = SimpleType("error")
 VOID = SimpleType("void")
 MATCH_KIND = SimpleType("match_kind")
 ANYTHING = SimpleType("_")
-BROKEN = SimpleType("?")  # of what is wrong: it fits everything, so that no other error follows from it
+BROKEN = SimpleType("?")  # the type of erroneous code: it fits everything, so that no further error follows
 
 
 @dataclass(eq=False)
 class EnumType(Type):
-    """`base` is None for an enum without values; members map to their value, or their place in the list."""
+    """`base` is None for an enum without values; `members` maps to the value, or else to the place in the list."""
 
     name: str
     base: BitType | None
@@ -63,14 +63,15 @@ class EnumType(Type):
 
 @dataclass(eq=False)
 class StructType(Type):
-    """struct, header or header_union (`kind`); fields in order. `owner` is that of its type variables."""
+    """A struct, header or header_union (`kind`), with its fields in order. `owner` is the owner of its type
+    variables."""
 
     kind: str
     name: str
     fields: dict[str, Type]
     declaration: Any = None
     owner: int = 0
-    arguments: "tuple[Type, ...]" = ()  # of a generic struct, which `remake` makes anew with others
+    arguments: "tuple[Type, ...]" = ()  # of a generic struct; `remake` makes it for other arguments
     remake: "Callable[[tuple[Type, ...]], Type] | None" = None
 
     def __str__(self) -> str:
@@ -79,7 +80,7 @@ class StructType(Type):
 
 @dataclass(frozen=True)
 class StackType(Type):
-    """A header stack, or an array of what has no headers."""
+    """A header stack, or an array of elements without headers."""
 
     element: Type
     size: int
@@ -164,7 +165,7 @@ class BlockType(Type):
 
 @dataclass(frozen=True)
 class CallableType(Type):
-    """What a function, action, method or table name stands for: it can be called or applied, not stored."""
+    """The type of the name of a function, action, method or table: it can be called or applied, not stored."""
 
     what: str
 
@@ -174,7 +175,7 @@ class CallableType(Type):
 
 @dataclass(frozen=True)
 class ApplyResultType(Type):
-    """What `t.apply()` gives: hit, miss and action_run."""
+    """The type of `t.apply()`, with hit, miss and action_run."""
 
     table: Any
 
@@ -202,17 +203,17 @@ def strip(type_: Type) -> Type:
 
 
 def is_header(type_: Type) -> bool:
-    """True of a header (not of a union)."""
+    """True for a header (not for a union)."""
     return isinstance(type_, StructType) and type_.kind == "header"
 
 
 def is_union(type_: Type) -> bool:
-    """True of a header union."""
+    """True for a header union."""
     return isinstance(type_, StructType) and type_.kind == "header_union"
 
 
 def has_header(type_: Type) -> bool:
-    """A header, or something with headers in it."""
+    """True for a header, and for a type with headers in it."""
     if isinstance(type_, StackType):
         return has_header(type_.element)
     if isinstance(type_, TupleType):
@@ -223,12 +224,12 @@ def has_header(type_: Type) -> bool:
 
 
 def is_stack(type_: Type) -> bool:
-    """True of a stack of headers or unions (not of an array)."""
+    """True for a stack of headers or unions (not for an array)."""
     return isinstance(type_, StackType) and (is_header(type_.element) or is_union(type_.element))
 
 
 def has_array(type_: Type) -> bool:
-    """An array, or something with one in it."""
+    """True for an array, and for a type with an array in it."""
     if isinstance(type_, StackType):
         return not has_header(type_)
     parts = type_.fields.values() if isinstance(type_, StructType) else getattr(type_, "elements", ())
