@@ -54,7 +54,7 @@ STATEMENTS = {
     "meta.x = (bit<8>) (§(int) hdr.h.d << 2020);": "this number may need more than 2048 bits",
     "meta.x = meta.flag ? §(int) meta.x : 1;": "the width of one of the values must be known, as in 8w1",
     "meta.x = k(§(int) meta.x);": "parameter `a` of function k needs a value known at compile time",
-    "M.apply(1); other.apply(1); §other.apply(2);": "instance I.other is given other numbers here than elsewhere",
+    "M.apply(1); other.apply(1); §other.apply(2);": "every apply of instance I.other must have the same numbers",
     "meta.x = 7§[2048:0];": "[2048:0] is not a slice of int",
     "bit<8> x = §256w1;": "expected bit<8> for variable `x`, found a value of type bit<256>",
     "int §x = 1;": "a variable cannot be of type int",
@@ -73,7 +73,7 @@ STATEMENTS = {
     "hdr.h§.frobnicate();": "a value of type h_t has no method `frobnicate`",
     "§hdr.h.setValid(1);": "setValid takes no arguments",
     "hdr.s.push_front(§meta.x);": "the argument of push_front must be a number known at compile time",
-    "return §1;": "`return` has a value, and nothing takes it",
+    "return §1;": "`return` cannot have a value here",
     "§break;": "`break` outside a loop",
     "meta.x = §P;": "type P is not a value",
     "meta.x = error§.Nope;": "error has no member `Nope`",
@@ -92,7 +92,7 @@ STATEMENTS = {
     "meta.x = 8 §% meta.x;": "`%` needs values known at compile time, or a power of two on its right",
     "meta.x = meta.flag ? §1 : 2;": "the width of one of the values must be known, as in 8w1",
     "{ bit<8> §meta; }": "`meta` hides a parameter of that name",
-    "@hidden §meta.x = 1;": "an annotation is for a declaration, a block or a loop, found `meta`",
+    "@hidden §meta.x = 1;": "expected a declaration, a block or a loop after an annotation, found `meta`",
     "digest(1, §hdr.h);": "digest needs a struct or a list: digest<struct_t>(receiver, {...})",
     "digest(1, §{ a = meta.x });": "digest needs a struct or a list: digest<struct_t>(receiver, {...})",
     "hash(meta.x, HashAlgorithm.crc16, 8w0, §3, 8w9);":
@@ -101,7 +101,7 @@ STATEMENTS = {
         "hash needs a list or a struct, as in { x }, not { a = bit<16> }",
     "hash(meta.x, HashAlgorithm.crc16, 8w0, §hdr.s, 8w9);":
         "hash needs a list or a struct, as in { x }, not h_t[3]",
-    'log_msg("{}", §meta.x);': "log_msg shows a list of numbers: {a, b}",
+    'log_msg("{}", §meta.x);': "log_msg needs a list of numbers: {a, b}",
     "f(§meta.x);": "parameter `a` of function f needs a value known at compile time",
     "inner.apply(§meta.x);": "parameter `a` of control N needs a value known at compile time",
     "meta.x = meta.x << §-1;": "shift by a negative number",
@@ -112,7 +112,7 @@ STATEMENTS = {
     "meta.x = true ? 8w1 : §16w1;":
         "expected bit<8> for second value of `?:`, found a value of type bit<16>",
     "switch (§hdr.h) { }": "`switch` needs bits, an enum or action_run, found a value of type h_t",
-    "switch (meta.x) { 1: { } §1: { } }": "this label is there already",
+    "switch (meta.x) { 1: { } §1: { } }": "this label is used twice",
     "switch (meta.x) { §meta.y: { } }":
         "expected bit<8> for a switch label, found a value of type bit<16>",
     "switch (meta.x) { §default: { } 1: { } }": "`default` must be the last label",
@@ -154,7 +154,7 @@ STATEMENTS = {
 # Before the apply block of the ingress.
 LOCALS = {
     "bit<8> x; bit<8> y; action a(inout bit<8> q) { q = 1; } table t { actions = { a(x); } default_action = a(§y); }":
-        "argument `q` of a is not the one in the list of actions",
+        "argument `q` of a differs from the one in the list of actions",
     "table t { key = { hdr.h.a : §fuzzy; } actions = { NoAction; } }":
         "`fuzzy` is not a match kind of this architecture",
     "table t { key = { hdr.h.a : exact; } actions = { §nope; } }": "`nope` is not an action",
@@ -170,13 +170,13 @@ LOCALS = {
     "table t { key = { meta.x : exact; } actions = { NoAction; } entries = { priority = §3: 1: NoAction(); } }":
         "the keys of table t need no priorities",
     "table t { key = { meta.x : ternary; } actions = { NoAction; } const entries = { priority = §3: 1: NoAction(); } }":
-        "`const` entries match in the order in which they are written",
+        "`const` entries have no priorities: they match in the order in which they are written",
     "table t { actions = { NoAction; } size = §meta.x; }":
         "the size of a table must be a number known at compile time",
     "table t { actions = { NoAction; } size = 1; §size = 2; }": "table t has two `size` properties",
     "table t { actions = { NoAction; } size = §0x80000000; }": "size 2147483648 of table t is too large",
     "action a(metadata_t §m) { } table t { key = { meta.x: exact; } actions = { a; } }":
-        "parameter `m` of action a is for entries to give, so it must be bits, bool or an enum, not metadata_t",
+        "parameter `m` of action a is set by entries, so it must be bits, bool or an enum, not metadata_t",
     "action a(int §n) { } table t { key = { meta.x: exact; } actions = { a; } }":
         "an action cannot have a parameter of type int",
     "register<bit<8>>(0) §r;": "a register needs at least one cell",
@@ -205,7 +205,7 @@ LOCALS = {
         "expected bit<32> for parameter `size` of the constructor of register, found a value of type bit<8>",
     "register<§nope>(3) r;": "type `nope` is not declared",
     "register(3) §r;": "register needs type arguments: register<...>",
-    "register<bool>(3) §r;": "a register holds bits, not bool",
+    "register<bool>(3) §r;": "a register must hold bits, not bool",
     "counter(§CounterType.bytes, 5) c;":
         "expected bit<32> for parameter `size` of the constructor of counter, found a value of type CounterType",
     "counter(5) §c;": "counter has no constructor with 1 arguments",
@@ -217,13 +217,13 @@ LOCALS = {
     "table t { key = { meta.x: exact; meta.y: selector; } actions = { NoAction; } "
     "const entries = { (1, §2): NoAction(); } }": "an entry cannot have a value for a selector key",
     "action a() { bit<8> §meta; }": "`meta` hides a parameter of that name",
-    "table t { actions = { NoAction; } const entries = { §1: NoAction(); } }": "table t has entries and no key",
+    "table t { actions = { NoAction; } const entries = { §1: NoAction(); } }": "table t has entries but no key",
     "action a() { } @name(\"a\") action §b() { } table t { actions = { a; b; } }":
         "another action has the name `I.a` already",
     "action a() { } @name(\"a\") action §b(bit<8> x) { } table t { actions = { a; } } "
-    "table u { actions = { b; } }": "another action has the name `I.a` already, and other parameters",
+    "table u { actions = { b; } }": "another action has the name `I.a` already, with other parameters",
     "direct_meter<bit<8>>(MeterType.bytes) §m; action a() { m.read(meta.x); } "
-    "table t { key = { meta.x: exact; } actions = { a; } }": "I.m is read, and no table has it",
+    "table t { key = { meta.x: exact; } actions = { a; } }": "I.m is read but belongs to no table",
     "direct_meter<bit<8>>(MeterType.bytes) m; "
     "table §t { key = { meta.x: exact; } actions = { NoAction; } meters = m; }":
         "no action of I.t reads its meter",
@@ -234,7 +234,7 @@ LOCALS = {
 # In the parser.
 PARSERS = {
     "state start { meta.y = (bit<16>) §packet.length(); transition accept; }":
-        "packet_in.length() is not supported, as BMv2 does not have it",
+        "packet_in.length() is not supported: BMv2 does not have it",
     "state start { packet.extract(hdr.h); transition §nowhere; }": "state `nowhere` is not declared",
     "state start { §packet.extract(meta); transition accept; }":
         "extract needs a header, found metadata_t",
@@ -250,7 +250,7 @@ PARSERS = {
     "bit<8> one; state start { transition one; } state §one { transition accept; }":
         "state `one` is already declared",
     "state start { §hdr.s.push_front(1); transition accept; }":
-        "push_front of a header stack does not exist in parsers",
+        "push_front of a header stack is not allowed in a parser",
     "state start { packet§.nope(); transition accept; }": "extern packet_in has no method `nope`",
 }  # fmt: skip
 
@@ -336,10 +336,10 @@ PROGRAMS = {
     "void f(in string §s) { }": "a parameter of type string cannot have a direction",
     "int §f() { return 1; }": "function f cannot return an int",
     "void f(in int §s) { }": "a parameter of type int cannot have a direction",
-    "type bit<8> t; enum t §e { a = 1 }": "the values of an enum are bits, not t",
+    "type bit<8> t; enum t §e { a = 1 }": "the values of an enum must be bits, not t",
     "": "the program has no `main` package",
     "control C(); package V1Switch(C c); control D() { apply { } } V1Switch(D()) §main;":
-        "this package V1Switch is not that of v1model.p4",
+        "this package V1Switch is not the one of v1model.p4",
     "§x": "expected a declaration, found `x`",
     "struct s { bit<8> a; bit<8> §a; }": "struct s has two fields `a`",
     "parser §P() { state start { transition more; } state more { transition start; } }":
@@ -360,7 +360,7 @@ PROGRAMS = {
     "struct s { §nope a; }": "type `nope` is not declared",
     "bit<8> f() { }": "function f does not always return a value",
     "bit<8> f(in bool b) { if (b) { return 1; } }": "function f does not always return a value",
-    "void f() { return §1; }": "`return` has a value, and nothing takes it",
+    "void f() { return §1; }": "`return` cannot have a value here",
     "control c() { bit<8> x; apply { }§": "expected `}` after the control's apply block, found the end of the file",
     "control c() { apply §{ ": "`{` is not closed",
     "struct s { bit<8> a": "expected `;` after a field, found the end of the file",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which argument goes to which parameter, and what the types of both say about type parameters."""
+"""Matches arguments with parameters, and infers type parameters from the types of both."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,13 +23,13 @@ def bind(
     *,
     of_action: bool = False,
 ) -> dict[str, syntax.Expression | None]:
-    """Checked arguments by parameter name; adds to `binding` the types that they show. `_` gives None. A parameter
-    without direction needs a value known at compile time, but for those of actions."""
+    """Returns the checked arguments by parameter name, None for `_`, and adds the types that they imply to `binding`. A
+    parameter without direction needs a value known at compile time, except in actions. Raises CompileError."""
     pairs = _pair(what, parameters, arguments, at)
     checked: dict[str, syntax.Expression | None] = {}
     for parameter, argument in pairs:
         checked[parameter.name] = _argument(checker, what, parameter, argument)
-    for wide in (True, False):  # what has a width decides a type before numbers that have none
+    for wide in (True, False):  # arguments with a width decide a type before numbers without one
         for parameter, _ in pairs:
             value = checked[parameter.name]
             if value is not None and (value.type != t.INTEGER) == wide:
@@ -52,7 +52,7 @@ def bind(
 def _fit(
     checker: Checker, what: str, parameter: syntax.Parameter, value: syntax.Expression, binding: Binding
 ) -> syntax.Expression:
-    """The value as one of the parameter's type."""
+    """The value converted to the parameter's type."""
     wanted = substitute(parameter.type, binding)
     if isinstance(wanted, t.BlockType):
         _fits_block(checker, value, wanted, binding)
@@ -67,7 +67,7 @@ def _fit(
 
 
 def compile_time(e: syntax.Expression) -> bool:
-    """A constant, an instance, or a constructor parameter (whose value each instance gives)."""
+    """True for a constant, an instance, or a constructor parameter (each instance gives its value)."""
     if e.value is not None or isinstance(e.type, t.ExternType | t.BlockType):
         return True
     if isinstance(e, syntax.Name):
@@ -89,7 +89,7 @@ def _argument(
 
 
 def _fits_block(checker: Checker, value: syntax.Expression, wanted: t.BlockType, binding: Binding) -> None:
-    """A control or parser given to a package: same kind, same parameters."""
+    """Checks a control or parser that is an argument of a package: it needs the same kind and parameters."""
     have = value.type
     declaration = wanted.declaration
     wanted_kind = kind_of(declaration)
@@ -153,7 +153,7 @@ def _pair(
 
 
 def _infer(wanted: t.Type, have: t.Type, binding: Binding) -> None:
-    """Notes in `binding` what the type variables of `wanted` must be for `have` to fit."""
+    """Adds to `binding` the types that the type variables of `wanted` must have for `have` to fit."""
     if isinstance(wanted, t.TypeVariable):
         if binding.get(wanted, t.INTEGER) == t.INTEGER and have != t.ANYTHING:
             binding[wanted] = have

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls: what is called, its type arguments, and which argument goes to which parameter."""
+"""Checks calls: finds the target, its type arguments and its arguments."""
 
 from collections.abc import Sequence
 
@@ -250,7 +250,7 @@ def _builtin(checker: Checker, e: syntax.Call, callee: syntax.Member, type_: t.T
         e.type = t.VOID
     elif name in ("push_front", "pop_front") and t.is_stack(type_):
         if checker.inside == "parser":
-            raise CompileError(f"{name} of a header stack does not exist in parsers", e.start)
+            raise CompileError(f"{name} of a header stack is not allowed in a parser", e.start)
         callee.base = lvalue(checker, callee.base)
         if len(e.arguments) != 1 or e.arguments[0].value is None:
             raise CompileError(f"{name} takes one argument", e.start)

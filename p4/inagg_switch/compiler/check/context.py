@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of the checker share: the names in scope, the types that are declared, and the errors found so far."""
+"""The state that the modules of the checker share: the names in scope, the declared types, and the errors found."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,14 +15,15 @@ Entry = syntax.Node | list[syntax.Function] | t.Type
 
 
 class Scope:
-    """Names of one block; looks outwards."""
+    """The names of one block. find() looks in the outer scopes too."""
 
     def __init__(self, parent: "Scope | None" = None) -> None:
         self.parent = parent
         self.names: dict[str, Entry] = {}
 
     def find(self, name: str, *, absolute: bool = False) -> Entry | None:
-        """What a name means here, or with a dot before it. Raises FollowUpError if its declaration is wrong."""
+        """The declaration of a name, or None; `absolute` is for a name with a dot in front. Raises FollowUpError if the
+        declaration has an error."""
         scope: Scope | None = self.outermost() if absolute else self
         while scope is not None:
             if name in scope.names:
@@ -42,8 +43,8 @@ class Scope:
 
 @dataclass(frozen=True)
 class Checkers:
-    """What modules need of those that are built on them: a type has expressions in it, an expression calls, and a call
-    of a generic function needs its body checked."""
+    """Functions of modules that import their callers: a type contains expressions, an expression contains calls, and
+    the call of a generic function checks its body."""
 
     expression: "Callable[[Checker, syntax.Expression], syntax.Expression]"
     call: "Callable[[Checker, syntax.Call], syntax.Expression]"
@@ -56,12 +57,12 @@ class Checker:
     def __init__(self, checkers: Checkers) -> None:
         self.checkers = checkers
         self.found = Errors()
-        # What could not be checked to its end; the error may be one that is reported already.
+        # Parts that were not checked to the end. Their error may be reported already.
         self.failures = 0
         self.scope = Scope()
         self.inside = "top"  # or parser, control, action, function, key
-        self.loops = 0  # around the statement that is being checked
-        self.result: t.Type | None = None  # of the function that is being checked
+        self.loops = 0  # that enclose the present statement
+        self.result: t.Type | None = None  # of the present function
         self.errors: dict[str, int] = {}  # members of `error`, numbered from 0
         self.match_kinds: set[str] = set()
         self.declared: dict[int, t.Type] = {}  # types, by the id of their declaration
@@ -69,14 +70,14 @@ class Checker:
         self.variables: dict[
             int, list[t.TypeVariable]
         ] = {}  # type parameters of functions, externs and blocks
-        self.generic: dict[int, syntax.Function] = {}  # generic functions as written
+        self.generic: dict[int, syntax.Function] = {}  # unchecked copies of generic functions
         self.specialised_functions: dict[tuple[int, tuple[t.Type, ...]], syntax.Function] = {}
         self._owners = 0
 
     @contextmanager
     def recovering(self, declaration: syntax.Declaration | None = None) -> Iterator[None]:
-        """Checks a part of the program. After an error in it, what comes behind is checked as well; the name of a
-        declaration that is wrong stands for something that fits everything."""
+        """Checks a part of the program. After an error in it, the check goes on with the next part; the name of an
+        erroneous declaration then fits everything."""
         scope = self.scope
         around = self.inside, self.result, self.loops
         try:
@@ -108,5 +109,5 @@ class Checker:
             yield variables
 
     def structs(self) -> list[t.StructType]:
-        """Those declared so far, in order."""
+        """The structs and headers declared so far, in order."""
         return [made for made in self.declared.values() if isinstance(made, t.StructType)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Implicit conversions, and how a message names an expression."""
+"""Implicit conversions, and the words for an expression in a message."""
 
 from inagg_switch.compiler import fold, syntax
 from inagg_switch.compiler import types as t
@@ -7,7 +7,7 @@ from inagg_switch.errors import CompileError, Position
 
 
 def convert(e: syntax.Expression, to: t.Type, what: str = "") -> syntax.Expression:
-    """The implicit conversions of the specification's section 8.11.2; else an error."""
+    """The expression after the implicit conversions of P4-16, section 8.11.2. Raises CompileError if none fits."""
     have = e.type
     if have == to or to in (t.ANYTHING, t.BROKEN) or isinstance(to, t.TypeVariable):
         return e
@@ -39,7 +39,7 @@ def converted(e: syntax.Expression, to: t.Type) -> syntax.Expression:
 
 
 def plain_bits(e: syntax.Expression) -> syntax.Expression:
-    """A serialisable enum's value as bits."""
+    """The expression, as bits if it is a value of a serialisable enum."""
     if isinstance(e.type, t.EnumType) and e.type.base is not None:
         return converted(e, e.type.base)
     return e
@@ -94,7 +94,7 @@ def _record_to(e: syntax.StructExpression, to: t.StructType) -> syntax.Expressio
 
 
 def is_bits(type_: t.Type) -> bool:
-    """bit<W> or int<W>."""
+    """True for bit<W> and int<W>."""
     return isinstance(type_, t.BitType)
 
 

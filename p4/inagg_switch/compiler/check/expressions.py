@@ -17,7 +17,7 @@ from inagg_switch.errors import CompileError
 
 
 def expression(checker: Checker, e: syntax.Expression) -> syntax.Expression:
-    """The checked expression, which may be another node: conversions are put in."""
+    """The checked expression. It may be another node, because conversions are added."""
     return _CHECKERS[type(e)](checker, e)
 
 
@@ -205,7 +205,7 @@ def _range(checker: Checker, e: syntax.Range) -> syntax.Expression:
 
 
 def set_of(checker: Checker, e: syntax.Expression, type_: t.Type) -> syntax.Expression:
-    """A set of values of the type: a value, a mask, a range, or anything."""
+    """Checks a set of values of the type: a value, a mask, a range, or `_`."""
     checked = expression(checker, e)
     if isinstance(checked, syntax.Mask):
         checked.left, checked.mask = (
@@ -262,7 +262,7 @@ _CHECKERS: dict[type[syntax.Expression], Callable[[Checker, Any], syntax.Express
 
 
 def lvalue(checker: Checker, e: syntax.Expression) -> syntax.Expression:
-    """An expression that can be assigned to."""
+    """The checked expression, which must be assignable. Raises CompileError if it is not."""
     checked = rvalue(checker, e)
     problem = _not_assignable(checked)
     if problem:

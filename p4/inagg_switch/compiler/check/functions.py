@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions and parameters of all kinds."""
+"""Checks functions, and parameters of all kinds."""
 
 import copy
 
@@ -14,7 +14,7 @@ from inagg_switch.errors import CompileError
 
 
 def check_parameters(checker: Checker, parameters: list[syntax.Parameter]) -> None:
-    """Resolves the types; declares the names in the scope that is open."""
+    """Finds the types of the parameters and declares their names in the present scope."""
     optional = False
     for parameter in parameters:
         with checker.recovering(parameter):
@@ -24,7 +24,7 @@ def check_parameters(checker: Checker, parameters: list[syntax.Parameter]) -> No
                 parameter.default = rvalue(checker, parameter.default, parameter.type)
                 optional = True
             elif optional:
-                raise CompileError("a parameter without a default follows one that has one", parameter.at)
+                raise CompileError("a parameter without a default follows one with a default", parameter.at)
             declare(checker, parameter)
 
 
@@ -38,7 +38,7 @@ def _parameter_type(checker: Checker, parameter: syntax.Parameter) -> t.Type:
 
 
 def check_prototype(checker: Checker, d: syntax.Function) -> None:
-    """Types of a function; leaves its scope to the caller."""
+    """Finds the types of a function's parameters and result. The caller opens the scope."""
     check_parameters(checker, d.parameters)
     d.result_type = t.VOID if d.result is None else type_of(checker, d.result)
     if d.result_type == t.INTEGER and d.body is not None:
@@ -68,7 +68,7 @@ def _function_body(checker: Checker, d: syntax.Function) -> None:
 
 
 def specialised(checker: Checker, function: syntax.Function, binding: Binding) -> syntax.Function:
-    """A generic function's checked copy for these types. Its body is checked once for each choice of types."""
+    """A checked copy of a generic function for these types. The body is checked once for each choice of types."""
     types = tuple(binding[v] for v in checker.variables[id(function)])
     key = (id(function), types)
     if key not in checker.specialised_functions:

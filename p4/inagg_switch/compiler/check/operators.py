@@ -36,7 +36,7 @@ def binary(checker: Checker, e: syntax.Binary) -> syntax.Expression:
 
 
 def typed_binary(e: syntax.Binary) -> syntax.Expression:
-    """The operands are checked already."""
+    """Finds the type and value of an operator whose operands are checked already."""
     if e.operator in ("&&", "||"):
         e.left = convert(e.left, t.BOOL, f"operand of `{e.operator}`")
         e.right = convert(e.right, t.BOOL, f"operand of `{e.operator}`")
@@ -62,7 +62,7 @@ def typed_binary(e: syntax.Binary) -> syntax.Expression:
 def _fold(e: syntax.Binary) -> None:
     left, right = e.left.value, e.right.value
     if e.operator in ("&&", "||") and left is not None and right is None:
-        # Short circuit: `false && x` is known whatever x is.
+        # Short circuit: `false && x` is known even if x is not.
         e.value = left if left == (e.operator == "||") else None
         return
     if e.operator in ("/", "%") and right == 0:
@@ -97,10 +97,11 @@ def _equality(e: syntax.Binary) -> None:
 
 
 def _equal_lists(left: syntax.ListExpression, right: syntax.ListExpression) -> None:
-    """Numbers without a width have that of what stands in their place on the other side."""
+    """Compares two lists. A number without a width takes the width of its counterpart in the other list."""
     if len(left.items) != len(right.items):
         raise CompileError(
-            f"a list of {len(left.items)} cannot be compared with one of {len(right.items)}", right.at
+            f"a list of {len(left.items)} values cannot be compared with a list of {len(right.items)}",
+            right.at,
         )
     pairs = [
         syntax.Binary(one.at, "==", one, other) for one, other in zip(left.items, right.items, strict=True)

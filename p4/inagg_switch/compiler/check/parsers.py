@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parsers: states, transitions and value sets."""
+"""Checks parsers: states, transitions and value sets."""
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler import types as t
@@ -41,7 +41,7 @@ def check_parser(checker: Checker, d: syntax.Parser) -> None:
                 with checker.recovering():
                     _state(checker, state, names)
         checker.inside = "top"
-    if checker.failures == failures and not _ends(d):
+    if checker.failures == failures and not _can_end(d):
         raise CompileError(f"parser {d.name} reaches neither accept nor reject", d.at)
     declare(checker, d)
 
@@ -91,7 +91,7 @@ def _case(checker: Checker, case: syntax.SelectCase, select: syntax.Select, name
 
 
 def _is_value_set(checker: Checker, case: syntax.SelectCase, select: syntax.Select) -> bool:
-    """A value set alone stands for all the subjects, a field for each."""
+    """True if the case is a single value set: it matches all subjects, one with each field."""
     if len(case.keys) != 1:
         return False
     key = expression(checker, case.keys[0]) if isinstance(case.keys[0], syntax.Name) else None
@@ -108,8 +108,8 @@ def _is_value_set(checker: Checker, case: syntax.SelectCase, select: syntax.Sele
     return True
 
 
-def _ends(d: syntax.Parser) -> bool:
-    """Some way leads out of the states."""
+def _can_end(d: syntax.Parser) -> bool:
+    """True if some path leads to accept or reject."""
     following = {state.name: _following(state) for state in d.states}
     reached = {"start"}
     todo = ["start"]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stage 4: resolves names, checks types and directions, evaluates constants.
 
-Works on the syntax tree in place: after it every expression has its `type`, its `value` where it is known at compile
-time, every name its declaration and every call its target and bound arguments; implicit conversions are Cast nodes.
+It changes the syntax tree in place. After it, every expression has its `type`, and its `value` if that is known at
+compile time; every name has its declaration; every call has its target and its bound arguments; implicit conversions
+are Cast nodes.
 """
 
 from dataclasses import dataclass
@@ -30,8 +31,8 @@ from inagg_switch.errors import CompileError
 
 @dataclass(frozen=True)
 class CheckedProgram:
-    """What later stages need: the tree, the errors by number, the structs and headers that are declared (but those of
-    generic ones), and the `main` package."""
+    """The result of the stage: the tree, the errors by number, the declared structs and headers (without generic ones),
+    and the `main` package."""
 
     declarations: list[syntax.Declaration]
     errors: dict[str, int]
@@ -48,7 +49,7 @@ class CheckedProgram:
 
 
 def check(program: syntax.Program) -> CheckedProgram:
-    """Checks the whole program. Raises CompileError, which lists the mistakes."""
+    """Checks a whole program. Raises CompileError, which lists the mistakes."""
     checker = Checker(Checkers(expression, call, specialised))
     with checker.found.of_stage():
         return _check_program(checker, program)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements."""
+"""Checks statements."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def check_block(checker: Checker, s: syntax.Block) -> None:
 
 
 def check_sequence(checker: Checker, statements: list[syntax.Statement]) -> None:
-    """Statements of a block or parser state, whose declarations may not hide a parameter."""
+    """Checks the statements of a block or parser state. Their declarations must not hide a parameter."""
     for statement in statements:
         declaration = statement if isinstance(statement, syntax.Declaration) else None
         with checker.recovering(declaration):
@@ -75,7 +75,7 @@ def _assign(checker: Checker, s: syntax.Assign) -> None:
     if s.operator is None:
         s.value = rvalue(checker, s.value, s.target.type, "the value of an assignment")
         return
-    # `a += b` is `a = a + b`, with whatever `a` calls done once: both name the same node.
+    # `a += b` is `a = a + b`. Calls inside `a` run once, because both places use the same node.
     combined = syntax.Binary(s.at, s.operator, s.target, rvalue(checker, s.value))
     s.value = convert(typed_binary(combined), s.target.type)
 
@@ -100,7 +100,7 @@ def _return(checker: Checker, s: syntax.Return) -> None:
         if wanted not in (None, t.VOID):
             raise CompileError(f"`return` needs a value of type {wanted}", s.at)
     elif wanted is None or wanted == t.VOID:
-        raise CompileError("`return` has a value, and nothing takes it", s.value.start)
+        raise CompileError("`return` cannot have a value here", s.value.start)
     else:
         s.value = rvalue(checker, s.value, wanted, "the returned value")
 
@@ -175,7 +175,7 @@ def _switch(checker: Checker, s: syntax.Switch) -> None:
         with checker.recovering():
             key = _label(checker, case, type_)
             if key in seen:
-                raise CompileError("this label is there already", case.at)
+                raise CompileError("this label is used twice", case.at)
             seen.add(key)
             if case.label is None and number != len(s.cases) - 1:
                 raise CompileError("`default` must be the last label", case.at)
@@ -184,7 +184,7 @@ def _switch(checker: Checker, s: syntax.Switch) -> None:
 
 
 def _label(checker: Checker, case: syntax.SwitchCase, type_: t.Type) -> object:
-    """Something that is the same for the same label."""
+    """A value that is equal for equal labels."""
     if case.label is None:
         return None
     if isinstance(type_, t.ActionListType):

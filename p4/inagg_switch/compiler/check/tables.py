@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables: keys, actions, properties and entries."""
+"""Checks tables: keys, actions, properties and entries."""
 
 import logging
 
@@ -33,7 +33,7 @@ def check_table(checker: Checker, d: syntax.Table) -> None:
     for name, entry in d.properties.items():
         with checker.recovering():
             _property(checker, d, name, entry)
-    if checker.failures == failures:  # else every entry would be wrong as well
+    if checker.failures == failures:  # otherwise every entry would have an error too
         _rows(checker, d)
     declare(checker, d)
 
@@ -47,11 +47,11 @@ def _check_key(checker: Checker, d: syntax.Table, key: syntax.Key) -> None:
 
 
 def _rows(checker: Checker, d: syntax.Table) -> None:
-    """What needs the keys and the actions: the default action, and the entries."""
+    """Checks the default action and the entries, after the keys and the actions."""
     with checker.recovering():
         _default_action(checker, d)
     if d.entries and not d.keys:
-        raise CompileError(f"table {d.name} has entries and no key", d.entries[0].at)
+        raise CompileError(f"table {d.name} has entries but no key", d.entries[0].at)
     failures = checker.failures
     for row in d.entries:
         with checker.recovering():
@@ -105,12 +105,13 @@ def _default_action(checker: Checker, d: syntax.Table) -> None:
         given = ref.bound.get(name)
         if value is not None and given is not None and not _may_be_same(value, given):
             raise CompileError(
-                f"argument `{name}` of {ref.name} is not the one in the list of actions", given.start
+                f"argument `{name}` of {ref.name} differs from the one in the list of actions", given.start
             )
 
 
 def _listed(checker: Checker, d: syntax.Table, ref: syntax.ActionRef) -> syntax.ActionRef:
-    """The table's own mention of an action that an entry or the default names."""
+    """The table's reference in `actions` to the action of an entry or of the default. Raises CompileError without
+    one."""
     found = checker.scope.find(ref.name, absolute=ref.absolute)
     for listed in d.actions:
         if listed.declaration is found:
@@ -120,7 +121,7 @@ def _listed(checker: Checker, d: syntax.Table, ref: syntax.ActionRef) -> syntax.
 
 
 def _constant_arguments(checker: Checker, ref: syntax.ActionRef) -> None:
-    """Arguments of a default action or entry: the directionless parameters, or all of them."""
+    """Checks the arguments of a default action or entry: those of the directionless parameters, or of all."""
     assert ref.declaration is not None
     parameters = ref.declaration.parameters
     plain = [p for p in parameters if not p.direction]
@@ -146,7 +147,7 @@ def _property(checker: Checker, d: syntax.Table, name: str, entry: syntax.Proper
             )
     elif name == "support_timeout":
         if not isinstance(entry.value.value, bool):
-            raise CompileError("support_timeout is true or false", entry.value.start)
+            raise CompileError("`support_timeout` must be true or false", entry.value.start)
     elif name in _PROPERTY_TYPES:
         wanted = _PROPERTY_TYPES[name]
         type_ = entry.value.type
@@ -162,7 +163,7 @@ def _property(checker: Checker, d: syntax.Table, name: str, entry: syntax.Proper
         if entry.value.value <= 0:
             raise CompileError("`priority_delta` must be positive", entry.value.start)
     else:
-        _warn(d, f"property `{name}` means nothing here", entry.at)
+        _warn(d, f"property `{name}` is unknown and ignored", entry.at)
 
 
 def _warn(d: syntax.Table, message: str, at: Position) -> None:
@@ -191,20 +192,22 @@ def _entry(checker: Checker, d: syntax.Table, row: syntax.Entry) -> None:
 
 
 def _priorities(d: syntax.Table) -> None:
-    """Which entries may, and must, say their priority."""
+    """Checks which entries have a priority."""
     given = next((row.priority for row in d.entries if row.priority is not None), None)
     if given is None:
         return
     if d.const_entries:
-        raise CompileError("`const` entries match in the order in which they are written", given.at)
+        raise CompileError(
+            "`const` entries have no priorities: they match in the order in which they are written", given.at
+        )
     if all(k.match_kind in ("exact", "lpm") for k in d.keys):
         raise CompileError(f"the keys of table {d.name} need no priorities", given.at)
     if d.entries[0].priority is None:
-        raise CompileError("the first entry has no priority, and a later one has", d.entries[0].at)
+        raise CompileError("the first entry has no priority, but a later one has", d.entries[0].at)
 
 
 def one_by_one(keys: list[syntax.Expression], count: int, at: Position) -> list[syntax.Expression]:
-    """A set for each value: `_` stands for any number of them, and a list is its items."""
+    """One set for each value. A single `_` is `_` for every value; a list is the list of its items."""
     if len(keys) == 1 and isinstance(keys[0], syntax.Anything | syntax.DefaultValue):
         return [syntax.Anything(at) for _ in range(count)]
     if len(keys) == 1 and isinstance(keys[0], syntax.ListExpression) and len(keys[0].items) == count:
@@ -225,7 +228,7 @@ def _check_entry_key(value: syntax.Expression, key: syntax.Key) -> None:
 
 
 def _may_be_same(a: syntax.Expression, b: syntax.Expression) -> bool:
-    """Whether two expressions, at two places, may stand for the same."""
+    """False if two expressions certainly differ."""
     if isinstance(a, syntax.Name) and isinstance(b, syntax.Name):
         return a.declaration is b.declaration
     if isinstance(a, syntax.Member) and isinstance(b, syntax.Member):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types, from references to them and from their declarations."""
+"""Makes types from their references and declarations."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from inagg_switch.compiler.parse.lexer import MAX_WIDTH
 from inagg_switch.errors import CompileError, Position
 
 _MAX_VARBIT = 1 << 16
-# Those of core.p4 have the first numbers, wherever it is included: the runtime raises them too (runtime/packet.hpp).
+# Errors of core.p4 always have the first numbers: the runtime raises them too (runtime/packet.hpp).
 _CORE_ERRORS = (
     "NoError",
     "PacketTooShort",
@@ -98,7 +98,7 @@ def _named_type(checker: Checker, ref: syntax.NamedTypeRef) -> t.Type:
 def declared_type(
     checker: Checker, declaration: syntax.TypeDeclaration, arguments: tuple[t.Type, ...], at: Position
 ) -> t.Type:
-    """The type that a declaration makes, its type parameters replaced by the arguments."""
+    """The type of a declaration, its type parameters replaced by the arguments."""
     if isinstance(declaration, syntax.ExternDeclaration):
         return t.ExternType(declaration.name, declaration, arguments)
     if isinstance(declaration, syntax.BlockTypeDeclaration | syntax.Control | syntax.Parser):
@@ -135,7 +135,7 @@ def declared_type(
 
 
 def declare_type(checker: Checker, declaration: syntax.TypeDeclaration) -> None:
-    """Struct-like types, enums and typedefs; block and extern types need no entry."""
+    """Declares a struct, header, union, enum or typedef. Block and extern types need no entry in `declared`."""
     if isinstance(declaration, syntax.StructDeclaration):
         checker.declared[id(declaration)] = _struct(checker, declaration)
     elif isinstance(declaration, syntax.EnumDeclaration):
@@ -205,7 +205,7 @@ def _enum(checker: Checker, declaration: syntax.EnumDeclaration) -> t.Type:
     if declaration.base is not None:
         resolved = type_of(checker, declaration.base)
         if not isinstance(resolved, t.BitType):
-            raise CompileError(f"the values of an enum are bits, not {resolved}", declaration.at)
+            raise CompileError(f"the values of an enum must be bits, not {resolved}", declaration.at)
         base = resolved
     members: dict[str, int] = {}
     for number, (name, at, value) in enumerate(declaration.members):
@@ -226,7 +226,7 @@ def _enum(checker: Checker, declaration: syntax.EnumDeclaration) -> t.Type:
 
 
 def declare_members(checker: Checker, declaration: syntax.MembersDeclaration) -> None:
-    """`error { }` and `match_kind { }` add to what is there."""
+    """Adds the members of `error { }` or `match_kind { }` to those already declared."""
     for name, at in declaration.members:
         known = checker.errors if declaration.name == "error" else checker.match_kinds
         if name in known:
@@ -241,7 +241,7 @@ def declare_members(checker: Checker, declaration: syntax.MembersDeclaration) ->
 
 
 def _is_array_of_bits(type_: t.Type) -> bool:
-    """What a header may have as a field."""
+    """True for an array of bits, which is allowed in a header."""
     if isinstance(type_, t.StackType):
         return _is_array_of_bits(type_.element)
     if isinstance(type_, t.StructType):
@@ -250,7 +250,7 @@ def _is_array_of_bits(type_: t.Type) -> bool:
 
 
 def _is_open(type_: t.Type) -> bool:
-    """It has type variables in it."""
+    """True if the type has type variables in it."""
     if isinstance(type_, t.StructType | t.ExternType | t.BlockType):
         return any(_is_open(a) for a in type_.arguments)
     if isinstance(type_, t.TupleType):
@@ -259,7 +259,7 @@ def _is_open(type_: t.Type) -> bool:
 
 
 def substitute(type_: t.Type, binding: Mapping[t.TypeVariable, t.Type]) -> t.Type:
-    """The type with its variables replaced."""
+    """The type with its type variables replaced."""
     if isinstance(type_, t.TypeVariable):
         return binding.get(type_, type_)
     if isinstance(type_, t.TupleType):
@@ -280,7 +280,7 @@ def substitute(type_: t.Type, binding: Mapping[t.TypeVariable, t.Type]) -> t.Typ
 
 
 def set_fields(type_: t.Type) -> list[tuple[str, t.Type, Any]]:
-    """Scalars of a value set's SetType: name, type, and the field that declares it (None: the set is of scalars)."""
+    """The scalars of a value set's SetType: name, type, and the declaring field (None if the set is of scalars)."""
     assert isinstance(type_, t.SetType)
     element = type_.element
     return _scalars(element) if isinstance(element, t.StructType | t.TupleType) else [("", element, None)]

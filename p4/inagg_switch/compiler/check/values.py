@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions that have a value, and those that must have one at compile time."""
+"""Checks expressions that must have a value, at run time or at compile time."""
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler import types as t
@@ -11,7 +11,7 @@ from inagg_switch.errors import CompileError
 def rvalue(
     checker: Checker, e: syntax.Expression, to: t.Type | None = None, what: str = ""
 ) -> syntax.Expression:
-    """An expression that has a value; converted to `to` if given."""
+    """The checked expression, converted to `to` if given. Raises CompileError if it is not a value."""
     checked = checker.checkers.expression(checker, e)
     if isinstance(checked, syntax.TypeExpression) or isinstance(checked.type, t.CallableType):
         raise CompileError(f"{describe(checked)} is not a value", checked.start)
@@ -19,7 +19,7 @@ def rvalue(
 
 
 def constant_value(checker: Checker, expression: syntax.Expression, what: str) -> int:
-    """The value of an integer expression that must be known at compile time."""
+    """The value of an integer expression. Raises CompileError if it is not known at compile time."""
     checked = rvalue(checker, expression)
     if isinstance(checked.value, bool) or not isinstance(checked.value, int):
         raise CompileError(f"{what} must be a number known at compile time", expression.start)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a call passes its arguments: by value, by reference or through a copy."""
+"""Decides how a call passes its arguments: by value, by reference or through a copy."""
 
 from collections.abc import Iterable
 
@@ -16,14 +16,14 @@ def pass_arguments(
     private: bool,
     in_block: bool = False,
 ) -> tuple[ir.CallArgument, ...]:
-    """Copy-in and copy-out, or references where nobody can tell the difference.
+    """Passes the arguments by copy-in and copy-out, or by reference where the result is the same.
 
-    `private`: the callee sees nothing of this block but its parameters. Otherwise only the caller's own
-    variables may be referred to, because the callee might see the rest under another name.
+    `private`: the callee sees only its parameters. Otherwise references are allowed only to the caller's own
+    variables, because the callee may see other variables under another name.
 
-    `in_block`: the callee is a parser or control. To others p4c gives new headers: of one that is invalid the
-    callee sees no fields, and what is written to one while it is invalid does not come back. Blocks are
-    inlined: only arguments that overlap get temporaries.
+    `in_block`: the callee is a parser or control. p4c inlines blocks, and only arguments that overlap get temporaries.
+    Other callees get new headers from p4c: the callee does not see the fields of an invalid header, and fields that
+    it writes in an invalid header are lost.
     """
     lowered = [
         (p, None if bound.get(p.name) is None else expression(scope, bound[p.name]))  # type: ignore[arg-type]
@@ -35,8 +35,8 @@ def pass_arguments(
         direction = parameter.direction or "in"
         whole = isinstance(parameter.type, t.StructType | t.StackType | t.TupleType | t.ExternType)
         if direction != "in" or whole:
-            # What is only read is copied, if it overlaps: an inout stays where it is. An out cannot, as it is
-            # cleared before the others are read.
+            # If an inout overlaps an argument that is only read, the latter is copied and the inout stays a
+            # reference. An out cannot stay: it is cleared before the others are read.
             others = [
                 e
                 for p, e in lowered
@@ -65,12 +65,12 @@ def _can_refer(scope: Scope, e: ir.Expr, others: list[ir.Expr], private: bool) -
 
 
 def path_of(e: ir.Node) -> tuple[str, ...] | None:
-    """Variable and fields of an l-value that a reference can stand for."""
+    """The variable and fields of an l-value that can be passed by reference; None for others."""
     if isinstance(e, ir.Var):
         return (e.name,)
     if isinstance(e, ir.Field):
         base = path_of(e.base)
-        # A member of a header union is not independent of its siblings.
+        # A write to a member of a header union changes its siblings.
         return None if base is None or t.is_union(e.base.type) else (*base, e.name)
     if isinstance(e, ir.Part):
         base = path_of(e.base)
@@ -79,7 +79,7 @@ def path_of(e: ir.Node) -> tuple[str, ...] | None:
 
 
 def paths_in(e: ir.Node) -> list[tuple[str, ...]]:
-    """Every variable that an expression looks at."""
+    """The path of every variable that an expression reads."""
     own = path_of(e)
     return [own] if own is not None else [path for part in ir.children(e) for path in paths_in(part)]
 

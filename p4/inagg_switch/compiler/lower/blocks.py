@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions, and instances of controls and parsers: their declarations and their code."""
+"""Lowers functions, and instances of controls and parsers, with their local declarations."""
 
 from inagg_switch.compiler import ir, syntax
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler.lower.constants import zero
-from inagg_switch.compiler.lower.context import Given, Instance, Scope
+from inagg_switch.compiler.lower.context import Instance, Scope, StaticArgument
 from inagg_switch.compiler.lower.expressions import expression
-from inagg_switch.compiler.lower.instances import make_instance, takes_known
+from inagg_switch.compiler.lower.instances import is_static, make_instance
 from inagg_switch.compiler.lower.parsers import lower_state, lower_value_set
 from inagg_switch.compiler.lower.statements import lower_body
 from inagg_switch.compiler.lower.tables import lower_table
 from inagg_switch.compiler.names import control_plane_name
 
 
-def lower_function(scope: Scope, declaration: syntax.Function, known: list[Given]) -> ir.Function:
-    """A function written in P4; the checker has seen that it calls no action and applies no table. `known`: what the
-    parameters stand for that are not passed on."""
+def lower_function(scope: Scope, declaration: syntax.Function, static: list[StaticArgument]) -> ir.Function:
+    """Lowers a function written in P4 for the values of its static parameters. The checker makes sure that it calls no
+    action and applies no table."""
     assert declaration.body is not None
-    given = iter(known)
+    given = iter(static)
     parameters: list[ir.Parameter] = []
     for p in declaration.parameters:
-        if takes_known(p):
+        if is_static(p):
             scope.values[id(p)] = next(given)
         else:
             parameters.append(ir.Parameter(scope.variable(p, p.type), p.type, p.direction or "in"))
@@ -30,11 +30,11 @@ def lower_function(scope: Scope, declaration: syntax.Function, known: list[Given
 
 
 def lower_block(scope: Scope, instance: Instance) -> ir.Block:
-    """The code of one instance of a control or parser."""
+    """Lowers one instance of a control or parser."""
     declaration = instance.declaration
     scope.values.update(instance.values)
     name = scope.stage.code_names.unique(instance.path)
-    scope.namespace.unique(name)  # a member may not be named like its class
+    scope.namespace.unique(name)  # a member must not have the name of its class
     block = ir.Block(name, instance.path, declaration, _parameters(scope, instance), scope.members)
     for local in declaration.locals:
         with scope.recovering(local):
@@ -45,7 +45,7 @@ def lower_block(scope: Scope, instance: Instance) -> ir.Block:
                 block.states.append(lower_state(scope, state))
     else:
         body = lower_body(scope, declaration.body)
-        block.body = ir.Group((*_starts(scope), body))
+        block.body = ir.Group((*_initialisations(scope), body))
     block.actions = list(scope.actions.values())
     block.tables = list(scope.tables.values())
     block.parts = _parts(scope, declaration)
@@ -55,10 +55,10 @@ def lower_block(scope: Scope, instance: Instance) -> ir.Block:
 
 
 def _parameters(scope: Scope, instance: Instance) -> list[ir.Parameter]:
-    given = iter(instance.objects)
+    given = iter(instance.static)
     parameters: list[ir.Parameter] = []
     for p in instance.declaration.parameters:
-        if takes_known(p):
+        if is_static(p):
             scope.values[id(p)] = next(given)
             continue
         direction = p.direction or ("ref" if isinstance(p.type, t.ExternType) else "in")
@@ -95,8 +95,8 @@ def _local(scope: Scope, local: syntax.Declaration) -> None:
         scope.add_object(lower_value_set(scope, local, full_name, member))
 
 
-def _starts(scope: Scope) -> list[ir.Stmt]:
-    """Initial values of the block's variables, which every run gives them anew."""
+def _initialisations(scope: Scope) -> list[ir.Stmt]:
+    """Assignments of the initial values of the block's variables; they run at each apply."""
     return [
         ir.Assign(ir.Var(m.type, m.name), m.value)
         for m in scope.members

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls: actions, functions, tables, blocks, built-in methods and externs."""
+"""Lowers calls of actions, functions, tables, blocks, built-in methods and externs."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -12,7 +12,7 @@ from inagg_switch.compiler.lower.constants import known_number
 from inagg_switch.compiler.lower.context import Instance, Scope
 from inagg_switch.compiler.lower.expressions import expression
 from inagg_switch.compiler.lower.externs import argument, extern_function
-from inagg_switch.compiler.lower.instances import known_given, takes_known
+from inagg_switch.compiler.lower.instances import is_static, static_arguments
 from inagg_switch.errors import CompileError, Position
 
 _Object = TypeVar("_Object", bound=ir.Object)
@@ -29,9 +29,9 @@ def call(scope: Scope, e: syntax.Call) -> ir.Expr:
         return ir.Call(t.VOID, action.name, arguments, action.exits)
     if isinstance(target, targets.FunctionTarget):
         parameters = target.function.parameters
-        known = known_given(scope, parameters, e.bound)
-        function = scope.stage.function(target.function, known)
-        passed = [p for p in parameters if not takes_known(p)]
+        static = static_arguments(scope, parameters, e.bound)
+        function = scope.stage.function(target.function, static)
+        passed = [p for p in parameters if not is_static(p)]
         arguments = pass_arguments(scope, passed, e.bound, private=True)
         return ir.Call(e.type, f"{function.name}", arguments)
     if isinstance(target, targets.TableTarget):
@@ -39,7 +39,7 @@ def call(scope: Scope, e: syntax.Call) -> ir.Expr:
         return ir.TableApply(e.type, table, any(u.exits for u in table.actions))
     if isinstance(target, targets.BlockTarget):
         block = _block_of(scope, target, e.bound, e.start)
-        passed = [p for p in target.block.declaration.parameters if not takes_known(p)]
+        passed = [p for p in target.block.declaration.parameters if not is_static(p)]
         arguments = pass_arguments(scope, passed, e.bound, private=True, in_block=True)
         block.applied.append(arguments)
         return ir.Call(t.VOID, block.name, arguments, block.exits)
@@ -56,7 +56,7 @@ def _block_of(
     scope: Scope, target: targets.BlockTarget, bound: Mapping[str, syntax.Expression | None], at: Position
 ) -> ir.Block:
     if target.instance is None:
-        # `C.apply(...)`: an instance of its own, named like its type.
+        # `C.apply(...)` makes a new instance with the name of its type.
         declaration = target.block.declaration
         own = Instance(declaration, f"{scope.path}.{declaration.name}", {})
         scope.instances.append((0, own))
@@ -67,25 +67,25 @@ def _block_of(
     if not isinstance(instance, Instance):
         assert target.instance is not None
         raise CompileError(f"{describe(target.instance)} cannot be applied here", target.instance.at)
-    objects = known_given(scope, target.block.declaration.parameters, bound)
-    return scope.stage.block(instance, objects, at)
+    static = static_arguments(scope, target.block.declaration.parameters, bound)
+    return scope.stage.block(instance, static, at)
 
 
 def _packet_in_value(scope: Scope, e: syntax.Call, target: targets.MethodTarget) -> ir.Expr:
     if target.method.name == "length":
-        raise CompileError("packet_in.length() is not supported, as BMv2 does not have it", e.start)
+        raise CompileError("packet_in.length() is not supported: BMv2 does not have it", e.start)
     if target.method.name != "lookahead":
-        raise CompileError(f"{target.method.name} gives no value", e.start)
+        raise CompileError(f"{target.method.name} returns no value", e.start)
     value = lookahead(scope, e, target)
     if t.is_header(e.type):
-        # p4c has a header for each such place, which BMv2 adds to the packet when it becomes valid.
-        looked = scope.mark("looked", e.start)
+        # p4c declares a header for each lookahead; BMv2 adds its length to the packet when it becomes valid.
+        looked = scope.flag("looked", e.start)
         scope.pending.append(primitives.Look(looked, t.bit_width(e.type) // 8))
     return value
 
 
 def lookahead(scope: Scope, e: syntax.Expression, target: targets.MethodTarget) -> ir.Expr:
-    """What a lookahead reads. A packet that is too short for it is an error."""
+    """The value that a lookahead reads. If the packet is too short, it is a parser error."""
     packet = expression(scope, target.object)
     if not _fixed_size(e.type):
         raise CompileError(f"lookahead cannot read {e.type}", e.start)
@@ -102,7 +102,7 @@ def lookahead(scope: Scope, e: syntax.Expression, target: targets.MethodTarget) 
 
 
 def call_statement(scope: Scope, s: syntax.CallStatement) -> ir.Stmt:
-    """A call of an extern is a statement: it becomes a primitive."""
+    """Lowers a call as a statement. Calls of externs become primitives."""
     e = s.call
     if not isinstance(e, syntax.Call):
         raise CompileError("this expression has no effect", s.at)
@@ -131,7 +131,7 @@ def _builtin(scope: Scope, e: syntax.Call, target: targets.BuiltinTarget) -> ir.
         return primitives.SetValid(header)
     if target.name == "setInvalid":
         return primitives.SetInvalid(header)
-    raise CompileError(f"{target.name}() alone has no effect", e.start)
+    raise CompileError(f"{target.name}() has no effect as a statement", e.start)
 
 
 def _method(scope: Scope, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
@@ -156,14 +156,14 @@ def _extract(scope: Scope, e: syntax.Call, target: targets.MethodTarget) -> ir.S
     variable = t.varbit_field(header.type) is not None
     if len(target.method.parameters) == 1:
         if variable:
-            raise CompileError(f"{header.type} has a varbit field: extract needs its size as well", e.start)
+            raise CompileError(f"{header.type} has a varbit field: extract needs its size too", e.start)
         return primitives.Extract(packet, header)
     if not variable:
-        raise CompileError(f"{header.type} has no varbit field that the size could be of", e.start)
+        raise CompileError(f"{header.type} has no varbit field, so extract takes no size", e.start)
     return primitives.Extract(packet, header, argument(scope, e, "variableFieldSizeInBits"))
 
 
-def _ahead_alone(scope: Scope, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
+def _discarded_lookahead(scope: Scope, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
     lookahead(scope, e, target)
     return ir.Group(())
 
@@ -183,7 +183,7 @@ def _object(scope: Scope, target: targets.MethodTarget, kind: type[_Object]) -> 
     name = target.object
     found = scope.values.get(id(name.declaration)) if isinstance(name, syntax.Name) else None
     if not isinstance(found, kind):
-        raise CompileError("the extern instance is not known here", name.at)
+        raise CompileError("the extern instance is not known at compile time", name.at)
     return found
 
 
@@ -208,7 +208,8 @@ def _execute_meter(scope: Scope, e: syntax.Call, target: targets.MethodTarget) -
 
 
 def _direct_meter_read(scope: Scope, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
-    """The table does it on every hit, before the action, whether or not the action asks for it (BMv2)."""
+    """Sets the meter's target. The table executes the meter on every hit, before the action, even if the action does
+    not read it (as in BMv2)."""
     meter = _object(scope, target, ir.DirectMeter)
     result = argument(scope, e, "result")
     path = path_of(result)
@@ -222,13 +223,13 @@ def _direct_meter_read(scope: Scope, e: syntax.Call, target: targets.MethodTarge
 
 def _direct_count(scope: Scope, e: syntax.Call, target: targets.MethodTarget) -> ir.Stmt:
     _object(scope, target, ir.DirectCounter)
-    return ir.Group(())  # its table counts every hit (v1model: the call is unnecessary)
+    return ir.Group(())  # the table counts every hit (v1model: the call is unnecessary)
 
 
 _METHODS: dict[str, Callable[[Scope, syntax.Call, targets.MethodTarget], ir.Stmt]] = {
     "packet_in.extract": _extract,
     "packet_in.advance": _advance,
-    "packet_in.lookahead": _ahead_alone,
+    "packet_in.lookahead": _discarded_lookahead,
     "packet_out.emit": _emit,
     "register.read": _register_read,
     "register.write": _register_write,
@@ -240,7 +241,7 @@ _METHODS: dict[str, Callable[[Scope, syntax.Call, targets.MethodTarget], ir.Stmt
 
 
 def _fixed_size(type_: t.Type) -> bool:
-    """A lookahead can tell where each of its bits lies."""
+    """True if the place of each bit is known at compile time."""
     bits = t.strip(type_)
     if isinstance(bits, t.StackType):
         return _fixed_size(bits.element)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known at compile time: constants, constructor parameters and what they make."""
+"""Values known at compile time: constants, constructor parameters, and expressions of them."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def known_number(scope: Scope, e: syntax.Expression, what: str) -> int:
 
 
 def member_name(scope: Scope, e: syntax.Expression, what: str) -> str:
-    """The name of the member of an enum that such an expression is."""
+    """The name of the enum member that the expression stands for. Raises CompileError if it is not a known member."""
     if not isinstance(e.type, t.EnumType):
         raise CompileError(f"{what} must be a member of an enum", e.start)
     name: str = list(e.type.members)[known_value(scope, e, what)]
@@ -34,7 +34,7 @@ def member_name(scope: Scope, e: syntax.Expression, what: str) -> str:
 
 
 def evaluate(scope: Scope, e: syntax.Expression) -> Any:
-    """The value of such an expression; None of others."""
+    """The value of an expression of constants and constructor parameters; None if it is not known at compile time."""
     if e.value is not None:
         return e.value
     if isinstance(e, syntax.Name):
@@ -65,7 +65,7 @@ def evaluate(scope: Scope, e: syntax.Expression) -> Any:
 
 
 def constant(value: Any, type_: t.Type) -> ir.Expr:
-    """A known value as IR."""
+    """A value known at compile time, as IR."""
     if isinstance(type_, t.StructType) and isinstance(value, tuple):
         return ir.Construct(
             type_, tuple(constant(v, f) for v, f in zip(value, type_.fields.values(), strict=True))

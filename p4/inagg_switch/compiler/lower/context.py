@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of the lowerer share: the program that is made, and the scope that is being lowered."""
+"""The state that the modules of the lowerer share: the lowered program so far, and the present scope."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,31 +13,31 @@ from inagg_switch.compiler.diagnostics import Errors, FollowUpError
 from inagg_switch.compiler.names import Namespace, spell_global
 from inagg_switch.errors import CompileError, Position
 
-Given = ir.Object | ir.Const  # an extern object or a number that an instance or a function is given
+StaticArgument = ir.Object | ir.Const  # of a block or function: an extern object, or a number without a width
 Value = ir.Expr | ir.Object | ir.Block | Any
 
 
 @dataclass
 class Instance:
-    """`values`: what its constructor parameters stand for, by the parameter's id. `block`: its code, once it is known
-    which extern objects and numbers (`objects`) apply is given."""
+    """An instance of a control or parser. `values` are those of its constructor parameters, by the parameter's id.
+    `block` is its code, once the `static` arguments of its apply are known."""
 
     declaration: syntax.Control | syntax.Parser
     path: str
     values: Mapping[int, Any]
-    objects: list[Given] = field(default_factory=list)
+    static: list[StaticArgument] = field(default_factory=list)
     block: ir.Block | None = None
 
 
 class _Values(dict[int, Value]):
-    """What each declaration stands for, by its id. `wrong`: those that have an error."""
+    """The value of each declaration, by the declaration's id. `wrong` has the ids of those with an error."""
 
     def __init__(self) -> None:
         super().__init__()
         self.wrong: set[int] = set()
 
     def get(self, declaration: int, default: Value = None) -> Value:
-        """Raises FollowUpError for a declaration that is wrong."""
+        """The value of a declaration. Raises FollowUpError if the declaration has an error."""
         if declaration in self.wrong:
             raise FollowUpError
         return super().get(declaration, default)
@@ -45,18 +45,18 @@ class _Values(dict[int, Value]):
 
 @dataclass(frozen=True)
 class Lowerers:
-    """What modules need of those that are built on them: an expression has calls in it, a call needs the code of what
-    it calls."""
+    """Functions of modules that import their callers: an expression contains calls, and a call needs the code of its
+    target."""
 
     expression: "Callable[[Scope, syntax.Expression], ir.Expr]"
     call: "Callable[[Scope, syntax.Call], ir.Expr]"
     action: "Callable[[Scope, syntax.Action], ir.Action]"
-    function: "Callable[[Scope, syntax.Function, list[Given]], ir.Function]"
+    function: "Callable[[Scope, syntax.Function, list[StaticArgument]], ir.Function]"
     block: "Callable[[Scope, Instance], ir.Block]"
 
 
 class Lowering:
-    """What the blocks share: structs, functions, extern instances and the list of blocks."""
+    """The lowered program so far: structs, functions, extern instances and the list of blocks."""
 
     def __init__(self, program: CheckedProgram, lowerers: Lowerers) -> None:
         self.program = program
@@ -72,22 +72,22 @@ class Lowering:
         self.calls_extern_functions = False
         self.extern_functions: set[str] = set()
         self.endless_loops = False
-        self.place = ""  # in the pipeline: ingress, egress...
+        self.place = ""  # the present block of the pipeline: ingress, egress...
         self._known_structs: set[int] = set()
 
-    def block(self, instance: Instance, objects: list[Given], at: Position) -> ir.Block:
-        """The code of an instance whose apply is given these objects and numbers."""
+    def block(self, instance: Instance, static: list[StaticArgument], at: Position) -> ir.Block:
+        """The code of an instance. Raises CompileError if an earlier apply had other static arguments."""
         if instance.block is None:
-            instance.objects = objects
+            instance.static = static
             instance.block = self.lowerers.block(Scope(self, instance.declaration, instance.path), instance)
             self.blocks.append(instance.block)
-        elif list(map(_identity, instance.objects)) != list(map(_identity, objects)):
-            what = "numbers" if any(isinstance(one, ir.Const) for one in objects) else "objects"
-            raise CompileError(f"instance {instance.path} is given other {what} here than elsewhere", at)
+        elif list(map(_identity, instance.static)) != list(map(_identity, static)):
+            what = "numbers" if any(isinstance(one, ir.Const) for one in static) else "objects"
+            raise CompileError(f"every apply of instance {instance.path} must have the same {what}", at)
         return instance.block
 
     def use_type(self, type_: t.Type, at: Position) -> None:
-        """Notes the structs that a type needs, inner ones first."""
+        """Adds the structs that a type needs, inner ones first."""
         type_ = t.strip(type_)
         if type_ in (t.STRING, t.INTEGER):
             raise CompileError(f"an action cannot have a parameter of type {type_}", at)
@@ -109,7 +109,8 @@ class Lowering:
             self.structs.append(type_)
 
     def digest(self, type_: t.Type, at: Position) -> ir.Digest:
-        """The digest with that contents: the same for every call with a struct, else a new one."""
+        """The digest of this type: the same for every call with one struct, a new one for each call with another
+        type."""
         if isinstance(type_, t.StructType):
             for made in self.objects:
                 if isinstance(made, ir.Digest) and made.type is type_:
@@ -125,16 +126,16 @@ class Lowering:
         self.objects.append(digest)
         return digest
 
-    def function(self, declaration: syntax.Function, known: list[Given]) -> ir.Function:
-        """The code of a function for what is known of its arguments."""
-        key = (id(declaration), *map(_identity, known))
+    def function(self, declaration: syntax.Function, static: list[StaticArgument]) -> ir.Function:
+        """The code of a function for these static arguments."""
+        key = (id(declaration), *map(_identity, static))
         if key not in self.functions:
-            self.functions[key] = self.lowerers.function(Scope(self, declaration), declaration, known)
+            self.functions[key] = self.lowerers.function(Scope(self, declaration), declaration, static)
         return self.functions[key]
 
 
 class Scope:
-    """A block or a function that is being lowered. `values` says what each declaration stands for in it."""
+    """The state of lowering one block or function. `values` has the value of each declaration in it."""
 
     def __init__(
         self, stage: Lowering, declaration: syntax.Control | syntax.Parser | syntax.Function, path: str = ""
@@ -145,18 +146,19 @@ class Scope:
         self.values = _Values()
         self.values.update(stage.globals)
         self.namespace = Namespace()
-        self.locals: set[str] = set()  # variables that no other body of the block can see
-        self.pending: list[ir.Stmt] = []  # what must run before the statement that is being lowered
-        self.known: dict[int, ir.Expr] = {}  # expressions that are lowered already, by the node's id
+        self.locals: set[str] = set()  # variables that only the present body sees
+        self.pending: list[ir.Stmt] = []  # must run before the present statement
+        self.known: dict[int, ir.Expr] = {}  # expressions lowered already, by the node's id
         self.members: list[ir.Declare] = []
         self.objects: list[ir.Object] = []
-        self.tables: dict[int, ir.Table] = {}  # this and the next by the id of their declaration
+        self.tables: dict[int, ir.Table] = {}  # `tables` and `actions` by the id of their declaration
         self.actions: dict[int, ir.Action] = {}
         self.instances: list[tuple[int, Instance]] = []  # by the id of their declaration, or 0
 
     @contextmanager
     def recovering(self, part: syntax.Node) -> Iterator[None]:
-        """Lowers a part of the program. After an error in it, what comes behind is lowered as well, to find more."""
+        """Lowers a part of the program. After an error in it, lowering goes on with the next part, to find more
+        errors."""
         try:
             yield
         except CompileError as error:
@@ -164,21 +166,21 @@ class Scope:
             self.stage.errors.report(error)
 
     def variable(self, declaration: syntax.Declaration, type_: t.Type) -> str:
-        """A new name for a variable or parameter of this block."""
+        """Makes the C++ name of a variable or parameter of this block."""
         self.stage.use_type(type_, declaration.at)
         name = self.namespace.unique(declaration.name)
         self.values[id(declaration)] = ir.Var(type_, name)
         return name
 
     def temporary(self, type_: t.Type, at: Position, name: str) -> str:
-        """A new name for a variable that the source does not have."""
+        """Makes the C++ name of a variable that the source does not have."""
         self.stage.use_type(type_, at)
         name = self.namespace.unique(name)
         self.locals.add(name)
         return name
 
-    def mark(self, name: str, at: Position) -> ir.Expr:
-        """A new truth value of the block, false when a packet comes."""
+    def flag(self, name: str, at: Position) -> ir.Expr:
+        """Adds a boolean member to the block, false at the start of each packet."""
         name = self.temporary(t.BOOL, at, name)
         self.members.append(ir.Declare(name, t.BOOL, None))
         return ir.Var(t.BOOL, name)
@@ -188,7 +190,7 @@ class Scope:
         self.objects.append(made)
 
     def note_extern_function(self, name: str) -> None:
-        """An extern function is called."""
+        """Records that the program calls an extern function."""
         self.stage.extern_functions.add(name)
         if isinstance(self.declaration, syntax.Control):
             self.stage.calls_extern_functions = True
@@ -199,10 +201,10 @@ class Scope:
         return self.actions[id(declaration)]
 
     def table_of(self, declaration: syntax.Table) -> ir.Table:
-        self.values.get(id(declaration))  # not one that is wrong
+        self.values.get(id(declaration))  # raises if it has an error
         return self.tables[id(declaration)]
 
 
-def _identity(given: Given) -> object:
-    """The same for the same object or number."""
-    return (str(given.type), given.value) if isinstance(given, ir.Const) else id(given)
+def _identity(argument: StaticArgument) -> object:
+    """A value that is equal for the same object or number."""
+    return (str(argument.type), argument.value) if isinstance(argument, ir.Const) else id(argument)

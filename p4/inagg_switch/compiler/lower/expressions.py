@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions: checked syntax to IR."""
+"""Lowers expressions."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -20,12 +20,12 @@ def expression(scope: Scope, e: syntax.Expression) -> ir.Expr:
         return constant(e.value, e.type)
     if isinstance(e, syntax.Call) and e.value is not None and e.type == t.INTEGER:
         return constant(e.value, e.type)
-    if _of_int(e):
-        return _of_integers(scope, e)
+    if _has_int_operand(e):
+        return _int_operation(scope, e)
     return _LOWERERS[type(e)](scope, e)
 
 
-def _of_integers(scope: Scope, e: syntax.Expression) -> ir.Expr:
+def _int_operation(scope: Scope, e: syntax.Expression) -> ir.Expr:
     known = evaluate(scope, e)
     if known is not None:
         return constant(known, e.type)
@@ -89,17 +89,17 @@ def _unary(scope: Scope, e: syntax.Unary) -> ir.Expr:
 
 def _binary(scope: Scope, e: syntax.Binary) -> ir.Expr:
     if e.operator in ("/", "%"):
-        return _divided(scope, e)
+        return _division(scope, e)
     return ir.Operation(e.type, e.operator, (expression(scope, e.left), _shift_distance(scope, e)))
 
 
-def _divided(scope: Scope, e: syntax.Binary) -> ir.Expr:
-    """BMv2 has no division: what p4c takes is one by a power of two, or of values that it knows."""
+def _division(scope: Scope, e: syntax.Binary) -> ir.Expr:
+    """Lowers `/` and `%`. BMv2 has no division: p4c accepts only constants and division by a power of two."""
     known = evaluate(scope, e)
     if known is not None:
         return constant(known, e.type)
     if evaluate(scope, e.left) == 0:
-        # What the divisor calls is still called.
+        # Calls in the divisor still run.
         return ir.Operation(e.type, "&", (ir.Const(e.type, 0), expression(scope, e.right)))
     divisor = evaluate(scope, e.right)
     if not isinstance(divisor, int) or divisor <= 0 or divisor & (divisor - 1):
@@ -162,7 +162,7 @@ def _record(scope: Scope, e: syntax.StructExpression) -> ir.Expr:
 
 
 def stable(scope: Scope, target: ir.Expr, at: Position) -> ir.Expr:
-    """The l-value with its indices computed beforehand where computing them changes something."""
+    """The l-value, its indices computed beforehand if that has side effects."""
     if isinstance(target, ir.Field | ir.Slice | ir.Part):
         return replace(target, base=stable(scope, target.base, at))
     if isinstance(target, ir.Element):
@@ -174,8 +174,8 @@ def stable(scope: Scope, target: ir.Expr, at: Position) -> ir.Expr:
     return target
 
 
-def _of_int(e: syntax.Expression) -> bool:
-    """Its operands are numbers without a width, which only constants and constructor parameters can be."""
+def _has_int_operand(e: syntax.Expression) -> bool:
+    """True if the operands are numbers without a width."""
     operand = e.left if isinstance(e, syntax.Binary) else getattr(e, "operand", None)
     return operand is not None and operand.type == t.INTEGER
 

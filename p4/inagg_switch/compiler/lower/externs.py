@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of the v1model architecture: what their calls are in IR, and what BMv2 does not allow."""
+"""Lowers calls of v1model's functions. Raises CompileError for calls that BMv2 does not allow."""
 
 from collections.abc import Callable
 
@@ -16,15 +16,15 @@ _CHECKSUMS = frozenset(
 _FIELD_LIST_FUNCTIONS = frozenset(
     f"{what}_preserving_field_list" for what in ("clone", "resubmit", "recirculate")
 )
-# Functions that BMv2 has in one block only.
-_AGAIN = {
+# Functions that BMv2 allows in one block only.
+_PLACES_AND_PRIMITIVES = {
     "resubmit_preserving_field_list": ("ingress", primitives.Resubmit),
     "recirculate_preserving_field_list": ("egress", primitives.Recirculate),
 }
 
 
 def argument(scope: Scope, e: syntax.Call, name: str) -> ir.Expr:
-    """An argument by the name of its parameter."""
+    """The argument of the parameter with this name."""
     value = e.bound[name]
     if value is None:
         raise CompileError(f"`_` cannot stand for `{name}` here", e.start)
@@ -68,7 +68,7 @@ def _algorithm(scope: Scope, e: syntax.Call) -> str:
 
 
 def hashed_fields(scope: Scope, e: syntax.Call, name: str) -> tuple[ir.Expr, ...]:
-    """The scalar fields that an argument consists of."""
+    """The scalar fields of an argument."""
     return _bits_of(argument(scope, e, name), e.start)
 
 
@@ -77,14 +77,14 @@ def _bits_of(value: ir.Expr, at: Position) -> tuple[ir.Expr, ...]:
     for leaf in leaves:
         kind = t.strip(leaf.type)
         if not isinstance(kind, t.BitType | t.VarbitType | t.EnumType) and kind not in (t.BOOL, t.ERROR):
-            raise CompileError(f"hashes and checksums are taken over bits, not {leaf.type}", at)
+            raise CompileError(f"hashes and checksums need bits, not {leaf.type}", at)
     return leaves
 
 
 def _hash(scope: Scope, e: syntax.Call) -> ir.Stmt:
     result = argument(scope, e, "result")
     if not isinstance(t.strip(result.type), t.BitType):
-        raise CompileError(f"the result of hash is bits, not {result.type}", e.start)
+        raise CompileError(f"the result of hash must be bits, not {result.type}", e.start)
     base, most = argument(scope, e, "base"), argument(scope, e, "max")
     sent = e.bound["data"]
     assert sent is not None
@@ -101,7 +101,7 @@ def _checksum(scope: Scope, e: syntax.Call, name: str) -> ir.Stmt:
         raise CompileError(f"{name} can only be called in the control that V1Switch has for it", e.start)
     checksum = argument(scope, e, "checksum")
     if not isinstance(t.strip(checksum.type), t.BitType):
-        raise CompileError(f"a checksum is bits, not {checksum.type}", e.start)
+        raise CompileError(f"a checksum must be bits, not {checksum.type}", e.start)
     condition, data = argument(scope, e, "condition"), hashed_fields(scope, e, "data")
     made = primitives.VerifyChecksum if place == "verify" else primitives.UpdateChecksum
     return made(condition, checksum, data, _algorithm(scope, e), name.endswith("payload"))
@@ -111,7 +111,7 @@ def _digest(scope: Scope, e: syntax.Call) -> ir.Stmt:
     if scope.stage.place not in ("ingress", "egress"):
         raise CompileError("digest can only be called in ingress", e.start)
     if scope.stage.place == "egress":
-        return ir.Group(())  # allowed, but BMv2 looks for digests after ingress only
+        return ir.Group(())  # allowed without effect: BMv2 sends digests after ingress only
     type_ = e.type_values["T"]
     sent = e.bound["data"]
     assert sent is not None
@@ -124,7 +124,7 @@ def _digest(scope: Scope, e: syntax.Call) -> ir.Stmt:
     return primitives.Digest(scope.stage.digest(type_, e.start), data)
 
 
-# --- packets that go round again
+# --- clone, resubmit, recirculate
 
 
 def _list_index(scope: Scope, e: syntax.Call) -> int:
@@ -143,10 +143,10 @@ def _clone(scope: Scope, e: syntax.Call) -> ir.Stmt:
     return primitives.Clone(argument(scope, e, "session"), index)
 
 
-def _again(scope: Scope, e: syntax.Call) -> ir.Stmt:
+def _resubmit_or_recirculate(scope: Scope, e: syntax.Call) -> ir.Stmt:
     assert isinstance(e.target, targets.ExternTarget)
     name = e.target.function.name
-    place, made = _AGAIN[name]
+    place, made = _PLACES_AND_PRIMITIVES[name]
     if scope.stage.place != place:
         raise CompileError(f"{name} can only be called in {place}", e.start)
     return made(_list_index(scope, e))
@@ -162,12 +162,12 @@ def _log_msg(scope: Scope, e: syntax.Call) -> ir.Stmt:
     if "data" in e.bound:
         listed = e.bound["data"]
         if listed is not None and not isinstance(listed.type, t.TupleType | t.StructType):
-            raise CompileError("log_msg shows a list of numbers: {a, b}", listed.start)
+            raise CompileError("log_msg needs a list of numbers: {a, b}", listed.start)
         data = tuple(_leaves(argument(scope, e, "data")))
     for leaf in data:
         bits = t.strip(leaf.type)
         if not isinstance(bits, t.BitType | t.EnumType) and bits not in (t.BOOL, t.ERROR):
-            raise CompileError(f"log_msg shows numbers, not {leaf.type}", e.start)
+            raise CompileError(f"log_msg needs numbers, not {leaf.type}", e.start)
     return primitives.LogMsg(str(known_value(scope, message, "the message")), data)
 
 
@@ -179,15 +179,15 @@ def _assert(scope: Scope, e: syntax.Call) -> ir.Stmt:
 
 
 _FUNCTIONS: dict[str, Callable[[Scope, syntax.Call], ir.Stmt]] = {
-    "static_assert": lambda scope, e: ir.Group(()),  # the checker has seen to it
+    "static_assert": lambda scope, e: ir.Group(()),  # done by the checker
     "mark_to_drop": _mark_to_drop,
     "random": _random,
     "verify": _verify,
     "hash": _hash,
     "clone": _clone,
     "clone_preserving_field_list": _clone,
-    "resubmit_preserving_field_list": _again,
-    "recirculate_preserving_field_list": _again,
+    "resubmit_preserving_field_list": _resubmit_or_recirculate,
+    "recirculate_preserving_field_list": _resubmit_or_recirculate,
     "digest": _digest,
     "truncate": lambda scope, e: primitives.Truncate(argument(scope, e, "length")),
     "log_msg": _log_msg,
@@ -197,7 +197,7 @@ _FUNCTIONS: dict[str, Callable[[Scope, syntax.Call], ir.Stmt]] = {
 
 
 def _leaves(e: ir.Expr) -> list[ir.Expr]:
-    """Scalars in an expression, in order; a constructed struct's or list's are its parts."""
+    """The scalars in an expression, in order."""
     if isinstance(e, ir.Construct):
         return [leaf for item in e.items for leaf in _leaves(item)]
     if isinstance(e.type, t.StructType):
@@ -213,8 +213,8 @@ def _leaves(e: ir.Expr) -> list[ir.Expr]:
 
 
 def _in_headers(e: ir.Expr) -> list[bool]:
-    """Of every scalar, whether hash() leaves it out when its header is invalid. p4c copies the members of a list to
-    temporaries: a field's has no header any more, a header's is as invalid as the header."""
+    """For every scalar, whether hash() omits it when its header is invalid. p4c copies the members of a list to
+    temporaries: the copy of a field has no header, the copy of a header keeps its validity."""
     if isinstance(e, ir.Construct):
         return [whole for item in e.items for whole in _in_headers(item)]
     whole = isinstance(e.type, t.StructType | t.StackType | t.TupleType)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances of controls and parsers, and the extern objects and numbers that they are given.
+"""Makes instances of controls, parsers and extern objects, and finds their static arguments.
 
-C++ code of an instance names its extern objects directly, so every apply of an instance must give it the same ones,
-as p4c demands too. The same goes for numbers without a width, which the code may depend on.
+A static argument is an extern object, or a number without a width. The C++ code of an instance names its extern objects
+directly and may depend on the numbers, so every apply of an instance must have the same static arguments; p4c demands
+that too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,40 +12,40 @@ from inagg_switch.compiler import ir, syntax, targets
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler.check.conversions import describe
 from inagg_switch.compiler.lower.constants import constant, known_number, known_value, member_name
-from inagg_switch.compiler.lower.context import Given, Instance, Scope
+from inagg_switch.compiler.lower.context import Instance, Scope, StaticArgument
 from inagg_switch.compiler.names import control_plane_name
 from inagg_switch.errors import CompileError
 
 
-def takes_known(parameter: syntax.Parameter) -> bool:
-    """A parameter that generated code does not pass on: an extern object other than the packet, a number without a
-    width or a text."""
+def is_static(parameter: syntax.Parameter) -> bool:
+    """True if the argument must be known at compile time, and generated code does not pass it: an extern object other
+    than the packet, a number without a width, or a string."""
     if isinstance(parameter.type, t.ExternType):
         return parameter.type.name not in ("packet_in", "packet_out")
     return parameter.type in (t.INTEGER, t.STRING)
 
 
-def known_given(
+def static_arguments(
     scope: Scope, parameters: Sequence[syntax.Parameter], bound: Mapping[str, syntax.Expression | None]
-) -> list[Given]:
-    """The arguments of those parameters, in order."""
-    objects: list[Given] = []
-    for parameter in filter(takes_known, parameters):
+) -> list[StaticArgument]:
+    """The arguments of the static parameters, in order."""
+    found: list[StaticArgument] = []
+    for parameter in filter(is_static, parameters):
         value = bound[parameter.name]
         if value is not None and not isinstance(parameter.type, t.ExternType):
             what = f"parameter `{parameter.name}`"
-            objects.append(ir.Const(parameter.type, known_value(scope, value, what)))
+            found.append(ir.Const(parameter.type, known_value(scope, value, what)))
             continue
-        found = scope.values.get(id(value.declaration)) if isinstance(value, syntax.Name) else None
-        if not isinstance(found, ir.Object):
+        made = scope.values.get(id(value.declaration)) if isinstance(value, syntax.Name) else None
+        if not isinstance(made, ir.Object):
             at = parameter.at if value is None else value.start
             raise CompileError(f"the object for `{parameter.name}` is not known at compile time", at)
-        objects.append(found)
-    return objects
+        found.append(made)
+    return found
 
 
 def make_instance(scope: Scope, local: syntax.Instantiation) -> None:
-    """Makes what the declaration stands for."""
+    """Makes the instance or extern object of a declaration."""
     scope.values[id(local)] = _make(scope, local, local.type, control_plane_name(local, scope.path))
 
 
@@ -54,7 +55,7 @@ def _make(scope: Scope, local: syntax.Instantiation, type_: t.Type, full_name: s
         values = constructor_values(scope, declaration, local.bound, full_name)
         instance = Instance(declaration, full_name, values)
         scope.instances.append((id(local), instance))
-        if not any(takes_known(p) for p in declaration.parameters):
+        if not any(is_static(p) for p in declaration.parameters):
             scope.stage.block(instance, [], local.at)
         return instance
     assert isinstance(type_, t.ExternType)
@@ -69,7 +70,7 @@ def constructor_values(
     bound: Mapping[str, syntax.Expression | None],
     path: str,
 ) -> dict[int, object]:
-    """What the constructor parameters of an instance called `path` stand for."""
+    """The values of the constructor parameters of the instance `path`, by the parameter's id."""
     values: dict[int, object] = {}
     for parameter in declaration.constructor_parameters:
         value = bound[parameter.name]
@@ -80,7 +81,7 @@ def constructor_values(
 
 def _constructor_argument(scope: Scope, value: syntax.Expression, full_name: str) -> object:
     if isinstance(value, syntax.Call) and isinstance(value.target, targets.ConstructorTarget):
-        # Instantiated on the spot: it is called like the parameter.
+        # A constructor call as an argument: the instance has the name of the parameter.
         local = syntax.Instantiation(value.at, full_name, syntax.DontCareTypeRef(value.at), value.arguments)
         local.type, local.bound = value.target.type, value.bound
         return _make(scope, local, local.type, full_name)
@@ -99,7 +100,7 @@ def _extern_instance(
     if type_.name == "register":
         element = type_.arguments[0]
         if not isinstance(t.strip(element), t.BitType):
-            raise CompileError(f"a register holds bits, not {element}", local.at)
+            raise CompileError(f"a register must hold bits, not {element}", local.at)
         size = _size(scope, local)
         if size == 0:
             raise CompileError("a register needs at least one cell", local.at)
@@ -139,8 +140,8 @@ def _enum(scope: Scope, local: syntax.Instantiation, name: str) -> str:
 
 
 def make_object(scope: Scope, call: syntax.Call, entry: syntax.Property, table: str) -> ir.Object:
-    """An extern object from a constructor call, for a property of a table. It is called what @name of the property
-    says, or like the property, or, if that is taken, also by the table."""
+    """Makes an extern object from a constructor call in a table's property. Its name is the @name of the property, or
+    else the property's name; if that is taken, the table's name goes in front."""
     assert isinstance(call.target, targets.ConstructorTarget)
     local = syntax.Instantiation(
         call.at,

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers without a width that are not known at compile time, as `(int) x + 1`: computed in as many bits as they can
-need, so that nothing is lost before they get a width or are compared."""
+"""Lowers numbers without a width that are not known at compile time, such as `(int) x + 1`.
+
+They are computed in as many bits as they can need, so no bit is lost before they are cast to a width or compared.
+"""
 
 from dataclasses import dataclass
 
@@ -16,7 +18,7 @@ _BITWISE = ("&", "|", "^")
 
 @dataclass(frozen=True)
 class _Number:
-    """An expression of type int<W>, and between what its value lies."""
+    """An expression of type int<W>, and the smallest and largest value it can have."""
 
     expr: ir.Expr
     low: int
@@ -24,7 +26,7 @@ class _Number:
 
 
 def cast_number(scope: Scope, e: syntax.Expression, to: t.Type) -> ir.Expr:
-    """The number as one that has a width: modulo 2^W."""
+    """The number cast to bit<W> or int<W>: modulo 2^W."""
     return _resized(_number(scope, e).expr, to)
 
 
@@ -95,7 +97,7 @@ def _bounds(operator: str, left: _Number, right: _Number) -> tuple[int, int]:
 
 
 def _type(e: syntax.Expression, *numbers: _Number) -> t.BitType:
-    """The narrowest int<W> that holds all of them."""
+    """The narrowest int<W> that holds all the numbers."""
     width = max(2, *(1 + max(_bits(n.low), _bits(n.high)) for n in numbers))
     if width > MAX_WIDTH:
         raise CompileError(f"this number may need more than {MAX_WIDTH} bits", e.start)
@@ -103,7 +105,7 @@ def _type(e: syntax.Expression, *numbers: _Number) -> t.BitType:
 
 
 def _bits(value: int) -> int:
-    """Of a number in two's complement, without the sign."""
+    """The bits of a number in two's complement, without the sign."""
     return (~value if value < 0 else value).bit_length()
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a loop `for (start; condition; update)` evidently ends.
+"""Decides whether a loop `for (start; condition; update)` certainly ends.
 
-It does when it counts one variable up or down to a constant, in constant steps that cannot jump over the end of the
-variable's range, and nothing in the loop assigns to that variable. Other loops are counted at run time.
+It does if it counts one variable up or down to a constant, in constant steps that cannot jump over the end of the
+variable's range, and nothing in the loop assigns to that variable. The run time limits the rounds of other loops.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from inagg_switch.compiler import types as t
 
 
 def ends(loop: syntax.For) -> bool:
-    """True if the loop evidently ends. False says nothing."""
+    """True if the loop certainly ends; False if this is not known."""
     condition = loop.condition
     if condition.value is not None or not isinstance(condition, syntax.Binary):
         return condition.value is False
@@ -20,7 +20,7 @@ def ends(loop: syntax.For) -> bool:
     if not isinstance(counter, syntax.Name) or not isinstance(last.value, int) or len(loop.update) != 1:
         return False
     if not any(s is counter.declaration for s in loop.start):
-        return False  # others may see it
+        return False  # other code may change it
     step = _step(loop.update[0], counter)
     bits = t.strip(counter.type)
     if step is None or not isinstance(bits, t.BitType) or _assigned(loop.body, counter):
@@ -35,7 +35,7 @@ def ends(loop: syntax.For) -> bool:
 
 
 def _step(update: syntax.Statement, counter: syntax.Name) -> int | None:
-    """How much `counter = counter + step` or the like adds; None for anything else."""
+    """The step of `counter = counter + step` or `counter - step`; None for anything else."""
     if not isinstance(update, syntax.Assign) or not _names(update.target, counter):
         return None
     value = update.value
@@ -51,7 +51,7 @@ def _names(e: syntax.Expression, variable: syntax.Name) -> bool:
 
 
 def _assigned(node: Any, variable: syntax.Name) -> bool:
-    """Something in the tree may assign to the variable."""
+    """True if something in the tree may assign to the variable."""
     if isinstance(node, list | tuple):
         return any(_assigned(n, variable) for n in node)
     if isinstance(node, syntax.Assign) and _root_is(node.target, variable):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parser states and value sets."""
+"""Lowers parser states and value sets."""
 
 from inagg_switch.compiler import ir, syntax
 from inagg_switch.compiler import types as t
@@ -54,7 +54,7 @@ def _match(scope: Scope, key: syntax.Expression) -> ir.Match | None:
 
 
 def _match_kind(field: syntax.Field | None) -> str:
-    """`@match(...)` of a field; exact without one."""
+    """The match kind in `@match(...)` of a field; exact without one."""
     annotation = None if field is None else field.annotation("match")
     if annotation is None:
         return "exact"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stage 5: the checked program to IR (ir.py).
+"""Stage 5: lowers a checked program to IR (ir.py).
 
-Starts at `main` and makes one block of every instance of a control or parser, with its constructor arguments put in
-and its variables named apart. Knows what the architecture is made of; what the architecture does is in
+Starting at `main`, it makes one block of every instance of a control or parser, with its constructor arguments inserted
+and unique names for its variables. This module knows the blocks of the architecture; its behaviour is in
 runtime/v1model.hpp.
 """
 
@@ -19,7 +19,7 @@ from inagg_switch.compiler.lower.expressions import expression
 from inagg_switch.compiler.lower.instances import constructor_values, make_instance
 from inagg_switch.errors import CompileError
 
-# Parameters of the V1Switch package, and what the C++ pipeline calls them.
+# Parameters of the V1Switch package, and their names in the C++ pipeline.
 _V1SWITCH = {
     "p": "parser",
     "vr": "verify",
@@ -31,7 +31,7 @@ _V1SWITCH = {
 
 
 def lower(program: CheckedProgram) -> ir.Program:
-    """IR of the whole program. Raises CompileError for what the compiler does not support."""
+    """Lowers a whole program. Raises CompileError for code that the compiler does not support."""
     stage = Lowering(program, Lowerers(expression, call, lower_action, lower_function, lower_block))
     with stage.errors.of_stage():
         return _program(stage)
@@ -46,7 +46,7 @@ def _check_main(main: syntax.Instantiation) -> None:
     if main.type.name != "V1Switch":
         raise CompileError(f"package {main.type.name} is not supported; only V1Switch is", main.at)
     if main.bound.keys() != _V1SWITCH.keys():
-        raise CompileError("this package V1Switch is not that of v1model.p4", main.at)
+        raise CompileError("this package V1Switch is not the one of v1model.p4", main.at)
 
 
 def _program(stage: Lowering) -> ir.Program:
@@ -67,7 +67,7 @@ def _program(stage: Lowering) -> ir.Program:
     headers, metadata, standard = (p.type for p in parser[1:])
     for type_, what in ((headers, "headers"), (metadata, "metadata")):
         if not (isinstance(type_, t.StructType) and type_.kind == "struct"):
-            raise CompileError(f"the {what} of a program are a struct, not {type_}", main.at)
+            raise CompileError(f"the {what} of a program must be a struct, not {type_}", main.at)
     assert isinstance(headers, t.StructType)
     assert isinstance(standard, t.StructType)
     _check_meters(stage)
@@ -91,10 +91,10 @@ def _program(stage: Lowering) -> ir.Program:
 
 
 def _check_meters(stage: Lowering) -> None:
-    """A direct meter that is read belongs to a table, and the other way round."""
+    """Raises CompileError if a direct meter that is read belongs to no table, or a table's meter is never read."""
     for made in stage.objects:
         if isinstance(made, ir.DirectMeter) and made.target is not None and made.table is None:
-            raise CompileError(f"{made.full_name} is read, and no table has it", made.declaration.at)
+            raise CompileError(f"{made.full_name} is read but belongs to no table", made.declaration.at)
         if isinstance(made, ir.DirectMeter) and made.table is not None and made.target is None:
             raise CompileError(
                 f"no action of {made.table.full_name} reads its meter", made.table.declaration.at
@@ -102,7 +102,7 @@ def _check_meters(stage: Lowering) -> None:
 
 
 def _globals(stage: Lowering, main: syntax.Instantiation) -> None:
-    """Extern objects that are declared outside the blocks."""
+    """Makes the extern objects declared outside the blocks."""
     some_block = next(a.type for a in main.bound.values() if a is not None)
     assert isinstance(some_block, t.BlockType)
     scope = Scope(stage, some_block.declaration)
@@ -113,7 +113,7 @@ def _globals(stage: Lowering, main: syntax.Instantiation) -> None:
 
 
 def _controller_headers(stage: Lowering) -> list[t.StructType]:
-    """Whether or not packets have them."""
+    """The headers with @controller_header, whether or not headers_t has them."""
     return [s for s in stage.program.structs if s.declaration.annotation("controller_header") is not None]
 
 
@@ -132,7 +132,7 @@ def _top_block(stage: Lowering, argument: syntax.Expression) -> ir.Block:
 
 
 def _field_lists(metadata: t.Type, path: tuple[str, ...] = ()) -> dict[int, list[tuple[str, ...]]]:
-    """The user's metadata with @field_list(number, ...), by number: paths of fields."""
+    """The metadata fields with @field_list(number, ...): their paths, by number."""
     lists: dict[int, list[tuple[str, ...]]] = {}
     if not isinstance(metadata, t.StructType):
         return lists

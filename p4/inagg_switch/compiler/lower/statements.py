@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements: checked syntax to IR."""
+"""Lowers statements."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ from inagg_switch.errors import CompileError, Position
 
 
 def lower_statement(scope: Scope, s: syntax.Statement) -> ir.Stmt:
-    """What an expression needs done before it runs comes out in front of the statement."""
+    """Lowers a statement, with the statements in front that its expressions need."""
     lowerer = _STATEMENTS.get(type(s))
     if lowerer is None:
         raise CompileError("this statement is not supported here", s.at)
@@ -32,7 +32,7 @@ def lower_sequence(scope: Scope, body: list[syntax.Statement]) -> tuple[ir.Stmt,
     result: list[ir.Stmt] = []
     for s in body:
         lowered = lower_statement(scope, s)
-        # A declaration must stay in the block that it is written in.
+        # A declaration must stay in its own block.
         if isinstance(lowered, ir.Group) and isinstance(s, syntax.Variable):
             result.extend(lowered.body)
         else:
@@ -48,7 +48,7 @@ def _assign(scope: Scope, s: syntax.Assign) -> ir.Stmt:
     target = stable(scope, expression(scope, s.target), s.target.at)
     if s.operator is not None:
         scope.known[id(s.target)] = target
-    ahead = _header_ahead(s.value)
+    ahead = _header_lookahead(s.value)
     if ahead is not None and paths_in(target)[0][0] not in scope.locals:
         value = lookahead(scope, s.value, ahead)
         return ir.Group((primitives.SetValid(target), ir.Assign(target, value)))
@@ -59,7 +59,7 @@ def _assign(scope: Scope, s: syntax.Assign) -> ir.Stmt:
 
 
 def _assign_elements(scope: Scope, target: ir.Expr, value: ir.Construct, at: Position) -> ir.Stmt:
-    """A list has no `next`: that of the stack stays as it is."""
+    """Assigns a list to a stack, element by element, so that the stack keeps its `next`."""
     stack = value.type
     assert isinstance(stack, t.StackType)
     made = ir.Var(stack, scope.temporary(stack, at, "elements"))
@@ -136,7 +136,7 @@ def _switch(scope: Scope, s: syntax.Switch) -> ir.Stmt:
             default = True
         else:
             value = _label(scope, case.label, s.subject.type)
-            if value not in seen:  # the first of those that an instance makes equal counts
+            if value not in seen:  # an instance can make labels equal: the first one counts
                 values.append(value)
             seen.add(value)
         if case.body is None:
@@ -176,8 +176,8 @@ _STATEMENTS: dict[type[syntax.Statement], Callable[[Scope, Any], ir.Stmt]] = {
 }
 
 
-def _header_ahead(e: syntax.Expression) -> targets.MethodTarget | None:
-    """The method of a look-ahead at a header."""
+def _header_lookahead(e: syntax.Expression) -> targets.MethodTarget | None:
+    """The target of a lookahead at a header; None for other expressions."""
     if isinstance(e, syntax.Call) and isinstance(e.target, targets.MethodTarget) and t.is_header(e.type):
         return e.target if e.target.method.name == "lookahead" else None
     return None

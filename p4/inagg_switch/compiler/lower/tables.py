@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables: keys, actions, entries and properties."""
+"""Lowers tables: keys, actions, entries and properties."""
 
 from dataclasses import replace
 
@@ -93,7 +93,7 @@ def _use(scope: Scope, ref: syntax.ActionRef) -> ir.ActionUse:
         bare = t.strip(parameter.type)
         if not (parameter.direction or bare == t.BOOL or isinstance(bare, t.BitType | t.EnumType)):
             raise CompileError(
-                f"parameter `{parameter.name}` of action {ref.name} is for entries to give, so it must be bits,"
+                f"parameter `{parameter.name}` of action {ref.name} is set by entries, so it must be bits,"
                 f" bool or an enum, not {parameter.type}",
                 parameter.at,
             )
@@ -113,7 +113,7 @@ def _default(scope: Scope, d: syntax.Table, uses: list[ir.ActionUse]) -> tuple[i
     for number, use in enumerate(uses):
         if use.action.full_name == "NoAction":
             return number, [], False
-    # Without a default action it is NoAction, which the table then has for misses only.
+    # A table without a default action gets NoAction, for misses only.
     mention = syntax.ActionRef(d.at, "NoAction", [], [syntax.Annotation(d.at, "defaultonly", [], "")])
     mention.declaration = _no_action(scope, d)
     uses.append(_use(scope, mention))
@@ -124,11 +124,13 @@ def _no_action(scope: Scope, d: syntax.Table) -> syntax.Action:
     for declaration in scope.stage.program.declarations:
         if isinstance(declaration, syntax.Action) and declaration.name == "NoAction":
             return declaration
-    raise CompileError(f"table {d.name} has no default action, and there is no NoAction", d.at)
+    raise CompileError(
+        f"table {d.name} has no default action and the program has no NoAction; set default_action", d.at
+    )
 
 
 def _arguments(scope: Scope, ref: syntax.ActionRef) -> list[int]:
-    """Values of the parameters that entries give, in order."""
+    """The values of the directionless parameters, in order."""
     assert ref.declaration is not None
     values: list[int] = []
     for parameter in ref.declaration.parameters:
@@ -153,7 +155,7 @@ def _entries(scope: Scope, d: syntax.Table, keys: list[ir.KeyField]) -> list[ir.
             raise CompileError("the priority of an entry is not between 1 and 2^31 - 1", row.at)
     for number, row in enumerate(d.entries):
         action = next(i for i, a in enumerate(d.actions) if a.declaration is row.action.declaration)
-        values = [_behind_mask(_entry_key(scope, k, f), f) for k, f in zip(row.keys, keys, strict=True)]
+        values = [_masked(_entry_key(scope, k, f), f) for k, f in zip(row.keys, keys, strict=True)]
         priority = 0
         if ordered:
             priority = priorities[number]
@@ -164,7 +166,7 @@ def _entries(scope: Scope, d: syntax.Table, keys: list[ir.KeyField]) -> list[ir.
 
 
 def _entry_key(scope: Scope, key: syntax.Expression, field: ir.KeyField) -> tuple[int | None, int, int]:
-    """(value or None, mask or high, prefix length), as the ABI takes them."""
+    """(value or None, mask or high, prefix length), in the form of the ABI."""
     ones = (1 << field.width) - 1
     if isinstance(key, syntax.Anything | syntax.DefaultValue):
         return None, 0, 0
@@ -209,7 +211,7 @@ def _profile(scope: Scope, d: syntax.Table) -> ir.Profile | None:
 
 
 def _object_of(scope: Scope, d: syntax.Table, name: str) -> ir.Object | None:
-    """The extern object that a property of the table names, or makes on the spot."""
+    """The extern object that a property of the table names or constructs; None without the property."""
     entry = d.properties.get(name)
     if entry is None:
         return None
@@ -218,13 +220,13 @@ def _object_of(scope: Scope, d: syntax.Table, name: str) -> ir.Object | None:
     if isinstance(value, syntax.Call) and isinstance(value.target, targets.ConstructorTarget):
         found = make_object(scope, value, entry, control_plane_name(d, scope.path))
     if not isinstance(found, ir.Object):
-        raise CompileError(f"the object for `{name}` is not known here", entry.at)
+        raise CompileError(f"the object for `{name}` is not known at compile time", entry.at)
     return found
 
 
 def _priorities(d: syntax.Table) -> list[int]:
-    """Priorities of the entries, the largest first: entries match in the order in which they are written, unless they
-    say otherwise (P4-16 specification, section 14.2.1.4). @priority(n), which p4c knows, stands for the n-th place."""
+    """The priorities of the entries; the largest wins. Without priorities, entries match in the order in which they are
+    written (P4-16 specification, section 14.2.1.4); p4c's @priority(n) moves an entry to the n-th place."""
     if all(row.priority is None for row in d.entries):
         places = [_place(row, number) for number, row in enumerate(d.entries, 1)]
         order = sorted(range(len(places)), key=places.__getitem__)
@@ -251,7 +253,7 @@ def _place(row: syntax.Entry, number: int) -> int:
 
 
 def _refuse_doubles(d: syntax.Table, keys: list[ir.KeyField], entries: list[ir.Entry]) -> None:
-    """Entries must differ in their keys or, where they have one, their priority."""
+    """Raises CompileError if two entries have the same keys and priority."""
     seen: dict[object, syntax.Entry] = {}
     for row, entry in zip(d.entries, entries, strict=True):
         matched = tuple(_matched(key, field) for key, field in zip(entry.keys, keys, strict=True))
@@ -263,7 +265,7 @@ def _refuse_doubles(d: syntax.Table, keys: list[ir.KeyField], entries: list[ir.E
 
 
 def _matched(key: tuple[int | None, int, int], field: ir.KeyField) -> tuple[int | None, int]:
-    """The same for all spellings of one key."""
+    """A value that is equal for all spellings of one key."""
     value, second, prefix = key
     if field.kind == "range":
         return (0, (1 << field.width) - 1) if value is None else (value, second)
@@ -271,8 +273,8 @@ def _matched(key: tuple[int | None, int, int], field: ir.KeyField) -> tuple[int 
 
 
 def _zero_if_invalid(e: ir.Expr) -> ir.Expr:
-    """A key as BMv2 reads it: a field of an invalid header is 0, whatever was written there, and so is one behind a
-    mask. Of other expressions, fields of a stack's elements too, p4c makes a variable first."""
+    """A key as BMv2 reads it: a field of an invalid header is 0, masked or not. Other expressions stay as they are,
+    fields of a stack's elements too: p4c copies them to a variable first."""
     if isinstance(e, ir.Field) and t.is_header(e.base.type) and _is_field(e):
         return ir.Operation(
             e.type, "conditional", (ir.Operation(t.BOOL, "valid", (e.base,)), e, zero(e.type))
@@ -284,7 +286,8 @@ def _zero_if_invalid(e: ir.Expr) -> ir.Expr:
 
 
 def _mask(e: ir.Expr) -> int | None:
-    """That of `field & mask`, which BMv2 has in its keys. Of other expressions p4c makes a variable."""
+    """The mask of `field & mask`, which BMv2 supports in keys; None for other expressions, which p4c copies to a
+    variable."""
     if not isinstance(e, ir.Operation) or e.name != "&":
         return None
     masks = [o.value for o in e.operands if isinstance(o, ir.Const)]
@@ -292,17 +295,17 @@ def _mask(e: ir.Expr) -> int | None:
 
 
 def _is_field(e: ir.Expr) -> bool:
-    """A variable, or a part of one that no index chooses."""
+    """True for a variable, or a field of one without an index on the way."""
     return isinstance(e, ir.Var) or (isinstance(e, ir.Field) and _is_field(e.base))
 
 
-def _behind_mask(key: tuple[int | None, int, int], field: ir.KeyField) -> tuple[int | None, int, int]:
+def _masked(key: tuple[int | None, int, int], field: ir.KeyField) -> tuple[int | None, int, int]:
     value, second, prefix = key
     return key if value is None or field.mask is None else (value & field.mask, second, prefix)
 
 
 def _path(e: ir.Expr) -> object:
-    """A field by its place in a parameter, which may have another name in another control."""
+    """The path of a field, without the name of the parameter, which may differ in another control."""
     if isinstance(e, ir.Field):
         return e.name, _path(e.base)
     return e.type if isinstance(e, ir.Var) else e
@@ -313,8 +316,8 @@ def _is_true(entry: syntax.Property | None) -> bool:
 
 
 def _source(e: syntax.Expression) -> str:
-    """A key's name when it has no @name: the expression as written, fields by their @name and what is known by its
-    value, as p4c has it."""
+    """The name of a key without @name, as p4c forms it: the expression as written, with the @name of fields, and
+    constants as their value."""
     if isinstance(e.value, int) and not isinstance(e.value, bool) and not isinstance(e.type, t.EnumType):
         return f"{e.value:#{_base(e)}}"
     if isinstance(e, syntax.Name):
@@ -342,7 +345,7 @@ def _source(e: syntax.Expression) -> str:
 
 
 def _base(e: syntax.Expression) -> str:
-    """The base in which p4c writes a known number: that of the first literal that it comes from, not its width."""
+    """The base in which p4c writes a constant: that of the first literal of its expression."""
     if isinstance(e, syntax.Integer):
         return next((b for b in "xob" if f"0{b}" in e.text.lower()), "d")
     if isinstance(e, syntax.Name) and isinstance(e.declaration, syntax.Constant):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controls, parsers and actions, and parameters of all kinds."""
+"""Parses controls, parsers, actions and parameters."""
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler.parse.annotations import parse_annotations
@@ -64,7 +64,7 @@ def parse_parser(tokens: TokenStream) -> syntax.Declaration:
 
 
 def _block(tokens: TokenStream, kind: str) -> syntax.Declaration:
-    """A control or parser; or the type of one, which has no body."""
+    """A control or parser, or a control or parser type, which has no body."""
     tokens.advance()
     name = tokens.name(f"the {kind}'s name")
     tokens.declare_type(name.text)
@@ -88,7 +88,7 @@ def _block(tokens: TokenStream, kind: str) -> syntax.Declaration:
 
 
 def _control_body(tokens: TokenStream) -> tuple[list[syntax.Declaration], syntax.Block]:
-    """What is declared, and the apply block."""
+    """The local declarations and the apply block."""
     found: list[syntax.Declaration] = []
     while not tokens.at_text("apply"):
         if tokens.token.kind == "end" or tokens.at_text("}"):
@@ -120,7 +120,7 @@ def _control_local(tokens: TokenStream) -> syntax.Declaration:
 
 
 def _parser_body(tokens: TokenStream) -> tuple[list[syntax.Declaration], list[syntax.State]]:
-    """What is declared, and the states."""
+    """The local declarations and the states."""
     found: list[syntax.Declaration] = []
     states: list[syntax.State] = []
     while not tokens.accept("}"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Value of the expression after #if: C's integer operators on words, by precedence climbing."""
+"""Computes the expression after #if: C's integer operators, by precedence climbing."""
 
 import re
 from collections.abc import Callable
@@ -27,11 +27,11 @@ _BINARY: dict[str, tuple[int, Callable[[int, int], int]]] = {
     "/": (10, lambda a, b: a // b),
     "%": (10, lambda a, b: a % b),
 }
-_DEEPEST = 200  # brackets and signs in one another
+_DEEPEST = 200  # nested brackets and signs
 
 
 def evaluate_condition(words: list[str], at: Position) -> bool:
-    """True when the expression is not zero. A name that is not a macro counts as 0, as in C."""
+    """True if the expression is not zero. A name that is not a macro counts as 0, as in C. Raises CompileError."""
     text = ""
     for word in words:
         text += f" {word}" if text[-1:].isalnum() and word[:1].isalnum() else word

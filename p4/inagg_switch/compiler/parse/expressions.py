@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types, expressions, and sets of values."""
+"""Parses types, expressions, and sets of values."""
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler.parse.lexer import Token
@@ -104,19 +104,19 @@ def parse_type_arguments(tokens: TokenStream) -> list[syntax.TypeRef]:
 
 
 def parse_expression(tokens: TokenStream) -> syntax.Expression:
-    """Conditionals and everything that binds tighter. `a ? b : c ? d : e` is `(a ? b : c) ? d : e`, as in p4c."""
+    """Parses any expression. `a ? b : c ? d : e` is `(a ? b : c) ? d : e`, as in p4c."""
     tokens.enter()
     condition = _binary(tokens, 0)
     while (question := tokens.accept("?")) is not None:
         then = parse_expression(tokens)
-        tokens.expect(":", "of a conditional expression")
+        tokens.expect(":", "in a conditional expression")
         condition = syntax.Conditional(question.at, condition, then, _binary(tokens, 0))
     tokens.leave()
     return condition
 
 
 def _operator(tokens: TokenStream) -> tuple[str, int] | None:
-    """The binary operator here and the number of its tokens."""
+    """The binary operator at the reader and the number of its tokens, or None."""
     token = tokens.token
     if token.kind != "op":
         return None
@@ -275,7 +275,7 @@ def _index(tokens: TokenStream, at: Position, base: syntax.Expression) -> syntax
 
 
 def _call_type_arguments(tokens: TokenStream, base: syntax.Expression) -> list[syntax.TypeRef] | None:
-    """Type arguments of a call, if `<` starts them; `a < b` is told apart by trying."""
+    """The type arguments of a call; None if `<` is an operator, which is found out by trying."""
     if not isinstance(base, syntax.Name | syntax.Member):
         return None
     mark = tokens.mark()
@@ -313,7 +313,7 @@ def parse_arguments(tokens: TokenStream) -> list[syntax.Argument]:
 
 
 def parse_key_set(tokens: TokenStream) -> list[syntax.Expression]:
-    """One set, or as many as there are between brackets."""
+    """Parses one set, or several between brackets."""
     if tokens.at_text("(") and _is_set_tuple(tokens):
         tokens.advance()
         sets = [parse_set(tokens)]
@@ -327,7 +327,7 @@ def parse_key_set(tokens: TokenStream) -> list[syntax.Expression]:
 
 
 def _is_set_tuple(tokens: TokenStream) -> bool:
-    """A bracket that encloses the whole set, rather than the start of `(a + b) &&& c`."""
+    """True if the bracket encloses all sets, as in `(a, b):`; false at the start of `(a + b) &&& c`."""
     depth = 0
     ahead = 0
     while True:

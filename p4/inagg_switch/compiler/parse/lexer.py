@@ -64,7 +64,7 @@ KEYWORDS = frozenset(
 # Words that the grammar also allows as names (P4-16 language specification, appendix H: `nonTypeName`).
 SOFT_KEYWORDS = frozenset(["actions", "apply", "entries", "key", "list", "priority", "state", "type"])
 
-# `>` is always a token of its own: `bit<32>>` closes two lists. The parser joins adjacent ones into shifts.
+# `>` is always a separate token: `bit<32>>` closes two lists. The parser joins adjacent ones into shifts.
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\f\r\v]+)
       | (?P<number>(?:\d+[ws])?(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|0[dD][0-9_]+|\d[\d_]*))(?![A-Za-z0-9_])
@@ -78,7 +78,7 @@ _TOKEN = re.compile(
 _STRING_END = re.compile(r'(?:\\.|[^"\\])*"')
 _MARKER = re.compile(r'\s*#\s*(?:line\s+)?(\d+)\s+"([^"]*)"')
 _RADIX = {"x": 16, "b": 2, "o": 8, "d": 10}
-MAX_WIDTH = 2048  # of bit and int, as p4c has it
+MAX_WIDTH = 2048  # of bit and int; the limit of p4c
 
 
 class Token(NamedTuple):
@@ -94,7 +94,7 @@ class Token(NamedTuple):
 
 
 def tokenize(text: str, path: str = "<source>") -> list[Token]:
-    """All tokens, an `end` token last. Raises CompileError for the characters that start none."""
+    """All tokens, then an `end` token. Raises CompileError for characters that start no token."""
     errors = Errors()
     with errors.of_stage():
         return _tokens(text, path, errors)
@@ -125,8 +125,8 @@ def _tokens(text: str, path: str, errors: Errors) -> list[Token]:
                         row, line, place = rows[end_row], line + end_row - place, end_row
                         continue
                 if row[position] == '"' or not _in_annotation(tokens):
-                    errors.report(CompileError(_complaint(row, position), at))
-                    position = _behind(row, position)
+                    errors.report(CompileError(_error_message(row, position), at))
+                    position = _resume_position(row, position)
                     continue
                 tokens.append(Token("other", row[position], at))
                 position += 1
@@ -151,8 +151,8 @@ def _tokens(text: str, path: str, errors: Errors) -> list[Token]:
 
 
 def _long_string(rows: list[str], first: int, start: int) -> tuple[str, int, int]:
-    """A string that starts in the row `first` and ends in a later one: its text, that row, and the place behind it.
-    The text is empty when it does not end."""
+    """A string that starts in the row `first` and ends in a later one. Returns its text, the row it ends in, and the
+    place after it. The text is empty if the string does not end."""
     parts = [rows[first][start:]]
     for last in range(first + 1, len(rows)):
         end = _STRING_END.match(rows[last])
@@ -163,7 +163,7 @@ def _long_string(rows: list[str], first: int, start: int) -> tuple[str, int, int
 
 
 def _in_annotation(tokens: list[Token]) -> bool:
-    """The brackets of an annotation, in which anything may stand, are open."""
+    """True inside the brackets of an annotation, where any character is allowed."""
     depth = 0
     for place in range(len(tokens) - 1, 1, -1):
         text = tokens[place].text
@@ -189,15 +189,15 @@ def line_at(text: str, path: str, wanted: Position) -> str | None:
     return None
 
 
-def _behind(row: str, position: int) -> int:
-    """Where to read on after what starts no token: a string that is not closed takes the rest of its line."""
+def _resume_position(row: str, position: int) -> int:
+    """Where reading goes on after a character that starts no token. An open string takes the rest of its line."""
     if row[position] == '"':
         return len(row)
     word = re.compile(r"\w+").match(row, position)
     return word.end() if word is not None else position + 1
 
 
-def _complaint(row: str, position: int) -> str:
+def _error_message(row: str, position: int) -> str:
     if row[position] == '"':
         return "string is not closed"
     if row[position].isdigit():
@@ -207,7 +207,7 @@ def _complaint(row: str, position: int) -> str:
 
 
 def _number(word: str, at: Position, errors: Errors) -> tuple[int, int | None, bool]:
-    """Number, width or None, and whether it is signed; 0 for what is not one."""
+    """The number, its width or None, and whether it is signed; reports an error and returns 0 if it is malformed."""
     try:
         return _parse_number(word, at)
     except CompileError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Macros of the preprocessor, and their expansion."""
+"""Expands macros of the preprocessor."""
 
 import re
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Macro:
 
 @dataclass
 class Piece:
-    """A token on its way out. `column` is None for one that a macro made."""
+    """A token of the output. `column` is None if a macro made it."""
 
     text: str
     column: int | None
@@ -31,7 +31,7 @@ class Piece:
 
 
 class Macros(dict[str, Macro]):
-    """Those that are defined, by name."""
+    """The defined macros, by name."""
 
     def expand(self, pieces: list[Piece], at: Position) -> list[Piece]:
         done: list[Piece] = []
@@ -62,7 +62,7 @@ class Macros(dict[str, Macro]):
         return done
 
     def _replacement(self, macro: Macro, use: Piece, todo: list[Piece], at: Position) -> list[Piece] | None:
-        """The macro's body, arguments in place; None where a function-like macro has no arguments."""
+        """The macro's body with the arguments inserted; None for a function-like macro without arguments."""
         hidden = use.hidden | {macro.name}
         if macro.parameters is None:
             return [Piece(t, None, hidden) for t in _paste(list(macro.body))]

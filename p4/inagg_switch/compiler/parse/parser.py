@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stage 3: tokens to syntax tree, by recursive descent.
 
-Written by hand rather than from a grammar, for two reasons. P4's grammar is not context-free: whether an identifier
-is a type decides how `(T) - x`, `T x;` or `f<T>(x)` is read, so the parser keeps the type names in scope; and a
-hand-written parser can say what it expected where, in the words of the language.
+The parser is written by hand, not generated from a grammar, for two reasons. P4's grammar is not context-free: whether
+an identifier is a type decides how to read `(T) - x`, `T x;` or `f<T>(x)`, so the parser keeps the type names in scope.
+And a hand-written parser can say what it expected and where, in the words of the language.
 """
 
 from collections.abc import Callable
@@ -35,13 +35,13 @@ from inagg_switch.errors import Position
 
 
 def parse(tokens: list[Token]) -> syntax.Program:
-    """The whole program. Raises CompileError for the tokens that do not fit."""
+    """Parses a whole program. Raises CompileError, which lists the mistakes."""
     errors = Errors()
     with errors.of_stage():
         return _parse_program(TokenStream(tokens, errors))
 
 
-# Words that start a declaration at the top level, where they start a line.
+# Words that start a declaration if they start a line, at the top level.
 _STARTS = ("const", "struct", "header", "header_union", "enum", "typedef", "type", "extern", "action", "parser",
            "control", "package")  # fmt: skip
 
@@ -56,12 +56,12 @@ def _parse_program(tokens: TokenStream) -> syntax.Program:
             declarations.append(_declaration(tokens))
             continue
         _note_type(tokens, start)
-        tokens.accept("}")  # one too many
+        tokens.accept("}")  # a surplus brace
     return syntax.Program(declarations, tokens.token.at)
 
 
 def _note_type(tokens: TokenStream, start: Token) -> None:
-    """The name that a type definition which is wrong would have declared: it is still read as a type."""
+    """Declares the name of an erroneous type definition, so that its uses are still read as a type."""
     if start.text in ("typedef", "type"):
         last = tokens.peek(-2)
         if tokens.peek(-1).text == ";" and tokens.is_name(last):
@@ -86,7 +86,7 @@ def _declaration(tokens: TokenStream) -> syntax.Declaration:
 
 
 def _starts_generic_function(tokens: TokenStream) -> bool:
-    """`T f<T>(...)`: the result's type is a parameter that is named only after it."""
+    """True for `T f<T>(...)`, where the type of the result is declared after it."""
     return tokens.token.kind == "name" and tokens.is_name(tokens.peek()) and tokens.peek(2).text == "<"
 
 
@@ -180,7 +180,7 @@ def _typedef(tokens: TokenStream) -> syntax.Declaration:
 
 
 def _function_prototype(tokens: TokenStream) -> syntax.Function:
-    """Leaves the type parameters in scope: the caller closes them after the body."""
+    """Parses a function up to its body. Leaves the type parameters in scope: the caller closes it after the body."""
     mark = tokens.mark()
     tokens.open_types(_prototype_type_parameters(tokens))
     tokens.return_to(mark)
@@ -192,7 +192,7 @@ def _function_prototype(tokens: TokenStream) -> syntax.Function:
 
 
 def _prototype_type_parameters(tokens: TokenStream) -> list[str]:
-    """`T f<T>()`: the result's type may be a parameter that is named only after it."""
+    """The type parameters of a function; the type of the result, in front, may be one of them: `T f<T>()`."""
     if tokens.token.kind == "name" and not tokens.is_type(tokens.token.text):
         tokens.advance()
         if tokens.at_text("<"):
@@ -205,7 +205,7 @@ def _prototype_type_parameters(tokens: TokenStream) -> list[str]:
 
 def _extern(tokens: TokenStream) -> syntax.Declaration:
     tokens.advance()
-    # `extern E {`, `extern E<T> {`; anything else is a function.
+    # An extern object is `extern E {` or `extern E<T> {`; anything else is a function.
     is_object = (
         tokens.is_name(tokens.token)
         and tokens.peek().text in ("{", "<")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stage 1: a small C preprocessor.
 
-In: a P4 file and -D defines. Out: one self-contained text, with `# LINE "FILE"` markers, that compiles again to the
-same program. Every token stays in the column that it has in its own file, so that a later stage finds the place of
-an error from the text alone; where a macro's expansion would push a token to the right, the line is broken and a
-marker put before the rest. Comments become blanks.
+It takes a P4 file and -D defines. It gives one self-contained text, with `# LINE "FILE"` markers, that compiles to the
+same program. Every token stays in the column that it has in its file, so a later stage finds the place of an error
+from the text only. Where the expansion of a macro would push a token to the right, the line is broken and the rest gets
+a marker. Comments become blanks.
 
 Directives: #include <> and "", #define (object- and function-like, # and ##), #undef, #if, #ifdef, #ifndef, #elif,
 #else, #endif, #error, #warning, #pragma, #line and line markers. Anything else is an error.
@@ -44,16 +44,16 @@ class Preprocessed:
 @dataclass
 class _Conditional:
     position: Position
-    active: bool  # this branch is being read
-    taken: bool  # some branch was
-    outer: bool  # the surrounding text is being read
+    active: bool  # the preprocessor reads this branch
+    taken: bool  # it has read a branch of this #if
+    outer: bool  # it reads the surrounding text
     seen_else: bool = False
 
 
 def preprocess(
     path: Path | str, defines: Mapping[str, str] | None = None, include_paths: Sequence[Path | str] = ()
 ) -> Preprocessed:
-    """Preprocesses a file. Raises CompileError; a file that cannot be read is one too."""
+    """Preprocesses a file. Raises CompileError, also for a file that cannot be read."""
     worker = _Preprocessor(defines or {}, include_paths)
     with worker.errors.of_stage():
         worker.file(str(path), Path(path), Position(str(path), 1, 1))
@@ -66,7 +66,7 @@ def preprocess_text(
     defines: Mapping[str, str] | None = None,
     include_paths: Sequence[Path | str] = (),
 ) -> Preprocessed:
-    """Preprocesses a text; "" includes are searched in `include_paths` only."""
+    """Preprocesses a text. Files of #include "..." are searched in `include_paths` only. Raises CompileError."""
     worker = _Preprocessor(defines or {}, include_paths)
     with worker.errors.of_stage():
         worker.lines(name, None, text)
@@ -74,7 +74,7 @@ def preprocess_text(
 
 
 class _Output:
-    """The text so far, and the place in the original files that its next line stands for."""
+    """The text so far, and the place of its next line in the original files."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -111,7 +111,7 @@ class _Preprocessor:
 
     def file(self, name: str, path: Path, asked_at: Position) -> None:
         try:
-            # Bytes that are no UTF-8, as in old comments, matter only where the lexer finds what stands for them.
+            # Bytes that are not UTF-8 are allowed in comments; elsewhere the lexer rejects their replacement.
             text = path.read_text(encoding="utf-8-sig", errors="replace")
         except OSError as error:
             raise CompileError(f"cannot read {name}: {error.strerror}", asked_at) from error
@@ -126,7 +126,7 @@ class _Preprocessor:
         rows = _blank_comments(text, name).split("\n")
         conditionals: list[_Conditional] = []
         index = 0
-        shift = 1  # what a line marker in the text adds to the index of a row
+        shift = 1  # the line number of a row, less its index; line markers change it
         while index < len(rows):
             line = index + shift
             row, index = _logical_line(rows, index)
@@ -143,7 +143,7 @@ class _Preprocessor:
             raise CompileError("#if without #endif", conditionals[-1].position)
 
     def _join_arguments(self, row: str, rows: list[str], index: int) -> tuple[str, int]:
-        """Adds lines while a function-like macro's arguments are still open."""
+        """Adds lines while the arguments of a function-like macro are open."""
         while index < len(rows) and self._open_call(row) and not rows[index].lstrip().startswith("#"):
             row, index = row + "\n" + rows[index], index + 1
         return row, index
@@ -272,8 +272,8 @@ class _Preprocessor:
         for place in (*local, *self._include_paths):
             path = place / wanted
             if path.is_file():
-                # Our own declarations go by their short name: messages and cache keys do not depend on where
-                # the package is installed.
+                # Files of this package have short names, so that messages and cache keys do not depend on where
+                # it is installed.
                 self.file(f"<{wanted}>" if place == P4INCLUDE else str(path), path, at)
                 return
         raise CompileError(f"cannot find {wanted}", at)
@@ -308,7 +308,7 @@ def _logical_line(rows: list[str], index: int) -> tuple[str, int]:
 
 
 def _join_string(row: str, rows: list[str], index: int) -> tuple[str, int]:
-    """Adds lines while a string is still open, as that of an annotation may be."""
+    """Adds lines while a string is open. Strings of annotations may have several lines."""
     while '"' in row and '"' in _STRING.sub("", row) and index < len(rows):
         if rows[index].lstrip().startswith("#"):
             break

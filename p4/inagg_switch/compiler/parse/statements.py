@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements, and the declarations that may stand among them."""
+"""Parses statements, and the declarations allowed among them."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ _COMPOUND = {
 
 
 def parse_block(tokens: TokenStream) -> syntax.Block:
-    parse_annotations(tokens)  # they mean nothing here
+    parse_annotations(tokens)  # ignored here
     at = tokens.expect("{").at
     tokens.open_types([])
     statements: list[syntax.Statement] = []
@@ -56,7 +56,7 @@ def _statement(tokens: TokenStream) -> syntax.Statement:
     annotations = parse_annotations(tokens)
     token = tokens.token
     if annotations and not (_starts_declaration(tokens) or tokens.at_text("{", "const", "for")):
-        raise tokens.error(f"an annotation is for a declaration, a block or a loop, found {token}")
+        raise tokens.error(f"expected a declaration, a block or a loop after an annotation, found {token}")
     if token.kind == "keyword" and not _is_assignment_to_soft_keyword(tokens):
         reader = _READERS.get(token.text)
         if reader is not None:
@@ -82,7 +82,7 @@ def _is_assignment_to_soft_keyword(tokens: TokenStream) -> bool:
 
 
 def _starts_declaration(tokens: TokenStream) -> bool:
-    """A type here declares something, unless it is used: `C.apply(...)`, `E.member`."""
+    """True if a type starts a declaration, and not `C.apply(...)` or `E.member`."""
     if not starts_type(tokens):
         return False
     return tokens.peek().text != "." and not (tokens.token.text == "error" and tokens.peek().text == ".")

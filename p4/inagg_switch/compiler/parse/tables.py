@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables."""
+"""Parses tables."""
 
 from inagg_switch.compiler import syntax
 from inagg_switch.compiler.parse.annotations import parse_annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Token stream that the parser's parts share: look ahead, expect, read on after an error, and know which names are
-types."""
+"""The token stream that the modules of the parser share: it looks ahead, expects tokens, goes on after an error, and
+knows which names are types."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,16 +9,17 @@ from inagg_switch.compiler.diagnostics import Errors
 from inagg_switch.compiler.parse.lexer import SOFT_KEYWORDS, Token
 from inagg_switch.errors import CompileError, Position
 
-_DEEPEST = 120  # nesting of expressions, types and statements
+_DEEPEST = 120  # nested expressions, types and statements
 
 
 class TokenStream:
-    """Reads tokens one after the other; `_types` says of the names in each open scope whether they name a type."""
+    """Reads tokens one after the other. `_types` has a map for each open scope, from names to whether they are
+    types."""
 
     def __init__(self, tokens: list[Token], errors: Errors) -> None:
         self.errors = errors
         self._tokens = tokens
-        self._resumed = -1  # the token at which reading went on after the last error
+        self._resumed = -1  # the token at which reading resumed after the last error
         self._cursor = 0
         self._depth = 0
         self._types: list[dict[str, bool]] = [{}]
@@ -62,7 +63,7 @@ class TokenStream:
         return self.advance()
 
     def not_the_end(self, what: str) -> None:
-        """Refuses the end of the file, where `what` is expected."""
+        """Raises CompileError at the end of the file, where `what` is expected."""
         if self.token.kind == "end":
             raise self.error(f"expected {what}, found {self.token}")
 
@@ -71,8 +72,8 @@ class TokenStream:
 
     @contextmanager
     def recovering(self, *stops: str) -> Iterator[None]:
-        """Reads one statement, declaration or the like. After an error in it reading goes on behind it: behind the
-        `;` or the braces that end it, or before the brace that ends what is around it, or one of the keywords."""
+        """Reads one statement, declaration or the like. After an error in it, reading resumes after the `;` or the
+        braces that end it, before the brace that ends the enclosing block, or before one of the keywords `stops`."""
         start, depth, scopes, known = self._cursor, self._depth, len(self._types), len(self.errors)
         try:
             yield
@@ -88,8 +89,8 @@ class TokenStream:
             self._resumed = self._cursor
 
     def _report(self, error: CompileError) -> None:
-        """But for what is still about the last mistake: the very token behind it does not fit, or a brace that it cost
-        is missed at the end of the file."""
+        """Reports an error, unless it follows from the last one: it is at the token where reading resumed, or the end
+        of the file comes too early, because a brace was lost."""
         if self._cursor != self._resumed and not (self.errors and self.token.kind == "end"):
             self.errors.report(error)
 
@@ -113,7 +114,7 @@ class TokenStream:
         return (before.path, before.line) != (self.token.at.path, self.token.at.line)
 
     def mark(self) -> tuple[int, int]:
-        """Where the reader is, for return_to(): trying one reading and then another."""
+        """The place of the reader. return_to() goes back to it, to try another reading."""
         return self._cursor, self._depth
 
     def return_to(self, mark: tuple[int, int]) -> None:
@@ -133,7 +134,7 @@ class TokenStream:
         self._types[-1][name] = True
 
     def hide_type(self, name: str) -> None:
-        """A variable, parameter... of that name: it hides a type of the scopes around."""
+        """Declares a name that is not a type: it hides a type of an outer scope."""
         self._types[-1][name] = False
 
     def is_type(self, name: str) -> bool:
@@ -145,10 +146,10 @@ class TokenStream:
     def close_types(self) -> None:
         self._types.pop()
 
-    # --- `>` comes as single tokens: `a >> b` and `X<Y<Z>>` differ only to the grammar
+    # --- `>` tokens come one by one: only the grammar tells `a >> b` from `X<Y<Z>>`
 
     def adjacent(self, *texts: str) -> bool:
-        """The next tokens are these, with no blank between."""
+        """True if the next tokens are these, without blanks between them."""
         first = self.token
         for offset, text in enumerate(texts):
             token = self.peek(offset) if offset else first
