@@ -21,6 +21,7 @@ import typer
 from google.protobuf import text_format
 
 import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
+from inagg_contract.program import inagg_p4
 from inagg_switch.errors import CompileError, SwitchError
 
 if TYPE_CHECKING:
@@ -59,6 +60,15 @@ Includes = Annotated[
     typer.Option("--include", "-I", metavar="DIR", help="Where #include looks as well; may be repeated."),
 ]
 P4File = Annotated[Path, typer.Argument(metavar="PROGRAM.p4", help="P4_16 source for v1model.")]
+P4FileOrOurs = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PROGRAM.p4",
+        help="P4_16 source for v1model.",
+        default_factory=inagg_p4,
+        show_default="inagg's own inagg.p4",
+    ),
+]
 
 
 class UsageError(SwitchError):
@@ -84,7 +94,7 @@ def _check_readable(path: Path) -> None:
 
 @app.command("compile")
 def compile_command(
-    program: P4File,
+    program: P4FileOrOurs,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for what is written.")
     ],
@@ -297,7 +307,7 @@ def shell(
 
 @app.command()
 def explain(
-    program: P4File,
+    program: P4FileOrOurs,
     define: Defines = None,
     include: Includes = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of the tables.")] = False,
@@ -318,7 +328,7 @@ def explain(
 
 @app.command()
 def bench(
-    program: P4File,
+    program: P4FileOrOurs,
     define: Defines = None,
     include: Includes = None,
     frame: Annotated[

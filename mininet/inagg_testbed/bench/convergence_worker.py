@@ -18,10 +18,13 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from inagg.options import LaneBits
-from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.events import EventLog
 
 BATCH = 16
+_PACKAGE = Path(__file__).resolve().parents[1]
+# A wheel has the examples inside this package, a clone beside mininet/.
+_INSTALLED = _PACKAGE / "examples"
+_EXAMPLES = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parents[1] / "examples"
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,8 @@ class Task:
 
 
 def example(name: str) -> dict[str, Any]:
-    """The names that examples/NAME.py defines. Raises ConfigurationError if it is not there."""
-    for folder in (Path(__file__).parents[3], Path.cwd()):
-        path = folder / "examples" / f"{name}.py"
-        if path.is_file():
-            return runpy.run_path(str(path))
-    raise ConfigurationError(f"examples/{name}.py is not there: run inagg in the repository")
+    """The names that examples/NAME.py defines."""
+    return runpy.run_path(str(_EXAMPLES / f"{name}.py"))
 
 
 def gpt(rank: int) -> Task:

@@ -40,9 +40,7 @@ MtuOption = Annotated[
     ),
 ]
 ResultsOption = Annotated[Path, typer.Option(help="Folder for results and logs.")]
-P4Option = Annotated[
-    Path | None, typer.Option("--p4", help="The P4 program; by default the repository's p4/inagg.p4.")
-]
+P4Option = Annotated[Path | None, typer.Option("--p4", help="The P4 program; by default inagg.p4.")]
 SettingsOption = Annotated[
     list[str] | None,
     typer.Option(

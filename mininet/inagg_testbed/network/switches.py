@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from inagg_contract.program import inagg_p4
 from inagg_contract.sizes import data_mtu
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError, ProcessFailedError
 from inagg_testbed.network.control import token_path
@@ -71,19 +72,8 @@ def switch_target(kind: SwitchKind, program: Path | None = None, *, controlled: 
         if not controlled:
             raise ConfigurationError("--no-controller is for P4 programs, and a bridge runs none")
         return BridgeSwitch()
-    source = program or default_program()
+    source = program or inagg_p4()
     return Bmv2Switch(source, controlled) if kind == "bmv2" else ModelSwitch(source, controlled)
-
-
-def default_program() -> Path:
-    """p4/inagg.p4 of the source tree this package is part of, or of the current folder."""
-    candidates = (Path(__file__).parents[3] / "p4" / "inagg.p4", Path.cwd() / "p4" / "inagg.p4")
-    for candidate in candidates:
-        if candidate.is_file():
-            return candidate
-    raise ConfigurationError(
-        "p4/inagg.p4 is not there: run inagg in the repository, or name the program with --p4"
-    )
 
 
 def words_for_mtu(mtu: int) -> int:
