@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the requirements of pyproject.toml, those for development and of the frameworks tested with included, one a
-line.
+"""Prints the requirements of pyproject.toml, one a line: the base, the extras of the commands, development, and the
+frameworks tested with.
 
 pip installs them with `--requirement`, so that the project itself is built afterwards against packages that are
 there already, without a second, isolated set.
@@ -10,6 +10,12 @@ import sys
 import tomllib
 from pathlib import Path
 
+EXTRAS = ("switch", "controller", "testbed", "dev", "frameworks")
+
 project = tomllib.loads(Path(sys.argv[1]).read_text())["project"]
-extras = project["optional-dependencies"]
-print("\n".join(project["dependencies"] + extras["dev"] + extras["frameworks"]))
+wanted = [
+    *project["dependencies"],
+    *(one for extra in EXTRAS for one in project["optional-dependencies"][extra]),
+]
+own = f"{project['name']}["  # an extra that includes others, which are in EXTRAS
+print("\n".join(one for one in dict.fromkeys(wanted) if not one.startswith(own)))

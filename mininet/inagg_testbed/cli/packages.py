@@ -27,26 +27,31 @@ class BrokenRequirement:
         return f"{self.package} asks for {self.wanted}: {there}; {end}"
 
 
-def broken_requirements(package: str = "inagg") -> Iterator[BrokenRequirement]:
-    """Those of a package that is installed and, once each, of all that it needs."""
-    seen = {canonicalize_name(package)}
-    waiting = [distribution(package)]
+def broken_requirements(package: str = "inagg", extra: str = "testbed") -> Iterator[BrokenRequirement]:
+    """Those of a package that is installed and of one of its extras, and, once each, of all that they need."""
+    waiting = [(distribution(package), each) for each in ("", extra)]
+    seen = {(canonicalize_name(package), each) for each in ("", extra)}
     while waiting:
-        owner = waiting.pop()
-        for requirement in _requirements(owner):
+        owner, part = waiting.pop()
+        for requirement in _requirements(owner, part):
             found = _installed(requirement.name)
             if found is None or not requirement.specifier.contains(found.version, prereleases=True):
                 yield _broken(owner.metadata["Name"], requirement, found)
             name = canonicalize_name(requirement.name)
-            if found is not None and name not in seen:
-                seen.add(name)
-                waiting.append(found)
+            for each in ("", *requirement.extras):
+                if found is not None and (name, each) not in seen:
+                    seen.add((name, each))
+                    waiting.append((found, each))
 
 
-def _requirements(owner: Distribution) -> Iterator[Requirement]:
+def _requirements(owner: Distribution, extra: str) -> Iterator[Requirement]:
+    """What a package asks for without extras (""), or what an extra of it adds to that."""
     for text in owner.requires or ():
         requirement = Requirement(text)
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+        without, wanted = (
+            requirement.marker is None or requirement.marker.evaluate({"extra": each}) for each in ("", extra)
+        )
+        if wanted and not (extra and without):
             yield requirement
 
 

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the commands inagg, inagg-switch and inagg-controller, each of which needs an extra of the distribution.
+
+This package needs the standard library only. So a command whose extra is not installed ends with one line that names
+the extra. The commands' own packages cannot do that: their imports fail first.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+def testbed() -> None:
+    """The command inagg."""
+    with _needs_extra("inagg", "testbed"):
+        from inagg_testbed.cli import main
+
+        main()
+
+
+def switch() -> None:
+    """The command inagg-switch."""
+    with _needs_extra("inagg-switch", "switch"):
+        from inagg_switch.cli import main
+
+        main()
+
+
+def controller() -> None:
+    """The command inagg-controller."""
+    with _needs_extra("inagg-controller", "controller"):
+        from inagg_controller.cli import main
+
+        main()
+
+
+@contextmanager
+def _needs_extra(command: str, extra: str) -> Iterator[None]:
+    """Ends the process with exit status 1 and one line if the block imports a module that is not installed.
+
+    A missing module of inagg itself is a broken installation: its traceback stays.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("inagg"):
+            raise
+        sys.exit(
+            f"{command} needs the extra {extra}: pip install 'inagg[{extra}]' (there is no module {error.name})"
+        )
