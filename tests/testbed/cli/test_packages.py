@@ -37,6 +37,16 @@ def test_what_packages_of_packages_ask_for_is_told_once_each(install):
     ]
 
 
+def test_what_extras_ask_for_is_told_too(install):
+    install("outer", "1.0", 'outer[plots]; extra == "testbed"', 'inner[fast]; extra == "plots"')
+    install("inner", "1.5", 'leaf>=4; extra == "fast"', 'other; extra == "slow"')
+    install("leaf", "3.2")
+    assert [str(each) for each in broken_requirements("outer", "testbed")] == [
+        'inner asks for leaf>=4: 3.2 is installed; pip install "leaf>=4"',
+    ]
+    assert list(broken_requirements("outer", "slow")) == []
+
+
 @pytest.mark.parametrize(("version", "works"), [("7.36.2", True), ("3.14.0", False)])
 def test_doctor_tells_of_a_protobuf_that_p4runtime_shell_does_not_ask_for(install, version: str, works: bool):
     install("protobuf", version)
