@@ -8,6 +8,7 @@
 # make attack  floods, forgeries, fuzzing and kills while ranks sum (half an hour): results/attack/; AMOUNT=small is
 #              short, ATTACKS="flood kill" chooses of api, flood, forge, kill, mutate, p4runtime
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
+# make wheel-test  builds the sdist and its wheel, installs it with each extra in fresh virtual environments, uses it there
 # make diagrams  docs/images/*.svg, from docs/diagrams
 # make setup   only what the others do first: install what is missing
 
@@ -25,7 +26,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root, or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test torch-suite exit-hunt attack check bench diagrams format sanitize
+.PHONY: setup demo test torch-suite exit-hunt attack check bench wheel-test diagrams format sanitize
 
 setup:
 	@scripts/setup
@@ -74,6 +75,11 @@ bench:
 	@$(BIN)/python -m tests.bench.numerics --json >results/bench/numerics.json
 	@$(BIN)/inagg-switch bench p4/inagg.p4 --aggregate 4 --json >results/bench/switch.json
 	@$(ROOT) $(BIN)/inagg bench suite --folder results/bench
+
+wheel-test:
+	$(NEEDS_ROOT)
+	@scripts/setup
+	@$(ROOT) $(BIN)/python -m tests.packaging
 
 diagrams: setup
 	$(BIN)/python docs/diagrams

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each installation has to do. Each check returns what it has seen, in a line, and raises CheckError."""
+
+import json
+import socket
+import subprocess
+import tomllib
+import urllib.request
+import zipfile
+from pathlib import Path
+
+from tests import ROOT
+from tests.packaging.installation import CheckError, Installation
+
+# What a worker does without.
+OF_THE_EXTRAS = {
+    "fastapi",
+    "grpcio",
+    "ipython",
+    "matplotlib",
+    "p4runtime",
+    "p4runtime-shell",
+    "prometheus_client",
+    "protobuf",
+    "rich",
+    "scikit-learn",
+    "typer",
+    "uvicorn",
+}
+OF_THE_TESTBED = {"matplotlib", "scikit-learn"}
+COMMANDS = {"inagg": "testbed", "inagg-switch": "switch", "inagg-controller": "controller"}
+REGISTERED = """
+import torch.distributed
+assert "INAGG" in torch.distributed.Backend._plugins
+print(torch.__version__)
+"""
+ALL_REDUCE = """
+import torch, torch.distributed as dist
+dist.init_process_group("inagg")
+sums = torch.full((10_000,), dist.get_rank() + 1.0)
+dist.all_reduce(sums)
+assert sums.eq(3.0).all()
+import inagg
+figures = inagg.stats()
+print(f"all_reduce over the {figures['path']}: {sums[0]:g}, {inagg.__file__}", flush=True)
+dist.destroy_process_group()
+"""
+EXAMPLES = """
+from inagg_testbed.bench.convergence_worker import example
+example("digits")["make_model"]()
+example("gpt")["GPT"]()
+"""
+
+
+def content(wheel: Path) -> str:
+    """All tracked files of the packages, the P4 program and the examples are in the wheel, and the native modules."""
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]["wheel"][
+        "packages"
+    ]
+    places = {package: Path(package).name for package in packages}
+    places |= {"p4/include": "inagg_contract/p4/include", "examples": "inagg_testbed/examples"}
+    wanted = {"p4/inagg.p4": "inagg_contract/p4/inagg.p4"}
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in listed.splitlines():
+        for source, place in places.items():
+            if name.startswith(f"{source}/"):
+                wanted[name] = name.replace(source, place, 1)
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name: archive.read(name) for name in archive.namelist()}
+    for source, name in wanted.items():
+        if held.get(name) != (ROOT / source).read_bytes():
+            raise CheckError(f"{wheel.name}: {name} is not there, or not what {source} is")
+    for name in ("inagg/_core.", "inagg_switch/_ports.", "inagg_switch/libcontrol_plane.a"):
+        if not any(each.startswith(name) for each in held):
+            raise CheckError(f"{wheel.name}: there is no {name}*")
+    return f"{len(wanted)} files of the clone, {len(held)} in all, {wheel.stat().st_size:,} bytes"
+
+
+def base(worker: Installation) -> str:
+    """torch finds the backend; nothing of the extras is there; each command names its extra."""
+    found = worker.distributions()
+    if found & OF_THE_EXTRAS:
+        raise CheckError(f"a worker has {sorted(found & OF_THE_EXTRAS)}")
+    version = worker.run("python", "-c", REGISTERED).strip()
+    for command, extra in COMMANDS.items():
+        said = worker.run(command, "--help", status=1)
+        if not said.startswith(f"{command} needs the extra {extra}: pip install 'inagg[{extra}]'"):
+            raise CheckError(f"without its extra {command} says: {said}")
+    return f"torch {version} has the backend; {len(found)} packages: {', '.join(sorted(found))}"
+
+
+def switch(server: Installation) -> str:
+    """The switch compiles and measures its own program without a path."""
+    if found := server.distributions() & (OF_THE_TESTBED | {"fastapi"}):
+        raise CheckError(f"a switch has {sorted(found)}")
+    server.run("inagg-switch", "compile", "-o", str(server.place.results / "p4"))
+    server.run("inagg-switch", "explain")
+    rates = []
+    for options in ([], ["--aggregate", "4"]):
+        done = server.run("inagg-switch", "bench", *options, "--packets", "20000", "--runs", "3", "--json")
+        rates.append(json.loads(done)["packets_per_second"])
+    return f"inagg.p4: {rates[0]:,.0f} packets a second, {rates[1]:,.0f} with sums"
+
+
+def controller(server: Installation, of: Installation) -> str:
+    """The controller starts beside the switch of another installation, and serves its pages."""
+    place = server.place
+    if found := server.distributions() & OF_THE_TESTBED:
+        raise CheckError(f"a controller has {sorted(found)}")
+    server.run("inagg-controller", "--help")
+    p4runtime, port = f"unix:{place.results}/p4runtime", _free_port()
+    run_switch = [of.command("inagg-switch"), "run", "--port", "1@lo", "--grpc", p4runtime]
+    run_controller = [server.command("inagg-controller"), "--switch", p4runtime, "--ports", "1"]
+    run_controller += ["--p4info", f"{place.results}/p4/p4info.txtpb", "--aggregator-ip", "10.0.0.253"]
+    run_controller += ["--device-config", f"{place.results}/p4/inagg.p4", "--listen", f"127.0.0.1:{port}"]
+    run_controller += ["--token-file", f"{place.results}/token"]
+    with (
+        # In a network namespace of its own: there the switch takes packets from nobody.
+        place.serving(
+            ["unshare", "--net", "sh", "-c", f"ip link set lo up; exec {' '.join(run_switch)}"], "switch"
+        ),
+        place.serving(run_controller, "controller"),
+    ):
+        health, page = (_get(port, path) for path in ("/health", "/docs"))
+    if "POST" not in page:
+        raise CheckError(f"/docs of the controller is\n{page}")
+    return f"/health says {health}"
+
+
+def testbed(launcher: Installation, worker: Installation) -> str:
+    """All commands of a testbed work, and the packages of `worker` sum through its switch."""
+    results = launcher.place.results
+    options = ["--workers", "2", "--link", "unshaped", "--results", str(results)]
+    launcher.run("inagg", "doctor")
+    said = launcher.run("inagg", "run", *options, worker.command("python"), "-c", ALL_REDUCE)
+    line = next(
+        (line for line in said.splitlines() if line.startswith("all_reduce over the switch: 3,")), None
+    )
+    if line is None or str(worker.path) not in line:
+        raise CheckError(f"the all_reduce of a worker says\n{said}")
+    bench = ["--elements", "10000", "--backend", "gloo", "--backend", "inagg:32", "--iters", "3"]
+    launcher.run("inagg", "bench", "allreduce", *options, *bench, "--json", f"{results}/rows.json")
+    rows = json.loads((results / "rows.json").read_text())
+    launcher.run("inagg", "demo", "--quick", *options)
+    if not (results / "demo" / "report.html").is_file():
+        raise CheckError("inagg demo has written no report")
+    launcher.run("python", "-c", EXAMPLES)
+    return f"a worker's {line.partition(', ')[0]}; bench allreduce has {len(rows)} rows; demo has a report"
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _get(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        return str(answer.read().decode())
