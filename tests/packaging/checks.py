@@ -45,11 +45,6 @@ figures = inagg.stats()
 print(f"all_reduce over the {figures['path']}: {sums[0]:g}, {inagg.__file__}", flush=True)
 dist.destroy_process_group()
 """
-EXAMPLES = """
-from inagg_testbed.bench.convergence_worker import example
-example("digits")["make_model"]()
-example("gpt")["GPT"]()
-"""
 
 
 def content(wheel: Path) -> str:
@@ -124,7 +119,9 @@ def controller(server: Installation, of: Installation) -> str:
         health, page = (_get(port, path) for path in ("/health", "/docs"))
     if "POST" not in page:
         raise CheckError(f"/docs of the controller is\n{page}")
-    return f"/health says {health}"
+    return (
+        f"/health says that the switch is {json.loads(health)['switch']}; /docs has {len(page):,} characters"
+    )
 
 
 def testbed(launcher: Installation, worker: Installation) -> str:
@@ -144,8 +141,10 @@ def testbed(launcher: Installation, worker: Installation) -> str:
     launcher.run("inagg", "demo", "--quick", *options)
     if not (results / "demo" / "report.html").is_file():
         raise CheckError("inagg demo has written no report")
-    launcher.run("python", "-c", EXAMPLES)
-    return f"a worker's {line.partition(', ')[0]}; bench allreduce has {len(rows)} rows; demo has a report"
+    for example in ("digits", "gpt"):
+        train = ["-m", "inagg_testbed.bench.convergence_worker", example, "--steps", "2", "--lane-bits", "16"]
+        launcher.run("inagg", "run", *options, launcher.command("python"), *train)
+    return f"a worker's {line.partition(', ')[0]}; {len(rows)} rows of bench allreduce; demo; both examples"
 
 
 def _free_port() -> int:

@@ -133,6 +133,9 @@ class Workplace:
             "HOME": str(self.folder / "home"),
             "XDG_CACHE_HOME": str(self.folder / "home" / "cache"),
             "TMPDIR": str(self.folder / "tmp"),
+            "TORCHINDUCTOR_CACHE_DIR": str(
+                self.folder / "home" / "inductor"
+            ),  # else in TMPDIR, to stay there
             "PIP_CACHE_DIR": pip_cache,
             "PIP_CONSTRAINT": str(ROOT / "constraints.txt"),
         }
