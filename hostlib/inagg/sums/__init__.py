@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """All-reduces that the switch sums: from a tensor to a finished `Work`.
 
-Read `queue` (the sums of one rank in one job), then `reduction` (one sum), `work` (what the caller waits for) and
-`completers` (the threads that call back). `operation` and `elements` map torch's operations and dtypes to a sum of
-float32; `pending` finds the unfinished sums by the memory that they use; `calls` and `journal` note every collective,
-for ranks to compare.
+Read `collectives` (the calls of a process group), then `queue` (the sums of one rank in one job), `reduction` (one
+sum), `work` (what the caller waits for) and `completers` (the threads that call back). `operation` and `elements` map
+torch's operations and dtypes to a sum of float32; `pending` finds unfinished sums by the memory that they use; `calls`
+and `journal` note every collective, for ranks to compare.
 """

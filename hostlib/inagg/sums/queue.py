@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sums of one rank in one job: submitted in order, waited for, delivered once.
 
-A thread of the core handles the packets. Whoever waits for a sum waits for that thread, without the GIL; the first to
-notice that the sum is done delivers it.
+A thread of the core handles the packets. A thread that waits for a sum waits for the core's thread, without the GIL.
+The first thread that notices the end of a sum delivers its result.
 """
 
 import threading
@@ -35,7 +35,7 @@ class Job(Protocol):
     def rank(self) -> int: ...
 
     def refuse_forked(self) -> None:
-        """Raises JobError in a forked child, which has none of the threads that do sums."""
+        """Raises JobError in a forked child, because the threads that do sums do not exist there."""
 
     def fail(self, reason: str) -> None:
         """End the job for all ranks."""
@@ -48,14 +48,14 @@ class Job(Protocol):
 
 
 class SumQueue:
-    """Any thread may call; all ranks must submit the same all-reduces in the same order.
+    """Any thread may call it. All ranks must submit the same all-reduces in the same order.
 
-    Locks are taken in this order: `_submitting`, that of a Reduction, `_lock`.
+    A thread takes locks in this order: `_submitting`, the lock of a `Reduction`, `_lock`.
 
     Args:
         workers: the ranks of the job.
         words: 256-byte words in a packet.
-        journal: receives what is submitted.
+        journal: notes each call.
     """
 
     def __init__(self, job: Job, transport: Transport, *, workers: int, words: int, journal: Journal) -> None:
@@ -63,12 +63,12 @@ class SumQueue:
         self._transport = transport
         self._journal = journal
         self._completers = Completers(transport, job.id)
-        # Held over a submission, so that the core's order is the callers'; guards the next two.
+        # Held during a submission, so that the core gets sums in the order of the journal; guards the next two.
         self._submitting = threading.Lock()
         self._devices = Devices(transport, workers, words, job.fail)
         self._submitted = 0
         self._lock = threading.Lock()  # guards what follows
-        self._pending = Pending()  # not finished, as far as this side has noticed
+        self._pending = Pending()  # sums whose end nobody has noticed
 
     def submit(
         self,
@@ -85,54 +85,29 @@ class SumQueue:
     ) -> Reduction:
         """Queue the all-reduce of `flat` (float32, contiguous, one-dimensional, on any device), in place.
 
-        While another one that touches the same memory is under way this waits for it (as `settle` does, which is for
-        whoever makes `flat` of something else): the core works on several at once, and a program that issues two in a
-        row means one after the other. After an error the values of `flat` are unspecified.
+        The core works on several sums at once. But a program that issues two sums in the same memory means one after
+        the other: so this waits for sums under way in that memory. After an error the values of `flat` are unspecified.
 
         Args:
             call: what all ranks must agree on (`calls.describe`).
-            touches: the tensor that holds the result in the end, if that is not `flat`; `deliver` brings it there,
-                called once, on the thread of whoever notices first that the sum is done; on a device it is queued.
+            touches: the tensor that holds the result in the end; None: `flat`.
+            deliver: brings the result to `touches`. Called once, on the thread that first notices that the sum is done;
+                for a device, when the sum has been queued there.
             residual: as `flat`; receives what this rank's lanes leave out of it.
-            timeout_s: seconds after which the job fails if this is not done.
-            tallied: ends when this and the other sums of the call are done.
+            timeout_s: seconds after which an unfinished sum ends the job.
+            tallied: ends with the last sum of the call.
 
         Raises:
-            ConfigurationError: elements of `touches` share memory, so there is no sum in place.
-            InaggError: the job has failed already. In both cases the tensors are untouched.
+            ConfigurationError: elements of `touches` share memory. The tensors are unchanged.
+            InaggError: the job has failed. The tensors are unchanged.
         """
         self._job.refuse_forked()
         memory = written_memory_of(flat if touches is None else touches)
         with self._submitting:
             self._collect(memory)
-            seed = self._rounding_seed(options)
-            staged: StagedSum | None = None
-            if flat.device.type != "cpu" or options.stage_cpu:
-                staged = self._devices.prepare(
-                    flat,
-                    memory,
-                    lane_bits=options.lane_bits,
-                    average=average,
-                    seed=seed,
-                    residual=residual,
-                    deliver=deliver,
-                    result=touches,
-                )
-            context = self._journal.begin(call)
-            try:
-                if staged is not None:
-                    ticket = self._devices.submit(staged, context)
-                else:
-                    ticket = self._transport.submit(
-                        flat,
-                        lane_bits=options.lane_bits,
-                        average=average,
-                        stochastic=seed,
-                        context=context,
-                        residual=residual,
-                    )
-            except EngineError as error:
-                raise self._job.translate(error) from error
+            ticket, staged = self._hand_over(
+                flat, memory, options, call, average, residual, deliver=deliver, result=touches
+            )
             self._submitted += 1
             reduction = Reduction(
                 self,
@@ -148,8 +123,50 @@ class SumQueue:
                 self._pending.add(reduction)
         return reduction
 
+    def _hand_over(
+        self,
+        flat: torch.Tensor,
+        memory: range,
+        options: Options,
+        call: str,
+        average: bool,
+        residual: torch.Tensor | None,
+        *,
+        deliver: Callback | None,
+        result: torch.Tensor | None,
+    ) -> tuple[int, StagedSum | None]:
+        """Note the call, and hand the sum to the core. Returns its ticket, and the device's part if there is one."""
+        seed = None if options.rounding == "nearest" else self._rounding_seed(options.seed)
+        staged: StagedSum | None = None
+        if flat.device.type != "cpu" or options.stage_cpu:
+            staged = self._devices.prepare(
+                flat,
+                memory,
+                lane_bits=options.lane_bits,
+                average=average,
+                seed=seed,
+                residual=residual,
+                deliver=deliver,
+                result=result,
+            )
+        context = self._journal.begin(call)
+        try:
+            if staged is not None:
+                return self._devices.submit(staged, context), staged
+            ticket = self._transport.submit(
+                flat,
+                lane_bits=options.lane_bits,
+                average=average,
+                stochastic=seed,
+                context=context,
+                residual=residual,
+            )
+        except EngineError as error:
+            raise self._job.translate(error) from error
+        return ticket, None
+
     def settle(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Wait for sums under way that bring their results to the memory of `tensors`."""
+        """Wait for sums under way whose results go to the memory of `tensors`."""
         self._job.refuse_forked()
         for memory in map(memory_of, tensors):
             with self._submitting:
@@ -165,7 +182,7 @@ class SumQueue:
                 return False
         except EngineError as problem:
             error = self._job.translate(problem)
-        except BaseException:  # a signal's, such as Ctrl-C: whoever waited may never come back
+        except BaseException:  # such as Ctrl-C: the caller may never wait again
             reduction.deliver_unasked()
             raise
         reduction.finish(error, translate=self._job.translate, forget=lambda: self._forget(reduction))
@@ -176,13 +193,13 @@ class SumQueue:
         self._completers.watch(reduction, callback)
 
     def overrun(self, reduction: Reduction) -> None:
-        """The sum was not done within its timeout: the job fails."""
+        """End the job, because the sum was not done within its timeout."""
         self._job.overrun(reduction.flat.numel(), reduction.timeout_s)
 
     def drain(self, patience_s: float) -> int:
-        """Wait for the sums under way as long as results keep coming, `patience_s` apart at most.
+        """Wait for the sums under way as long as results arrive, at most `patience_s` apart.
 
-        Returns how many are left.
+        Returns how many sums are not done.
         """
         while (oldest := self._oldest()) is not None:
             received = self._transport.stats()["packets_received"]
@@ -191,23 +208,25 @@ class SumQueue:
         return 0
 
     def close(self) -> None:
-        """When the transport is closed: what is outstanding fails, and every callback is made before this returns."""
+        """End the threads of a closed transport. Unfinished sums fail. On return all callbacks have been made."""
         with self._submitting:
             self._devices.close()
         self._completers.join()
 
     def __len__(self) -> int:
-        """Sums under way, as far as anybody has noticed."""
+        """How many sums are under way, except those whose end somebody has noticed."""
         with self._lock:
             return len(self._pending)
 
     def threads(self) -> Sequence[threading.Thread]:
-        """Those that call back."""
+        """The threads that call back."""
         return self._completers.threads()
 
     def _collect(self, memory: range) -> None:
-        """Wait for all-reduces of this memory (on a GPU, the current stream does), and forget those at the front that
-        are done."""
+        """Wait for sums in this memory, and forget the oldest sums that are done.
+
+        For sums on a GPU, the current stream waits.
+        """
         with self._lock:
             overlapping = self._pending.overlapping(memory)
         for other in overlapping:
@@ -224,9 +243,7 @@ class SumQueue:
         with self._lock:
             self._pending.remove(reduction)
 
-    def _rounding_seed(self, options: Options) -> int | None:
-        """One of its own for each rank and all-reduce: steps of a Weyl sequence (the constants are odd)."""
-        if options.rounding == "nearest":
-            return None
+    def _rounding_seed(self, seed: int) -> int:
+        """A different seed for each rank and sum: steps of a Weyl sequence (the constants are odd)."""
         step = self._job.rank * 0x9E3779B97F4A7C15 + self._submitted * 0xBF58476D1CE4E5B9
-        return (options.seed + step) & _MASK_64
+        return (seed + step) & _MASK_64

@@ -106,7 +106,7 @@ def test_what_is_destroyed_is_gone_with_its_threads_without_the_garbage_collecto
     def join(*_: Any) -> None:
         raise JobError("no switch")
 
-    monkeypatch.setattr("inagg.process_group.join", join)
+    monkeypatch.setattr("inagg.fallback.join", join)
     store = dist.HashStore()
     options = Options(controller="http://127.0.0.1:9", fallback="inner")
 

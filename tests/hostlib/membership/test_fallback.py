@@ -91,7 +91,7 @@ def test_gloo_sums_too_where_the_job_has_failed_while_it_was_joined(monkeypatch:
         on_failure()  # as the heartbeat learns it
         raise JobError("rank 1 could not join")
 
-    monkeypatch.setattr("inagg.process_group.join", join)
+    monkeypatch.setattr("inagg.fallback.join", join)
     store = dist.HashStore()
     options = Options(controller="http://127.0.0.1:9", fallback="inner")
 

@@ -68,7 +68,7 @@ def test_an_aborted_group_leaves_nothing_behind(events: list[list[Event]], what:
 
 def test_a_rank_that_cannot_be_is_refused() -> None:
     for rank, size in ((-1, 2), (2, 2), (0, 0)):
-        with pytest.raises(ConfigurationError, match=f"there is no rank {rank} in a group of {size}"):
+        with pytest.raises(ConfigurationError, match=f"rank {rank} is not in a group of size {size}"):
             ProcessGroup.create(HashStore(), rank, size, options=NOBODY)
 
 
@@ -76,5 +76,5 @@ def test_a_store_serves_one_group() -> None:
     store = HashStore()
     with pytest.raises(ControllerUnreachableError):
         ProcessGroup.create(store, 0, 1, options=NOBODY)
-    with pytest.raises(ConfigurationError, match="rank 0 has made a group with this store before"):
+    with pytest.raises(ConfigurationError, match="rank 0 has already made a group with this store"):
         ProcessGroup.create(store, 0, 1, options=NOBODY)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the process groups leave their jobs when the program ends."""
+
+import gc
+import logging
+import sys
+import time
+import weakref
+from typing import Protocol
+
+_log = logging.getLogger(__name__)
+
+_LONGEST_CAUSE = 300  # characters; the controller takes 2000
+
+
+class Group(Protocol):
+    """A group that must leave its job: `inagg.process_group.ProcessGroup`."""
+
+    def leave(self, cause: str | None, since: float) -> None: ...
+
+    @property
+    def failed(self) -> bool: ...
+
+
+# The groups that have been made and not been freed.
+living: "weakref.WeakSet[Group]" = weakref.WeakSet()
+
+
+def leave_all() -> None:
+    """Leave the jobs of all living groups, and end their inner groups.
+
+    A program may end without destroying its groups. The other ranks should hear "left", not silence. And a gloo thread
+    that returns to an interpreter that has ended would abort the process.
+    """
+    cause, since = _uncaught(), time.monotonic()
+    for group in tuple(living):
+        try:
+            group.leave(cause, since)
+        except BaseException:  # a second Ctrl-C included: the other groups still leave
+            _log.warning("inagg: at the end of the program, a group failed to leave its job", exc_info=True)
+    if cause is not None or any(group.failed for group in living):
+        # Whoever restarts the job waits for this process to end. On a busy machine the interpreter's last garbage
+        # collection takes seconds, because torch has so many objects.
+        gc.freeze()
+
+
+def _uncaught() -> str | None:
+    """The exception that ends the program; None without one. An interactive session continues after an exception."""
+    error = getattr(sys, "last_value", None)
+    if error is None or hasattr(sys, "ps1"):
+        return None
+    text = f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(": ")
+    return f"its program ended with {text[:_LONGEST_CAUSE]}"

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reductions through the switch, as a process group calls them: each tensor of a call becomes one sum of the queue."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+
+from inagg.counters import TalliedCall, Tally
+from inagg.errors import ConfigurationError, InaggError
+from inagg.options import LaneBits, Options
+from inagg.profile import profile_range
+from inagg.sums.calls import describe, measure, sum_text
+from inagg.sums.elements import decode, encode, is_contiguous_float32, whole
+from inagg.sums.operation import Operation
+from inagg.sums.queue import SumQueue
+from inagg.sums.reduction import Reduction
+from inagg.sums.work import SwitchWork
+
+# A contribution, the tensor that receives the result (None: no tensor), and the part of the result (None: all).
+Wanted = tuple[torch.Tensor, torch.Tensor | None, slice | None]
+
+
+class SwitchCollectives:
+    """The reductions of one group that go through the switch.
+
+    Args:
+        queue: the sums of the group's job.
+        ranks: how many the group has.
+        options: the group's.
+        tally: counts the calls.
+    """
+
+    def __init__(self, queue: SumQueue, ranks: int, options: Options, tally: Tally) -> None:
+        self.begun = 0  # calls
+        self.queue = queue
+        self._ranks = ranks
+        self._options = options
+        # Integers are exact whatever the lanes of floats are.
+        self._exactly = options.model_copy(update={"lane_bits": 32, "rounding": "nearest"})
+        self._tally = tally
+
+    def reduce(
+        self, method: str, opts: Any, operation: Operation, wanted: Sequence[Wanted], timeout_s: float
+    ) -> SwitchWork:
+        """Sum each contribution over the ranks.
+
+        method, opts: as the process group is called. timeout_s: of each sum, unless the operation has its own.
+        """
+        self.begun += 1
+        calls = [
+            describe(method, ([tensor], [tensor], opts), self._options_for(tensor).lane_bits)
+            for tensor, _, _ in wanted
+        ]
+        tensors = [tensor for tensor, _, _ in wanted]
+        tallied = self._tally.begin(*measure(method, (tensors, tensors)), parts=len(tensors))
+
+        parts: list[Reduction] = []
+        problem: InaggError | None = None
+        with profile_range(calls[0]):
+            for call, one in zip(calls, wanted, strict=True):
+                try:
+                    parts.append(self._submit(call, operation, one, timeout_s, tallied))
+                except InaggError as error:
+                    problem = error.with_traceback(None)  # which refers to this frame
+                    break
+        return SwitchWork([output for _, output, _ in wanted if output is not None], parts, problem)
+
+    def all_reduce_float32(self, tensor: torch.Tensor, operation: Operation, timeout_s: float) -> SwitchWork:
+        """`reduce` for the commonest all-reduce: one contiguous float32 tensor, SUM or AVG.
+
+        The time of a small tensor is mostly that of Python code. So this does as little as it can.
+        """
+        try:
+            part = self._submit_float32(
+                tensor, self._options, operation.average, operation.timeout_s or timeout_s
+            )
+        except InaggError as error:
+            return SwitchWork([tensor], [], error.with_traceback(None))
+        return SwitchWork([tensor], [part])
+
+    def all_reduce_lanes(
+        self,
+        tensor: torch.Tensor,
+        *,
+        lane_bits: LaneBits,
+        average: bool,
+        rounding: Literal["nearest", "stochastic"],
+        residual: torch.Tensor | None,
+        timeout_s: float,
+    ) -> SwitchWork:
+        """See `ProcessGroup.sum_lanes`."""
+        for given in (tensor,) if residual is None else (tensor, residual):
+            if not is_contiguous_float32(given):
+                raise ConfigurationError(
+                    "sum_lanes takes contiguous float32 tensors on the CPU or a CUDA device, not "
+                    f"{given.dtype} on {given.device}"
+                )
+        if residual is not None and (residual.device, residual.numel()) != (tensor.device, tensor.numel()):
+            raise ConfigurationError(
+                f"sum_lanes: the residual has {residual.numel()} elements on {residual.device}, the tensor "
+                f"{tensor.numel()} on {tensor.device}"
+            )
+        options = self._options.model_copy(update={"lane_bits": lane_bits, "rounding": rounding})
+        left = None if residual is None else residual.detach().view(-1)
+        return SwitchWork([tensor], [self._submit_float32(tensor, options, average, timeout_s, left)])
+
+    def _submit_float32(
+        self,
+        tensor: torch.Tensor,
+        options: Options,
+        average: bool,
+        timeout_s: float,
+        residual: torch.Tensor | None = None,
+    ) -> Reduction:
+        self.begun += 1
+        call = sum_text(tensor.numel(), average, options.lane_bits)
+        tallied = self._tally.begin("all_reduce", tensor.nbytes)
+        with profile_range(call):
+            return self.queue.submit(
+                tensor.detach().view(-1),
+                options=options,
+                call=call,
+                average=average,
+                residual=residual,
+                timeout_s=timeout_s,
+                tallied=tallied,
+            )
+
+    def _options_for(self, tensor: torch.Tensor) -> Options:
+        return self._exactly if whole(tensor.dtype) else self._options
+
+    def _submit(
+        self, call: str, operation: Operation, wanted: Wanted, timeout_s: float, tallied: TalliedCall
+    ) -> Reduction:
+        tensor, output, part = wanted
+        tensor = tensor.detach()
+        in_place = output is not None and output.data_ptr() == tensor.data_ptr() and part is None
+        ranks = self._ranks
+        self.queue.settle([tensor] if output is None else [tensor, output])
+        encoded = encode(tensor, ranks)
+        if operation.factor is not None:
+            encoded = (encoded * operation.factor).to(torch.float32)
+        elif not in_place and encoded.data_ptr() == tensor.data_ptr():
+            encoded = encoded.clone()  # a tensor that does not receive the result must not change
+        result = None if output is None else output.detach()
+
+        def deliver() -> None:
+            if result is not None:
+                sums = encoded if part is None else encoded[:, part]
+                result.copy_(decode(sums, result.dtype, ranks).view(result.shape))
+
+        reduction = self.queue.submit(
+            encoded.view(-1),
+            options=self._options_for(tensor),
+            call=call,
+            average=operation.average,
+            touches=result,
+            deliver=None if result is not None and encoded.data_ptr() == result.data_ptr() else deliver,
+            timeout_s=operation.timeout_s or timeout_s,
+            tallied=tallied,
+        )
+        if operation.asynchronous:
+            reduction.deliver_unasked()
+        return reduction
