@@ -5,10 +5,15 @@ import os
 import shutil
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 import inagg_p4runtime.messages  # noqa: F401  tests import p4.v1, before what they test does
 from tests.rank_forks import Forks, forked_ranks
+
+# No deadline for an example: other programs on the machine would decide whether a test passes.
+hypothesis.settings.register_profile("inagg", deadline=None)
+hypothesis.settings.load_profile("inagg")
 
 MISSING: dict[str, str | None] = {
     "netns": None if os.geteuid() == 0 else "needs root, for network namespaces",

@@ -222,7 +222,7 @@ def succession(request: pytest.FixtureRequest) -> Iterator[Succession]:
         jobs.program.close()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(example=examples)
 def test_every_sum_is_exact_at_every_rank(succession: Succession, example: Example) -> None:
     succession.run(example)

@@ -43,7 +43,7 @@ def test_numbers_lose_nothing_before_they_get_a_width() -> None:
         lines.append(f"hdr.o[{i}].setValid(); hdr.o[{i}].v = ({e}) ? 16w1 : 16w0;")
     with switch("sm.egress_spec = 1;" + " ".join(lines)) as sw:
 
-        @settings(max_examples=300, deadline=None)
+        @settings(max_examples=300)
         @given(st.integers(0, 255), st.integers(-128, 127), st.integers(0, 65535))
         def check(a: int, b: int, c: int) -> None:
             frame = bytes([a, b & 0xFF]) + c.to_bytes(2, "big")

@@ -279,14 +279,14 @@ def refusal(call: Callable[[], object]) -> RequestError | None:
     return None
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(updates, min_size=1, max_size=8))
 def test_a_refused_update_changes_nothing_and_every_update_gets_an_answer(batch):
     with Switch.from_p4(SMALL_P4) as program:
         apply_all(program, batch)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(object_updates, min_size=1, max_size=12))
 def test_the_same_of_members_groups_meters_sessions_value_sets_and_digests(batch):
     with Switch.from_p4(OBJECTS_P4) as program:
@@ -305,7 +305,7 @@ def apply_all(program: Switch, batch: list[Update]) -> None:
             assert state(target) == before
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(object_updates, max_size=6), st.lists(object_updates, max_size=8))
 def test_a_batch_that_is_rolled_back_leaves_nothing(before, batch):
     with Switch.from_p4(OBJECTS_P4) as program:
@@ -324,7 +324,7 @@ def attempt(target: Target, update: Update) -> RequestError | None:
     return refusal(lambda: apply_update(target, update))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(entities)
 def test_every_read_gets_entities_or_an_answer(wanted):
     with Switch.from_p4(SMALL_P4) as program:
@@ -384,7 +384,7 @@ def answered(call: Callable[[], object]) -> bool:
     return error is not None
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(any_message(p4runtime_pb2.Entity), max_size=4), st.sampled_from([1, 1, 2, 3]))
 def test_entities_of_any_shape_are_read_and_written_or_refused(given_entities, kind):
     with Switch.from_p4(OBJECTS_P4) as program:
@@ -396,7 +396,7 @@ def test_entities_of_any_shape_are_read_and_written_or_refused(given_entities, k
                 assert state(target) == before
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(any_message(p4runtime_pb2.MasterArbitrationUpdate), max_size=4),
     any_message(p4runtime_pb2.PacketOut),

@@ -30,7 +30,7 @@ from tests.switch.ports.segments import (
     large_packets,
 )
 
-some = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+some = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 SENTINEL = b"\xff" * 12 + b"\x88\xb6" + b"the end" + bytes(46)
 
 

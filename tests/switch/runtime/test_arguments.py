@@ -59,7 +59,7 @@ CALLS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(st.data())
 def test_every_call_takes_what_it_is_given_or_says_what_is_wrong(data):
     call, good = data.draw(st.sampled_from(CALLS))
