@@ -9,7 +9,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from inagg_controller.cli import _hosts, app
+from inagg_controller.cli import app
+from inagg_controller.configuration import parse_hosts
 from inagg_controller.switch.entries import Binding, binding_entries
 
 
@@ -74,7 +75,7 @@ def test_epochs_of_a_restarted_controller_are_higher_than_before(launch, free_po
         ),
         ({"host": "10.0.0.1=1,02:49:41:00:00:01"}, "--host names an address of the aggregator"),
         ({"host": "10.0.0.253=1"}, "--host names an address of the aggregator"),
-        ({"host": "10.0.0.1=9"}, "--host names ports [9], which --ports does not"),
+        ({"host": "10.0.0.1=9"}, "--host names ports [9], which are not in --ports"),
         ({"aggregator_ip": "239.0.0.1"}, "--aggregator-ip: 239.0.0.1 is not a host's address"),
         ({"aggregator_mac": "zz"}, "--aggregator-mac: 'zz' is not a MAC address"),
         ({"rto_min_s": "2"}, "--rto-min-s, --rto-initial-s and --rto-max-s must be in this order"),
@@ -93,7 +94,9 @@ def test_what_cannot_work_is_told_before_anything_starts(command_line, changes, 
 
 
 def test_hosts_with_a_mac_address_are_bound_to_their_port():
-    known, bindings = _hosts(["10.0.0.1=1,02:00:00:00:00:01", "10.0.0.2=2", "10.0.0.3=1,02:00:00:00:00:01"])
+    known, bindings = parse_hosts(
+        ["10.0.0.1=1,02:00:00:00:00:01", "10.0.0.2=2", "10.0.0.3=1,02:00:00:00:00:01"]
+    )
     assert known == {0x0A000001: 1, 0x0A000002: 2, 0x0A000003: 1}
     assert bindings == (
         Binding(ip=0x0A000001, mac=0x020000000001, port=1),

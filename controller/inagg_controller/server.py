@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the controller: the service, its connection to the switch, and the HTTP server, until a signal or a crash."""
+
+import asyncio
+import logging
+import math
+import signal
+import socket
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import uvicorn
+
+from inagg_controller.configuration import Configuration
+from inagg_controller.errors import ConfigurationError
+from inagg_controller.http.api import create_app
+from inagg_controller.http.connections import Connections, limited_protocol, open_file_limit
+from inagg_controller.jobs.table import JobTable
+from inagg_controller.service import Service
+from inagg_controller.switch.client import P4RuntimeSwitch
+
+_EPOCHS_BEGIN = 1735689600  # 2025-01-01, seconds since 1970
+_SHUTDOWN_S = 2
+
+_log = logging.getLogger(__name__)
+
+
+async def serve(configuration: Configuration) -> bool:
+    """Serve until SIGINT or SIGTERM, or until a task of the service crashes; returns whether one did."""
+    crashed = asyncio.Event()
+    task = asyncio.current_task()
+    assert task is not None
+
+    def stop() -> None:
+        service.stop_waiting()
+        server.should_exit = True
+        if not server.started:
+            task.cancel()
+
+    def crash() -> None:
+        crashed.set()
+        stop()
+
+    listener = _listen(configuration.listen)
+    service = Service(
+        JobTable(
+            configuration.limits, configuration.policy, first_epoch=_first_epoch(), now=time.monotonic()
+        ),
+        P4RuntimeSwitch(configuration.switch, configuration.device_id, configuration.program),
+        configuration.network,
+        on_crash=crash,
+    )
+    most = open_file_limit()
+    connections = Connections(
+        most=most,
+        per_host=min(configuration.connections_per_host, most // 2),
+        idle_s=configuration.idle_timeout_s,
+    )
+    server = _Server(
+        uvicorn.Config(
+            create_app(service, configuration.operators_token, connections),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            http=limited_protocol(connections),
+            timeout_keep_alive=math.ceil(configuration.idle_timeout_s),
+            timeout_graceful_shutdown=_SHUTDOWN_S,
+        )
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    try:
+        await service.start(configuration.switch_timeout_s)
+        await server.serve(sockets=[listener])
+    except asyncio.CancelledError:
+        _log.info("stopped before it had started")
+    finally:
+        listener.close()
+        await service.stop()
+    return crashed.is_set()
+
+
+class _Server(uvicorn.Server):
+    """Prints "ready" when it serves, and leaves signals to `serve`: uvicorn raises them again after a clean end."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Capture none."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start serving."""
+        await super().startup(sockets)
+        print("ready", flush=True)
+
+
+def _first_epoch() -> int:
+    """Quarters of a second since 2025, never 0.
+
+    A worker of a job that an earlier controller made may still be sending, and a new job may have the same number. Its
+    packets must not be admitted there, so epochs must never repeat. The calendar makes every start begin above all
+    epochs given out before: a start takes longer than a quarter of a second, and no controller creates more than four
+    jobs a second for as long as it runs. 32 bits last until 2059. (Slots need no such care: the controller pushes the
+    pipeline at every start, which clears them.)
+    """
+    return max(1, int((time.time() - _EPOCHS_BEGIN) * 4) % 2**32)
+
+
+def _listen(address: tuple[str, int]) -> socket.socket:
+    host, port = address
+    try:
+        listener = socket.create_server((host, port))
+        # Every connection inherits it. asyncio sets it only on listeners that it makes itself. Without it each answer
+        # waits 40 ms for the delayed acknowledgement of its header.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # So that connections of machines that have died end some day.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return listener
+    except OSError as error:
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
