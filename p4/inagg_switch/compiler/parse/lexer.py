@@ -131,16 +131,8 @@ def _tokens(text: str, path: str, errors: Errors) -> list[Token]:
                 tokens.append(Token("other", row[position], at))
                 position += 1
                 continue
-            kind = match.lastgroup
-            if kind != "space":
-                at = Position(path, line, position + 1)
-                word = match.group()
-                if kind == "name":
-                    tokens.append(Token("keyword" if word in KEYWORDS else "name", word, at))
-                elif kind == "number":
-                    tokens.append(Token("number", word, at, _number(word, at, errors)))
-                else:
-                    tokens.append(Token(kind or "op", word, at))
+            if match.lastgroup != "space":
+                tokens.append(_token(match, Position(path, line, position + 1), errors))
             position = match.end()
     end = Position(path, max(line - 1, 1), 1)
     if tokens:
@@ -148,6 +140,13 @@ def _tokens(text: str, path: str, errors: Errors) -> list[Token]:
         end = Position(last.at.path, last.at.line, last.at.column + len(last.text))
     tokens.append(Token("end", "", end))
     return tokens
+
+
+def _token(match: re.Match[str], at: Position, errors: Errors) -> Token:
+    kind, word = match.lastgroup or "op", match.group()
+    if kind == "number":
+        return Token(kind, word, at, _number(word, at, errors))
+    return Token("keyword" if kind == "name" and word in KEYWORDS else kind, word, at)
 
 
 def _long_string(rows: list[str], first: int, start: int) -> tuple[str, int, int]:
