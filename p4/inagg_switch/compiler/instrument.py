@@ -106,7 +106,7 @@ def _statement(s: ir.Stmt) -> Iterable[ir.Stmt]:
     if isinstance(s, primitives.Primitive) and not isinstance(s, _SILENT):
         line = _primitive_line(s)
         return (s, line) if isinstance(s, _AFTER) else (line, s)
-    if isinstance(s, ir.Jump) and s.what == "exit":
+    if isinstance(s, ir.Jump) and s.kind == "exit":
         return (_tell("exit"), s)
     return (s,)
 

@@ -98,7 +98,7 @@ class Construct(Expr):
 
 @dataclass(frozen=True)
 class CallArgument(Node):
-    """`how` is one of:
+    """`mode` is one of:
 
     - value: in;
     - reference: out, inout;
@@ -106,7 +106,7 @@ class CallArgument(Node):
     - temporary: like copy, but not copied out when the block ends by `exit` or a parser error.
     """
 
-    how: str
+    mode: str
     direction: str
     type: Type
     expr: Expr | None
@@ -211,9 +211,9 @@ class CountLoop(Stmt):
 
 @dataclass(frozen=True)
 class Jump(Stmt):
-    """`what`: break, continue, return or exit."""
+    """`kind`: break, continue, return or exit."""
 
-    what: str
+    kind: str
     value: Expr | None = None
 
 
@@ -489,7 +489,7 @@ def outermost(node: Node, kinds: tuple[type[_N], ...]) -> Iterator[_N]:
 def exits(node: Node) -> bool:
     """True if running the node may execute `exit`."""
     return any(
-        n.what == "exit" if isinstance(n, Jump) else isinstance(n, Call | TableApply) and n.exits
+        n.kind == "exit" if isinstance(n, Jump) else isinstance(n, Call | TableApply) and n.exits
         for n in walk(node)
     )
 

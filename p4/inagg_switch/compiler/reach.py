@@ -94,9 +94,9 @@ class _Walk:
                     return self.statement(then if known else otherwise)
                 ended = self.statement(then)
                 return self.statement(otherwise) and ended
-            case ir.Jump(what, value):
+            case ir.Jump(kind, value):
                 self._expressions([] if value is None else [value])
-                return what == "return" or (what == "exit" and self._returns)
+                return kind == "return" or (kind == "exit" and self._returns)
         if isinstance(s, primitives.Digest):
             self.found.ids.add(id(s.object))
         self._within(s)
@@ -150,7 +150,7 @@ class _Walk:
 
 
 def _has_return(s: ir.Stmt) -> bool:
-    return any(isinstance(node, ir.Jump) and node.what == "return" for node in ir.walk(s))
+    return any(isinstance(node, ir.Jump) and node.kind == "return" for node in ir.walk(s))
 
 
 def constant(e: ir.Expr) -> Any:

@@ -167,10 +167,10 @@ class BlockType(Type):
 class CallableType(Type):
     """The type of the name of a function, action, method or table: it can be called or applied, not stored."""
 
-    what: str
+    description: str
 
     def __str__(self) -> str:
-        return self.what
+        return self.description
 
 
 @dataclass(frozen=True)

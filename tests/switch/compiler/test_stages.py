@@ -128,7 +128,7 @@ def how_arguments_go(apply: str) -> list[str]:
     """
     program = lower(checked(v1program(apply, locals=actions)))
     (call,) = calls_in(program.pipeline["ingress"])
-    return [argument.how for argument in call.arguments]
+    return [argument.mode for argument in call.arguments]
 
 
 @pytest.mark.parametrize(("apply", "expected"), [
@@ -140,7 +140,7 @@ def how_arguments_go(apply: str) -> list[str]:
     # One variable twice: copies, or they would see each other's changes.
     ("bit<8> v = 1; take(v, v, v);", ["value", "copy", "copy"]),
 ])  # fmt: skip
-def test_arguments_are_copied_unless_nobody_can_tell(apply: str, expected: list[str]) -> None:
+def test_arguments_are_copied_where_a_reference_would_differ(apply: str, expected: list[str]) -> None:
     assert how_arguments_go(apply) == expected
 
 

@@ -41,13 +41,13 @@ def call_parts(out: Emitter, e: ir.Call) -> tuple[list[str], str, list[str]]:
     passed = _Passed(["program"] if e.callee in out.functions else [])
     in_order = len(e.arguments) > 1 and any(a.expr is not None and ir.impure(a.expr) for a in e.arguments)
     for place, argument in enumerate(e.arguments):
-        how = _how(argument, block)
-        if how == "value":
+        mode = _mode(argument, block)
+        if mode == "value":
             _pass_value(out, passed, argument, f"in_{place}" if in_order else "")
-        elif how == "reference":
+        elif mode == "reference":
             _pass_reference(out, passed, argument, in_block=block is not None)
         else:
-            may_end = how != "copy" and (parser or e.exits)
+            may_end = mode != "copy" and (parser or e.exits)
             _pass_copy(
                 out, passed, argument, f"copy_{place}", passed.unless_ended if may_end else passed.after
             )
@@ -62,13 +62,13 @@ def call_parts(out: Emitter, e: ir.Call) -> tuple[list[str], str, list[str]]:
     return passed.before, f"{function}({', '.join(passed.given)})", passed.after
 
 
-def _how(argument: ir.CallArgument, block: ir.Block | None) -> str:
+def _mode(argument: ir.CallArgument, block: ir.Block | None) -> str:
     if isinstance(argument.type, t.ExternType):
         return "reference"
     # p4c inlines an instance once. If it is applied to different arguments, it works on temporaries.
-    if block is not None and argument.how != "value" and any(o != block.applied[0] for o in block.applied):
+    if block is not None and argument.mode != "value" and any(o != block.applied[0] for o in block.applied):
         return "value" if argument.direction == "in" else "temporary"
-    return argument.how
+    return argument.mode
 
 
 def _pass_value(out: Emitter, passed: _Passed, argument: ir.CallArgument, name: str) -> None:

@@ -140,7 +140,7 @@ def _untouched(out: Emitter) -> None:
 
 
 def _preserve(out: Emitter) -> None:
-    """Writes preserve(), which copies the fields of a list. Requests numbers the lists."""
+    """Writes preserve(), which copies the metadata fields of a list, by its number in Requests (runtime)."""
     out.open(
         "static void preserve(std::uint32_t list, [[maybe_unused]] const Packet& from, "
         "[[maybe_unused]] Packet& to) {"
@@ -210,11 +210,11 @@ def _register_table(out: Emitter, table: ir.Table) -> None:
 
 
 def _parameters(out: Emitter, parameters: list[ir.Parameter]) -> str:
-    return ", ".join(f"{_passed(out, p)} {p.name}" for p in parameters)
+    return ", ".join(f"{_parameter_type(out, p)} {p.name}" for p in parameters)
 
 
-def _passed(out: Emitter, p: ir.Parameter, alone: bool = False) -> str:
-    """The C++ type and name of a parameter. `alone`: no other argument names the same object."""
+def _parameter_type(out: Emitter, p: ir.Parameter, alone: bool = False) -> str:
+    """The C++ type of a parameter. `alone`: no other argument names the same object."""
     if p.direction in ("out", "inout", "ref"):
         return f"{cpp_type(out, p.type)}&"
     # P4 forbids assignments to an `in` parameter. By value, because the argument may change during the call.
@@ -240,7 +240,7 @@ def _block(out: Emitter, block: ir.Block) -> None:
     out.line("Program& program;")
     alone = any(block is one for one in out.program.pipeline.values())
     for parameter in block.parameters:
-        out.line(f"{_passed(out, parameter, alone)} {parameter.name};")
+        out.line(f"{_parameter_type(out, parameter, alone)} {parameter.name};")
     for member in block.members:
         out.line(f"{cpp_type(out, member.type)} {member.name}{{}};")
     out.line()

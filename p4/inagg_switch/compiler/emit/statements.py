@@ -133,7 +133,7 @@ def _switch(out: Emitter, s: ir.Switch) -> None:
         else 32
     )
     first = True
-    if _may_run_nothing(s.subject):
+    if _may_have_no_action(s.subject):
         # An entry of a table with an action profile may have no action: no case is taken then.
         out.line("if (subject == kNoAction) {}")
         first = False
@@ -195,18 +195,18 @@ def _count_loop(out: Emitter, s: ir.CountLoop) -> None:
 
 
 def _jump(out: Emitter, s: ir.Jump) -> None:
-    if s.what == "exit":
+    if s.kind == "exit":
         out.line("program.exited = true;")
         out.line(out.leave)
-    elif s.what != "return":
-        out.line(f"{s.what};")
+    elif s.kind != "return":
+        out.line(f"{s.kind};")
     elif s.value is not None:
         out.line(f"return {exact(out, s.value)};")
     else:
         out.line(out.leave)
 
 
-def _may_run_nothing(subject: ir.Expr) -> bool:
+def _may_have_no_action(subject: ir.Expr) -> bool:
     return (
         isinstance(subject, ir.Operation)
         and subject.name == "action_run"

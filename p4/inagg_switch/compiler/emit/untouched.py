@@ -29,7 +29,7 @@ def mentioned_headers(program: ir.Program) -> Set[str]:
             # If the struct is passed to a callee, the callee's code decides.
             if isinstance(parent, ir.Field):
                 found.add(parent.name)
-            elif not isinstance(parent, ir.CallArgument) or parent.how == "copy":
+            elif not isinstance(parent, ir.CallArgument) or parent.mode == "copy":
                 return program.headers.fields.keys()
     return found
 

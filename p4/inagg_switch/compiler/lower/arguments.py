@@ -31,28 +31,42 @@ def pass_arguments(
     ]
     result: list[ir.CallArgument] = []
     for parameter, expr in lowered:
-        how = "value"
         direction = parameter.direction or "in"
-        whole = isinstance(parameter.type, t.StructType | t.StackType | t.TupleType | t.ExternType)
-        if direction != "in" or whole:
-            # If an inout overlaps an argument that is only read, the latter is copied and the inout stays a
-            # reference. An out cannot stay: it is cleared before the others are read.
-            others = [
-                e
-                for p, e in lowered
-                if p is not parameter
-                and e is not None
-                and (direction != "inout" or p.direction in ("out", "inout") or ir.impure(e))
-            ]
-            anew = not in_block and t.has_header(t.strip(parameter.type))
-            alone = expr is not None and not anew and _can_refer(scope, expr, others, private)
-            how = "reference" if alone or isinstance(parameter.type, t.ExternType) else "copy"
-            if how == "copy" and in_block and expr is not None and _overlaps(expr, others):
-                how = "temporary"
-        if how in ("copy", "temporary") and direction == "in":
-            how = "value"
-        result.append(ir.CallArgument(how, direction, parameter.type, expr))
+        # If an inout overlaps an argument that is only read, the latter is copied and the inout stays a
+        # reference. An out cannot stay: it is cleared before the others are read.
+        others = [
+            e
+            for p, e in lowered
+            if p is not parameter
+            and e is not None
+            and (direction != "inout" or p.direction in ("out", "inout") or ir.impure(e))
+        ]
+        mode = _mode(scope, parameter, expr, others, private, in_block)
+        result.append(ir.CallArgument(mode, direction, parameter.type, expr))
     return tuple(result)
+
+
+def _mode(
+    scope: Scope,
+    parameter: syntax.Parameter,
+    expr: ir.Expr | None,
+    others: list[ir.Expr],
+    private: bool,
+    in_block: bool,
+) -> str:
+    """The mode of ir.CallArgument for an argument that must not overlap `others` to be a reference."""
+    only_read = parameter.direction in ("", "in")
+    compound = isinstance(parameter.type, t.StructType | t.StackType | t.TupleType | t.ExternType)
+    if only_read and not compound:
+        return "value"
+    if isinstance(parameter.type, t.ExternType):
+        return "reference"
+    gets_new_header = not in_block and t.has_header(t.strip(parameter.type))
+    if expr is not None and not gets_new_header and _can_refer(scope, expr, others, private):
+        return "reference"
+    if only_read:
+        return "value"
+    return "temporary" if in_block and expr is not None and _overlaps(expr, others) else "copy"
 
 
 def _can_refer(scope: Scope, e: ir.Expr, others: list[ir.Expr], private: bool) -> bool:
