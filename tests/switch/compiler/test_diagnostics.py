@@ -354,7 +354,7 @@ PROGRAMS = {
     "enum bit<4> e { a = 15, b = §16 }": "16 is not a value of bit<4>",
     "enum bit<4> e { a = §-1 }": "-1 is not a value of bit<4>",
     "enum int<4> e { a = -8, b = §8 }": "8 is not a value of int<4>",
-    "enum e { §a = 1 }": "member `a` has a value, and the enum has no base type",
+    "enum e { §a = 1 }": "member `a` has a value, but the enum has no base type",
     "const bit<8> a = §b;": "`b` is not declared",
     "typedef §nope t;": "type `nope` is not declared",
     "struct s { §nope a; }": "type `nope` is not declared",

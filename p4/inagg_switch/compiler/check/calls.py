@@ -35,7 +35,7 @@ def _named(checker: Checker, e: syntax.Call, callee: syntax.Name) -> syntax.Expr
         function = _overload(callee.name, found, e)
         if callee.name == "verify" and function.body is None and checker.inside != "parser":
             raise CompileError("verify can only be called in a parser", callee.at)
-        binding = _explicit(checker, function.name, checker.variables[id(function)], e)
+        binding = _type_arguments(checker, function.name, checker.variables[id(function)], e)
         e.bound = bind(checker, f"function {callee.name}", function.parameters, e.arguments, binding, e.start)
         e.target = (targets.ExternTarget if function.body is None else targets.FunctionTarget)(function)
         _result(checker, e, function, binding)
@@ -76,7 +76,9 @@ def _overload(name: str, functions: Sequence[syntax.Function], e: syntax.Call) -
     raise CompileError(f"`{name}` takes {counts} arguments, {given} given", e.start)
 
 
-def _explicit(checker: Checker, name: str, variables: Sequence[t.TypeVariable], e: syntax.Call) -> Binding:
+def _type_arguments(
+    checker: Checker, name: str, variables: Sequence[t.TypeVariable], e: syntax.Call
+) -> Binding:
     if not e.type_arguments:
         return {}
     if len(e.type_arguments) != len(variables):
@@ -196,7 +198,7 @@ def _extern_method(
         raise CompileError(f"extern {type_.name} has no method `{callee.name}`", callee.at)
     method = _overload(callee.name, methods, e)
     outer = dict(zip(checker.variables[id(type_.declaration)], type_.arguments, strict=False))
-    binding = {**outer, **_explicit(checker, method.name, checker.variables[id(method)], e)}
+    binding = {**outer, **_type_arguments(checker, method.name, checker.variables[id(method)], e)}
     e.bound = bind(
         checker, f"method {type_.name}.{callee.name}", method.parameters, e.arguments, binding, e.start
     )

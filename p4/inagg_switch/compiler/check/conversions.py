@@ -47,7 +47,7 @@ def plain_bits(e: syntax.Expression) -> syntax.Expression:
 
 def _default(e: syntax.Expression, to: t.Type) -> syntax.Expression:
     if isinstance(e, syntax.InvalidHeader) and not (t.is_header(to) or t.is_union(to)):
-        raise CompileError(f"`{{#}}` is an invalid header, and {to} is not a header", e.at)
+        raise CompileError(f"`{{#}}` is an invalid header, but {to} is not a header", e.at)
     e.type = to
     return e
 
@@ -63,7 +63,7 @@ def _list_to(e: syntax.ListExpression, to: t.Type) -> syntax.Expression | None:
         return None
     items = list(e.items)
     if items and isinstance(items[-1], syntax.DefaultValue) and len(items) <= len(parts) + 1:
-        items = items[:-1] + [_another_default(items[-1].at) for _ in parts[len(items) - 1 :]]
+        items = items[:-1] + [_new_default(items[-1].at) for _ in parts[len(items) - 1 :]]
     if len(items) != len(parts):
         raise CompileError(f"{to} has {len(parts)} parts, the list {len(items)}", e.at)
     e.items = [convert(item, part) for item, part in zip(items, parts, strict=True)]
@@ -72,7 +72,7 @@ def _list_to(e: syntax.ListExpression, to: t.Type) -> syntax.Expression | None:
     return e
 
 
-def _another_default(at: Position) -> syntax.Expression:
+def _new_default(at: Position) -> syntax.Expression:
     made = syntax.DefaultValue(at)
     made.type = t.ANYTHING
     return made
@@ -86,7 +86,7 @@ def _record_to(e: syntax.StructExpression, to: t.StructType) -> syntax.Expressio
     missing = [n for n in to.fields if n not in given]
     if missing and not e.defaulted:
         raise CompileError(f"field `{missing[0]}` of {to} is not given", e.at)
-    items = [convert(given.get(n) or _another_default(e.at), f) for n, f in to.fields.items()]
+    items = [convert(given.get(n) or _new_default(e.at), f) for n, f in to.fields.items()]
     e.fields = list(zip(to.fields, items, strict=True))
     e.type = to
     e.value = tuple(i.value for i in items) if all(i.value is not None for i in items) else None

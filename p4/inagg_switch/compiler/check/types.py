@@ -214,7 +214,7 @@ def _enum(checker: Checker, declaration: syntax.EnumDeclaration) -> t.Type:
         if (value is None) != (base is None):
             raise CompileError(
                 f"member `{name}` "
-                + ("needs a value" if base is not None else "has a value, and the enum has no base type"),
+                + ("needs a value" if base is not None else "has a value, but the enum has no base type"),
                 at,
             )
         members[name] = number
