@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The v1model architecture, as BMv2's simple_switch has it: declarations only. What each of them does is in
-// runtime/v1model.hpp and the compiler's lowering.
+// The v1model architecture of BMv2's simple_switch: declarations only. Their behaviour is in runtime/v1model.hpp and in
+// the compiler's lowering.
 
 #ifndef _V1_MODEL_P4_
 #define _V1_MODEL_P4_

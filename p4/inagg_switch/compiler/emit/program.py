@@ -213,12 +213,12 @@ def _parameters(out: Emitter, parameters: list[ir.Parameter]) -> str:
     return ", ".join(f"{_parameter_type(out, p)} {p.name}" for p in parameters)
 
 
-def _parameter_type(out: Emitter, p: ir.Parameter, alone: bool = False) -> str:
-    """The C++ type of a parameter. `alone`: no other argument names the same object."""
+def _parameter_type(out: Emitter, p: ir.Parameter, unaliased: bool = False) -> str:
+    """The C++ type of a parameter. `unaliased`: no other argument names the same object."""
     if p.direction in ("out", "inout", "ref"):
         return f"{cpp_type(out, p.type)}&"
     # P4 forbids assignments to an `in` parameter. By value, because the argument may change during the call.
-    return f"const {cpp_type(out, p.type)}&" if alone else cpp_type(out, p.type)
+    return f"const {cpp_type(out, p.type)}&" if unaliased else cpp_type(out, p.type)
 
 
 def _function(out: Emitter, function: ir.Function) -> None:
@@ -238,9 +238,9 @@ def _block(out: Emitter, block: ir.Block) -> None:
     out.line(f"// {block.full_name}")
     out.open(f"struct {block.name} {{")
     out.line("Program& program;")
-    alone = any(block is one for one in out.program.pipeline.values())
+    unaliased = any(block is one for one in out.program.pipeline.values())
     for parameter in block.parameters:
-        out.line(f"{_parameter_type(out, parameter, alone)} {parameter.name};")
+        out.line(f"{_parameter_type(out, parameter, unaliased)} {parameter.name};")
     for member in block.members:
         out.line(f"{cpp_type(out, member.type)} {member.name}{{}};")
     out.line()

@@ -13,7 +13,7 @@ from inagg_switch.compiler.diagnostics import Errors, FollowUpError
 from inagg_switch.compiler.names import Namespace, spell_global
 from inagg_switch.errors import CompileError, Position
 
-StaticArgument = ir.Object | ir.Const  # of a block or function: an extern object, or a number without a width
+StaticArgument = ir.Object | ir.Const  # an extern object, a number without a width, or a string
 Value = ir.Expr | ir.Object | ir.Block | Any
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes instances of controls, parsers and extern objects, and finds their static arguments.
 
-A static argument is an extern object, or a number without a width. The C++ code of an instance names its extern objects
-directly and may depend on the numbers, so every apply of an instance must have the same static arguments; p4c demands
-that too.
+A static argument is an extern object, a number without a width, or a string. The C++ code of an instance names its
+extern objects directly and may depend on the others, so every apply of an instance must have the same static arguments;
+p4c demands that too.
 """
 
 from collections.abc import Mapping, Sequence
