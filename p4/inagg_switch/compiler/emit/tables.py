@@ -9,9 +9,6 @@ from inagg_switch.compiler.emit.externs import declare_sum
 from inagg_switch.compiler.emit.literals import byte_string, c_string
 from inagg_switch.compiler.emit.statements import write
 
-_KINDS = {"exact": "exact", "lpm": "lpm", "ternary": "ternary", "range": "range", "optional": "optional"}
-
-
 # --- descriptions for the run time
 
 
@@ -22,7 +19,7 @@ def action_id(out: Emitter, use: ir.ActionUse) -> str:
 def write_table_infos(out: Emitter, objects: list[ir.Object]) -> None:
     for made in objects:
         if isinstance(made, ir.ValueSet):
-            fields = ", ".join(f"{{{f.width}, MatchKind::{_KINDS[f.kind]}}}" for f in made.fields)
+            fields = ", ".join(f"{{{f.width}, MatchKind::{f.kind}}}" for f in made.fields)
             out.line(f"constexpr FieldInfo {made.member}_fields[] = {{{fields}}};")
             out.line()
     for table in tables_of(objects):
@@ -58,10 +55,10 @@ def write_table_infos(out: Emitter, objects: list[ir.Object]) -> None:
 
 def _field(out: Emitter, name: str, key: ir.KeyField) -> str:
     if key.mask is None:
-        return f"{{{key.width}, MatchKind::{_KINDS[key.kind]}}}"
+        return f"{{{key.width}, MatchKind::{key.kind}}}"
     limbs = [number(key.mask >> at & (2**64 - 1)) for at in range(0, key.width, 64)]
     out.line(f"constexpr std::uint64_t {name}[] = {{{', '.join(limbs)}}};")
-    return f"{{{key.width}, MatchKind::{_KINDS[key.kind]}, {name}}}"
+    return f"{{{key.width}, MatchKind::{key.kind}, {name}}}"
 
 
 def _table_names(out: Emitter, table: ir.Table) -> None:
