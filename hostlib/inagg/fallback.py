@@ -70,7 +70,7 @@ def _end_trial(ranks: Assembly, trial: Work, patience_s: float, reason: str) -> 
         trial.wait(timedelta(seconds=patience_s))
     except RuntimeError as error:
         problem = shorten(str(error))
-    problems = ranks.tell_all("inner", problem)
+    problems = ranks.exchange("inner", problem)
     failed = [rank for rank, found in enumerate(problems) if found is not None]
     if failed:
         raise JobError(

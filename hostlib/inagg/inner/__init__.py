@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The inner process group: collectives that the switch does not sum, done by gloo, or by NCCL for CUDA tensors.
 
-Read `group` (which wraps both), then `work` (its futures and waits), `connections` (gloo's sockets) and `cuda` (whether
-NCCL can be used).
+Read `group` (which wraps both), then `work` (futures and waits), `connections` (gloo's sockets), `cuda` (whether NCCL
+can be used) and `scaling` (AVG by SUM).
 """

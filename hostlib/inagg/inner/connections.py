@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TCP connections of a gloo group, to break them off: gloo itself offers no way to end a collective under way.
+"""Breaks off the TCP connections of a gloo group, because gloo offers no way to end a collective under way.
 
-Gloo connects every two ranks when a group is made: one of them connects to the port at which the other's device
-listens. So a socket is the group's if its own port is such a port of ours, or its peer's one of another rank's.
+Gloo connects every two ranks when a group is made: one rank connects to the port at which the other's device listens.
+So a socket belongs to the group if its own port is a listening port of this rank, or its peer's of another rank.
 """
 
 import contextlib
@@ -18,18 +18,18 @@ from inagg.membership.sockets import tcp_sockets
 # linux/tcp.h: tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info.
 _CARRIED, _CARRIED_AT = struct.Struct("QQ"), 120
 
-# Held while a device is made, so that the ports that appear are its own, and by those who open others.
+# Held while devices are opened, so that new listening ports are those of the devices.
 _making = Lock()
 
 
 class GlooConnections:
-    """Those of one group, found when it is made.
+    """The connections of one gloo group.
 
     Args:
-        open_devices: opens the group's devices, which begin to listen. Nothing else is done while it does, so that
-            listeners of the program, which may have other threads, are not taken for gloo's.
-        make: makes the group with them, when all ranks have opened theirs.
-        ranks: those of the group.
+        open_devices: opens the group's devices, which begin to listen. It does nothing else, because another thread of
+            the program may open a listener at the same time, which would be taken for gloo's.
+        make: makes the group with the devices, once all ranks have opened theirs.
+        ranks: the ranks that make the group.
     """
 
     def __init__(
@@ -39,23 +39,23 @@ class GlooConnections:
             before = set(_listening())
             devices = open_devices()
             self._own = set(_listening()) - before
-            for ip, _ in sorted(self._own)[:1]:  # in the network that gloo uses
+            for ip, _ in sorted(self._own)[:1]:  # an address in the network that gloo uses
                 ranks.watch(ip)
-        # Gloo's constructor waits for the others without an eye on signals, or on ranks that fail.
-        told = ranks.tell_all("listening", sorted(self._own))
-        self._listeners = {(ip, port) for own in told for ip, port in own}
-        ranks.check()  # all are there to be watched
+        # Wait for all ranks here: gloo's constructor would not notice signals, or ranks that fail.
+        listening = ranks.exchange("listening", sorted(self._own))
+        self._listeners = {(ip, port) for own in listening for ip, port in own}
+        ranks.check()  # connects to all ranks, so that it sees them end
         self.group: Any = make(devices)
         ranks.break_off = self.break_off
 
     def break_off(self) -> None:
-        """Shut the connections down: what waits for another rank fails, here and there, and so does what follows."""
+        """Shut the connections down. Collectives under way and later ones fail, at both ends."""
         for tcp in self._connected():
-            with contextlib.suppress(OSError):  # ended meanwhile
+            with contextlib.suppress(OSError):  # it has just ended
                 tcp.shutdown(socket.SHUT_RDWR)
 
     def carried(self) -> int:
-        """Bytes that have gone over them so far, both ways."""
+        """Bytes that the connections have carried so far, in both directions."""
         return sum(
             sum(_CARRIED.unpack_from(tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), _CARRIED_AT))
             for tcp in self._connected()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of torch's groups does the collectives of CUDA tensors that the switch does not: NCCL, or gloo as on the CPU.
+"""Chooses what does the collectives of CUDA tensors that the switch does not do: NCCL, or gloo as on the CPU.
 
-NCCL is the faster by far, but refuses two ranks on one GPU. Which GPU a rank will use is not known when its group is
-made, and asking CUDA would take memory of one. So NCCL is taken where there are enough for all: every rank is asked
-how many GPUs it sees, under which CUDA_VISIBLE_DEVICES, on which machine.
+NCCL is far faster, but refuses two ranks on one GPU. When a group is made it is not known which GPU a rank will use,
+and asking CUDA would take memory of a GPU. So the ranks exchange how many GPUs each sees, with which
+CUDA_VISIBLE_DEVICES, on which machine. They use NCCL if there are enough GPUs for all of them.
 """
 
 import os
@@ -24,9 +24,10 @@ InnerCuda = Literal["auto", "nccl", "gloo"]
 
 
 class Gpus(NamedTuple):
-    """What a rank sees: machine and CUDA_VISIBLE_DEVICES, how many GPUs, and whether its torch has NCCL.
+    """What a rank sees.
 
-    wish: its options' `inner_cuda`.
+    machine: its boot id. visible: CUDA_VISIBLE_DEVICES. gpus: how many. nccl: whether its torch has NCCL. wish: its
+    `Options.inner_cuda`.
     """
 
     machine: str
@@ -47,17 +48,17 @@ def seen_here(wish: InnerCuda) -> Gpus:
 
 
 def choose(ranks: Sequence[Gpus]) -> Literal["nccl", "gloo"]:
-    """What all ranks of a group take, from what each sees.
+    """Choose for all ranks of a group, from what each sees.
 
     Raises:
-        ConfigurationError: they wish for different things, or for NCCL where it cannot be.
+        ConfigurationError: their wishes differ, or they wish for NCCL and a rank cannot use it.
     """
     wishes: dict[InnerCuda, int] = {}
     for rank, seen in enumerate(ranks):
         wishes.setdefault(seen.wish, rank)
     if len(wishes) > 1:
-        told = ", ".join(f"{wish} at rank {rank}" for wish, rank in wishes.items())
-        raise ConfigurationError(f"inner_cuda must be the same at all ranks of a group; it is {told}")
+        listed = ", ".join(f"{wish} at rank {rank}" for wish, rank in wishes.items())
+        raise ConfigurationError(f"inner_cuda must be the same at all ranks of a group; it is {listed}")
     (wish,) = wishes
     missing = next((rank for rank, seen in enumerate(ranks) if not (seen.nccl and seen.gpus)), None)
     if wish == "nccl" and missing is not None:
@@ -74,13 +75,12 @@ def choose(ranks: Sequence[Gpus]) -> Literal["nccl", "gloo"]:
 
 
 def agree(ranks: Assembly, wish: InnerCuda) -> Literal["nccl", "gloo"]:
-    """`choose`, with all ranks of a group; each calls it."""
-    told = ranks.tell_all("gpus", seen_here(wish))
-    return choose([Gpus(*seen) for seen in told])
+    """Exchange what each rank sees, and `choose`. All ranks of a group call it."""
+    return choose([Gpus(*seen) for seen in ranks.exchange("gpus", seen_here(wish))])
 
 
 def nccl_group(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
-    """torch's NCCL backend. It connects with the first collective."""
+    """torch's NCCL backend. It connects at the first collective."""
     nccl: Any = dist.ProcessGroupNCCL
     settings = nccl.Options()
     settings._timeout = timeout

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process group that hands every collective to an inner one; `ProcessGroup` takes sums out of it.
+"""A process group that hands every collective to an inner group; its subclass `ProcessGroup` overrides sums.
 
-torch's base class would dispatch by itself what a subclass does not override. But it looks for the override with the
-GIL held and, finding none, runs the collective without letting go of it; gloo's own threads need the GIL to drop
-tensors while they hold gloo's queue lock, and both wait for ever. The methods of a group that is no subclass let go of
-the GIL.
+torch's base class would dispatch what a subclass does not override. But it looks for the override with the GIL held
+and, if it finds none, runs the collective without releasing the GIL. Gloo's threads need the GIL to drop tensors while
+they hold gloo's queue lock: a deadlock. The methods of a group that is not a Python subclass release the GIL.
 """
 
 import contextlib
@@ -27,13 +26,13 @@ from inagg.dynamo import skip_dynamo
 from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.inner import cuda as _cuda
 from inagg.inner.connections import GlooConnections
-from inagg.inner.work import AnySourceWork, InnerWork, Waits, told_as
+from inagg.inner.work import AnySourceWork, InnerWork, Waits, raising_cause
 from inagg.membership.assembly import CLOSING_S, Assembly
 from inagg.sums.calls import is_collective, is_reduction, measure
 from inagg.sums.reduction import memory_of
 
-# What gloo does on the memory of tensors from their first element on, whatever their strides, in so many of its
-# arguments. Elsewhere it copies such tensors, or refuses them.
+# Methods for which gloo ignores the strides of tensors and works on the memory from the first element on: how many of
+# the first arguments this concerns. Other methods copy tensors with gaps, or refuse them.
 _AS_THEY_LIE = {
     "all_to_all_single": 1,
     "allreduce": 1,
@@ -46,25 +45,29 @@ _AS_THEY_LIE = {
 }
 
 
-# Gloo's own thread of the device does these; its works are never completed before they are waited for.
+# The thread of gloo's device does these. Their works are not completed before somebody waits for them.
 _WITHOUT_THREAD = ("send", "recv")
 
 _CONNECT = timedelta(seconds=6)
-_FINDING_S = 1.0  # that others take to say why gloo could not
-DRAIN_S = 3.0  # without a packet, after which a rank that leaves gives up what is under way
+_FINDING_S = 1.0  # other ranks take this long to say why gloo failed
+DRAIN_S = 3.0  # after so long without a packet, a rank that leaves gives up collectives under way
 _LOOK_S = 0.01
 
 
 def refuse_gaps(name: str, arguments: Sequence[Any]) -> None:
-    """Raise ConfigurationError where gloo would work on what is in the gaps between elements of the tensors.
+    """Refuse tensors for which gloo would work on the gaps between elements.
 
-    name, arguments: of the call of a process group's method.
+    name, arguments: a method of the process group, and what it is called with.
+
+    Raises:
+        ConfigurationError: a tensor's elements share memory or have gaps between them.
     """
     for tensor in tree_leaves(arguments[: _AS_THEY_LIE.get(name, 0)]):
         if tensor.layout == torch.strided and len(memory_of(tensor)) != tensor.nbytes:
             raise ConfigurationError(
-                f"{name} of a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()}: gloo, which does "
-                "this one, takes no tensor whose elements share memory or leave gaps in it; give it a contiguous() one"
+                f"{name} of a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()}: gloo does this "
+                "collective, and cannot use a tensor whose elements share memory or have gaps between them; pass "
+                "tensor.contiguous()"
             )
 
 
@@ -77,7 +80,7 @@ def _forward(name: str) -> Callable[..., Work]:
             self._begin(name, (*arguments, *settings.values()))
         self.inner_reductions += is_reduction(name)
         call = self.tally.begin(*measure(name, (*arguments, *settings.values())))
-        with told_as(self._diagnose):
+        with raising_cause(self._diagnose):
             work = getattr(inner, name)(*arguments, **settings)
         if name == "recv_anysource":
             return AnySourceWork(work, self._diagnose, call, self._waits)
@@ -94,7 +97,7 @@ def _forward(name: str) -> Callable[..., Work]:
 
 
 def _devices(address: str | None) -> list[Any]:
-    """Those that gloo would open by itself, where no address is given."""
+    """Open gloo's devices: at `address`, or those that gloo would open by default."""
     gloo: Any = dist.ProcessGroupGloo  # torch's stub has neither its options nor its devices
     if address is not None:
         return [gloo.create_device(hostname=address)]
@@ -105,7 +108,7 @@ def _devices(address: str | None) -> list[Any]:
 
 
 class _Rendezvous(Store):
-    """Gloo's store while it connects: a wait for a rank that has ended, ends."""
+    """Gloo's store while it connects. A wait for a rank ends with an error when that rank has ended."""
 
     def __init__(self, ranks: Assembly) -> None:
         super().__init__()
@@ -128,12 +131,13 @@ class _Rendezvous(Store):
 def _gloo(ranks: Assembly, devices: list[Any]) -> Any:
     gloo: Any = dist.ProcessGroupGloo
     settings = gloo._Options()
-    # All ranks have come: who does not connect now never will. Gloo waits five times as long for a connection.
+    # All ranks are there: a rank that does not connect in time never will. Gloo waits for a connection five times as
+    # long as this.
     settings._timeout = min(ranks.timeout, _CONNECT) / 5
     settings._devices = devices
     settings._threads = 2 * len(devices)  # as gloo has it
     try:
-        rendezvous = _Rendezvous(ranks)  # gloo itself does not keep it alive
+        rendezvous = _Rendezvous(ranks)  # a variable, because gloo does not keep it alive
         group = gloo(rendezvous, ranks.rank, ranks.size, settings)
     except RuntimeError:
         try:
@@ -142,44 +146,44 @@ def _gloo(ranks: Assembly, devices: list[Any]) -> Any:
             raise cause from None
         raise
     if ranks.rank == 0:
-        ranks.tell("rank 0 has looked", False)  # it does so from now on
+        ranks.publish("rank 0 has looked", False)  # its gloo works: from now on rank 0 checks the others
     group._set_default_timeout(ranks.timeout)
     return group
 
 
 def _find_cause(ranks: Assembly) -> None:
-    """After gloo's error, which another rank may have caused, raise what did if it is not this rank's own problem.
+    """Raise the cause of gloo's error, if another rank has caused it.
 
-    Rank 0 sees which processes have ended, but not before its own gloo has returned; the others wait until it has
-    looked. If all are there the first rank that failed is the one to tell.
+    Rank 0 sees which processes have ended, but only after its own gloo has returned. The others wait until it has
+    looked. If no process has ended, the first rank whose gloo failed reports its own error.
 
     Raises:
-        JobError: it names the rank.
+        JobError: another rank is the cause; it names the rank.
     """
     first = ranks.count("gloo failed") == 1
     if ranks.rank == 0:
         ranks.check(CLOSING_S)
-        ranks.tell("rank 0 has looked", True)
+        ranks.publish("rank 0 has looked", True)
     looked = False
     with contextlib.suppress(DistStoreError):
         patience = min(ranks.timeout, _CONNECT) + timedelta(seconds=_FINDING_S)
-        looked = ranks.told("rank 0 has looked", 0, patience)
+        looked = ranks.receive("rank 0 has looked", 0, patience)
     ranks.check(0.0 if first and looked else _FINDING_S)
 
 
 @skip_dynamo
 class ForwardingGroup(dist.ProcessGroup):
-    """Collectives over gloo; those of CUDA tensors over NCCL, if `inagg.inner.cuda` finds that it will do.
+    """Collectives over gloo; for CUDA tensors over NCCL, if `inagg.inner.cuda` chooses it.
 
     Args:
-        ranks: those that make the group. Their timeout is that of each collective.
-        store: keys that the group's ranks share, for NCCL and for whoever asks for the group's store.
-        address: this host's address for gloo; None leaves the choice to gloo, which asks the name service what address
-            the host's name has, often a loopback one.
+        ranks: the ranks that make the group. Their timeout is that of each collective.
+        store: keys that the group's ranks share: for NCCL, and for callers of `get_group_store`.
+        address: this host's address for gloo. None leaves the choice to gloo, which asks the name service for the
+            address of the host's name, often a loopback address.
         cuda: as `Options.inner_cuda`.
 
     Raises:
-        ConfigurationError: what `cuda` asks for cannot be.
+        ConfigurationError: the ranks cannot do what `cuda` asks for.
     """
 
     def __init__(
@@ -195,7 +199,7 @@ class ForwardingGroup(dist.ProcessGroup):
         self.inner_reductions = 0
         self._waits = Waits()
         self._made_by = os.getpid()
-        self._under_way: set[Work] = set()  # of gloo's collectives, as far as this side has noticed
+        self._under_way: set[Work] = set()  # gloo's collectives whose end nobody has noticed
         self._connections = GlooConnections(
             lambda: _devices(address), lambda devices: _gloo(ranks, devices), ranks
         )
@@ -224,8 +228,8 @@ class ForwardingGroup(dist.ProcessGroup):
             raise JobError("this process group has been destroyed", rank=self.rank())
         return self._inner
 
-    # What torch asks of a group's backends, such as their timeout. They are the inner group's alone: torch's class
-    # would keep them, and their threads, for as long as anything refers to this group.
+    # torch asks a group for its backends, for example for their timeout. Only the inner group has them: torch's class
+    # would keep the backends and their threads as long as anything refers to this group.
     @property
     def _device_types(self) -> list[torch.device]:
         return [torch.device(device) for device in self._backends]
@@ -233,7 +237,7 @@ class ForwardingGroup(dist.ProcessGroup):
     def _get_backend(self, device: torch.device) -> Any:
         return self._backends[device.type]
 
-    # Torch's class asks a backend of its own for these.
+    # torch's class would ask its own backend for these.
     _name = _description = ""
 
     def getGroupName(self) -> str:  # noqa: N802 - torch's names
@@ -249,9 +253,9 @@ class ForwardingGroup(dist.ProcessGroup):
         self._description = description
 
     def end_inner(self) -> None:
-        """End the inner group: its threads have ended when this returns, as no interpreter may end before them.
+        """End the inner group. Its threads have ended when this returns, because they must end before the interpreter.
 
-        Collectives under way come first, as long as something moves; what is left of them then fails.
+        First wait for collectives under way as long as bytes move. Those that are left then fail.
         """
         if self._inner is None or os.getpid() != self._made_by:
             return
@@ -267,7 +271,7 @@ class ForwardingGroup(dist.ProcessGroup):
             self._connections.group = None
 
     def _drain(self) -> None:
-        """Wait for gloo's collectives under way, until nothing has moved for a while."""
+        """Wait for gloo's collectives under way, until no byte has moved for DRAIN_S."""
         carried, end = -1, 0.0
         while self._prune():
             now, moved = time.monotonic(), self._connections.carried()
@@ -278,14 +282,14 @@ class ForwardingGroup(dist.ProcessGroup):
             time.sleep(_LOOK_S)
 
     def _prune(self) -> bool:
-        """Forget gloo's collectives that are done; whether others are left."""
+        """Forget gloo's collectives that are done. Returns whether others are left."""
         for work in tuple(self._under_way):
             if work.is_completed():
                 self._under_way.discard(work)
         return bool(self._under_way)
 
     def _break_off(self) -> None:
-        """Collectives under way fail, here and at other ranks, and so do later ones."""
+        """Make collectives under way and later ones fail, here and at other ranks."""
         self._connections.break_off()
         self._waits.break_off()
         if (nccl := self._backends.get("cuda", self._connections.group)) is not self._connections.group:
@@ -293,20 +297,20 @@ class ForwardingGroup(dist.ProcessGroup):
 
     @property
     def timeout_s(self) -> float:
-        """Of a collective that is not given one, in seconds; torch may change it."""
+        """The timeout, in seconds, of a collective that is called without one; torch may change it."""
         if self._connections.group is not None:
             self._timeout_s = self._connections.group.options._timeout.total_seconds()
         return self._timeout_s
 
     def get_group_store(self) -> Store:
-        """Keys that the group's ranks share. torch's constructor that takes them is not for classes of Python."""
+        """Keys that the group's ranks share. torch's constructor with a store is not available to Python classes."""
         return self._store
 
     def _begin(self, method: str, arguments: Sequence[Any]) -> None:
-        """Called with each collective, before gloo is."""
+        """Called before gloo begins a collective."""
 
     def _failure(self) -> InaggError | None:
-        """What has broken the group, if that is known: then nothing is begun any more."""
+        """What has broken the group, if it is known to be broken: then no collective begins."""
         return None
 
     def _refuse_broken(self) -> None:
@@ -318,14 +322,14 @@ class ForwardingGroup(dist.ProcessGroup):
             del failure  # whose traceback refers to this frame
 
     def _diagnose(self) -> InaggError | None:
-        """What broke the group, if that is known to be more than what gloo says. Called when a collective failed."""
+        """What has broken the group, if more is known than gloo's error says. Called when a collective has failed."""
         return None
 
     # Before there is an inner group.
     _inner: Any = None
     _timeout_s = 0.0
 
-    # Old and new names: torch calls either, and looks for both at a subclass.
+    # torch has old and new names of some methods, calls either, and looks for both in a subclass.
     all_gather_single = _forward("all_gather_single")
     all_gather_single_coalesced = _forward("all_gather_single_coalesced")
     all_to_all_single = _forward("all_to_all_single")
@@ -353,13 +357,12 @@ class ForwardingGroup(dist.ProcessGroup):
     send = _forward("send")
 
 
-# Those that have not been let go of.
+# The groups that have been made and not been freed.
 _living: "weakref.WeakSet[ForwardingGroup]" = weakref.WeakSet()
 
 
 def _keep_all() -> None:
-    """In a child that has been forked there are no threads of gloo, for which it would wait when it lets go of a group.
-    So it never does."""
+    """Keep gloo in a forked child: to free a group would wait for gloo's threads, which the child does not have."""
     for group in _living:
         for backend in {id(one): one for one in group._backends.values()}.values():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(backend))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a collective of the inner group gives back: gloo's Work, whose failure is told as what broke the group."""
+"""What a collective of the inner group returns: gloo's Work, but its failures say what broke the group."""
 
 import contextlib
 import threading
@@ -19,18 +19,19 @@ _NO_TIMEOUT = timedelta(0)
 
 
 @contextlib.contextmanager
-def told_as(
+def raising_cause(
     diagnose: Callable[[], InaggError | None], has_ended: Callable[[], bool] = lambda: True
 ) -> Iterator[None]:
-    """Where gloo fails in the block because the group is broken, raise the InaggError that says why.
+    """If gloo fails in the block because the group is broken, raise the InaggError that says why.
 
-    has_ended: a wait that has taken too long is no failure, as the collective goes on.
+    diagnose: returns that error, or None if the group is not broken. has_ended: whether the collective has ended; if
+    not, only a wait has taken too long, and gloo's error is raised.
     """
     try:
         yield
     except RuntimeError as error:
-        # A type that gloo does not take is this rank's own affair; what failed between ranks has come up from gloo's
-        # transport, which says so.
+        # Failures between ranks come from gloo's transport, and their text says so. Other errors, such as for a type
+        # that gloo does not support, concern this rank only.
         problem = diagnose() if "gloo/transport" in str(error) and has_ended() else None
         if problem is None:
             raise
@@ -45,11 +46,13 @@ class InnerWork(Work):
     """Gloo's `work`.
 
     When it fails because the group is broken, `wait` raises the InaggError that says why, from gloo's RuntimeError.
-    The future is gloo's own.
+    `get_future` returns gloo's future.
 
     Args:
-        diagnose: what broke the group, None if nothing did; asked when the work has failed, and may take a moment.
-        call, ended: to be told of the end, when somebody notices it.
+        diagnose: returns what broke the group, None if it is not broken; called when the work has failed, and may take
+            seconds.
+        call: ended when somebody notices the end of the work.
+        ended: called when `wait` has returned from gloo.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class InnerWork(Work):
         self._diagnose = diagnose
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        with told_as(self._diagnose, self._work.is_completed):
+        with raising_cause(self._diagnose, self._work.is_completed):
             done = self._wait(timeout)
         self._call.end()
         self._ended(self._work)
@@ -104,7 +107,7 @@ class InnerWork(Work):
 
 
 class Waits:
-    """Waits that gloo has no way to end, for when the group breaks: those for a message from any rank."""
+    """Makes waits for a message from any rank end when the group breaks. Gloo has no way to end them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -112,14 +115,14 @@ class Waits:
         self._under_way: set[Future[bool]] = set()
 
     def break_off(self) -> None:
-        """Those under way, and later ones, end at once."""
+        """End all waits at once, later ones too."""
         with self._lock:
             self._broken = True
             for outcome in self._under_way:
                 outcome.cancel()
 
     def __call__(self, wait: Callable[[], bool]) -> bool | None:
-        """What `wait` returns or raises; None when it is broken off, which leaves its thread waiting."""
+        """Return or raise what `wait` does, run in a thread. None when broken off; the thread then stays behind."""
         outcome: Future[bool] = Future()
 
         def run() -> None:
@@ -156,5 +159,5 @@ class AnySourceWork(InnerWork):
     def _wait(self, timeout: timedelta) -> bool:
         done = self._waits(lambda: super(AnySourceWork, self)._wait(timeout))
         if done is None:
-            raise self._diagnose() or RuntimeError("the group was broken off while this waited for a message")
+            raise self._diagnose() or RuntimeError("the group was aborted during a recv from any rank")
         return done

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranks of a group while they make it: whatever ends that at one of them ends it at all, at once.
+"""The ranks of a group while they make it. If one rank fails, all ranks fail at once.
 
-A rank that fails says so through the store that they share. One whose process dies says nothing, and is seen to have
-ended (`watch`).
+A rank that fails says so through the store that the ranks share. If its process dies, the others see that (`watch`).
 """
 
 import contextlib
@@ -17,22 +16,22 @@ from torch.distributed import DistNetworkError
 from torch.distributed.distributed_c10d import Store
 
 from inagg.errors import InaggError, JobError, PeerLostError
-from inagg.membership.store import tell_all, wait_for
+from inagg.membership.store import exchange, wait_for
 from inagg.membership.watch import Watch
 
-_LONGEST_REASON = 600  # characters: of what ranks tell, each piece is to fit into a small packet
-CLOSING_S = 0.5  # that a kernel takes to close all connections of a process
-_READING_S = 1.0  # that others take to read why the group has not been made
+_LONGEST_REASON = 600  # characters: each value in the store must fit into a small packet
+CLOSING_S = 0.5  # a kernel takes this long to close all connections of a process
+_READING_S = 1.0  # other ranks take this long to read why the group was not made
 _LOOK_S = 0.01
 
 
 class Assembly:
-    """A context in which a rank makes a group with others. An exception that leaves it reaches the other ranks.
+    """A context in which a rank makes a group with others. An exception that leaves it ends it at the other ranks too.
 
     Args:
-        store: keys that the group's ranks share, and only they.
-        rank, size: this process in the group.
-        timeout: that the others have to come.
+        store: keys that only the ranks of this group share.
+        rank, size: this process's rank, and the number of ranks.
+        timeout: how long to wait for the other ranks.
     """
 
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
@@ -40,7 +39,7 @@ class Assembly:
         self.rank = rank
         self.size = size
         self.timeout = timeout
-        # No way is left to make the group: what any method raised is why, and there is nothing to agree on.
+        # The group cannot be made any more, for the reason that a method has raised. Do not exchange anything.
         self.over = False
         # Ends gloo's connections, so that other ranks notice.
         self.break_off: Callable[[], None] = lambda: None
@@ -63,67 +62,70 @@ class Assembly:
     def _fail(self, error: BaseException) -> None:
         lost = error.lost_ranks if isinstance(error, PeerLostError) else ()
         with contextlib.suppress(Exception), self._use_of_store():
-            if self.store.add("failures", 1) == 1:  # what others raise follows from the first
+            if self.store.add("failures", 1) == 1:  # the first failure causes those of other ranks
                 self.store.set("failed", json.dumps([self.rank, describe(error), lost]))
         self.break_off()
         with contextlib.suppress(Exception), self._use_of_store():
             left, end = self.store.add("left", 1), time.monotonic() + _READING_S
-            # It often has the store in its process, with which that would end.
+            # Rank 0 waits for the others: the store is often in its process, and ends with it.
             while self.rank == 0 and left < self.size - len(lost) and time.monotonic() < end:
                 time.sleep(_LOOK_S)
                 left = self.store.add("left", 0)
 
     def watch(self, ip: str) -> None:
-        """See from here on which processes end, and let the others see whether this one does.
+        """Watch from now on which processes end, and let the other ranks watch this one.
 
-        ip: this host's address, at which they reach it.
+        ip: this host's address, at which the other ranks reach it.
         """
         with self._use_of_store():
             self._watch = Watch(self.store, self.rank, self.size, ip)
             self._watch.look_out()
 
-    def tell_all(self, name: str, mine: Any, timeout: timedelta | None = None) -> list[Any]:
-        """What each rank gave as `mine`, by rank; each calls it once with this name.
+    def exchange(self, name: str, mine: Any, timeout: timedelta | None = None) -> list[Any]:
+        """Wait until each rank has called this with this name. Returns what each gave as `mine`, by rank.
 
-        mine: what JSON can hold; tuples arrive as lists.
+        A rank may use a name once. mine: a value that JSON can hold; tuples arrive as lists.
 
         Raises:
             JobError: a rank has failed or died.
-            DistStoreError: ranks have not come in time.
+            DistStoreError: ranks have not called it in time.
         """
         ranks = range(self.size)
         with self._use_of_store():
-            return tell_all(self.store, name, self.rank, ranks, mine, timeout or self.timeout, self._check)
+            return exchange(self.store, name, self.rank, ranks, mine, timeout or self.timeout, self._check)
 
-    def tell(self, name: str, what: Any) -> None:
-        """Tell all others, who ask for it with `told`."""
+    def publish(self, name: str, value: Any) -> None:
+        """Set a value for the other ranks, which read it with `receive` or `peek`. value: what JSON can hold."""
         with self._use_of_store():
-            self.store.set(name, json.dumps(what))
+            self.store.set(name, json.dumps(value))
 
-    def told(self, name: str, by: int, timeout: timedelta) -> Any:
-        """What rank `by` tells. Raises as `tell_all`."""
+    def receive(self, name: str, publisher: int, timeout: timedelta) -> Any:
+        """Wait for what rank `publisher` publishes under this name. Raises as `exchange`."""
         with self._use_of_store():
-            return json.loads(wait_for(self.store, [name], [by], timeout, self._check)[0])
+            return json.loads(wait_for(self.store, [name], [publisher], timeout, self._check)[0])
 
     def bytes_at(self, key: str, timeout: timedelta) -> bytes:
-        """What some rank sets this key to. Raises as `tell_all`, but names no rank that has not come in time."""
+        """Wait for the value of this key, which any rank may set.
+
+        Raises as `exchange`. But a DistStoreError does not know which rank is late.
+        """
         with self._use_of_store():
             return wait_for(self.store, [key], range(self.size), timeout, self._check)[0]
 
     def count(self, name: str) -> int:
-        """How many ranks have called this with this name so far, this one included."""
+        """How many ranks have called this with this name so far, including this one."""
         with self._use_of_store():
             return int(self.store.add(name, 1))
 
-    def told_so_far(self, name: str) -> Any:
-        """What a rank has told under this name; None if none has."""
+    def peek(self, name: str) -> Any:
+        """What a rank has published under this name; None if no rank has."""
         with self._use_of_store():
             return json.loads(self.store.get(name)) if self.store.check([name]) else None
 
     def check(self, patience_s: float = 0.0) -> None:
-        """Raise if a rank has failed or died. To be called now and then by whoever waits for another rank.
+        """Raise if a rank has failed or died. Call it repeatedly while waiting for another rank.
 
-        patience_s: that this may take, for whoever does not go on waiting.
+        patience_s: how long to look. 0 looks once; give more if this is the last call.
 
         Raises:
             JobError: it names the rank.
@@ -140,7 +142,7 @@ class Assembly:
         if self._watch is not None:
             self._watch.look_out()
         if ranks := self._ended():
-            self._check_store()  # one that fails says why before it ends
+            self._check_store()  # a rank that fails says why before its process ends
             raise self._lost(ranks)
 
     def _check_store(self) -> None:
@@ -163,17 +165,20 @@ class Assembly:
         cut_off = self._cut_off()
         if cut_off.keys() >= set(ranks):
             silent = ", ".join(cut_off[rank] for rank in ranks)
-            reason = f"no answer from {silent}: the host, the network or the switch has ended"
+            reason = f"no answer from {silent}: the host, the network or the switch is down"
         else:
-            reason = "its process has ended, or its connection, while the group was made"
+            reason = "its process or its connection has ended while the group was made"
         return PeerLostError(ranks, reason=reason, rank=self.rank)
 
     @contextlib.contextmanager
     def _use_of_store(self) -> Iterator[None]:
-        """Where the store fails in the block, name the rank that has died with it. It is not used again."""
+        """If the store fails in the block, raise an error that names the rank that died with it.
+
+        After that the store is not used again.
+        """
         if self._store_is_gone:
             raise self._without_store()
-        # The store is cut off with rank 0, and would take its time to say so.
+        # If rank 0 is cut off, the store probably is too, and its client would take long to notice.
         if self.rank != 0 and (cut_off := self._cut_off()):
             raise self._lost(tuple(cut_off))
         try:
@@ -197,11 +202,11 @@ class Assembly:
 
 
 def describe(error: BaseException) -> str:
-    """As other ranks read it, in one line."""
+    """An error as other ranks read it: one line."""
     kind = "" if isinstance(error, InaggError) else f"{type(error).__name__}: "
     return shorten(f"{kind}{error}".partition("\n")[0].removesuffix(": "))
 
 
 def shorten(text: str) -> str:
-    """As much of it as other ranks are told."""
+    """As much of a text as other ranks get."""
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."

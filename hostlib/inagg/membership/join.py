@@ -19,27 +19,28 @@ from inagg.options import Options, parse_cpus
 from inagg.sums.reduction import Callback
 from inagg_contract.documents import JobStatus
 
-# Once a rank has failed, for the others to hear of it and to say how they have done: three looks, and a busy machine.
-_OTHERS = timedelta(seconds=15)
+# After a rank has failed, the others need this long to see it and to report their outcome: three looks, on a busy
+# machine.
+_OUTCOMES_PATIENCE = timedelta(seconds=15)
 
 
 def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None) -> Session:
-    """Join, with all ranks of a process group, a job of their own.
+    """Join a new job with all ranks of a process group.
 
-    Rank 0 creates the job and tells its number and its secret. Every rank then says whether it is in, so that either
-    all of them return or all of them raise. on_failure: see `Session`.
+    Rank 0 creates the job and publishes its number and its secret. Then the ranks exchange their outcomes, so that
+    either all of them return or all of them raise. on_failure: see `Session`.
 
     Raises:
-        InaggError: this rank's own problem, or a JobError that names the rank that had one.
-        DistStoreError: a rank has not come.
+        InaggError: this rank could not join, or (a JobError that names it) another rank could not.
+        DistStoreError: a rank did not report its outcome in time.
     """
-    assert options.controller is not None  # Options.resolve sees to it
+    assert options.controller is not None  # Options.resolve makes sure
     problem: InaggError | None = None
     session: Session | None = None
     with contextlib.ExitStack() as undo:
         client = ControlClient(options.controller)
         undo.callback(client.close)
-        # What another rank may take: three requests, until all have registered, and until packets pass.
+        # Another rank may take this long: three requests, the wait for registrations, the wait for packets.
         patience = timedelta(seconds=2 * options.setup_timeout_s + 3 * client.timeout_s)
         try:
             session = _enter(
@@ -52,14 +53,14 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
             problem = error
         try:
             if problem is not None:
-                ranks.tell("trouble", [ranks.rank, describe(problem)])
-                patience = _OTHERS
+                ranks.publish("trouble", [ranks.rank, describe(problem)])
+                patience = _OUTCOMES_PATIENCE
             try:
-                outcomes = ranks.tell_all("outcome", None if problem is None else describe(problem), patience)
+                outcomes = ranks.exchange("outcome", None if problem is None else describe(problem), patience)
             except DistStoreError:
                 if problem is None:
                     raise
-                ranks.over = True  # one is stopped, perhaps: it cannot agree to anything
+                ranks.over = True  # perhaps a rank is stopped, and can agree to nothing
                 raise problem from None
             failed = next((rank for rank, outcome in enumerate(outcomes) if outcome is not None), None)
             if problem is not None:
@@ -74,12 +75,12 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
 
 
 def all_fall_back(ranks: Assembly, options: Options) -> bool:
-    """After `join` has raised an InaggError, as it does at all ranks or none: whether gloo is to do the sums.
+    """Whether gloo does the sums, after `join` has raised an InaggError at all ranks. All ranks call it.
 
     Raises:
-        ConfigurationError: this rank would, but others have `options.fallback` ``"error"``, and raise.
+        ConfigurationError: this rank has `options.fallback` ``"inner"``, another has ``"error"``.
     """
-    wishes = ranks.tell_all("fallback", options.fallback)
+    wishes = ranks.exchange("fallback", options.fallback)
     if options.fallback == "inner" and "error" in wishes:
         raise ConfigurationError(
             "there is no job on the switch, and fallback must be the same at all ranks: it is inner at rank "
@@ -94,15 +95,15 @@ def _agree_on_job(client: ControlClient, ranks: Assembly, options: Options, pati
             job = client.create_job(ranks.size, options.slots).id
             secret = client.secret(job)
         except InaggError as error:
-            ranks.tell("job", {"error": describe(error)})
+            ranks.publish("job", {"error": describe(error)})
             raise
-        ranks.tell("job", {"id": job, "secret": secret})
+        ranks.publish("job", {"id": job, "secret": secret})
         return job
-    told = ranks.told("job", 0, patience)
-    if "error" in told:
-        raise JobError(f"rank 0 could not create the job: {told['error']}", rank=ranks.rank)
-    job = int(told["id"])
-    client.learn_secret(job, told["secret"])
+    created = ranks.receive("job", 0, patience)
+    if "error" in created:
+        raise JobError(f"rank 0 could not create the job: {created['error']}", rank=ranks.rank)
+    job = int(created["id"])
+    client.learn_secret(job, created["secret"])
     return job
 
 
@@ -113,9 +114,9 @@ def _enter(
     rank = ranks.rank
 
     def check() -> None:
-        """Nor is a rank waited for that cannot join, though it goes on: perhaps gloo is to do the sums."""
+        """Raise if a rank has failed, or cannot join. The second kind still runs: gloo may do the sums."""
         ranks.check()
-        if (trouble := ranks.told_so_far("trouble")) is not None:
+        if (trouble := ranks.peek("trouble")) is not None:
             raise JobError(f"rank {trouble[0]} could not join: {trouble[1]}", job=job, rank=rank)
 
     aggregator = client.status(job).aggregator
@@ -137,7 +138,7 @@ def _enter(
             udp_port=udp.getsockname()[1],
             port=options.switch_port,
         )
-        # Who is refused is no member: another has that rank, and its job goes on.
+        # A rank whose registration was refused must not fail the job: another process has this rank.
         session: Session | None = None
         try:
             session = _begin(
@@ -164,7 +165,7 @@ def _begin(
     link_rate: float | None,
     on_failure: Callback,
 ) -> Session:
-    """As a member: start the transport and the heartbeat."""
+    """Start the transport, the presence and the heartbeat of a registered rank."""
     policy = status.policy
     with contextlib.ExitStack() as undo, confined_to(options.cpus):
         presence = client.attend(status.id, rank, policy.heartbeat_interval_s)
@@ -191,7 +192,13 @@ def _begin(
 
 @contextlib.contextmanager
 def confined_to(cpus: str | None) -> Iterator[None]:
-    """A thread that is started in the block has these processors; this one has its own again after it."""
+    """Threads that start in the block run on these processors. Then the calling thread has its own again.
+
+    cpus: as `Options.cpus`; None changes nothing.
+
+    Raises:
+        ConfigurationError: this process may run on none of them.
+    """
     if cpus is None:
         yield
         return
@@ -200,7 +207,7 @@ def confined_to(cpus: str | None) -> Iterator[None]:
         os.sched_setaffinity(0, parse_cpus(cpus))
     except (OSError, OverflowError) as error:
         raise ConfigurationError(
-            f"cpus: this process may run on none of the processors {cpus!r}, only on {sorted(before)}"
+            f"cpus: this process may run on none of the processors {cpus!r}; choose from {sorted(before)}"
         ) from error
     try:
         yield

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of a group tell each other while the group is made, through torch's store."""
+"""How the ranks of a group exchange values through torch's store while they make the group."""
 
 import json
 import time
@@ -12,14 +12,14 @@ from torch.distributed.distributed_c10d import Store
 
 from inagg.errors import ConfigurationError, InaggError, name_ranks
 
-# Between looks for a key. Torch's own wait neither handles signals nor learns that another rank has failed.
+# Between two looks for a key. Torch's own wait neither handles signals nor notices that another rank has failed.
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.1
 
 Check = Callable[[], None]
 
 
-def tell_all(
+def exchange(
     store: Store,
     name: str,
     rank: int,
@@ -28,16 +28,16 @@ def tell_all(
     timeout: timedelta,
     check: Check = lambda: None,
 ) -> list[Any]:
-    """What each of `ranks` gave as `mine`, in their order; each calls it once with this name. Waits for all of them.
+    """Wait until each of `ranks` has called this with this name. Returns what each gave as `mine`, in their order.
 
-    mine: what JSON can hold; tuples arrive as lists. check: see `wait_for`.
+    A rank may use a name once. mine: a value that JSON can hold; tuples arrive as lists. check: see `wait_for`.
 
     Raises:
-        DistStoreError: ranks have not called it within `timeout`; it names them. Torch's own, as gloo raises it.
+        DistStoreError: ranks have not called it within `timeout`; it names them. Torch's class, as gloo raises it.
     """
     store.set(f"{name}/{rank}", json.dumps(mine))
     keys = [f"{name}/{other}" for other in ranks]
-    return [json.loads(told) for told in wait_for(store, keys, ranks, timeout, check)]
+    return [json.loads(value) for value in wait_for(store, keys, ranks, timeout, check)]
 
 
 def wait_for(
@@ -47,22 +47,23 @@ def wait_for(
     timeout: timedelta,
     check: Check = lambda: None,
 ) -> list[bytes]:
-    """The values of `keys`, each set by one of `ranks`.
+    """Wait for the values of `keys`, each set by the rank at the same place of `ranks`.
 
-    check: called now and then while a key is missing; what it raises ends the wait, unless the key is there by then.
+    check: called repeatedly while a key is missing. If it raises an InaggError and the key is still missing, the wait
+    ends with that error.
 
     Raises:
-        DistStoreError: as `tell_all`.
+        DistStoreError: as `exchange`.
     """
     end, pause = time.monotonic() + timeout.total_seconds(), _FIRST_PAUSE_S
     values = []
-    # One key a request: where only small packets get through, an answer with the values of all would never come.
+    # One key a request: where only small packets pass, an answer with all values would never arrive.
     for index, key in enumerate(keys):
         while not store.check([key]):
             try:
                 check()
             except InaggError:
-                if store.check([key]):  # the rank that has failed since had told this before
+                if store.check([key]):  # set by the failed rank before it failed
                     break
                 raise
             if time.monotonic() >= end:
@@ -79,23 +80,23 @@ def wait_for(
 
 
 def agree_on_members(store: Store, rank: int, members: list[int], timeout: timedelta) -> None:
-    """Find that ranks mean different groups: they have called new_group in different orders.
+    """Check that all of `members` make the same group. They do not if they have called new_group in different orders.
 
-    Groups without a rank in common may have this store at the same time, as when each half of a world divides itself.
+    Groups without a common rank may use this store at the same time, as when each half of a world divides itself.
 
-    rank: this process's in the world, one of `members`.
+    rank: of this process in the world; one of `members`.
 
     Raises:
-        ConfigurationError: one of them makes a group of other ranks here.
-        DistStoreError: one of them makes none within `timeout`.
+        ConfigurationError: one of `members` makes a group of other ranks.
+        DistStoreError: one of `members` makes no group within `timeout`.
     """
-    told = tell_all(store, "members", rank, members, members, timeout)
-    others = next((found for found in told if found != members), None)
+    groups = exchange(store, "members", rank, members, members, timeout)
+    others = next((group for group in groups if group != members), None)
     if others is None:
         return
-    for other in others:  # they may wait for a rank that never comes
+    for other in others:  # so that they do not wait for a rank that never comes
         store.set(f"members/{other}", json.dumps(members))
     raise ConfigurationError(
         f"this rank makes a group of the ranks {members} where another makes one of {others}. Every rank must call "
-        "new_group for the same groups in the same order, also for those that it is no member of."
+        "new_group for the same groups in the same order, even for groups that do not include it."
     )

@@ -69,7 +69,7 @@ connect, begin = inagg.inner.group._gloo, inagg.membership.join._enter
 if FAILS and HOW == "out of descriptors":
     inagg.membership.join._enter = enter_without_descriptors
 elif FAILS and HOW == "killed before it has met the others":
-    inagg.inner.connections.Assembly.tell_all = fail  # type: ignore[assignment,method-assign]
+    inagg.inner.connections.Assembly.exchange = fail  # type: ignore[assignment,method-assign]
 elif FAILS and HOW == "killed before gloo connects":
     inagg.inner.group._gloo = fail
 elif FAILS and HOW == "killed as gloo connects":

@@ -35,7 +35,7 @@ def test_an_exception_at_one_rank_reaches_those_that_wait(kind: type[BaseExcepti
     broken: list[str] = []
     theirs.break_off = lambda: broken.append("off")
     with ThreadPoolExecutor(1) as other:
-        waiting = other.submit(ours.tell_all, "words", "here")
+        waiting = other.submit(ours.exchange, "words", "here")
         with pytest.raises(kind), theirs:
             raise kind("too many open files")
     with pytest.raises(JobError, match=r"rank 1 could not make the group: .*too many open files"):
@@ -56,7 +56,7 @@ def test_a_rank_that_has_told_all_before_it_ended_is_missed_by_nobody() -> None:
     store = dist.HashStore()
     ours, theirs = (Assembly(store, rank, 2, LIMIT) for rank in range(2))
     with ThreadPoolExecutor(1) as other:
-        told = other.submit(theirs.tell_all, "words", "there")
+        told = other.submit(theirs.exchange, "words", "there")
         store.set("words/0", "0")
         told.result(timeout=5)
     with ours:
@@ -64,7 +64,7 @@ def test_a_rank_that_has_told_all_before_it_ended_is_missed_by_nobody() -> None:
             ours.watch(HERE)
             theirs.watch(HERE)
             ours.check()  # sees it
-        assert ours.tell_all("words", "here") == ["here", "there"]
+        assert ours.exchange("words", "here") == ["here", "there"]
 
 
 def test_whoever_waits_learns_from_rank_0_which_rank_has_ended() -> None:
@@ -75,9 +75,9 @@ def test_whoever_waits_learns_from_rank_0_which_rank_has_ended() -> None:
             for rank in ranks:
                 rank.watch(HERE)
                 rank.check()
-        waiting = other.submit(second.tell_all, "words", "here")
+        waiting = other.submit(second.exchange, "words", "here")
         with pytest.raises(PeerLostError, match="lost rank 2"), first:
-            first.tell_all("words", "here")
+            first.exchange("words", "here")
         with pytest.raises(PeerLostError, match="lost rank 2") as found:
             waiting.result(timeout=5)
     assert found.value.lost_ranks == (2,)
@@ -122,7 +122,7 @@ def test_of_gloos_errors_the_cause_is_told(
     def connect(ranks: Assembly) -> None:
         with ranks:
             _gloo(ranks, [])
-            ranks.tell_all("what comes next", None)
+            ranks.exchange("what comes next", None)
 
     with second, ThreadPoolExecutor(2) as others:
         if ended:
@@ -139,7 +139,7 @@ def test_a_process_that_has_ended_before_it_was_looked_for_is_found_as_well() ->
     second = Assembly(store, 1, 2, LIMIT)
     second.watch(HERE)
     with pytest.raises(PeerLostError, match="lost rank 0"), second:
-        second.tell_all("words", "here")
+        second.exchange("words", "here")
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 
 FORKED = pytest.mark.usefixtures("forked_ranks")
-LOST = "lost rank {} (its process has ended, or its connection, while the group was made)"
+LOST = "lost rank {} (its process or its connection has ended while the group was made)"
 
 
 @pytest.mark.netns

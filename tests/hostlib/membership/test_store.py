@@ -13,7 +13,7 @@ from inagg.groups import create
 from inagg.membership import join
 from inagg.membership.assembly import Assembly
 from inagg.membership.control import ControlClient
-from inagg.membership.store import tell_all
+from inagg.membership.store import exchange
 from inagg.options import Options
 
 SOON = timedelta(milliseconds=50)
@@ -22,14 +22,14 @@ SOON = timedelta(milliseconds=50)
 def test_each_rank_hears_what_all_have_told() -> None:
     store = dist.HashStore()
     store.set("words/2", '["there", 1]')
-    assert tell_all(store, "words", 0, [0, 2], "here", SOON) == ["here", ["there", 1]]
+    assert exchange(store, "words", 0, [0, 2], "here", SOON) == ["here", ["there", 1]]
 
 
 def test_those_that_do_not_come_are_named() -> None:
     store = dist.HashStore()
     store.set("words/2", "0")
     with pytest.raises(dist.DistStoreError, match=r"ranks 1, 3 did not come within 0\.05 s"):
-        tell_all(store, "words", 0, range(4), 0, SOON)
+        exchange(store, "words", 0, range(4), 0, SOON)
 
 
 def test_what_a_rank_has_told_before_it_failed_counts() -> None:
@@ -39,9 +39,9 @@ def test_what_a_rank_has_told_before_it_failed_counts() -> None:
         store.set("words/1", '"there"')
         raise JobError("rank 1 has failed")
 
-    assert tell_all(store, "words", 0, range(2), "here", SOON, fail) == ["here", "there"]
+    assert exchange(store, "words", 0, range(2), "here", SOON, fail) == ["here", "there"]
     with pytest.raises(JobError, match="rank 1 has failed"):
-        tell_all(store, "other words", 0, range(2), "here", SOON, fail)
+        exchange(store, "other words", 0, range(2), "here", SOON, fail)
 
 
 def test_a_group_that_another_rank_does_not_make_ends_with_its_own_timeout_not_the_store_s() -> None:
