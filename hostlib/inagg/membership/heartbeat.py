@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the controller how a rank is getting on, and learns from it when the rank cannot go on.
+"""Reports a rank's progress to the controller, and learns from the answers whether the job has failed.
 
-That its process lives the controller sees by another connection (`presence`), so beats may be late.
+The controller sees through another connection (`presence`) that the process lives, so heartbeats may be late.
 
-`HeartbeatMonitor` decides what the answers to heartbeats mean, and knows no clock and no thread;
-`HeartbeatThread` only supplies both.
+`HeartbeatMonitor` decides what the answers mean, without a clock or a thread. `HeartbeatThread` supplies both.
 """
 
 import logging
@@ -31,12 +30,13 @@ _log = logging.getLogger(__name__)
 # Between the beats of a rank that confers.
 _CONFER_PAUSE_S = 0.05
 
-# How long ranks that leave one after another at the end of training may take, and how long a rank confers: more than
-# the controller takes to see that a process has died, and for a few beats of all ranks.
+# At the end of training, all ranks leave within this time.
 _LEAVING_S = 3.0
+
+# How long a rank confers: the controller sees a dead process, and gets a few beats of all ranks, in less time.
 _CONFER_S = 3.0
 
-# A beat may take this part of the timeout before it is tried on another connection.
+# A beat may take this part of the timeout. The next one then uses another connection.
 _PATIENCE = 1 / 3
 
 # How long stopping waits for a heartbeat under way.
@@ -56,7 +56,7 @@ class Failure:
     mismatch: Mismatch | None = None
 
     def error(self, job: int, rank: int, chunk: int | None) -> InaggError:
-        """As `rank` tells it. chunk: its oldest one without a result, if there is one."""
+        """The error that `rank` raises. chunk: its oldest chunk without a result; None without one."""
         if self.mismatch is not None:
             number, calls = self.mismatch.number, self.mismatch.calls
             return MismatchError(
@@ -65,7 +65,7 @@ class Failure:
         if not self.lost_ranks:
             return JobError(self.reason, job=job, rank=rank, chunk=chunk)
         reason = self.reason
-        if len(self.lost_ranks) == 1:  # which the error names itself
+        if len(self.lost_ranks) == 1:  # the error names the rank, so the reason need not
             reason = reason.removeprefix(f"rank {self.lost_ranks[0]}: ")
             if reason == "left":
                 reason = "it left: its program has ended, or has destroyed the group"
@@ -75,9 +75,9 @@ class Failure:
 class HeartbeatMonitor:
     """Decides from heartbeats and their answers whether a rank can go on. Time, in seconds, is an argument.
 
-    A failed job is a failure at once, silence of the controller after timeout_s. Another rank that has left on
-    purpose is one only after a few seconds: at the end of training the ranks leave one after another, and this one
-    may still be fetching its last result, which the switch keeps until the last rank has left.
+    A failed job is a failure at once. Silence of the controller is a failure after timeout_s. Another rank's leaving on
+    purpose is a failure only after a few seconds: at the end of training the ranks leave one after another, and this
+    rank may still be fetching its last result, which the switch keeps until the last rank has left.
     """
 
     def __init__(self, *, timeout_s: float, now: float) -> None:
@@ -103,7 +103,7 @@ class HeartbeatMonitor:
         return Failure("; ".join(f"rank {lost.rank}: {lost.reason}" for lost in beat.lost), lost_ranks)
 
     def refused(self, error: ControllerRefusedError, now: float) -> Failure | None:
-        """The controller answered with an error; these mean that this rank is not, or no longer, in such a job."""
+        """The controller answered with an error. 401, 403, 404 and 409 mean that this rank is not in that job."""
         if error.status in (401, 403, 404, 409):
             return Failure(error.detail, ())
         return self.silent(error, now)
@@ -119,11 +119,15 @@ class HeartbeatMonitor:
 class HeartbeatThread(threading.Thread):
     """Beats for one rank until stopped, or until on_failure has been called, which happens at most once.
 
-    interval_s, timeout_s: heartbeat_interval_s and heartbeat_timeout_s of the job's policy.
-    on_failure(failure): called on this thread, or on one that confers; no lost ranks when no other rank is to blame
-    (the controller is gone, the switch restarted).
-    journal: what this rank calls, to be told to the controller; waited: as well, how many sums it has done, and how
-    long it has waited for others to begin them. waits: what all ranks have told of that.
+    Args:
+        interval_s, timeout_s: heartbeat_interval_s and heartbeat_timeout_s of the job's policy.
+        on_failure: called with the failure, on this thread or on one that confers. The failure has no lost ranks if no
+            other rank is to blame: the controller is gone, or the switch has restarted.
+        journal: the collectives that this rank has called; part of each heartbeat.
+        waited: returns how many sums this rank has done, and the seconds that it waited for others to begin them; part
+            of each heartbeat.
+
+    `waits` has the same of all ranks, from the controller's last answer.
     """
 
     def __init__(
@@ -149,14 +153,14 @@ class HeartbeatThread(threading.Thread):
         self.waits: Mapping[int, Waits] = {}
         self._asked: tuple[int, int] | None = None
         self._stopping = threading.Event()
-        # Guards the monitor, and decides which comes first of stopping and failing; on_failure runs under it.
+        # Guards the monitor, and decides whether stopping or failing comes first; on_failure runs under it.
         self._lock = threading.RLock()
         self._monitor = HeartbeatMonitor(timeout_s=timeout_s, now=time.monotonic())
 
     def stop(self) -> None:
-        """Stop beating; on_failure is not called after this has returned. Any thread may, any number of times.
+        """Stop beating. on_failure is not called after this has returned. Any thread may call it, repeatedly too.
 
-        A beat that is still waiting for its answer is left behind after a short while.
+        It waits at most a second for a beat under way.
         """
         with self._lock:
             self._stopping.set()
@@ -171,9 +175,9 @@ class HeartbeatThread(threading.Thread):
             self._settle(self._beat())
 
     def confer(self, timeout_s: float = _CONFER_S) -> None:
-        """Beat quickly, on the caller's thread: until the job has failed or this has been stopped, or for timeout_s.
+        """Beat quickly, on the caller's thread, until the job has failed, this has been stopped, or timeout_s is over.
 
-        For a rank that sees that something is wrong, and that others may know why.
+        For a rank that has seen something fail, when other ranks or the controller may know the reason.
         """
         end = time.monotonic() + timeout_s
         while time.monotonic() < end and not self._stopping.wait(_CONFER_PAUSE_S):
@@ -187,15 +191,15 @@ class HeartbeatThread(threading.Thread):
             if failure is None:
                 return
             self._stopping.set()
-            _log.error("job %d, rank %d cannot go on: %s", self._job, self._rank, failure.reason)
+            _log.error("job %d, rank %d: the job has ended early: %s", self._job, self._rank, failure.reason)
             others = tuple(rank for rank in failure.lost_ranks if rank != self._rank)
             self._on_failure(replace(failure, lost_ranks=others))
 
     def _beat(self) -> Callable[[float], Failure | None]:
-        """One beat; returns what the monitor makes of its outcome.
+        """Send one beat. Returns a function that gives the outcome to the monitor, with the time.
 
-        A question about several calls is answered at once: the ranks disagree, and the answer tells in what. One that
-        follows waits for the next beat.
+        If the controller asks for several calls, a second beat answers at once: the ranks disagree, and these calls
+        show where. What the controller asks for next waits for the next beat.
         """
         try:
             for _ in range(2):

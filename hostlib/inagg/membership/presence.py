@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connection by which the controller sees that a rank's process lives: its kernel closes it when it dies.
+"""The connection by which the controller sees that a rank's process lives: the kernel closes it when the process dies.
 
-What goes over it is one HTTP request whose body never ends. Its chunks are beats, written by a thread of the core, so
-that a program which holds the GIL for minutes is not taken for a dead one; a machine that has died sends none. When the
-network breaks the connection, another thread makes a new one.
+It carries one HTTP request whose body never ends. The chunks of the body are beats. A dead machine sends none. A thread
+of the core writes them, so that a program which holds the GIL for minutes does not look dead. When the network breaks
+the connection, another thread makes a new one.
 """
 
 import contextlib
@@ -32,11 +32,12 @@ class Presence(Protocol):
 
 
 class TcpPresence:
-    """Beats over connections that `connect` makes, until closed or answered: the controller then wants no more.
+    """Beats until closed, or until the controller answers because it wants no more beats.
 
-    The first is made here, with the errors of `connect`; when it can make no other, heartbeats must do.
+    The constructor makes the first connection and raises what `connect` raises. If a later `connect` fails, only
+    heartbeats are left.
 
-    target, headers: of the request. interval_s: between beats.
+    connect: makes a connection. target, headers: of the request. interval_s: between beats.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class TcpPresence:
         self._thread.join(_JOIN_S)
 
     def forget(self) -> None:
-        """In a child that has been forked: it must not keep the connection of a parent that dies."""
+        """Close a forked child's copy of the connection, so that the connection ends when the parent dies."""
         self._connection.close()
 
     def _begin(self, connection: socket.socket) -> None:
@@ -96,11 +97,14 @@ class TcpPresence:
                         return
                     self._begin(connection)
             except (InaggError, OSError) as error:
-                _log.warning("the controller no longer sees this process live: %s", error)
+                _log.warning(
+                    "could not reconnect the presence of this process, so the controller relies on heartbeats: %s",
+                    error,
+                )
                 return
 
     def _answered(self) -> bool:
-        """Wait until the connection ends; whether that was by the controller's answer."""
+        """Wait until the connection ends. Returns whether the controller's answer has ended it."""
         try:
             return bool(self._connection.recv(1))
         except OSError:
@@ -108,10 +112,11 @@ class TcpPresence:
 
 
 class HttpsPresence:
-    """The same where the connection is TLS's, of which the core knows nothing: these beats need the GIL, and children
-    that have been forked keep the connection of a parent that dies.
+    """The same over TLS, which the core does not speak.
 
-    post: sends a request with the body that it is given, and returns with its answer. interval_s: between beats.
+    These beats need the GIL. And forked children keep the connection open when the parent dies.
+
+    post: sends a request with the given body, and returns its answer. interval_s: between beats.
     """
 
     def __init__(self, post: Callable[[Iterator[bytes]], httpx.Response], interval_s: float) -> None:
@@ -131,7 +136,7 @@ class HttpsPresence:
                 self._post(self._beats())
                 return
             except httpx.TransportError as error:
-                _log.info("the connection by which the controller sees this process live: %s", error)
+                _log.info("the presence connection broke, connecting again: %s", error)
             except RuntimeError:  # httpx's, of a client that has been closed
                 return
             self._closed.wait(self._interval_s)

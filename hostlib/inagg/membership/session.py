@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's membership of one job: its sums, its heartbeat, how it ends. Joining is `join`'s."""
+"""A rank's membership of one job: its sums, its heartbeat, how it ends. `join` makes it."""
 
 import logging
 import os
@@ -20,20 +20,23 @@ from inagg_contract.documents import JobStatus
 
 _log = logging.getLogger(__name__)
 
-_FORKED = "this process was forked from a member of the job, and is none: what it calls would never end"
-_DRAIN_S = 3.0  # without a packet, after which a rank that leaves gives up sums under way
-_GOODBYE_S = 1.0  # to say why; without a word, the end of the rank's presence ends the job
+_FORKED = (
+    "this process was forked from a member of the job and is not a member itself, so its sums would never end. Use the "
+    "group in the parent only."
+)
+_DRAIN_S = 3.0  # after so long without a packet, a rank that leaves gives up sums under way
+_GOODBYE_S = 1.0  # to say why the rank gives up; if this fails, the end of its presence ends the job
 
 
 class Session:
-    """One rank in one running job. Any thread may call.
+    """One rank in one running job. Any thread may call it.
 
     `sums` does all-reduces, `journal` notes all collectives.
 
     Args:
         on_failure: called, on any thread, when the job has ended early.
-        presence: closed when this is.
-        link_rate: of the interface, in bits a second, if it is known.
+        presence: closed with the session.
+        link_rate: of the interface, in bits per second; None: unknown.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class Session:
         self._heartbeat.start()
 
     def try_path(self, timeout_s: float, check: Callback = lambda: None) -> None:
-        """Do the first sum of the job, as `MtuProbe.run`. It counts in no statistics.
+        """Do the first sum of the job, as `MtuProbe.run`. It does not count as a sum in heartbeats.
 
         Raises:
             NetworkTimeoutError: packets of full size do not pass.
@@ -88,9 +91,11 @@ class Session:
         self._waited_at_first = self._waited()
 
     def stats(self) -> dict[str, Any]:
-        """Counters of the transport (packets, bytes, retransmits, RTT...), with the job and rank they belong to, and
-        what all ranks have told, with their last heartbeats, of their waiting for one another."""
-        waits = {rank: told.model_dump() for rank, told in sorted(self._heartbeat.waits.items())}
+        """Counters of the transport (packets, bytes, retransmits, RTT...), with job and rank.
+
+        ``waits`` is how long each rank has waited for others, from its last heartbeat.
+        """
+        waits = {rank: waited.model_dump() for rank, waited in sorted(self._heartbeat.waits.items())}
         return {
             "job": self.id,
             "rank": self.rank,
@@ -108,26 +113,26 @@ class Session:
 
     @property
     def failure(self) -> InaggError | None:
-        """Why the job has ended; None if it has not, as far as this rank knows. A forked child is not a member."""
+        """Why the job has ended, as far as this rank knows; None if it has not. A forked child is not a member."""
         if self._forked:
             return JobError(_FORKED, job=self.id, rank=self.rank)
         ending = self._standing.state.ending
         return None if ending is None else ending.error(self.id, self.rank, None)
 
     def diagnose(self) -> InaggError | None:
-        """`failure`, as far as anybody knows. For whoever saw something go wrong."""
+        """`failure`, after asking the controller for up to a few seconds. For callers that saw something fail."""
         if not self._forked and self._standing.state.phase is Phase.MEMBER:
             self._heartbeat.confer()
         return self.failure
 
     def leave(self, cause: str | None = None, since: float = 0.0) -> None:
-        """Leave the job, and close. Sums under way end first; if no more comes of them, the job fails.
+        """Leave the job, and close. First wait for sums under way; if their packets stop, the job fails.
 
-        cause: what has ended this rank's program early, at the time `since`. The job then fails, but not before others
-        can have fetched what has been summed already, as when a process dies.
+        cause: why this rank's program ended early, at the time `since`. The job fails one heartbeat interval after
+            `since`: as when a process dies, other ranks have time to fetch finished sums.
         """
         if self._forked:
-            return  # the member goes on
+            return  # the parent is still a member
         if self.failure is None:
             if cause is not None:
                 time.sleep(max(0.0, since + self._policy.heartbeat_interval_s - time.monotonic()))
@@ -138,33 +143,33 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Leave the job at once. What is still outstanding fails. Closing twice changes nothing."""
+        """Leave the job at once. Unfinished sums fail. Closing twice changes nothing."""
         if not self._standing.become(Phase.CLOSED):
             return
         try:
             self._heartbeat.stop()
-            # Where others have left, the job goes on for those who have not noticed: they should not hear that this
-            # one has died.
+            # If this rank ends because others have left, the job still runs for ranks that have not noticed. This rank
+            # leaves too, so that they do not see it as dead.
             ending = self._standing.state.ending
             if ending is None or (isinstance(ending, Failure) and ending.lost_ranks):
                 self._client.leave(self.id, self.rank)
         except InaggError as error:
-            _log.warning("job %d, rank %d could not say goodbye: %s", self.id, self.rank, error)
+            _log.warning("job %d, rank %d: could not leave at the controller: %s", self.id, self.rank, error)
         finally:
             self._transport.close()
             self.sums.close()
             if self._presence is not None:
                 self._presence.close()
             self._client.close()
-            # The group's: when nothing else refers to it any more, it shall end, and its connections with it.
+            # It refers to the group. Without it the group, and its connections, end with the program's last reference.
             self._on_failure = lambda: None
 
     def fail(self, reason: str) -> None:
-        """End the job, for all ranks: what is outstanding ends in an error."""
+        """End the job for all ranks. Unfinished sums fail."""
         self._give_up(GaveUp(reason))
 
     def overrun(self, elements: int, timeout_s: float) -> None:
-        """End the job, for all ranks: a sum was not done within its timeout."""
+        """End the job for all ranks, because a sum was not done within its timeout."""
         self._give_up(
             GaveUp(f"{elements} elements were not summed within {timeout_s:g} s", elements, timeout_s)
         )
@@ -175,7 +180,7 @@ class Session:
         self._transport.fail(ending.reason)
         self._heartbeat.stop()
         give_up_on(self._client, self.id, self.rank, ending.reason)
-        self._on_failure()  # after the others have been told: what breaks there then has its reason
+        self._on_failure()  # last: other ranks then know the reason when their connections break
 
     def _job_failed(self, failure: Failure) -> None:
         if self._standing.become(Phase.ENDED, failure):
@@ -184,7 +189,7 @@ class Session:
 
     @property
     def _forked(self) -> bool:
-        """In a child there are none of the threads that do sums, and locks may be held for ever."""
+        """Whether this is a forked child, which has no threads that do sums, and whose locks may be held for ever."""
         return os.getpid() != self._joined_by
 
     def refuse_forked(self) -> None:
@@ -195,13 +200,13 @@ class Session:
     # --- errors
 
     def translate(self, error: Exception) -> InaggError:
-        """What the core or a device raised, as the error class that says whose fault it is."""
+        """Make an InaggError, which says whose fault it is, from what the core or a device raised."""
         job, rank = self.id, self.rank
         if not isinstance(error, EngineError):
             return JobError(f"{type(error).__name__}: {error}", job=job, rank=rank)
         chunk = error.chunk
         if error.code in ("checksum", "kind_mismatch") and self._standing.state.phase is Phase.MEMBER:
-            # Other ranks know what they have called; the controller finds out, within a few of their heartbeats.
+            # The controller compares what the ranks have called. It needs a few heartbeats of each rank.
             self._heartbeat.confer()
         ending = self._standing.state.ending
         if isinstance(ending, GaveUp) and error.code == "failed":
@@ -223,8 +228,10 @@ class Session:
 
 
 def give_up_on(client: ControlClient, job: int, rank: int, reason: str) -> None:
-    """Tell the controller, so that the other ranks do not wait for this one."""
+    """Report to the controller that this rank gives up, so that the other ranks do not wait for it."""
     try:
         client.leave(job, rank, error=reason, timeout_s=_GOODBYE_S)
     except InaggError as complaint:
-        _log.warning("job %d, rank %d could not say goodbye: %s", job, rank, complaint)
+        _log.warning(
+            "job %d, rank %d: could not report to the controller why it gives up: %s", job, rank, complaint
+        )

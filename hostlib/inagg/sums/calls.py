@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The texts of collectives that ranks compare (`journal`): what all ranks must agree on, and nothing else.
 
-Sizes are in elements, since torch sums tensors of different shapes. Of a collective whose parts may be of different
-sizes at different ranks the text has the size that is the same at all: that of the whole.
+Sizes are in elements, because torch sums tensors of different shapes. If parts may have different sizes at different
+ranks, the text has the size of the whole, which is the same at all ranks.
 """
 
 import zlib
@@ -17,9 +17,11 @@ _LONGEST = 500
 
 
 class _Kind(NamedTuple):
-    """place: which argument has the tensors that all ranks agree on; None for no argument. sized: on sizes as well.
-    root: what the root is called, if there is one. reduces: with an operation. compared: all ranks must call it; not so
-    monitored_barrier, which is there to find those that do not.
+    """A kind of collective.
+
+    name: in torch.distributed. place: the argument with the tensors that all ranks agree on; None: no argument.
+    sized: ranks agree on sizes too. root: what torch calls the root; None: no root. reduces: it has an operation.
+    compared: all ranks must call it. monitored_barrier is not compared, because it finds ranks that do not call it.
     """
 
     name: str
@@ -58,7 +60,7 @@ _KINDS = {
 
 
 def is_collective(method: str) -> bool:
-    """Whether all ranks must call this method of a process group: send and recv are none."""
+    """Whether all ranks must call this method of a process group. Not so send and recv."""
     return method in _KINDS and _KINDS[method].compared
 
 
@@ -68,7 +70,7 @@ def is_reduction(method: str) -> bool:
 
 
 def measure(method: str, arguments: Sequence[Any]) -> tuple[str, int]:
-    """The kind of a call, by its name in torch.distributed, and the bytes of its tensors."""
+    """The name of a call in torch.distributed, and the bytes of its tensors."""
     kind = _KINDS.get(method, _Kind(method, 0))
     if kind.place is None or kind.place >= len(arguments):
         return kind.name, 0
@@ -76,9 +78,9 @@ def measure(method: str, arguments: Sequence[Any]) -> tuple[str, int]:
 
 
 def describe(method: str, arguments: Sequence[Any], lane_bits: int | None = None) -> str:
-    """The text of a collective called by a method of a process group, such as ``broadcast(float32[10], src=0)``.
+    """The text of a call of a process group's method, such as ``broadcast(float32[10], src=0)``.
 
-    lane_bits: of a sum that goes through the switch.
+    lane_bits: for a sum through the switch, of its lanes.
     """
     kind = _KINDS[method]
     tensors = [] if kind.place is None or kind.place >= len(arguments) else _types(arguments[kind.place])
@@ -94,13 +96,13 @@ def describe(method: str, arguments: Sequence[Any], lane_bits: int | None = None
 
 @lru_cache(maxsize=4096)
 def sum_text(elements: int, average: bool, lane_bits: int) -> str:
-    """What `describe` says of an all-reduce of one float32 tensor."""
+    """What `describe` returns for an all-reduce of one float32 tensor."""
     operation = torch.distributed.ReduceOp.AVG if average else torch.distributed.ReduceOp.SUM
     return _text(_KINDS["allreduce"], ((torch.float32, elements),), operation, 0, lane_bits)
 
 
 def _types(tensors: torch.Tensor | Iterable[Any]) -> Iterable[tuple[torch.dtype, int]]:
-    """Type and elements of each tensor; of a list of tensors within a list, those of its elements together."""
+    """Type and number of elements of each tensor. A list of tensors within the list counts as one tensor."""
     for tensor in [tensors] if isinstance(tensors, torch.Tensor) else tensors:
         if isinstance(tensor, torch.Tensor):
             yield tensor.dtype, tensor.numel()
@@ -109,7 +111,7 @@ def _types(tensors: torch.Tensor | Iterable[Any]) -> Iterable[tuple[torch.dtype,
 
 
 def _operation(opts: Any) -> Any:
-    """The operation in an options object or given bare; SUM where none is given, as torch has it."""
+    """The operation, from an options object or as it is; SUM without one, as in torch."""
     operation = getattr(opts, "reduceOp", opts)
     operation = getattr(operation, "op", operation)
     return operation if hasattr(operation, "name") else torch.distributed.ReduceOp.SUM

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads that call back those who asked for the end of a sum."""
+"""Threads that make callbacks when sums end."""
 
 import contextlib
 import threading
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from inagg._core import EngineError, Transport
 from inagg.sums.reduction import Callback, Reduction
 
-_DEADLINES_S = 1.0  # between looks at the deadlines of what is watched
-_FREE = 2  # more that are not in a callback end
+_DEADLINES_S = 1.0  # between two looks at the deadlines of watched sums
+_FREE = 2  # threads that may wait for work; others end after their callback
 
 
 @dataclass(slots=True)
@@ -21,10 +21,11 @@ class _Watched:
 
 
 class Completers:
-    """Those of one queue of sums. One more than are in a callback waits for what is done next, so that a callback may
-    itself wait for another sum.
+    """The threads of one queue of sums.
 
-    job: names the threads.
+    At least one thread is always free to see which sum ends next, so that a callback may wait for another sum.
+
+    job: its number is part of the threads' names.
     """
 
     def __init__(self, transport: Transport, job: int) -> None:
@@ -32,9 +33,9 @@ class Completers:
         self._job = job
         self._lock = threading.Lock()  # guards what follows
         self._watched: dict[int, _Watched] = {}  # by ticket
-        self._ended = False  # the transport has failed: nobody looks after _watched any more
+        self._ended = False  # the transport has failed, so no thread serves new entries of _watched
         self._threads: set[threading.Thread] = set()
-        self._free = 0  # those not in a callback
+        self._free = 0  # threads that are not in a callback
         with self._lock:
             self._add()
 
@@ -54,25 +55,28 @@ class Completers:
             return tuple(self._threads)
 
     def join(self) -> None:
-        """When the transport has failed: wait until every callback has been made; but for the one that calls this."""
+        """Wait until every callback has been made, after the transport has failed.
+
+        If a callback calls this, it does not wait for its own thread.
+        """
         while others := [thread for thread in self.threads() if thread is not threading.current_thread()]:
             others[0].join()
 
     def _add(self) -> None:
-        """With the lock held, so that others see it when it is started."""
+        """Start a thread. The caller holds the lock, so that other threads see this one only once it has started."""
         thread = threading.Thread(target=self._run, name=f"inagg-done-{self._job}", daemon=True)
         thread.start()
         self._threads.add(thread)
         self._free += 1
 
     def _run(self) -> None:
-        """Call back those who watch, as they are done; after a failure, all that are left."""
+        """Make the callbacks of watched sums as they end; after a failure, all that are left."""
         try:
             while (done := self._next_done()) is not None:
                 with self._lock:
                     self._free -= 1
                     if self._free == 0:
-                        # Where there are no more threads: one callback after the other.
+                        # If the system has no more threads, callbacks run one after the other.
                         with contextlib.suppress(RuntimeError):
                             self._add()
                 done.reduction.wait(0.0)
@@ -87,7 +91,7 @@ class Completers:
                 self._threads.discard(threading.current_thread())
 
     def _next_done(self) -> _Watched | None:
-        """One that is watched and done; None when there will be no more."""
+        """Wait for a watched sum that is done. None once the transport has failed and no watched sum is left."""
         while True:
             try:
                 ticket = self._transport.next_done(_DEADLINES_S)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How elements of every type travel as float32 elements, the only ones that the core sums.
+"""How elements of every type travel as float32 elements, the only type that the core sums.
 
 | type | as float32 | what comes back |
 |---|---|---|
@@ -8,23 +8,23 @@
 | integers of 8 to 64 bits | one element for each digit | the sum modulo 2^bits, exact |
 
 **Integers.** An integer is written in balanced digits of b = 25 - g bits, from -2^(b-1) to 2^(b-1) - 1, where g =
-ceil(log2 N) for N ranks. With 32-bit lanes the sum of N such digits is exact: a block's exponent is at most b, so that
-one step of its lanes is 2^(b - (31 - g)) = 2^-6 or less, and every digit a whole number of steps; and the sum is at
-most N 2^(b-1) <= 2^24 in magnitude, so that float32 has it. The digits' sums are put together modulo 2^64, as
-integers wrap around.
+ceil(log2 N) for N ranks. With 32-bit lanes the sum of N digits is exact, for two reasons. A block's exponent is at most
+b, so one step of its lanes is 2^(b - (31 - g)) = 2^-6 or less, and every digit is a whole number of steps. And the sum
+is at most N 2^(b-1) <= 2^24 in magnitude, so float32 holds it exactly. The sums of the digits are combined modulo 2^64,
+because integers wrap around.
 
-float64 is not here: what digits of a common scale cost its small elements would go unnoticed.
+float64 is not summed this way: digits of a common scale would lose small elements, and nobody would notice.
 """
 
 import math
 
 import torch
 
-# Elements of an integer tensor beyond which digits cost more on a 100 Mbit/s link than the round trips of gloo's ring
-# (docs/backend.md has the measurement).
+# In integer tensors with more elements than this, digits take more time on a 100 Mbit/s link than the round trips of
+# gloo's ring (docs/backend.md has the measurement).
 MOST_INTEGERS = 4096
 
-DEVICES = ("cpu", "cuda")  # whose tensors the switch sums
+DEVICES = ("cpu", "cuda")  # the switch sums tensors on these
 
 _FLOATS = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _GLOO_INTEGERS = frozenset({torch.int8, torch.uint8, torch.int32, torch.int64})
@@ -37,17 +37,17 @@ def summable(dtype: torch.dtype) -> bool:
 
 
 def whole(dtype: torch.dtype) -> bool:
-    """Whether `dtype` is an integer type: its sums need 32-bit lanes, rounded to nearest, and have no mean."""
+    """Whether `dtype` is an integer type. Integers need 32-bit lanes and rounding to nearest, and have no AVG."""
     return dtype in _INTEGERS
 
 
 def digits(dtype: torch.dtype, ranks: int) -> int:
-    """float32 elements that an element of an integer type takes."""
+    """How many float32 elements an element of an integer type takes."""
     return math.ceil(torch.iinfo(dtype).bits / _digit_bits(ranks))
 
 
 def is_contiguous_float32(tensor: torch.Tensor) -> bool:
-    """Whether it can be summed as it lies."""
+    """Whether the core can sum the tensor in its own memory."""
     return (
         tensor.dtype == torch.float32
         and tensor.device.type in DEVICES
@@ -57,7 +57,7 @@ def is_contiguous_float32(tensor: torch.Tensor) -> bool:
 
 
 def takes(tensor: torch.Tensor) -> bool:
-    """Whether the switch is to sum a tensor of this type, layout, size and device."""
+    """Whether a tensor of this type, layout, size and device is summed through the switch."""
     gloo_is_better = tensor.dtype in _GLOO_INTEGERS and tensor.numel() > MOST_INTEGERS
     takes_type = summable(tensor.dtype) and not gloo_is_better
     return takes_type and tensor.device.type in DEVICES and tensor.layout == torch.strided
@@ -82,7 +82,7 @@ def encode(tensor: torch.Tensor, ranks: int) -> torch.Tensor:
 
 
 def decode(sums: torch.Tensor, dtype: torch.dtype, ranks: int) -> torch.Tensor:
-    """What `encode` made, summed, in its own type again; one-dimensional."""
+    """The sums of what `encode` returned, as `dtype`, one-dimensional."""
     if not whole(dtype):
         return sums[0].to(dtype)
     total = torch.zeros(sums.shape[1], dtype=torch.int64, device=sums.device)

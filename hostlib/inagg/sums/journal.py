@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank has called on its group, for ranks to compare (docs/protocol.md, 7.1).
+"""The collectives that a rank has called on its group, for ranks to compare (docs/protocol.md, 7.1).
 
-A collective is noted as a short text, such as ``all_reduce(SUM, float32[1000])``, that must be the same at all ranks:
-it has what they must agree on, and nothing that may differ by rank. The digest of all texts so far goes along with
-every sum through the switch, so a disagreement anywhere before is noticed there at once; the texts themselves are told
-with heartbeats when the controller asks. What goes from one rank to another (send, recv) is not noted.
+A collective is noted as a short text, such as ``all_reduce(SUM, float32[1000])``. The text has what all ranks must
+agree on, and nothing that may differ by rank. Every sum through the switch carries the digest of all texts so far, so
+it reveals any earlier disagreement at once. Heartbeats carry the texts themselves when the controller asks for them.
+Messages from one rank to another (send, recv) are not noted.
 """
 
 import zlib
@@ -13,17 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-# Collectives whose texts are kept: more than a rank is ahead of another, and than are begun between two heartbeats.
+# How many texts are kept: more than the collectives by which a rank can be ahead of another, and more than the
+# collectives that begin between two heartbeats.
 REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a heartbeat tells of a journal.
+    """What a heartbeat says about a rank's collectives.
 
-    begun: the number of the last collective. asked: the range of numbers that `calls` answers, as (digest, text); the
-    first ones are missing if they have been forgotten. sums, waited_s: sums through the switch that are done, and
-    seconds waited for other ranks to begin them.
+    begun: the number of the last collective. asked: the first and last number that the controller has asked for.
+    calls: these collectives, as (digest, text); the first ones are missing if they have been forgotten. sums: how many
+    sums through the switch are done. waited_s: seconds waited for other ranks to begin them.
     """
 
     begun: int
@@ -43,7 +44,7 @@ class Journal:
         self._recent: deque[tuple[int, str]] = deque(maxlen=REMEMBERED)
 
     def begin(self, text: str) -> int:
-        """Note a collective; returns the digest (32 bits) of its text and of all before it."""
+        """Note a collective. Returns the digest (32 bits) of its text and of all texts before it."""
         with self._lock:
             self._begun += 1
             self._digest = zlib.crc32(text.encode(), self._digest)
@@ -51,7 +52,7 @@ class Journal:
             return self._digest
 
     def report(self, asked: tuple[int, int] | None) -> Report:
-        """The number of collectives, and those numbered asked[0] to asked[1] if all of them have begun."""
+        """The number of collectives; and those numbered asked[0] to asked[1], if all of these have begun."""
         with self._lock:
             if asked is None or asked[1] > self._begun:
                 return Report(self._begun)

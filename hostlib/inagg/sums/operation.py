@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reduction is asked to do: the operation, how it scales, how long it may take."""
+"""What torch's options ask of a reduction: the operation, its scale, its timeout."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +12,10 @@ _ReduceOp: Any = dist.ReduceOp
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A reduction's operation, read from torch's options or given bare.
+    """A reduction's operation; `of` reads it from torch's options, or from a plain ReduceOp.
 
-    is_sum: SUM, AVG or PREMUL_SUM. average: divides by the number of ranks. factor: what each contribution is
-    multiplied by first, if anything. timeout_s: None for the group's. asynchronous: the caller does not wait at once.
+    is_sum: SUM, AVG or PREMUL_SUM. average: divides by the number of ranks. factor: multiplies each contribution first;
+    None: 1. timeout_s: None for the group's. asynchronous: the caller may not wait at once.
     """
 
     is_sum: bool
@@ -43,12 +43,12 @@ class Operation:
         return self.is_sum and self.factor is None
 
     def scale_for(self, ranks: int) -> float | torch.Tensor | None:
-        """The factor of each contribution where SUM must do the operation; None for none."""
+        """The factor of each contribution if SUM must do the operation; None: 1."""
         return 1 / ranks if self.average else self.factor
 
 
 def as_sum(opts: Any) -> Any:
-    """The same options, but for SUM."""
+    """The same options with the operation SUM."""
     if not hasattr(opts, "reduceOp"):
         return _ReduceOp.SUM
     copy = type(opts)()
@@ -60,7 +60,7 @@ def as_sum(opts: Any) -> Any:
 
 
 def or_sum(opts: Any, kind: Any) -> Any:
-    """Options for the inner group, whose bindings want an object of their kind."""
+    """`opts` as an object of class `kind`, which the inner group's bindings need; SUM if `opts` has no operation."""
     if isinstance(opts, kind):
         return opts
     settings = kind()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sums under way of one session, in order, found by the memory that they are in."""
+"""The sums under way of one session: in order of submission, and by the memory of their results."""
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
@@ -8,11 +8,11 @@ from inagg.sums.reduction import Reduction
 
 
 class Pending:
-    """Sums no two of which share memory. Not safe for threads."""
+    """Sums under way. No two of them share memory. Not thread-safe."""
 
     def __init__(self) -> None:
         self._in_order: OrderedDict[int, Reduction] = OrderedDict()
-        # By address, those without memory left out: as none overlap, both starts and stops ascend.
+        # Sums by address, without those of empty tensors. They do not overlap, so both starts and stops ascend.
         self._starts: list[int] = []
         self._by_start: list[Reduction] = []
 
@@ -20,7 +20,7 @@ class Pending:
         return len(self._in_order)
 
     def add(self, reduction: Reduction) -> None:
-        """One whose memory is none of `overlapping`'s."""
+        """Add a sum whose memory overlaps that of no sum here."""
         self._in_order[reduction.ticket] = reduction
         if reduction.memory:
             place = bisect_left(self._starts, reduction.memory.start)
@@ -28,17 +28,17 @@ class Pending:
             self._by_start.insert(place, reduction)
 
     def remove(self, reduction: Reduction) -> None:
-        """Forget one, if it is there."""
+        """Remove a sum, if it is here."""
         if self._in_order.pop(reduction.ticket, None) is not None and reduction.memory:
             place = bisect_left(self._starts, reduction.memory.start)
             del self._starts[place], self._by_start[place]
 
     def first(self) -> Reduction | None:
-        """The oldest."""
+        """The oldest sum."""
         return next(iter(self._in_order.values()), None)
 
     def overlapping(self, memory: range) -> list[Reduction]:
-        """Those that share addresses with `memory`."""
+        """The sums that share addresses with `memory`."""
         if not memory:
             return []
         first = bisect_right(self._starts, memory.start)

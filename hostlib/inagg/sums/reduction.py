@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One sum, and the memory that it is in."""
+"""One sum, and the memory that receives its result."""
 
 import threading
 import time
@@ -26,12 +26,12 @@ class Queue(Protocol):
 
 
 class Reduction:
-    """A sum, under way until `finish`. Made by `SumQueue.submit`.
+    """A sum, under way until `finish`. `SumQueue.submit` makes it.
 
-    ticket: the core's name for it. memory: the addresses of the tensor that holds the result. deliver: brings the
-    result there, if the core does not. staged: the device's part, if there is one: the result is then queued on the
-    device, and `block_current_stream` makes the program's own work wait for it. tallied: the call that this sum is part
-    of.
+    ticket: the core's number of it. flat: the tensor that the core sums. memory: the addresses of the tensor that holds
+    the result. timeout_s: see `SumQueue.submit`. deliver: brings the result to `memory`, if the core does not. staged:
+    the device's part, if there is one. The result is then queued on the device, and `block_current_stream` makes the
+    program's work wait for it. tallied: the call that this sum belongs to.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class Reduction:
         translate: Callable[[Exception], InaggError],
         forget: Callback,
     ) -> None:
-        """From under way to finished; for the queue. The first call delivers the result, others wait until it has.
+        """Finish the sum; for the queue. The first call delivers the result, and other calls wait for it.
 
-        error: why there is no result. translate: makes an error of what a device raised. forget: called before others
-        see the sum finished, and submit another one in the same memory.
+        error: why there is no result. translate: makes an InaggError from what a device raised. forget: called before
+        other threads see the sum finished, and can submit another sum in the same memory.
         """
         with self._finishing:
             if self._finished:
@@ -92,7 +92,7 @@ class Reduction:
             self._finished = True
 
     def _bring(self) -> Exception | None:
-        """The result to where it is wanted. Returns what went wrong with that on a device."""
+        """Bring the result to its memory. Returns what went wrong on a device, if anything."""
         if self._staged is not None:
             return self._staged.wait_queued()
         if self._deliver is not None:
@@ -100,9 +100,9 @@ class Reduction:
         return None
 
     def wait(self, timeout_s: float | None) -> bool:
-        """True when finished, with or without an error; False after timeout_s.
+        """Wait. True once finished, with or without an error; False after `timeout_s` seconds.
 
-        None: never False. A sum that is not done by its deadline ends in an error, and so does the job.
+        timeout_s: None waits until the deadline. If the sum is not done by then, it and the job end with an error.
         """
         if timeout_s is not None:
             return self._queue.wait(self, timeout_s)
@@ -112,13 +112,15 @@ class Reduction:
         return True
 
     def on_finished(self, callback: Callback) -> None:
-        """Call it once when finished, on a thread of the queue; at once if the job has ended."""
+        """Call `callback` once when finished, on a thread of the queue; if the job has ended, here and at once."""
         self._queue.watch(self, callback)
 
     def deliver_unasked(self) -> None:
-        """Deliver the result as soon as it is there, even if nobody waits: a program that has dropped the Work may
-        synchronise otherwise, and write to the tensor again."""
-        if self._staged is None and self._deliver is not None:  # a device's thread delivers by itself
+        """Deliver the result as soon as the sum is done, even if nobody waits.
+
+        A program that has dropped the Work may synchronise in another way, and then write to the tensor.
+        """
+        if self._staged is None and self._deliver is not None:  # for a device, its thread delivers
             self.on_finished(lambda: None)
 
     @property
@@ -126,20 +128,20 @@ class Reduction:
         return self.flat.device
 
     def query(self) -> bool:
-        """Whether the result of a finished sum is there, for the device too."""
+        """Whether the result of a finished sum is in memory; on a device, whether the device has reached it."""
         return self._staged is None or self._error is not None or self._staged.query()
 
     def block_current_stream(self) -> None:
-        """What this thread queues from now on, on its current stream of the device, is done after a finished sum."""
+        """Make this thread's current stream wait for the result of a finished sum."""
         if self._staged is not None:
             self._staged.block_current_stream()
 
 
 def written_memory_of(tensor: torch.Tensor) -> range:
-    """The addresses of a tensor that is to hold a result.
+    """The addresses of a tensor that will hold a result.
 
     Raises:
-        ConfigurationError: its elements share memory.
+        ConfigurationError: the tensor's elements share memory.
     """
     if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
         raise ConfigurationError(

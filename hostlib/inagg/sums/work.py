@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an asynchronous sum gives back: a ``torch.distributed.Work``."""
+"""What an asynchronous sum returns: a ``torch.distributed.Work``."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from inagg.dynamo import skip_dynamo
 from inagg.errors import InaggError
 from inagg.profile import profile_range
 
-# torch passes a zero timedelta for "no timeout of its own".
+# torch passes a zero timedelta for a wait without a timeout.
 _NO_TIMEOUT = timedelta(0)
 _CPU = torch.device("cpu")
 
@@ -40,13 +40,15 @@ class Part(Protocol):
 
 @skip_dynamo
 class SwitchWork(Work):
-    """Sums that together are one collective, finished when each of its `parts` is.
+    """A collective of one or more sums. It is finished when all its `parts` are.
 
-    The future carries `tensors`, which hold the result, as DDP's reducer expects. A failure reaches a Python caller of
-    `wait` as the InaggError it is, and the C++ of the reducer, through the future, as a RuntimeError with its message.
+    After a failure `wait` raises an InaggError. The C++ of DDP's reducer gets a RuntimeError with the same message from
+    the future.
 
     Args:
-        problem: why a tensor could not be submitted at all.
+        tensors: hold the result; the future's value, as DDP's reducer expects.
+        parts: the sums.
+        problem: why a tensor could not be submitted; None if all were.
     """
 
     def __init__(
@@ -61,11 +63,13 @@ class SwitchWork(Work):
         self._left = len(self._parts)
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Block until done. On a GPU: until the result is queued there; the current stream then waits for it.
+        """Block until done. On a GPU, block until the result is queued, and make the current stream wait for it.
+
+        Without a `timeout`, the group's timeout ends the job.
 
         Raises:
-            InaggError: what went wrong.
-            TimeoutError: not done within `timeout`; the sum goes on. Without one, the group's timeout ends the job.
+            InaggError: the sum failed.
+            TimeoutError: the sum is not done within `timeout`; it continues.
         """
         seconds = None if timeout <= _NO_TIMEOUT else timeout.total_seconds()
         end = None if seconds is None else time.monotonic() + seconds
@@ -86,14 +90,14 @@ class SwitchWork(Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether it is done, on a GPU too."""
+        """Whether the result is there; on a GPU, whether the GPU has reached it."""
         return all(part.wait(0.0) for part in self._parts) and all(part.query() for part in self._parts)
 
     def is_success(self) -> bool:
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> InaggError | None:
-        """The first error of those parts that are done."""
+        """The error of the first part that has failed; None if no finished part has."""
         if self._problem is not None:
             return self._problem
         return next((part.error for part in self._parts if part.error is not None), None)
@@ -105,10 +109,10 @@ class SwitchWork(Work):
         with self._lock:
             if self._future is not None:
                 return self._future
-            # With devices callbacks run under streams of their own, which wait for those of the future before.
+            # With devices, callbacks run on their own streams, which first wait for the future's streams.
             devices = list({part.device for part in self._parts if part.device.type != "cpu"})
             trigger: torch.futures.Future[None] = torch.futures.Future(devices=[*devices])
-            # torch's Future.set_exception is seen by Python alone; an exception raised inside then() by C++ too.
+            # Only Python sees torch's Future.set_exception. C++ too sees an exception raised inside then().
             self._future = trigger.then(self._result)
 
         def part_finished() -> None:
