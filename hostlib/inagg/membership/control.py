@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker's side of the controller's HTTP API.
 
-Requests that may be repeated are, with backoff, until the client's timeout has passed; creating a job is
-repeated only when it never reached the controller.
+A failed request is repeated, with backoff, until the client's timeout has passed. But the creation of a job is repeated
+only if the request never reached the controller.
 """
 
 import contextlib
@@ -45,19 +45,19 @@ from inagg_contract.documents import (
 
 _T = TypeVar("_T")
 
-# Long-polls are cut into pieces of this length, so that a dead connection, or rank, is noticed within one.
+# Long polls are cut into pieces of this length: within one piece a dead connection, or rank, is noticed.
 _LONG_POLL_S = 1.0
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 
-# A lost SYN is repeated by Linux only after 1 s, then 3 s; a fresh attempt is quicker.
+# Linux repeats a lost SYN after 1 s, then 3 s. A new attempt after this time is faster.
 _CONNECT_TIMEOUT_S = 1.5
 
-# Of the texts in a heartbeat; the rest is room for its other fields.
+# For the texts in a heartbeat. The rest of the body is room for its other fields.
 _MOST_CALLS_BYTES = MOST_BODY_BYTES - 48_576
 
-# What can stand behind "Bearer" in a header (RFC 6750, 2.1).
+# What a header can have after "Bearer" (RFC 6750, 2.1).
 _SECRET = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
@@ -65,11 +65,11 @@ class ControlClient:
     """The controller's HTTP API. May be shared between threads; connections are reused.
 
     base_url: such as "http://10.0.0.254:9560". timeout_s: time allowed for one request, repeats included.
-    token: the operator's; without it a client may create jobs, and deal with those whose secret it knows: its own, and
-    what `learn_secret` was given. transport: replaces the network in tests.
+    token: the operator's. Without it a client may create jobs, and use jobs whose secret it knows: those that it has
+    created, and those given to `learn_secret`. transport: replaces the network in tests.
 
-    Every method raises ControllerUnreachableError when no answer came in time, ControllerRefusedError when the
-    controller answered with an error, and of that kind ControllerForbiddenError when a secret is missing or wrong.
+    Every method raises ControllerUnreachableError if no answer comes in time, and ControllerRefusedError if the
+    controller answers with an error. If a secret is missing or wrong, that is its subclass ControllerForbiddenError.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class ControlClient:
         self._token = token
         self._secrets: dict[int, str] = {}
         self._closed = False
-        # Not a Client: that logs every heartbeat at INFO, where the user's own requests are logged. And a proxy from
-        # the environment does not lead to a controller on the training network.
+        # Not an httpx.Client, which would log every heartbeat at INFO, among the user's own requests. No proxies from
+        # the environment: they do not lead to a controller on the training network.
         self._transport = httpx.HTTPTransport(trust_env=False) if transport is None else transport
 
     def close(self) -> None:
@@ -118,11 +118,11 @@ class ControlClient:
         return created
 
     def secret(self, job: int) -> str:
-        """What other clients need to deal with a job that this one has created."""
+        """The secret of a job that this client has created. Other clients need it for requests about the job."""
         return self._secrets[job]
 
     def learn_secret(self, job: int, secret: Any) -> None:
-        """Deal with a job that another client has created. Raises ControllerError if this can be no secret."""
+        """Use the secret of a job that another client has created. Raises ControllerError if it cannot be a secret."""
         if not (isinstance(secret, str) and _SECRET.fullmatch(secret)):
             raise self._stranger("a new job", "it has no secret, or none that a header can carry")
         self._secrets[job] = secret
@@ -140,8 +140,8 @@ class ControlClient:
     ) -> JobStatus:
         """Register this worker's address. Registering the same address again changes nothing.
 
-        mtu: the largest IP packet on the way to the aggregator, in bytes; too small a one is refused.
-        port: the switch port this host hangs on; None when the controller knows it from its --host options.
+        mtu: the largest IP packet on the way to the aggregator, in bytes. The controller refuses one that is too small.
+        port: the switch port of this host; None if the controller knows it from its --host options.
         """
         body = NewWorker.model_construct(rank=rank, ip=ip, mac=mac, udp_port=udp_port, mtu=mtu, port=port)
         status = self._job("POST", job, "/workers", body=body)
@@ -188,7 +188,7 @@ class ControlClient:
     def heartbeat(
         self, job: int, rank: int, report: Report | None = None, *, timeout_s: float | None = None
     ) -> Heartbeat:
-        """Tell the controller that this rank lives and what it calls, and learn how the job is."""
+        """Report that this rank lives and what it calls. The answer is the state of the job."""
         body = Beat() if report is None else _beat(report)
         path = f"/jobs/{job}/workers/{rank}/heartbeat"
         answer = self._request("POST", path, job=job, body=body, timeout_s=timeout_s)
@@ -224,7 +224,7 @@ class ControlClient:
     ) -> JobStatus:
         """Leave the job; it finishes when the last rank has left. Leaving twice changes nothing.
 
-        error: why this rank can go no further. The job then fails at once, and the other ranks learn why.
+        error: why this rank gives up. The job then fails at once, and the other ranks learn the reason.
         """
         params = None if error is None else {"error": error}
         return self._job("DELETE", job, f"/workers/{rank}", params=params, timeout_s=timeout_s)
@@ -307,7 +307,7 @@ class ControlClient:
     def _repeat(
         self, attempt: Callable[[float], _T], request: str, timeout_s: float, repeatable: bool = True
     ) -> _T:
-        """What `attempt`, given the seconds that are left, returns in the end."""
+        """Call `attempt` with the seconds that are left, until it returns."""
         deadline = time.monotonic() + timeout_s
         pause = _FIRST_PAUSE_S
         while True:
@@ -342,15 +342,15 @@ class ControlClient:
 
 
 def _beat(report: Report) -> Beat:
-    told = Beat.model_construct(begun=report.begun, sums=report.sums, waited_s=report.waited_s)
+    beat = Beat.model_construct(begun=report.begun, sums=report.sums, waited_s=report.waited_s)
     if report.asked is None:
-        return told
+        return beat
     asked = CallRange(first=report.asked[0], last=report.asked[1])
-    return told.model_copy(update={"asked": asked, "calls": _last_that_fit(report.calls)})
+    return beat.model_copy(update={"asked": asked, "calls": _last_that_fit(report.calls)})
 
 
 def _last_that_fit(calls: Sequence[tuple[int, str]]) -> list[CallDocument]:
-    """The last ones, in as many bytes as the controller takes; those before count as forgotten."""
+    """The last of the calls that fit into what the controller takes. Earlier calls count as forgotten."""
     room, fitting = _MOST_CALLS_BYTES, []
     for digest, text in reversed(calls):
         fitting.append(CallDocument.model_construct(digest=digest, text=text))

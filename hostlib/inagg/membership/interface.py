@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of this host's interfaces leads to the aggregator, and what is known of it."""
+"""Finds this host's interface towards the aggregator: its addresses, MTU and rate."""
 
 import array
 import fcntl
@@ -40,8 +40,11 @@ def source_address(destination: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """mac is written ``aa:bb:cc:dd:ee:ff``; mtu is in bytes of an IP packet; rate in bits a second, None if its driver
-    does not say."""
+    """A network interface.
+
+    mac: such as ``aa:bb:cc:dd:ee:ff``. mtu: bytes of an IP packet. rate: bits per second; None if the driver does not
+    say.
+    """
 
     mac: str
     mtu: int
@@ -52,7 +55,7 @@ def interface_of(address: str) -> Interface:
     """The interface that has the IPv4 ``address``.
 
     Raises:
-        ConfigurationError: none has.
+        ConfigurationError: no interface has it.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
         for _, name in socket.if_nameindex():

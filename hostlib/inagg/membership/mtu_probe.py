@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which packets get through between a rank and the switch."""
+"""Finds out whether packets of full size pass between a rank and the switch."""
 
 import time
 
@@ -11,8 +11,8 @@ from inagg.membership.control import ControlClient
 from inagg.sums.reduction import Callback
 from inagg_contract.sizes import FRAME_HEADERS_BYTES, HEADERS_BYTES, data_mtu
 
-_FULL_SIZE_S = 6.0  # once small packets pass, for one of full size: eight sendings
-_TELLING_S = 1.0  # a job that another rank has just ended has no counts for a moment
+_FULL_SIZE_S = 6.0  # once small packets pass, a packet of full size gets this long: it is sent eight times
+_COUNTERS_S = 1.0  # a job that another rank has just ended has no counters for a moment
 _LOOK_S = 0.05
 _CHECK_S = 0.1  # between calls of `check`
 
@@ -31,11 +31,11 @@ class MtuProbe:
         self._words = words
 
     def run(self, timeout_s: float, check: Callback) -> None:
-        """Do the sum. A packet that is lost is sent again, as ever. check: called now and then; what it raises ends
-        the wait.
+        """Do the sum, resending lost packets. check: called every _CHECK_S; what it raises ends the wait.
 
         Raises:
-            NetworkTimeoutError: it has not come back, or small packets have not within `timeout_s`.
+            NetworkTimeoutError: no small packet came back within `timeout_s`; or after one had, no packet of full size
+                came back within _FULL_SIZE_S.
             EngineError: the job has failed.
         """
         start, end = time.monotonic(), time.monotonic() + timeout_s
@@ -50,7 +50,10 @@ class MtuProbe:
                 raise self.silence(int(small_passed), round(now - start, 1), small_passed)
 
     def silence(self, chunk: int, waited_s: float, small_passed: bool = False) -> NetworkTimeoutError:
-        """The switch has not answered for `waited_s`. small_passed: packets without words it has answered."""
+        """The error for a switch that has not answered for `waited_s` seconds.
+
+        small_passed: it has answered packets without words.
+        """
         return NetworkTimeoutError(
             chunk,
             waited_s=waited_s,
@@ -62,9 +65,11 @@ class MtuProbe:
         )
 
     def _narrow_ways(self) -> tuple[int, ...] | None:
-        """The ranks whose way to the switch takes small packets only; if there is none, the way back to this rank
-        does. None: the controller does not tell."""
-        end = time.monotonic() + _TELLING_S
+        """The ranks whose way to the switch loses large packets, by the switch's counters; None: no counters.
+
+        If all large packets reach the switch, the way back to this rank loses them: then it is this rank.
+        """
+        end = time.monotonic() + _COUNTERS_S
         try:
             while not (counters := self._client.status(self._job).counters):
                 if time.monotonic() >= end:

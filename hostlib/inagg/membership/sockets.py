@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sockets that torch and gloo have opened and offer no way to."""
+"""Access to the sockets of torch and gloo, which offer no way to get them."""
 
 import os
 import socket
@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def tcp_sockets() -> Iterator[socket.socket]:
-    """This process's TCP sockets, each by a descriptor of its own that is closed when the next is asked for."""
+    """This process's TCP sockets, each as a duplicate that is closed when the iteration goes on."""
     for entry in Path("/proc/self/fd").iterdir():
         try:
             duplicate = os.dup(int(entry.name))
         except OSError:
-            continue  # closed meanwhile: the listing's own
+            continue  # closed in the meantime, such as the listing's own descriptor
         try:
             found = socket.socket(fileno=duplicate)
         except OSError:

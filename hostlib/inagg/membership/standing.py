@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a rank stands with its job: a member of it, ended, or out of it.
+"""The state of a rank in its job: a member, ended, or closed.
 
     MEMBER --the job failed, or this rank gave it up--> ENDED --close--> CLOSED
     MEMBER --close----------------------------------------------------> CLOSED
 
-The first ending is kept: it is what this rank tells of the job from then on.
+The first ending is kept: later errors of this rank give it as the reason.
 """
 
 import threading
@@ -23,14 +23,14 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class GaveUp:
-    """This rank has ended the job, for all ranks. elements, timeout_s: of the sum that took too long, if one did."""
+    """This rank has ended the job for all ranks. elements, timeout_s: of the sum that took too long, if that is why."""
 
     reason: str
     elements: int | None = None
     timeout_s: float = 0.0
 
     def error(self, job: int, rank: int, chunk: int | None) -> InaggError:
-        """As `rank` tells it. chunk: its oldest one without a result, if there is one."""
+        """The error that `rank` raises. chunk: its oldest chunk without a result; None without one."""
         if self.elements is None:
             return JobError(self.reason, job=job, rank=rank, chunk=chunk)
         return CollectiveTimeoutError(
@@ -50,7 +50,7 @@ class State:
 
 
 class Standing:
-    """The state of one rank. Any thread may read and change it."""
+    """Holds the state of one rank. Any thread may read and change it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the transition; a State is read as a whole
@@ -61,7 +61,7 @@ class Standing:
         return self._state
 
     def become(self, phase: Phase, ending: Ending | None = None) -> bool:
-        """Go on to a later phase. False if it has been reached before: another caller does what it takes."""
+        """Change to a later phase. False if that was reached before: then another caller does its work."""
         with self._lock:
             if phase <= self._state.phase:
                 return False

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ranks' processes end while a group is made: the kernel closes the connections of a process that ends.
+"""Sees which ranks' processes end while a group is made: the kernel closes the connections of a process that ends.
 
-Every rank listens and tells where. Rank 0 connects to all others, and tells them, through the store, of those that end.
-The others connect to rank 0, in whose process the store often is. The kernel accepts and answers for a process that is
-busy or stopped, so none of these is taken for one that has ended.
+Every rank listens, and publishes its address. Rank 0 connects to all others, and says through the store which of them
+have ended. The others connect to rank 0, whose process often has the store. The kernel accepts and answers for a
+process that is busy or stopped, so it does not look ended. A stopped process (SIGSTOP) counts as a slow one.
 
-Where the network ends instead, nothing is closed: probes of the kernel find that out, and so does what waits for the
-store, whose client would wait for ever. A process that is stopped (SIGSTOP) is late, as one that is slow.
+If the network breaks, nothing is closed. Then the kernel's probes notice it, on these connections and on those of the
+store's client, which would wait for ever.
 """
 
 import contextlib
@@ -20,18 +20,20 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from inagg.membership.sockets import tcp_sockets
 
-_PROBE_S = 1  # of silence, and between probes (tcp(7), TCP_KEEPIDLE and TCP_KEEPINTVL)
-_SILENT_S = 4.0  # from a host that owes an answer: the network to it is broken
-_STOPPED_S = 60.0  # without an answer from a store whose host is there: its process is stopped
+_PROBE_S = (
+    1  # silence before the first probe, and time between probes (tcp(7), TCP_KEEPIDLE and TCP_KEEPINTVL)
+)
+_SILENT_S = 4.0  # a host that owes an answer for so long is cut off
+_STOPPED_S = 60.0  # a store that does not answer for so long, on a host that does, is stopped
 _CUT_OFF = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 class Watch:
-    """One rank's part of it, until it is closed.
+    """One rank's listener and connections.
 
     Args:
-        store: keys that the group's ranks share, and only they.
-        rank, size: this process in the group.
+        store: keys that only the ranks of this group share.
+        rank, size: this process's rank, and the number of ranks.
         ip: this host's address, at which the other ranks reach it.
     """
 
@@ -46,7 +48,7 @@ class Watch:
         store.set(f"watch/{rank}", json.dumps(self._listener.getsockname()))
 
     def look_out(self) -> None:
-        """Connect to those ranks that listen and are not connected to."""
+        """Connect to the ranks that have begun to listen."""
         for rank in sorted(self._unseen):
             if self._store.check([key := f"watch/{rank}"]):
                 address = tuple(json.loads(self._store.get(key)))
@@ -63,15 +65,15 @@ class Watch:
         return tuple(sorted(self._seen[descriptor][0] for descriptor, _ in look.poll(0)))
 
     def cut_off(self) -> dict[int, str]:
-        """Those ranks that the network does not reach any more, with their addresses. Does not use the store."""
+        """The ranks that the network does not reach any more, with their addresses. Does not use the store."""
         for rank, connection in self._seen.values():
-            # Reading it clears it.
+            # The kernel clears the error when it is read.
             if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in _CUT_OFF:
                 self._cut_off[rank] = self._addresses[rank]
         return self._cut_off
 
     def close(self) -> None:
-        """Others then see this process as ended. Closing twice changes nothing."""
+        """Close the connections. Other ranks then see this process as ended. Closing twice changes nothing."""
         self._listener.close()
         for _, connection in self._seen.values():
             connection.close()
@@ -84,30 +86,30 @@ def _family(ip: str) -> socket.AddressFamily:
 
 
 def _call(address: tuple[str, int]) -> socket.socket:
-    """Begin to connect. If nobody listens there the connection ends at once."""
+    """Begin to connect. If nobody listens at the address, the connection ends at once."""
     connection = socket.socket(_family(address[0]), socket.SOCK_STREAM)
     connection.setblocking(False)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_S)
     _bound_silence(connection, _SILENT_S)
-    with contextlib.suppress(OSError):  # it is found to have ended
+    with contextlib.suppress(OSError):  # `ended` finds it
         connection.connect(address)
     return connection
 
 
 def _bound_answers(tcp: socket.socket, seconds: float) -> None:
-    """End a wait for the other process after so long; 0: never."""
+    """Limit a wait for the other process to so many seconds; 0: no limit."""
     tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", int(seconds), 0))
 
 
 def _bound_silence(tcp: socket.socket, seconds: float) -> None:
-    """End the connection when its other host has owed an answer for so long; 0: after the kernel's own time."""
+    """End the connection when the other host has owed an answer for so many seconds; 0: after the kernel's default."""
     tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * seconds))
 
 
 def _bound_waits(store: Store, silent_s: float, stopped_s: float) -> None:
-    """Both for the connections of torch's client to the store's server, if it has one."""
+    """Apply both limits to the connections of torch's store client to its server, if the store has one."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     port = getattr(store, "port", None)
