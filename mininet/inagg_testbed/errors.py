@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the testbed raises: the class says whose fault it is, the message what to do about it."""
+"""Exceptions of the testbed. The class says whose fault it is, the message what to do."""
 
 
 class LauncherError(Exception):
-    """Base of everything the testbed raises on purpose."""
+    """Base of all exceptions of the testbed."""
 
 
 class ConfigurationError(LauncherError):
@@ -19,11 +19,11 @@ class NetworkError(LauncherError):
 
 
 class ProcessFailedError(LauncherError):
-    """A process of the testbed ended or never became ready; the message holds the end of its log."""
+    """A process of the testbed ended or never became ready; the message contains the end of its log."""
 
 
 class WorkerFailedError(ProcessFailedError):
-    """Workers ended with an error. `failures` maps the rank to what its log says: the error, or else the last lines."""
+    """Workers failed. `failures` maps each failed rank to the error in its log, or else to the log's last lines."""
 
     def __init__(self, message: str, failures: dict[int, str]) -> None:
         super().__init__(message)
@@ -35,8 +35,8 @@ class ControllerRefusedError(LauncherError):
 
 
 class ControllerUnreachableError(LauncherError):
-    """The controller does not answer: it has ended, or is stuck."""
+    """The controller does not answer: it has ended or hangs."""
 
 
 class WrongResultError(LauncherError):
-    """A sum, or final weights, are not what they have to be."""
+    """A sum is wrong, or the ranks' final weights differ."""

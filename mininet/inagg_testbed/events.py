@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's side of the event file: one JSON object a line, written when it happens.
+"""How a worker reports: an event file with one JSON object a line, and the counters of its network namespace.
 
-Without a path the events go nowhere, so that a worker script runs under any launcher.
+Without a path, events are discarded, so that a worker script runs under any launcher.
 """
 
 import json
@@ -22,7 +22,10 @@ class EventLog:
 
 
 def transmitted_bytes(interface: str) -> int:
-    """Bytes an interface of this network namespace has sent, Ethernet headers included (/proc/net/dev)."""
+    """Bytes that an interface of this network namespace has sent, Ethernet headers included (/proc/net/dev).
+
+    Raises KeyError.
+    """
     for line in Path("/proc/self/net/dev").read_text().splitlines():
         name, _, numbers = line.partition(":")
         if name.strip() == interface:
@@ -31,8 +34,11 @@ def transmitted_bytes(interface: str) -> int:
 
 
 def sent_segments() -> tuple[int, int]:
-    """TCP segments this network namespace has sent, and those of them it sent again (OutSegs, without retransmissions,
-    and RetransSegs of RFC 4022; /proc/net/snmp). A large segment counts as the packets it is cut into."""
+    """TCP segments sent by this network namespace: (all, retransmitted ones).
+
+    From /proc/net/snmp: OutSegs (which excludes retransmissions) and RetransSegs of RFC 4022. A GSO segment counts as
+    the packets it is segmented into.
+    """
     rows = [
         line.split()
         for line in Path("/proc/self/net/snmp").read_text().splitlines()

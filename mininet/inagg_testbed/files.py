@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files for people: results, logs, reports. Under sudo they belong to whoever called it.
+"""Files for the user: results, logs, reports. Under sudo they belong to the user who called sudo.
 
-Whatever makes a file or folder hands it over itself: nothing that was there before changes its owner.
+The code that creates a file or folder hands it over. Existing files keep their owner.
 """
 
 import os
@@ -14,7 +14,7 @@ from inagg_testbed.errors import ConfigurationError
 
 @contextmanager
 def handing_over(*paths: Path) -> Iterator[None]:
-    """Hand over those of `paths` that the block makes, folders with all they hold. Does nothing without sudo."""
+    """Hand over those of `paths` that the block creates, folders with their contents. Without sudo, do nothing."""
     made = [path for path in paths if not os.path.lexists(path)]
     try:
         yield
@@ -24,7 +24,7 @@ def handing_over(*paths: Path) -> Iterator[None]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it. Raises ConfigurationError where there can be none."""
+    """Make a folder and its parents. Raises ConfigurationError if that fails."""
     try:
         with handing_over(*reversed([folder, *folder.parents])):
             folder.mkdir(parents=True, exist_ok=True)
@@ -33,10 +33,7 @@ def make_folder(folder: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Find out whether a file can be written, its folder made if need be; the file stays as it was.
-
-    Raises ConfigurationError.
-    """
+    """Raise ConfigurationError if a file cannot be written. Makes its folder; leaves the file as it was."""
     make_folder(path.parent)
     existed = os.path.lexists(path)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people see: progress bars on a terminal, plain lines elsewhere, tables in both."""
+"""Terminal output: progress bars on a terminal, lines elsewhere, tables on both."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -15,7 +15,7 @@ _WIDEST = 1000  # columns of a table
 
 
 class ProgressView:
-    """Stages and counted tasks. Live on a terminal; in a log a line a stage, and one every quarter of a task."""
+    """Stages and counted tasks: live on a terminal; in a log one line a stage and one every quarter of a task."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -43,11 +43,11 @@ class ProgressView:
             self._progress.stop()
 
     def stage(self, text: str) -> None:
-        """Say what happens now."""
+        """Print the stage that begins."""
         self.console.print(f"[dim]·[/dim] {text}", highlight=False)
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        """A task is at `done` of `total`."""
+        """Show that a task is at `done` of `total`."""
         if self._live:
             if task not in self._tasks:
                 self._tasks[task] = self._progress.add_task(task, total=total, note="")
@@ -60,7 +60,7 @@ class ProgressView:
 
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1) -> Table:
-    """A table without lines beside it: first columns of text, then columns of numbers."""
+    """A table without side borders: `text_columns` columns of text, then columns of numbers."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for number, name in enumerate(header):
         numeric = number >= text_columns
@@ -71,10 +71,10 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, text_co
 
 
 def print_table(console: Console, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table; the first column is text, the others are numbers under headings of one word a line.
+    """Print a table: the first column is text, the others are numbers under headings of one word a line.
 
-    Columns move together where that makes it fit. No figure is cut off: what a terminal is still too narrow for goes on
-    in its next line.
+    The columns lose their padding if the table is wider than the terminal. If it is still wider, lines wrap: no figure
+    is cut off.
     """
     table = plain_table([name.replace(" ", "\n") for name in header], rows)
     table.columns[0].no_wrap = True

@@ -75,6 +75,6 @@ def test_a_bridge_runs_no_program(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (
         1,
-        "inagg: --no-controller is for P4 programs, and a bridge runs none\n",
+        "inagg: --no-controller needs a switch that runs P4 programs; a bridge does not\n",
     )
     assert not (tmp_path / "r").exists()

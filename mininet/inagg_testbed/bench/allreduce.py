@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg bench allreduce`: host all-reduce and aggregation on one testbed, timed in turn and checked.
+"""`inagg bench allreduce`: times host all-reduce and aggregation in turn on one testbed, and checks the sums.
 
-What the figures mean is in `rows`, what an iteration is in `allreduce_worker`.
+`rows` defines the figures, `allreduce_worker` an iteration.
 """
 
 import json
@@ -29,12 +29,12 @@ _START_UP_S = 180.0
 
 @dataclass(frozen=True, kw_only=True)
 class AllReduceBench:
-    """What to measure, on one testbed."""
+    """What to measure on one testbed. slots None: the number that the links need."""
 
     link_name: str
     link: LinkSpec
     cases: tuple[Case, ...]
-    slots: int | None = None  # what the links need
+    slots: int | None = None
     switch: SwitchKind = "model"
     program: Path | None = None
     gloo_over: GlooPath = "switch"
@@ -63,7 +63,7 @@ class AllReduceBench:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the rows do not say."""
+        """Settings that the rows do not contain."""
         return {
             "switch": self.switch,
             "gloo_over": self.gloo_over,
@@ -74,12 +74,12 @@ class AllReduceBench:
 
     @property
     def hosts(self) -> int:
-        """Hosts that the testbed needs."""
+        """Number of hosts that the testbed needs."""
         return max(case.workers for case in self.cases)
 
     @property
     def conditions(self) -> Conditions:
-        """What all rows have in common."""
+        """Settings that all rows share."""
         return Conditions(
             link_name=self.link_name,
             rate_bps=self.link.rate_bps,
@@ -90,12 +90,12 @@ class AllReduceBench:
 
 def _each_once(what: str, values: Sequence[str]) -> None:
     if len(set(values)) < len(values):
-        raise ConfigurationError(f"{what} {', '.join(values)}: each value only once")
+        raise ConfigurationError(f"{what} {', '.join(values)}: a value is given twice")
 
 
 @dataclass(frozen=True)
 class BenchOutcome:
-    """One row a backend, workers, elements and loss; what the rows do not say; every wrong result, in words."""
+    """rows: one for each combination of backend, workers, elements and loss. wrong: a message for each wrong result."""
 
     rows: list[dict[str, Any]]
     settings: dict[str, Any]
@@ -109,9 +109,9 @@ def run_bench(
     on_stage: Callable[[str], Any],
     on_progress: Callable[[int, int], Any],
 ) -> BenchOutcome:
-    """Bring a testbed up, measure, take it down. `on_progress` gets iterations done and to do.
+    """Bring a testbed up, measure, take it down. `on_progress` gets iterations done and all iterations.
 
-    Raises LauncherError; a wrong sum is not raised but told in the outcome.
+    Raises LauncherError. A wrong sum does not raise: the outcome reports it.
     """
     with open_testbed(
         hosts=bench.hosts,
@@ -129,7 +129,7 @@ def run_bench(
 def measure(
     bench: AllReduceBench, testbed: Testbed, *, on_progress: Callable[[int, int], Any]
 ) -> BenchOutcome:
-    """Measure on a testbed that is up; the outcome is also in its folder. Raises LauncherError."""
+    """Measure on a testbed that is up; write the outcome to its results folder too. Raises LauncherError."""
     events: list[Event] = []
     rounds = sum(len(list(case.contestants())) * (case.iterations + case.warmup) for case in bench.cases)
     total = sum(len(list(case.contestants())) * case.iterations for case in bench.cases)
@@ -161,7 +161,7 @@ def measure(
 
 
 def make_plan(bench: AllReduceBench, testbed: Testbed) -> Plan:
-    """What the workers are told."""
+    """The plan for the workers."""
     words = 0 if testbed.controller is None else testbed.controller.health().words
     switch = [process.identity.pid for process in testbed.services if process.name == "switch"]
     return Plan(
@@ -174,7 +174,7 @@ def make_plan(bench: AllReduceBench, testbed: Testbed) -> Plan:
 
 
 def title(bench: AllReduceBench) -> str:
-    """What a table of the rows is about."""
+    """Title of a table of the rows."""
     workers = ", ".join(str(count) for count in dict.fromkeys(case.workers for case in bench.cases))
     elements = ", ".join(f"{count:,}" for count in dict.fromkeys(case.elements for case in bench.cases))
     sizes = ", ".join(f"{4 * count:,}" for count in dict.fromkeys(case.elements for case in bench.cases))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs of the all-reduce benchmark whose sum is known exactly, and how far a result may be from it.
+"""Inputs of the all-reduce benchmark with exactly known sums, and error bounds of the results.
 
-Inputs look like gradients (normal, mean 0, all 24 bits of a float32 in use) but lie on a grid of 2^-40 within -8
-and 8, so that every float64 sum of up to 64 of them is exact. They repeat with PERIOD, which is odd and longer than a
-packet's elements, so that whole packets in each other's places still show. Each iteration takes another window of
-them: a result left over from the iteration before is wrong.
+Inputs resemble gradients (normal, mean 0, all 24 significand bits of a float32 in use) but lie on a grid of 2^-40
+within -8 and 8, so that a float64 sum of up to 64 of them is exact. They repeat with PERIOD, which is odd and longer
+than the elements of a packet: so results in which two packets are swapped are wrong. Each iteration uses another window
+of the inputs: so a result of the previous iteration is wrong.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ LARGEST = 8.0
 PERIOD = 2**20 - 3  # a prime
 FLOAT32_UNIT = 2.0**-24
 FLOAT32_FLOOR = 2.0**-150
-_PIECE = 2**17  # elements compared at once: their float64 scratch stays in the cache
+_PIECE = 2**17  # elements compared at once: their float64 temporaries stay in the cache
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
@@ -27,7 +27,7 @@ Float64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a result compares: its greatest error, the loosest bound, the first element beyond its own bound."""
+    """A result's greatest error, the greatest bound, and the first element beyond its own bound (None: none)."""
 
     max_abs_error: float
     bound: float
@@ -35,7 +35,7 @@ class Comparison:
 
 
 def inputs(seed: int) -> str:
-    """What the ranks contribute, for people."""
+    """A description of the ranks' inputs."""
     return (
         f"normal floats (mean 0, standard deviation 1) on a grid of 2^-{GRID_BITS}, repeating after {PERIOD:,};"
         f" seed {seed}"
@@ -43,13 +43,13 @@ def inputs(seed: int) -> str:
 
 
 def one_period(seed: int, rank: int) -> Float32:
-    """A period of what `rank` contributes: the same for the same seed."""
+    """One period of the inputs of `rank`: PERIOD float32, determined by the seed."""
     values = np.random.default_rng([seed, rank]).standard_normal(PERIOD)
     return np.clip(np.rint(values * 2.0**GRID_BITS) / 2.0**GRID_BITS, -LARGEST, LARGEST).astype(np.float32)
 
 
 def fill(target: npt.NDArray[Any], period: npt.NDArray[Any], start: int) -> None:
-    """Elements start, start + 1, ... of what repeats with PERIOD into `target`."""
+    """Fill `target` with the elements start, start + 1, ... of the sequence that repeats `period`."""
     done, position = 0, start % PERIOD
     while done < len(target):
         count = min(PERIOD - position, len(target) - done)
@@ -58,14 +58,14 @@ def fill(target: npt.NDArray[Any], period: npt.NDArray[Any], start: int) -> None
 
 
 def window(period: npt.NDArray[Any], start: int, length: int) -> npt.NDArray[Any]:
-    """`length` elements from `start` on of what repeats with PERIOD."""
+    """`length` elements, from `start` on, of the sequence that repeats `period`."""
     target = np.empty(length, dtype=period.dtype)
     fill(target, period, start)
     return target
 
 
 class Expectation:
-    """The exact sum over all ranks, element by element, and what the bounds need besides."""
+    """One period of the exact sum over all ranks, of the sum of magnitudes, and of the largest magnitude."""
 
     def __init__(self, seed: int, workers: int) -> None:
         self.workers = workers
@@ -84,9 +84,9 @@ class Expectation:
         return float(self.total[index % PERIOD])
 
     def compare(self, result: Float32, start: int, *, lane_bits: int | None, words: int) -> Comparison:
-        """Compare the sum of elements start, start + 1, ... with the exact one.
+        """Compare the sum of elements start, start + 1, ... with the exact sum.
 
-        lane_bits None is a float32 sum in any order, else a sum in lanes of so many bits and packets of `words` words.
+        lane_bits: lane width of a sum in packets of `words` words; None: a float32 sum in any order.
         """
         block = 1 if lane_bits is None else words * 2048 // lane_bits
         largest_error, loosest, wrong = 0.0, 0.0, None
@@ -107,20 +107,20 @@ class Expectation:
 
 
 def _pieces(result: Float32, block: int) -> Iterator[tuple[int, Float32]]:
-    """A result in pieces of whole blocks, each with the index of its first element."""
+    """A result split at block boundaries into pieces, each with the index of its first element."""
     size = -(-_PIECE // block) * block
     for offset in range(0, len(result), size):
         yield offset, result[offset : offset + size]
 
 
 def float_sum_bound(magnitude: Float64, workers: int) -> Float64:
-    """Bound of a float32 sum in any order: gamma(N-1) sum |x| (Higham, Accuracy and Stability, section 4.2)."""
+    """Error bound of a float32 sum in any order: gamma(N-1) sum |x| (Higham, Accuracy and Stability, section 4.2)."""
     steps = (workers - 1) * FLOAT32_UNIT
     return steps / (1 - steps) * magnitude
 
 
 def block_exponents(largest: Float32, fraction_bits: int, block: int) -> npt.NDArray[np.int64]:
-    """The exponent of each block (docs/protocol.md, 3.2); that of an all-zero block is very small."""
+    """The exponent of each block (docs/protocol.md, 3.2); -1000 for an all-zero block."""
     padded = np.zeros(-(-len(largest) // block) * block, dtype=np.float32)
     padded[: len(largest)] = largest
     peak = padded.reshape(-1, block).max(axis=1)
@@ -131,7 +131,7 @@ def block_exponents(largest: Float32, fraction_bits: int, block: int) -> npt.NDA
 
 
 def lane_sum_bound(total: Float64, largest: Float32, workers: int, lane_bits: int, block: int) -> Float64:
-    """The bound of docs/protocol.md, 3.4, for each element."""
+    """The error bound of docs/protocol.md, 3.4, for each element."""
     fraction_bits = lane_bits - 1 - (workers - 1).bit_length()
     exponents = block_exponents(largest, fraction_bits, block)
     quantisation = np.repeat(workers * np.exp2(exponents - fraction_bits - 1.0), block)[: len(total)]

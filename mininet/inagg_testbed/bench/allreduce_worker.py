@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of `inagg bench allreduce`: all backends in turn, in rounds, in one process.
+"""One rank of `inagg bench allreduce`: runs all backends in turn, in rounds, in one process.
 
-Rounds (gloo, inagg:32, inagg:16, gloo, ...) rather than one backend after the other: what else the machine does
-then hits all of them alike. One iteration: new inputs, a barrier over gloo, the clock, all_reduce, the clock, a
-barrier, the check. Ranks beyond a case's workers sleep in a barrier meanwhile. All lane widths share one inagg group,
-so that there is one heartbeat a rank; between collectives the group has nothing else to do.
+In rounds (gloo, inagg:32, inagg:16, gloo, ...) other load on the machine affects all backends alike. One iteration is:
+new inputs, a barrier over gloo, start the clock, all_reduce, stop the clock, a barrier, the check. Ranks beyond a
+case's workers sleep in a barrier. All lane widths share one inagg group, so that each rank has one heartbeat; between
+collectives the group is idle.
 """
 
 import argparse
@@ -30,7 +30,7 @@ TRANSPORT_FIGURES = ("window", "least_rtt_s", "srtt_s", "rto_s")
 
 
 class Groups:
-    """The process groups over the first `workers` ranks: gloo, and inagg if the cases want it."""
+    """The process groups of the first `workers` ranks: gloo, and inagg if a case needs it."""
 
     def __init__(self, workers: int, *, aggregating: bool) -> None:
         ranks = list(range(workers))
@@ -44,23 +44,23 @@ class Groups:
             dist.destroy_process_group(self.inagg)
 
     def of(self, spec: BackendSpec) -> Any:
-        """The group of a backend, set to its lane width."""
+        """The group of a backend, with the backend's lane width set."""
         if spec.lane_bits is None:
             return self.gloo
-        # Through the library's own check of the value: model_copy alone makes none.
+        # The constructor validates the value; model_copy does not.
         settings = self.inagg.options.model_dump() | {"lane_bits": spec.lane_bits}
         self.inagg.options = type(self.inagg.options)(**settings)
         return self.inagg
 
     def sent(self, spec: BackendSpec) -> tuple[int, int]:
-        """Packets that a backend has sent so far, and those of them it sent again; TCP segments for gloo."""
+        """Packets that a backend has sent so far: (all, retransmitted ones); TCP segments for gloo."""
         if spec.lane_bits is None:
             return sent_segments()
         stats = inagg.stats(self.inagg)
         return stats["packets_sent"], stats["retransmits"]
 
     def transport(self, spec: BackendSpec) -> dict[str, float] | None:
-        """What inagg's transport says of itself now."""
+        """Current figures of inagg's transport; None for gloo."""
         if spec.lane_bits is None:
             return None
         stats = inagg.stats(self.inagg)
@@ -68,7 +68,7 @@ class Groups:
 
 
 class LossControl:
-    """Rank 0 sets the injected loss, between iterations. token_file: of the controller's operator."""
+    """Sets the injected loss between iterations, on rank 0 only. token_file: has the operator's token."""
 
     def __init__(self, workers: int, token_file: str | None) -> None:
         self._ports = range(1, workers + 1)
@@ -76,7 +76,7 @@ class LossControl:
         self._now = 0.0
 
     def set(self, probability: float) -> None:
-        """On every worker's port, each way, for aggregation packets."""
+        """Set the loss of aggregation packets on every worker's port, in each direction."""
         if probability == self._now or dist.get_rank() != 0:
             return
         token = Path(self._token_file).read_text().strip() if self._token_file is not None else None
@@ -88,7 +88,7 @@ class LossControl:
 
 
 class CaseRunner:
-    """Runs one case on groups that are there."""
+    """Runs one case on existing groups. expectation: only on rank 0, which checks the sums."""
 
     def __init__(
         self, plan: Plan, number: int, groups: Groups, inputs: Float32, expectation: Expectation | None
@@ -100,7 +100,7 @@ class CaseRunner:
         self._loss = LossControl(self.case.workers, plan.token_file)
 
     def run(self, log: EventLog) -> None:
-        """All rounds; an event for each timed iteration."""
+        """Run all rounds; write an event for each timed iteration."""
         case = self.case
         for index in range(-case.warmup, case.iterations):
             for backend, loss in case.contestants():
@@ -115,7 +115,7 @@ class CaseRunner:
         self._loss.set(0.0)
 
     def _measure(self, spec: BackendSpec, start: int) -> dict[str, Any]:
-        """One iteration, timed and checked."""
+        """Time and check one iteration."""
         for number, tensor in enumerate(self._tensors):
             fill(tensor.numpy(), self._inputs, start + number)
         group, gloo = self._groups.of(spec), self._groups.gloo
@@ -127,45 +127,45 @@ class CaseRunner:
         seconds = (time.perf_counter() - began) / len(self._tensors)
         dist.barrier(gloo)
         cpu = cpu_seconds(self._pids) - cpu
-        packets, again = self._groups.sent(spec)
+        packets, resent = self._groups.sent(spec)
         return {
             "seconds": seconds,
             "cpu_seconds": cpu / len(self._tensors),
             "packets": packets - before[0],
-            "retransmits": again - before[1],
+            "retransmits": resent - before[1],
             "transport": self._groups.transport(spec),
             **self._check(spec, start),
         }
 
     def _check(self, spec: BackendSpec, start: int) -> dict[str, Any]:
-        """The results' digest, which has to be the same at all ranks; and rank 0 compares with the exact sums."""
+        """The digest of the results, which must be the same on all ranks; on rank 0 also their errors."""
         digest = hashlib.blake2b(digest_size=8)
         for tensor in self._tensors:
             digest.update(tensor.numpy().data)
-        told: dict[str, Any] = {"digest": digest.hexdigest()}
+        findings: dict[str, Any] = {"digest": digest.hexdigest()}
         if self._expectation is None:
-            return told
-        told |= {"max_abs_error": 0.0, "bound": 0.0, "wrong_index": None}
+            return findings
+        findings |= {"max_abs_error": 0.0, "bound": 0.0, "wrong_index": None}
         for number, tensor in enumerate(self._tensors):
             result = tensor.numpy()
             found = self._expectation.compare(
                 result, start + number, lane_bits=spec.lane_bits, words=self.plan.words
             )
-            told["bound"] = max(told["bound"], found.bound)
+            findings["bound"] = max(findings["bound"], found.bound)
             if found.wrong_index is None:
-                told["max_abs_error"] = max(told["max_abs_error"], found.max_abs_error)
+                findings["max_abs_error"] = max(findings["max_abs_error"], found.max_abs_error)
                 continue
-            return told | {
+            return findings | {
                 "max_abs_error": found.max_abs_error if np.isfinite(found.max_abs_error) else None,
                 "wrong_index": found.wrong_index,
                 "wrong_value": repr(float(result[found.wrong_index])),
                 "exact_value": self._expectation.exact(start + number + found.wrong_index),
             }
-        return told
+        return findings
 
 
 def run(plan: Plan, log: EventLog) -> None:
-    """Everything after init_process_group. Cases in a row with the same number of workers share their groups."""
+    """Run all cases. Consecutive cases with the same number of workers share their groups."""
     rank = dist.get_rank()
     inputs = one_period(plan.seed, rank)
     numbered = enumerate(plan.cases)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg bench convergence`: what narrow lanes cost a training run, and what error feedback gives back.
+"""`inagg bench convergence`: how narrow lanes affect a training's loss, and how error feedback restores it.
 
-The models of examples/ learn over gloo in float32 and through the switch in 32-, 16- and 8-bit lanes, from the same
-weights, on the same batches. Figures of a run:
-- losses: the mean over ranks, a step each;
-- final: their mean over the last tenth of the steps; against_gloo is that over gloo's;
-- held_out: the loss on data that was not learnt from.
+The models of examples/ train over gloo in float32 and through the switch in 32-, 16- and 8-bit lanes, from the same
+weights on the same batches. Figures of a run:
+- losses: mean over ranks of each step;
+- final: mean of losses over the last tenth of the steps; against_gloo: final divided by gloo's;
+- held_out: loss on data that was not used for training.
 """
 
 import statistics
@@ -23,13 +23,13 @@ from inagg_testbed.network.training_run import OnProgress, follow_training, valu
 from inagg_testbed.network.workers import Event
 
 TASKS = ("gpt", "digits")
-WARM_UP = 5  # a fifth of the steps
+WARM_UP = 5  # the warm-up is a fifth of the steps
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """How gradients are summed. lane_bits None: by gloo. warm_up: the first fifth of the steps in 32-bit lanes."""
+    """How gradients are summed. lane_bits None: by gloo. warm_up: 32-bit lanes in the first fifth of the steps."""
 
     lane_bits: int | None = None
     feedback: bool = False
@@ -37,14 +37,14 @@ class Gradients:
 
     @property
     def label(self) -> str:
-        """For tables and plots."""
+        """Name in tables and plots."""
         if self.lane_bits is None:
             return "gloo"
         extras = [", error feedback"] * self.feedback + [", warm-up"] * self.warm_up
         return f"inagg:{self.lane_bits}" + "".join(extras)
 
 
-# Some ways, and the highest final loss, over gloo's, that they are to reach.
+# The highest final loss, relative to gloo's, that each of these may reach.
 TARGETS = {Gradients(16, feedback=True): 1.01, Gradients(8, feedback=True, warm_up=True): 1.03}
 ALL_GRADIENTS = (Gradients(), Gradients(32), *TARGETS, Gradients(8, feedback=True), Gradients(8))
 
@@ -57,7 +57,7 @@ def run_convergence(
     ways: Sequence[Gradients] = ALL_GRADIENTS,
     on_progress: OnProgress,
 ) -> list[Row]:
-    """Every task in all `ways`, gloo's first, on a testbed that is up. Raises LauncherError."""
+    """Train each task in all `ways`, gloo first, on a testbed that is up. Raises LauncherError."""
     rows: list[Row] = []
     for task in tasks:
         for gradients in ways:
@@ -90,7 +90,7 @@ def _train(
 def summarise(
     task: str, gradients: Gradients, events: Sequence[tuple[int, Event]], before: Sequence[Row]
 ) -> Row:
-    """A run's row; `before` has gloo's of the same task, unless this is it."""
+    """A run's row. `before` has the row of gloo for the same task, unless this run is gloo's."""
     losses = [statistics.fmean(found) for _, found in sorted(values_by_step(events, "step", "loss").items())]
     final = statistics.fmean(losses[-max(1, len(losses) // 10) :])
     gloo = next((row["final"] for row in before if row["task"] == task and row["lane_bits"] is None), final)
@@ -111,7 +111,7 @@ def summarise(
 
 
 def missed(rows: Sequence[Row]) -> list[str]:
-    """What did not reach its target."""
+    """A message for each run that missed its target."""
     return [
         f"{row['task']}, {row['label']}: {row['against_gloo']:.3f} times gloo's final loss, more than "
         f"{row['target']}"
@@ -121,7 +121,7 @@ def missed(rows: Sequence[Row]) -> list[str]:
 
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """A line a run."""
+    """Header and rows of the table, one row a run."""
     header = ["run", "final loss", "over gloo's", "held-out loss"]
     body = [
         [
@@ -136,7 +136,7 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """Each run's loss less gloo's, in percent of gloo's, a panel for each task.
+    """Plot each run's loss minus gloo's, in percent of gloo's, in a panel for each task.
 
     Losses are means over a twentieth of the steps. gloo is the line at zero.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a training run of `inagg bench convergence`: the models of examples/, in lanes of any width.
+"""One rank of a training run of `inagg bench convergence`: trains a model of examples/ with lanes of any width.
 
-The rank's losses go into its events, a step each ("step"), and at the end the loss on held-out data ("end").
+Events: "step" with the rank's loss, for each step; "end" with the loss on held-out data.
 """
 
 import argparse
@@ -22,14 +22,14 @@ from inagg_testbed.events import EventLog
 
 BATCH = 16
 _PACKAGE = Path(__file__).resolve().parents[1]
-# A wheel has the examples inside this package, a clone beside mininet/.
+# A wheel has the examples inside this package, a clone has them beside mininet/.
 _INSTALLED = _PACKAGE / "examples"
 _EXAMPLES = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parents[1] / "examples"
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is learnt. losses: this rank's loss of a model on batch after batch; held_out: that on data never shown."""
+    """A training task. losses: yields this rank's loss on batch after batch; held_out: the loss on held-out data."""
 
     model: nn.Module
     losses: Callable[[nn.Module], Iterator[torch.Tensor]]
@@ -42,7 +42,7 @@ def example(name: str) -> dict[str, Any]:
 
 
 def gpt(rank: int) -> Task:
-    """A small GPT, on the Python language reference."""
+    """The small GPT of examples/gpt.py, on the Python language reference."""
     names = example("gpt")
     training, held_out = names["load_text"]()
     draw = torch.Generator().manual_seed(1 + rank)
@@ -55,7 +55,7 @@ def gpt(rank: int) -> Task:
 
 
 def digits(rank: int) -> Task:
-    """A small convolutional net, on handwritten digits."""
+    """The small convolutional net of examples/digits.py, on handwritten digits."""
     names = example("digits")
     training, test = names["load_data"]()
     images, labels = training.tensors

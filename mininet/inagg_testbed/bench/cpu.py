@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPU time of processes, to the nanosecond.
 
-It is all that the scheduler charges to their threads, in user space and in the kernel. Softirqs run, and are charged,
-wherever they are raised: across a veth the sender's system call carries the packet through to the receiver's socket or
-to the switch's ring, so that work is in the sender's time. Two kinds of work are not: what the kernel hands to its
-ksoftirqd threads (`softirq_threads`, which serve the whole machine), and timers that fire while a core is idle (the
-token buckets of shaped links).
+It is the time that the scheduler charges to their threads, in user space and in the kernel. A softirq is charged to the
+thread on whose core it is raised: across a veth, the sender's system call carries the packet to the receiver's socket
+or to the switch's ring, so the sender is charged for that work. Two kinds of work are not included: work that the
+kernel defers to its ksoftirqd threads (`softirq_threads`, which serve the whole machine), and timers that fire while a
+core is idle (the token buckets of shaped links).
 """
 
 import contextlib
@@ -20,7 +20,7 @@ def process_clock(pid: int) -> int:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """CPU time of processes so far, together; of those that are still there."""
+    """Total CPU time of processes so far, in seconds; processes that have ended count as 0."""
     total = 0.0
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -29,7 +29,7 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 def softirq_threads() -> list[int]:
-    """The kernel's ksoftirqd threads."""
+    """Pids of the kernel's ksoftirqd threads."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

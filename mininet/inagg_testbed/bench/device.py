@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg bench device`: what a GPU does for a sum, beside copies of the same floats, and sums of tensors on it.
+"""`inagg bench device`: measures the GPU stages of a sum, compared with a copy, and all-reduces of tensors on the GPU.
 
-Rows of the first table, for each lane width: gigabytes of float32 a second that are scanned, packed and unpacked, each
-without the copies to and from the host; and that a copy on the device takes in (its reading alone counts).
+The first table has for each lane width the GB/s of float32 that scan, pack and unpack process, each without the copies
+to and from the host; and the GB/s that a copy on the device reads.
 
-Figures of the second, medians over the iterations, of the slowest rank; all ranks share the device:
-- cpu_ms, device_ms: an all-reduce of tensors in the host's memory, and on the device;
-- compute_ms: matrix products on the device that take about as long; both_ms: the all-reduce, and products meanwhile.
-  With perfect overlap both_ms is the greater of device_ms and compute_ms, with none it is their sum.
+The second table has medians over the iterations of the slowest rank's time; all ranks share the device:
+- cpu_ms, device_ms: an all-reduce of tensors in host memory, and on the device;
+- compute_ms: matrix products on the device that take about as long as device_ms;
+- both_ms: the all-reduce and the products at the same time. With perfect overlap both_ms is the maximum of device_ms
+and
+  compute_ms, without overlap their sum.
 """
 
 import statistics
@@ -32,14 +34,14 @@ _START_UP_S = 180.0
 
 
 def missing(device: str) -> str | None:
-    """Why there is nothing to measure on a device; None if there is."""
+    """Why a device cannot be measured; None if it can."""
     if device == "cuda" and not torch.cuda.is_available():
-        return "no CUDA GPU here (or a torch without CUDA): nothing is measured"
+        return "no CUDA GPU (or torch is built without CUDA): nothing is measured"
     return None
 
 
 def measure_stages(name: str, workers: int, words: int = 4) -> list[dict[str, Any]]:
-    """A row for each lane width, of portions as sums have them, on device "cuda" or "cpu"."""
+    """A row for each lane width, measured on portions of the size that sums use, on device "cuda" or "cpu"."""
     device = device_of(name)
     return [
         {"lane_bits": bits, **_stages(Lanes(bits, workers, words), device)}
@@ -48,12 +50,12 @@ def measure_stages(name: str, workers: int, words: int = 4) -> list[dict[str, An
 
 
 def device_of(name: str) -> torch.device:
-    """The first GPU for "cuda"."""
+    """The torch device: the first GPU for "cuda"."""
     return torch.device("cuda", 0) if name == "cuda" else torch.device("cpu")
 
 
 def _stages(lanes: Lanes, device: torch.device) -> dict[str, float]:
-    """GB/s by name, of one portion."""
+    """GB/s of one portion, by stage."""
     blocks = PORTION // lanes.block_elements
     elements = torch.randn(blocks, lanes.block_elements, device=device)
     codes = np.full(blocks, CONSTANTS["EXPONENT_BIAS"] + 4, np.uint16)
@@ -76,7 +78,7 @@ def _stages(lanes: Lanes, device: torch.device) -> dict[str, float]:
 
 
 def _seconds(call: Callable[[], object], device: torch.device) -> float:
-    """Of one call among many in a row."""
+    """Mean seconds of one of many consecutive calls."""
     for _ in range(3):
         call()
     record_current(device).synchronize()
@@ -88,7 +90,7 @@ def _seconds(call: Callable[[], object], device: torch.device) -> float:
 
 
 def measure_sums(testbed: Testbed, device: str, workers: int, elements: int) -> dict[str, float]:
-    """Figures of all-reduces on a testbed that is up. Raises LauncherError."""
+    """Measure all-reduces on a testbed that is up; milliseconds by figure. Raises LauncherError."""
     found: dict[str, list[list[float]]] = {name: [] for name in FIGURES}
     group = testbed.launch(
         [sys.executable, "-m", "inagg_testbed.bench.device_worker", device, str(elements), "{events}"],
@@ -105,7 +107,7 @@ def measure_sums(testbed: Testbed, device: str, workers: int, elements: int) -> 
 
 
 def stage_table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """GB/s, and the share of a copy's."""
+    """Header and rows of the first table: GB/s, and percent of a copy's."""
     body = [
         [str(row["lane_bits"]), f"{row['copy']:.2f}"]
         + [f"{row[name]:.2f} ({row[name] / row['copy']:.0%})" for name in ("scan", "pack", "unpack")]
@@ -115,6 +117,6 @@ def stage_table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]
 
 
 def sum_table(figures: dict[str, float]) -> tuple[list[str], list[list[str]]]:
-    """Milliseconds."""
-    header = ["all-reduce, host tensor", "device tensor", "products alone", "both"]
+    """Header and rows of the second table."""
+    header = ["all-reduce, host tensor", "device tensor", "products only", "both"]
     return header, [[f"{figures[name]:.1f} ms" for name in FIGURES]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of `inagg bench device`: times all-reduces of tensors on the host and a device, and products meanwhile."""
+"""One rank of `inagg bench device`: times all-reduces of host and device tensors, with and without products."""
 
 import argparse
 import os
@@ -18,14 +18,14 @@ ITERATIONS = 5
 
 
 def run(device: torch.device, elements: int, log: EventLog) -> None:
-    """Everything after init_process_group."""
-    # On the device, also where that is the CPU.
+    """Measure and write one event with all times."""
+    # stage_cpu uses the device path for CPU tensors too.
     staged = dist.new_group(backend="inagg", pg_options=inagg.Options(stage_cpu=True))
     there, here = torch.ones(elements, device=device), torch.ones(elements)
     matrix = torch.randn(1024, 1024, device=device)
 
     def timed(call: Callable[[], object]) -> float:
-        """Milliseconds until the device is done."""
+        """Milliseconds until the call and the device's work are done."""
         dist.barrier()
         start = time.perf_counter()
         call()
@@ -34,7 +34,7 @@ def run(device: torch.device, elements: int, log: EventLog) -> None:
         return (time.perf_counter() - start) * 1e3
 
     def sum_here() -> None:
-        dist.all_reduce(here, op=dist.ReduceOp.AVG)  # which stays one
+        dist.all_reduce(here, op=dist.ReduceOp.AVG)  # the average of ones is 1: no overflow
 
     def sum_there() -> None:
         dist.all_reduce(there, op=dist.ReduceOp.AVG, group=staged)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the launcher of the all-reduce benchmark tells its workers. No torch here: the launcher has no use for it."""
+"""The plan that the launcher of the all-reduce benchmark passes to its workers. Without torch, as the launcher is."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ MAX_LOSS = 0.5
 
 
 def check_slots(slots: int | None) -> None:
-    """Raises ConfigurationError."""
+    """Raise ConfigurationError unless slots is None or a power of two of 2 or more."""
     if slots is not None and (slots < 2 or slots & (slots - 1)):
         raise ConfigurationError(f"{slots} slots: want a power of two, 2 or more")
 
@@ -27,7 +27,7 @@ class BackendSpec:
 
     @classmethod
     def parse(cls, text: str) -> "BackendSpec":
-        """Raises ValueError."""
+        """Parse a backend. Raises ValueError."""
         name, _, bits = text.partition(":")
         if name == "gloo" and not bits:
             return cls(name=name, lane_bits=None)
@@ -44,10 +44,10 @@ class BackendSpec:
 class Case:
     """Backends that are timed in turn on tensors of one size. experiment: a name that the rows carry.
 
-    Every round is one iteration of each backend at each loss (a probability, of aggregation packets, on each host's
-    port, each way; gloo has none to lose and runs once). An iteration is `back_to_back` all-reduces, one after the
-    other, and its time that of one of them: with small tensors the ranks' getting going together costs more than
-    the all-reduce itself.
+    A round is one iteration of each backend at each loss: the probability that an aggregation packet is dropped, on
+    each host's port, in each direction. gloo sends no aggregation packets and runs once a round. An iteration is
+    `back_to_back` consecutive all-reduces; its time is their mean. With small tensors, starting together costs the
+    ranks more time than the all-reduce itself.
     """
 
     workers: int
@@ -67,8 +67,11 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What all ranks do. words: WORDS of the switch's program. cpu_pids: processes beside the workers, whose CPU time
-    rank 0 reports with its own. token_file: of the controller's operator, for rank 0 to inject loss."""
+    """What all ranks do.
+
+    words: WORDS of the switch's program. cpu_pids: processes besides the workers; rank 0 reports their CPU time with
+    its own. token_file: has the operator's token, with which rank 0 injects loss.
+    """
 
     cases: tuple[Case, ...]
     seed: int
@@ -77,7 +80,7 @@ class Plan:
     token_file: str | None = None
 
     def to_json(self) -> str:
-        """For a command line."""
+        """JSON for a worker's command line."""
         return json.dumps(asdict(self))
 
     @classmethod

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark's plots, as PNG files."""
+"""Plots of the benchmark suite, as PNG files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,9 +21,9 @@ def label(lane_bits: int | None) -> str:
 
 
 def plot_scaling(rows: Sequence[Row], rate_bps: int, path: Path) -> None:
-    """Time per element against workers and against elements; dotted what the links' rate allows at best.
+    """Plot time per element against workers and against elements, with dotted lines for line rate.
 
-    A tensor that fits the token buckets of the links can be below the line.
+    A tensor that fits the token buckets of the links can be below its line.
     """
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     by_workers, by_elements = figure.subplots(1, 2)
@@ -62,7 +62,7 @@ def _plot_sweep(axes: Axes, rows: Sequence[Row], axis: str, rate_bps: int) -> No
 
 
 def plot_ratios(rows: Sequence[Row], path: Path) -> None:
-    """How many times as fast as gloo each lane width is, by link and number of workers."""
+    """Plot how many times as fast as gloo each lane width is, by link and number of workers."""
     measured = {
         (row["link"], row["workers"], row["lane_bits"]): row["ratio_to_gloo"]
         for row in rows

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that the benchmark suite writes for people: report.md, targets.json and plots, from its JSON files."""
+"""Writes report.md, targets.json and plots of the benchmark suite from its JSON files."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,15 +21,15 @@ TARGETS_HEADER = ("what", "target", "measured", "met")
 
 
 def read_experiments(folder: Path) -> dict[str, Any]:
-    """The experiments whose files are in the folder."""
+    """The figures of the experiments whose files are in the folder, by experiment."""
     paths = {name: folder / f"{name}.json" for name in _EXPERIMENTS}
     return {name: json.loads(path.read_text()) for name, path in paths.items() if path.is_file()}
 
 
 def write_report(folder: Path, *, toy: bool = False) -> list[Verdict]:
-    """Write report.md, targets.json and plots beside the figures; returns the targets.
+    """Write report.md, targets.json and plots beside the figures; return the verdicts on the targets.
 
-    toy: the figures are those of small sizes, which targets are not for: there are none then.
+    toy: the figures are of small sizes, to which the targets do not apply; there are no verdicts.
     """
     experiments = read_experiments(folder)
     judged = [] if toy else verdicts(experiments)
@@ -49,7 +49,7 @@ def write_report(folder: Path, *, toy: bool = False) -> list[Verdict]:
 
 
 def target_rows(judged: Iterable[Verdict]) -> list[tuple[str, str, str, str]]:
-    """The table of targets."""
+    """Rows of the table of targets."""
     return [(one.what, one.target, one.figure, "yes" if one.met else "NO") for one in judged]
 
 
@@ -59,7 +59,7 @@ def _markdown(experiments: Mapping[str, Any], judged: Sequence[Verdict] | None) 
     yield "; ".join(f"{name}: {value}" for name, value in machine_description().items())
     yield ""
     if judged is None:
-        yield "Small sizes, which targets are not for: none is judged."
+        yield "These are small sizes, to which the targets do not apply."
     else:
         yield f"## Targets: {sum(one.met for one in judged)} of {len(judged)} met"
         yield ""
@@ -79,7 +79,7 @@ def _markdown(experiments: Mapping[str, Any], judged: Sequence[Verdict] | None) 
     for name in ("numerics", "switch"):
         if name in experiments:
             yield from ("", f"## {name}", "")
-            yield from _plain(experiments[name])
+            yield from _flat_table(experiments[name])
 
 
 def _by_link(experiment: Mapping[str, Any]) -> Iterable[str]:
@@ -94,8 +94,8 @@ def _by_link(experiment: Mapping[str, Any]) -> Iterable[str]:
         yield from _markdown_table(*bench_rows.table(rows))
 
 
-def _plain(experiment: Mapping[str, Any]) -> Iterable[str]:
-    """A table of an experiment that is a list of flat rows, or one of them."""
+def _flat_table(experiment: Mapping[str, Any]) -> Iterable[str]:
+    """A table of an experiment that is a list of flat rows, or one flat row."""
     rows = experiment.get("rows", [experiment])
     header = list(rows[0])
     yield from _markdown_table(header, [[_short(row.get(name)) for name in header] for row in rows])

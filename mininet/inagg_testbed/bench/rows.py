@@ -1,28 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what the workers of `inagg bench allreduce` report to its rows.
+"""Makes the rows of `inagg bench allreduce` from the events of its workers.
 
-Definitions, for a tensor of S bytes (float32) over N workers in time t (one iteration's t is the slowest rank's):
+Definitions, for a tensor of S bytes (float32), N workers and time t of an iteration on the slowest rank:
 - time_ms: median, 95th percentile and minimum of t over the iterations.
-- ratio_to_gloo: median over the rounds of gloo's t divided by the row's in the same round. None without gloo, or with
-  loss, which gloo does not have.
-- ratio_to_lossless: the same of the row's t to that of the same backend without loss: 1.25 is a quarter slower. None
-  for a row without loss, or when only loss was measured.
-- algbw = S / t, busbw = algbw x 2(N-1)/N: those of nccl-tests (doc/PERFORMANCE.md), in 10^6 bytes a second.
-- line_rate_fraction: payload bits that the algorithm must send over each link, divided by link rate x t. For
-  inagg with W-bit lanes those are elements x W, each way; for gloo, a ring, 2(N-1)/N x 32 x elements. Headers (4% for
-  inagg, 4% for TCP) and guard bits are overhead: 1.0 cannot be reached. None on unshaped links.
-- cpu_s_per_GB: median CPU time, user and kernel, of all workers, the switch and the kernel's ksoftirqd threads from
-  the barrier before an iteration to the one behind it (`cpu`), divided by S / 10^9.
-- packets, retransmits: packets sent by all ranks in all timed iterations, those sent again included; and those sent
-  again alone. TCP segments for gloo.
-- max_abs_error: the greatest |result - exact sum| over all elements and iterations; bound: the greatest value of the
-  bound that each element was held to (docs/protocol.md 3.4 for inagg; float32 summation in any order for gloo).
-- transport: medians of what inagg's transport says of itself behind each iteration (packets it may have in flight,
-  RTTs, RTO); None for gloo.
+- ratio_to_gloo: median of the per-round ratios of gloo's t to the row's t. None without gloo, and for rows with loss,
+  because gloo runs without loss.
+- ratio_to_lossless: median of the per-round ratios of the row's t to the same backend's t without loss: 1.25 is a
+  quarter slower. None for a row without loss, or if only loss was measured.
+- algbw = S / t, busbw = algbw x 2(N-1)/N, as in nccl-tests (doc/PERFORMANCE.md), in 10^6 bytes a second.
+- line_rate_fraction: payload bits that the algorithm must send over each link, divided by link rate x t. These are
+  elements x W in each direction for inagg with W-bit lanes, 2(N-1)/N x 32 x elements for gloo's ring. Headers (4% for
+  inagg, 4% for TCP) and guard bits are overhead, so 1.0 cannot be reached. None on unshaped links.
+- cpu_s_per_GB: median CPU time, user and kernel, of all workers, the switch and the kernel's ksoftirqd threads between
+  the barriers before and after an iteration (`cpu`), divided by S / 10^9.
+- packets: packets sent by all ranks in all timed iterations, retransmissions included; TCP segments for gloo.
+- retransmits: the retransmitted ones among packets.
+- max_abs_error: the greatest |result - exact sum| over all elements and iterations.
+- bound: the greatest of the error bounds of the elements (docs/protocol.md 3.4 for inagg; float32 summation in any
+order
+  for gloo).
+- transport: medians of the transport's figures after each iteration (window, RTTs, RTO); None for gloo.
 """
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,7 @@ _FLOAT32_BITS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What all rows of a testbed have in common; words is None without aggregation."""
+    """Settings that all rows of a testbed share; words is None without aggregation."""
 
     link_name: str
     rate_bps: int | None
@@ -46,7 +47,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Series:
-    """The iterations of one backend at one loss in one case, at all ranks."""
+    """The iterations of one backend at one loss in one case, on all ranks."""
 
     case: Case
     spec: BackendSpec
@@ -55,12 +56,12 @@ class Series:
 
     @property
     def key(self) -> tuple[int, str]:
-        """What it has in common with the same at another loss."""
+        """Identifies the case and the backend: the same for all losses."""
         return id(self.case), str(self.spec)
 
     @property
     def times(self) -> list[float]:
-        """Seconds of each iteration: its slowest rank's."""
+        """Seconds of each iteration on its slowest rank."""
         return [max(event["seconds"] for event in events) for events in self.iterations.values()]
 
     @property
@@ -73,7 +74,7 @@ class Series:
 
     @property
     def disagreements(self) -> list[int]:
-        """Iterations whose result is not bit-identical at all ranks (docs/protocol.md, 3.4; a ring's is as well)."""
+        """Iterations whose results differ between ranks (docs/protocol.md, 3.4, forbids that)."""
         return [
             index
             for index, events in self.iterations.items()
@@ -82,11 +83,11 @@ class Series:
 
     @property
     def wrong(self) -> list[Event]:
-        """Results beyond their bound. Rank 0 compares for all: those of the others have the same bits, or disagree."""
+        """Results beyond their bound. Only rank 0 compares: the others have the same bits, or are in disagreements."""
         return [event for event in self.events if event.get("wrong_index") is not None]
 
     def ratio(self, reference: "Series | None") -> float | None:
-        """Median over the rounds of the reference's time divided by ours."""
+        """Median of the per-round ratios of the reference's time to ours; None without a reference."""
         if reference is None:
             return None
         return statistics.median(
@@ -107,55 +108,67 @@ def group_events(cases: Sequence[Case], events: Iterable[Event]) -> list[Series]
 
 
 def make_rows(conditions: Conditions, cases: Sequence[Case], events: Iterable[Event]) -> list[dict[str, Any]]:
-    """The rows of the JSON file, with the fields named in the module's text."""
+    """The rows of the JSON file; the module docstring defines their fields."""
     series = group_events(cases, events)
     lossless = {one.key: one for one in series if one.loss == 0}
-    rows = []
-    for one in series:
-        median = statistics.median(one.times)
-        algbw = one.case.elements * _FLOAT32_BITS / 8 / median / 1e6
-        inagg = one.spec.lane_bits is not None
-        rows.append(
-            {
-                "experiment": one.case.experiment,
-                "backend": one.spec.name,
-                "lane_bits": one.spec.lane_bits,
-                "workers": one.case.workers,
-                "elements": one.case.elements,
-                "dtype": "float32",
-                "link": conditions.link_name,
-                "mtu": conditions.mtu,
-                "words": conditions.words if inagg else None,
-                "loss": one.loss,
-                "iterations": one.case.iterations,
-                "warmup": one.case.warmup,
-                "back_to_back": one.case.back_to_back,
-                "time_ms": {
-                    "p50": median * 1e3,
-                    "p95": float(np.percentile(one.times, 95)) * 1e3,
-                    "min": min(one.times) * 1e3,
-                },
-                "ratio_to_gloo": None if one.loss else one.ratio(lossless.get((id(one.case), "gloo"))),
-                "ratio_to_lossless": lossless[one.key].ratio(one)
-                if one.loss and one.key in lossless
-                else None,
-                "algbw_MBps": algbw,
-                "busbw_MBps": algbw * 2 * (one.case.workers - 1) / one.case.workers,
-                "line_rate_fraction": line_rate_fraction(
-                    one.spec, one.case.workers, one.case.elements, conditions.rate_bps, median
-                ),
-                "cpu_s_per_GB": _cpu_seconds(one) / (one.case.elements * _FLOAT32_BITS / 8 / 1e9),
-                "packets": sum(event["packets"] for event in one.events),
-                "retransmits": sum(event["retransmits"] for event in one.events),
-                "transport": _transport(one.events) if inagg else None,
-                "max_abs_error": max(
-                    (_error(event) for event in one.events if "bound" in event), default=0.0
-                ),
-                "bound": max((event["bound"] for event in one.events if "bound" in event), default=0.0),
-                "checked": not one.disagreements and not one.wrong,
-            }
-        )
-    return rows
+    return [
+        {
+            **_settings(conditions, one),
+            **_times(conditions, one, lossless),
+            "cpu_s_per_GB": _cpu_seconds(one) / (_tensor_bytes(one.case) / 1e9),
+            "packets": sum(event["packets"] for event in one.events),
+            "retransmits": sum(event["retransmits"] for event in one.events),
+            "transport": None if one.spec.lane_bits is None else _transport(one.events),
+            "max_abs_error": max((_error(event) for event in one.events if "bound" in event), default=0.0),
+            "bound": max((event["bound"] for event in one.events if "bound" in event), default=0.0),
+            "checked": not one.disagreements and not one.wrong,
+        }
+        for one in series
+    ]
+
+
+def _settings(conditions: Conditions, one: Series) -> dict[str, Any]:
+    """The fields that say what was measured."""
+    return {
+        "experiment": one.case.experiment,
+        "backend": one.spec.name,
+        "lane_bits": one.spec.lane_bits,
+        "workers": one.case.workers,
+        "elements": one.case.elements,
+        "dtype": "float32",
+        "link": conditions.link_name,
+        "mtu": conditions.mtu,
+        "words": None if one.spec.lane_bits is None else conditions.words,
+        "loss": one.loss,
+        "iterations": one.case.iterations,
+        "warmup": one.case.warmup,
+        "back_to_back": one.case.back_to_back,
+    }
+
+
+def _times(conditions: Conditions, one: Series, lossless: Mapping[tuple[int, str], Series]) -> dict[str, Any]:
+    """The fields that depend on the iterations' times."""
+    case, median = one.case, statistics.median(one.times)
+    algbw = _tensor_bytes(case) / median / 1e6
+    compared = one.loss and one.key in lossless
+    return {
+        "time_ms": {
+            "p50": median * 1e3,
+            "p95": float(np.percentile(one.times, 95)) * 1e3,
+            "min": min(one.times) * 1e3,
+        },
+        "ratio_to_gloo": None if one.loss else one.ratio(lossless.get((id(case), "gloo"))),
+        "ratio_to_lossless": lossless[one.key].ratio(one) if compared else None,
+        "algbw_MBps": algbw,
+        "busbw_MBps": algbw * 2 * (case.workers - 1) / case.workers,
+        "line_rate_fraction": line_rate_fraction(
+            one.spec, case.workers, case.elements, conditions.rate_bps, median
+        ),
+    }
+
+
+def _tensor_bytes(case: Case) -> float:
+    return case.elements * _FLOAT32_BITS / 8
 
 
 def _cpu_seconds(one: Series) -> float:
@@ -178,19 +191,19 @@ def _error(event: Event) -> float:
 def line_rate_fraction(
     spec: BackendSpec, workers: int, elements: int, rate_bps: int | None, seconds: float
 ) -> float | None:
-    """See the module's text."""
+    """The line_rate_fraction of the module docstring."""
     if rate_bps is None or seconds == 0:
         return None
     return elements * link_bits_per_element(spec.lane_bits, workers) / (rate_bps * seconds)
 
 
 def link_bits_per_element(lane_bits: int | None, workers: int) -> float:
-    """Payload bits that an algorithm must send over each link, each way: a ring all-reduce, or one sum in lanes."""
+    """Payload bits that an algorithm must send over each link in each direction: gloo's ring, or one sum in lanes."""
     return 2 * (workers - 1) / workers * _FLOAT32_BITS if lane_bits is None else lane_bits
 
 
 def wrong_results(cases: Sequence[Case], events: Iterable[Event]) -> Iterable[str]:
-    """A sentence for each result beyond its bound, or not the same at all ranks."""
+    """A message for each result that is beyond its bound or differs between ranks."""
     for one in group_events(cases, events):
         lossy = f", {one.loss:.1%} loss" if one.loss else ""
         where = f"{one.spec}, {one.case.workers} workers, {one.case.elements} elements{lossy}, iteration"
@@ -203,7 +216,7 @@ def wrong_results(cases: Sequence[Case], events: Iterable[Event]) -> Iterable[st
 
 
 def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """The rows for people, within 90 columns; the JSON file has the rest."""
+    """Header and rows of a table of at most 90 columns; the JSON file has all fields."""
     varying = [name for name in ("workers", "elements", "loss") if len({row[name] for row in rows}) > 1]
     header = [
         "backend",
@@ -238,7 +251,7 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
 
 
 def _rounded(value: float, digits: int) -> str:
-    """To so many digits, or to a whole number; without an exponent, so that columns can be compared."""
+    """The value with `digits` digits, or as an integer if it has more; without an exponent."""
     return f"{value:.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 

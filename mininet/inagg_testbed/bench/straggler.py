@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg bench straggler`: what the others send while one rank sleeps before it joins a collective.
+"""`inagg bench straggler`: what the other ranks send while the last rank sleeps before it joins a collective.
 
-The late rank is the last. Figures:
-- ranks, one entry for each of the others: samples (seconds since the collective began, packets sent by then, packets of
-  those sent again), and packets and resent, which are the last sample, shortly before the late rank wakes up;
-- window: packets a worker may have in flight, and so sends before it needs an answer;
-- prompt_ms: median time, of the slowest rank, of the same all-reduce when nobody is late;
-- behind_ms: how long after the late rank's waking the last rank had its result.
+Figures:
+- ranks, one entry for each of the other ranks: samples (seconds since the collective began, packets sent, retransmitted
+  packets), and packets and resent, which are the last sample, shortly before the late rank wakes up;
+- window: packets that a worker may have in flight;
+- prompt_ms: median time, on the slowest rank, of the same all-reduce without a late rank;
+- behind_ms: time from the late rank's wake-up until the last rank has its result.
 """
 
 import math
@@ -27,18 +27,18 @@ _START_UP_S = 180.0
 
 @dataclass(frozen=True, kw_only=True)
 class StragglerBench:
-    """What to measure."""
+    """What to measure. slots None: the number that the links need."""
 
     workers: int
     elements: int = 1_000_000
     sleep_s: float = 5.0
     lane_bits: int = 32
-    slots: int | None = None  # what the links need
+    slots: int | None = None
 
     def __post_init__(self) -> None:
         """Raises ConfigurationError."""
         if self.workers < 2:
-            raise ConfigurationError("with one worker nobody waits: want 2 or more")
+            raise ConfigurationError("one worker waits for nobody: want 2 or more")
         if not 2 * SAMPLE_S <= self.sleep_s < math.inf:
             raise ConfigurationError(f"a sleep of {self.sleep_s:g} s: want {2 * SAMPLE_S:g} or more")
         if self.lane_bits not in LANE_BITS:
@@ -72,7 +72,7 @@ def run_straggler(bench: StragglerBench, testbed: Testbed) -> dict[str, Any]:
 
 
 def summarise(bench: StragglerBench, window: int, events: Sequence[tuple[int, Event]]) -> dict[str, Any]:
-    """From events to figures. Raises WrongResultError."""
+    """Compute the figures from the events. Raises WrongResultError."""
     ends = {rank: event for rank, event in events if event["event"] == "end"}
     wrong = [rank for rank, event in ends.items() if event["wrong"]]
     if wrong:
@@ -104,7 +104,7 @@ def summarise(bench: StragglerBench, window: int, events: Sequence[tuple[int, Ev
 
 
 def table(figures: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """What each waiting rank sent."""
+    """Header and rows of the table: what each waiting rank sent."""
     header = ["rank", "packets sent", "sent again", "sent again a second"]
     body = []
     for rank in figures["ranks"]:
@@ -116,7 +116,7 @@ def table(figures: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def title(figures: dict[str, Any]) -> str:
-    """What the table is about."""
+    """Title of the table."""
     return (
         f"rank {figures['late_rank']} of {figures['workers']} joins {figures['sleep_s']:g} s late; window of"
         f" {figures['window']} packets; all-reduce done {figures['behind_ms']:.0f} ms after it woke, prompt ones in"

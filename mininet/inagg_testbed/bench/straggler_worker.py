@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of `inagg bench straggler`: prompt all-reduces, then one that the last rank joins late.
+"""One rank of `inagg bench straggler`: runs all-reduces without a late rank, then one that the last rank joins late.
 
-The others look every SAMPLE_S at what their transport has sent since the collective began.
+The other ranks sample every SAMPLE_S seconds what their transport has sent since the collective began.
 """
 
 import argparse
@@ -19,7 +19,7 @@ PROMPT_COLLECTIVES = 5
 
 
 def all_reduce(elements: int) -> tuple[torch.Tensor, dist.Work]:
-    """Begin a sum whose every element is N(N+1)/2."""
+    """Start an all-reduce; each element of its sum is N(N+1)/2."""
     tensor = torch.full((elements,), float(dist.get_rank() + 1))
     work = dist.all_reduce(tensor, async_op=True)
     assert work is not None
@@ -27,7 +27,7 @@ def all_reduce(elements: int) -> tuple[torch.Tensor, dist.Work]:
 
 
 def run(elements: int, sleep_s: float, log: EventLog) -> None:
-    """Everything after init_process_group."""
+    """Run all collectives; write the events "prompt", "sample" and "end"."""
     rank, workers = dist.get_rank(), dist.get_world_size()
     for _ in range(PROMPT_COLLECTIVES):
         dist.barrier()

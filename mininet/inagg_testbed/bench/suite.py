@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg bench suite`: every experiment, on three testbeds, into one folder.
+"""`inagg bench suite`: runs every experiment on three testbeds and writes all figures into one folder.
 
-Gloo is measured at its best, over a Linux bridge, on shaped links too: with 4 workers at 1 Gbit/s and 4M elements it
-took 202 ms over the bridge, at 0.95 of line rate, and more than twice that through the switch model, which handles each
-of its TCP segments on its own.
-One testbed a kind of link, and one launch of the workers for all that is timed there: starting a worker takes seconds
-of CPU time. Folder:
+gloo is measured at its best, over a Linux bridge, on shaped links too. With 4 workers at 1 Gbit/s and 4M elements it
+took 202 ms over the bridge, at 0.95 of line rate, and more than twice that through the switch model, which processes
+each TCP segment separately.
+
+Each kind of link has one testbed, and the workers are launched once on it, because starting a worker takes seconds of
+CPU time. Files of the folder:
 - allreduce.json, latency.json, loss.json, scaling.json: settings and rows (`rows`);
 - straggler.json (`straggler`);
-- numerics.json, switch.json: written there beforehand, by tests/bench/numerics.py and `inagg-switch bench`;
+- numerics.json, switch.json: written earlier by tests/bench/numerics.py and `inagg-switch bench`;
 - targets.json, report.md and PNGs (`targets`, `report`).
 """
 
@@ -27,7 +28,7 @@ from inagg_testbed.files import write_text
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import open_testbed
 
-MEASURED = ("allreduce", "latency", "loss", "scaling", "straggler")  # and the names of their files
+MEASURED = ("allreduce", "latency", "loss", "scaling", "straggler")  # also the names of their files
 BACKENDS = ("gloo", "inagg:32", "inagg:16", "inagg:8")
 SCALING_LINK = "1gbit"
 SCALING_WORKERS = (2, 4, 8, 12, 16)
@@ -42,21 +43,21 @@ _SWEEP = {
     10_000_000: (5, 1, 1),
     100_000_000: (2, 0, 1),
 }
-# A worker's tensor, its share of what the library and gloo buffer, and the comparison's scratch.
+# The worker's tensor, its share of the library's and gloo's buffers, and the comparison's temporaries.
 _COPIES = 3
 _QUICK_DIVISOR, _QUICK_WORKERS = 1000, 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """What to run. quick: everything, but small and once: it shows that all works, not how well."""
+    """What to run. quick: run everything once, at small sizes: shows that it works, not how well."""
 
     backends: tuple[str, ...] = BACKENDS
     quick: bool = False
     program: Path | None = None
 
     def cases(self, link: str) -> tuple[Case, ...]:
-        """What is timed on a kind of link."""
+        """The cases on a kind of link."""
         found = [*self._table(link)]
         if link == "unshaped":
             found.append(self._latency())
@@ -65,18 +66,18 @@ class Suite:
         if link == "100mbit":
             found.append(self._loss())
         cases = dict.fromkeys(_shrunk(case) if self.quick else case for case in found)
-        # By workers: neighbours share their groups.
+        # Consecutive cases with the same number of workers share their groups.
         return tuple(
             sorted((case for case in cases if case.backends and fits(case)), key=lambda case: case.workers)
         )
 
     @property
     def straggler(self) -> StragglerBench:
-        """One rank that is late."""
+        """The straggler experiment."""
         return StragglerBench(workers=2, sleep_s=1.0) if self.quick else StragglerBench(workers=4)
 
     def bench(self, link: str) -> AllReduceBench:
-        """The testbed of a kind of link, and what is timed there."""
+        """The all-reduce benchmark on a kind of link."""
         return AllReduceBench(
             link_name=link,
             link=LinkSpec.parse(link),
@@ -145,7 +146,7 @@ def _shrunk(case: Case) -> Case:
 
 
 def fits(case: Case, available: int | None = None) -> bool:
-    """Whether a case fits the memory, in bytes; by default what is available now (MemAvailable, proc(5))."""
+    """Whether a case fits in `available` bytes of memory, by default MemAvailable of proc(5)."""
     if available is None:
         lines = Path("/proc/meminfo").read_text().splitlines()
         available = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
@@ -160,8 +161,11 @@ def run_suite(
     on_stage: Callable[[str], Any],
     on_progress: Callable[[str, int, int], Any],
 ) -> list[str]:
-    """Measure everything; returns results that were wrong, in words. `on_progress` gets the link's name, iterations
-    done and to do. What an earlier run has measured is gone from the folder. Raises LauncherError."""
+    """Run all experiments; return a message for each wrong result.
+
+    `on_progress` gets the link's name, iterations done and all iterations. Files of an earlier run are removed from the
+    folder. Raises LauncherError.
+    """
     for name in MEASURED:
         (folder / f"{name}.json").unlink(missing_ok=True)
     rows: dict[str, list[dict[str, Any]]] = {}
@@ -194,5 +198,5 @@ def run_suite(
 
 
 def write(folder: Path, name: str, figures: Any) -> None:
-    """One JSON file of the folder."""
+    """Write one JSON file of the folder."""
     write_text(folder / f"{name}.json", json.dumps(figures, indent=2) + "\n")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the data path is to reach, and whether the figures do.
+"""The targets of the data path, and whether the figures meet them.
 
-Ratios are those of `rows`: how much faster than gloo in the same rounds, how much slower than without loss.
+`rows` defines the ratios to gloo and to the same backend without loss.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Goal:
-    """A row of the table: links, workers, elements, and how many times as fast as gloo each lane width is to be."""
+    """A target for links, workers and elements: how many times as fast as gloo each lane width shall be."""
 
     link: str
     workers: int
@@ -34,13 +34,13 @@ LINE_RATE = 0.93
 LOSSES = {0.01: 1.25, 0.05: 2.0}
 OF_MEMCPY = 0.5
 PORTS_MPPS, PIPELINE_MPPS = 1.5, 3.0
-# One window, and a few of its packets again at each of the timers' ever rarer calls.
+# One window, and a few of its packets again whenever a timer fires, at growing intervals.
 STRAGGLER_WINDOWS = 2
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One target beside its figure."""
+    """One target with the measured figure."""
 
     what: str
     target: str
@@ -49,7 +49,7 @@ class Verdict:
 
 
 def verdicts(experiments: Mapping[str, Any]) -> list[Verdict]:
-    """All targets whose experiment is there, by the names of its files."""
+    """The verdicts on all targets whose experiment is present; experiments by the names of their files."""
     found: list[Verdict] = []
     if "allreduce" in experiments:
         found += _ratios(experiments["allreduce"]["rows"])
@@ -69,7 +69,7 @@ def verdicts(experiments: Mapping[str, Any]) -> list[Verdict]:
 
 
 def place(row: Row) -> str:
-    """Where a row was measured: links, workers, elements."""
+    """A row's links, workers and elements."""
     return f"{row['link']}, N={row['workers']}, {row['elements']:,}"
 
 
@@ -93,7 +93,7 @@ def _line_rates(rows: Sequence[Row]) -> Iterable[Verdict]:
 
 
 def _packet_rates(rows: Sequence[Row]) -> Iterable[Verdict]:
-    """Into the switch through its ports, in 32-bit lanes over unshaped links with 4 workers."""
+    """Packets into the switch through its ports: 32-bit lanes, unshaped links, 4 workers."""
     for row in rows:
         if (row["link"], row["workers"], row["lane_bits"], row["words"]) == ("unshaped", 4, 32, 4):
             mpps = row["packets"] / row["iterations"] / row["time_ms"]["p50"] / 1e3
@@ -125,7 +125,7 @@ def _straggler(figures: Mapping[str, Any]) -> Iterable[Verdict]:
 
 
 def _numerics(rows: Sequence[Row]) -> Iterable[Verdict]:
-    """With the kernels that a worker on this machine uses, which come first, on the array that no cache holds."""
+    """Speed of the kernels that a worker on this machine uses (the first rows), on an array larger than the caches."""
     for step in ("quantise", "dequantise"):
         shares = [
             row["of_memcpy"]

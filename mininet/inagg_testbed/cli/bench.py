@@ -4,7 +4,7 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -25,16 +25,48 @@ from inagg_testbed.files import check_writable, make_folder, write_text
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.terminal import ProgressView, print_table
 
+if TYPE_CHECKING:
+    from inagg_testbed.bench.allreduce import AllReduceBench
+
 app = typer.Typer(no_args_is_help=True, help="Measure collectives.")
 
 JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the figures.")]
 SlotsOption = Annotated[
-    int | None, typer.Option(help="Packets in flight a worker asks for; a power of two, 2 or more.")
+    int | None,
+    typer.Option(help="Slots (packets in flight) that a worker asks for: a power of two, 2 or more."),
+]
+WorkerCountsOption = Annotated[
+    list[int], typer.Option("--workers", min=1, max=64, help="May be given several times.")
+]
+SizesOption = Annotated[
+    list[int], typer.Option("--elements", min=1, help="float32 elements; may be given several times.")
+]
+BackendsOption = Annotated[
+    list[str],
+    typer.Option("--backend", help="gloo, inagg:32, inagg:16 or inagg:8; may be given several times."),
+]
+BackToBackOption = Annotated[
+    int,
+    typer.Option(min=1, help="All-reduces in an iteration; its time is the mean of them. For small tensors."),
+]
+LossesOption = Annotated[
+    list[float] | None,
+    typer.Option(
+        "--loss",
+        min=0,
+        max=MAX_LOSS,
+        help="Loss probability of aggregation packets on each host's port, in each direction. May be given several"
+        " times; if 0 is among them, the others are compared with it.",
+    ),
+]
+GlooPathOption = Annotated[
+    Literal["switch", "bridge"] | None,
+    typer.Option(help="What gloo's packets cross: by default the bridge on unshaped links, else the switch."),
 ]
 
 
 def _backends(texts: Iterable[str]) -> tuple[str, ...]:
-    """As cases name them. Raises ConfigurationError."""
+    """The backends by the names that cases use. Raises ConfigurationError."""
     try:
         return tuple(str(BackendSpec.parse(text)) for text in texts)
     except ValueError as error:
@@ -43,52 +75,33 @@ def _backends(texts: Iterable[str]) -> tuple[str, ...]:
 
 @app.command()
 def allreduce(
-    workers: Annotated[list[int], typer.Option(min=1, max=64, help="May be given several times.")],
-    elements: Annotated[list[int], typer.Option(min=1, help="float32 elements; may be given several times.")],
-    backend: Annotated[
-        list[str], typer.Option(help="gloo, inagg:32, inagg:16 or inagg:8; may be given several times.")
-    ],
+    workers: WorkerCountsOption,
+    elements: SizesOption,
+    backend: BackendsOption,
     link: LinkOption = "100mbit",
     mtu: MtuOption = 1500,
     iters: Annotated[int, typer.Option(min=1, help="Timed iterations of each backend.")] = 10,
     warmup: Annotated[int, typer.Option(min=0)] = 2,
-    back_to_back: Annotated[
-        int,
-        typer.Option(min=1, help="All-reduces in an iteration; its time is that of one. For small tensors."),
-    ] = 1,
+    back_to_back: BackToBackOption = 1,
     json_path: JsonOption = None,
     slots: SlotsOption = None,
-    loss: Annotated[
-        list[float] | None,
-        typer.Option(
-            min=0,
-            max=MAX_LOSS,
-            help="Probability of loss of aggregation packets, on each host's port, each way; may be given several"
-            " times, and 0 among them is what the others are compared with.",
-        ),
-    ] = None,
+    loss: LossesOption = None,
     switch: SwitchOption = "model",
-    gloo_over: Annotated[
-        Literal["switch", "bridge"] | None,
-        typer.Option(
-            help="What gloo's packets cross; by default the bridge on unshaped links, else the switch."
-        ),
-    ] = None,
+    gloo_over: GlooPathOption = None,
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Time all-reduce, backends in turn, every result checked against the exact sum; exit status 1 if one is wrong.
+    """Time all-reduce on several backends in turn and check every result against the exact sum.
 
-    algbw and busbw are those of nccl-tests, in MB/s. "line rate" is the payload bits that the algorithm has to send
-    over each link (elements times lane bits for inagg, 2(N-1)/N times 32 bits times elements for gloo's ring) over
-    link rate times time. "vs gloo" is the median over the rounds of gloo's time over the backend's. "CPU s/GB" is the
-    CPU time of workers, switch and kernel for each GB of tensor.
+    algbw and busbw are defined as in nccl-tests, in MB/s. "line rate" is the payload bits that the algorithm must send
+    over each link (elements times lane bits for inagg; 2(N-1)/N times 32 bits times elements for gloo's ring), divided
+    by link rate times time. "vs gloo" is the median of the per-round ratios of gloo's time to the backend's.
+    "CPU s/GB" is the CPU time of workers, switch and kernel for each GB of tensor. Exit status 1 if a sum is wrong.
 
     Example: inagg bench allreduce --workers 4 --elements 1000000 --backend gloo --backend inagg:16
     """
     with errors_explained():
-        from inagg_testbed.bench.allreduce import AllReduceBench, run_bench, title
-        from inagg_testbed.bench.rows import table
+        from inagg_testbed.bench.allreduce import AllReduceBench
 
         specs = _backends(backend)
         cases = tuple(
@@ -113,29 +126,43 @@ def allreduce(
             program=p4,
             gloo_over=gloo_over or ("bridge" if link == "unshaped" else "switch"),
         )
-        if json_path is not None:
-            check_writable(json_path)
-        with ProgressView(console) as view:
-            outcome = run_bench(
-                bench,
-                results,
-                on_stage=view.stage,
-                on_progress=lambda done, total: view.update("all-reduce", done, total),
-            )
-        print_table(console, title(bench), *table(outcome.rows))
-        for line in outcome.wrong:
-            console.print(f"[red]wrong sum[/red] {line}", highlight=False, soft_wrap=True)
-        if json_path is not None:
-            write_text(json_path, json.dumps(outcome.rows, indent=2) + "\n")
-        if outcome.wrong:
-            raise typer.Exit(1)
+        _run_allreduce(bench, results, json_path)
+
+
+def _run_allreduce(bench: "AllReduceBench", results: Path, json_path: Path | None) -> None:
+    """Measure, print the table and write the figures. Raises LauncherError; typer.Exit(1) if a sum is wrong."""
+    from inagg_testbed.bench.allreduce import run_bench, title
+    from inagg_testbed.bench.rows import table
+
+    if json_path is not None:
+        check_writable(json_path)
+    with ProgressView(console) as view:
+        outcome = run_bench(
+            bench,
+            results,
+            on_stage=view.stage,
+            on_progress=lambda done, total: view.update("all-reduce", done, total),
+        )
+    print_table(console, title(bench), *table(outcome.rows))
+    if json_path is not None:
+        write_text(json_path, json.dumps(outcome.rows, indent=2) + "\n")
+    _exit_if_wrong(outcome.wrong)
+
+
+def _exit_if_wrong(wrong: Iterable[str]) -> None:
+    """Print each wrong sum; raise typer.Exit(1) if there is one."""
+    lines = list(wrong)
+    for line in lines:
+        console.print(f"[red]wrong sum[/red] {line}", highlight=False, soft_wrap=True)
+    if lines:
+        raise typer.Exit(1)
 
 
 @app.command()
 def straggler(
     workers: Annotated[int, typer.Option(min=2, max=64)] = 4,
     elements: Annotated[int, typer.Option(min=1, help="float32 elements.")] = 1_000_000,
-    sleep: Annotated[float, typer.Option(help="Seconds that the last rank is late.")] = 5.0,
+    sleep: Annotated[float, typer.Option(help="Seconds by which the last rank is late.")] = 5.0,
     lane_bits: Annotated[int, typer.Option(help="32, 16 or 8.")] = 32,
     link: LinkOption = "100mbit",
     mtu: MtuOption = 1500,
@@ -145,7 +172,7 @@ def straggler(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Show what the others send while one rank is late for an all-reduce.
+    """Show what the other ranks send while one rank is late for an all-reduce.
 
     Example: inagg bench straggler --sleep 2
     """
@@ -173,7 +200,7 @@ def straggler(
 @app.command()
 def device(
     on: Annotated[
-        Literal["cuda", "cpu"], typer.Option(help="cpu: the same operations of torch, without a GPU.")
+        Literal["cuda", "cpu"], typer.Option(help="cpu: the same torch operations, without a GPU.")
     ] = "cuda",
     workers: Annotated[int, typer.Option(min=1, max=64, help="All share the GPU.")] = 2,
     elements: Annotated[int, typer.Option(min=1, help="float32 elements of a sum.")] = 4_000_000,
@@ -184,7 +211,7 @@ def device(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Measure what a GPU does for a sum, and sums of tensors on it. Without a GPU it says so.
+    """Measure the GPU stages of a sum, and all-reduces of tensors on the GPU. Without a GPU it says so and ends.
 
     Example: inagg bench device --on cpu
     """
@@ -198,7 +225,7 @@ def device(
             console.print(reason)
             return
         rows = measure_stages(on, workers)
-        print_table(console, f"normal floats that {on} takes in", *stage_table(rows))
+        print_table(console, f"normal floats that {on} reads", *stage_table(rows))
         with opened_testbed(
             workers=workers, link=link, mtu=mtu, switch=switch, results=results, p4=p4
         ) as testbed:
@@ -214,7 +241,7 @@ def device(
 def convergence(
     workers: Annotated[int, typer.Option(min=1, max=64)] = 4,
     steps: Annotated[int, typer.Option(min=10, help="Training steps of each run.")] = 300,
-    folder: Annotated[Path, typer.Option(help="Where figures and the plot go.")] = Path(
+    folder: Annotated[Path, typer.Option(help="Folder for the figures and the plot.")] = Path(
         "results/convergence"
     ),
     link: LinkOption = "unshaped",
@@ -223,7 +250,7 @@ def convergence(
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Train the models of examples/ in lanes of every width; exit status 1 if error feedback misses its target.
+    """Train the models of examples/ with lanes of each width. Exit status 1 if error feedback misses its target.
 
     Example: inagg bench convergence --steps 100
     """
@@ -256,20 +283,23 @@ def convergence(
 
 @app.command()
 def suite(
-    folder: Annotated[Path, typer.Option(help="Where figures, tables and plots go.")] = Path("results/bench"),
+    folder: Annotated[Path, typer.Option(help="Folder for figures, tables and plots.")] = Path(
+        "results/bench"
+    ),
     backend: Annotated[
         list[str] | None, typer.Option(help="Only these (and their targets); may be given several times.")
     ] = None,
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick", help="Everything small and once: shows that it works, not how well; no targets."
+            "--quick",
+            help="Run everything once, at small sizes: shows that it works, not how well. No targets.",
         ),
     ] = False,
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Measure everything and set it beside its targets; exit status 1 if a sum is wrong.
+    """Run every experiment and compare its figures with the targets. Exit status 1 if a sum is wrong.
 
     Example: inagg bench suite --quick
     """
@@ -282,12 +312,9 @@ def suite(
         with ProgressView(console) as view:
             wrong = run_suite(what, folder, results, on_stage=view.stage, on_progress=view.update)
         judged = write_report(folder, toy=quick)
-        where = f"{folder / 'report.md'} has all of it"
+        where = f"{folder / 'report.md'} has all figures"
         if quick:
             console.print(f"{where}; targets are not judged at these sizes", highlight=False, soft_wrap=True)
         else:
             print_table(console, where, TARGETS_HEADER, target_rows(judged))
-        for line in wrong:
-            console.print(f"[red]wrong sum[/red] {line}", highlight=False, soft_wrap=True)
-        if wrong:
-            raise typer.Exit(1)
+        _exit_if_wrong(wrong)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `inagg` command: what brings testbeds up and takes them down. `operating` has what looks into one."""
+"""The commands of `inagg` that bring testbeds up and take them down."""
 
 import logging
 import os
@@ -52,7 +52,8 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def common(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print it, and end.")
+        bool,
+        typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """In-network gradient aggregation on one machine."""
@@ -66,12 +67,12 @@ def demo(
     mtu: MtuOption = 1500,
     steps: Annotated[int, typer.Option(min=2, help="Training steps of each run.")] = 120,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A dozen steps: shows that everything works, not how well.")
+        bool, typer.Option("--quick", help="Run a dozen steps: shows that everything works, not how well.")
     ] = False,
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
 ) -> None:
-    """Train a model through the switch, beside the same training over host all-reduce.
+    """Train a model through the switch and compare with the same training over host all-reduce.
 
     Writes RESULTS/demo/summary.json, plots and report.html. Exit status 1 if injected loss changed a weight.
 
@@ -127,7 +128,7 @@ def up(
         bool,
         typer.Option(
             "--controller/--no-controller",
-            help="Without one the switch runs any P4 program, and P4Runtime is yours.",
+            help="Without a controller the switch runs any P4 program, and you control it over P4Runtime.",
         ),
     ] = True,
     settings: SettingsOption = None,
@@ -160,7 +161,7 @@ def up(
 
 
 def _hints(testbed: "Testbed") -> list[str]:
-    """What can be done with a testbed that is up, as commands that work whatever else is up."""
+    """Commands to use a testbed that is up. They name the run, so they work beside other testbeds."""
     from inagg_testbed.network.control import CONTROLLER_URL
     from inagg_testbed.network.switches import P4RUNTIME_ADDRESS, command_path
 
@@ -176,7 +177,9 @@ def _hints(testbed: "Testbed") -> list[str]:
         lines.append(f"  controller:  {CONTROLLER_URL} (from the hosts)")
     elif testbed.pipeline is not None:
         files = f" --config {testbed.pipeline.p4info},{testbed.pipeline.device_config}"
-        config = "" if testbed.switch == "model" else files  # BMv2 has no P4Info to hand out by itself
+        config = (
+            "" if testbed.switch == "model" else files
+        )  # BMv2 starts without a program, so without P4Info
         lines.append(f"  P4Runtime:   {P4RUNTIME_ADDRESS} (in s1), P4Info: {testbed.pipeline.p4info}")
         lines.append(f"               {inagg} exec {run} s1 -- {shell}{config}")
     lines.append(f"  take down:   {inagg} down {run}, or Ctrl-C here")
@@ -195,10 +198,10 @@ def run_script(
     p4: P4Option = None,
     settings: SettingsOption = None,
 ) -> None:
-    """Run a training script on a testbed of its own, one rank in each host.
+    """Bring up a testbed for a training script and run the script in each host, one rank a host.
 
-    The ranks have what torchrun gives them (RANK, WORLD_SIZE, MASTER_ADDR...), and INAGG_CONTROLLER. The output of rank
-    0 is shown; that of the others is in their logs. Exit status 0 if all ranks end well.
+    The ranks get the environment that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR...) and INAGG_CONTROLLER. The output
+    of rank 0 is shown; each rank has a log. Exit status 0 if all ranks succeed.
 
     Example: inagg run --workers 4 --set lane_bits=16 train.py --epochs 3
     """
@@ -222,9 +225,9 @@ def run_script(
 
 @app.command()
 def down(run: RunOption = None) -> None:
-    """Take a testbed down that `inagg up` keeps, and what crashed launchers left.
+    """Take down a testbed that `inagg up` keeps, and remove what crashed launchers left behind.
 
-    Without --run: the only one of this installation.
+    Without --run it takes down the only testbed of this installation.
 
     Example: inagg down --run k3x9fa
     """
@@ -244,8 +247,8 @@ def run_in_node(
 ) -> None:
     """Run a command in a host (h1, h2, ...) or the switch's node (s1) of a testbed that is up.
 
-    In a host GLOO_SOCKET_IFNAME, INAGG_CONTROLLER, INAGG_LINK_RATE, INAGG_SLOTS, OMP_NUM_THREADS and MKL_NUM_THREADS
-    (1) are set, unless they are already.
+    In a host the command gets GLOO_SOCKET_IFNAME, INAGG_CONTROLLER, INAGG_LINK_RATE, INAGG_SLOTS, OMP_NUM_THREADS=1 and
+    MKL_NUM_THREADS=1, unless these variables are already set.
 
     Example: inagg exec h1 -- ping h2
     """
@@ -256,8 +259,13 @@ def run_in_node(
 
 
 def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
-    """Go on as another command: signals reach it, and its exit status is ours. Raises MissingRequirementError."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and that would be inherited
+    """Replace this process by a command: signals reach it, and its exit status is ours.
+
+    Raises MissingRequirementError if the command cannot be run.
+    """
+    signal.signal(
+        signal.SIGPIPE, signal.SIG_DFL
+    )  # Python ignores SIGPIPE, and the command would inherit that
     try:
         os.execvpe(command[0], command, environment)
     except OSError as error:
@@ -266,9 +274,9 @@ def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
 
 @app.command()
 def doctor() -> None:
-    """Say what this machine has of what the testbed needs, and what to do about the rest.
+    """Check this machine for everything that the testbed needs, and say how to install what is missing.
 
-    Exit status 1 if something is missing that the testbed cannot do without.
+    Exit status 1 if a requirement is missing. Requirements of BMv2 are optional.
 
     Example: inagg doctor
     """

@@ -21,12 +21,12 @@ from inagg_testbed.terminal import plain_table
 
 app = typer.Typer()
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="For programs.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @contextlib.contextmanager
 def _until_ctrl_c() -> Iterator[None]:
-    """Ctrl-C is how this ends: no error."""
+    """End the block on Ctrl-C without an error."""
     try:
         yield
     except Interrupted as interruption:
@@ -37,14 +37,15 @@ def _until_ctrl_c() -> Iterator[None]:
 @app.command()
 def status(
     run: RunOption = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds that rates are over.")] = 1.0,
-    ended: Annotated[bool, typer.Option("--all", help="Jobs that have ended, too.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds over which rates are measured.")] = 1.0,
+    ended: Annotated[bool, typer.Option("--all", help="Show jobs that have ended, too.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what a testbed does: jobs, their ranks and slots, rates, processes.
+    """Show the state of a testbed: jobs, their ranks and slots, rates, processes.
 
-    Exit status 1 if a process of it has ended or does not answer. With --json one document, with --watch one a line.
+    Exit status 1 if a process of the testbed has ended or does not answer. --json prints one document; with --watch it
+    prints one document a line.
 
     Example: inagg status --watch
     """
@@ -52,14 +53,14 @@ def status(
         from inagg_testbed.operate import status as state
 
         manifest = find_run(run)
-        before = state.look(manifest)
+        before = state.take_snapshot(manifest)
 
         def next_document() -> dict[str, Any]:
             nonlocal before
             time.sleep(interval)
             if not manifest.launcher.alive():
                 raise ConfigurationError(f"run {manifest.run} is down")
-            after = state.look(manifest)
+            after = state.take_snapshot(manifest)
             found, before = state.document(manifest, before, after), after
             return found
 
@@ -85,7 +86,7 @@ def status(
 
 @app.command()
 def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
-    """Show what the switch has counted since it started, by counter and port; those that are zero are left out.
+    """Show the switch's counters since its start, by counter and port, without those that are zero.
 
     Example: inagg counters --json
     """
@@ -110,7 +111,7 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
 
 
 def _probability(text: str) -> float:
-    """5%, 0.05 or off. Raises ConfigurationError."""
+    """Parse 5%, 0.05 or off. Raises ConfigurationError."""
     number = "0" if text == "off" else text.removesuffix("%")
     try:
         value = float(number) / (100 if text.endswith("%") else 1)
@@ -126,20 +127,20 @@ def loss(
     node: Annotated[
         str | None,
         typer.Argument(
-            autocompletion=nodes_that_are_up, help="h1, h2, ..., or all; without one, show what is set."
+            autocompletion=nodes_that_are_up, help="h1, h2, ..., or all; by default, show the injected loss."
         ),
     ] = None,
     probability: Annotated[str | None, typer.Argument(help="5%, 0.05, or off.")] = None,
     direction: Annotated[
         Literal["both", "ingress", "egress"],
-        typer.Option(help="ingress: what comes from the host; egress: what goes to it."),
+        typer.Option(help="ingress: packets from the host; egress: packets to it."),
     ] = "both",
     traffic: Annotated[
         Literal["all", "aggregation", "other"], typer.Option(help="Which packets; other: TCP, ping, ...")
     ] = "all",
     run: RunOption = None,
 ) -> None:
-    """Let the switch drop packets of a host at random, and show what is set.
+    """Let the switch drop packets of a host at random, and show the injected loss.
 
     Example: inagg loss h2 5% --traffic aggregation
 
@@ -152,7 +153,7 @@ def loss(
         controller = controller_of(manifest)
         if node is not None:
             if probability is None:
-                raise ConfigurationError(f"how much? For example: inagg loss {node} 5%")
+                raise ConfigurationError(f"the probability is missing, as in: inagg loss {node} 5%")
             directions = ("ingress", "egress") if direction == "both" else (direction,)
             wanted = _probability(probability)
             for port in _ports(manifest, node):
@@ -188,8 +189,12 @@ def logs(
     names: Annotated[
         list[str] | None, typer.Argument(help="switch, controller, run-rank0, ...; by default all.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on, until Ctrl-C or the end.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of each that are there.")] = 20,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow until Ctrl-C or the testbed ends.")
+    ] = False,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, help="Existing lines to show of each log.")
+    ] = 20,
     run: RunOption = None,
 ) -> None:
     """Show the logs of switch, controller and ranks.
@@ -222,21 +227,21 @@ def capture(
         str,
         typer.Argument(
             autocompletion=nodes_that_are_up,
-            help="h1: at the host; 1: at the switch's port; s1: at the controller.",
+            help="h1: the host's interface; 1: port 1 of the switch; s1: the controller's interface.",
         ),
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file; - is standard output. By default WHERE-TIME.pcap."),
+        typer.Option("--output", "-o", help="File; - is standard output. By default WHERE-TIME.pcap."),
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-c", min=1, help="Stop after so many frames.")
+        int | None, typer.Option("--count", "-c", min=1, help="Stop after this number of frames.")
     ] = None,
     run: RunOption = None,
 ) -> None:
     """Capture packets into a file for Wireshark or tcpdump, until Ctrl-C.
 
-    Large frames are those that the kernel or the other end cuts into packets, as in any capture with offloads on.
+    With offloads on, as in any capture, a large frame is one that is segmented into packets later.
 
     Example: inagg capture h1 --count 100 -o h1.pcap
 
@@ -251,7 +256,9 @@ def capture(
         captured = Captured()
         to_terminal = str(output) == "-" and sys.stdout.isatty()
         if to_terminal:
-            raise ConfigurationError("a capture is no text: -o FILE, or | to a program")
+            raise ConfigurationError(
+                "a capture is binary: write it to a file (-o FILE) or pipe it to a program"
+            )
         if str(output) == "-":
             with _until_ctrl_c():
                 capture_frames(place, sys.stdout.buffer, captured, count=count, alive=manifest.launcher.alive)
@@ -263,7 +270,7 @@ def capture(
         )
         with _until_ctrl_c(), handing_over(path), path.open("wb") as file:
             capture_frames(place, file, captured, count=count, alive=manifest.launcher.alive)
-        dropped = f"; {captured.dropped} more came too fast" if captured.dropped else ""
+        dropped = f"; the kernel dropped {captured.dropped} more" if captured.dropped else ""
         console.print(f"{captured.frames} frames in {path}{dropped}", highlight=False, soft_wrap=True)
 
 
@@ -271,13 +278,13 @@ def capture(
 def shell(
     command: Annotated[
         list[str] | None,
-        typer.Option("--command", "-c", help="Run this, and end; may be given several times."),
+        typer.Option("--command", "-c", help="Run this command and exit; may be given several times."),
     ] = None,
     run: RunOption = None,
 ) -> None:
-    """Mininet's command line on a testbed that is up: `h1 ping h2`, `pingall`, `nodes`, `net`, `help`.
+    """Open Mininet's command line on a testbed that is up: `h1 ping h2`, `pingall`, `nodes`, `net`, `help`.
 
-    Without a terminal it takes commands from standard input, one a line.
+    Without a terminal it reads commands from standard input, one a line.
 
     Example: inagg shell -c "h1 ping -c 1 h2" -c pingall
     """

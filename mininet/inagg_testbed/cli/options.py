@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands of `inagg` share: the console, options, and how errors end a command."""
+"""The console, the options and the error handling that the commands of `inagg` share."""
 
 import os
 import shutil
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 console = Console()
 complaints = Console(stderr=True)
 
-_SWITCH = typer.Option(help="What stands in the middle of the star.")
+_SWITCH = typer.Option(help="The switch in the middle of the star.")
 SwitchOption = Annotated[SwitchKind, _SWITCH]
 SummingSwitchOption = Annotated[SummingSwitchKind, _SWITCH]
 LinkOption = Annotated[
-    str, typer.Option(help="100mbit, 1gbit, any rate like 250mbit, or unshaped; in each direction.")
+    str, typer.Option(help="Rate in each direction: 100mbit, 1gbit, any rate like 250mbit, or unshaped.")
 ]
 MtuOption = Annotated[
     int,
@@ -44,7 +44,8 @@ P4Option = Annotated[Path | None, typer.Option("--p4", help="The P4 program; by 
 SettingsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", help="A setting of inagg's groups, such as lane_bits=16 (docs/options.md); repeat."
+        "--set",
+        help="Option of inagg's groups, such as lane_bits=16 (docs/options.md); may be given several times.",
     ),
 ]
 
@@ -54,7 +55,7 @@ def _runs(incomplete: str) -> list[str]:
 
 
 def nodes_that_are_up(incomplete: str) -> list[str]:
-    """Of all testbeds: completion does not say which is meant."""
+    """Names of the nodes of all testbeds: shell completion does not say which testbed is meant."""
     names = {node for manifest in manifests().values() for node in manifest.namespaces}
     return sorted(name for name in names if name.startswith(incomplete))
 
@@ -64,7 +65,7 @@ RunOption = Annotated[
     typer.Option(
         "--run",
         autocompletion=_runs,
-        help="Id of the testbed; needed where this installation has several up.",
+        help="Id of the testbed; needed if this installation has several up.",
     ),
 ]
 NodeArgument = Annotated[str, typer.Argument(autocompletion=nodes_that_are_up, help="h1, h2, ... or s1.")]
@@ -84,10 +85,10 @@ def as_called() -> str:
 
 
 def launcher_settings(settings: Sequence[str]) -> dict[str, str]:
-    """The environment for settings of inagg's groups, written NAME=VALUE. Raises ConfigurationError."""
+    """The environment that sets options of inagg's groups, given as NAME=VALUE. Raises ConfigurationError."""
     if not settings:
         return {}
-    from inagg import options  # takes seconds: torch
+    from inagg import options  # imports torch, which takes seconds
     from inagg.errors import ConfigurationError as WrongSetting
 
     try:
@@ -100,11 +101,10 @@ def launcher_settings(settings: Sequence[str]) -> dict[str, str]:
 def errors_explained(
     needs_root: str | None = None, *, keeps_testbed: bool | None = None, signals: bool = True
 ) -> Iterator[None]:
-    """Errors of ours become one readable message and exit status 1; signals end the command after teardown.
+    """Turn a LauncherError or OSError into one message and exit status 1; end the command on a signal, after teardown.
 
-    needs_root names a command that only root can run. keeps_testbed: whether it has a testbed of its own to take down;
-    by default, one that names itself in needs_root has not. An error of the operating system that gets here (a disk is
-    full, a file cannot be read) is explained like ours. Without `signals` they are left to the block.
+    needs_root: name of a command that only root can run. keeps_testbed: whether the block brings a testbed up and takes
+    it down; by default, a command with needs_root does not. signals: False leaves signals to the block.
     """
     if keeps_testbed is None:
         keeps_testbed = needs_root is None
@@ -115,7 +115,7 @@ def errors_explained(
             )
         with signals_raise() if signals else nullcontext():
             yield
-    except BrokenPipeError:  # whoever read has had enough, as in `inagg logs | head`
+    except BrokenPipeError:  # the reader has closed the pipe, as in `inagg logs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(128 + signal.SIGPIPE) from None
     except (LauncherError, OSError) as error:
@@ -140,8 +140,8 @@ def opened_testbed(
     settings: Sequence[str] | None = None,
     on_stage: Callable[[str], object] = console.print,
 ) -> Iterator["Testbed"]:
-    """A testbed as the options say. Raises LauncherError."""
-    check_requirements(switch)  # before what imports Mininet, to name all that is missing
+    """Open a testbed with a command's options. Raises LauncherError."""
+    check_requirements(switch)  # before the import of Mininet, to name everything that is missing
     from inagg_testbed.network.testbed import open_testbed
 
     with open_testbed(

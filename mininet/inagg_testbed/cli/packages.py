@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python packages that are not what inagg, or a package that it needs, asks for: pip installs such with a warning."""
+"""Finds installed Python packages whose version inagg, or a package it needs, does not allow.
+
+pip installs them with a warning only.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,13 +11,13 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-# p4runtime-shell asks for an older one; our commands work beside it (inagg_p4runtime.messages).
+# Versions that inagg works with although p4runtime-shell asks for an older one (inagg_p4runtime.messages).
 _WORKS_FROM = {"protobuf": "3.20"}
 
 
 @dataclass(frozen=True)
 class BrokenRequirement:
-    """What a package asks for, what is there (None: nothing), and whether inagg works all the same."""
+    """A requirement, the installed version (None: not installed), and whether inagg works in spite of it."""
 
     package: str
     wanted: str
@@ -23,12 +26,12 @@ class BrokenRequirement:
 
     def __str__(self) -> str:
         there = f"{self.installed} is installed" if self.installed else "it is not installed"
-        end = "inagg works beside it" if self.works else f'pip install "{self.wanted}"'
+        end = "inagg works with it" if self.works else f'pip install "{self.wanted}"'
         return f"{self.package} asks for {self.wanted}: {there}; {end}"
 
 
 def broken_requirements(package: str = "inagg", extra: str = "testbed") -> Iterator[BrokenRequirement]:
-    """Those of a package that is installed and of one of its extras, and, once each, of all that they need."""
+    """Broken requirements of an installed package and one of its extras, and of everything they need in turn."""
     waiting = [(distribution(package), each) for each in ("", extra)]
     seen = {(canonicalize_name(package), each) for each in ("", extra)}
     while waiting:
@@ -45,7 +48,7 @@ def broken_requirements(package: str = "inagg", extra: str = "testbed") -> Itera
 
 
 def _requirements(owner: Distribution, extra: str) -> Iterator[Requirement]:
-    """What a package asks for without extras (""), or what an extra of it adds to that."""
+    """Requirements of a package without extras (""), or those that one of its extras adds."""
     for text in owner.requires or ():
         requirement = Requirement(text)
         without, wanted = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg demo`: one training over gloo and through the switch, compared.
+"""`inagg demo`: compares the same training over gloo and through the switch.
 
-Read `run` first; `train_digits` is what each worker does, `report` and `plots` write the results for people.
+Read `run` first. `train_digits` is the script that each worker runs; `report` and `plots` present the results.
 """

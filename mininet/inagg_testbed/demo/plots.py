@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's plots, as PNG files; `bench.plots` has the benchmark's in the same look."""
+"""The demo's plots, as PNG files; `bench.plots` draws those of the benchmarks in the same style."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ _STYLES = ("-", "-", "-", "--", ":")
 
 
 def plot_losses(runs: Sequence[RunResult], path: Path) -> None:
-    """Training loss of every step, and against time: two panels, because the curves agree step by step."""
+    """Plot training loss against steps and against time: step by step the curves agree, in time they differ."""
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     by_step, by_time = figure.subplots(1, 2, sharey=True)
     for number, run in enumerate(runs):
@@ -30,7 +30,7 @@ def plot_losses(runs: Sequence[RunResult], path: Path) -> None:
 
 
 def plot_steps(runs: Sequence[RunResult], path: Path) -> None:
-    """Time per step, split into compute and communication."""
+    """Plot time per step, split into computation and communication."""
     figure = Figure(figsize=(8, 0.8 + 0.6 * len(runs)), layout="constrained")
     axes = figure.subplots()
     labels = [run.spec.label for run in runs]
@@ -59,7 +59,7 @@ def _elapsed_seconds(run: RunResult) -> list[float]:
 
 
 def finish(figure: Figure, path: Path) -> None:
-    """Write a figure without the frame's upper and right side."""
+    """Write a figure without the upper and right side of its frame."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's files: summary.json, plots, and a report that stands alone (images inside, nothing else loaded)."""
+"""The demo's files: summary.json, plots, and a self-contained report.html (images embedded)."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ from inagg_testbed.files import handing_over, make_folder
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """What was written."""
+    """The files that were written."""
 
     summary: Path
     report: Path
@@ -29,7 +29,7 @@ class ReportFiles:
 
 
 def write_report(result: DemoResult, folder: Path) -> ReportFiles:
-    """Write everything into `folder`, over what an earlier demo left there."""
+    """Write all files into `folder`, replacing those of an earlier demo."""
     make_folder(folder)
     files = ReportFiles(
         folder / "summary.json", folder / "report.html", (folder / "loss.png", folder / "steps.png")
@@ -84,24 +84,24 @@ QUICK = "quick run: a dozen steps show that everything works, not how well"
 
 
 def heading(demo: Demo) -> str:
-    """What the table is about."""
+    """Title of the table."""
     text = f"{demo.workers} workers, {demo.link_name}, switch: {demo.switch}"
     return f"{text} ({QUICK})" if demo.quick else text
 
 
 def unmeasured(runs: Iterable[RunResult]) -> str | None:
-    """The runs whose communication is not known, and why; None if there are none."""
+    """A note on the runs whose communication time is unknown, and why; None without such runs."""
     names = [run.spec.label for run in runs if run.comm_ms_p50 == 0]
     if not names:
         return None
     return (
-        f"communication is shown as 0 ms, as compute took longer than the step, in {', '.join(names)}: a busy machine, "
-        "too few steps, or one worker"
+        f"communication of {', '.join(names)} is shown as 0 ms: its compute time is longer than its step time, because "
+        "the machine is busy, the steps are too few, or there is one worker"
     )
 
 
 def table_rows(result: DemoResult) -> list[tuple[str, ...]]:
-    """The table of the terminal and of the report."""
+    """Rows of the table in the terminal and in the report."""
     figures = summary(result)["runs"]
     gloo = next((run["step_ms_p50"] for run in figures if run["backend"] == "gloo"), None)
     return [
@@ -126,7 +126,7 @@ def _row(run: RunResult, step_gain: float | None, comm_gain: float | None) -> tu
 
 
 def verdicts(figures: dict[str, Any]) -> Iterable[tuple[bool, str]]:
-    """What the demo is meant to show, and whether it does."""
+    """(true, statement) for each claim that the demo tests: whether it holds, and what was found."""
     accuracies = {run["backend"]: run["accuracy"] for run in figures["runs"] if run["backend"] == "gloo"}
     if "gloo" in accuracies:
         apart = max(abs(run["accuracy"] - accuracies["gloo"]) for run in figures["runs"])
@@ -141,7 +141,7 @@ def verdicts(figures: dict[str, Any]) -> Iterable[tuple[bool, str]]:
 
 
 def machine_description() -> dict[str, str]:
-    """What the figures were measured on."""
+    """The machine on which the figures were measured, by property."""
     model = next(
         (
             line.partition(":")[2].strip()

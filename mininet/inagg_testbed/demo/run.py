@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """`inagg demo`: the same training over gloo and through the switch, on one testbed; `train_digits` is the training.
 
-summary.json has, beside what was run, for each run:
+summary.json has the settings and, for each run:
 - step_ms_p50: median over the steps of the slowest rank's step (zero_grad, forward, backward with the all-reduce,
   update);
-- comm_ms_p50: step_ms_p50 less the compute time. Compute is the median, over every tenth step, of the slowest
-  rank's forward and backward under no_sync(), plus the median update: so communication is what the all-reduce
-  adds to a step, its own CPU time included and what overlaps with backward excluded, the same for every backend. 0
-  where compute took longer than the step, as with few steps on a busy machine;
-- bytes_sent_per_worker: mean over ranks of what the host's interface sent from the first step to the last
+- comm_ms_p50: step_ms_p50 minus the compute time. Compute time is the median, over every tenth step, of the slowest
+  rank's forward and backward under no_sync(), plus the median update. So communication is what the all-reduce adds to a
+  step: it includes the all-reduce's CPU time and excludes what overlaps with backward. It is defined alike for every
+  backend, and 0 if compute took longer than the step, as with few steps on a busy machine;
+- bytes_sent_per_worker: mean over ranks of the bytes that the host's interface sent from the first step to the last
   (retransmissions and acknowledgements included);
-- retransmits: packets sent again by all ranks together, TCP segments for gloo and contributions for inagg;
-- speedup_comm: gloo's comm_ms_p50 divided by the run's; None where either is 0 (one worker has nobody to talk to: its
-  two medians differ by noise alone).
+- retransmits: packets retransmitted by all ranks together: TCP segments for gloo, contributions for inagg;
+- speedup_comm: gloo's comm_ms_p50 divided by the run's. None if either is 0 (with one worker there is no communication,
+  and the two medians differ only by noise).
 """
 
 import statistics
@@ -42,7 +42,7 @@ class RunSpec:
 
     @property
     def label(self) -> str:
-        """For tables and plots."""
+        """Name of the run in tables and plots."""
         text = self.backend if self.lane_bits is None else f"{self.backend}:{self.lane_bits}"
         return text if self.loss == 0 else f"{text}, {self.loss:.0%} loss"
 
@@ -63,14 +63,14 @@ class Demo:
     link_name: str = "100mbit"
     mtu: int = 1500
     steps: int = 120
-    quick: bool = False  # too few steps for figures that mean something
+    quick: bool = False  # too few steps for meaningful figures
     runs: Sequence[RunSpec] = ALL_RUNS
     program: Path | None = None
 
 
 @dataclass
 class RunResult:
-    """What the workers of one run reported. losses is the mean over ranks, a step each."""
+    """Figures of one run. step_ms: each step's slowest rank; losses: each step's mean over ranks."""
 
     spec: RunSpec
     accuracy: float
@@ -84,18 +84,18 @@ class RunResult:
 
     @property
     def step_ms_p50(self) -> float:
-        """Median step."""
+        """Median of step_ms."""
         return statistics.median(self.step_ms)
 
     @property
     def comm_ms_p50(self) -> float:
-        """Median step less compute, at least 0."""
+        """Median step minus compute, at least 0."""
         return max(0.0, self.step_ms_p50 - self.compute_ms)
 
 
 @dataclass
 class DemoResult:
-    """All runs, and where and how long."""
+    """All runs, the folder of their logs, and their duration."""
 
     demo: Demo
     runs: list[RunResult]
@@ -112,9 +112,9 @@ def run_demo(
     on_stage: Callable[[str], Any],
     on_progress: OnProgress,
 ) -> DemoResult:
-    """Run everything. `on_progress` gets a run's label, steps done and to do, and a note.
+    """Do all runs on one testbed. `on_progress` gets a run's label, steps done, all steps, and a note.
 
-    Raises LauncherError; WrongResultError when ranks end with different weights.
+    Raises LauncherError; WrongResultError if ranks end with different weights.
     """
     began = time.monotonic()
     link = LinkSpec.parse(demo.link_name, mtu=demo.mtu)
@@ -137,7 +137,7 @@ def run_demo(
 
 
 def train(testbed: Testbed, spec: RunSpec, steps: int, on_progress: OnProgress) -> RunResult:
-    """One run on a testbed that is up."""
+    """Do one run on a testbed that is up. Raises LauncherError."""
     on_progress(spec.label, 0, steps, "starting")
     command = [sys.executable, "-m", "inagg_testbed.demo.train_digits", "--backend", spec.backend]
     command += ["--steps", str(steps), "--events", "{events}"]
@@ -158,7 +158,7 @@ def train(testbed: Testbed, spec: RunSpec, steps: int, on_progress: OnProgress) 
 
 
 def summarise_run(spec: RunSpec, events: Sequence[tuple[int, Event]]) -> RunResult:
-    """From events to figures. Raises WrongResultError."""
+    """Compute a run's figures from its events. Raises WrongResultError."""
     ends = {rank: event for rank, event in events if event["event"] == "end"}
     hashes = {event["weights_sha256"] for event in ends.values()}
     if len(hashes) != 1:
@@ -187,10 +187,12 @@ def _speedup(gloo: RunResult | None, run: RunResult) -> float | None:
 
 
 def summary(result: DemoResult) -> dict[str, Any]:
-    """The contents of summary.json; fields as in the module's text. speedup_comm is None without a gloo run too, and
-    weights_identical_under_loss without both runs it compares."""
+    """The contents of summary.json; the module docstring defines the fields.
+
+    speedup_comm is None without a gloo run, weights_identical_under_loss without both runs it compares.
+    """
     by_name = {run.spec.name: run for run in result.runs}
-    gloo, plain, lossy = (by_name.get(spec.name) for spec in (GLOO, INAGG_32, INAGG_32_LOSS))
+    gloo, lossless, lossy = (by_name.get(spec.name) for spec in (GLOO, INAGG_32, INAGG_32_LOSS))
     runs = [
         {
             "backend": run.spec.backend,
@@ -206,7 +208,7 @@ def summary(result: DemoResult) -> dict[str, Any]:
         }
         for run in result.runs
     ]
-    identical = None if plain is None or lossy is None else plain.weights_sha256 == lossy.weights_sha256
+    identical = None if lossless is None or lossy is None else lossless.weights_sha256 == lossy.weights_sha256
     return {
         "switch": result.demo.switch,
         "workers": result.demo.workers,

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train a small convolutional net on scikit-learn's digits with DistributedDataParallel.
 
-An ordinary DDP script: rank, world and rendezvous come from the environment (torchrun sets it as well). With
---backend inagg the gradients are summed in the switch; `import inagg` and the backend's name are all that takes.
+An ordinary DDP script: rank, world size and rendezvous come from the environment, as torchrun sets them. With
+--backend inagg the switch sums the gradients; that needs `import inagg` and the backend's name, nothing else.
 
-What it reports, if --events names a file:
-- step: wall-clock of zero_grad, forward, backward and optimizer step. Backward returns when all gradients are reduced.
-- compute: the same pass over the same batch under no_sync(), so without communication, every COMPUTE_EVERY-th step,
-  while the other ranks do the same. Its gradients are thrown away: the training is not affected.
-Communication per step is the difference of the two: what the all-reduce adds to a step, beyond what overlaps
-with backward.
+It writes these events if --events names a file:
+- step: wall-clock time of zero_grad, forward, backward and optimizer step. Backward returns when all gradients are
+  reduced.
+- compute: time of the same pass over the same batch under no_sync(), so without communication, at every
+  COMPUTE_EVERY-th step on all ranks. Its gradients are discarded, so the training is not affected.
+Communication per step is the difference: what the all-reduce adds to a step, without what overlaps with backward.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def make_model() -> nn.Module:
 
 
 def load_data(seed: int) -> tuple[TensorDataset, TensorDataset]:
-    """Training and test set, standardised by the former; the split depends on the seed alone."""
+    """Training and test set, standardised with the training set's mean and deviation. Only the seed sets the split."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1)
     labels = torch.tensor(digits.target)
@@ -67,9 +67,9 @@ def load_data(seed: int) -> tuple[TensorDataset, TensorDataset]:
 def batches(
     dataset: TensorDataset, batch_size: int, seed: int, steps: int, *, rank: int, world: int
 ) -> Iterator[Batch]:
-    """`steps` batches of this rank's share, epoch after epoch. A share smaller than a batch is a batch.
+    """`steps` batches of this rank's share, epoch after epoch. A share smaller than a batch makes one batch.
 
-    Raises ValueError when there are fewer samples than ranks.
+    Raises ValueError if there are fewer samples than ranks.
     """
     if len(dataset) < world:
         raise ValueError(f"{len(dataset)} samples are too few for {world} ranks")
@@ -89,7 +89,7 @@ def batches(
 
 
 def accuracy(model: nn.Module, dataset: TensorDataset) -> float:
-    """Fraction of the test set that is classified right."""
+    """Fraction of the data set that the model classifies correctly."""
     images, labels = dataset.tensors
     with torch.no_grad():
         return float((model(images).argmax(dim=1) == labels).double().mean())
@@ -131,8 +131,8 @@ def train(model: DistributedDataParallel, data: Iterator[Batch], steps: int, log
         )
 
 
-def packets_sent_again(backend: str) -> int:
-    """By the backend that carries the gradients: the aggregation's own, or TCP's for gloo."""
+def retransmits(backend: str) -> int:
+    """Retransmissions so far of the backend that carries the gradients: contributions, or TCP segments for gloo."""
     return int(inagg.stats()["retransmits"]) if backend == "inagg" else sent_segments()[1]
 
 
@@ -164,15 +164,15 @@ def main() -> None:
     data = batches(training, arguments.batch_size, arguments.seed, arguments.steps, **share)
     dist.barrier()
     log.write("start", elements=sum(parameter.numel() for parameter in model.parameters()))
-    sent, sent_again = sent_bytes(), packets_sent_again(arguments.backend)
+    sent, resent = sent_bytes(), retransmits(arguments.backend)
     train(model, data, arguments.steps, log)
-    sent, sent_again = sent_bytes() - sent, packets_sent_again(arguments.backend) - sent_again
+    sent, resent = sent_bytes() - sent, retransmits(arguments.backend) - resent
     log.write(
         "end",
         accuracy=accuracy(model.module, test),
         weights_sha256=weights_sha256(model.module),
         bytes_sent=sent,
-        retransmits=sent_again,
+        retransmits=resent,
     )
     dist.barrier()
     dist.destroy_process_group()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mininet's classes, imported with care.
+"""Imports Mininet's classes without their side effects.
 
-Debian's mininet 2.3.0 belongs to the system interpreter: the virtual environment has to be one of
-/usr/bin/python3 with --system-site-packages. Importing it warns about distutils, which is not ours to fix, and
-makes its logger class (level 25, a handler of its own) that of every logger made later, which is undone here.
+Debian's mininet 2.3.0 belongs to the system interpreter: the virtual environment must be one of /usr/bin/python3 with
+--system-site-packages. The import warns about distutils and makes Mininet's logger class that of every later logger;
+this module suppresses the first and undoes the second.
 """
 
 import logging
@@ -34,7 +34,7 @@ __all__ = ["CLI", "Host", "Intf", "Link", "Node", "Switch", "Topo", "lg", "make_
 
 
 def make_net(**options: Any) -> Any:
-    """Mininet(**options) without Mininet.init(), which would raise sysctl limits of the whole machine for good."""
+    """Mininet(**options) without Mininet.init(), which would raise sysctl limits of the whole machine permanently."""
     initialised = getattr(Mininet, "inited", False)
     Mininet.inited = True
     try:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher's line to the controller, which listens inside the switch's namespace.
+"""The launcher's client of the controller, which listens inside the switch's namespace.
 
-A thread that joins a namespace (setns(2) works on the calling thread alone) makes the request and ends; the launcher's
-own threads never leave theirs. The library's own client (inagg.membership.control) would bring torch into the launcher.
+Each request runs in a thread that joins that namespace and ends after the request: setns(2) moves only the calling
+thread, so the launcher's other threads stay in theirs. The host library's client (inagg.membership.control) would
+import torch into the launcher.
 """
 
 import ctypes
@@ -36,7 +37,7 @@ Traffic = Literal["aggregation", "other", "all"]
 
 
 def call_in_network_namespace(pid: int, function: Callable[[], T]) -> T:
-    """Run `function` in a thread that is in the network namespace of process `pid`; returns or raises what it does."""
+    """Run `function` in a thread that has joined the network namespace of process `pid`; return or raise as it does."""
     outcome: list[T] = []
     failure: list[Exception] = []
 
@@ -56,7 +57,10 @@ def call_in_network_namespace(pid: int, function: Callable[[], T]) -> T:
 
 
 def enter_network_namespace(pid: int) -> None:
-    """Move the calling thread, and what it starts from now on, to the network namespace of process `pid`."""
+    """Move the calling thread, and everything it starts later, to the network namespace of process `pid`.
+
+    Raises NetworkError.
+    """
     library = ctypes.CDLL(None, use_errno=True)
     try:
         descriptor = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -72,9 +76,10 @@ def enter_network_namespace(pid: int) -> None:
 
 
 class ControllerClient:
-    """Requests to the controller of one testbed (docs/controller-api.md), as its operator.
+    """Makes requests to the controller of one testbed (docs/controller-api.md) as its operator.
 
-    token_file: where the controller keeps the operator's token.
+    token_file: the file in which the controller keeps the operator's token. All methods raise ControllerRefusedError
+    and ControllerUnreachableError.
     """
 
     def __init__(self, switch_pid: int, token_file: Path) -> None:
@@ -82,10 +87,10 @@ class ControllerClient:
         self._token_file = token_file
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
-        """One request; returns the decoded answer, None for an empty one.
+        """Make one request; return the decoded answer, None for an empty one.
 
-        Raises ControllerRefusedError for an HTTP error, ControllerUnreachableError when nobody answers or the token
-        cannot be read.
+        Raises ControllerRefusedError for an HTTP error, ControllerUnreachableError when the controller does not answer
+        or the token cannot be read.
         """
         token = _token(self._token_file)
         return call_in_network_namespace(
@@ -106,7 +111,7 @@ class ControllerClient:
         return self._get(Health, "/health")
 
     def jobs(self) -> list[JobStatus]:
-        """GET /jobs: those that run, and those that ended lately."""
+        """GET /jobs: jobs that are active and jobs that ended recently."""
         return self._get(JobList, "/jobs").jobs
 
     def job(self, number: int) -> JobStatus:
@@ -118,7 +123,7 @@ class ControllerClient:
         return self._get(Counters, "/counters")
 
     def loss(self) -> list[Loss]:
-        """GET /loss: what is injected."""
+        """GET /loss: the injected loss."""
         return self._get(LossList, "/loss").loss
 
     def set_loss(self, port: int, direction: Direction, probability: float, traffic: Traffic = "all") -> None:
@@ -127,12 +132,12 @@ class ControllerClient:
         self.request("PUT", "/loss", loss.model_dump())
 
     def clear_loss(self) -> None:
-        """No injected loss anywhere."""
+        """DELETE /loss: remove all injected loss."""
         self.request("DELETE", "/loss")
 
 
 def token_path(results: Path) -> Path:
-    """Where the controller of a run keeps the operator's token."""
+    """The file in which the controller of a run keeps the operator's token."""
     return results / "controller.token"
 
 
@@ -143,9 +148,9 @@ def has_controller(manifest: Manifest) -> bool:
 
 
 def controller_of(manifest: Manifest) -> ControllerClient:
-    """The line to the controller of a testbed that is up, from another process than its launcher.
+    """The client of the controller of a testbed that another process keeps up.
 
-    Raises ConfigurationError when it has none.
+    Raises ConfigurationError when the testbed has no controller.
     """
     if not has_controller(manifest):
         raise ConfigurationError(f"run {manifest.run} has no controller")
@@ -183,7 +188,7 @@ def _request(method: str, url: str, body: Any, token: str) -> Any:
 
 
 def _explain(body: bytes) -> str:
-    """The detail of a problem document (RFC 9457), or whatever came."""
+    """The detail of a problem document (RFC 9457), or the body as it is."""
     try:
         document = json.loads(body)
         return f"{document['title']}: {document['detail']}"

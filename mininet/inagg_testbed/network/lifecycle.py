@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs: every testbed has an id, and a manifest of what exactly it created.
+"""Runs: each testbed has an id and a manifest of exactly what it created.
 
-A manifest is a JSON file, rewritten (atomically) before or right after each thing is created. It names
-- the launcher: its pid and start time, so that a later process with the same pid is not taken for it;
-- processes: the same, for everything started;
-- namespaces: the shell that holds each, by the same identity.
-Interfaces live inside the namespaces and go with them.
+A manifest is a JSON file that is rewritten atomically before or right after each creation. It contains
+- launcher: pid and start time, so that a later process with the same pid is not mistaken for it;
+- processes: pid and start time of each process that was started;
+- namespaces: pid and start time of the shell that holds each node's namespaces.
+Interfaces live inside the namespaces and vanish with them.
 
-Three things end a run, and all go the same way through `Run.teardown`: the launcher leaves `Run.open` (success, error,
-or a signal turned into an exception by `signals_raise`), `inagg down`, and, for a launcher that was killed, the next
-start on this machine (`sweep`). The kernel helps: every child asks to be killed when its parent dies
-(PR_SET_PDEATHSIG through setpriv(1)). What a child started in turn is found by the run's id in its environment.
-Nothing is ever looked up by a command name, and two runs never touch each other.
+Three events end a run, and each leads to `Manifest.teardown`: the launcher leaves `open_run` (success, an error, or a
+signal that `signals_raise` turns into an exception), `inagg down` signals the launcher, or, after a launcher was
+killed, the next start on this machine removes its runs (`sweep`). The kernel kills every child when its parent dies
+(PR_SET_PDEATHSIG, set by setpriv(1)). Teardown finds descendants by the run's id in their environment. It never looks a
+process up by its command name, so two runs never touch each other.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 STATE_DIR = Path("/run/inagg")
 RUN_VARIABLE = "INAGG_RUN"
-INSTALLATION = str(Path(__file__).resolve().parents[3])  # the checkout, or where pip has put the package
+INSTALLATION = str(Path(__file__).resolve().parents[3])  # the checkout, or pip's folder of packages
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 _TERM_GRACE_S = 3.0
 _KILL_GRACE_S = 5.0
@@ -50,7 +50,7 @@ class Interrupted(BaseException):
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process, beyond doubt: pids are reused, (pid, start time in clock ticks since boot) pairs are not."""
+    """Identifies a process: pids are reused, pairs of pid and start time (clock ticks since boot) are not."""
 
     pid: int
     start: int
@@ -58,25 +58,25 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int, name: str = "") -> "ProcessId":
-        """The process `pid`, which has to be one that exists (a zombie does). Raises ProcessLookupError."""
+        """The identity of process `pid`, which must exist (a zombie does). Raises ProcessLookupError."""
         started = start_time(pid)
         if started is None:
             raise ProcessLookupError(f"no process {pid}")
         return cls(pid, started, name)
 
     def alive(self) -> bool:
-        """Whether it still runs; a zombie does not."""
+        """Whether the process still runs; a zombie does not."""
         return start_time(self.pid, zombies=False) == self.start
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it is still there."""
+        """Send a signal if the process still runs."""
         if self.alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
 
 def start_time(pid: int, *, zombies: bool = True) -> int | None:
-    """Start time of a process (proc(5), /proc/PID/stat, field 22); None when there is none."""
+    """Start time of a process (proc(5), /proc/PID/stat, field 22); None if it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -87,7 +87,7 @@ def start_time(pid: int, *, zombies: bool = True) -> int | None:
 
 @dataclass
 class Manifest:
-    """What a run created; see the module's text. `settings` is for people, and for commands on a testbed that is up."""
+    """What a run created; see the module docstring. `settings` describes the testbed for commands that inspect it."""
 
     run: str
     launcher: ProcessId
@@ -108,7 +108,7 @@ class Manifest:
         )
 
     def write(self, path: Path) -> None:
-        """Replace the file at once: a reader sees the old manifest or the new one."""
+        """Replace the file atomically: a reader sees the old manifest or the new one."""
         scratch = path.with_suffix(".new")
         try:
             scratch.write_text(json.dumps(asdict(self), indent=1))
@@ -118,26 +118,26 @@ class Manifest:
             raise
 
     def namespace(self, node: str) -> ProcessId:
-        """The shell that holds a node's namespaces. Raises ConfigurationError."""
+        """The shell that holds a node's namespaces. Raises ConfigurationError for an unknown node."""
         if node not in self.namespaces:
             raise ConfigurationError(f"no node {node}; there are {', '.join(self.namespaces)}")
         return self.namespaces[node]
 
     def node_environment(self, node: str, environment: Mapping[str, str]) -> dict[str, str]:
-        """The environment of a command in a node: what the testbed sets there, `environment`, and the run's id."""
+        """Environment of a command in a node: the testbed's, overridden by `environment`, and the run's id."""
         own: dict[str, str] = self.settings.get("environment", {}).get(node, {})
         return {**own, **environment, RUN_VARIABLE: self.run}
 
     def teardown(self) -> list[str]:
-        """End everything recorded; returns what could not be ended (empty is good)."""
+        """End everything that is recorded; return the processes that could not be ended."""
         end_processes([*reversed(self.processes), *tagged_processes(self.run, besides=os.getpid())])
-        end_processes(list(self.namespaces.values()), politely=False)  # shells: they ignore SIGTERM
+        end_processes(list(self.namespaces.values()), politely=False)  # shells ignore SIGTERM
         left = [*self.processes, *self.namespaces.values(), *tagged_processes(self.run, besides=os.getpid())]
         return [f"process {entry.pid} ({entry.name})" for entry in left if entry.alive()]
 
 
 def tagged_processes(run: str, *, besides: int) -> list[ProcessId]:
-    """Processes whose environment names the run: children of what we started, and their children."""
+    """Processes whose environment names the run: descendants of the processes that the run started."""
     tag = f"{RUN_VARIABLE}={run}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -150,7 +150,7 @@ def tagged_processes(run: str, *, besides: int) -> list[ProcessId]:
 
 
 def end_processes(processes: list[ProcessId], *, politely: bool = True) -> None:
-    """SIGTERM (if politely), some patience, SIGKILL, some patience."""
+    """Send SIGTERM (if politely) and wait, then send SIGKILL and wait."""
     for number, grace in ((signal.SIGTERM, _TERM_GRACE_S), (signal.SIGKILL, _KILL_GRACE_S))[not politely :]:
         for entry in processes:
             entry.signal(number)
@@ -160,7 +160,7 @@ def end_processes(processes: list[ProcessId], *, politely: bool = True) -> None:
 
 
 class Run:
-    """One run of the launcher: an id, a manifest on disk, and its removal."""
+    """One run of the launcher: its id, its manifest on disk, and its teardown."""
 
     def __init__(self, state_dir: Path = STATE_DIR) -> None:
         state_dir.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ class Run:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What every process of the run has in its environment."""
+        """The variables that every process of the run has in its environment."""
         return {RUN_VARIABLE: self.id}
 
     def save(self) -> None:
@@ -180,14 +180,14 @@ class Run:
         self.manifest.write(self.path)
 
     def record_process(self, pid: int, name: str) -> ProcessId:
-        """Note a process we just started."""
+        """Record a process that was just started."""
         entry = ProcessId.of(pid, name)
         self.manifest.processes.append(entry)
         self.save()
         return entry
 
     def forget_process(self, entry: ProcessId) -> None:
-        """Drop a process that has ended and been reaped. On a full disk it stays on record, which does no harm."""
+        """Drop a process that has ended and been reaped. On a full disk it stays recorded, which is harmless."""
         self.manifest.processes.remove(entry)
         try:
             self.save()
@@ -195,22 +195,24 @@ class Run:
             log.warning("%s still names a process that has ended: %s", self.path, error)
 
     def record_namespace(self, node: str, pid: int) -> None:
-        """Note the shell that holds a node's namespace."""
+        """Record the shell that holds a node's namespaces."""
         self.manifest.namespaces[node] = ProcessId.of(pid, f"namespace of {node}")
         self.save()
 
     def close(self) -> None:
-        """Tear down and remove the manifest; what resists is logged and stays in the manifest."""
+        """Tear down and remove the manifest. If processes cannot be ended, log them and keep the manifest."""
         left = self.manifest.teardown()
         if left:
-            log.error("run %s: could not end %s; %s keeps the record", self.id, ", ".join(left), self.path)
+            log.error(
+                "run %s: could not end %s; they stay recorded in %s", self.id, ", ".join(left), self.path
+            )
             return
         self.path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def open_run(state_dir: Path = STATE_DIR) -> Iterator[Run]:
-    """Clean up after crashed launchers, then open a run that ends with the block, whatever ends the block."""
+    """Clean up after crashed launchers, then open a run that is torn down when the block ends, for any reason."""
     sweep(state_dir)
     run = Run(state_dir)
     try:
@@ -229,12 +231,12 @@ def manifests(state_dir: Path = STATE_DIR) -> dict[str, Manifest]:
         except FileNotFoundError:
             continue
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("%s is not a manifest of ours: %s", path, error)
+            log.warning("%s is not a valid manifest: %s", path, error)
     return found
 
 
 def sweep(state_dir: Path = STATE_DIR) -> list[str]:
-    """Remove what launchers that are gone left behind; returns the ids of their runs."""
+    """Remove what crashed launchers left behind; return the ids of their runs."""
     if not state_dir.is_dir():
         return []
     swept = []
@@ -254,13 +256,13 @@ def sweep(state_dir: Path = STATE_DIR) -> list[str]:
 
 
 def find_run(run: str | None, state_dir: Path = STATE_DIR) -> Manifest:
-    """The manifest of a run that is up; without an id the only one of this installation. Raises ConfigurationError."""
+    """The manifest of a run that is up; without an id, the only run of this installation. Raises ConfigurationError."""
     known = {name: manifest for name, manifest in manifests(state_dir).items() if manifest.launcher.alive()}
     if run is not None and run in known:
         return known[run]
     if not known:
-        missing = "" if run is None else f" (so {run} is not)"
-        raise ConfigurationError(f"no testbed is up{missing}; `inagg up` brings one up")
+        asked = "" if run is None else f", so there is no run {run}"
+        raise ConfigurationError(f"no testbed is up{asked}; `inagg up` brings one up")
     ours = [each for each in known.values() if each.settings.get("installation") == INSTALLATION]
     if run is None and len(ours) == 1:
         return ours[0]
@@ -289,7 +291,7 @@ def signals_raise() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals_held() -> Iterator[None]:
-    """Teardown is short and must finish: a second Ctrl-C waits until it has."""
+    """Block signals in the block: teardown is short and must finish, so a second Ctrl-C waits for it."""
     numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:

@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links: their rate, and how tc is told to keep it.
+"""Links: their rate, and the tc configuration that enforces it.
 
-Both ends of a link are shaped where they send: the host's interface and the switch's port each carry a token
-bucket (tbf), so a link is full duplex and has the rate in each direction. Two numbers need a choice:
+Both ends of a link are shaped on egress: the host's interface and the switch's port each have a token bucket (tbf). So
+a link is full duplex and has the rate in each direction. Two parameters need a choice:
 
-burst   What a bucket may send at once after a pause. A bucket that has been idle lends that much, so a burst of b
-        bytes flatters a transfer of S bytes by up to b/S. A bucket that is too small loses rate instead whenever
-        the kernel's timer is late, which on two busy cores is often. Measured with four hosts sending TCP around
-        a ring over 100 Mbit/s links: a burst of 0.2 ms kept 76 to 96% of the rate, 1 ms 93 to 96%, 2 ms 97 to 98%,
-        5 ms 98 to 99%. BURST_SECONDS is one timer tick of a 250 Hz kernel; at 100 Mbit/s the 50 kB it lends are
-        1.2% of a 4 MB tensor, and a ring all-reduce, which pauses after each of its 2(N-1) steps, borrows more often.
-        A large frame that is still to be cut (GSO) counts as the packets it stands for, headers included, and passes
-        whole if it fits the bucket; else tbf cuts it first. One UDP flow of 1 KiB datagrams, in frames of 1, 16 or 60
-        of them, had 96% of the rate as payload in each case, which is all that headers leave: at 100 Mbit/s with
-        bursts of 1, 2 and 4 ms, at 1 Gbit/s with 4 ms (1 ms: 42% for single ones, 98% of the possible for 16).
-limit   What may wait in a bucket's queue. A worker has up to one window of contributions in its own queue, and
-        the switch up to one window of results in that of a port: 256 slots of 1086-byte frames are 278 kB.
-        Less would cause the very losses that the window then repairs. With 256 KiB the TCP connections of a host
-        all-reduce lost packets too (up to 880 segments in eight all-reduces), with QUEUE_BYTES next to none. At
-        100 Mbit/s it holds 42 ms, still short beside TCP's minimum RTO of 200 ms.
+burst   Bytes that a bucket may send at once after a pause. An idle bucket lends that much, so a burst of b bytes
+        flatters a transfer of S bytes by up to b/S. A bucket that is too small loses rate whenever the kernel's timer
+        is late, which is often the case on two busy cores. Measured with four hosts that send TCP around a ring over
+        100 Mbit/s links: a burst of 0.2 ms kept 76 to 96% of the rate, 1 ms 93 to 96%, 2 ms 97 to 98%, 5 ms 98 to 99%.
+        BURST_SECONDS is one timer tick of a 250 Hz kernel. At 100 Mbit/s it lends 50 kB, 1.2% of a 4 MB tensor; a ring
+        all-reduce, which pauses after each of its 2(N-1) steps, borrows more often.
+        A GSO frame counts as the packets it stands for, headers included. It passes unsegmented if it fits the bucket;
+        otherwise tbf segments it first. One UDP flow of 1 KiB datagrams, in frames of 1, 16 or 60 of them, reached 96%
+        of the rate as payload in each case (headers take the rest): at 100 Mbit/s with bursts of 1, 2 and 4 ms, at
+        1 Gbit/s with 4 ms (with 1 ms: 42% for single datagrams, 98% of the possible for 16).
+limit   Bytes that may wait in a bucket's queue. A worker has up to one window of contributions in its own queue, the
+        switch up to one window of results in the queue of a port: 256 slots of 1086-byte frames are 278 kB. A shorter
+        queue would itself cause losses. With 256 KiB the TCP connections of a host all-reduce lost packets too (up to
+        880 segments in eight all-reduces), with QUEUE_BYTES almost none. At 100 Mbit/s QUEUE_BYTES holds 42 ms, which
+        is short compared with TCP's minimum RTO of 200 ms.
 """
 
 import math
@@ -35,19 +35,18 @@ QUEUE_BYTES = 512 * 1024
 SMALLEST_MTU, JUMBO_MTU = 576, 9000
 
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
-_WORDS = (32, 4)  # of the programs that there are
+_WORDS = (32, 4)  # values of WORDS with which inagg.p4 is compiled
 _OFFLOADS = ("tx", "rx", "sg", "tso", "gso", "gro")
 
 
 def words_within(mtu: int) -> int | None:
-    """WORDS, the 256-byte words of a DATA packet, that fit an MTU: 32 on jumbo frames, else 4. None: not even those."""
+    """WORDS, the number of 256-byte words in a DATA packet, for an MTU: 32 or 4, whichever fits; None if neither."""
     return next((words for words in _WORDS if data_mtu(words) <= mtu), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkSpec:
-    """A full-duplex link. `rate_bps` is in bits a second of Ethernet frames without preamble, FCS and gap;
-    None is as fast as the machine goes."""
+    """A full-duplex link. rate_bps: bits a second of Ethernet frames without preamble, FCS and gap; None: unshaped."""
 
     rate_bps: int | None
     mtu: int = 1500
@@ -55,7 +54,7 @@ class LinkSpec:
 
     @classmethod
     def parse(cls, text: str, *, mtu: int = 1500, offloads: bool = True) -> "LinkSpec":
-        """`100mbit`, `1gbit`, `2.5gbit`, `500kbit` or `unshaped`."""
+        """Parse `100mbit`, `1gbit`, `2.5gbit`, `500kbit` or `unshaped`. Raises ConfigurationError."""
         if text == "unshaped":
             return cls(rate_bps=None, mtu=mtu, offloads=offloads)
         match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg])bit", text)
@@ -69,18 +68,20 @@ class LinkSpec:
 
     @property
     def burst_bytes(self) -> int:
-        """Bytes a bucket may send at once; see the module's text."""
+        """Bytes that a bucket may send at once; see the module docstring."""
         assert self.rate_bps is not None
         return max(2 * (self.mtu + ETHERNET_HEADER_BYTES), round(self.rate_bps / 8 * BURST_SECONDS))
 
     @property
     def slots(self) -> int:
-        """Slots to ask the controller for: a power of two of packets that carry 8 ms of the rate, twice the queue that
-        the window aims for, at least 64 kB, and no more than a bucket's queue holds. Each costs a small packet for its
-        first exponent. With 4 workers, 1M floats and 100 Mbit/s inagg:32 took 338 ms with 64 slots and 355 ms with
-        1024; at 1 Gbit/s 512 and 1024 overflow the queue now and then, and 256 do not. Unshaped, 10M floats, 1024
-        slots took 0.75 of the time of 256 and 0.95 of that of 512 or 2048: a process that is scheduled finds more to
-        do."""
+        """Slots to ask the controller for.
+
+        A power of two of packets that carry 8 ms of the rate (twice the queue that the window aims for), at least 64
+        kB, at most what a bucket's queue holds. Each slot costs a small packet for its first exponent. Measured: with 4
+        workers, 1M floats and 100 Mbit/s, inagg:32 took 338 ms with 64 slots and 355 ms with 1024. At 1 Gbit/s, 512 and
+        1024 slots sometimes overflow the queue, 256 do not. On unshaped links with 10M floats, 1024 slots took 0.75 of
+        the time of 256 and 0.95 of the time of 512 or 2048, because a scheduled process finds more work.
+        """
         payload = WORD_BYTES * (words_within(self.mtu) or min(_WORDS))
         if self.rate_bps is None:
             return 2**20 // payload
@@ -90,18 +91,18 @@ class LinkSpec:
 
     @property
     def frame_bytes(self) -> int:
-        """A full-sized frame as tc counts it."""
+        """Bytes of a full-sized frame as tc counts it."""
         return self.mtu + ETHERNET_HEADER_BYTES
 
     @property
     def description(self) -> str:
-        """For reports."""
+        """The link in words, for reports."""
         rate = "unshaped" if self.rate_bps is None else f"{self.rate_bps / 1e6:g} Mbit/s each way"
         bucket = "" if self.rate_bps is None else f", token buckets of {self.burst_bytes} bytes at both ends"
         return f"{rate}{bucket}, MTU {self.mtu}, offloads {'on' if self.offloads else 'off'}"
 
     def commands(self, interface: str) -> list[str]:
-        """Shell commands that make an end of this link of `interface`, which is down and unconfigured."""
+        """Shell commands that configure `interface`, which is down, as an end of this link."""
         lines = [f"ip link set dev {interface} mtu {self.mtu}"]
         if not self.offloads:
             lines.append(f"ethtool -K {interface} {' '.join(f'{name} off' for name in _OFFLOADS)} >/dev/null")

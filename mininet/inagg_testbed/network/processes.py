@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes inside nodes: started, logged, watched, ended, and explained when they fail.
+"""Processes inside nodes: starts, logs, watches and ends them, and explains their failures.
 
-Each gets a log file of its own (stdout and stderr), is killed by the kernel when the launcher dies,
-and is in the run's manifest while it lives. Start them from the main thread only: the kernel's
-"parent" of PR_SET_PDEATHSIG is the thread that forked.
+Each process has its own log file (stdout and stderr) and is in the run's manifest while it lives. The kernel kills it
+when the launcher dies. Start processes only from the main thread: for PR_SET_PDEATHSIG the parent is the thread that
+forked.
 """
 
 import os
@@ -44,9 +44,9 @@ class NodeProcess:
         log_path: Path,
         environment: Mapping[str, str] | None = None,
     ) -> "NodeProcess":
-        """Start `command` in the namespaces of a Mininet node; NAME.log gets what it prints.
+        """Start `command` in the namespaces of a Mininet node; its output goes to `log_path`.
 
-        Raises MissingRequirementError when there is no such command.
+        Raises MissingRequirementError if the command does not exist.
         """
         with log_path.open("ab") as log:
             try:
@@ -62,7 +62,7 @@ class NodeProcess:
         return cls(run, name, popen, log_path)
 
     def poll(self) -> int | None:
-        """Exit status (negative: the signal), None while it runs."""
+        """The exit status (negative: minus the signal); None while the process runs."""
         return self._popen.poll()
 
     def log_tail(self, lines: int = _LOG_TAIL_LINES) -> str:
@@ -71,9 +71,9 @@ class NodeProcess:
         return "\n".join(f"    {line}" for line in text) or "    (it printed nothing)"
 
     def reported_error(self) -> str | None:
-        """The last line of its log that names an error, such as `PeerLostError: ...`; torch's "[rank0]: " left out.
+        """The last line of the log that names an error, such as `PeerLostError: ...`, without torch's "[rank0]: ".
 
-        Not simply the last line: where the error comes from a C++ callback, torch prints a stack after it.
+        It may not be the last line: torch prints a stack after an error of a C++ callback.
         """
         lines = self.log_path.read_text(errors="replace").splitlines()
         found = next((line for line in reversed(lines) if _ERROR.search(line)), None)
@@ -84,7 +84,7 @@ class NodeProcess:
         return ProcessFailedError(f"{self.name} {what}. The end of {self.log_path}:\n{self.log_tail()}")
 
     def wait_for_line(self, wanted: str, *, timeout_s: float) -> None:
-        """Wait until it has printed the line `wanted`. Raises ProcessFailedError."""
+        """Wait until the process has printed the line `wanted`. Raises ProcessFailedError."""
         deadline = time.monotonic() + timeout_s
         while wanted not in self.log_path.read_text(errors="replace").splitlines():
             status = self.poll()
@@ -95,7 +95,7 @@ class NodeProcess:
             time.sleep(_POLL_S)
 
     def check(self) -> None:
-        """Raise ProcessFailedError if it has ended."""
+        """Raise ProcessFailedError if the process has ended."""
         status = self.poll()
         if status is not None:
             raise self.failure(f"ended with {describe_exit(status)}")
@@ -105,7 +105,7 @@ class NodeProcess:
         self.identity.signal(number)
 
     def stop(self) -> None:
-        """End it: SIGTERM, then SIGKILL; it is reaped and off the record afterwards."""
+        """End the process with SIGTERM, then SIGKILL; reap it and drop it from the manifest."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.poll() is None:
                 self.signal(number)

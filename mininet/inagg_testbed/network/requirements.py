@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine must have, and what to do when it does not."""
+"""The testbed's requirements on the machine, and how to meet them."""
 
 import importlib
 import os
@@ -27,7 +27,7 @@ _BMV2_COMMANDS = ("p4c-bm2-ss", "simple_switch_grpc")
 
 @dataclass(frozen=True)
 class Requirement:
-    """One thing: whether it is there, what to do if not, and the one kind of switch that needs it (None: all)."""
+    """One requirement: whether it is present, its remedy, and the only kind of switch that needs it (None: all)."""
 
     name: str
     present: bool
@@ -36,7 +36,7 @@ class Requirement:
 
 
 def requirements() -> Iterator[Requirement]:
-    """Everything the testbed uses on this machine."""
+    """All requirements, checked on this machine."""
     yield Requirement("Linux", sys.platform == "linux", "the testbed needs Linux network namespaces")
     yield Requirement("root", os.geteuid() == 0, "run it with sudo -E, from the same virtual environment")
     for command, remedy in _COMMANDS.items():
@@ -52,7 +52,7 @@ def requirements() -> Iterator[Requirement]:
 
 
 def _mininet() -> Requirement:
-    """Whether this Python can import Mininet, found out by trying."""
+    """Try whether this Python can import Mininet."""
     try:
         importlib.import_module("inagg_testbed.network._mininet")
     except MissingRequirementError as error:
@@ -61,20 +61,20 @@ def _mininet() -> Requirement:
 
 
 def _namespaces() -> Requirement:
-    """Whether a network namespace can be made as Mininet makes one; containers and chroots often cannot."""
+    """Try to make a network namespace as Mininet does; this often fails in containers and chroots."""
     try:
         probe = subprocess.run(["mnexec", "-n", "true"], capture_output=True, text=True, check=False)
     except OSError as error:
         return Requirement("network namespaces", False, f"mnexec cannot be run: {error.strerror}")
     remedy = (
-        f"`mnexec -n true` says: {probe.stderr.strip()}; a container has to be privileged; a chroot will not"
-        " do, as joining a namespace leaves it (systemd-nspawn or pivot_root will)"
+        f"`mnexec -n true` says: {probe.stderr.strip()}; a container must be privileged; a chroot does not work,"
+        " because joining a namespace leaves it (use systemd-nspawn or pivot_root)"
     )
     return Requirement("network namespaces", probe.returncode == 0, remedy)
 
 
 def check_requirements(switch: SwitchKind) -> None:
-    """Raise MissingRequirementError with all that is missing for a testbed with this switch."""
+    """Raise MissingRequirementError that names everything missing for a testbed with this switch."""
     missing = [
         f"{need.name}: {need.remedy}"
         for need in requirements()

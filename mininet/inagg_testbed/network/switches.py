@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can stand in the middle of the star.
+"""The kinds of switch in the middle of the star, and the controller.
 
-model   inagg_switch: compiles p4/inagg.p4 itself and runs it (the default).
-bmv2    the reference switch, simple_switch_grpc, with p4/inagg.p4 compiled by p4c-bm2-ss; both from PATH.
-bridge  a plain Linux bridge: no aggregation, for a host all-reduce at its best and for trying the network alone.
+model   inagg_switch, the default: compiles p4/inagg.p4 and runs it.
+bmv2    simple_switch_grpc, the reference switch, with p4/inagg.p4 compiled by p4c-bm2-ss; both from PATH.
+bridge  A Linux bridge: no aggregation. For host all-reduce at its best, and for testing the network only.
 
-The first two speak P4Runtime on 127.0.0.1:9559 of the switch's namespace, to the controller or, without one, to
-whoever comes: then the program may be any, and the controller's port is none of the switch's.
+The first two serve P4Runtime on 127.0.0.1:9559 of the switch's namespace. Without a controller any client may connect,
+the switch runs any P4 program, and the controller's port is not a port of the switch.
 """
 
 import shutil
@@ -44,7 +44,7 @@ _AGGREGATOR = ("10.0.0.253", "02:49:41:00:00:01")
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What the controller installs: P4Info and the target's own form of the program."""
+    """What the controller installs: P4Info and the target-specific form of the program."""
 
     p4info: Path
     device_config: Path
@@ -53,24 +53,29 @@ class Pipeline:
 class SwitchTarget(Protocol):
     """A kind of switch.
 
-    max_slots: the window its queues can take, None for any. offloads: whether its ports take frames that are still to
-    be cut into packets, or whose checksum is still to be filled in, so that the links may have them.
+    max_slots: the window that its queues can hold, None for any. offloads: whether its ports accept GSO frames and
+    frames without a checksum, so that the links may have offloads.
     """
 
     max_slots: int | None
     offloads: bool
 
     def start(self, network: Network, results: Path) -> tuple[list[NodeProcess], Pipeline | None]:
-        """Start it on the network's ports; returns its processes and, if it is programmable, its pipeline."""
+        """Start the switch on the network's ports; return its processes and, if programmable, its pipeline."""
 
 
 def switch_target(kind: SwitchKind, program: Path | None = None, *, controlled: bool = True) -> SwitchTarget:
-    """The target of a name. Raises ConfigurationError when the program is not there, or there can be none."""
+    """The target for a kind of switch.
+
+    Raises ConfigurationError if the program does not exist, or for a bridge without a controller.
+    """
     if program is not None and not program.is_file():
         raise ConfigurationError(f"no P4 program {program}")
     if kind == "bridge":
         if not controlled:
-            raise ConfigurationError("--no-controller is for P4 programs, and a bridge runs none")
+            raise ConfigurationError(
+                "--no-controller needs a switch that runs P4 programs; a bridge does not"
+            )
         return BridgeSwitch()
     source = program or inagg_p4()
     return Bmv2Switch(source, controlled) if kind == "bmv2" else ModelSwitch(source, controlled)
@@ -81,12 +86,12 @@ def words_for_mtu(mtu: int) -> int:
     if (words := words_within(mtu)) is not None:
         return words
     raise ConfigurationError(
-        f"MTU {mtu}: a DATA packet of 4 words takes {data_mtu(4)} bytes; only --switch bridge does without"
+        f"MTU {mtu}: a DATA packet of 4 words needs {data_mtu(4)} bytes; only --switch bridge works below that"
     )
 
 
 def command_path(name: str) -> str:
-    """A command of this virtual environment, else of PATH."""
+    """Path of a command in this virtual environment, else on PATH. Raises MissingRequirementError."""
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.is_file() else shutil.which(name)
     if found is None:
@@ -96,7 +101,7 @@ def command_path(name: str) -> str:
 
 @dataclass
 class ModelSwitch:
-    """inagg_switch. Without a controller it runs the program from the start: p4runtime-shell needs no --config then."""
+    """inagg_switch. Without a controller it runs the program from its start, so p4runtime-shell needs no --config."""
 
     program: Path
     controlled: bool = True
@@ -124,9 +129,11 @@ class ModelSwitch:
 
 @dataclass
 class Bmv2Switch:
-    """simple_switch_grpc. Its egress queues hold 64 packets a port and drop what comes beyond: with a window of 32
-    there is room beside the results for those sent again and for ordinary traffic. It reads and writes through libpcap,
-    which knows no offloads."""
+    """simple_switch_grpc.
+
+    Its egress queues hold 64 packets a port and drop further ones. A window of 32 leaves room for retransmitted results
+    and for other traffic. Its ports use libpcap, which does not support offloads.
+    """
 
     program: Path
     controlled: bool = True
@@ -174,17 +181,17 @@ class BridgeSwitch:
 
 
 def _defines(network: Network, controlled: bool) -> list[str]:
-    """What the program is compiled with."""
+    """Compiler options of the program."""
     return [f"-DWORDS={words_for_mtu(network.spec.mtu)}"] if controlled else []
 
 
 def _ports(network: Network, controlled: bool) -> list[tuple[int, str]]:
-    """Port numbers and interfaces of the switch."""
+    """Port numbers and interfaces of the switch; without a controller, not the controller's."""
     return [(number, name) for number, name in network.ports.items() if controlled or number != CONTROL_PORT]
 
 
 def start_controller(network: Network, pipeline: Pipeline, results: Path, *, listen_port: int) -> NodeProcess:
-    """Start the controller and wait until the pipeline is installed and it serves."""
+    """Start the controller and wait until it has installed the pipeline and serves. Raises ProcessFailedError."""
     command = [command_path("inagg-controller"), "--switch", P4RUNTIME_ADDRESS, "--device-id", "1"]
     command += ["--p4info", str(pipeline.p4info), "--device-config", str(pipeline.device_config)]
     command += ["--listen", f"{CONTROL_ADDRESS}:{listen_port}", "--token-file", str(token_path(results))]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A testbed that is up: network, switch, controller, and the workers one launches on it.
+"""A testbed that is up: network, switch, controller, and the workers launched on it.
 
 Example::
 
@@ -48,9 +48,12 @@ _FIRST_MASTER_PORT = 29500
 
 @dataclass
 class Testbed:
-    """Made by `open_testbed`. Host n runs rank n - 1."""
+    """A testbed made by `open_testbed`. Host n runs rank n - 1.
 
-    __test__ = False  # not a test, whatever pytest makes of the name
+    own_slots: the slots that the user's environment or inagg.toml asks for, None if neither does.
+    """
+
+    __test__ = False  # the name looks like a test class to pytest
 
     run: Run
     network: Network
@@ -67,27 +70,26 @@ class Testbed:
     _lossy: bool = False
 
     def slots(self, asked: int | None = None) -> int:
-        """The slots to ask the controller for: those asked for, by default what the links need, within what the
-        switch's queues can take."""
+        """Slots to ask the controller for: `asked`, by default what the links need, at most what the switch's queues
+        can hold."""
         asked = self.network.spec.slots if asked is None else asked
         return asked if self.max_slots is None else min(asked, self.max_slots)
 
     def _inagg_environment(self, slots: int | None) -> dict[str, str]:
-        asked = (
-            slots if slots is not None else self.own_slots
-        )  # the user's, unless an experiment needs others
+        """Variables for inagg's groups. `slots` of an experiment come before the user's.
+
+        INAGG_LINK_RATE is the token bucket's rate, which the library cannot read from the interface.
+        """
         rate = self.network.spec.rate_bps
         return {
             "INAGG_CONTROLLER": CONTROLLER_URL,
-            "INAGG_SLOTS": str(self.slots(asked)),
-            **(
-                {} if rate is None else {"INAGG_LINK_RATE": str(rate)}
-            ),  # a token bucket's, not the interface's
+            "INAGG_SLOTS": str(self.slots(self.own_slots if slots is None else slots)),
+            **({} if rate is None else {"INAGG_LINK_RATE": str(rate)}),
             **self.environment,
         }
 
     def node_environments(self) -> dict[str, dict[str, str]]:
-        """What `inagg exec` adds to the environment in each host, for a training script of the user's own."""
+        """Variables that `inagg exec` adds to the environment in each host, by host."""
         inagg = self._inagg_environment(None) if self.aggregates else {}
         return {
             host_name(number): {
@@ -109,8 +111,9 @@ class Testbed:
     ) -> WorkerGroup:
         """Start `command` on hosts 1 to `workers` (by default all).
 
-        `{events}` in the command becomes the path of the worker's event file. Logs and events are
-        NAME-rankR.log and NAME-rankR.jsonl in the results folder; NAME has to be new for each launch.
+        `{events}` in the command becomes the path of the worker's event file. Logs and events are NAME-rankR.log and
+        NAME-rankR.jsonl in the results folder; each launch needs a new name. Raises ConfigurationError,
+        MissingRequirementError.
         """
         world = self.network.size if workers is None else workers
         if not 1 <= world <= self.network.size:
@@ -153,8 +156,8 @@ class Testbed:
     def inject_loss(self, probability: float, traffic: Traffic = "all") -> None:
         """Drop packets on the port of every host, in each direction, with this probability.
 
-        Beyond a few per cent use traffic="aggregation": TCP, and with it gloo and the heartbeats, stalls for
-        seconds when it loses more.
+        Above a few percent use traffic="aggregation": with that much loss TCP stalls for seconds, and with it gloo and
+        the heartbeats.
         """
         if probability == 0:
             return
@@ -166,9 +169,10 @@ class Testbed:
             self.controller.set_loss(number, "egress", probability, traffic)
 
     def clear_loss(self) -> None:
-        """End of the injected loss, if there is any.
+        """Remove the injected loss, if any.
 
-        Where a service has ended there is nobody to ask and nothing to run on: whoever follows the workers says so.
+        Does nothing if a service has ended: the testbed is unusable then, and the code that follows the workers
+        reports it.
         """
         if self._lossy and self.controller is not None:
             if all(process.poll() is None for process in self.services):
@@ -177,7 +181,7 @@ class Testbed:
 
     @contextlib.contextmanager
     def loss(self, probability: float, traffic: Traffic = "all") -> Iterator[None]:
-        """`inject_loss` for the length of a block. An error of the block is never hidden by one in clearing."""
+        """Inject loss during a block. An error while clearing never hides an error of the block."""
         try:
             self.inject_loss(probability, traffic)
             yield
@@ -190,7 +194,7 @@ class Testbed:
         self.clear_loss()
 
     def save_counters(self) -> None:
-        """What the switch counted, into counters.json beside the logs. Where that fails, nothing else does."""
+        """Write the switch's counters to counters.json beside the logs. A failure is only logged."""
         if self.controller is None:
             return
         try:
@@ -200,7 +204,7 @@ class Testbed:
             log.warning("no counters.json: %s", error)
 
     def stop_processes(self) -> None:
-        """End workers that are left, then the services."""
+        """End the remaining workers, then the services."""
         for group in self.groups:
             group.stop()
         for process in reversed(self.services):
@@ -221,12 +225,12 @@ def open_testbed(
     environment: Mapping[str, str] | None = None,
     on_stage: Callable[[str], Any] = lambda _stage: None,
 ) -> Iterator[Testbed]:
-    """Bring a testbed up, hand it out, take it down whatever happens.
+    """Bring a testbed up, yield it, and take it down in every case.
 
-    Logs go to a new folder RESULTS_ROOT/DATE-TIME-RUN and stay there. `on_stage` hears what is going on, for people.
-    gloo_over="bridge" gives gloo links and a Linux bridge of its own. `environment` is that of all workers, before
-    their own. The links' offloads are off where the switch does not take them. Without `controlled` there is no
-    controller: the switch runs any P4 program, and its P4Runtime server waits for whoever comes.
+    Logs go to a new folder RESULTS_ROOT/DATE-TIME-RUN, which stays. `on_stage` gets the name of each stage.
+    gloo_over="bridge" gives gloo its own links and a Linux bridge. `environment` is added to that of all workers.
+    The links have offloads only if the switch supports them. controlled=False starts no controller: the switch runs any
+    P4 program and serves P4Runtime to any client.
     Raises MissingRequirementError, ConfigurationError, NetworkError, ProcessFailedError.
     """
     check_requirements(switch)
@@ -271,11 +275,11 @@ def open_testbed(
 
 
 def _slots_of_the_user() -> int | None:
-    """Those that the environment or inagg.toml asks for. Raises ConfigurationError."""
+    """The slots that the environment or inagg.toml asks for. Raises ConfigurationError."""
     if not (os.environ.keys() & {"INAGG_SLOTS", "INAGG_CONFIG"} or Path("inagg.toml").exists()):
         return None
     from inagg.errors import ConfigurationError as WrongSetting
-    from inagg.options import Options  # takes seconds: torch
+    from inagg.options import Options  # imports torch, which takes seconds
 
     try:
         options = Options.resolve(Options(controller=CONTROLLER_URL))

@@ -4,17 +4,17 @@
     h1 10.0.0.1 ---- port 1 \
     h2 10.0.0.2 ---- port 2 -- switch -- port 255 ---- ctl0 10.0.0.254 (in the switch's namespace)
     ...                     /
-Host n is 10.0.0.n/24 at port n. The switch node has a namespace of its own, where the switch process reads and writes
-the ports and the controller listens on ctl0: hosts reach it through the switch, as over any network.
-The ports have no address and answer no ARP, so that the kernel of the switch's namespace never takes part.
+Host n has address 10.0.0.n/24 and is on port n. In the switch node's namespace the switch process reads and writes the
+ports, and the controller listens on ctl0: hosts reach it through the switch. The ports have no address and answer no
+ARP, so that the kernel of that namespace forwards nothing.
 
-Where a host all-reduce is to be had at its best, each host has a second link of the same rate, with offloads, to a
-plain Linux bridge in a node of its own (b1, 10.0.1.n): a switch in userspace would slow gloo down on fast links.
+To measure host all-reduce at its best, each host has a second link of the same rate, with offloads, to a Linux bridge
+in its own node (b1, 10.0.1.n): on fast links a switch in userspace would slow gloo down.
 
-In each node /etc/hosts also has h1, h2, ..., s1 (the controller's address), and h1-b1, ... on the bridge. That file is
-mounted in the node's own mount namespace; the machine's stays as it is.
+In each node /etc/hosts also names h1, h2, ..., s1 (the controller's address), and h1-b1, ... on the bridge. The file is
+mounted in the node's mount namespace; the machine's file does not change.
 
-Interfaces are called ia-RUN-h3 and ia-RUN-p3 (IFNAMSIZ leaves 15 characters); none is ever in the machine's own
+Interfaces are called ia-RUN-h3 and ia-RUN-p3 (IFNAMSIZ allows 15 characters). They are never in the machine's root
 namespace.
 """
 
@@ -52,7 +52,7 @@ def host_name(number: int) -> str:
 
 
 def port_node(port: int) -> str:
-    """What is on a port of the switch."""
+    """Name of the node on a port of the switch."""
     return CONTROL_INTERFACE if port == CONTROL_PORT else host_name(port)
 
 
@@ -62,15 +62,15 @@ def host_address(number: int, *, bridge: bool = False) -> str:
 
 
 def host_mac(number: int) -> str:
-    """Locally administered and readable in a capture: 02:00:0a:00:00:NN."""
+    """MAC address of a host, locally administered and readable in a capture: 02:00:0a:00:00:NN."""
     return f"02:00:0a:00:00:{number:02x}"
 
 
 def hosts_file(size: int, *, bridge: bool) -> str:
     """The contents of /etc/hosts in a node: the testbed's names, then the machine's.
 
-    torch looks up the names of its TCP clients, whose addresses it has as ::ffff:10.0.0.1: those lines are for it.
-    Their names differ, so that h1 is never an IPv6 address.
+    The lines of IPv4-mapped addresses are for torch, which looks up the names of its TCP clients as ::ffff:10.0.0.1.
+    Their names differ, so that h1 never resolves to an IPv6 address.
     """
     numbers = range(1, size + 1)
     names = {host_address(number): host_name(number) for number in numbers} | {CONTROL_ADDRESS: SWITCH_NODE}
@@ -93,7 +93,7 @@ def run_in_namespace(pid: int, script: str) -> str:
 
 
 class _Namespace:
-    """What our hosts and switches share: the shell dies with the launcher, and the run knows it."""
+    """Base of hosts and switches: their shell dies with the launcher and is recorded in the run's manifest."""
 
     run: Run
     pid: int
@@ -105,16 +105,16 @@ class _Namespace:
         return subprocess.Popen(command, env=environment, **params)
 
     def config(self, **_params: Any) -> None:
-        """Called by Mininet when the node's links are there; they are configured by then."""
+        """Do nothing: Mininet calls this after the node's links are configured."""
 
     def quiet(self) -> None:
-        """Loopback up, IPv6 off (its chatter would cross the links); and on record."""
+        """Record the namespace, set loopback up and IPv6 off (its traffic would cross the links)."""
         self.run.record_namespace(self.name, self.pid)
         run_in_namespace(self.pid, _QUIET)
 
 
 class AggregationHost(_Namespace, Host):  # type: ignore[misc]
-    """A Mininet host: one interface, one address."""
+    """A Mininet host in which a worker runs."""
 
     def __init__(self, name: str, *, run: Run, **params: Any) -> None:
         self.run = run
@@ -123,24 +123,24 @@ class AggregationHost(_Namespace, Host):  # type: ignore[misc]
 
 
 class AggregationSwitch(_Namespace, Switch):  # type: ignore[misc]
-    """The node of the switch. The switch itself is a process that `processes` starts in here."""
+    """The node of the switch. `switches` starts the switch process in it."""
 
     def __init__(self, name: str, *, run: Run, **params: Any) -> None:
         self.run = run
         params["inNamespace"] = True
         Switch.__init__(self, name, **params)
-        self.controlIntf = None  # Mininet's OpenFlow channel, which there is none of
+        self.controlIntf = None  # this switch has no OpenFlow channel
         self.quiet()
 
     def start(self, _controllers: Sequence[Any]) -> None:
-        """Nothing to start yet."""
+        """Do nothing: `switches` starts the switch process."""
 
 
 class ShapedInterface(Intf):  # type: ignore[misc]
-    """One end of a link, configured as `LinkSpec` says."""
+    """One end of a link, configured by a `LinkSpec`."""
 
     def config(self, *, spec: LinkSpec, address: str | None = None, **_params: Any) -> None:
-        """Offloads, MTU, shaping; an address for a host, no ARP for a port of the switch."""
+        """Set offloads, MTU and shaping; then the address of a host, or no ARP on a port of the switch."""
         commands = spec.commands(self.name)
         if address is None:
             commands.append(f"ip link set dev {self.name} arp off up")
@@ -151,7 +151,7 @@ class ShapedInterface(Intf):  # type: ignore[misc]
 
 
 class Star(Topo):  # type: ignore[misc]
-    """The topology as Mininet's description; `build` is called by Topo with our keywords."""
+    """The star as a Mininet topology. Topo's constructor calls `build` with its keywords."""
 
     def build(self, *, run: Run, hosts: int, spec: LinkSpec, bridge: bool) -> None:
         """Add nodes and links."""
@@ -185,28 +185,30 @@ class Star(Topo):  # type: ignore[misc]
 
 
 def host_interface(run: str, number: int, *, bridge: bool = False) -> str:
-    """Name in a run of a host's interface to the switch, or to the bridge."""
+    """Name of a host's interface to the switch, or to the bridge."""
     return f"ia-{run}-{'g' if bridge else 'h'}{number}"
 
 
 def port_interface(run: str, number: int, *, bridge: bool = False) -> str:
-    """Name in a run of the switch's, or the bridge's, interface for a port."""
+    """Name of a port's interface at the switch, or at the bridge."""
     return f"ia-{run}-{'b' if bridge else 'p'}{number}"
 
 
 def make_bridge(pid: int, interfaces: Iterable[str], mtu: int) -> None:
-    """A Linux bridge over interfaces of a node."""
+    """Make a Linux bridge over interfaces of a node. Raises NetworkError."""
     commands = [f"ip link add name {_BRIDGE} type bridge", f"ip link set dev {_BRIDGE} mtu {mtu}"]
     commands += [f"ip link set dev {interface} master {_BRIDGE}" for interface in interfaces]
     run_in_namespace(pid, "; ".join([*commands, f"ip link set dev {_BRIDGE} arp off up"]))
 
 
 class Network:
-    """A star that is up. Its namespaces are in the run's manifest; `stop` removes it."""
+    """A star that is up. Its namespaces are recorded in the run's manifest; `stop` removes it."""
 
     def __init__(self, run: Run, *, hosts: int, spec: LinkSpec, bridge: bool = False) -> None:
-        """Create everything; `bridge` adds the second links. Raises ConfigurationError, NetworkError: what has been
-        created by then is the run's to remove."""
+        """Create nodes and links; `bridge` adds the second links.
+
+        Raises ConfigurationError, NetworkError; the run's teardown removes what was created by then.
+        """
         if not 1 <= hosts <= MAX_HOSTS:
             raise ConfigurationError(f"{hosts} hosts: want 1 to {MAX_HOSTS}")
         self.run, self.spec, self.size, self.bridge = run, spec, hosts, bridge
@@ -223,7 +225,7 @@ class Network:
             make_bridge(self._net[BRIDGE_NODE].pid, interfaces, spec.mtu)
 
     def _name_hosts(self) -> None:
-        """Mount a hosts file over the machine's, in each node; the mounts keep it when its name is gone."""
+        """Mount a hosts file over the machine's in each node; the mounts keep the file after its name is removed."""
         if not Path("/etc/hosts").is_file():
             return
         with tempfile.NamedTemporaryFile("w", prefix=f"inagg-{self.run.id}-hosts-") as file:
@@ -248,18 +250,18 @@ class Network:
 
     @property
     def ports(self) -> dict[int, str]:
-        """Port number to interface, the controller's port included."""
+        """Interfaces by port number, the controller's port included."""
         numbers = [*range(1, self.size + 1), CONTROL_PORT]
         return {number: port_interface(self.run.id, number) for number in numbers}
 
     def gloo_interface(self, number: int) -> str:
-        """The interface of a host that gloo is to use."""
+        """The interface of a host that gloo uses."""
         return host_interface(self.run.id, number, bridge=self.bridge)
 
     def host(self, number: int) -> Any:
-        """Mininet's node of host `number`, 1 to N."""
+        """The Mininet node of host `number`, 1 to N."""
         return self._net[host_name(number)]
 
     def stop(self) -> None:
-        """Remove links, then nodes. What Mininet leaves is the run's to remove."""
+        """Remove links, then nodes. The run's teardown removes what Mininet leaves."""
         self._net.stop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One training run on a testbed that is up: started, followed to its end, and what its workers said step by step."""
+"""Runs one training on a testbed that is up and collects the events of its workers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from inagg_testbed.network.workers import Event
 _START_UP_S = 180.0
 _SLOWEST_STEP_S = 5.0
 
-# A run's label, steps done and to do, and a note.
+# Called with a run's label, steps done, all steps, and a note.
 OnProgress = Callable[[str, int, int, str], Any]
 
 
@@ -24,9 +24,9 @@ def follow_training(
     on_progress: OnProgress,
     environment: Mapping[str, str] | None = None,
 ) -> list[tuple[int, Event]]:
-    """Run `command` on all hosts; it writes events "step", with step and loss. Returns all events, as (rank, event).
+    """Run `command` on all hosts and return all events as (rank, event).
 
-    Raises LauncherError.
+    The command must write events "step" with step and loss. Raises LauncherError.
     """
     events: list[tuple[int, Event]] = []
 
@@ -41,7 +41,7 @@ def follow_training(
 
 
 def values_by_step(events: Sequence[tuple[int, Event]], kind: str, value: str) -> dict[int, list[float]]:
-    """Step -> what the ranks' events of a kind have for it."""
+    """By step, the values that the ranks' events of a kind report."""
     found: dict[int, list[float]] = {}
     for _, event in events:
         if event["event"] == kind:

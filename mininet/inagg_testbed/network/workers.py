@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worker processes: one a host, with the environment torch expects, followed through their events.
+"""Worker processes: one a host, with the environment that torch expects; their events are followed.
 
-A worker appends events, one JSON object a line, to the file named in its command line (`events.EventLog`); the
-launcher reads on from where it was. The files stay beside the logs.
+A worker appends events, one JSON object a line, to the file named on its command line (`events.EventLog`). The launcher
+reads new events from that file. The files stay beside the logs.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network.processes import NodeProcess, describe_exit
 
-# All hosts share this machine's processors: threads of one rank would spin while those of another compute.
+# All hosts share this machine's cores: threads of one rank would spin while those of another compute.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 _POLL_S = 0.05
@@ -23,7 +23,7 @@ Event = dict[str, Any]
 
 
 class EventFile:
-    """Reads a growing file of JSON lines; a line without its end is left for the next time."""
+    """Reads a growing file of JSON lines. An incomplete line waits for the next call."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,7 +44,7 @@ class EventFile:
 
 @dataclass
 class Worker:
-    """A worker process and what it says."""
+    """A worker process and its events."""
 
     rank: int
     process: NodeProcess
@@ -55,8 +55,8 @@ class Worker:
 class WorkerGroup:
     """The workers of one job.
 
-    failure_grace_s is how long the others may take to report once one has failed: longer than the controller needs to
-    notice a lost worker and tell.
+    failure_grace_s: how long the other workers may take to report after one has failed. It is longer than the
+    controller needs to notice a lost worker and tell the others.
     """
 
     workers: list[Worker]
@@ -70,11 +70,11 @@ class WorkerGroup:
         watch: Sequence[NodeProcess] = (),
         on_poll: Callable[[], None] = lambda: None,
     ) -> None:
-        """Deliver events as (rank, event) until all workers have ended well; `on_poll` is called every now and then,
-        and once after the last has ended.
+        """Deliver events as (rank, event) until all workers have succeeded.
 
-        Raises WorkerFailedError when one ends badly or the time is up, ProcessFailedError when one of `watch` (the
-        switch, the controller) dies. The workers have ended in every case.
+        `on_poll` is called regularly, and once after the last worker has ended. Raises WorkerFailedError when a worker
+        fails or the time is up, ProcessFailedError when a process of `watch` (the switch, the controller) ends. No
+        worker runs afterwards in any case.
         """
         deadline = time.monotonic() + timeout_s
         try:
@@ -122,7 +122,7 @@ class WorkerGroup:
             if status == 0:
                 continue
             how = (
-                "did not notice and had to be ended"
+                "did not notice the failure and was ended"
                 if status is None
                 else f"ended with {describe_exit(status)}"
             )
@@ -146,11 +146,11 @@ class WorkerGroup:
 def worker_environment(
     *, rank: int, world: int, interface: str, master_port: int, run: str
 ) -> Mapping[str, str]:
-    """What torchrun gives a worker, each host being a node with one; the interface for gloo; and one thread a worker,
-    since the hosts share the machine's cores.
+    """The environment of a worker.
 
-    Frameworks read all of it: Lightning takes a process without TORCHELASTIC_RUN_ID for one that is to start the
-    others. NODE_RANK is not torchrun's but other launchers' name for GROUP_RANK.
+    It has what torchrun sets for a node with one worker, the interface for gloo, and one thread, because the hosts
+    share the machine's cores. Frameworks read all these variables: without TORCHELASTIC_RUN_ID, Lightning starts the
+    other workers itself. NODE_RANK is other launchers' name for GROUP_RANK.
     """
     nodes, node, local_workers, local_rank = str(world), str(rank), "1", "0"
     return {

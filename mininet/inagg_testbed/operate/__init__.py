@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `inagg status`, `logs`, `capture`, `shell` and `run` do with a testbed that another process keeps up.
+"""What `inagg status`, `logs`, `capture`, `shell` and `run` do with a testbed that is up.
 
-Each command is one module; all of them find the testbed through its manifest (`network.lifecycle`).
+Each command is one module. `run` brings up its testbed; the others find one that another process keeps up through its
+manifest (`network.lifecycle`).
 """

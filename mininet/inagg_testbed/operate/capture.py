@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg capture`: packets of one interface of a testbed, into a file that Wireshark and tcpdump read.
+"""`inagg capture`: writes the packets of one interface of a testbed to a file that Wireshark and tcpdump read.
 
 An AF_PACKET socket belongs to the network namespace in which it was made. So a thread that joins the node's namespace
-makes it, and the command's own thread reads from it. It sees what the kernel hands to and takes from the interface:
-with offloads on, frames that are still to be cut into packets are one frame, and checksums may be missing, as with
-tcpdump.
+makes the socket, and the command's own thread reads from it. It sees the frames that the kernel exchanges with the
+interface: as in tcpdump, with offloads on a GSO segment is one frame and checksums may be missing.
 
 The file is a pcap with nanoseconds (magic 0xa1b23c4d), one global header and 16 bytes before each frame
 (draft-ietf-opsawg-pcap).
@@ -50,7 +49,7 @@ class Place:
 
 @dataclass
 class Captured:
-    """Frames in the file, and those that the kernel dropped because the file was not written fast enough."""
+    """Number of frames in the file, and of frames that the kernel dropped because writing was too slow."""
 
     frames: int = 0
     dropped: int = 0
@@ -79,9 +78,9 @@ def find_place(manifest: Manifest, text: str) -> Place:
 def capture(
     place: Place, file: BinaryIO, captured: Captured, *, count: int | None, alive: Callable[[], bool]
 ) -> None:
-    """Write frames until `count` of them are there, the testbed is gone, or an exception (a signal) ends it.
+    """Write frames until there are `count`, the testbed has ended, or an exception (a signal) interrupts.
 
-    `captured` is right whatever ends it. Raises NetworkError.
+    `captured` is correct in each case. Raises NetworkError.
     """
     with call_in_network_namespace(place.pid, lambda: _open(place.interface)) as source:
         file.write(_HEADER)
@@ -103,7 +102,7 @@ def _open(interface: str) -> socket.socket:
     try:
         source.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _QUEUE_BYTES)
         source.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        source.bind((interface, _ETH_P_ALL))  # from here on it gets frames: none of another interface
+        source.bind((interface, _ETH_P_ALL))  # protocol 0 above: no frame of another interface before this
     except OSError as error:
         source.close()
         raise NetworkError(f"cannot capture on {interface}: {error.strerror}") from error
@@ -111,7 +110,7 @@ def _open(interface: str) -> socket.socket:
 
 
 def _take(source: socket.socket, file: BinaryIO, captured: Captured) -> None:
-    """One frame."""
+    """Read one frame and write it."""
     try:
         frame, ancillary, _flags, _address = source.recvmsg(_LONGEST, socket.CMSG_SPACE(_TIMESPEC.size))
     except OSError as error:  # the interface is gone

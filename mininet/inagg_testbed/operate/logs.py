@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg logs`: what the processes of a testbed have printed, each into NAME.log of its results folder."""
+"""`inagg logs`: shows the output of a testbed's processes, each in NAME.log of the results folder."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ _READ_BACK_BYTES = 1 << 20
 
 
 class LogTail:
-    """Reads a growing log by lines: from the last `lines` of what is there, or from its beginning."""
+    """Reads a growing log by lines: from its last `lines` lines, or from its beginning (None)."""
 
     def __init__(self, path: Path, lines: int | None) -> None:
         self.name = path.stem
@@ -25,7 +25,7 @@ class LogTail:
             self._pending = whole[len(whole) - min(lines, len(whole)) :]
 
     def read(self, *, all_of_it: bool = False) -> Iterator[str]:
-        """Lines since the last call; the last one, which may still grow, only with `all_of_it`."""
+        """Lines since the last call; an incomplete last line only with `all_of_it`."""
         *whole, self._rest = (self._rest + self._file.read()).split(b"\n")
         lines, self._pending = [*self._pending, *whole], []
         if all_of_it and self._rest:
@@ -45,7 +45,7 @@ def log_files(folder: Path, names: Sequence[str]) -> list[Path]:
     for name in names:
         if name not in there:
             known = ", ".join(there) or "none yet"
-            raise ConfigurationError(f"no log of {name}; there are {known} (in {folder})")
+            raise ConfigurationError(f"no log of {name}; the logs in {folder} are: {known}")
     return [there[name] for name in names] if names else list(there.values())
 
 
@@ -57,8 +57,10 @@ def show_logs(
     follow: Callable[[], bool] | None,
     on_line: Callable[[str, str], object],
 ) -> None:
-    """Hand `on_line` the name and each of the last lines of the logs; with `follow`, go on for as long as it says so,
-    with logs that come into being meanwhile. Raises ConfigurationError."""
+    """Call `on_line` with the log's name and the line, for the last `lines` lines of each log.
+
+    With `follow`, go on as long as it returns True, new logs included. Raises ConfigurationError.
+    """
     tails = {path: LogTail(path, lines) for path in log_files(folder, names)}
     try:
         while True:

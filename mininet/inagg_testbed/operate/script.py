@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg run`: a script of the user's on a testbed that is up. Its own result decides; the rest is a warning."""
+"""`inagg run`: runs the user's script on a testbed. The script's result decides; other failures are warnings."""
 
 import logging
 import math
@@ -12,14 +12,14 @@ from inagg_testbed.network.testbed import Testbed
 log = logging.getLogger(__name__)
 
 _HOPELESS_S = 10.0
-_NOTICE_S = 7.0  # for ranks to say why they cannot go on, once one has failed; then they are ended
+_NOTICE_S = 7.0  # after a rank has failed, the time for the others to report before they are ended
 
 
 def follow_script(testbed: Testbed, command: Sequence[str], *, on_output: Callable[[str], object]) -> None:
-    """Run `command` in each host to its end; `on_output` gets what rank 0 prints.
+    """Run `command` in each host to its end; `on_output` gets the output of rank 0.
 
-    Training goes on without a controller. Without a switch no host reaches another: ranks that have not ended within
-    10 s then never will. Raises WorkerFailedError, ProcessFailedError.
+    Training goes on without a controller. Without a switch no host reaches another, so ranks that run 10 s after the
+    switch ended are ended. Raises WorkerFailedError, ProcessFailedError.
     """
     group = testbed.launch(command, name="run")
     group.failure_grace_s = _NOTICE_S

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`inagg shell`: Mininet's command line on a testbed that another process keeps.
 
-The nodes here are Mininet's, but attached: shells that join the namespaces which the launcher has made, and interfaces
-that are there already. Nothing is created, configured or removed. What a shell starts has the run's id in its
-environment, so it ends with the testbed at the latest.
+The nodes are Mininet nodes attached to the launcher's: their shells join its namespaces, their interfaces exist
+already. Nothing is created, configured or removed. Processes that a shell starts have the run's id in their
+environment, so the testbed's teardown ends them.
 """
 
 import os
@@ -29,14 +29,14 @@ from inagg_testbed.network.topology import (
 
 
 class AttachedNode(Node):  # type: ignore[misc]
-    """A node whose namespaces are there."""
+    """A node whose namespaces exist."""
 
     def __init__(self, name: str, *, manifest: Manifest) -> None:
         self._manifest = manifest
         Node.__init__(self, name, inNamespace=False)
 
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802 (Mininet's name)
-        """A shell in the node: mnexec -a PID in place of -n."""
+        """Start a shell in the node: mnexec -a PID in place of -n."""
         Node.startShell(self, mnopts=f"-cda{self._manifest.namespace(self.name).pid}")
 
     def _popen(self, cmd: Sequence[str], **params: Any) -> "subprocess.Popen[bytes]":
@@ -45,29 +45,32 @@ class AttachedNode(Node):  # type: ignore[misc]
 
 
 class AttachedInterface(Intf):  # type: ignore[misc]
-    """An interface that is configured."""
+    """An interface that exists and is configured."""
 
     def config(self, *, address: str | None = None, **_params: Any) -> None:
-        """Know its address, as far as it has one."""
+        """Record the interface's address."""
         if address is not None:
             self.ip, self.prefixLen = address, "24"
 
     def updateIP(self) -> str | None:  # noqa: N802 (Mininet's name)
-        """The address that is put in place of the node's name."""
+        """The address that the command line substitutes for the node's name."""
         address: str | None = self.ip
         return address
 
 
 class AttachedLink(Link):  # type: ignore[misc]
-    """A link that is there."""
+    """A link that exists."""
 
     @classmethod
     def makeIntfPair(cls, *_names: Any, **_options: Any) -> None:  # noqa: N802 (Mininet's name)
-        """Nothing to make."""
+        """Do nothing: the interfaces exist."""
 
 
 class TestbedCLI(CLI):  # type: ignore[misc]
-    """Mininet's command line, less what would be wrong here. Runs `lines`, or else what is typed, when it is made."""
+    """Mininet's command line without commands that do harm here.
+
+    The constructor runs `lines`, or else what is typed.
+    """
 
     def __init__(self, net: Any, manifest: Manifest, lines: Iterable[str] | None, stdin: TextIO) -> None:
         self._manifest, self._lines = manifest, lines
@@ -83,32 +86,32 @@ class TestbedCLI(CLI):  # type: ignore[misc]
                 return
 
     def precmd(self, line: str) -> str:
-        """Called before each command. Raises ConfigurationError when the testbed is gone."""
+        """Called before each command. Raises ConfigurationError if the testbed has ended."""
         if not self._manifest.launcher.alive():
             raise ConfigurationError(f"run {self._manifest.run} is down")
         return str(CLI.precmd(self, line))
 
     def do_iperf(self, _line: str) -> None:
-        """Not here: Mininet's would end every iperf on the machine."""
+        """Disabled: Mininet's command would end every iperf process on the machine."""
         output(
-            "*** not here: it would end every iperf on the machine; try h2 iperf -s -D, then h1 iperf -c h2\n"
+            "*** disabled: it would end every iperf process on the machine; use h2 iperf -s -D, h1 iperf -c h2\n"
         )
 
     def do_switch(self, _line: str) -> None:
-        """Not here: this is no OpenFlow switch."""
-        output("*** not here: s1 is no OpenFlow switch; see inagg status and inagg counters\n")
+        """Disabled: the switch does not speak OpenFlow."""
+        output("*** disabled: s1 does not speak OpenFlow; use inagg status and inagg counters\n")
 
     do_iperfudp = do_iperf
     do_dpctl = do_wait = do_switch
 
 
 def operate(manifest: Manifest, lines: Iterable[str] | None) -> None:
-    """Mininet's command line on a testbed: what is typed, or `lines`. Raises ConfigurationError when it goes down."""
-    lg.propagate = False  # it writes for itself
+    """Run `lines`, or what is typed, in Mininet's command line. Raises ConfigurationError if the testbed goes down."""
+    lg.propagate = False  # Mininet's logger has its own handlers
     for handler in lg.handlers:
         handler.setStream(sys.stdout)
     net = attached_net(manifest)
-    silent, _writer = os.pipe()  # no input for what scripts run
+    silent, _writer = os.pipe()  # standard input of commands that `lines` run: always empty
     try:
         with os.fdopen(silent) as nothing:
             TestbedCLI(net, manifest, lines, sys.stdin if lines is None else nothing)
@@ -123,7 +126,7 @@ def operate(manifest: Manifest, lines: Iterable[str] | None) -> None:
 
 
 def attached_net(manifest: Manifest) -> Any:
-    """A Mininet object of the nodes and links that are there. Never call its stop(), which removes links."""
+    """A Mininet object of the existing nodes and links. Never call its stop(), which removes links."""
     net = make_net(topo=None, build=False, controller=None)
     for name in manifest.namespaces:
         node = AttachedNode(name, manifest=manifest)

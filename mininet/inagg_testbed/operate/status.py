@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg status`: what a testbed that is up is doing. Two looks, some time apart, make rates.
+"""`inagg status`: the state of a testbed that is up. Rates come from two snapshots.
 
 The document (`--json`) has
-- run, up_s, hosts, switch, link, results: which testbed;
+- run, up_s, hosts, switch, link, results: the testbed;
 - processes: name, pid, alive;
-- controller: what GET /health says, or error; null where there is no controller;
+- controller: the answer of GET /health, or error; null without a controller;
 - jobs: id, name, state, slots, workers, reason and, by rank, state, packets (contributions that the switch has
   admitted) and their rate;
-- ports: port, node, and Mbit/s from and to it, as the kernel counts them at the switch's interfaces, Ethernet headers
-  included.
+- ports: port, node, and Mbit/s from and to the node, as the kernel counts them at the switch's interfaces, Ethernet
+  headers included.
 """
 
 import os
@@ -35,8 +35,8 @@ _ACTIVE = ("joining", "running")
 
 
 @dataclass(frozen=True)
-class Look:
-    """What was seen at a moment. traffic: port -> bytes from and to its node. jobs: as the controller tells them."""
+class Snapshot:
+    """State of a testbed at one time. traffic: port -> bytes from and to its node. jobs: the controller's answer."""
 
     at_s: float
     traffic: Mapping[int, tuple[int, int]]
@@ -44,10 +44,10 @@ class Look:
     jobs: list[JobStatus]
 
 
-def look(manifest: Manifest) -> Look:
-    """Look at a testbed. What does not answer is part of the picture."""
+def take_snapshot(manifest: Manifest) -> Snapshot:
+    """Take a snapshot. A controller that does not answer appears in it as an error."""
     health, jobs = _ask(controller_of(manifest)) if has_controller(manifest) else (None, [])
-    return Look(time.monotonic(), _traffic(manifest), health, jobs)
+    return Snapshot(time.monotonic(), _traffic(manifest), health, jobs)
 
 
 def _ask(client: ControllerClient) -> tuple[Document, list[JobStatus]]:
@@ -58,7 +58,7 @@ def _ask(client: ControllerClient) -> tuple[Document, list[JobStatus]]:
 
 
 def _counted(client: ControllerClient, job: JobStatus) -> JobStatus:
-    """The job with its counters; as it was, if it is gone meanwhile."""
+    """The job with its counters; unchanged if the controller no longer has it."""
     if job.state != "running":
         return job
     try:
@@ -68,7 +68,7 @@ def _counted(client: ControllerClient, job: JobStatus) -> JobStatus:
 
 
 def _traffic(manifest: Manifest) -> dict[int, tuple[int, int]]:
-    """From /proc/net/dev of the switch's namespace; nothing where that has gone."""
+    """Bytes by port, from /proc/net/dev of the switch's namespace; empty if the namespace is gone."""
     prefix = port_interface(manifest.run, 1).removesuffix("1")
     try:
         lines = Path(f"/proc/{manifest.namespace(SWITCH_NODE).pid}/net/dev").read_text().splitlines()
@@ -83,8 +83,8 @@ def _traffic(manifest: Manifest) -> dict[int, tuple[int, int]]:
     return dict(sorted(found.items()))
 
 
-def document(manifest: Manifest, before: Look, after: Look) -> Document:
-    """The document of the module's text."""
+def document(manifest: Manifest, before: Snapshot, after: Snapshot) -> Document:
+    """The document that the module docstring describes."""
     settings, seconds = manifest.settings, after.at_s - before.at_s
     earlier = {job.id: job for job in before.jobs}
     return {
@@ -105,7 +105,7 @@ def document(manifest: Manifest, before: Look, after: Look) -> Document:
 
 
 def uptime_s(manifest: Manifest) -> float:
-    """Since its first host was made: a launcher may make several testbeds, one after the other."""
+    """Seconds since the testbed's first host was made: a launcher may make several testbeds in turn."""
     since_boot = float(Path("/proc/uptime").read_text().split()[0])
     made = min((node.start for node in manifest.namespaces.values()), default=manifest.launcher.start)
     return since_boot - made / os.sysconf("SC_CLK_TCK")
@@ -125,7 +125,7 @@ def _job(before: JobStatus | None, job: JobStatus, seconds: float) -> Document:
 
 def _rank(before: JobStatus | None, job: JobStatus, rank: int, seconds: float) -> Document:
     lost = {each.rank: each.reason for each in job.lost}
-    state = "waited for"
+    state = "awaited"
     if rank in lost:
         state = f"lost: {lost[rank]}"
     elif rank in job.left:
@@ -144,7 +144,7 @@ def _packets(job: JobStatus | None, rank: int) -> int | None:
 
 
 def troubles(found: Document) -> list[str]:
-    """What is wrong with the testbed itself, in words."""
+    """Messages about failed parts of the testbed."""
     lines = [f"the {each['name']} has ended" for each in found["processes"] if not each["alive"]]
     health = found["controller"] or {}
     if "error" in health:
@@ -155,7 +155,7 @@ def troubles(found: Document) -> list[str]:
 
 
 def rendered(found: Document, *, ended: bool) -> Group:
-    """For people: a headline, jobs by rank, ports. Jobs that have ended are counted, and shown if `ended`."""
+    """The document for a terminal: a headline, jobs by rank, ports. Ended jobs are counted, and shown if `ended`."""
     health = found["controller"]
     parts: list[Text | Table] = [
         Text(
@@ -193,7 +193,7 @@ def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:
     for job in shown:
         name = f" {job['name']}" if job["name"] else ""
         reason = f": {job['reason']}" if job["reason"] else ""
-        # Any host may have named the job, and given its reasons.
+        # The name and the reason come from hosts and may contain anything.
         line = f"job {job['id']}{name}: {job['state']}{reason}; {job['workers']} ranks, {job['slots']} slots"
         yield Text(f"\n{one_line(line)}")
         rows = [

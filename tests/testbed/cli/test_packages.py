@@ -54,4 +54,4 @@ def test_doctor_tells_of_a_protobuf_that_p4runtime_shell_does_not_ask_for(instal
     (line,) = [line for line in said.splitlines() if "p4runtime-shell asks for protobuf" in line]
     assert f"{version} is installed" in line
     assert line.startswith("-" if works else "✗")
-    assert ("inagg works beside it" in line) == works
+    assert ("inagg works with it" in line) == works

@@ -137,7 +137,7 @@ def test_communication_is_never_below_zero_and_the_report_says_where_it_is_not_k
     assert [run["comm_ms_p50"] for run in summary(result)["runs"]] == [30.0, 0.0]
     note = unmeasured(runs)
     assert note is not None
-    assert "in inagg:32: " in note
+    assert "of inagg:32 is" in note
     assert note in write_report(result, tmp_path / "demo").report.read_text()
     assert unmeasured(runs[:1]) is None
 

@@ -126,7 +126,7 @@ def test_a_file_that_is_no_manifest_is_reported_and_kept(
 ) -> None:
     (tmp_path / "notes.json").write_text("{}")
     assert sweep(tmp_path) == []
-    assert "notes.json is not a manifest" in caplog.text
+    assert "notes.json is not a valid manifest" in caplog.text
     assert (tmp_path / "notes.json").exists()
 
 

@@ -71,5 +71,5 @@ def test_packets_are_as_large_as_the_mtu_allows(mtu: int, words: int) -> None:
 
 
 def test_an_mtu_too_small_for_any_packet_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="MTU 1071: a DATA packet of 4 words takes 1072 bytes"):
+    with pytest.raises(ConfigurationError, match="MTU 1071: a DATA packet of 4 words needs 1072 bytes"):
         words_for_mtu(1071)

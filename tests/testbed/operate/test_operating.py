@@ -287,7 +287,7 @@ def test_logs_are_shown_and_followed(testbed: Up) -> None:
         (("capture", "9"), "no port 9; the switch has 1 to 2 and 255"),
         (("capture", "h1", "-o", "/proc/x.pcap"), "cannot write /proc/x.pcap"),
         (("loss", "h9", "1%"), "no host h9; there are h1 to h2"),
-        (("loss", "h1"), "how much? For example: inagg loss h1 5%"),
+        (("loss", "h1"), "the probability is missing, as in: inagg loss h1 5%"),
         (("loss", "h1", "120%"), "loss 120%: want a percentage like 5%"),
         (("loss", "h1", "nan"), "loss nan: want a percentage"),
         (("logs", "nosuch"), "no log of nosuch; there are controller"),
