@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command inagg-controller: its options. `configuration` checks them, `server` runs the controller.
+"""The options of the command inagg-controller. `configuration` checks them, `server` runs the controller.
 
-Logging is the standard library's: gRPC, uvicorn and p4runtime-shell, whose lines belong in the same log, use it.
+The log is the standard library's, because gRPC, uvicorn and p4runtime-shell log to it too.
 """
 
 import asyncio
@@ -35,17 +35,20 @@ def _print_version(wanted: bool) -> None:
 _TokenFile = Annotated[
     Path | None,
     typer.Option(
-        help="The operator's token. The file is made, with mode 600, if it does not exist. [default: "
+        help="File with the operator's token; made with mode 600 if it does not exist. [default: "
         "/var/lib/inagg/controller.token for root, else ~/.local/state/inagg/controller.token]"
     ),
 ]
 _Hosts = Annotated[
     list[str] | None,
-    typer.Option(help="A host and its switch port: IP=PORT, or IP=PORT,MAC, which binds it; repeat."),
+    typer.Option(
+        help="A host and its switch port: IP=PORT, or IP=PORT,MAC to bind these addresses to the port. May be given "
+        "several times."
+    ),
 ]
 _Version = Annotated[
     bool,
-    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end."),
+    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
 ]
 
 
@@ -53,19 +56,21 @@ _Version = Annotated[
 def run(
     p4info: Annotated[Path, typer.Option(help="P4Info of inagg.p4, in text format.")],
     device_config: Annotated[Path, typer.Option(help="The switch's program: P4 source, or BMv2's JSON.")],
-    ports: Annotated[str, typer.Option(help="All switch ports, as 1,2,3.")],
+    ports: Annotated[str, typer.Option(help="All ports of the switch, as in 1,2,3.")],
     aggregator_ip: Annotated[str, typer.Option(help="IPv4 address that workers send to.")],
-    aggregator_mac: Annotated[str, typer.Option(help="Its MAC address.")] = "02:49:41:00:00:01",
+    aggregator_mac: Annotated[
+        str, typer.Option(help="MAC address that workers send to.")
+    ] = "02:49:41:00:00:01",
     switch: Annotated[
         str, typer.Option(help="The switch's P4Runtime server: HOST:PORT or unix:PATH.")
     ] = "127.0.0.1:9559",
-    device_id: Annotated[int, typer.Option(help="Its P4Runtime device id.")] = 1,
+    device_id: Annotated[int, typer.Option(help="The switch's P4Runtime device id.")] = 1,
     listen: Annotated[
         str, typer.Option(help="Address and port of the HTTP API.")
     ] = f"127.0.0.1:{DEFAULT_PORT}",
     token_file: _TokenFile = None,
     host: _Hosts = None,
-    max_slots: Annotated[int, typer.Option(min=2, help="Most slots of one job.")] = 1024,
+    max_slots: Annotated[int, typer.Option(min=2, help="Maximum number of slots of one job.")] = 1024,
     rto_initial_s: Annotated[float, typer.Option(help="First retransmission timeout.")] = 0.1,
     rto_min_s: Annotated[float, typer.Option(help="Shortest retransmission timeout.")] = 0.01,
     rto_max_s: Annotated[float, typer.Option(help="Longest retransmission timeout.")] = 1.0,
@@ -74,7 +79,7 @@ def run(
     heartbeat_timeout_s: Annotated[float, typer.Option(help="Silence after which a rank is lost.")] = 30.0,
     join_timeout_s: Annotated[float, typer.Option(help="Time that a job waits for its ranks.")] = 300.0,
     connections_per_host: Annotated[
-        int, typer.Option(min=1, help="Most connections to the API from one address.")
+        int, typer.Option(min=1, help="Maximum number of connections to the API from one address.")
     ] = 1024,
     idle_timeout_s: Annotated[
         float, typer.Option(min=1, help="Time without a request after which a connection is closed.")

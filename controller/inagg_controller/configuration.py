@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command line configures, parsed and checked. Each function raises ConfigurationError."""
+"""The controller's configuration, parsed and checked. Each function raises ConfigurationError."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ _HIGHEST_PORT = 511
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """Everything that the command line says."""
+    """Everything that the command line configures."""
 
     switch: str
     device_id: int
@@ -38,9 +38,9 @@ def parse_network(program: Program, ports: str, hosts: Iterable[str], ip: str, m
     """The network of --ports, --host, --aggregator-ip and --aggregator-mac."""
     numbers = port_list(_number(port, "--ports", _HIGHEST_PORT) for port in ports.split(","))
     known, bindings = parse_hosts(hosts)
-    strangers = sorted(set(known.values()) - set(numbers))
-    if strangers:
-        raise ConfigurationError(f"--host names ports {strangers}, which are not in --ports")
+    unknown = sorted(set(known.values()) - set(numbers))
+    if unknown:
+        raise ConfigurationError(f"--host names ports {unknown}, which are not in --ports")
     aggregator = (_parsed(parse_ip, ip, "--aggregator-ip"), _parsed(parse_mac, mac, "--aggregator-mac"))
     if any(binding.mac == aggregator[1] for binding in bindings) or aggregator[0] in known:
         raise ConfigurationError("--host names an address of the aggregator")
@@ -56,7 +56,7 @@ def parse_network(program: Program, ports: str, hosts: Iterable[str], ip: str, m
 
 
 def parse_hosts(texts: Iterable[str]) -> tuple[dict[int, int], tuple[Binding, ...]]:
-    """Of --host: {IPv4 address: port}, and the bindings of the hosts that have a MAC address."""
+    """From --host: {IPv4 address: port}, and the bindings of hosts whose MAC address is given."""
     known: dict[int, int] = {}
     bindings = []
     for text in texts:
@@ -80,7 +80,7 @@ def parse_hosts(texts: Iterable[str]) -> tuple[dict[int, int], tuple[Binding, ..
 
 
 def check_policy(policy: Policy) -> Policy:
-    """The policy, if its times are consistent."""
+    """Return the policy if its times are consistent."""
     for name in policy.__slots__:
         if not 0 < getattr(policy, name) < math.inf:
             raise ConfigurationError(f"--{name.replace('_', '-')} must be positive")
@@ -92,7 +92,7 @@ def check_policy(policy: Policy) -> Policy:
 
 
 def parse_address(text: str, option: str) -> tuple[str, int]:
-    """(host, port) of HOST:PORT."""
+    """Parse HOST:PORT into (host, port)."""
     host, separator, port = text.rpartition(":")
     if not separator or not host:
         raise ConfigurationError(f"{option} {text} is not of the form 127.0.0.1:{DEFAULT_PORT}")

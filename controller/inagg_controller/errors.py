@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller refuses and what fails it.
+"""Exceptions of the controller.
 
-RequestError and its subclasses are the client's answer: each carries its HTTP status. SwitchError and its
-subclasses say how the switch failed; ConfigurationError that the controller cannot start as told.
+RequestError and its subclasses: the client's request is refused; each has its HTTP status. SwitchError and its
+subclasses: the switch failed. ConfigurationError: the controller cannot start with its options.
 """
 
 from collections.abc import Mapping
 
 
 class RequestError(Exception):
-    """A request that is refused; nothing has changed. The message is the problem document's detail."""
+    """The request is refused and nothing has changed. The message is the problem document's detail."""
 
     status = 400
     kind = "bad-request"
@@ -18,7 +18,7 @@ class RequestError(Exception):
 
 
 class UnauthorizedError(RequestError):
-    """A request without the secret that it needs."""
+    """The request lacks the secret that it needs."""
 
     status = 401
     kind = "unauthorized"
@@ -27,7 +27,7 @@ class UnauthorizedError(RequestError):
 
 
 class ForbiddenError(RequestError):
-    """A request with a secret that does not serve for it."""
+    """The request's secret does not permit it."""
 
     status = 403
     kind = "forbidden"
@@ -35,7 +35,7 @@ class ForbiddenError(RequestError):
 
 
 class BodyTimeoutError(RequestError):
-    """A body that comes too slowly."""
+    """The body arrives too slowly."""
 
     status = 408
     kind = "request-timeout"
@@ -43,11 +43,11 @@ class BodyTimeoutError(RequestError):
     headers: Mapping[str, str] = {"Connection": "close"}
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"the body was not there within {seconds:g} s")
+        super().__init__(f"the body was not complete within {seconds:g} s")
 
 
 class BodyTooLargeError(RequestError):
-    """A body that is not read to its end."""
+    """The body is too large and is not read to its end."""
 
     status = 413
     kind = "content-too-large"
@@ -55,11 +55,11 @@ class BodyTooLargeError(RequestError):
     headers: Mapping[str, str] = {"Connection": "close"}
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"the body is larger than the {limit} bytes that this request may have")
+        super().__init__(f"the body is larger than {limit} bytes, the limit of this request")
 
 
 class InvalidRequestError(RequestError):
-    """A value that can never be right here."""
+    """A value of the request is invalid."""
 
     status = 422
     kind = "invalid-request"
@@ -67,7 +67,7 @@ class InvalidRequestError(RequestError):
 
 
 class UnknownJobError(RequestError):
-    """No such job, or one that ended so long ago that it has been forgotten."""
+    """The job does not exist, or ended so long ago that the controller has forgotten it."""
 
     status = 404
     kind = "unknown-job"
@@ -75,31 +75,31 @@ class UnknownJobError(RequestError):
 
 
 class ConflictError(RequestError):
-    """A request that the job's present state excludes."""
+    """The job's state does not permit the request."""
 
     status = 409
     kind = "conflict"
-    title = "ConflictError"
+    title = "Conflict"
 
 
 class UnavailableError(RequestError):
-    """The switch is away or its resources are in use; the same request may succeed later."""
+    """The switch is not connected, or its resources are in use; the same request may succeed later."""
 
     status = 503
     kind = "unavailable"
-    title = "UnavailableError"
+    title = "Unavailable"
 
 
 class SwitchError(Exception):
-    """The switch did not do what was asked."""
+    """A call on the switch failed."""
 
 
 class SwitchUnreachableError(SwitchError):
-    """The connection failed, so what the switch holds is unknown."""
+    """The connection failed, so the state of the switch is unknown."""
 
 
 class SwitchTakenError(SwitchUnreachableError):
-    """Another P4Runtime client is the switch's primary controller, so it alone decides what the switch holds."""
+    """Another P4Runtime client is the switch's primary controller and may write to it."""
 
 
 class SwitchRefusedError(SwitchError):

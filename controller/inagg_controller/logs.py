@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's log. What clients send appears in it, so nothing of that may look like a line of its own."""
+"""The controller's log. Text from clients appears in it and must not be able to forge a line."""
 
 import logging
 import sys
 
 from inagg_controller.errors import ConfigurationError
 
-# Control characters, and what else ends a line or changes its direction in a terminal.
+# Control characters, and other characters that end a line or change its direction in a terminal.
 _ESCAPED = {
     number: f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
     for number in (
@@ -20,12 +20,12 @@ _ESCAPED = {
 
 
 def one_line(text: str) -> str:
-    """What a client has sent, to be shown in a terminal: it can neither begin a line nor command the terminal."""
+    """Escape a client's text for a terminal, so that it can neither begin a line nor control the terminal."""
     return text.translate(_ESCAPED)
 
 
 class OneLine(logging.Formatter):
-    """A message is one line, whatever it holds; the lines of a traceback are indented."""
+    """Formats each message as one line; the lines of a traceback are indented."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """See logging.Formatter."""
@@ -39,13 +39,13 @@ class OneLine(logging.Formatter):
 
 
 def log_to_stderr(level: str) -> None:
-    """Send the process's log there. Raises ConfigurationError."""
+    """Send the process's log to standard error. Raises ConfigurationError for an unknown level."""
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise ConfigurationError(f"--log-level {level}: must be debug, info, warning or error")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    # The shell logs failures that it also raises, and connections that we close, to the root logger as CRITICAL.
+    # p4runtime-shell logs failures that it also raises, and connections that we close, as CRITICAL to the root logger.
     handler.addFilter(lambda record: "p4runtime_sh" not in record.pathname)
     logging.basicConfig(level=number, handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(max(number, logging.WARNING))

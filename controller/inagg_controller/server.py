@@ -27,7 +27,10 @@ _log = logging.getLogger(__name__)
 
 
 async def serve(configuration: Configuration) -> bool:
-    """Serve until SIGINT or SIGTERM, or until a task of the service crashes; returns whether one did."""
+    """Serve until SIGINT or SIGTERM, or until a task of the service crashes; return whether one crashed.
+
+    Raises ConfigurationError if the address cannot be bound, SwitchError if the switch cannot be programmed at start.
+    """
     crashed = asyncio.Event()
     task = asyncio.current_task()
     assert task is not None
@@ -83,11 +86,11 @@ async def serve(configuration: Configuration) -> bool:
 
 
 class _Server(uvicorn.Server):
-    """Prints "ready" when it serves, and leaves signals to `serve`: uvicorn raises them again after a clean end."""
+    """Prints "ready" when it serves. Leaves signals to `serve`, because uvicorn raises them again after a clean end."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Capture none."""
+        """Capture no signal."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -97,13 +100,13 @@ class _Server(uvicorn.Server):
 
 
 def _first_epoch() -> int:
-    """Quarters of a second since 2025, never 0.
+    """The first epoch of this controller: quarters of a second since 2025, never 0.
 
-    A worker of a job that an earlier controller made may still be sending, and a new job may have the same number. Its
-    packets must not be admitted there, so epochs must never repeat. The calendar makes every start begin above all
-    epochs given out before: a start takes longer than a quarter of a second, and no controller creates more than four
-    jobs a second for as long as it runs. 32 bits last until 2059. (Slots need no such care: the controller pushes the
-    pipeline at every start, which clears them.)
+    Epochs must never repeat: a worker of a job that an earlier controller made may still send, and a new job may have
+    the same number and must not admit its packets. The clock makes every start begin above all earlier epochs, because
+    a start takes longer than a quarter of a second and a controller creates fewer than four jobs a second on average.
+    32 bits last until 2059. (Slots need no such care: the controller pushes the pipeline at every start, which clears
+    them.)
     """
     return max(1, int((time.time() - _EPOCHS_BEGIN) * 4) % 2**32)
 
@@ -112,10 +115,10 @@ def _listen(address: tuple[str, int]) -> socket.socket:
     host, port = address
     try:
         listener = socket.create_server((host, port))
-        # Every connection inherits it. asyncio sets it only on listeners that it makes itself. Without it each answer
-        # waits 40 ms for the delayed acknowledgement of its header.
+        # Connections inherit TCP_NODELAY. asyncio sets it only on listeners that it makes itself. Without it each
+        # answer waits 40 ms for the delayed acknowledgement of its header.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # So that connections of machines that have died end some day.
+        # Keepalive ends the connections of machines that have died.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return listener
     except OSError as error:

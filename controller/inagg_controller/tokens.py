@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Secrets: one for each job, and the operator's token, which is kept in a file that only its owner can read."""
+"""Secrets: one for each job, and the operator's token in a file that only its owner can read."""
 
 import contextlib
 import hmac
@@ -10,24 +10,24 @@ from pathlib import Path
 
 from inagg_controller.errors import ConfigurationError
 
-# What can stand behind "Bearer" (RFC 6750, 2.1).
+# The b64token of RFC 6750, 2.1.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _SHORTEST = 16
 _OTHERS = 0o077
 
 
 def new_secret() -> str:
-    """256 bits of the system's randomness, as text for a header."""
+    """256 random bits, as text for an HTTP header."""
     return secrets.token_urlsafe(32)
 
 
 def same(presented: str, expected: str) -> bool:
-    """Whether two secrets are equal; the time that this takes does not tell how far they agree."""
+    """Whether two secrets are equal, compared in constant time."""
     return hmac.compare_digest(presented.encode(), expected.encode())
 
 
 def default_token_file() -> Path:
-    """Where the operator's token is kept unless the command line says otherwise."""
+    """The default of --token-file."""
     if os.geteuid() == 0:
         return Path("/var/lib/inagg/controller.token")
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -35,7 +35,7 @@ def default_token_file() -> Path:
 
 
 def operators_token(path: Path) -> str:
-    """The token in the file; a file that is not there is made, with a new one. Raises ConfigurationError."""
+    """The token in the file. If the file does not exist, make it with a new token. Raises ConfigurationError."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make(path)
@@ -51,14 +51,14 @@ def operators_token(path: Path) -> str:
         )
     if len(token) < _SHORTEST or not _TOKEN.fullmatch(token):
         raise ConfigurationError(
-            f"--token-file {path}: not a token of at least {_SHORTEST} letters, digits and ._~+/-; remove the file, "
-            "and a new one is made"
+            f"--token-file {path}: not a token of at least {_SHORTEST} letters, digits and ._~+/-; remove the file "
+            "and the controller makes a new one"
         )
     return token
 
 
 def _make(path: Path) -> None:
-    """Make the file unless it is there. It is never seen empty or readable by others, whoever else makes it now."""
+    """Make the file unless it exists. No process ever sees it empty or readable by others, even if two make it."""
     if path.exists():
         return
     scratch = path.with_name(f"{path.name}.{os.getpid()}")

@@ -93,7 +93,7 @@ def test_only_who_has_a_jobs_secret_or_the_operators_token_may_deal_with_it(vict
     for method, path, body in ABOUT_A_JOB:
         answer = controller.as_(None, method, path, json=body)
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
-        assert "needs the job's secret, which the answer to POST /jobs has" in answer.json()["detail"]
+        assert "needs the job's secret, which the answer to POST /jobs contains" in answer.json()["detail"]
         for wrong in (other, "wrong", f"{controller.secret}x", controller.secret[:-1], "é"):
             answer = (
                 controller.as_(wrong.encode(), method, path, json=body)
@@ -136,7 +136,7 @@ def test_one_host_cannot_have_all_slots(victim):
         while (answer := host.post("/jobs", json={"workers": 1, "slots": 2})).is_success:
             pass
     assert answer.status_code == 503
-    assert "the jobs of 127.0.0.2 have all slots that one host's may have" in answer.json()["detail"]
+    assert "the jobs of 127.0.0.2 have all slots that one host may have" in answer.json()["detail"]
     assert controller.stranger.get("/health").json()["free_slot_versions"] == 64 // 4 - 8  # job 1 has 8
     assert controller.stranger.post("/jobs", json={"workers": 1, "slots": 2}).status_code == 201
 
@@ -194,7 +194,7 @@ def send_400_mib(controller, path, chunked):
         sender.join()
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"connection: close" in answer.lower()
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"].startswith("the body is larger than the ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"].startswith("the body is larger than ")
 
 
 def test_a_request_without_the_secret_does_not_get_its_body_read(victim):

@@ -77,7 +77,7 @@ def test_what_is_forgotten_is_not_blamed_on_another_call() -> None:
     found = beats(comparison, [first, second])
     assert found is not None
     assert found.number == 102
-    assert set(found.calls.values()) == {"later than the first difference, which is forgotten"}
+    assert set(found.calls.values()) == {"after the first difference, which the ranks have forgotten"}
 
 
 def test_an_answer_to_an_earlier_question_is_not_taken_for_one_to_the_next() -> None:

@@ -156,7 +156,7 @@ def test_ranks_of_a_controller_that_was_restarted_are_told_that_their_job_is_gon
     launch.processes[0].wait()
     assert launch().stdout.readline() == "ready\n"
     for rank in ranks:
-        assert rank.hears().startswith("there is no job 1: it never was")
+        assert rank.hears().startswith("there is no job 1: it never existed")
 
 
 def test_ranks_of_a_controller_that_was_restarted_take_no_other_job_for_theirs(run_job, launch, free_port):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP and JSON. Errors are problem documents (RFC 9457). Who may call what is `guard`'s.
+"""The routes of the HTTP API. Errors are problem documents (RFC 9457). `guard` decides who may make which request.
 
-Every handler is a coroutine in the service's own loop: that is what makes the job table safe without a lock.
+Every handler is a coroutine in the service's loop, which makes the job table safe without a lock.
 """
 
 from collections import Counter
@@ -55,26 +55,29 @@ from inagg_controller.switch.entries import Member
 
 _LONGEST_WAIT_S = 60.0
 
-_DESCRIPTION = """Jobs whose gradients a switch sums, and the switch.
+_DESCRIPTION = """Manages training jobs whose gradients a switch sums, and the switch.
 
-A secret is sent as "Authorization: Bearer SECRET". A job's comes with the answer to POST /jobs; the operator's token is
-in the file that the controller's --token-file names, and serves for every job as well. Errors are problem documents
+A secret is sent as "Authorization: Bearer SECRET". The answer to POST /jobs contains the job's secret. The operator's
+token is in the controller's --token-file and is accepted in place of every job's secret. Errors are problem documents
 (RFC 9457)."""
 
 _PROBLEM = {"content": {"application/problem+json": {"schema": Problem.model_json_schema()}}}
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "422": {"description": "A value that cannot be", **_PROBLEM},
+    "422": {"description": "A value is invalid", **_PROBLEM},
     "4XX": {"description": "Refused; nothing has changed", **_PROBLEM},
-    "5XX": {"description": "The switch is away or has no room, or the controller has failed", **_PROBLEM},
+    "5XX": {
+        "description": "The switch is not connected or is full, or the controller has failed",
+        **_PROBLEM,
+    },
 }
 
-# For the API's description. The routes' classes do the work, before a body is read.
+# Only for the API's description. The route classes check secrets, before a body is read.
 _JOBS_SECRET = Depends(HTTPBearer(scheme_name="secret of the job", auto_error=False))
 _OPERATORS_TOKEN = Depends(HTTPBearer(scheme_name="operator's token", auto_error=False))
 
 
 def create_app(service: Service, operators_token: str, connections: Connections | None = None) -> FastAPI:
-    """The API of a service. connections: what its server counts, for the metrics."""
+    """The API of a service. connections: the server's connections, for the metrics."""
     app = _described(service, connections)
     app.state.gate = Gate(operators_token, service.jobs.job)
     app.state.refusals = Counter()
@@ -110,7 +113,7 @@ def _add_pages(app: FastAPI, service: Service, connections: Connections | None) 
 
     @operators.get("/metrics", response_class=Response)
     async def metrics() -> Response:
-        """Everything that can be measured, for Prometheus."""
+        """All metrics, for Prometheus."""
         api = ApiCounts(
             0 if connections is None else connections.open,
             0 if connections is None else connections.refused,
@@ -131,7 +134,7 @@ def _open(service: Service) -> APIRouter:
 
     @router.get("/health")
     async def health() -> Health:
-        """Whether the controller has its switch, and what that offers. For everybody."""
+        """Whether the switch is connected, and its resources. Needs no secret."""
         table = service.jobs
         return Health.model_construct(
             switch=service.link,
@@ -145,8 +148,8 @@ def _open(service: Service) -> APIRouter:
 
     @router.post("/jobs", status_code=201)
     async def create(new: NewJob, request: Request) -> CreatedJob:
-        """Create a job and lease slots for it: as many as asked for, or fewer. For everybody; the answer has the
-        secret that all other requests about the job need."""
+        """Create a job and lease slots for it: the requested number, or fewer if slots are scarce. Needs no secret. The
+        answer contains the secret that all other requests about the job need."""
         host = (
             None
             if request.app.state.gate.is_operator(request) or request.client is None
@@ -167,7 +170,7 @@ def _of_members(service: Service) -> APIRouter:
         wait: Literal["running"] | None = None,
         timeout_s: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_S, allow_inf_nan=False)] = 10.0,
     ) -> JobStatus:
-        """The job. With wait=running it is answered once the job runs or has ended, or after timeout_s."""
+        """The job. With wait=running the answer comes when the job runs or has ended, or after timeout_s."""
         if wait is not None:
             return _job(service, await service.wait_joined(number, timeout_s))
         found = service.jobs.job(number)
@@ -175,12 +178,13 @@ def _of_members(service: Service) -> APIRouter:
 
     @router.delete("")
     async def end(number: int) -> JobStatus:
-        """End the job now, whatever its ranks do."""
+        """End the job now. Its ranks learn it with their next heartbeat."""
         return _job(service, service.end(number))
 
     @router.post("/workers")
     async def register(number: int, new: NewWorker) -> RegisteredWorker:
-        """Add a rank at an address. The job runs when the last one has come; the same again changes nothing."""
+        """Register a rank with its address. The job runs when the last rank is registered. Repeating the same request
+        changes nothing."""
         ip = parse_ip(new.ip)
         service.check_mtu(new.mtu)
         member = Member(
@@ -195,20 +199,21 @@ def _of_members(service: Service) -> APIRouter:
 
     @router.post("/workers/{rank}/heartbeat")
     async def heartbeat(number: int, rank: int, body: Beat | None = None) -> Heartbeat:
-        """Say that a rank lives and what it calls; learn how the job is (docs/protocol.md, 6.3 and 7.1)."""
+        """Report that a rank is alive and which collectives it called; learn the job's state (docs/protocol.md, 6.3 and
+        7.1)."""
         return _heartbeat(service.heartbeat(number, rank, None if body is None else _report(body)))
 
     @router.post("/workers/{rank}/presence")
     async def presence(number: int, rank: int, request: Request) -> JobStatus:
-        """Hold a connection open for as long as the rank's process lives: the body never ends, and each piece of it
-        counts as a heartbeat (docs/protocol.md, 6.3)."""
+        """Hold a connection open while the rank's process lives. The body never ends, and each part of it counts as a
+        heartbeat (docs/protocol.md, 6.3)."""
         return _job(service, await service.attend(number, rank, _until_disconnected(request)))
 
     @router.delete("/workers/{rank}")
     async def leave(
         number: int, rank: int, error: Annotated[str | None, Query(max_length=LONGEST_REASON)] = None
     ) -> JobStatus:
-        """Leave the job, which finishes when the last rank has left. With an error the job fails, for all ranks."""
+        """Leave the job, which finishes when the last rank has left. With an error the job fails for all ranks."""
         return _job(service, service.leave(number, rank, error))
 
     return router
@@ -219,28 +224,28 @@ def _of_the_operator(service: Service) -> APIRouter:
 
     @router.get("/jobs")
     async def jobs() -> JobList:
-        """All jobs that run, and those that ended lately."""
+        """All active jobs, and jobs that ended recently."""
         return JobList(jobs=[_job(service, job) for job in service.jobs.jobs.values()])
 
     @router.get("/counters")
     async def counters() -> dict[str, dict[int, PacketCount]]:
-        """The switch's counters that are not zero: counter -> port -> count."""
+        """The switch's counters by name and port, without those that are zero."""
         return {name: _counts(ports) for name, ports in (await service.counters()).items()}
 
     @router.get("/loss")
     async def losses() -> LossList:
-        """The loss that is injected (docs/protocol.md, 8)."""
+        """The injected loss (docs/protocol.md, 8)."""
         return _losses(service)
 
     @router.put("/loss")
     async def set_loss(loss: Loss) -> LossList:
-        """Drop packets of a port at random; probability 0 ends it."""
+        """Drop packets of a port at random; probability 0 stops it."""
         await service.set_loss(loss.port, loss.direction, loss.traffic, loss.probability)
         return _losses(service)
 
     @router.delete("/loss")
     async def clear_loss() -> LossList:
-        """Inject no loss any more."""
+        """Remove all injected loss."""
         await service.clear_loss()
         return _losses(service)
 
@@ -268,7 +273,7 @@ def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) 
 
 
 async def _until_disconnected(request: Request) -> AsyncIterator[bytes]:
-    """The body, piece by piece."""
+    """The parts of the body, until the client closes the connection."""
     with suppress(ClientDisconnect):
         async for piece in request.stream():
             yield piece
@@ -362,7 +367,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     path = getattr(request.scope.get("route"), "path", None)
     methods = request.app.openapi()["paths"].get(path)
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and methods is not None:
-        # Starlette names the methods of one route, and every method has its route.
+        # Starlette names only the methods of one route, but here every method has its own route.
         headers["Allow"] = ", ".join(sorted(method.upper() for method in methods))
     return _problem(error.status_code, title.lower().replace(" ", "-"), title, str(error.detail), headers)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many connections the API takes, and how long it waits for a request on one.
+"""Limits the number of connections to the API, and the time that a connection may be idle.
 
-uvicorn bounds neither: a connection that never sends a whole request stays for ever, and the processes' file
-descriptors run out.
+uvicorn limits neither: connections that never send a complete request would stay forever and exhaust the process's file
+descriptors.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _REFUSAL = (
 
 
 def open_file_limit() -> int:
-    """Raise this process's limit of open files as far as it may; returns how many connections fit."""
+    """Raise this process's limit of open files as far as permitted; return how many connections fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST + _OTHER_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST + _OTHER_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -36,9 +36,9 @@ def open_file_limit() -> int:
 
 
 class Connections:
-    """The connections that are open, by host, and what is refused.
+    """Counts the open connections by host and decides whether to accept another.
 
-    most, per_host: how many there may be. idle_s: how long one may be open without a request under way.
+    most, per_host: maximum numbers. idle_s: how long a connection may be open without a request in progress.
     """
 
     def __init__(self, *, most: int, per_host: int, idle_s: float) -> None:
@@ -51,11 +51,11 @@ class Connections:
 
     @property
     def open(self) -> int:
-        """How many there are."""
+        """Number of open connections."""
         return self._open.total()
 
     def take(self, host: str) -> bool:
-        """One more from a host; False: there are enough."""
+        """Count one more connection from a host; return False if the limits do not permit it."""
         if self._open[host] < self._per_host and self.open < self._most:
             self._open[host] += 1
             return True
@@ -63,12 +63,15 @@ class Connections:
         if host not in self._warned:
             self._warned.add(host)
             _log.warning(
-                "refusing connections from %s, which has %d of %d", host, self._open[host], self.open
+                "refusing connections from %s, which has %d of %d open ones",
+                host,
+                self._open[host],
+                self.open,
             )
         return False
 
     def give_back(self, host: str) -> None:
-        """One that was taken has ended."""
+        """Count the end of a connection for which take() returned True."""
         self._open[host] -= 1
         if self._open[host] == 0:
             del self._open[host]
@@ -76,7 +79,7 @@ class Connections:
 
 
 def limited_protocol(connections: Connections) -> type[H11Protocol]:
-    """uvicorn's HTTP/1.1 with these limits."""
+    """uvicorn's HTTP/1.1 protocol class with the limits of `connections`."""
 
     class LimitedProtocol(H11Protocol):
         """One connection."""
@@ -87,7 +90,7 @@ def limited_protocol(connections: Connections) -> type[H11Protocol]:
             self._idle: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            """Take it, or say why not."""
+            """Accept the connection, or answer 503 and close it."""
             super().connection_made(transport)
             host = self.client[0] if self.client else ""
             if connections.take(host):
@@ -98,7 +101,7 @@ def limited_protocol(connections: Connections) -> type[H11Protocol]:
                 transport.close()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            """It has ended."""
+            """Count the end of the connection."""
             super().connection_lost(exc)
             if self._idle is not None:
                 self._idle.cancel()
@@ -107,12 +110,12 @@ def limited_protocol(connections: Connections) -> type[H11Protocol]:
                 self._host = None
 
         def on_response_complete(self) -> None:
-            """A request is done, the next may come."""
+            """Wait for the next request."""
             super().on_response_complete()
             self._await_request()
 
         def _unsupported_upgrade_warning(self) -> None:
-            """An upgrade that a client asks for is ignored (RFC 9110, 7.8), websockets installed or not."""
+            """Log nothing: upgrades are ignored (RFC 9110, 7.8), whether websockets is installed or not."""
 
         def _await_request(self) -> None:
             if self._idle is not None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may make a request, and how large it may be: both are settled before its body is read.
+"""Route classes that check the client's secret and limit the body, before the body is read.
 
-    OpenRoute      anybody
-    JobRoute       who has the secret of the job in the path, or the operator's token
-    OperatorRoute  who has the operator's token
+    OpenRoute      needs no secret
+    JobRoute       needs the secret of the job in the path, or the operator's token
+    OperatorRoute  needs the operator's token
 
-A secret comes as "Authorization: Bearer SECRET" (RFC 6750).
+A secret is sent as "Authorization: Bearer SECRET" (RFC 6750).
 """
 
 import asyncio
@@ -37,14 +37,14 @@ _JOB_DIGITS = 5
 
 
 class Gate:
-    """Knows the secrets. job: finds a job by its number, or raises UnknownJobError."""
+    """Checks secrets. job: finds a job by its number, or raises UnknownJobError."""
 
     def __init__(self, operators_token: str, job: Callable[[int], Job]) -> None:
         self._operators_token = operators_token
         self._job = job
 
     def admit_operator(self, request: Request) -> None:
-        """Raises UnauthorizedError or ForbiddenError unless this is the operator."""
+        """Raise UnauthorizedError or ForbiddenError unless the request has the operator's token."""
         presented = _presented(request, "the operator's token, which is in the controller's --token-file")
         if not same(presented, self._operators_token):
             raise ForbiddenError(
@@ -52,24 +52,24 @@ class Gate:
             )
 
     def is_operator(self, request: Request) -> bool:
-        """Whether a request that anybody may make comes from the operator."""
+        """Whether a request that needs no secret has the operator's token."""
         return same(_bearer(request), self._operators_token)
 
     def admit_member(self, request: Request) -> None:
-        """Raises UnauthorizedError, UnknownJobError or ForbiddenError unless this may deal with the path's job."""
-        presented = _presented(request, "the job's secret, which the answer to POST /jobs has")
+        """Raise UnauthorizedError, UnknownJobError or ForbiddenError unless the request may access the path's job."""
+        presented = _presented(request, "the job's secret, which the answer to POST /jobs contains")
         if same(presented, self._operators_token):
             return
         number = _number(request.path_params["number"])
         if not same(presented, self._job(number).secret):
             raise ForbiddenError(
-                f"this is not the secret of job {number}, which the answer to POST /jobs has; the controller may have "
-                "restarted since"
+                f"this is not the secret of job {number}, which the answer to POST /jobs contains; the controller may "
+                "have restarted since"
             )
 
 
 def _bearer(request: Request) -> str:
-    """The secret that a request has; empty if it has none."""
+    """The request's secret; empty if it has none."""
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else ""
 
@@ -84,22 +84,22 @@ def _presented(request: Request, wanted: str) -> str:
 
 
 def _number(text: str) -> int:
-    """Of a job. As strict as can be: what passes here unread must be nothing that a handler reads as a number."""
+    """Parse a job's number. Strict: a text that fails here must not be a number to the route's handler either."""
     if not (text.isascii() and text.isdecimal() and len(text) <= _JOB_DIGITS):
         raise UnknownJobError(f"there is no job {text[:40]!r}")
     return int(text)
 
 
 class OpenRoute(APIRoute):
-    """See the module's text."""
+    """A route that needs no secret."""
 
     body_bytes = _BODY_BYTES
 
     def admit(self, gate: Gate, request: Request) -> None:
-        """Raises a RequestError if this may not be."""
+        """Raise a RequestError if the request lacks the secret that it needs."""
 
     def get_route_handler(self) -> _Handler:
-        """FastAPI's handler behind the checks."""
+        """FastAPI's handler, called after the checks."""
         handle = super().get_route_handler()
 
         async def guarded(request: Request) -> Response:
@@ -107,13 +107,13 @@ class OpenRoute(APIRoute):
             try:
                 bounded = await self._bounded(request)
             except ClientDisconnect:
-                return Response(status_code=HTTPStatus.BAD_REQUEST)  # that nobody reads
+                return Response(status_code=HTTPStatus.BAD_REQUEST)  # the client is gone
             return await handle(bounded)
 
         return guarded
 
     async def _bounded(self, request: Request) -> Request:
-        """The request with its body, as far as the handler wants one read for it."""
+        """The request with its body read, unless the handler reads the body itself."""
         if self.body_field is None:
             return request
         if int(request.headers.get("content-length", 0)) > self.body_bytes:
@@ -135,7 +135,7 @@ class OpenRoute(APIRoute):
 
 
 class JobRoute(OpenRoute):
-    """See the module's text. {number} in the path is the job's."""
+    """A route that needs the job's secret. {number} in the path is the job's number."""
 
     body_bytes = MOST_BODY_BYTES
 
@@ -145,7 +145,7 @@ class JobRoute(OpenRoute):
 
 
 class OperatorRoute(OpenRoute):
-    """See the module's text."""
+    """A route that needs the operator's token."""
 
     def admit(self, gate: Gate, request: Request) -> None:
         """See OpenRoute."""

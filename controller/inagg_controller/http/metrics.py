@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What GET /metrics tells Prometheus: the service as it is now, and the switch's counters, read for each request."""
+"""GET /metrics, for Prometheus: the state of the service and of the API, and the switch's counters.
+
+Each request reads all of them. docs/operating.md has the table of metrics.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -19,7 +22,7 @@ _STATES = ("joining", "running", "failed", "finished")
 
 
 class ApiCounts(NamedTuple):
-    """What the API has to say of itself. refusals: HTTP status -> requests."""
+    """Counts of the API itself. refusals: HTTP status -> requests."""
 
     connections: int
     connections_refused: int
@@ -27,7 +30,7 @@ class ApiCounts(NamedTuple):
 
 
 async def exposition(service: Service, api: ApiCounts) -> bytes:
-    """The text for Prometheus. Without a switch its counters are left out."""
+    """The metrics in Prometheus' text format; without the switch's counters if it is not connected."""
     try:
         counters, admitted = await service.counters(), await service.admitted()
     except UnavailableError:
@@ -49,7 +52,7 @@ class _Once(Collector):
         return self._collect()
 
     def describe(self) -> list[Metric]:
-        """Nothing: a registry of one request needs no check for names that are there twice."""
+        """Describe nothing: a registry of one request needs no check for duplicate names."""
         return []
 
 
@@ -60,7 +63,7 @@ def _family(
     labels: tuple[str, ...],
     values: Mapping[Any, float],
 ) -> Metric:
-    """values: by a tuple of the labels' values."""
+    """A metric of `kind`. values: by a tuple of the labels' values."""
     family = kind(name, text, labels=labels)
     for key, value in values.items():
         family.add_metric(key, value)
@@ -76,21 +79,28 @@ def _of_service(service: Service) -> Iterator[Metric]:
     states = [job.state for job in table.jobs.values()]
     pool = {("free",): table.pool.free, ("leased",): table.pool.size - table.pool.free}
     yield _gauge("inagg_controller_info", "Version of the controller", ("version",), {(version("inagg"),): 1})
-    yield _gauge("inagg_switch_connected", "1 if the switch is", (), {(): service.link == "connected"})
+    yield _gauge(
+        "inagg_switch_connected", "1 if the switch is connected", (), {(): service.link == "connected"}
+    )
     yield _counter(
         "inagg_switch_pipeline_pushes",
-        "Times that the switch was given the program",
+        "How often the program was pushed to the switch",
         (),
         {(): service.connects},
     )
     yield _gauge("inagg_pool_slot_versions", "Slot versions of the switch", ("state",), pool)
     jobs = {(state,): states.count(state) for state in _STATES}
-    yield _gauge("inagg_jobs", "Jobs; those that have ended are forgotten after a while", ("state",), jobs)
+    yield _gauge("inagg_jobs", "Jobs; ended jobs are forgotten after a while", ("state",), jobs)
     losses = {
         (str(place.port), place.direction, "aggregation" if place.aggregation else "other"): probability
         for place, probability in service.losses
     }
-    yield _gauge("inagg_loss_probability", "Injected loss", ("port", "direction", "traffic"), losses)
+    yield _gauge(
+        "inagg_loss_probability",
+        "Probability of injected loss",
+        ("port", "direction", "traffic"),
+        losses,
+    )
 
 
 def _of_jobs(service: Service) -> Iterator[Metric]:
@@ -105,12 +115,17 @@ def _of_jobs(service: Service) -> Iterator[Metric]:
     ages = {
         (str(job.id), str(rank)): age for job in jobs for rank, age in service.heartbeat_ages(job).items()
     }
-    yield _gauge("inagg_rank_heartbeat_age_seconds", "Since a rank was last heard of", labels, ages)
+    yield _gauge("inagg_rank_heartbeat_age_seconds", "Time since a rank's last heartbeat", labels, ages)
     waits = {(str(job.id), str(rank)): wait for job in jobs for rank, wait in job.waits.items()}
     sums = {key: wait.sums for key, wait in waits.items()}
-    yield _counter("inagg_rank_sums", "Sums through the switch that a rank has done", labels, sums)
+    yield _counter("inagg_rank_sums", "Sums through the switch that a rank has completed", labels, sums)
     waited = {key: wait.waited_s for key, wait in waits.items()}
-    yield _counter("inagg_rank_waited_seconds", "How long it waited for others to begin them", labels, waited)
+    yield _counter(
+        "inagg_rank_waited_seconds",
+        "Time that a rank waited for other ranks to start its sums",
+        labels,
+        waited,
+    )
 
 
 def _ranks(job: Job) -> dict[str, int]:
@@ -131,7 +146,9 @@ def _of_switch(
         ("rank_admitted", ("job", "rank"), ranks),
     ):
         text = (
-            "The switch's counters by port" if what == "switch" else "What the switch has admitted of a rank"
+            "The switch's counters by port"
+            if what == "switch"
+            else "Contributions of a rank that the switch admitted"
         )
         packets = {key: count.packets for key, count in counts.items()}
         yield _counter(f"inagg_{what}_packets", f"{text}, packets", labels, packets)
@@ -140,7 +157,12 @@ def _of_switch(
 
 
 def _of_api(api: ApiCounts) -> Iterator[Metric]:
-    yield _gauge("inagg_api_connections", "Connections to the API", (), {(): api.connections})
-    yield _counter("inagg_api_connections_refused", "Too many", (), {(): api.connections_refused})
+    yield _gauge("inagg_api_connections", "Open connections to the API", (), {(): api.connections})
+    yield _counter(
+        "inagg_api_connections_refused",
+        "Connections refused because of the limits",
+        (),
+        {(): api.connections_refused},
+    )
     refusals = {(str(status),): count for status, count in api.refusals.items()}
     yield _counter("inagg_api_refusals", "Requests answered with an error", ("status",), refusals)

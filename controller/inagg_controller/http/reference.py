@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API's own description as one page: GET /docs, which loads nothing from anywhere, and docs/controller-api.md."""
+"""Renders the API's OpenAPI description: GET /docs, a self-contained page, and docs/controller-api.md."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ _environment = Environment(
 
 
 def _documents(type_: str) -> str:
-    """A type in Markdown: linked, if it is a document."""
+    """A type in Markdown, linked if it is a document."""
     escaped = type_.replace("|", "\\|")
     return f"[{type_}](#{type_.lower()})" if type_.isidentifier() and type_[0].isupper() else escaped
 
@@ -25,12 +25,12 @@ _environment.filters["documents"] = _documents
 
 
 def reference_page(description: Mapping[str, Any]) -> str:
-    """HTML of an OpenAPI description."""
+    """An OpenAPI description as HTML."""
     return _render("reference.html.j2", description)
 
 
 def reference_markdown(description: Mapping[str, Any]) -> str:
-    """Markdown of an OpenAPI description."""
+    """An OpenAPI description as Markdown."""
     return _render("reference.md.j2", description)
 
 
@@ -74,7 +74,7 @@ def _render(template: str, description: Mapping[str, Any]) -> str:
 
 
 def _content(of: Mapping[str, Any]) -> str:
-    """The document in a request's body or an answer, if there is one."""
+    """The type of the document in a request's body or an answer; empty without a document."""
     kinds = list(of.get("content", {}).values())
     return _type(kinds[0].get("schema", {})) if kinds else ""
 
@@ -108,7 +108,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _number(bound: float) -> str:
-    """As people write it: whole numbers without a point, large powers of two as such."""
+    """A bound as text: integers without a point, large powers of two as 2^n."""
     whole = int(bound)
     if whole != bound:
         return str(bound)

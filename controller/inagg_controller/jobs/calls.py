@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the ranks of a job call the same collectives (docs/protocol.md, 7.1).
+"""Checks whether the ranks of a job call the same collectives (docs/protocol.md, 7.1).
 
-Every rank numbers the collectives it begins on its group, from 1, and keeps a digest of all of them so far beside the
-text of each. A heartbeat says how many have begun, and answers the last question: the digests and texts of some of
-them. Equal digests at one number mean equal histories up to there, so the controller asks everybody about the greatest
-number that all have begun, and, when the digests differ, about all numbers since they last agreed. What a rank has not
-begun yet is never held against it: a late rank is no mismatch.
+Each rank numbers the collectives that it starts on its group, from 1, and keeps for each its text and a digest of all
+collectives up to it. A heartbeat contains the number of the last collective and the answer to the last question:
+digests and texts of a range of collectives. Equal digests at a number mean equal histories up to it. So the controller
+asks all ranks about the greatest number that all have started; if the digests differ, it asks about all numbers since
+the last agreement. Only collectives that all ranks have started are compared, so a late rank is not a mismatch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,21 +14,21 @@ from typing import NamedTuple
 
 
 class Call(NamedTuple):
-    """One collective. digest: 32 bits, of its text and of all before it."""
+    """One collective. digest: 32 bits over its text and the texts of all collectives before it."""
 
     digest: int
     text: str
 
 
 class Question(NamedTuple):
-    """Asks for the calls from one number to another."""
+    """Asks for the calls with numbers from first to last."""
 
     first: int
     last: int
 
 
 class Wait(NamedTuple):
-    """How many sums a rank has done, and how long it has waited, in all, for other ranks to begin them."""
+    """How many sums a rank has completed, and its total time of waiting for other ranks to start them."""
 
     sums: int
     waited_s: float
@@ -39,10 +39,10 @@ NEVER_WAITED = Wait(0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a heartbeat says.
+    """The content of a heartbeat.
 
-    begun: the number of the last call. question: the one that `calls` answers, up to its last number; the first ones
-    are missing if the rank has forgotten them, and all if it has begun too many since.
+    begun: the number of the last call. question: the question that `calls` answers. `calls` ends with the question's
+    last number; its first calls are missing if the rank has forgotten them, and all if it has started too many since.
     """
 
     begun: int
@@ -53,7 +53,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The first collective in which ranks differ, as far as they remember. calls: rank -> text."""
+    """The first collective in which ranks differ, among those that they remember. calls: rank -> text."""
 
     number: int
     calls: Mapping[int, str]
@@ -71,7 +71,7 @@ class Mismatch:
 
 
 class Comparison:
-    """Compares the calls of `workers` ranks. `question` is what every rank is to be asked, None for nothing."""
+    """Compares the calls of `workers` ranks. question: sent to every rank with its next heartbeat; None: nothing."""
 
     def __init__(self, workers: int) -> None:
         self.question: Question | None = None
@@ -81,12 +81,12 @@ class Comparison:
         self._answers: dict[int, Sequence[Call]] = {}
 
     def hear(self, rank: int, report: Report) -> Mismatch | None:
-        """Take a rank's report; returns the mismatch once it is certain. Reports may arrive out of order."""
+        """Process a rank's report; return the mismatch once it is certain. Reports may arrive out of order."""
         self._begun[rank] = max(self._begun.get(rank, 0), report.begun)
         if self.question is not None and report.question == self.question:
             if report.calls:
                 self._answers[rank] = report.calls
-            else:  # forgotten: what has begun since is to be compared instead
+            else:  # the rank has forgotten these calls: compare later ones
                 self._ask(None)
         if self.question is not None and len(self._answers) == self._workers:
             if len({calls[-1].digest for calls in self._answers.values()}) == 1:
@@ -108,12 +108,13 @@ class Comparison:
 
 
 def _first_difference(answers: Mapping[int, Sequence[Call]], last: int) -> Mismatch:
-    """In answers that end with call `last`, whose digests differ there. Named by texts, as far as all remember."""
+    """The first call that differs by its text, in answers that end with call `last` and differ in its digest."""
     remembered = min(len(calls) for calls in answers.values())
     for back in range(remembered, 0, -1):
         texts = {rank: calls[-back].text for rank, calls in answers.items()}
         if len(set(texts.values())) > 1:
             return Mismatch(last - back + 1, texts)
     return Mismatch(
-        last - remembered + 1, dict.fromkeys(answers, "later than the first difference, which is forgotten")
+        last - remembered + 1,
+        dict.fromkeys(answers, "after the first difference, which the ranks have forgotten"),
     )

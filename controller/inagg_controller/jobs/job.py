@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job, what it may have, and what it asks of the switch: the values that table.py works on."""
+"""The values that the job table works on: a job, its policy and limits, and effects on the switch."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ LEFT = "left"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Timers, in seconds. The first six are handed to the workers (docs/protocol.md, 6.1).
+    """Timers, in seconds. The first six are passed to the workers (docs/protocol.md, 6.1).
 
     join_timeout_s: how long a job waits for its ranks. keep_s: how long an ended job is remembered.
     """
@@ -30,10 +30,11 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What there is to share out.
+    """Resources of the switch and limits on their use.
 
-    max_members: workers that fit into the switch's tables. max_slots: most slots one job gets. max_ended: most
-    ended jobs that are remembered. host_share: the part of slots and workers that one host's jobs may have together.
+    max_members: workers that fit into the switch's tables. max_slots: maximum number of slots of a job. max_ended:
+    maximum number of ended jobs that are remembered. host_share: the share of slots and workers that the jobs of one
+    host may have together.
     """
 
     slot_versions: int
@@ -46,7 +47,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """Put a job's entries into the switch."""
+    """Insert a job's entries into the switch."""
 
     job: int
     entries: JobEntries
@@ -55,7 +56,7 @@ class Install:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Take a job's entries out of the switch; some or all of them may not be there."""
+    """Remove a job's entries from the switch; entries may be missing."""
 
     job: int
     entries: JobEntries
@@ -67,10 +68,11 @@ Effect = Install | Remove
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """One job. `entries` is what the switch has, or is being told to have or to give up; None for nothing.
+    """One job.
 
-    attended: rank -> connections by which its process is seen to live. vanished: rank -> when the last one ended.
-    secret: whoever has it may act for the job. creator: the host that asked for it, None for the operator.
+    entries: the job's entries that are in the switch or are being inserted or removed; None if there are none.
+    attended: rank -> presence connections of its process. vanished: rank -> when the last of them ended.
+    secret: permits requests about the job. creator: the host that created the job, None for the operator.
     """
 
     id: int
@@ -103,12 +105,12 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """True once the job is failed or finished; it never changes state again."""
+        """True if the job is failed or finished, which are final states."""
         return self.state in ("failed", "finished")
 
     @property
     def gone(self) -> dict[int, str]:
-        """What a worker still in the job must know: rank -> why it is gone, ranks that have left included."""
+        """Rank -> why it is gone, for the workers that remain; ranks that have left included."""
         if self.state == "finished":
             return {}
         return {**dict.fromkeys(sorted(self.left), LEFT), **self.lost}

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who owns which slot versions, and numbers that are not used again soon.
+"""Leases of slot versions, and numbers that are reused as late as possible.
 
-A lease is 2S consecutive slot versions, S a power of two, so leases are powers of two as well. Each is aligned to
-its size and taken from the smallest hole that fits: freed neighbours then join up to the sizes that are asked for,
-as in a buddy allocator, without its tree.
+A lease is 2S consecutive slot versions, where S is a power of two. Each lease is aligned to its size and taken from the
+smallest hole that fits, so that freed neighbours merge into holes of the requested sizes, as in a buddy allocator.
 """
 
 from dataclasses import dataclass
@@ -31,11 +30,11 @@ class LeasePool:
 
     @property
     def free(self) -> int:
-        """Slot versions that nobody leases."""
+        """Number of slot versions that are not leased."""
         return self.size - sum(lease.size for lease in self._leases.values())
 
     def take(self, size: int) -> Lease | None:
-        """Lease `size` slot versions, a power of two; None when no aligned hole is large enough."""
+        """Lease `size` slot versions, a power of two; None if no aligned hole is large enough."""
         fitting = []
         for start, end in self._holes():
             base = -(-start // size) * size
@@ -48,7 +47,7 @@ class LeasePool:
         return lease
 
     def give_back(self, lease: Lease) -> None:
-        """End a lease that take() returned."""
+        """End a lease that take() returned. Raises ValueError if it is not leased."""
         if self._leases.get(lease.base) != lease:
             raise ValueError(f"{lease} is not leased")
         del self._leases[lease.base]
@@ -66,9 +65,9 @@ class LeasePool:
 
 
 class Numbers:
-    """Hands out numbers from first to last in turn, so that a number comes back as late as possible.
+    """Assigns numbers from first to last in turn, so that a number is reused as late as possible.
 
-    Why late: a packet or a worker of the number's former owner may still be about.
+    A packet or a worker of the number's previous owner may still exist.
     """
 
     def __init__(self, first: int, last: int) -> None:
@@ -78,7 +77,7 @@ class Numbers:
         self._used: set[int] = set()
 
     def take(self) -> int | None:
-        """The next number not in use; None when all are."""
+        """The next number not in use; None if all are in use."""
         if len(self._used) > self._last - self._first:
             return None
         while self._next in self._used:
@@ -89,7 +88,7 @@ class Numbers:
         return number
 
     def give_back(self, number: int) -> None:
-        """The number is no longer in use."""
+        """End the use of a number."""
         self._used.remove(number)
 
     def _after(self, number: int) -> int:

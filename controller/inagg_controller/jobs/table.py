@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of jobs: a state machine that decides, and does nothing.
+"""The state machine of jobs. It decides and does no I/O.
 
-Every method takes the time, in seconds of any monotonic clock, and changes the table of jobs; what the switch then
-has to do is appended to `effects`, for a driver to carry out in order and to report back with `done`. A request
-that is refused raises a RequestError and changes nothing.
+Every method takes the time, in seconds of any monotonic clock, and changes the table of jobs. Changes to the switch are
+appended to `effects`; a driver carries them out in order and reports each with `done`. A request that is refused raises
+a RequestError and changes nothing.
 
     joining ──last rank registers, entries installed──> running ──last rank leaves──> finished
-       └────────────── a rank is lost, the job is ended, the switch goes away ──────> failed
+       └────────── a rank is lost, the job is ended, the switch is lost ────────────> failed
 
-A job keeps its lease, number and multicast group until its entries are out of the switch; only then may another
-job have them. What the slots still hold then belongs to another epoch (docs/protocol.md, 5.2 and 7).
+A job keeps its lease, number and multicast group until its entries are removed from the switch; only then may another
+job have them. The slots' contents then belong to another epoch (docs/protocol.md, 5.2 and 7).
 """
 
 from collections import deque
@@ -29,24 +29,24 @@ _LAST_EPOCH = 2**32 - 1
 _FIRST_GROUP, _LAST_GROUP = 2, 2**16 - 1
 _FEWEST_SLOTS = 2
 
-# Of what is free a job gets at most a quarter, unless that is less than this: programs make many groups, the first ones
-# large, and a smaller window is better than none.
+# A job that asks for more than _AMPLE_SLOTS gets at most a quarter of the free slots: programs make many groups, the
+# first ones large, and a small window is better than none.
 _AMPLE_SHARE = 4
 _AMPLE_SLOTS = 32
 
 # Seconds after which a removal that the switch refused is tried again.
 _RETRY_S = 1.0
 
-# A tick that comes later than this after the one before means that the controller itself was not running: the
-# heartbeats of that time wait unread, so it is not held against the workers.
+# If more time than this passes between two ticks, the controller itself was not running. The heartbeats of that time
+# wait unread, so the time does not count as silence of the workers.
 _STALL_S = 0.75
 
 
 class JobTable:
-    """All jobs. Not safe for threads: one caller at a time.
+    """All jobs. Not thread-safe.
 
-    first_epoch: greater than every epoch that any worker still alive may hold. `version` changes with every change
-    of a job's state, so that a waiter need look only then.
+    first_epoch: greater than every epoch that any living worker may have. `version` changes with every change of a
+    job's state.
     """
 
     def __init__(self, limits: Limits, policy: Policy, *, first_epoch: int, now: float) -> None:
@@ -60,23 +60,24 @@ class JobTable:
         self._groups = Numbers(_FIRST_GROUP, _LAST_GROUP)
         self._next_epoch = first_epoch
         self._connected = False
-        # Counts the switch's lives: the outcome of an effect meant for an earlier one is void.
+        # Counts losses of the switch: the outcome of an effect of an earlier generation is void.
         self._generation = 0
         self._last_tick = now
 
     def job(self, number: int) -> Job:
-        """The job; raises UnknownJobError."""
+        """The job with this number. Raises UnknownJobError."""
         try:
             return self.jobs[number]
         except KeyError:
             raise UnknownJobError(
-                f"there is no job {number}: it never was, or it ended a while ago, or the controller has restarted"
+                f"there is no job {number}: it never existed, it ended a while ago, or the controller has restarted"
             ) from None
 
     def create(self, workers: int, slots: int, name: str, now: float, creator: str | None = None) -> Job:
-        """Create a job and lease its slots: as many as asked, or fewer where slots are short.
+        """Create a job and lease its slots: the requested number, or fewer if slots are scarce.
 
-        creator: the host that asks. Its jobs leave room for those of others.
+        creator: the host that asks; its jobs together are limited to a share. Raises InvalidRequestError,
+        UnavailableError.
         """
         self._check_shape(workers, slots)
         if not self._connected:
@@ -91,14 +92,15 @@ class JobTable:
             most = int(self.limits.host_share * self.limits.max_members)
             if sum(job.workers for job in self._held_by(creator)) + workers > most:
                 raise UnavailableError(
-                    f"the jobs of {creator} have too many workers: one host's may have {most}; wait until one ends"
+                    f"the jobs of {creator} would have too many workers: the limit for one host is {most}; wait until a"
+                    " job ends"
                 )
         if self._next_epoch > _LAST_EPOCH:
             raise UnavailableError("every epoch has been used; restart the controller")
         granted, lease = self._take_lease(slots, creator)
         number = self._numbers.take()
         group = self._groups.take()
-        # Both are larger than what the tables can hold, so the checks above leave some of each.
+        # There are more numbers and groups than jobs that fit into the tables, so the checks above leave some of each.
         assert number is not None
         assert group is not None
         job = Job(
@@ -120,11 +122,14 @@ class JobTable:
 
     @property
     def frees_slots(self) -> bool:
-        """Whether the switch is about to let go of a job that has ended, and so of its slots."""
+        """Whether slots of an ended job are about to become free."""
         return self._connected and any(job.ended and job.holds_resources for job in self.jobs.values())
 
     def register(self, number: int, member: Member, now: float) -> Job:
-        """Add a worker; the last one starts the installation. The same worker again changes nothing."""
+        """Register a worker; the last one starts the installation. Repeating it changes nothing.
+
+        Raises UnknownJobError, InvalidRequestError, ConflictError.
+        """
         job = self.job(number)
         self._check_rank(job, member.rank)
         known = job.members.get(member.rank)
@@ -136,7 +141,7 @@ class JobTable:
             return job
         if known is not None:
             raise ConflictError(
-                f"rank {member.rank} of job {number} is already taken by a worker at another address"
+                f"rank {member.rank} of job {number} is already registered by a worker at another address"
             )
         for other in job.members.values():
             if (other.ip, other.udp_port) == (member.ip, member.udp_port):
@@ -150,7 +155,10 @@ class JobTable:
         return job
 
     def heartbeat(self, number: int, rank: int, now: float, report: Report | None = None) -> Job:
-        """A rank lives. A report from which it is certain that ranks call different collectives fails the job."""
+        """Record that a rank lives. Fail the job if the report proves that ranks call different collectives.
+
+        Raises UnknownJobError, InvalidRequestError, ConflictError.
+        """
         job = self.job(number)
         self._check_rank(job, rank)
         if rank not in job.members:
@@ -167,17 +175,17 @@ class JobTable:
         return job
 
     def attend(self, number: int, rank: int, now: float) -> Member:
-        """A rank has made a connection by which its process is seen to live: the first, or one for one that broke."""
+        """Record a presence connection of a rank: its first, or a replacement. Raises as heartbeat() does."""
         job = self.heartbeat(number, rank, now)
         job.attended[rank] = job.attended.get(rank, 0) + 1
         job.vanished.pop(rank, None)
         return job.members[rank]
 
     def vanish(self, number: int, member: Member, now: float) -> None:
-        """Such a connection has ended: the process has died, or has left before, or the network broke it.
+        """Record the end of a presence connection: the process has died or left, or the network broke the connection.
 
-        If it was the last one the rank is lost a heartbeat interval later. A process that ends without leaving often
-        has summed all that it was to, and the others may still be fetching the last results.
+        After the last one the rank is lost a heartbeat interval later. A process that ends without leaving has often
+        completed all its sums, and the others may still be fetching the last results.
         """
         job = self.jobs.get(number)
         if job is None or job.members.get(member.rank) is not member:
@@ -187,9 +195,9 @@ class JobTable:
             job.vanished[member.rank] = now
 
     def leave(self, number: int, rank: int, now: float, error: str | None = None) -> Job:
-        """A rank leaves. While others still run its entries stay: they may need a result sent again.
+        """Record that a rank leaves. Its entries stay while others run, which may need a result retransmitted.
 
-        error: why the rank cannot go on; the job has then failed.
+        error: why the rank cannot go on; it fails the job. Raises UnknownJobError, InvalidRequestError.
         """
         job = self.job(number)
         self._check_rank(job, rank)
@@ -212,14 +220,14 @@ class JobTable:
         return job
 
     def end(self, number: int, now: float) -> Job:
-        """End a job now. An ended job stays as it is."""
+        """End a job now; an ended job does not change. Raises UnknownJobError."""
         job = self.job(number)
         if not job.ended:
             self._end(job, "failed", "ended on request", now)
         return job
 
     def tick(self, now: float) -> None:
-        """Let time pass: lost ranks, jobs that nobody joins, removals to repeat, jobs to forget."""
+        """Let time pass: lose silent ranks, end jobs not joined in time, repeat removals, forget ended jobs."""
         stall = now - self._last_tick
         self._last_tick = now
         for job in list(self.jobs.values()):
@@ -235,7 +243,7 @@ class JobTable:
         self._forget(now)
 
     def done(self, effect: Effect, now: float, error: str | None = None) -> None:
-        """The driver has carried out an effect; error: what the switch said if it refused."""
+        """Record that the driver has carried out an effect; error: the switch's message if it refused."""
         job = self.jobs.get(effect.job)
         if job is None or effect.generation != self._generation:
             return
@@ -253,14 +261,14 @@ class JobTable:
                 self._end(job, "failed", f"the switch refused the job's entries: {error}", now)
 
     def switch_connected(self) -> None:
-        """The switch has been given a fresh pipeline: jobs may run. Complete jobs that waited for it start."""
+        """Record that the switch has a fresh pipeline: install complete jobs that waited for it."""
         self._connected = True
         self.version += 1
         for job in self.jobs.values():
             self._install_if_complete(job)
 
     def switch_lost(self, now: float, reason: str = SWITCH_RESTARTED) -> None:
-        """The switch went away, and every entry and sum with it. A job that has not begun loses nothing."""
+        """Record that the switch, its entries and its sums are lost: fail running jobs; joining jobs go on."""
         self._connected = False
         self._generation += 1
         self.effects.clear()
@@ -275,7 +283,7 @@ class JobTable:
                 self._release(job)
 
     def installed(self) -> Mapping[int, JobEntries]:
-        """Entries that are in the switch once every effect has been carried out, by job."""
+        """Entries that are in the switch after every effect has been carried out, by job."""
         return {
             job.id: job.entries for job in self.jobs.values() if job.entries is not None and not job.removing
         }
@@ -311,7 +319,7 @@ class JobTable:
             slots //= 2
         if free < self.pool.free:
             raise UnavailableError(
-                f"the jobs of {creator} have all slots that one host's may have; wait until one ends, or ask for fewer "
+                f"the jobs of {creator} have all slots that one host may have; wait until one ends, or ask for fewer "
                 "slots a job (INAGG_SLOTS=64)"
             )
         raise UnavailableError(
@@ -333,7 +341,10 @@ class JobTable:
             self.effects.append(Install(job.id, job.entries, self._generation))
 
     def _lose_silent(self, job: Job, now: float) -> None:
-        """Beats are due from every rank of a running job; before that, from those that have begun to beat."""
+        """Fail the job if a rank is silent.
+
+        Every rank of a running job must send heartbeats; before that, each rank that has sent one.
+        """
         if job.ended:
             return
         due = set(job.members) - job.left if job.state == "running" else job.beating
@@ -367,7 +378,7 @@ class JobTable:
         self.effects.append(Remove(job.id, job.entries, self._generation))
 
     def _release(self, job: Job) -> None:
-        """Nothing of the job is in the switch: its lease and group may be another's."""
+        """Free the lease and the group of a job that has no entries in the switch."""
         job.entries = None
         job.removing = False
         if job.holds_resources:

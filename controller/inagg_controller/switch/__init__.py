@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switch as the controller knows it.
+"""The controller's side of the switch.
 
-`entries` names what is written, `program` reads from the P4Info what can be written, `client` writes it through
-p4runtime-shell, which nothing else imports. `loss` is injected loss, `sizes` the sizes of packets.
+`entries` defines the table entries, `program` reads sizes and tables from the P4Info, `client` reads and writes through
+`session`, the only user of p4runtime-shell. `loss` plans changes of the injected loss.
 """

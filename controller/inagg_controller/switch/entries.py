@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller writes into the switch, as plain values named as in the P4 sources.
+"""The entries that the controller writes into the switch, as values named as in the P4 sources.
 
-Integers stand for addresses too: what goes into a table is a number of so many bits.
+Addresses are integers, as in the tables.
 """
 
 import math
@@ -38,7 +38,7 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class MulticastGroup:
-    """replicas: (switch port, replication id) pairs, no two the same."""
+    """A multicast group. replicas: (switch port, replication id) pairs, all different."""
 
     group: int
     replicas: tuple[tuple[int, int], ...]
@@ -49,7 +49,7 @@ Entity = TableEntry | MulticastGroup
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A worker's address. ip, mac: as integers. port: the switch port its host hangs on."""
+    """A worker's address. ip, mac: as integers. port: the switch port of its host."""
 
     rank: int
     ip: int
@@ -60,7 +60,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A host that has these addresses at this switch port and nowhere else. ip, mac: as integers."""
+    """Binds a host's addresses to a switch port: no other port may use them. ip, mac: as integers."""
 
     ip: int
     mac: int
@@ -69,10 +69,10 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class JobEntries:
-    """Everything in the switch that belongs to one job, in the order in which it is installed.
+    """All entries of one job.
 
-    Receivers and the group come before admission, so that the first packet admitted finds its result's way ready;
-    removal goes the other way round, so that no sum is completed that cannot be delivered.
+    Receivers and the group are installed before admissions, so that the first admitted packet's result can be
+    delivered. Removal is in reverse, so that no sum completes that cannot be delivered.
     """
 
     job: int
@@ -82,7 +82,7 @@ class JobEntries:
 
     @property
     def stages(self) -> tuple[tuple[Entity, ...], ...]:
-        """Batches to install one after another; removal takes them in reverse."""
+        """Batches to insert one after another; removal takes them in reverse."""
         return self.receivers, (self.group,), self.admissions
 
 
@@ -95,7 +95,7 @@ def job_entries(
     return JobEntries(
         job=job,
         receivers=tuple(_receiver(job, members[rank]) for rank in ranks),
-        # The replication id tells egress the receiver's rank. Rank + 1, as 0 marks a packet that is not a copy.
+        # The replication id is the receiver's rank + 1 for egress; 0 marks a packet that is not a copy.
         group=MulticastGroup(group, tuple((members[rank].port, rank + 1) for rank in ranks)),
         admissions=tuple(
             TableEntry(
@@ -126,17 +126,17 @@ def _receiver(job: int, member: Member) -> TableEntry:
 
 
 def flood_group(ports: Iterable[int]) -> MulticastGroup:
-    """The group that ordinary traffic to unknown and group addresses is flooded to."""
+    """The group to which other traffic with an unknown or group destination is flooded."""
     return MulticastGroup(FLOOD_GROUP, tuple((port, 0) for port in ports))
 
 
 def arp_entry(ip: int, mac: int) -> TableEntry:
-    """Makes the switch answer ARP requests for the aggregator."""
+    """The entry with which the switch answers ARP requests for the aggregator."""
     return TableEntry(ARP_RESPONDER, (("ip", ip),), "InaggIngress.arp_responder.answer", (("mac", mac),))
 
 
 def aggregator_entries(ip: int, mac: int) -> tuple[TableEntry, ...]:
-    """The switch answers ARP and pings for the aggregator, and forwards nothing that claims to come from it."""
+    """Entries with which the switch answers ARP and pings for the aggregator and drops packets with its source."""
     return (
         arp_entry(ip, mac),
         TableEntry(PING_RESPONDER, (("ip", ip),), "InaggIngress.ping_responder.answer_ping", (("mac", mac),)),
@@ -146,7 +146,10 @@ def aggregator_entries(ip: int, mac: int) -> tuple[TableEntry, ...]:
 
 
 def binding_entries(bindings: Iterable[Binding]) -> tuple[TableEntry, ...]:
-    """Static bindings (docs/protocol.md, 5.4). A host may have several IPv4 addresses, and a port several hosts."""
+    """Entries of static bindings (docs/protocol.md, 5.4).
+
+    A host may have several IPv4 addresses, a port several hosts.
+    """
     entries: dict[TableEntry, None] = {}
     for binding in bindings:
         mac, at = (("mac", binding.mac),), (("port", binding.port),)
@@ -161,7 +164,7 @@ def binding_entries(bindings: Iterable[Binding]) -> tuple[TableEntry, ...]:
 
 
 def loss_entry(port: int, direction: str, aggregation: bool, probability: float) -> TableEntry:
-    """Loss on a port for one class of traffic (docs/protocol.md, 8). direction: "ingress" or "egress"."""
+    """The entry for loss of one traffic class on a port (docs/protocol.md, 8). direction: "ingress" or "egress"."""
     table, action = LOSS_TABLES[direction]
     threshold = min(math.floor(probability * 2**32), _HIGHEST_THRESHOLD)
     return TableEntry(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which losses are injected (docs/protocol.md, 8), and what a change of them means for the switch."""
+"""The injected losses (docs/protocol.md, 8), and the entries that a change of them writes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ TRAFFIC = {"aggregation": (True,), "other": (False,), "all": (True, False)}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where packets are lost: a port, a direction seen from the switch, and a class of traffic."""
+    """Where packets are lost: a port, a direction as seen from the switch, and a traffic class."""
 
     port: int
     direction: str
@@ -21,7 +21,7 @@ class Place:
 
 @dataclass(slots=True)
 class LossChange:
-    """Entries to write, and the losses that are then in force."""
+    """Entries to write, and the losses in force after that."""
 
     losses: dict[Place, float]
     insert: list[TableEntry] = field(default_factory=list)
@@ -34,32 +34,32 @@ def _entry(place: Place, probability: float) -> TableEntry:
 
 
 class Losses:
-    """The losses in force. A change takes effect here when `commit` is told that the switch has it."""
+    """The losses in force. After the switch has a change's entries, `commit` puts it in force."""
 
     def __init__(self) -> None:
         self._losses: dict[Place, float] = {}
 
     @property
     def entries(self) -> list[TableEntry]:
-        """Every entry that the switch should have."""
+        """The entries of all losses in force."""
         return [_entry(place, probability) for place, probability in self._losses.items()]
 
     def __iter__(self) -> Iterator[tuple[Place, float]]:
         return iter(self._losses.items())
 
     def setting(self, port: int, direction: str, traffic: str, probability: float) -> LossChange:
-        """Lose packets of some traffic with this probability, 0 for none."""
+        """The change that loses packets of a traffic class with this probability. Raises InvalidRequestError."""
         if direction not in LOSS_TABLES or traffic not in TRAFFIC or not 0 <= probability <= 1:
             raise InvalidRequestError(f"no such loss: {direction}, {traffic}, probability {probability}")
         wanted = {Place(port, direction, aggregation): probability for aggregation in TRAFFIC[traffic]}
         return self._change(wanted)
 
     def clearing(self) -> LossChange:
-        """Lose nothing any more."""
+        """The change that removes all losses."""
         return self._change(dict.fromkeys(self._losses, 0.0))
 
     def commit(self, change: LossChange) -> None:
-        """The switch has the entries of this change."""
+        """Put a change in force: the switch has its entries."""
         self._losses = change.losses
 
     def _change(self, wanted: Mapping[Place, float]) -> LossChange:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the P4 program provides, read from its P4Info: sizes, and the tables the controller writes.
+"""Reads the P4 program's sizes from its P4Info and checks the tables that the controller writes.
 
-Everything the controller needs is checked here, once, so that a wrong file is reported by name before the first
-packet and not by a failed write in the middle of a job.
+The check at start reports a wrong file by its name, instead of a failed write in the middle of a job.
 """
 
 from dataclasses import dataclass
@@ -34,8 +33,8 @@ ADMITTED = "InaggIngress.admission.admitted"
 class Program:
     """The P4 program's properties that the controller depends on.
 
-    words: 256-byte words in a DATA packet. slot_versions: in the switch. max_workers: bits of a worker bitmap.
-    max_members: workers that fit into the tables, over all jobs. counters: names of the indexed counters.
+    words: 256-byte words in a DATA packet. slot_versions: slot versions of the switch. max_workers: bits of a worker
+    bitmap. max_members: workers of all jobs that fit into the tables. counters: names of the indexed counters.
     """
 
     p4info_path: Path
@@ -48,13 +47,13 @@ class Program:
 
 
 def load_program(p4info_path: Path, device_config_path: Path) -> Program:
-    """Read and check a P4Info file (text format) and see that the device config can be read.
+    """Read and check a P4Info file (text format); check that the device config can be read.
 
-    Raises ConfigurationError, naming the file and what is wrong with it.
+    Raises ConfigurationError, which names the file and the fault.
     """
     p4info = p4info_pb2.P4Info()
     try:
-        # p4c may be newer than the P4Info schema here and say more than it knows.
+        # A newer p4c may write fields that this P4Info schema does not have.
         text_format.Parse(p4info_path.read_text(), p4info, allow_unknown_field=True)
         device_config_path.read_bytes()
     except OSError as error:
@@ -97,7 +96,7 @@ def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Progra
 
 
 def _short_names(names: list[str]) -> tuple[str, ...]:
-    """Each name's last part, as in docs/protocol.md, where that is enough to tell it from the others."""
+    """Each name's last part, as in docs/protocol.md; the full name if another has the same last part."""
     last_parts = [name.rpartition(".")[2] for name in names]
     return tuple(
         last if last_parts.count(last) == 1 else name for name, last in zip(names, last_parts, strict=True)
@@ -105,7 +104,7 @@ def _short_names(names: list[str]) -> tuple[str, ...]:
 
 
 def _one_of_each() -> tuple[TableEntry, ...]:
-    """An example of every table entry that the controller writes."""
+    """An example of each kind of table entry that the controller writes."""
     member = Member(rank=0, ip=1, mac=1, udp_port=1, port=1)
     job = job_entries(job=1, epoch=1, slot_base=0, slots=2, group=2, members={0: member})
     return (
