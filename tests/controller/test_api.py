@@ -161,12 +161,12 @@ def test_registering_the_same_worker_again_changes_nothing(serving):
         ({"ip": "10.0.0.253"}, 422, "ip is the aggregator's own"),
         ({"udp_port": 65536}, 422, "body.udp_port"),
         ({"ip": "10.0.0.9", "port": 7}, 422, "port is 7; the switch's ports are [1, 2, 3, 4, 255]"),
-        ({"rank": 1, "ip": "10.0.0.2", "port": 3}, 422, "a --host option says 2 for this address"),
+        ({"rank": 1, "ip": "10.0.0.2", "port": 3}, 422, "a --host option names 2 for this ip"),
         ({"ip": "10.0.0.9", "port": None}, 422, "port is missing"),
         ({"mac": "02:49:41:00:00:01"}, 422, "mac is the aggregator's own"),
-        ({"ip": "10.0.0.3", "port": 3}, 422, "mac is not the one that a --host option says for this ip"),
-        ({"mac": "02:00:00:00:00:bb"}, 422, "mac is that of another host, says a --host option"),
-        ({"mtu": 1071}, 422, "mtu is 1071, but a DATA packet of this switch takes 1072 bytes (WORDS = 4)"),
+        ({"ip": "10.0.0.3", "port": 3}, 422, "mac is not the one that a --host option names for this ip"),
+        ({"mac": "02:00:00:00:00:bb"}, 422, "mac is the one that a --host option names for another host"),
+        ({"mtu": 1071}, 422, "mtu is 1071, but a DATA packet of this switch needs 1072 bytes (WORDS = 4)"),
         ({"mtu": 67}, 422, "body.mtu"),
         ({"mtu": "1500"}, 422, "body.mtu"),
         ({"colour": "red"}, 422, "body.colour: Extra inputs are not permitted"),
@@ -417,7 +417,7 @@ def test_a_restarted_switch_fails_running_jobs_keeps_joining_ones_and_is_set_up_
             await client.post("/jobs", json={"workers": 1, "slots": 4})
             memory_switch.away = True
             memory_switch.restart()
-            await settle(lambda: service.link == "lost")
+            await settle(lambda: service.link.state == "lost")
             failed = (await client.get(f"/jobs/{number}")).json()
             assert failed["state"] == "failed"
             assert failed["reason"].startswith("switch restarted")

@@ -81,7 +81,7 @@ def test_metrics_are_there_without_a_switch_as_well(serving, memory_switch):
         async with serving() as (client, service, _):
             memory_switch.away = True
             memory_switch.restart()
-            while service.link == "connected":
+            while service.link.state == "connected":
                 await asyncio.sleep(0.001)
             return await client.get("/metrics")
 

@@ -7,8 +7,9 @@ import pytest
 from p4.v1 import p4runtime_pb2
 
 from inagg_controller.errors import SwitchRefusedError, SwitchTakenError, SwitchUnreachableError
-from inagg_controller.switch.client import ELECTION_ID, Count, P4RuntimeSwitch
+from inagg_controller.switch.client import Count, P4RuntimeSwitch
 from inagg_controller.switch.entries import Member, arp_entry, flood_group, job_entries, loss_entry
+from inagg_controller.switch.session import ELECTION_ID
 
 MEMBERS = {
     0: Member(rank=0, ip=0x0A000001, mac=0x020000000001, udp_port=4000, port=1),
@@ -129,7 +130,7 @@ def test_nothing_listening_is_an_error_that_names_the_address(program):
 def test_a_second_controller_is_refused(switch, fake_server, program, monkeypatch):
     switch.connect(nothing)
     second = P4RuntimeSwitch(fake_server.address, 1, program)
-    monkeypatch.setattr("inagg_controller.switch.client.ELECTION_ID", (1, 0))
+    monkeypatch.setattr("inagg_controller.switch.session.ELECTION_ID", (1, 0))
     with pytest.raises(SwitchUnreachableError, match="another controller is in charge"):
         second.connect(nothing)
     switch.insert([arp_entry(1, 2)])
@@ -144,7 +145,7 @@ def test_a_switch_that_a_higher_controller_has_left_is_taken_with_a_higher_elect
 
 def test_a_switch_that_has_had_the_highest_controller_there_is_says_what_to_do(switch, fake_server):
     fake_server.servicer.highest = (2**64 - 1, 2**64 - 1)
-    with pytest.raises(SwitchUnreachableError, match=r"highest election id there is.*restart the switch"):
+    with pytest.raises(SwitchUnreachableError, match=r"highest possible election id.*restart the switch"):
         switch.connect(nothing)
 
 

@@ -137,8 +137,8 @@ def _open(service: Service) -> APIRouter:
         """Whether the switch is connected, and its resources. Needs no secret."""
         table = service.jobs
         return Health.model_construct(
-            switch=service.link,
-            switch_error=service.link_error,
+            switch=service.link.state,
+            switch_error=service.link.error,
             words=service.network.words,
             slot_versions=table.pool.size,
             free_slot_versions=table.pool.free,

@@ -80,13 +80,13 @@ def _of_service(service: Service) -> Iterator[Metric]:
     pool = {("free",): table.pool.free, ("leased",): table.pool.size - table.pool.free}
     yield _gauge("inagg_controller_info", "Version of the controller", ("version",), {(version("inagg"),): 1})
     yield _gauge(
-        "inagg_switch_connected", "1 if the switch is connected", (), {(): service.link == "connected"}
+        "inagg_switch_connected", "1 if the switch is connected", (), {(): service.link.state == "connected"}
     )
     yield _counter(
         "inagg_switch_pipeline_pushes",
         "How often the program was pushed to the switch",
         (),
-        {(): service.connects},
+        {(): service.link.connects},
     )
     yield _gauge("inagg_pool_slot_versions", "Slot versions of the switch", ("state",), pool)
     jobs = {(state,): states.count(state) for state in _STATES}

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service's connection to its switch: opened, watched, opened again after a loss.
+
+The switch blocks, so all its calls run on one thread, one after another: writes keep their order, and none runs beside
+a reconnection. Everything else here runs in one asyncio loop.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Literal, TypeVar
+
+from inagg_controller.errors import SwitchError, SwitchUnreachableError, UnavailableError
+from inagg_controller.switch.client import Switch
+
+_T = TypeVar("_T")
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+
+State = Literal["connecting", "connected", "lost"]
+
+
+class SwitchLink:
+    """The connection. `state` is connecting at first, connected, or lost until a reconnection succeeds.
+
+    prepare: writes the entries that the switch needs before any job; runs on the switch's thread after each connect.
+    on_connected, on_lost: called in the loop when the state becomes connected and lost. error: why the switch is not
+    connected. connects: number of successful connects, each of which pushed the program.
+    lock: held while connecting. Hold it to change what `prepare` writes.
+    """
+
+    def __init__(
+        self,
+        switch: Switch,
+        prepare: Callable[[], None],
+        *,
+        on_connected: Callable[[], None],
+        on_lost: Callable[[SwitchUnreachableError], None],
+    ) -> None:
+        self.state: State = "connecting"
+        self.error: str | None = None
+        self.connects = 0
+        self.lock = asyncio.Lock()
+        self._switch = switch
+        self._prepare = prepare
+        self._on_connected = on_connected
+        self._on_lost = on_lost
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="inagg-switch")
+        self._lost = asyncio.Event()
+        # Numbers the attempts to connect: a notice about an earlier connection is void.
+        self._attempt = 0
+        self._broken_attempt = 0
+
+    async def open(self, wait_s: float, clock: Callable[[], float]) -> None:
+        """Connect; wait up to wait_s for a switch that is not reachable yet. Raises SwitchError."""
+        deadline = clock() + wait_s
+        while self.state != "connected":
+            try:
+                await self._connect()
+            except SwitchUnreachableError as error:
+                if clock() >= deadline:
+                    raise
+                if self.error is None:
+                    _log.info("waiting for the switch: %s", error)
+                self.error = str(error)
+                await asyncio.sleep(_FIRST_PAUSE_S)
+
+    async def keep_connected(self) -> None:
+        """Connect again after each loss, until cancelled."""
+        while True:
+            await self._lost.wait()
+            self._lost.clear()
+            pause = _FIRST_PAUSE_S
+            while self.state != "connected":
+                try:
+                    await self._connect()
+                    _log.info("the switch is connected again, with a fresh pipeline")
+                except SwitchError as error:
+                    if str(error) != self.error:
+                        _log.warning("reconnecting: %s", error)
+                    self.error = str(error)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def call(self, function: Callable[[], _T]) -> _T:
+        """Run a function on the switch's thread. Raises SwitchError; an unreachable switch is lost then."""
+        try:
+            return await self._on_thread(function)
+        except SwitchUnreachableError as error:
+            self._lose(self._attempt, error)
+            raise
+
+    async def request(self, function: Callable[[], _T]) -> _T:
+        """Run a function for a request that needs the switch. Raises UnavailableError."""
+        if self.state != "connected":
+            raise UnavailableError(f"the switch is not connected: {self.error}")
+        try:
+            return await self.call(function)
+        except SwitchError as error:
+            raise UnavailableError(str(error)) from error
+
+    async def close(self) -> None:
+        """Close the connection and end the thread. What is in the switch stays there."""
+        await self._on_thread(self._switch.close)
+        self._thread.shutdown()
+
+    async def _on_thread(self, function: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._attempt += 1
+        attempt = self._attempt
+
+        def on_lost(error: SwitchUnreachableError) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._lose, attempt, error)
+
+        async with self.lock:
+            await self._on_thread(partial(self._switch.connect, on_lost))
+            await self._on_thread(self._prepare)
+        if self._broken_attempt == attempt:
+            raise SwitchUnreachableError("the switch closed the connection at once")
+        self.state, self.error = "connected", None
+        self.connects += 1
+        self._on_connected()
+
+    def _lose(self, attempt: int, error: SwitchUnreachableError) -> None:
+        if attempt != self._attempt or self._broken_attempt == attempt:
+            return
+        self._broken_attempt = attempt
+        if self.state == "connected":
+            _log.error("%s; its jobs have failed", error)
+            self.state, self.error = "lost", str(error)
+            self._on_lost(error)
+            self._lost.set()

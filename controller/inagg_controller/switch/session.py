@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection to a P4Runtime server: p4runtime-shell's client with deadlines and with errors as SwitchError.
+
+The shell's client is made for an interactive prompt: it exits the process where a library raises, and waits without a
+deadline. `Session` raises instead and gives every RPC a deadline.
+"""
+
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import grpc
+import p4runtime_sh.shell as sh
+from google.rpc import code_pb2, status_pb2
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+from p4runtime_sh.p4runtime import (
+    P4RuntimeClient,
+    P4RuntimeException,
+)
+
+from inagg_controller.errors import SwitchError, SwitchRefusedError, SwitchTakenError, SwitchUnreachableError
+
+# Higher than the shell's default of (1, 0), so that a shell that a person attaches becomes a backup. Fixed, so that a
+# second controller for the same switch is refused and does not wipe out the first one's jobs. A higher one is used only
+# if nobody is primary and a client with a higher one was primary before.
+ELECTION_ID = (1 << 32, 0)
+_LAST_ELECTION_ID = (1 << 128) - 1
+
+_CONNECT_TIMEOUT_S = 2.0
+_HANDSHAKE_TIMEOUT_S = 5.0
+_RPC_TIMEOUT_S = 10.0
+# The switch may compile the program first.
+_PUSH_TIMEOUT_S = 300.0
+_CLOSE_TIMEOUT_S = 2.0
+
+# Status codes of a lost connection, not of a wrong request.
+_UNREACHABLE = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+)
+
+
+class Session(P4RuntimeClient):  # type: ignore[misc]
+    """A P4Runtime client that is the switch's primary controller. All methods raise grpc.RpcError; see `translated`."""
+
+    def __init__(self, device_id: int, address: str) -> None:
+        self._address = address
+        super().__init__(device_id, address, ELECTION_ID)
+
+    def set_up_stream(self) -> None:
+        """Start the stream, the only call without a deadline."""
+        self.stub = p4runtime_pb2_grpc.P4RuntimeStub(grpc.intercept_channel(self.channel, _Deadlines()))
+        try:
+            super().set_up_stream()
+        except SwitchError:
+            self.end()
+            raise
+
+    def handshake(self) -> None:
+        """Become the switch's primary controller, or raise SwitchUnreachableError.
+
+        A switch remembers the highest election id that it has seen. If the controller with that id is gone and nobody
+        is primary, only a client with a higher id becomes primary.
+        """
+        answer = self._arbitrate()
+        if answer.status.code == code_pb2.NOT_FOUND:
+            highest = answer.election_id.high << 64 | answer.election_id.low
+            if highest == _LAST_ELECTION_ID:
+                raise SwitchUnreachableError(
+                    f"the switch at {self._address} has had a controller with the highest possible election id and "
+                    "accepts no other: restart the switch"
+                )
+            self.election_id = (highest + 1) >> 64, (highest + 1) & (1 << 64) - 1
+            answer = self._arbitrate()
+        if answer.status.code != code_pb2.OK:
+            raise taken(self._address, answer)
+
+    def _arbitrate(self) -> Any:
+        request = p4runtime_pb2.StreamMessageRequest()
+        request.arbitration.device_id = self.device_id
+        request.arbitration.election_id.high, request.arbitration.election_id.low = self.election_id
+        self.stream_out_q.put(request)
+        answer = self.get_stream_packet("arbitration", timeout=_HANDSHAKE_TIMEOUT_S)
+        if answer is None:
+            raise SwitchUnreachableError(
+                f"the switch at {self._address} did not accept a session for device {self.device_id}; check its "
+                "device id, and that no other controller is connected"
+            )
+        return answer.arbitration
+
+    def write_batch(self, request: Any) -> dict[int, Any]:
+        """Write updates; return index -> p4.v1.Error of each update that the switch refused.
+
+        Replaces the shell's write(), which loops forever over the errors of a batch in which an update succeeded before
+        the first that failed.
+        """
+        request.device_id = self.device_id
+        request.election_id.high, request.election_id.low = self.election_id
+        try:
+            self.stub.Write(request)
+        except grpc.RpcError as error:
+            failed = _failed_updates(error)
+            if not failed:
+                raise
+            return failed
+        return {}
+
+    def read(self, entities: Iterable[Any]) -> Iterator[Any]:
+        """Read entities, wildcards included, in one request."""
+        request = p4runtime_pb2.ReadRequest(device_id=self.device_id)
+        request.entities.extend(entities)
+        for response in self.stub.Read(request):
+            yield from response.entities
+
+    def end(self) -> None:
+        """Close the stream; cancel it if the server does not close its side in time."""
+        self.stream_out_q.put(None)
+        self.stream_recv_thread.join(_CLOSE_TIMEOUT_S)
+        self.stream.cancel()
+        self.tear_down()
+
+
+class _CallDetails(NamedTuple):
+    method: str
+    timeout: float | None
+    metadata: Any
+    credentials: Any
+    wait_for_ready: bool | None
+    compression: Any
+
+
+class _Deadlines(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
+    """Gives every call except the stream a deadline."""
+
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        return continuation(_limited(details), request)
+
+    def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
+        return continuation(_limited(details), request)
+
+
+def _limited(details: Any) -> _CallDetails:
+    push = details.method.endswith("/SetForwardingPipelineConfig")
+    return _CallDetails(
+        details.method,
+        _PUSH_TIMEOUT_S if push else _RPC_TIMEOUT_S,
+        details.metadata,
+        details.credentials,
+        details.wait_for_ready,
+        details.compression,
+    )
+
+
+def probe(address: str) -> None:
+    """Raise SwitchUnreachableError at once if nothing listens; gRPC would back off first."""
+    kind, _, path = address.partition(":")
+    host, _, port = address.rpartition(":")
+    try:
+        if kind == "unix":
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(path)
+        else:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise SwitchUnreachableError(f"no switch at {address}: {error.strerror or error}") from error
+
+
+@contextmanager
+def translated(address: str) -> Iterator[None]:
+    """Raise the block's errors of gRPC and of the shell as SwitchError."""
+    try:
+        yield
+    except P4RuntimeException as error:
+        raise _switch_error(address, error.grpc_error) from error
+    except grpc.RpcError as error:
+        raise _switch_error(address, error) from error
+    except sh.UserError as error:
+        raise SwitchRefusedError(f"the program of the switch at {address} differs: {error}") from error
+
+
+def taken(address: str, arbitration: Any) -> SwitchTakenError:
+    """The error for an arbitration notice that names another primary controller."""
+    high, low = arbitration.election_id.high, arbitration.election_id.low
+    return SwitchTakenError(
+        f"another controller is in charge of the switch at {address}, with the election id ({high}, {low})"
+    )
+
+
+def _switch_error(address: str, error: Any) -> SwitchError:
+    code, details = error.code(), error.details()
+    if code == grpc.StatusCode.PERMISSION_DENIED:
+        return SwitchTakenError(f"lost the switch at {address}: {code.name}: {details}")
+    if code in _UNREACHABLE:
+        return SwitchUnreachableError(f"lost the switch at {address}: {code.name}: {details}")
+    return SwitchRefusedError(f"the switch at {address} answered {code.name}: {details}")
+
+
+def _failed_updates(error: Any) -> dict[int, Any]:
+    """The errors of single updates in a failed Write (P4Runtime specification, "Error Reporting Messages")."""
+    failed = {}
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            for index, packed in enumerate(status_pb2.Status.FromString(value).details):
+                update_error = p4runtime_pb2.Error()
+                if packed.Unpack(update_error) and update_error.canonical_code != code_pb2.OK:
+                    failed[index] = update_error
+    return failed
