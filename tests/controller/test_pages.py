@@ -161,3 +161,17 @@ def test_the_api_page_of_the_documentation_is_the_apis_own_description():
     assert page == reference_markdown(description()), (
         "python -m inagg_controller.http > docs/controller-api.md"
     )
+
+
+def test_the_documentation_names_every_metric_and_no_other(serving):
+    async def body():
+        async with serving() as (client, _, _):
+            return (await client.get("/metrics")).text
+
+    ours = {
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in text_string_to_metric_families(asyncio.run(body()))
+        if not family.name.startswith("process_")
+    }
+    page = (ROOT / "docs" / "counters.md").read_text()
+    assert set(re.findall(r"`(inagg_\w+)`", page)) == ours

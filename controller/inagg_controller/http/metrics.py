@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """GET /metrics, for Prometheus: the state of the service and of the API, and the switch's counters.
 
-Each request reads all of them. docs/operating.md has the table of metrics.
+Each request reads all of them. docs/counters.md has the table of metrics.
 """
 
 from collections.abc import Callable, Iterator, Mapping
