@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# make demo    train a model through the switch, beside gloo; SWITCH=bmv2 uses BMv2 instead of the switch model
-# make test    everything that can be tested on this machine; without root or sudo, what needs neither
+# make demo    train a model through the switch and compare with gloo; SWITCH=bmv2 uses BMv2, not the switch model
+# make test    all tests that can run on this machine; without root or sudo, those that need neither
 # make check   style, types, formatting
-# make bench   all-reduce beside gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
+# make bench   all-reduce compared with gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
 # make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes)
-# make exit-hunt  programs end in every state of a group, in every way, on a busy machine; ROUNDS=100 (an hour)
-# make attack  floods, forgeries, fuzzing and kills while ranks sum (half an hour): results/attack/; AMOUNT=small is
-#              short, ATTACKS="flood kill" chooses of api, flood, forge, kill, mutate, p4runtime
+# make exit-hunt  end programs in every state of a group, in every way, on a busy machine; ROUNDS=100 (an hour)
+# make attack  floods, forgeries, fuzzing and kills while ranks sum (half an hour): results/attack/. AMOUNT=small is
+#              short; ATTACKS="flood kill" selects from api, flood, forge, kill, mutate, p4runtime
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
-# make wheel-test  builds the sdist and its wheel, installs it with each extra in fresh virtual environments, uses it there
-# make diagrams  docs/images/*.svg, from docs/diagrams
-# make setup   only what the others do first: install what is missing
+# make wheel-test  build the sdist and its wheel, install it with each extra in a fresh virtual environment, use it there
+# make diagrams  draw docs/images/*.svg from docs/diagrams
+# make setup   install what is missing; all other targets do this first
 
 SWITCH ?= model
 ROUNDS ?= 100
@@ -24,7 +24,7 @@ CXX_SOURCES = $(shell git ls-files -co --exclude-standard '*.cpp' '*.hpp' '*.h')
 ROOT := $(shell [ "$$(id -u)" -eq 0 ] || ! command -v sudo >/dev/null || echo sudo -E env PATH="$$PATH")
 CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || echo yes)
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
-    "no sudo here, so log in as root, or install sudo." >&2; exit 1; }
+    "no sudo here, so log in as root or install sudo." >&2; exit 1; }
 
 .PHONY: setup demo test torch-suite exit-hunt attack check bench wheel-test diagrams format sanitize
 
@@ -36,7 +36,7 @@ demo:
 	@scripts/setup
 	@$(ROOT) $(BIN)/inagg demo --switch $(SWITCH)
 
-# Real networks have real time-outs: of the tests that need them, two at a time.
+# Tests on real networks have real time-outs: only two at a time.
 test: setup
 	@$(ROOT) $(BIN)/python -m pytest -n auto --dist loadfile -m "not netns"
 	@$(ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile -m netns
@@ -84,7 +84,7 @@ wheel-test:
 diagrams: setup
 	$(BIN)/python docs/diagrams
 
-# Builds into .venv, so the stamp goes: the next setup puts the ordinary modules back.
+# Builds into .venv, so the stamp is removed: the next setup builds the normal modules again.
 sanitize: setup
 	rm $(BIN)/../.native
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable . \

@@ -54,24 +54,7 @@ async def serve(configuration: Configuration) -> bool:
         configuration.network,
         on_crash=crash,
     )
-    most = open_file_limit()
-    connections = Connections(
-        most=most,
-        per_host=min(configuration.connections_per_host, most // 2),
-        idle_s=configuration.idle_timeout_s,
-    )
-    server = _Server(
-        uvicorn.Config(
-            create_app(service, configuration.operators_token, connections),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            http=limited_protocol(connections),
-            timeout_keep_alive=math.ceil(configuration.idle_timeout_s),
-            timeout_graceful_shutdown=_SHUTDOWN_S,
-        )
-    )
+    server = _http_server(configuration, service)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop)
     try:
@@ -83,6 +66,28 @@ async def serve(configuration: Configuration) -> bool:
         listener.close()
         await service.stop()
     return crashed.is_set()
+
+
+def _http_server(configuration: Configuration, service: Service) -> "_Server":
+    """The HTTP server of a service, with its limits of connections."""
+    most = open_file_limit()
+    connections = Connections(
+        most=most,
+        per_host=min(configuration.connections_per_host, most // 2),
+        idle_s=configuration.idle_timeout_s,
+    )
+    return _Server(
+        uvicorn.Config(
+            create_app(service, configuration.operators_token, connections),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            http=limited_protocol(connections),
+            timeout_keep_alive=math.ceil(configuration.idle_timeout_s),
+            timeout_graceful_shutdown=_SHUTDOWN_S,
+        )
+    )
 
 
 class _Server(uvicorn.Server):
