@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of the switch's tests that need a network, a program for the ports, or a running server."""
+"""Fixtures of the switch's tests that need a network, a program or a running server."""
 
-import ctypes
 import itertools
 import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,23 +14,16 @@ from inagg_switch.p4runtime.server import SwitchServer
 from inagg_switch.ports import Ports
 from inagg_switch.switch import Switch
 from tests import INAGG_P4
-from tests.switch import NATIVE
-from tests.switch.network import Network
-from tests.switch.p4runtime.client import SMALL_P4, Controller
+from tests.switch.network import MakeNetwork, Network
+from tests.switch.p4runtime.client import SMALL_P4, Connect, Controller
 from tests.switch.p4runtime.objects import OBJECTS_P4
 
 _serial = itertools.count()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.get_closest_marker("netns") and os.geteuid() != 0:
-            item.add_marker(pytest.mark.skip(reason="needs root: network namespaces"))
-
-
 @pytest.fixture
-def network() -> Iterator[Callable[[int], Network]]:
-    """Makes a Network of so many hosts; removed with everything in it after the test."""
+def network() -> Iterator[MakeNetwork]:
+    """Makes a Network with the given number of hosts. After the test it is removed with its processes."""
     made: list[Network] = []
 
     def make(hosts: int) -> Network:
@@ -46,70 +36,6 @@ def network() -> Iterator[Callable[[int], Network]]:
         one.remove()
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
-    """Waits for a condition; fails the test at the deadline."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(0.01)
-
-
-@pytest.fixture(name="wait_until")
-def wait_until_fixture() -> Callable[..., None]:
-    return wait_until
-
-
-class HubProgram:
-    """ports/hub.cpp, loaded: what inagg_switch.ports needs of a program."""
-
-    def __init__(self, library: Path) -> None:
-        class Api(ctypes.Structure):
-            _fields_ = (
-                ("abi_version", ctypes.c_uint32),
-                (
-                    "create",
-                    ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p),
-                ),
-                ("destroy", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
-            )
-
-        self._library = ctypes.CDLL(str(library))
-        self._library.isw_program_v1.restype = ctypes.POINTER(Api)
-        api = self._library.isw_program_v1()
-        self.api_address = ctypes.cast(api, ctypes.c_void_p).value or 0
-        self.handle = api.contents.create(0, None, None)
-        self._destroy = api.contents.destroy
-
-    def close(self) -> None:
-        self._destroy(self.handle)
-
-
-@pytest.fixture(scope="session")
-def hub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("hub") / "hub.so"
-    source = Path(__file__).parent / "ports" / "hub.cpp"
-    command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", f"-I{NATIVE}", str(source), "-o", str(output)]
-    subprocess.run(command, check=True, timeout=120)
-    return output
-
-
-@pytest.fixture
-def hub_program(hub_library: Path) -> Iterator[Callable[[list[int]], HubProgram]]:
-    """Makes a hub between the given ports."""
-    from inagg_switch._ports import ProgramControl
-
-    made: list[HubProgram] = []
-
-    def make(ports: list[int]) -> HubProgram:
-        made.append(HubProgram(hub_library))
-        ProgramControl(made[-1].api_address, made[-1].handle).multicast_set(1, [(port, 0) for port in ports])
-        return made[-1]
-
-    yield make
-    for program in made:
-        program.close()
-
-
 @pytest.fixture
 def switch_command() -> list[str]:
     """The command `inagg-switch`."""
@@ -118,7 +44,7 @@ def switch_command() -> list[str]:
 
 @pytest.fixture
 def p4runtime_server(tmp_path: Path) -> Iterator[Callable[[], str]]:
-    """Starts a switch without ports and without a program; gives the address of its P4Runtime server."""
+    """Starts a switch without ports and without a program; returns the address of its P4Runtime server."""
     started: list[SwitchServer] = []
 
     def start() -> str:
@@ -143,7 +69,7 @@ def small() -> Switch:
 
 
 @pytest.fixture
-def connect():
+def connect() -> Iterator[Connect]:
     """Connects controllers; they are closed after the test."""
     made: list[Controller] = []
 
@@ -158,12 +84,12 @@ def connect():
 
 
 @pytest.fixture
-def address(p4runtime_server) -> str:
+def address(p4runtime_server: Callable[[], str]) -> str:
     return p4runtime_server()
 
 
 @pytest.fixture
-def primary(address, connect) -> Controller:
+def primary(address: str, connect: Connect) -> Controller:
     controller = connect(address)
     controller.arbitrate()
     assert controller.next().arbitration.status.code == Code.OK
@@ -171,7 +97,7 @@ def primary(address, connect) -> Controller:
 
 
 @pytest.fixture
-def configured(primary, inagg) -> Controller:
+def configured(primary: Controller, inagg: Switch) -> Controller:
     primary.configure(inagg)
     return primary
 
@@ -184,7 +110,7 @@ def sw() -> Iterator[Switch]:
 
 
 @pytest.fixture
-def client(sw: Switch, tmp_path: Path, connect: Callable[..., Controller]) -> Iterator[Controller]:
+def client(sw: Switch, tmp_path: Path, connect: Connect) -> Iterator[Controller]:
     """The primary controller of a switch that runs `sw`."""
     server = SwitchServer(Ports([]), device_id=1, address=f"unix:{tmp_path}/s.sock")
     server.load(sw)

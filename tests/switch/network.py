@@ -9,9 +9,10 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -55,7 +56,7 @@ class Network:
         return [a for n in range(1, self.hosts + 1) for a in ("--port", f"{n}@{self.port_interface(n)}")]
 
     def run(self, namespace: str, command: str) -> str:
-        """Runs a command in a namespace to its end; its output. Fails the test when it fails."""
+        """Runs a command in a namespace and returns its output. Fails the test if the command fails."""
         done = subprocess.run(
             ["ip", "netns", "exec", namespace, *shlex.split(command)],
             capture_output=True,
@@ -66,7 +67,7 @@ class Network:
         return done.stdout
 
     def start(self, namespace: str, *command: str) -> subprocess.Popen[str]:
-        """Starts a command in a namespace; it is ended with the network."""
+        """Starts a command in a namespace. remove() ends it."""
         process = subprocess.Popen(
             ["ip", "netns", "exec", namespace, *command],
             stdout=subprocess.PIPE,
@@ -76,9 +77,19 @@ class Network:
         self.processes.append(process)
         return process
 
+    def start_and_wait(self, namespace: str, *command: str) -> subprocess.Popen[str]:
+        """Starts a command in a namespace, and waits until it prints `ready`. Fails the test if it does not."""
+        process = self.start(namespace, *command)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if line != "ready\n":
+            process.kill()
+            raise AssertionError(f"{command} is not ready: {line}{process.communicate()[1]}")
+        return process
+
     @contextmanager
     def inside(self, namespace: str) -> Iterator[None]:
-        """This thread's new sockets and threads belong to the namespace."""
+        """In the block, new sockets and threads of this thread belong to the namespace."""
         own = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         other = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
         try:
@@ -92,13 +103,13 @@ class Network:
             os.close(other)
 
     def packet_socket(self, number: int) -> socket.socket:
-        """A raw socket on a host's interface that sees what the host receives."""
+        """A raw socket on a host's interface that receives all frames that the host receives."""
         with self.inside(self.host(number)):
             raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
             raw.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
             raw.setsockopt(
                 socket.SOL_SOCKET, 33, 64 << 20
-            )  # SO_RCVBUFFORCE: a test may send first and read later
+            )  # SO_RCVBUFFORCE: a test may read long after it sends
             raw.bind(("eth0", 3))  # ETH_P_ALL
         raw.settimeout(5)
         return raw
@@ -117,7 +128,7 @@ class Network:
         self._await_carrier(host, "eth0")
 
     def _await_carrier(self, namespace: str, interface: str) -> None:
-        """The kernel notices later that both ends are up. Until then it loses frames, and reports no error."""
+        """Waits until the kernel has noticed that both ends are up. Before that it loses frames without an error."""
         request = struct.pack("16sh14x", interface.encode(), 0)  # struct ifreq
         deadline = time.monotonic() + 10
         with self.inside(namespace), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -129,7 +140,7 @@ class Network:
                 time.sleep(0.001)
 
     def set_offloads(self, number: int, on: bool) -> None:
-        """Segmentation, checksums and GRO on a host's interface: on or off."""
+        """Turns segmentation, checksums and GRO of a host's interface on or off."""
         state = "on" if on else "off"
         names = ("tx", "tso", "gso", "gro", "tx-udp-segmentation")
         settings = " ".join(f"{name} {state}" for name in names)
@@ -137,7 +148,7 @@ class Network:
 
     def _add_namespace(self, name: str) -> None:
         _ip("netns", "add", name)
-        # The kernels here would otherwise send router solicitations between the test's own frames.
+        # Without this, the kernel sends router solicitations between the test's frames.
         self.run(name, "sysctl -qw net.ipv6.conf.default.disable_ipv6=1")
         self.run(name, "ip link set lo up")
 
@@ -153,6 +164,9 @@ class Network:
             process.communicate()
         for name in (self.switch, *(self.host(number) for number in range(1, self.hosts + 1))):
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+MakeNetwork: TypeAlias = Callable[[int], Network]  # from the number of hosts
 
 
 def _ip(*arguments: str) -> None:

@@ -2,14 +2,15 @@
 """Messages for objects.p4, and its packets."""
 
 from pathlib import Path
+from typing import TypeAlias
 
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch import Switch
-from tests.switch.p4runtime.client import Controller, Update, action_id, batch_codes, table_id
+from tests.switch.p4runtime.client import Controller, Update, action_id, batch_codes, id_of, table_id
 
 OBJECTS_P4 = Path(__file__).parent / "objects.p4"
-Entity = p4runtime_pb2.Entity
+Entity: TypeAlias = p4runtime_pb2.Entity
 
 
 def frame(dst: int, src: int = 9, ether_type: int = 0x0800, rest: bytes = b"") -> bytes:
@@ -18,10 +19,6 @@ def frame(dst: int, src: int = 9, ether_type: int = 0x0800, rest: bytes = b"") -
 
 def out_ports(sw: Switch, dst: int, src: int = 9, port: int = 3) -> list[int]:
     return [out for out, _ in sw.process(port, frame(dst, src))]
-
-
-def id_of(objects, name: str) -> int:
-    return next(o.preamble.id for o in objects if o.preamble.name.endswith(name))
 
 
 def refused(controller: Controller, *updates: Update) -> list[int]:
@@ -68,7 +65,7 @@ def one_shot(sw: Switch, dst: int, *ports: int) -> Entity:
     return entity
 
 
-def flow(sw: Switch, src: int, **fields) -> Entity:
+def flow(sw: Switch, src: int, **fields: int | bytes) -> Entity:
     entity = Entity()
     entity.table_entry.table_id = table_id(sw, "flows")
     entity.table_entry.match.add(field_id=1).exact.value = bytes([src])

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client arbitration: who becomes primary, who hears of it, and which streams end."""
+"""Client arbitration: which controller becomes primary, which controllers are notified, which streams end."""
 
 import pytest
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime.arbitration import Arbitration, Session
+from inagg_switch.p4runtime.arbitration import Arbitration, ElectionId, Notification, Session
 from inagg_switch.p4runtime.errors import Code, RequestError
 
 DEVICE = 1
 
 
-def request(election_id=None, device_id=DEVICE, role=""):
+def request(
+    election_id: ElectionId | None, device_id: int = DEVICE, role: str = ""
+) -> p4runtime_pb2.MasterArbitrationUpdate:
     message = p4runtime_pb2.MasterArbitrationUpdate(device_id=device_id)
     if election_id is not None:
         message.election_id.high, message.election_id.low = election_id
@@ -19,12 +21,12 @@ def request(election_id=None, device_id=DEVICE, role=""):
     return message
 
 
-def codes(notifications):
+def codes(notifications: list[Notification]) -> list[tuple[Session, int]]:
     """(session, status code) of each notification, in order."""
     return [(one.session, one.message.arbitration.status.code) for one in notifications]
 
 
-def test_the_first_controller_becomes_primary():
+def test_the_first_controller_becomes_primary() -> None:
     arbitration, first = Arbitration(DEVICE), Session()
     (notification,) = arbitration.update(first, request((0, 1)))
     assert notification.session is first
@@ -33,7 +35,7 @@ def test_the_first_controller_becomes_primary():
     arbitration.check_primary("", (0, 1))
 
 
-def test_a_lower_election_id_is_a_backup_and_only_it_is_told():
+def test_a_lower_election_id_is_a_backup_and_only_it_is_notified() -> None:
     arbitration, first, second = Arbitration(DEVICE), Session(), Session()
     arbitration.update(first, request((0, 5)))
     notifications = arbitration.update(second, request((0, 4)))
@@ -44,7 +46,7 @@ def test_a_lower_election_id_is_a_backup_and_only_it_is_told():
     assert caught.value.code == Code.PERMISSION_DENIED
 
 
-def test_a_higher_election_id_takes_over_and_the_new_primary_is_told_last():
+def test_a_higher_election_id_takes_over_and_the_new_primary_is_notified_last() -> None:
     arbitration, first, second = Arbitration(DEVICE), Session(), Session()
     arbitration.update(first, request((0, 5)))
     notifications = arbitration.update(second, request((1, 0)))
@@ -54,7 +56,7 @@ def test_a_higher_election_id_takes_over_and_the_new_primary_is_told_last():
         arbitration.check_primary("", (0, 5))
 
 
-def test_when_the_primary_leaves_the_backups_are_told_that_there_is_none():
+def test_when_the_primary_leaves_the_backups_are_notified_that_there_is_no_primary() -> None:
     arbitration, first, second = Arbitration(DEVICE), Session(), Session()
     arbitration.update(first, request((0, 5)))
     arbitration.update(second, request((0, 4)))
@@ -63,14 +65,14 @@ def test_when_the_primary_leaves_the_backups_are_told_that_there_is_none():
         arbitration.check_primary("", (0, 4))
 
 
-def test_a_backup_that_leaves_is_nobodys_concern():
+def test_nobody_is_notified_when_a_backup_leaves() -> None:
     arbitration, first, second = Arbitration(DEVICE), Session(), Session()
     arbitration.update(first, request((0, 5)))
     arbitration.update(second, request((0, 4)))
     assert arbitration.disconnect(second) == []
 
 
-def test_after_the_primary_left_a_lower_id_does_not_become_primary_and_the_same_id_does():
+def test_after_the_primary_left_a_lower_id_does_not_become_primary_and_the_same_id_does() -> None:
     arbitration, first, second, third = Arbitration(DEVICE), Session(), Session(), Session()
     arbitration.update(first, request((0, 5)))
     arbitration.disconnect(first)
@@ -81,7 +83,7 @@ def test_after_the_primary_left_a_lower_id_does_not_become_primary_and_the_same_
     ]
 
 
-def test_a_primary_that_lowers_its_id_leaves_no_primary():
+def test_a_primary_that_lowers_its_id_leaves_no_primary() -> None:
     arbitration, first, second = Arbitration(DEVICE), Session(), Session()
     arbitration.update(first, request((0, 5)))
     arbitration.update(second, request((0, 4)))
@@ -91,7 +93,7 @@ def test_a_primary_that_lowers_its_id_leaves_no_primary():
         arbitration.check_primary("", (0, 1))
 
 
-def test_a_backup_can_raise_its_id_and_take_over():
+def test_a_backup_can_raise_its_id_and_take_over() -> None:
     arbitration, first, second = Arbitration(DEVICE), Session(), Session()
     arbitration.update(first, request((0, 5)))
     arbitration.update(second, request((0, 4)))
@@ -101,7 +103,7 @@ def test_a_backup_can_raise_its_id_and_take_over():
     ]
 
 
-def test_without_an_election_id_a_controller_is_never_primary():
+def test_without_an_election_id_a_controller_is_never_primary() -> None:
     arbitration, first = Arbitration(DEVICE), Session()
     (notification,) = arbitration.update(first, request(None))
     assert notification.message.arbitration.status.code == Code.NOT_FOUND
@@ -110,13 +112,13 @@ def test_without_an_election_id_a_controller_is_never_primary():
         arbitration.check_primary("", None)
 
 
-def test_an_election_id_of_zero_is_one():
+def test_zero_is_an_election_id() -> None:
     arbitration, first = Arbitration(DEVICE), Session()
     assert codes(arbitration.update(first, request((0, 0)))) == [(first, Code.OK)]
     arbitration.check_primary("", (0, 0))
 
 
-def test_roles_have_primaries_of_their_own():
+def test_each_role_has_its_primary() -> None:
     arbitration, first, second = Arbitration(DEVICE), Session(), Session()
     arbitration.update(first, request((0, 5)))
     (notification,) = arbitration.update(second, request((0, 1), role="metrics"))
@@ -133,7 +135,9 @@ def test_roles_have_primaries_of_their_own():
         (request((0, 5)), Code.INVALID_ARGUMENT),  # taken by the live controller
     ],
 )
-def test_a_new_stream_ends_with_an_error_and_changes_nothing(message, code):
+def test_a_refused_first_message_ends_the_stream_and_changes_nothing(
+    message: p4runtime_pb2.MasterArbitrationUpdate, code: Code
+) -> None:
     arbitration, first, second = Arbitration(DEVICE), Session(), Session()
     arbitration.update(first, request((0, 5)))
     with pytest.raises(RequestError) as caught:
@@ -151,7 +155,9 @@ def test_a_new_stream_ends_with_an_error_and_changes_nothing(message, code):
         (request((0, 5)), Code.INVALID_ARGUMENT),
     ],
 )
-def test_a_live_stream_ends_with_an_error(message, code):
+def test_a_refused_later_message_ends_the_stream(
+    message: p4runtime_pb2.MasterArbitrationUpdate, code: Code
+) -> None:
     arbitration, first, second = Arbitration(DEVICE), Session(), Session()
     arbitration.update(first, request((0, 5)))
     arbitration.update(second, request((0, 1)))
@@ -160,7 +166,7 @@ def test_a_live_stream_ends_with_an_error(message, code):
     assert caught.value.code == code
 
 
-def test_a_role_config_is_refused():
+def test_a_role_config_is_refused() -> None:
     message = request((0, 1), role="r")
     message.role.config.type_url = "anything"
     with pytest.raises(RequestError) as caught:
@@ -168,7 +174,7 @@ def test_a_role_config_is_refused():
     assert caught.value.code == Code.INVALID_ARGUMENT
 
 
-def test_a_write_for_a_role_that_nobody_has_is_not_found():
+def test_a_write_for_a_role_without_controllers_is_not_found() -> None:
     with pytest.raises(RequestError) as caught:
         Arbitration(DEVICE).check_primary("nobody", (0, 1))
     assert caught.value.code == Code.NOT_FOUND

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that this server and BMv2's simple_switch_grpc answer alike: to the one and, where it is installed, to the
-other. Where they do not, docs/switch.md says so."""
+"""Requests that this server and BMv2's simple_switch_grpc answer alike. They go to both, where BMv2 is installed.
+
+docs/switch.md lists the requests that the two answer differently.
+"""
 
 import shutil
 import socket
@@ -18,7 +20,7 @@ from inagg_switch.p4runtime.errors import Code
 from inagg_switch.p4runtime.server import SwitchServer
 from inagg_switch.ports import PortOptions, Ports
 from tests.switch import bmv2
-from tests.switch.p4runtime.client import SMALL_P4, Controller, SetRequest, Update, batch_codes
+from tests.switch.p4runtime.client import SMALL_P4, Connect, Controller, SetRequest, Update, batch_codes
 
 NAMES = ("forward", "ordered", "fixed", "send", "send_to", "send_named", "drop", "mark", "skip", "seen",
          "first", "second", "go", "first_ways")  # fmt: skip
@@ -228,7 +230,7 @@ STEPS = [
         (MODIFY, second(2, (5, 2), (11, 1), (12, 1))),
     ],
 ]
-# The number of the way of twelve flows, by key, after each step.
+# After each step, by key: the way that each of twelve flows takes.
 CHOSEN = [
     {
         1: [30, 10, 20, 30, 30, 20, 10, 10, 30, 10, 10, 30],
@@ -274,7 +276,7 @@ def check_ways(program: Switch, controller: Controller) -> None:
     for step, expected in zip(STEPS, CHOSEN, strict=True):
         for kind, text in step:
             controller.write(Update(type=kind, entity=entity(program, text)))
-        chosen = {}
+        chosen: dict[int, list[int]] = {}
         for key in expected:
             chosen[key] = []
             for number in range(12):
@@ -284,21 +286,21 @@ def check_ways(program: Switch, controller: Controller) -> None:
 
 
 def check_digests(program: Switch, controller: Controller) -> None:
-    told = p4runtime_pb2.Entity()
-    told.digest_entry.digest_id = program.p4info.digests[0].preamble.id
-    told.digest_entry.config.max_list_size = 3
-    told.digest_entry.config.max_timeout_ns = 5_000_000_000
-    told.digest_entry.config.ack_timeout_ns = 60_000_000_000  # without it PI goes by time alone
-    controller.write(Update(type=INSERT, entity=told))
+    enabled = p4runtime_pb2.Entity()
+    enabled.digest_entry.digest_id = program.p4info.digests[0].preamble.id
+    enabled.digest_entry.config.max_list_size = 3
+    enabled.digest_entry.config.max_timeout_ns = 5_000_000_000
+    enabled.digest_entry.config.ack_timeout_ns = 60_000_000_000  # without it PI sends lists by time only
+    controller.write(Update(type=INSERT, entity=enabled))
     for number in (5, 7, 5, 0):
         controller.send(packet_out(9, number))
     received = [controller.next() for _ in range(5)]
     (digest,) = (m.digest for m in received if m.HasField("digest"))
-    assert digest.digest_id == told.digest_entry.digest_id
+    assert digest.digest_id == enabled.digest_entry.digest_id
     assert [[part.bitstring for part in one.struct.members] for one in digest.data] == DIGESTS
 
 
-def test_ways_on_the_model(ways: Switch, tmp_path: Path, connect) -> None:
+def test_ways_on_the_model(ways: Switch, tmp_path: Path, connect: Connect) -> None:
     address = f"unix:{tmp_path}/switch.sock"
     server = SwitchServer(Ports([], PortOptions(cpu_port=CPU_PORT)), device_id=1, address=address)
     server.start()
@@ -315,7 +317,7 @@ def test_ways_on_the_model(ways: Switch, tmp_path: Path, connect) -> None:
 
 @pytest.fixture
 def simple_switch_grpc(tmp_path: Path) -> Iterator[str]:
-    """The address of one without a program."""
+    """The address of a simple_switch_grpc without a program."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -330,7 +332,9 @@ def simple_switch_grpc(tmp_path: Path) -> Iterator[str]:
             process.kill()
 
 
-def configured_bmv2(address: str, program: Switch, source: Path, folder: Path, connect) -> Controller:
+def configured_bmv2(
+    address: str, program: Switch, source: Path, folder: Path, connect: Connect
+) -> Controller:
     give_up = time.monotonic() + 30
     while True:
         controller = connect(address)
@@ -354,13 +358,13 @@ needs_bmv2 = pytest.mark.skipif(
 
 @pytest.mark.bmv2
 @needs_bmv2
-def test_on_bmv2(program: Switch, simple_switch_grpc: str, tmp_path: Path, connect) -> None:
+def test_on_bmv2(program: Switch, simple_switch_grpc: str, tmp_path: Path, connect: Connect) -> None:
     check_answers(program, configured_bmv2(simple_switch_grpc, program, SMALL_P4, tmp_path, connect))
 
 
 @pytest.mark.bmv2
 @needs_bmv2
-def test_ways_on_bmv2(ways: Switch, simple_switch_grpc: str, tmp_path: Path, connect) -> None:
+def test_ways_on_bmv2(ways: Switch, simple_switch_grpc: str, tmp_path: Path, connect: Connect) -> None:
     controller = configured_bmv2(simple_switch_grpc, ways, WAYS_P4, tmp_path, connect)
     check_ways(ways, controller)
     check_digests(ways, controller)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table entries by the thousand: native code gives the answers of the code for one entry, and what is undone leaves
-nothing."""
+"""Table entries in batches: native code gives the same answers as the code for one entry, and a rollback leaves no
+change."""
 
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -19,7 +20,16 @@ from inagg_switch.p4runtime.target import Target
 from inagg_switch.p4runtime.write import apply_update
 from inagg_switch.ports import Ports
 from inagg_switch.switch import Switch
-from tests.switch.p4runtime.client import SMALL_P4, Update, batch_codes, delete, insert, modify, table_id
+from tests.switch.p4runtime.client import (
+    SMALL_P4,
+    Connect,
+    Update,
+    batch_codes,
+    delete,
+    insert,
+    modify,
+    table_id,
+)
 
 INSERT = Update.INSERT
 PROGRAM = Switch.from_p4(SMALL_P4)
@@ -28,7 +38,7 @@ ACTIONS = {a.preamble.alias: a.preamble.id for a in PROGRAM.p4info.actions}
 
 
 def number(rng: Random, bits: int) -> bytes:
-    """A binary string that mostly fits; some have zeros before the number, some are empty."""
+    """A binary string, mostly one that fits `bits`. Some have leading zeros, some are empty."""
     value = rng.choice([rng.randrange(3), rng.randrange(1 << bits)])
     digits = value.to_bytes((value.bit_length() + 7) // 8 or 1, "big")
     return rng.choices([digits, b"\0" + digits, rng.randbytes(rng.randrange(8))], [10, 2, 1])[0]
@@ -48,15 +58,20 @@ def matching(rng: Random, field_id: int, kind: str, bits: int) -> p4runtime_pb2.
     return match
 
 
-def acting(rng: Random, out: p4runtime_pb2.TableEntry, name: str, *bits: int) -> None:
-    out.action.action.action_id = ACTIONS[name]
-    for param, width in enumerate(bits, 1):
+# Widths of the parameters of each action.
+PARAMETERS = {"send": (9,), "send_to": (32,), "drop": (), "send_named": (9,), "mark": (12,), "skip": ()}
+
+
+def acting(rng: Random, out: p4runtime_pb2.TableEntry, action: str) -> None:
+    """Sets the action of `out`, mostly with its parameters."""
+    out.action.action.action_id = ACTIONS[action]
+    for param, width in enumerate(PARAMETERS[action], 1):
         given = rng.choices([param, 7], [30, 1])[0]
         out.action.action.params.add(param_id=given, value=number(rng, width))
 
 
 def random_entry(rng: Random) -> p4runtime_pb2.TableEntry:
-    """Mostly one that its table takes, and often one that is there."""
+    """Mostly an entry that its table accepts, often one that is in the table already."""
     name = rng.choice(["forward", "ordered", "ordered", "fixed"])
     entry = p4runtime_pb2.TableEntry(table_id=TABLES[name].preamble.id)
     if name == "ordered":
@@ -64,15 +79,11 @@ def random_entry(rng: Random) -> p4runtime_pb2.TableEntry:
         entry.match.extend(matching(rng, *field) for field in fields if rng.random() < 0.3)
         entry.priority = rng.choices([1, 2, 0, -1], [20, 5, 1, 1])[0]
         if rng.random() < 0.9:
-            acting(rng, entry, *rng.choices([("mark", 12), ("skip",)], [9, 1])[0])
+            acting(rng, entry, rng.choices(["mark", "skip"], [9, 1])[0])
     else:
         entry.match.append(matching(rng, 1, "exact", 48 if name == "forward" else 16))
         entry.priority = rng.choices([0, 1], [20, 1])[0]
-        acting(
-            rng,
-            entry,
-            *rng.choice([("send", 9), ("send_to", 32), ("drop",), ("send_named", 9), ("mark", 12)]),
-        )
+        acting(rng, entry, rng.choice(["send", "send_to", "drop", "send_named", "mark"]))
     if rng.random() < 0.1:
         entry.counter_data.packet_count = rng.randrange(3)
     if rng.random() < 0.05:
@@ -104,14 +115,14 @@ def attempt(target: Target, update: Update) -> RequestError | None:
 
 
 def shown(target: Target) -> list[str]:
-    """All entries, as the code for one entry shows them."""
+    """All entries, as the code for one entry reads them."""
     everything = p4runtime_pb2.Entity()
     everything.table_entry.counter_data.SetInParent()
     return sorted(str(entity) for entity in read_entities(target, everything))
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_batch_has_the_answers_and_effects_that_its_updates_have_one_by_one(seed: int):
+def test_a_batch_has_the_answers_and_effects_that_its_updates_have_one_by_one(seed: int) -> None:
     given_updates = random_updates(Random(seed))
     with Switch.from_p4(SMALL_P4) as one, Switch.from_p4(SMALL_P4) as other:
         singly, together = target_of(one), target_of(other)
@@ -131,7 +142,7 @@ def test_a_batch_has_the_answers_and_effects_that_its_updates_have_one_by_one(se
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_batch_that_is_rolled_back_leaves_the_entries_as_they_were(seed: int):
+def test_a_batch_that_is_rolled_back_leaves_the_entries_as_they_were(seed: int) -> None:
     rng = Random(seed)
     with Switch.from_p4(SMALL_P4) as program:
         target = target_of(program)
@@ -145,7 +156,7 @@ def test_a_batch_that_is_rolled_back_leaves_the_entries_as_they_were(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_damaged_bytes_are_what_protobuf_takes_them_for(seed: int):
+def test_damaged_bytes_are_parsed_as_protobuf_parses_them(seed: int) -> None:
     rng = Random(seed)
     given_updates = random_updates(rng)[:4]
     message = bytearray(p4runtime_pb2.WriteRequest(device_id=7, updates=given_updates).SerializeToString())
@@ -165,7 +176,7 @@ def test_damaged_bytes_are_what_protobuf_takes_them_for(seed: int):
 
 
 def hits(program: Switch, value: int, priority: int = 1) -> p4runtime_pb2.Entity:
-    """An entry of `ordered` for packets to nobody in particular, or to `value`."""
+    """An entry of `ordered` for packets to `value`; with 0 for all packets."""
     entity = p4runtime_pb2.Entity()
     entry = entity.table_entry
     entry.table_id, entry.priority = table_id(program, "ordered"), priority
@@ -180,7 +191,7 @@ def frame(to: int) -> bytes:
     return to.to_bytes(6, "big") + bytes(6) + b"\x99\x99"
 
 
-def test_packets_that_are_counted_during_a_batch_stay_counted_when_it_is_rolled_back():
+def test_packets_that_are_counted_during_a_batch_stay_counted_when_it_is_rolled_back() -> None:
     small = Switch.from_p4(SMALL_P4)
     target = target_of(small)
     write_each(target, batch_of([insert(hits(small, 0)), insert(hits(small, 2))]), attempt)
@@ -195,13 +206,13 @@ def test_packets_that_are_counted_during_a_batch_stay_counted_when_it_is_rolled_
     errors = write_all_or_none(target, batch_of(changed), count_and_fail)
     assert [error.code for error in errors if error] == [Code.ABORTED, Code.ABORTED, Code.NOT_FOUND]
     assert small.direct_counter("ordered", {}, priority=1)[0] == 4  # two updates done, two undone
-    # An entry that matches everything is one entry, not all of them.
+    # Deleting the entry that matches everything deletes only that entry.
     write_each(target, batch_of([insert(hits(small, 3))]), attempt)
     assert not any(write_all_or_none(target, batch_of([delete(hits(small, 0))]), attempt))
     assert len(small.entries("ordered")) == 2
 
 
-def test_an_update_that_cannot_be_undone_is_told():
+def test_an_update_that_cannot_be_undone_is_an_internal_error() -> None:
     small = Switch.from_p4(SMALL_P4)
     target = target_of(small)
 
@@ -215,7 +226,7 @@ def test_an_update_that_cannot_be_undone_is_told():
     assert not small.entries("ordered")
 
 
-def test_packets_see_all_of_an_atomic_batch_or_nothing(tmp_path, connect):
+def test_packets_see_all_of_an_atomic_batch_or_nothing(tmp_path: Path, connect: Connect) -> None:
     """Two tables act on a packet, and every batch changes both: its port and what it writes are always of one batch."""
     address = f"unix:{tmp_path}/s.sock"
     server = SwitchServer(Ports([]), device_id=1, address=address)
@@ -251,11 +262,8 @@ def test_packets_see_all_of_an_atomic_batch_or_nothing(tmp_path, connect):
     try:
         for value in range(2, 100):
             controller.write(*map(modify, both(value)), atomicity=atomic)
-            errors = batch_codes(
-                lambda value=value: controller.write(
-                    *map(modify, both(200)), insert(both(value)[0]), atomicity=atomic
-                )
-            )
+            failing = [*map(modify, both(200)), insert(both(value)[0])]
+            errors = batch_codes(controller.write, *failing, atomicity=atomic)
             assert [code for code, _ in errors] == [Code.ABORTED, Code.ABORTED, Code.ALREADY_EXISTS]
     finally:
         done.set()

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing and reading entities over real gRPC: batches, per-element errors, wildcards; refusals change nothing."""
+"""Writes and reads of entities over real gRPC: batches, errors of elements, wildcards. Refusals change nothing."""
 
 import time
 
 import pytest
 from p4.v1 import p4runtime_pb2
 
+from inagg_switch import Switch
 from inagg_switch.p4runtime.errors import (
     MAX_ERROR_TEXT,
     MAX_STATUS_BYTES,
@@ -15,6 +16,8 @@ from inagg_switch.p4runtime.errors import (
 )
 from inagg_switch.p4runtime.replication import parse_replicas
 from tests.switch.p4runtime.client import (
+    Connect,
+    Controller,
     Update,
     action_id,
     admission_entry,
@@ -30,7 +33,7 @@ from tests.switch.p4runtime.client import (
 )
 
 
-def test_an_entry_is_inserted_modified_read_and_deleted(configured, inagg):
+def test_an_entry_is_inserted_modified_read_and_deleted(configured: Controller, inagg: Switch) -> None:
     configured.write(insert(arp_entry(inagg, 1, mac=0x11)))
     assert configured.read(all_entries()) == [arp_entry(inagg, 1, mac=0x11)]
     configured.write(modify(arp_entry(inagg, 1, mac=0x22)))
@@ -39,7 +42,7 @@ def test_an_entry_is_inserted_modified_read_and_deleted(configured, inagg):
     assert configured.read(all_entries()) == []
 
 
-def test_a_batch_goes_on_after_an_error_and_says_which_failed(configured, inagg):
+def test_a_batch_goes_on_after_an_error_and_says_which_failed(configured: Controller, inagg: Switch) -> None:
     malformed = arp_entry(inagg, 3)
     malformed.table_entry.match[0].exact.value = b"\x01\x00\x00\x00\x00"
     batch = [
@@ -67,16 +70,20 @@ def test_a_batch_goes_on_after_an_error_and_says_which_failed(configured, inagg)
 
 
 @pytest.mark.parametrize("count", [100, 200, 300])
-def test_a_large_batch_gets_the_code_of_every_update(configured, inagg, count):
+def test_a_large_batch_gets_the_code_of_every_update(
+    configured: Controller, inagg: Switch, count: int
+) -> None:
     batch = [delete(arp_entry(inagg, 1 + number)) for number in range(count)]
     batch[7] = insert(arp_entry(inagg, 8))
-    for _ in range(5):  # a client may take metadata somewhat above its limit, by chance
+    for _ in range(5):  # a client accepts metadata somewhat above its limit with some probability
         codes = [code for code, _ in batch_codes(configured.write, *batch)]
         assert codes == [Code.NOT_FOUND] * 7 + [Code.OK] + [Code.NOT_FOUND] * (count - 8)
         configured.write(delete(arp_entry(inagg, 8)))
 
 
-def test_a_client_that_takes_more_metadata_gets_the_codes_of_any_batch(address, configured, connect, inagg):
+def test_a_client_that_takes_more_metadata_gets_the_codes_of_any_batch(
+    address: str, configured: Controller, connect: Connect, inagg: Switch
+) -> None:
     """Specification, "gRPC Metadata Maximum Size"."""
     large = connect(address, 2, max_metadata_size=1 << 20, absolute_max_metadata_size=1 << 20)
     large.arbitrate()
@@ -88,7 +95,7 @@ def test_a_client_that_takes_more_metadata_gets_the_codes_of_any_batch(address, 
 @pytest.mark.parametrize(
     ("count", "at_least"), [(1, MAX_ERROR_TEXT), (10, MAX_ERROR_TEXT), (60, 40), (200, 10), (300, 0)]
 )
-def test_the_errors_of_a_batch_share_the_room_for_their_texts(count, at_least):
+def test_the_errors_of_a_batch_share_the_room_for_their_texts(count: int, at_least: int) -> None:
     text = "x" * 2 * MAX_ERROR_TEXT
     status = BatchError("updates", [RequestError(Code.NOT_FOUND, text)] * count).status()
     assert status.ByteSize() <= MAX_STATUS_BYTES
@@ -100,7 +107,7 @@ def test_the_errors_of_a_batch_share_the_room_for_their_texts(count, at_least):
         assert at_least <= len(error.message) <= MAX_ERROR_TEXT
 
 
-def test_a_full_table_is_exhausted(configured, inagg):
+def test_a_full_table_is_exhausted(configured: Controller, inagg: Switch) -> None:
     size = next(t.size for t in inagg.p4info.tables if t.preamble.name.endswith("arp_responder"))
     configured.write(*(insert(arp_entry(inagg, ip)) for ip in range(1, size + 1)))
     ((code, _),) = batch_codes(configured.write, insert(arp_entry(inagg, size + 1)))
@@ -108,7 +115,7 @@ def test_a_full_table_is_exhausted(configured, inagg):
     assert len(configured.read(all_entries())) == size
 
 
-def test_a_const_default_action_cannot_be_modified(configured, inagg):
+def test_a_const_default_action_cannot_be_modified(configured: Controller, inagg: Switch) -> None:
     entity = p4runtime_pb2.Entity()
     entity.table_entry.table_id = table_id(inagg, "admission")
     entity.table_entry.is_default_action = True
@@ -116,7 +123,7 @@ def test_a_const_default_action_cannot_be_modified(configured, inagg):
     assert code == Code.PERMISSION_DENIED
 
 
-def test_a_default_action_is_modified_and_reset(primary, small):
+def test_a_default_action_is_modified_and_reset(primary: Controller, small: Switch) -> None:
     primary.configure(small)
     entity = p4runtime_pb2.Entity()
     entity.table_entry.table_id = table_id(small, "forward")
@@ -135,7 +142,7 @@ def test_a_default_action_is_modified_and_reset(primary, small):
         assert code == Code.INVALID_ARGUMENT
 
 
-def test_of_a_batch_with_rollback_all_updates_are_applied_or_none(configured, inagg):
+def test_a_batch_with_rollback_applies_all_updates_or_none(configured: Controller, inagg: Switch) -> None:
     rollback = p4runtime_pb2.WriteRequest.ROLLBACK_ON_ERROR
     first, second, other = arp_entry(inagg, 1), arp_entry(inagg, 2), arp_entry(inagg, 1, mac=0x0300)
     configured.write(insert(first), insert(second), atomicity=rollback)
@@ -150,7 +157,7 @@ def test_of_a_batch_with_rollback_all_updates_are_applied_or_none(configured, in
     assert other in configured.read(all_entries())
 
 
-def test_what_this_switch_lacks_is_unimplemented_and_named(configured):
+def test_an_entity_that_the_switch_lacks_is_unimplemented_and_named(configured: Controller) -> None:
     entity = p4runtime_pb2.Entity()
     entity.extern_entry.SetInParent()
     for call, argument in ((configured.write, insert(entity)), (configured.read, entity)):
@@ -170,7 +177,9 @@ def test_what_this_switch_lacks_is_unimplemented_and_named(configured):
         "digest_entry",
     ],
 )
-def test_what_a_program_lacks_reads_as_nothing_and_cannot_be_written(configured, kind):
+def test_an_entity_that_the_program_lacks_reads_as_nothing_and_cannot_be_written(
+    configured: Controller, kind: str
+) -> None:
     entity = p4runtime_pb2.Entity()
     getattr(entity, kind).SetInParent()
     assert configured.read(entity) == []
@@ -178,7 +187,7 @@ def test_what_a_program_lacks_reads_as_nothing_and_cannot_be_written(configured,
     assert code == Code.INVALID_ARGUMENT
 
 
-def test_a_table_read_selects_by_match_action_and_metadata(configured, inagg):
+def test_a_table_read_selects_by_match_action_and_metadata(configured: Controller, inagg: Switch) -> None:
     first, second = arp_entry(inagg, 1), arp_entry(inagg, 2)
     second.table_entry.metadata = b"second"
     configured.write(insert(first), insert(second))
@@ -196,12 +205,12 @@ def test_a_table_read_selects_by_match_action_and_metadata(configured, inagg):
     assert configured.read(by_action) == []
 
 
-def test_reads_that_fail_do_not_keep_the_others_from_being_answered(configured, inagg):
+def test_the_other_reads_are_answered_when_one_fails(configured: Controller, inagg: Switch) -> None:
     configured.write(insert(arp_entry(inagg, 1)))
     unknown = p4runtime_pb2.Entity()
     unknown.counter_entry.counter_id = 12345
     request = p4runtime_pb2.ReadRequest(device_id=1, entities=[unknown, all_entries()])
-    answered: list = []
+    answered: list[p4runtime_pb2.Entity] = []
 
     def read() -> None:
         for response in configured.stub.Read(request):
@@ -214,7 +223,7 @@ def test_reads_that_fail_do_not_keep_the_others_from_being_answered(configured, 
 # Counters, direct counters, registers
 
 
-def test_counters_are_written_and_read_by_index_and_as_a_whole(configured, inagg):
+def test_counters_are_written_and_read_by_index_and_as_a_whole(configured: Controller, inagg: Switch) -> None:
     configured.write(modify(counter(inagg, "started", 5, (3, 400))))
     assert configured.read(counter(inagg, "started", 5)) == [counter(inagg, "started", 5, (3, 400))]
     values = configured.read(counter(inagg, "started"))
@@ -231,20 +240,24 @@ def test_counters_are_written_and_read_by_index_and_as_a_whole(configured, inagg
 
 
 @pytest.mark.parametrize(("index", "code"), [(-1, Code.INVALID_ARGUMENT), (512, Code.OUT_OF_RANGE)])
-def test_a_counter_index_outside_the_array_is_refused(configured, inagg, index, code):
+def test_a_counter_index_outside_the_array_is_refused(
+    configured: Controller, inagg: Switch, index: int, code: Code
+) -> None:
     entity = counter(inagg, "started", index, (1, 1))
     assert [c for c, _ in batch_codes(configured.write, modify(entity))] == [code]
     assert [c for c, _ in batch_codes(configured.read, entity)] == [code]
 
 
-def test_counters_cannot_be_inserted_or_deleted_or_negative(configured, inagg):
+def test_counters_cannot_be_inserted_or_deleted_or_negative(configured: Controller, inagg: Switch) -> None:
     negative = counter(inagg, "started", 1, (-1, 0))
     plain = counter(inagg, "started", 1, (1, 1))
     codes = batch_codes(configured.write, insert(plain), delete(plain), modify(negative))
     assert [code for code, _ in codes] == [Code.INVALID_ARGUMENT] * 3
 
 
-def test_direct_counters_are_read_with_their_entry_and_alone(configured, inagg):
+def test_direct_counters_are_read_with_their_entry_and_without_it(
+    configured: Controller, inagg: Switch
+) -> None:
     entry = admission_entry(inagg, 1)
     entry.table_entry.counter_data.packet_count = 4
     entry.table_entry.counter_data.byte_count = 500
@@ -271,7 +284,9 @@ def test_direct_counters_are_read_with_their_entry_and_alone(configured, inagg):
     assert [code for code, _ in batch_codes(configured.read, direct)] == [Code.NOT_FOUND]
 
 
-def test_modifying_an_entry_keeps_its_counter_unless_it_is_given(configured, inagg):
+def test_modifying_an_entry_keeps_its_counter_unless_it_is_given(
+    configured: Controller, inagg: Switch
+) -> None:
     entry = admission_entry(inagg, 1)
     entry.table_entry.counter_data.packet_count = 4
     configured.write(insert(entry))
@@ -282,14 +297,16 @@ def test_modifying_an_entry_keeps_its_counter_unless_it_is_given(configured, ina
     assert found.table_entry.counter_data.packet_count == 4
 
 
-def test_a_table_without_a_direct_counter_takes_no_counter_data(configured, inagg):
+def test_a_table_without_a_direct_counter_takes_no_counter_data(
+    configured: Controller, inagg: Switch
+) -> None:
     entity = arp_entry(inagg, 1)
     entity.table_entry.counter_data.packet_count = 1
     assert [code for code, _ in batch_codes(configured.write, insert(entity))] == [Code.INVALID_ARGUMENT]
     assert configured.read(all_entries()) == []
 
 
-def test_registers_are_written_and_read(configured, inagg):
+def test_registers_are_written_and_read(configured: Controller, inagg: Switch) -> None:
     entity = p4runtime_pb2.Entity()
     entity.register_entry.register_id = next(
         r.preamble.id for r in inagg.p4info.registers if r.preamble.name.endswith("slot_epoch")
@@ -305,7 +322,7 @@ def test_registers_are_written_and_read(configured, inagg):
 # Multicast groups
 
 
-def test_groups_are_inserted_modified_read_and_deleted(configured):
+def test_groups_are_inserted_modified_read_and_deleted(configured: Controller) -> None:
     configured.write(insert(group(1, (1, 0), (2, 0))), insert(group(2, (3, 4))))
     assert configured.read(group(0)) == [group(1, (1, 0), (2, 0)), group(2, (3, 4))]
     configured.write(modify(group(1, (2, 0))))
@@ -315,7 +332,7 @@ def test_groups_are_inserted_modified_read_and_deleted(configured):
     assert configured.read(group(1)) == []
 
 
-def test_a_group_may_be_empty(configured):
+def test_a_group_may_be_empty(configured: Controller) -> None:
     configured.write(insert(group(1)))
     assert configured.read(group(1)) == [group(1)]
     configured.write(modify(group(1, (1, 0))))
@@ -324,10 +341,9 @@ def test_a_group_may_be_empty(configured):
     assert configured.read(group(0)) == []
 
 
-def test_a_large_group_is_parsed_in_linear_time():
-    replicas = [
-        p4runtime_pb2.Replica(egress_port=1 + i % 500, instance=i // 500) for i in range(50_000)
-    ]  # takes minutes where each is looked for in a list of the others
+def test_a_large_group_is_parsed_in_linear_time() -> None:
+    # Quadratic time would be minutes.
+    replicas = [p4runtime_pb2.Replica(egress_port=1 + i % 500, instance=i // 500) for i in range(50_000)]
     started = time.process_time()
     parsed = parse_replicas(replicas, "multicast group 1")
     assert time.process_time() - started < 5
@@ -336,7 +352,7 @@ def test_a_large_group_is_parsed_in_linear_time():
         parse_replicas([*replicas, replicas[0]], "multicast group 1")
 
 
-def test_malformed_group_writes_change_nothing(configured):
+def test_malformed_group_writes_change_nothing(configured: Controller) -> None:
     configured.write(insert(group(1, (1, 0))))
     codes = batch_codes(
         configured.write,
@@ -362,10 +378,10 @@ def test_malformed_group_writes_change_nothing(configured):
     assert configured.read(group(0)) == [group(1, (1, 0))]
 
 
-# Every kind of match, and const entries, through the program and back
+# Every kind of match, and const entries: written to the program and read back
 
 
-def ordered_entry(program) -> p4runtime_pb2.Entity:
+def ordered_entry(program: Switch) -> p4runtime_pb2.Entity:
     entity = p4runtime_pb2.Entity()
     entry = entity.table_entry
     entry.table_id = table_id(program, "ordered")
@@ -379,7 +395,7 @@ def ordered_entry(program) -> p4runtime_pb2.Entity:
     return entity
 
 
-def test_every_kind_of_match_is_read_back_as_written(primary, small):
+def test_every_kind_of_match_is_read_back_as_written(primary: Controller, small: Switch) -> None:
     primary.configure(small)
     full, any_packet = ordered_entry(small), ordered_entry(small)
     del any_packet.table_entry.match[:]
@@ -391,7 +407,9 @@ def test_every_kind_of_match_is_read_back_as_written(primary, small):
     assert full not in primary.read(all_entries())
 
 
-def test_entries_of_another_priority_are_other_entries(primary, small):
+def test_entries_that_differ_only_in_priority_are_different_entries(
+    primary: Controller, small: Switch
+) -> None:
     primary.configure(small)
     low, high = ordered_entry(small), ordered_entry(small)
     high.table_entry.priority = 6
@@ -402,7 +420,7 @@ def test_entries_of_another_priority_are_other_entries(primary, small):
     assert primary.read(wanted) == [high]
 
 
-def test_const_entries_are_shown_and_cannot_be_changed(primary, small):
+def test_const_entries_are_shown_and_cannot_be_changed(primary: Controller, small: Switch) -> None:
     primary.configure(small)
     wanted = p4runtime_pb2.Entity()
     wanted.table_entry.table_id = table_id(small, "fixed")

@@ -71,7 +71,7 @@ actions { preamble { id: 0x01000001 name: "In.a" } params { id: 1 name: "wide" b
 
 
 def translated() -> Names:
-    """What a program with the widths of LAYOUT is to a controller that has 32 bits for one and a string for another."""
+    """LAYOUT with what a controller sees: `wide` has 32 bits, `text` is a string, `error` has no width."""
     shown = p4info_pb2.P4Info()
     shown.CopyFrom(LAYOUT)
     wide, text, error = shown.tables[0].match_fields
@@ -82,7 +82,7 @@ def translated() -> Names:
     return Names(shown, LAYOUT)
 
 
-def test_translated_keys_are_as_wide_as_the_program_has_them():
+def test_a_translated_key_gets_the_width_of_the_program() -> None:
     table = translated().table(0x02000001)
     wide = r'priority: 1 match { field_id: 1 exact { value: "\x00\x00\x01\x02" } }'
     error = r'match { field_id: 3 ternary { value: "\x04" mask: "\xff" } }'
@@ -94,7 +94,7 @@ def test_translated_keys_are_as_wide_as_the_program_has_them():
         parse_key(table, entry(wide + r'match { field_id: 2 optional { value: "\x01" } }'))
 
 
-def test_of_translated_parameters_the_program_has_the_low_bits():
+def test_the_program_gets_the_low_bits_of_a_translated_parameter() -> None:
     param = p4runtime_pb2.Action.Param(param_id=1, value=b"\xff\xff\xfd")
     assert parse_params(translated().action(0x01000001), [param]) == b"\x01\xfd"
     param.value = b"\x01" + bytes(4)
@@ -111,7 +111,7 @@ priority: 7
 """
 
 
-def test_a_match_of_every_kind_in_full_width():
+def test_each_kind_of_match_gets_its_full_width() -> None:
     assert key_of(ORDERED, FULL_MATCH) == Key(
         (
             (b"\x00\x01", b"\x00\x0f", 0),
@@ -123,11 +123,11 @@ def test_a_match_of_every_kind_in_full_width():
     )
 
 
-def test_fields_that_are_left_out_match_anything():
+def test_fields_that_are_left_out_match_anything() -> None:
     assert key_of(ORDERED, "priority: 1") == Key(((None, None, 0),) * 4, 1)
 
 
-def test_fields_may_come_in_any_order():
+def test_fields_may_come_in_any_order() -> None:
     swapped = r"""
     match { field_id: 4 optional { value: "\x05" } }
     match { field_id: 1 ternary { value: "\x01" mask: "\x01" } }
@@ -136,7 +136,7 @@ def test_fields_may_come_in_any_order():
 
 
 @pytest.mark.parametrize("text", [FULL_MATCH, "priority: 3"])
-def test_what_is_read_back_is_what_was_written(text):
+def test_a_key_is_read_back_as_it_was_written(text: str) -> None:
     out = p4runtime_pb2.TableEntry()
     write_key(out, NAMES.table(ORDERED), key_of(ORDERED, text))
     expected = entry(text)
@@ -200,11 +200,11 @@ def test_what_is_read_back_is_what_was_written(text):
         (KEYLESS, "", "has no key"),
     ],
 )
-def test_a_malformed_match_is_refused_with_its_reason(table, text, reason):
+def test_a_malformed_match_is_refused_with_its_reason(table: int, text: str, reason: str) -> None:
     assert reason in refused(table, text)
 
 
-def test_a_value_may_have_leading_zeros_of_any_length():
+def test_a_value_may_have_leading_zeros_of_any_length() -> None:
     text = r'match { field_id: 7 exact { value: "\x00\x00\x00\x01\x02" } }'
     assert key_of(EXACT, text).match == ((b"\x01\x02", None, 0),)
 
@@ -214,7 +214,7 @@ def action(text: str, *, is_default: bool = False) -> tuple[int, bytes]:
     return parse_action(NAMES, NAMES.table(ORDERED), message, is_default=is_default)
 
 
-def test_parameters_are_put_end_to_end_in_the_programs_order():
+def test_parameters_are_put_end_to_end_in_the_programs_order() -> None:
     text = r'action { action_id: 0x01000001 params { param_id: 2 value: "\x02" } params { param_id: 1 value: "\x01" } }'
     assert action(text) == (SET, b"\x00\x01" + b"\x00\x00\x00\x00\x00\x02")
     out = p4runtime_pb2.TableEntry()
@@ -242,13 +242,13 @@ def test_parameters_are_put_end_to_end_in_the_programs_order():
         ),
     ],
 )
-def test_a_malformed_action_is_refused_with_its_reason(text, reason):
+def test_a_malformed_action_is_refused_with_its_reason(text: str, reason: str) -> None:
     with pytest.raises(RequestError, match=reason) as caught:
         action(text)
     assert caught.value.code == Code.INVALID_ARGUMENT
 
 
-def test_the_scope_of_an_action_is_enforced():
+def test_the_scope_of_an_action_is_enforced() -> None:
     assert action("action { action_id: 0x01000002 }") == (ENTRY_ONLY, b"")
     assert action("action { action_id: 0x01000003 }", is_default=True) == (DEFAULT_ONLY, b"")
     for text, is_default in (
@@ -263,7 +263,7 @@ def test_the_scope_of_an_action_is_enforced():
 @pytest.mark.parametrize(
     ("number", "expected"), [(b"\x00\x00", b"\x00"), (b"\x00\x63", b"\x63"), (b"\x30\x64", b"\x30\x64")]
 )
-def test_binary_strings_are_sent_in_their_shortest_form(number, expected):
+def test_binary_strings_are_sent_in_their_shortest_form(number: bytes, expected: bytes) -> None:
     assert canonical(number) == expected
 
 
@@ -281,7 +281,7 @@ def test_binary_strings_are_sent_in_their_shortest_form(number, expected):
         (12, b"\x00\x00\x63", 99),
     ],
 )
-def test_valid_binary_strings(width, value, number):
+def test_valid_binary_strings(width: int, value: bytes, number: int) -> None:
     assert parse_value(value, width, "field") == number
 
 
@@ -296,6 +296,6 @@ def test_valid_binary_strings(width, value, number):
         (12, b"\x00\x40\x63"),
     ],
 )
-def test_invalid_binary_strings(width, value):
+def test_invalid_binary_strings(width: int, value: bytes) -> None:
     with pytest.raises(RequestError):
         parse_value(value, width, "field")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever a controller writes, the switch answers with a status, and a refused update changes nothing."""
+"""The switch answers any update with a status. A refused update changes nothing."""
 
 from collections.abc import Callable
+from functools import partial
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -249,7 +250,7 @@ updates = st.builds(Update, type=st.sampled_from([0, 1, 1, 1, 2, 2, 3]), entity=
 
 
 def state(target: Target) -> set[bytes]:
-    """Everything that a controller can see, whatever the order."""
+    """Everything that a controller can read, in no order."""
     requests = [p4runtime_pb2.Entity() for _ in range(12)]
     requests[0].table_entry.counter_data.SetInParent()
     requests[1].table_entry.is_default_action = True
@@ -270,8 +271,12 @@ def state(target: Target) -> set[bytes]:
     }
 
 
+def read_all(target: Target, wanted: p4runtime_pb2.Entity) -> list[p4runtime_pb2.Entity]:
+    return list(read_entities(target, wanted))
+
+
 def refusal(call: Callable[[], object]) -> RequestError | None:
-    """The error that a call ended with, which must be one that a controller can act on."""
+    """The RequestError that a call ended with; None where it succeeded."""
     try:
         call()
     except RequestError as error:
@@ -281,17 +286,17 @@ def refusal(call: Callable[[], object]) -> RequestError | None:
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(updates, min_size=1, max_size=8))
-def test_a_refused_update_changes_nothing_and_every_update_gets_an_answer(batch):
+def test_a_refused_update_changes_nothing_and_every_update_gets_an_answer(batch: list[Update]) -> None:
     with Switch.from_p4(SMALL_P4) as program:
         apply_all(program, batch)
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(object_updates, min_size=1, max_size=12))
-def test_the_same_of_members_groups_meters_sessions_value_sets_and_digests(batch):
+def test_refused_updates_of_the_other_objects_change_nothing(batch: list[Update]) -> None:
     with Switch.from_p4(OBJECTS_P4) as program:
         apply_all(program, batch)
-        # The program still stands.
+        # The program still runs.
         program.process(1, b"\x02\0\0\0\0\x01" * 2 + b"\x08\0")
 
 
@@ -299,7 +304,7 @@ def apply_all(program: Switch, batch: list[Update]) -> None:
     target = Target(program, p4runtime_pb2.ForwardingPipelineConfig())
     for update in batch:
         before = state(target)
-        error = refusal(lambda update=update: apply_update(target, update))
+        error = attempt(target, update)
         if error is not None:
             assert error.code in ANSWERS, error
             assert state(target) == before
@@ -307,7 +312,7 @@ def apply_all(program: Switch, batch: list[Update]) -> None:
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(object_updates, max_size=6), st.lists(object_updates, max_size=8))
-def test_a_batch_that_is_rolled_back_leaves_nothing(before, batch):
+def test_a_batch_that_is_rolled_back_leaves_nothing(before: list[Update], batch: list[Update]) -> None:
     with Switch.from_p4(OBJECTS_P4) as program:
         target = Target(program, p4runtime_pb2.ForwardingPipelineConfig())
         for update in before:
@@ -321,15 +326,15 @@ def test_a_batch_that_is_rolled_back_leaves_nothing(before, batch):
 
 
 def attempt(target: Target, update: Update) -> RequestError | None:
-    return refusal(lambda: apply_update(target, update))
+    return refusal(partial(apply_update, target, update))
 
 
 @settings(max_examples=150)
 @given(entities)
-def test_every_read_gets_entities_or_an_answer(wanted):
+def test_every_read_gets_entities_or_an_error(wanted: p4runtime_pb2.Entity) -> None:
     with Switch.from_p4(SMALL_P4) as program:
         target = Target(program, p4runtime_pb2.ForwardingPipelineConfig())
-        error = refusal(lambda: list(read_entities(target, wanted)))
+        error = refusal(partial(read_all, target, wanted))
         assert error is None or error.code in ANSWERS
 
 
@@ -337,8 +342,8 @@ def test_every_read_gets_entities_or_an_answer(wanted):
 
 
 @st.composite
-def any_message(draw, kind: type[Message], depth: int = 6):
-    """A message with any of its fields, in any combination; ids are often those of OBJECTS_P4."""
+def any_message(draw: st.DrawFn, kind: type[Message], depth: int = 6) -> Message:
+    """A message with any of its fields, in any combination; ids are often ids of OBJECTS_P4."""
     message = kind()
     chosen = {draw(st.sampled_from(oneof.fields)).name for oneof in kind.DESCRIPTOR.oneofs}
     for field in kind.DESCRIPTOR.fields:
@@ -356,7 +361,7 @@ def any_message(draw, kind: type[Message], depth: int = 6):
     return message
 
 
-def any_value(field: FieldDescriptor, depth: int) -> st.SearchStrategy:
+def any_value(field: FieldDescriptor, depth: int) -> st.SearchStrategy[object]:
     if field.message_type is not None:
         return any_message(field.message_type._concrete_class, depth - 1)
     if field.type == field.TYPE_BYTES:
@@ -378,7 +383,7 @@ SCALARS = {
 
 
 def answered(call: Callable[[], object]) -> bool:
-    """Whether the call was refused, with an error for which the client is to blame."""
+    """Whether the call was refused. Fails unless the error is one that the client can cause."""
     error = refusal(call)
     assert error is None or error.code in ANSWERS, error
     return error is not None
@@ -386,13 +391,15 @@ def answered(call: Callable[[], object]) -> bool:
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(any_message(p4runtime_pb2.Entity), max_size=4), st.sampled_from([1, 1, 2, 3]))
-def test_entities_of_any_shape_are_read_and_written_or_refused(given_entities, kind):
+def test_entities_of_any_shape_are_read_and_written_or_refused(
+    given_entities: list[p4runtime_pb2.Entity], kind: int
+) -> None:
     with Switch.from_p4(OBJECTS_P4) as program:
         target = Target(program, p4runtime_pb2.ForwardingPipelineConfig())
         for entity in given_entities:
-            answered(lambda entity=entity: list(read_entities(target, entity)))
+            answered(partial(read_all, target, entity))
             before = state(target)
-            if answered(lambda entity=entity: apply_update(target, Update(type=kind, entity=entity))):
+            if answered(partial(apply_update, target, Update(type=kind, entity=entity))):
                 assert state(target) == before
 
 
@@ -402,10 +409,14 @@ def test_entities_of_any_shape_are_read_and_written_or_refused(given_entities, k
     any_message(p4runtime_pb2.PacketOut),
     any_message(p4runtime_pb2.DigestListAck),
 )
-def test_stream_messages_of_any_shape_are_answered(updates, packet, ack):
+def test_stream_messages_of_any_shape_are_answered(
+    updates: list[p4runtime_pb2.MasterArbitrationUpdate],
+    packet: p4runtime_pb2.PacketOut,
+    ack: p4runtime_pb2.DigestListAck,
+) -> None:
     arbitration = Arbitration(1)
     for update in updates:
-        answered(lambda update=update: arbitration.update(Session(), update))
+        answered(partial(arbitration.update, Session(), update))
     header = ControllerHeader("packet_out", (Field(1, "port", 9, 9), Field(2, "pad", 7, 7)))
-    answered(lambda: packet_out(header, packet))
+    answered(partial(packet_out, header, packet))
     answered(lambda: Digests([Digest(OBJECT_IDS[-1], "d", "struct", (16,))]).acknowledge(ack))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What strangers and heavy requests can do to the P4Runtime server: it stays small, answers others, and forgets the
-calls of clients that have gone."""
+"""Heavy and malformed requests to the P4Runtime server: its memory stays bounded, it answers other clients, and it ends
+the calls of clients that have gone."""
 
 import queue
 import random
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -26,6 +26,7 @@ from inagg_switch.p4runtime.streams import MAX_NOTIFICATIONS, MAX_QUEUED_BYTES, 
 from inagg_switch.ports import PortOptions, Ports
 from tests import INAGG_P4
 from tests.switch.p4runtime.client import (
+    Connect,
     Controller,
     all_entries,
     arp_entry,
@@ -36,6 +37,7 @@ from tests.switch.p4runtime.client import (
     insert,
     modify,
 )
+from tests.switch.waiting import wait_until
 
 SERVER = """
 import sys
@@ -56,7 +58,7 @@ METHODS = ("Capabilities", "Read", "Write", "SetForwardingPipelineConfig", "GetF
 
 
 class Process:
-    """A server of p4/inagg.p4 in a process of its own."""
+    """A server of p4/inagg.p4 in a child process."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -66,7 +68,7 @@ class Process:
         assert self._process.stdout.readline() == "ready\n"
 
     def peak_mib(self) -> int:
-        """The most memory that the process has had."""
+        """Peak resident memory of the process."""
         lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
 
@@ -90,9 +92,7 @@ def server(tmp_path: Path, inagg: Switch) -> Iterator[SwitchServer]:
 
 
 @pytest.fixture
-def lead(
-    server: SwitchServer, tmp_path: Path, connect: Callable[..., Controller], inagg: Switch
-) -> Controller:
+def lead(server: SwitchServer, tmp_path: Path, connect: Connect, inagg: Switch) -> Controller:
     """The primary of `server`."""
     controller = connect(f"unix:{tmp_path}/s.sock")
     controller.arbitrate()
@@ -116,7 +116,8 @@ def everything(*kinds: str) -> bytes:
     request = p4runtime_pb2.ReadRequest(device_id=1)
     for kind in kinds:
         getattr(request.entities.add(), kind).SetInParent()
-    return request.SerializeToString()
+    message: bytes = request.SerializeToString()
+    return message
 
 
 def register(program: Switch, name: str, value: bytes, index: int | None = None) -> p4runtime_pb2.Entity:
@@ -132,8 +133,8 @@ def register(program: Switch, name: str, value: bytes, index: int | None = None)
 
 
 def test_a_read_of_the_pool_takes_little_memory_and_others_are_answered(
-    process: Process, connect: Callable[..., Controller], inagg: Switch, raw: grpc.Channel
-):
+    process: Process, connect: Connect, inagg: Switch, raw: grpc.Channel
+) -> None:
     lead = connect(process.address)
     lead.arbitrate()
     lead.next()
@@ -160,7 +161,9 @@ def test_a_read_of_the_pool_takes_little_memory_and_others_are_answered(
     assert max(waited) < 5  # seconds, on a machine that may be busy
 
 
-def test_a_read_shows_a_state_between_two_writes(lead: Controller, raw: grpc.Channel, inagg: Switch):
+def test_a_read_shows_the_state_between_two_writes(
+    lead: Controller, raw: grpc.Channel, inagg: Switch
+) -> None:
     def entries(metadata: bytes) -> list[p4runtime_pb2.Entity]:
         made = [arp_entry(inagg, ip) for ip in range(1, 17)]
         for entity in made:
@@ -170,64 +173,62 @@ def test_a_read_shows_a_state_between_two_writes(lead: Controller, raw: grpc.Cha
     lead.write(*map(insert, entries(b"1")))
     answer = raw.unary_stream(path("Read"))(everything("table_entry"))
     responses = [p4runtime_pb2.ReadResponse.FromString(next(answer))]
-    lead.write(*map(modify, entries(b"2")))  # though the answer is not sent yet
+    lead.write(*map(modify, entries(b"2")))  # while most of the answer is still to be sent
     responses += map(p4runtime_pb2.ReadResponse.FromString, answer)
     assert len(responses) > 2
     assert [entity for response in responses for entity in response.entities] == entries(b"1")
 
 
-def test_reads_whose_clients_have_gone_are_over(
-    server: SwitchServer, lead: Controller, raw: grpc.Channel, wait_until
-):
+def test_reads_of_clients_that_have_gone_end(
+    server: SwitchServer, lead: Controller, raw: grpc.Channel
+) -> None:
     read = raw.unary_stream(path("Read"))
     for _ in range(3 * MAX_READS):
         cancelled = read(everything("register_entry"))
         next(cancelled)
         cancelled.cancel()
         late = read(everything("register_entry"), timeout=0.001)
-        assert code_of(lambda late=late: list(late)) == grpc.StatusCode.DEADLINE_EXCEEDED
-        # As many at a time as the switch answers; the next ones wait for these to be over.
+        assert code_of(list, late) == grpc.StatusCode.DEADLINE_EXCEEDED
+        # The switch answers MAX_READS at a time: wait until there is room for the next ones.
         wait_until(lambda: server.calls.open("Read") < MAX_READS, "reads to be over")
     wait_until(lambda: server.calls.open("Read") == 0, "all reads to be over")
     assert lead.read(all_entries()) == []
 
 
-def test_answers_that_nobody_takes_are_given_up(
-    server: SwitchServer, lead: Controller, inagg: Switch, raw: grpc.Channel, wait_until
-):
+def test_reads_of_clients_that_do_not_receive_are_ended(
+    server: SwitchServer, lead: Controller, inagg: Switch, raw: grpc.Channel
+) -> None:
     read = raw.unary_stream(path("Read"))
-    lead.write(modify(register(inagg, "pool", b"\xff" * 256)))  # more than clients take unasked
+    lead.write(modify(register(inagg, "pool", b"\xff" * 256)))  # more than the buffers of a connection hold
     stuck = [read(everything("register_entry")) for _ in range(MAX_READS)]
     wait_until(lambda: server.calls.patience.waiting() == MAX_READS, "all of them to wait")
     assert code_of(lead.read, all_entries()) == grpc.StatusCode.RESOURCE_EXHAUSTED
     lead.write(insert(group(1, (1, 0))))
 
     def are_over() -> bool:
-        # Again and again: one that had not yet stopped to be taken was not waited for.
+        # Repeatedly: the switch may not yet have noticed that a client receives nothing.
         server.calls.patience.lose(time.monotonic() + PATIENCE_S)
         return server.calls.open("Read") == 0
 
     wait_until(are_over, "the switch to give them up")
-    assert code_of(lambda: list(stuck[0])) == grpc.StatusCode.CANCELLED
+    assert code_of(list, stuck[0]) == grpc.StatusCode.CANCELLED
     assert lead.read(group(0)) == [group(1, (1, 0))]
 
 
-def test_a_refused_read_gives_back_what_it_has_looked_up(
+def test_a_refused_read_releases_the_entities_that_it_holds(
     monkeypatch: pytest.MonkeyPatch, lead: Controller, raw: grpc.Channel, inagg: Switch
-):
+) -> None:
     monkeypatch.setattr("inagg_switch.p4runtime.read.MAX_HELD_BYTES", 10_000)
     lead.write(insert(arp_entry(inagg, 1)))
     half = everything(*["table_entry"] * 50)
-    garbage = bytes([2 << 3 | 2, 1, 0xFF])  # the field "entities" with one byte that is no entity
+    garbage = bytes([2 << 3 | 2, 1, 0xFF])  # the field "entities" with one byte that is not an entity
     read = raw.unary_stream(path("Read"))
     for _ in range(10):
-        assert code_of(lambda: list(read(half + garbage))) == grpc.StatusCode.INVALID_ARGUMENT
+        assert code_of(list, read(half + garbage)) == grpc.StatusCode.INVALID_ARGUMENT
     assert lead.read(all_entries()) == [arp_entry(inagg, 1)]
 
 
-def test_calls_without_a_request_are_given_up(
-    server: SwitchServer, lead: Controller, raw: grpc.Channel, wait_until
-):
+def test_calls_without_a_request_are_ended(server: SwitchServer, lead: Controller, raw: grpc.Channel) -> None:
     never = threading.Event()
 
     def nothing() -> Iterator[bytes]:
@@ -243,9 +244,9 @@ def test_calls_without_a_request_are_given_up(
     lead.write(insert(group(1, (1, 0))))
 
 
-def test_a_stream_that_does_not_say_who_it_is_is_given_up(
-    server: SwitchServer, lead: Controller, tmp_path: Path, connect: Callable[..., Controller], wait_until
-):
+def test_a_stream_without_arbitration_is_ended(
+    server: SwitchServer, lead: Controller, tmp_path: Path, connect: Connect
+) -> None:
     silent, backup = connect(f"unix:{tmp_path}/s.sock"), connect(f"unix:{tmp_path}/s.sock", 0)
     backup.arbitrate()
     assert backup.next().arbitration.status.code == Code.ALREADY_EXISTS
@@ -260,32 +261,32 @@ def test_a_stream_that_does_not_say_who_it_is_is_given_up(
 @pytest.mark.parametrize("method", METHODS)
 def test_garbage_is_an_invalid_argument(
     server: SwitchServer, lead: Controller, raw: grpc.Channel, method: str
-):
+) -> None:
     rng = random.Random(method)
     call = raw.unary_stream(path(method))
     for size in (1, 10, 1000, 50_000):
         message = b"\xff" + rng.randbytes(size)
-        assert code_of(lambda message=message: list(call(message))) == grpc.StatusCode.INVALID_ARGUMENT
-    groups = b"\xfb\x01" * 1000  # field 31, each within the one before
-    assert code_of(lambda: list(call(groups))) == grpc.StatusCode.INVALID_ARGUMENT
+        assert code_of(list, call(message)) == grpc.StatusCode.INVALID_ARGUMENT
+    groups = b"\xfb\x01" * 1000  # field 31, each nested in the one before
+    assert code_of(list, call(groups)) == grpc.StatusCode.INVALID_ARGUMENT
     lead.write(insert(group(1, (1, 0))))
 
 
-def test_text_that_is_no_text_is_an_invalid_argument(server: SwitchServer, raw: grpc.Channel):
+def test_text_that_is_not_utf8_is_an_invalid_argument(server: SwitchServer, raw: grpc.Channel) -> None:
     role = b"\x32\x01\xd0"  # field 6: not UTF-8
     call = raw.unary_unary(path("Write"))
-    assert code_of(lambda: call(role)) == grpc.StatusCode.INVALID_ARGUMENT
+    assert code_of(call, role) == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_garbage_ends_a_stream(server: SwitchServer, lead: Controller, raw: grpc.Channel):
+def test_garbage_ends_a_stream(server: SwitchServer, lead: Controller, raw: grpc.Channel) -> None:
     stream = raw.stream_stream(path("StreamChannel"))
     for message in (b"\xff", b"\xff" * 1000):
-        assert (
-            code_of(lambda message=message: list(stream(iter([message])))) == grpc.StatusCode.INVALID_ARGUMENT
-        )
+        assert code_of(list, stream(iter([message]))) == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_requests_that_are_too_large_are_refused(server: SwitchServer, lead: Controller, raw: grpc.Channel):
+def test_requests_that_are_too_large_are_refused(
+    server: SwitchServer, lead: Controller, raw: grpc.Channel
+) -> None:
     updates, entities = b"\x22\x00" * (MAX_UPDATES + 1), b"\x12\x00" * (MAX_READ_ELEMENTS + 1)
     unknown = b"\x9a\x06\x80\x80\x08" + bytes(1 << 17)  # an unknown field
     requests = [("Write", updates), ("Read", entities)]
@@ -293,14 +294,14 @@ def test_requests_that_are_too_large_are_refused(server: SwitchServer, lead: Con
     requests += [(method, bytes(MAX_MESSAGE_BYTES + 1)) for method in METHODS]
     for method, message in requests:
         call = raw.unary_stream(path(method))
-        code = code_of(lambda call=call, message=message: list(call(message)))
+        code = code_of(list, call(message))
         assert code == grpc.StatusCode.RESOURCE_EXHAUSTED, method
     lead.write(insert(group(1, (1, 0))))
 
 
 def test_a_damaged_update_is_found_before_any_is_written(
     server: SwitchServer, lead: Controller, raw: grpc.Channel
-):
+) -> None:
     request = p4runtime_pb2.WriteRequest(device_id=1, updates=[insert(group(1, (1, 0)))])
     request.election_id.low = 1
     message = request.SerializeToString() + b"\x22\x02\x12\x7f"
@@ -309,8 +310,8 @@ def test_a_damaged_update_is_found_before_any_is_written(
 
 
 def test_a_large_batch_that_fails_is_answered(
-    server: SwitchServer, lead: Controller, tmp_path: Path, connect: Callable[..., Controller]
-):
+    server: SwitchServer, lead: Controller, tmp_path: Path, connect: Connect
+) -> None:
     again = connect(f"unix:{tmp_path}/s.sock", 2, max_metadata_size=8 << 20)
     again.arbitrate()
     again.next()
@@ -318,9 +319,9 @@ def test_a_large_batch_that_fails_is_answered(
     assert [code for code, _ in errors] == [Code.OK] + [Code.ALREADY_EXISTS] * 1000
 
 
-def test_a_write_whose_client_has_gone_is_not_carried_on_with(
-    server: SwitchServer, lead: Controller, raw: grpc.Channel, wait_until
-):
+def test_a_write_stops_when_its_client_has_gone(
+    server: SwitchServer, lead: Controller, raw: grpc.Channel
+) -> None:
     request = p4runtime_pb2.WriteRequest(device_id=1)
     request.election_id.low = 1
     request.updates.extend(insert(group(number, (1, 0))) for number in range(1, 5000))
@@ -339,7 +340,7 @@ def written(server: SwitchServer) -> int:
     return len(target.groups) if target is not None else 0
 
 
-def test_packets_reach_the_controller_during_a_long_write(tmp_path: Path, connect: Callable[..., Controller]):
+def test_packets_reach_the_controller_during_a_long_write(tmp_path: Path, connect: Connect) -> None:
     ports = Ports([], PortOptions(cpu_port=CPU_PORT))
     made = SwitchServer(ports, device_id=1, address=f"unix:{tmp_path}/p.sock")
     made.load(Switch.from_p4(PACKETS_P4))
@@ -348,7 +349,7 @@ def test_packets_reach_the_controller_during_a_long_write(tmp_path: Path, connec
         lead = connect(f"unix:{tmp_path}/p.sock")
         lead.arbitrate()
         lead.next()
-        with made._service._state:  # as a Write holds it
+        with made._service._state:  # a Write holds it
             ports.inject(1, b"meanwhile")
             assert lead.next().packet.payload == b"meanwhile"
             assert lead.stub.Capabilities(p4runtime_pb2.CapabilitiesRequest()).p4runtime_api_version
@@ -356,13 +357,13 @@ def test_packets_reach_the_controller_during_a_long_write(tmp_path: Path, connec
         made.stop()
 
 
-def test_what_waits_for_a_controller_is_bounded_in_number_and_bytes():
+def test_messages_that_wait_for_a_controller_are_bounded_in_number_and_bytes() -> None:
     cancelled = threading.Event()
     stream = Stream(cancelled.set)
     large = bytes(MAX_QUEUED_BYTES // 4)
     assert [stream.offer(large, 1000) for _ in range(5)] == [True] * 4 + [False]
     assert [stream.offer(b"", 6) for _ in range(3)] == [True, True, False]
-    # What it must hear has more room; then its stream ends.
+    # Notifications have more room. When that is full too, the stream ends.
     for _ in range(MAX_NOTIFICATIONS):
         stream.notify(b"primary", 6)
     assert not cancelled.is_set()

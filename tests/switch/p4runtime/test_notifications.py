@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the switch tells its controllers of its own accord: digests and idle entries."""
+"""Messages that the switch sends without a request: digests and idle timeouts."""
 
 import threading
 
@@ -7,22 +7,25 @@ import pytest
 from p4.v1 import p4data_pb2, p4runtime_pb2
 
 from inagg_switch import Switch
+from inagg_switch._ports import ProgramControl
 from inagg_switch.p4runtime import idle, service
 from inagg_switch.p4runtime.digests import Digests
+from inagg_switch.p4runtime.entries import EntryTuple, Key, find_entry
 from inagg_switch.p4runtime.errors import Code, RequestError
 from inagg_switch.p4runtime.idle import expired
-from inagg_switch.p4runtime.names import Digest
+from inagg_switch.p4runtime.names import Digest, Table
 from inagg_switch.p4runtime.target import Target
 from inagg_switch.p4runtime.write import apply_update
 from tests.switch.p4runtime.client import Controller, Update, delete, insert, modify
 from tests.switch.p4runtime.objects import Entity, flow, frame, learn, refused, route
+from tests.switch.waiting import wait_until
 
 # --- digests
 
 
-def test_digests_reach_the_controller_once_until_acknowledged(sw: Switch, client: Controller):
+def test_digests_reach_the_controller_once_until_acknowledged(sw: Switch, client: Controller) -> None:
     entity = learn(sw, max_list_size=2, max_timeout_ns=10**12, ack_timeout_ns=10**12)
-    sw.process(3, frame(5, src=1))  # nobody asked yet
+    sw.process(3, frame(5, src=1))  # digests are not enabled yet
     client.write(insert(entity))
     assert client.read(learn(sw)) == [entity]
     for src in (7, 7, 8):
@@ -44,7 +47,7 @@ def test_digests_reach_the_controller_once_until_acknowledged(sw: Switch, client
 
 def test_a_notification_that_fails_is_logged_and_does_not_end_the_others(
     sw: Switch, client: Controller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+) -> None:
     whole = Digests.add
     failed = threading.Event()
 
@@ -64,9 +67,9 @@ def test_a_notification_that_fails_is_logged_and_does_not_end_the_others(
     assert "ValueError: broken" in caplog.text
 
 
-def test_only_enabled_digests_are_queued_and_only_so_many(
-    sw: Switch, client: Controller, wait_until, monkeypatch: pytest.MonkeyPatch
-):
+def test_only_enabled_digests_are_queued_up_to_a_limit(
+    sw: Switch, client: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = Digests.add
     seen: list[int] = []
     go_on = threading.Event()
@@ -112,7 +115,7 @@ def enabled(**config: int) -> Digests:
     return digests
 
 
-def test_a_digest_waits_for_max_timeout_and_no_longer():
+def test_a_digest_waits_at_most_for_max_timeout() -> None:
     digests = enabled(max_timeout_ns=2_000_000_000, max_list_size=10)
     assert digests.add(1, b"\0\1", 100.0) == []
     assert digests.add(1, b"\0\2", 101.0) == []
@@ -122,7 +125,7 @@ def test_a_digest_waits_for_max_timeout_and_no_longer():
     assert digests.due(200.0) == []
 
 
-def test_a_digest_is_sent_again_when_its_list_is_old_or_acknowledged():
+def test_a_digest_is_sent_again_when_its_list_is_old_or_acknowledged() -> None:
     digests = enabled(max_list_size=1, ack_timeout_ns=1_000_000_000)
     assert len(digests.add(1, b"\0\1", 10.0)) == 1
     assert digests.add(1, b"\0\1", 10.9) == []
@@ -131,7 +134,7 @@ def test_a_digest_is_sent_again_when_its_list_is_old_or_acknowledged():
     assert len(digests.add(1, b"\0\1", 11.1)) == 1
 
 
-def test_many_lists_may_wait_for_their_acknowledgement():
+def test_50000_lists_may_wait_for_their_acknowledgement() -> None:
     digests = enabled(max_list_size=1, ack_timeout_ns=10**12)
     count = 50_000  # quadratic time would be minutes
     for number in range(count):
@@ -141,7 +144,7 @@ def test_many_lists_may_wait_for_their_acknowledgement():
     assert len(digests.add(1, b"\0\7", 2.0)) == 1
 
 
-def test_digests_that_are_not_enabled_go_nowhere():
+def test_digests_that_are_not_enabled_are_dropped() -> None:
     digests = Digests([Digest(1, "d", "struct", (16,))])
     assert digests.add(1, b"\0\1", 0.0) == []
     with pytest.raises(RequestError, match="not enabled"):
@@ -151,7 +154,7 @@ def test_digests_that_are_not_enabled_go_nowhere():
 # --- idle timeouts
 
 
-def test_an_idle_entry_is_told_once_a_timeout(sw: Switch):
+def test_an_idle_entry_is_reported_once_in_each_timeout(sw: Switch) -> None:
     now = 100.0
     target = Target(sw, p4runtime_pb2.ForwardingPipelineConfig(), lambda: now)
     apply_update(target, insert(flow(sw, 9, idle_timeout_ns=2_000_000_000, metadata=b"mine")))
@@ -176,22 +179,28 @@ def test_an_idle_entry_is_told_once_a_timeout(sw: Switch):
     assert expired(target) == []
 
 
-def test_entries_are_looked_at_only_when_their_time_may_be_up(sw: Switch, monkeypatch: pytest.MonkeyPatch):
+def test_entries_are_looked_up_only_when_their_timeout_may_have_passed(
+    sw: Switch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 100.0
     target = Target(sw, p4runtime_pb2.ForwardingPipelineConfig(), lambda: now)
-    looked_at = []
-    whole = idle.find_entry
-    monkeypatch.setattr(idle, "find_entry", lambda *given: looked_at.append(given[2]) or whole(*given))
+    looked_up: list[Key] = []
+
+    def find_and_count(control: ProgramControl, table: Table, key: Key) -> EntryTuple:
+        looked_up.append(key)
+        return find_entry(control, table, key)
+
+    monkeypatch.setattr(idle, "find_entry", find_and_count)
     for src in range(1, 11):
         apply_update(target, insert(flow(sw, src, idle_timeout_ns=src * 10**9)))
         apply_update(target, modify(flow(sw, src, idle_timeout_ns=src * 10**9)))
     now = 103.5
-    assert len(expired(target)) == len(looked_at) == 3
+    assert len(expired(target)) == len(looked_up) == 3
     assert expired(target) == []
-    assert len(looked_at) == 3
+    assert len(looked_up) == 3
 
 
-def test_idle_entries_are_notified_and_their_times_are_read(sw: Switch, client: Controller):
+def test_idle_entries_are_notified_and_their_times_are_read(sw: Switch, client: Controller) -> None:
     entity = flow(sw, 9, idle_timeout_ns=50_000_000)
     client.write(insert(entity))
     notification = client.next().idle_timeout_notification
@@ -204,7 +213,7 @@ def test_idle_entries_are_notified_and_their_times_are_read(sw: Switch, client: 
     assert found.table_entry.time_since_last_hit.elapsed_ns >= 50_000_000
 
 
-def test_idle_timeouts_where_there_are_none_are_refused(sw: Switch, client: Controller):
+def test_idle_timeouts_are_refused_where_they_mean_nothing(sw: Switch, client: Controller) -> None:
     other, default, negative = route(sw, 5, member=1), flow(sw, 9), flow(sw, 9, idle_timeout_ns=-1)
     other.table_entry.idle_timeout_ns = 1
     default.table_entry.is_default_action = True

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packet-in and packet-out, by P4Runtime alone and with p4runtime-shell, over plain connections and TLS."""
+"""Packet-in and packet-out with plain P4Runtime and with p4runtime-shell, unencrypted and with TLS."""
 
 import logging
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -19,7 +19,8 @@ from inagg_switch.p4runtime.errors import Code
 from inagg_switch.p4runtime.server import ServerError, SwitchServer, Tls
 from inagg_switch.p4runtime.service import P4RuntimeService
 from inagg_switch.ports import PortOptions, Ports
-from tests.switch.p4runtime.client import Controller
+from tests.switch.p4runtime.client import Connect, Controller
+from tests.switch.waiting import wait_until
 
 PACKETS_P4 = Path(__file__).parent / "packets.p4"
 CPU_PORT = 510
@@ -46,7 +47,7 @@ def served(ports: Ports, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def controller(served: str, connect, program: Switch) -> Controller:
+def controller(served: str, connect: Connect, program: Switch) -> Controller:
     made = connect(served)
     made.arbitrate()
     assert made.next().arbitration.status.code == Code.OK
@@ -55,7 +56,7 @@ def controller(served: str, connect, program: Switch) -> Controller:
 
 
 def packet_out(payload: bytes, **metadata: bytes) -> p4runtime_pb2.StreamMessageRequest:
-    """Keys are "id1", "id2"."""
+    """`metadata` is by field id: id1, id2."""
     message = p4runtime_pb2.StreamMessageRequest()
     message.packet.payload = payload
     for name, value in metadata.items():
@@ -69,7 +70,7 @@ def fields(message: p4runtime_pb2.PacketIn) -> list[tuple[int, bytes]]:
 
 def test_a_packet_in_that_fails_is_logged_and_does_not_end_the_others(
     controller: Controller, ports: Ports, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+) -> None:
     whole = P4RuntimeService.packet_in
 
     def packet_in(service: P4RuntimeService, frame: bytes) -> None:
@@ -85,14 +86,16 @@ def test_a_packet_in_that_fails_is_logged_and_does_not_end_the_others(
     assert "ValueError: broken" in caplog.text
 
 
-def test_a_packet_to_the_cpu_port_is_a_packet_in_with_its_metadata(controller: Controller, ports: Ports):
+def test_a_packet_to_the_cpu_port_is_a_packet_in_with_its_metadata(
+    controller: Controller, ports: Ports
+) -> None:
     ports.inject(300, b"from a host")
     message = controller.next().packet
     assert message.payload == b"from a host"
     assert fields(message) == [(1, b"\x01\x2c"), (2, b"\x05"), (3, b"\x00")]
 
 
-def test_a_packet_out_runs_through_the_program(controller: Controller):
+def test_a_packet_out_runs_through_the_program(controller: Controller) -> None:
     # To the CPU port, so that it comes back: the first two bytes are then read as packet_in's header.
     controller.send(packet_out(b"\x00\x96\x41payload", id1=b"\x01\xfe", id2=b"\x00"))
     message = controller.next().packet
@@ -109,13 +112,15 @@ def test_a_packet_out_runs_through_the_program(controller: Controller):
         ({"id1": b"", "id2": b"\x00"}, Code.INVALID_ARGUMENT),
     ],
 )
-def test_a_packet_out_with_other_metadata_is_dropped_with_the_reason(controller, ports, metadata, code):
+def test_a_packet_out_with_other_metadata_is_dropped_with_the_reason(
+    controller: Controller, ports: Ports, metadata: dict[str, bytes], code: Code
+) -> None:
     message = packet_out(b"x", **metadata)
     controller.send(message)
     error = controller.next().error
     assert error.canonical_code == code
     assert error.packet_out.packet_out == message.packet
-    ports.inject(1, b"next")  # nothing came of the refused one
+    ports.inject(1, b"next")  # the refused packet-out left no packet
     assert controller.next().packet.payload == b"next"
 
 
@@ -124,13 +129,12 @@ def test_packets_that_a_controller_does_not_read_are_dropped(
     ports: Ports,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    wait_until: Callable[..., None],
-):
+) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(p4runtime_service, "MAX_QUEUED_MESSAGES", 0)
     ports.inject(300, b"lost")
     ports.inject(300, b"lost too")
-    controller.send(packet_out(b"", id1=b""))  # refused: nor is there room to say so
+    controller.send(packet_out(b"", id1=b""))  # refused; there is no room for the error either
     controller.arbitrate()
     assert controller.next().arbitration.status.code == Code.OK
 
@@ -144,20 +148,22 @@ def test_packets_that_a_controller_does_not_read_are_dropped(
     assert controller.next().packet.payload == b"not lost"
 
 
-def test_packets_wait_for_the_switch_in_bounded_space(ports: Ports):
-    # Not started, so nothing takes them.
+def test_at_most_1000_packets_wait_for_the_switch(ports: Ports) -> None:
+    # The ports are not started, so nothing takes the packets.
     assert [ports.inject(300, b"x") for _ in range(1001)] == [True] * 1000 + [False]
 
 
 def test_a_packet_out_that_finds_no_room_comes_back(
     controller: Controller, ports: Ports, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr(ports, "inject", lambda *_: False)
     controller.send(packet_out(b"x", id1=b"\x01", id2=b"\x00"))
     assert controller.next().error.canonical_code == Code.RESOURCE_EXHAUSTED
 
 
-def test_only_primaries_send_and_receive_packets(controller: Controller, served: str, connect, ports: Ports):
+def test_only_primaries_send_and_receive_packets(
+    controller: Controller, served: str, connect: Connect, ports: Ports
+) -> None:
     backup, operator = connect(served, None), connect(served, 7)
     backup.arbitrate()
     operator.arbitrate(role="operator")
@@ -170,7 +176,7 @@ def test_only_primaries_send_and_receive_packets(controller: Controller, served:
     assert backup.received.empty()
 
 
-def test_a_cpu_port_must_be_a_port_without_an_interface():
+def test_a_cpu_port_must_be_a_port_without_an_interface() -> None:
     from inagg_switch.ports import PortError
 
     for number in (0, 511):
@@ -202,7 +208,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tls_server(ports: Ports, certificates: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Parametrised by whether clients need a certificate."""
+    """The address of a switch with TLS. Parameter: clients need a certificate."""
     tls = Tls(certificate=certificates / "server.pem", key=certificates / "server.key",
               client_ca=certificates / "ca.pem" if request.param else None)  # fmt: skip
     server = SwitchServer(ports, device_id=1, address="127.0.0.1:0", tls=tls)
@@ -217,20 +223,21 @@ def shell(address: str, folder: Path, client: str | None, ca: str = "ca") -> str
     sh.setup(device_id=1, grpc_addr=address, election_id=(0, 1), verbose=False,
              ssl_options=SSLOptions(False, str(folder / f"{ca}.pem"), *keys))  # fmt: skip
     try:
-        return sh.APIVersion()
+        version: str = sh.APIVersion()
+        return version
     finally:
         sh.teardown()
 
 
 @pytest.mark.parametrize("tls_server", [False], indirect=True)
-def test_the_shell_connects_with_tls(tls_server: str, certificates: Path):
+def test_the_shell_connects_with_tls(tls_server: str, certificates: Path) -> None:
     assert shell(tls_server, certificates, None) == "1.4.1"
     with grpc.insecure_channel(tls_server) as channel, pytest.raises(grpc.FutureTimeoutError):
         grpc.channel_ready_future(channel).result(1)
 
 
 @pytest.mark.parametrize("tls_server", [True], indirect=True)
-def test_mutual_tls_admits_only_clients_of_the_authority(tls_server: str, certificates: Path):
+def test_mutual_tls_admits_only_clients_of_the_authority(tls_server: str, certificates: Path) -> None:
     assert shell(tls_server, certificates, "client") == "1.4.1"
     for keys in (None, "other"):
         names = ("key", "pem")
@@ -253,9 +260,9 @@ def test_mutual_tls_admits_only_clients_of_the_authority(tls_server: str, certif
         ("server.pem", "server.key", "names", "names has no certificate"),
     ],
 )
-def test_files_that_are_no_certificates_are_errors(
+def test_files_that_are_not_certificates_are_errors(
     ports: Ports, certificates: Path, certificate: str, key: str, client_ca: str | None, message: str
-):
+) -> None:
     tls = Tls(
         certificate=certificates / certificate,
         key=certificates / key,
@@ -265,7 +272,7 @@ def test_files_that_are_no_certificates_are_errors(
         SwitchServer(ports, device_id=1, address="127.0.0.1:0", tls=tls)
 
 
-def test_a_missing_certificate_is_an_error(ports: Ports, tmp_path: Path):
+def test_a_missing_certificate_is_an_error(ports: Ports, tmp_path: Path) -> None:
     tls = Tls(certificate=tmp_path / "nothere.pem", key=tmp_path / "nothere.key")
     with pytest.raises(ServerError, match=r"nothere.key: No such file"):
         SwitchServer(ports, device_id=1, address="127.0.0.1:0", tls=tls)
@@ -274,7 +281,9 @@ def test_a_missing_certificate_is_an_error(ports: Ports, tmp_path: Path):
 # --- the shell
 
 
-def test_the_shell_sends_and_sniffs_packets(served: str, ports: Ports, program: Switch, tmp_path: Path):
+def test_the_shell_sends_and_sniffs_packets(
+    served: str, ports: Ports, program: Switch, tmp_path: Path
+) -> None:
     (tmp_path / "p4info.txtpb").write_text(text_format.MessageToString(program.p4info))
     (tmp_path / "program.p4").write_text(program.source)
     config = sh.FwdPipeConfig(str(tmp_path / "p4info.txtpb"), str(tmp_path / "program.p4"))

@@ -24,7 +24,7 @@ def route_entries(sw: Switch) -> Entity:
     return Entity(table_entry=p4runtime_pb2.TableEntry(table_id=table_id(sw, "route")))
 
 
-def test_members_and_groups_carry_packets(sw: Switch, client: Controller):
+def test_members_and_groups_carry_packets(sw: Switch, client: Controller) -> None:
     client.write(insert(member(sw, 1, 1)), insert(member(sw, 2, 2)), insert(group(sw, 7, (1, 1), (2, 3))))
     client.write(insert(route(sw, 5, member=1)), insert(route(sw, 6, group=7)))
     assert out_ports(sw, 5) == [1]
@@ -40,7 +40,7 @@ def test_members_and_groups_carry_packets(sw: Switch, client: Controller):
     assert out_ports(sw, 5) == [4]
 
 
-def test_members_groups_and_references_read_back_as_written(sw: Switch, client: Controller):
+def test_members_groups_and_references_read_back_as_written(sw: Switch, client: Controller) -> None:
     # The highest id a client can give is a member's; BMv2 takes it too.
     written = [member(sw, 1, 1), member(sw, (1 << 32) - 1, 2), group(sw, 7, (1, 1), ((1 << 32) - 1, 3))]
     entries = [route(sw, 5, member=1), route(sw, 6, group=7)]
@@ -49,7 +49,7 @@ def test_members_groups_and_references_read_back_as_written(sw: Switch, client: 
     assert client.read(route_entries(sw)) == entries
 
 
-def test_a_profile_takes_either_members_or_one_shot_sets(sw: Switch, client: Controller):
+def test_a_profile_takes_either_members_or_one_shot_sets(sw: Switch, client: Controller) -> None:
     """Specification, "One Shot Action Selector Programming"."""
     client.write(insert(member(sw, 1, 1)))
     assert refused(client, insert(one_shot(sw, 8, 1))) == [Code.INVALID_ARGUMENT]
@@ -58,7 +58,7 @@ def test_a_profile_takes_either_members_or_one_shot_sets(sw: Switch, client: Con
     assert client.read(*MEMBERS_AND_GROUPS, route_entries(sw)) == [one_shot(sw, 8, 1, 2)]
 
 
-def test_the_largest_size_of_a_group_is_set_when_it_is_inserted(sw: Switch, client: Controller):
+def test_the_largest_size_of_a_group_is_set_when_it_is_inserted(sw: Switch, client: Controller) -> None:
     limited = group(sw, 7, (1, 2))
     limited.action_profile_group.max_size = 2
     client.write(insert(member(sw, 1, 1)), insert(limited))
@@ -76,9 +76,9 @@ def test_the_largest_size_of_a_group_is_set_when_it_is_inserted(sw: Switch, clie
         ([(1, 1), (2, 1)], None, None),
     ],
 )
-def test_the_size_of_a_group_is_that_of_its_members_or_of_their_weights(
-    sw: Switch, members, counted, weighed
-):
+def test_the_size_of_a_group_is_the_number_of_its_members_or_the_sum_of_their_weights(
+    sw: Switch, members: list[tuple[int, int]], counted: Code | None, weighed: Code | None
+) -> None:
     for number in (1, 2, 3):
         sw.profile("ways").insert(number, "send", {"port": number})
     for is_counted, expected in ((True, counted), (False, weighed)):
@@ -98,7 +98,7 @@ def test_the_size_of_a_group_is_that_of_its_members_or_of_their_weights(
         assert code == expected
 
 
-def test_a_one_shot_set_lives_and_dies_with_its_entry(sw: Switch, client: Controller):
+def test_a_one_shot_set_lives_and_dies_with_its_entry(sw: Switch, client: Controller) -> None:
     client.write(insert(one_shot(sw, 5, 1, 2)))
     assert {out_ports(sw, 5, src)[0] for src in range(16)} == {1, 2}
     client.write(modify(one_shot(sw, 5, 3)))
@@ -109,7 +109,7 @@ def test_a_one_shot_set_lives_and_dies_with_its_entry(sw: Switch, client: Contro
     assert {out_ports(sw, 5, src)[0] for src in range(16)} == {1, 2}
 
 
-def test_refused_profile_updates_change_nothing(sw: Switch, client: Controller):
+def test_refused_profile_updates_change_nothing(sw: Switch, client: Controller) -> None:
     client.write(insert(member(sw, 1, 1)), insert(group(sw, 7, (1, 1))), insert(route(sw, 6, group=7)))
     direct = route(sw, 5)
     direct.table_entry.action.action.CopyFrom(send(sw, 1))

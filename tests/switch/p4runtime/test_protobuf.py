@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switch, controller and p4runtime-shell beside a protobuf that p4runtime-shell does not ask for: other packages bring
-it. The tests of the three run again, in a process with that protobuf."""
+"""Switch, controller and p4runtime-shell with a protobuf that is newer than p4runtime-shell's requirements allow, as
+other packages install it. The tests of the three run again, in a process with that protobuf."""
 
 import os
 import subprocess
@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-VERSION = "7.36.2"  # the newest that this was tried with
+from tests import ROOT
+
+VERSION = "7.36.2"  # the newest version that was tested
 TESTS = (
     "tests/switch/p4runtime/test_shell.py",
     "tests/switch/p4runtime/test_server.py",
@@ -20,7 +21,7 @@ TESTS = (
 
 @pytest.fixture
 def newer(tmp_path: Path) -> Path:
-    """A folder with the newer protobuf."""
+    """A folder with VERSION of protobuf."""
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path)]
     done = subprocess.run([*install, f"protobuf=={VERSION}"], capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
@@ -28,7 +29,7 @@ def newer(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_switch_controller_and_shell_work_beside_a_newer_protobuf(newer: Path):
+def test_switch_controller_and_shell_work_beside_a_newer_protobuf(newer: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(newer)}
     code = "import google.protobuf; print(google.protobuf.__version__)"
     said = subprocess.run(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.switch.network import MakeNetwork
 from tests.switch.p4runtime.client import SMALL_P4
 
 PTF = Path(sys.executable).with_name("ptf")
@@ -22,16 +23,15 @@ pytestmark = [
 ]
 
 
-def test_ptf_runs_a_forwarding_test(network, switch_command, tmp_path):
+def test_ptf_runs_a_forwarding_test(network: MakeNetwork, switch_command: list[str], tmp_path: Path) -> None:
     net = network(0)
     for port in (1, 2):
         net.run(net.switch, f"ip link add port{port} type veth peer name ptf{port}")
         for end in (f"port{port}", f"ptf{port}"):
             net.run(net.switch, f"ip link set {end} up")
     subprocess.run([*switch_command, "compile", str(SMALL_P4), "-o", str(tmp_path)], check=True, timeout=120)
-    switch = net.start(net.switch, *switch_command, "run", "--port", "1@port1", "--port", "2@port2",
+    net.start_and_wait(net.switch, *switch_command, "run", "--port", "1@port1", "--port", "2@port2",
                        "--grpc", f"unix:{tmp_path}/s.sock")  # fmt: skip
-    assert switch.stdout.readline() == "ready\n"
     shutil.copytree(Path(__file__).parent / "ptf_tests", tmp_path / "tests")
     parameters = (f"grpc='unix:{tmp_path}/s.sock';p4info='{tmp_path}/p4info.txtpb';"
                   f"config='{tmp_path}/{SMALL_P4.name}'")  # fmt: skip

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The P4Runtime server over real gRPC: pipeline configs, who may write, streams, addresses."""
+"""The P4Runtime server over real gRPC: pipeline configs, permission to write, streams, addresses."""
+
+from pathlib import Path
+from typing import TypedDict
 
 import grpc
 import pytest
@@ -12,6 +15,8 @@ from inagg_switch.p4runtime.service import MAX_STREAMS
 from inagg_switch.ports import Ports
 from inagg_switch.switch import Switch
 from tests.switch.p4runtime.client import (
+    Connect,
+    Controller,
     GetRequest,
     SetRequest,
     all_entries,
@@ -26,30 +31,30 @@ from tests.switch.snippets import v1program
 # Capabilities and state before a config
 
 
-def test_capabilities_name_the_api_version(primary):
+def test_capabilities_name_the_api_version(primary: Controller) -> None:
     reply = primary.stub.Capabilities(p4runtime_pb2.CapabilitiesRequest())
     assert reply.p4runtime_api_version == "1.4.1"
 
 
-def test_before_a_config_there_is_none_and_nothing_can_be_written_or_read(primary):
+def test_without_a_config_nothing_can_be_written_or_read(primary: Controller) -> None:
     assert not primary.config().HasField("config")
     assert code_of(primary.write, insert(group(1, (1, 0)))) == grpc.StatusCode.FAILED_PRECONDITION
     assert code_of(primary.read, all_entries()) == grpc.StatusCode.FAILED_PRECONDITION
 
 
-def test_another_device_is_not_found(configured):
+def test_another_device_is_not_found(configured: Controller) -> None:
     stub = configured.stub
     assert code_of(configured.write, device_id=2) == grpc.StatusCode.NOT_FOUND
     assert code_of(configured.configure, None, device_id=2) == grpc.StatusCode.NOT_FOUND
     read = p4runtime_pb2.ReadRequest(device_id=2)
-    assert code_of(lambda: list(stub.Read(read))) == grpc.StatusCode.NOT_FOUND
+    assert code_of(list, stub.Read(read)) == grpc.StatusCode.NOT_FOUND
     assert code_of(stub.GetForwardingPipelineConfig, GetRequest(device_id=2)) == grpc.StatusCode.NOT_FOUND
 
 
 # Pipeline configs
 
 
-def test_a_config_is_read_back_by_parts(primary, inagg):
+def test_a_config_is_read_back_by_parts(primary: Controller, inagg: Switch) -> None:
     primary.configure(inagg, cookie=77)
     everything = primary.config().config
     assert everything.p4info == inagg.p4info
@@ -65,7 +70,9 @@ def test_a_config_is_read_back_by_parts(primary, inagg):
         assert {descriptor.name for descriptor, _ in config.ListFields()} == expected
 
 
-def test_a_p4info_of_another_program_is_refused_and_changes_nothing(configured, inagg):
+def test_a_p4info_of_another_program_is_refused_and_changes_nothing(
+    configured: Controller, inagg: Switch
+) -> None:
     configured.write(insert(arp_entry(inagg, 1)))
     request = SetRequest(device_id=1, action=SetRequest.VERIFY_AND_COMMIT)
     request.election_id.low = 1
@@ -76,7 +83,7 @@ def test_a_p4info_of_another_program_is_refused_and_changes_nothing(configured, 
     assert len(configured.read(all_entries())) == 1
 
 
-def test_documentation_in_a_p4info_does_not_matter(primary, inagg):
+def test_documentation_in_a_p4info_does_not_matter(primary: Controller, inagg: Switch) -> None:
     request = SetRequest(device_id=1, action=SetRequest.VERIFY_AND_COMMIT)
     request.election_id.low = 1
     request.config.p4info.CopyFrom(inagg.p4info)
@@ -88,7 +95,9 @@ def test_documentation_in_a_p4info_does_not_matter(primary, inagg):
 
 
 @pytest.mark.parametrize("source", [b"", b"\xff\xfe", b"this is not P4"])
-def test_a_device_config_that_is_no_program_is_refused_and_changes_nothing(configured, inagg, source):
+def test_a_device_config_that_is_not_a_program_is_refused_and_changes_nothing(
+    configured: Controller, inagg: Switch, source: bytes
+) -> None:
     request = SetRequest(device_id=1, action=SetRequest.VERIFY_AND_COMMIT)
     request.election_id.low = 1
     request.config.p4info.CopyFrom(inagg.p4info)
@@ -97,22 +106,24 @@ def test_a_device_config_that_is_no_program_is_refused_and_changes_nothing(confi
     assert configured.config().config.p4_device_config == inagg.source.encode()
 
 
-def test_verify_checks_and_changes_nothing(primary, inagg):
+def test_verify_checks_and_changes_nothing(primary: Controller, inagg: Switch) -> None:
     primary.configure(inagg, SetRequest.VERIFY)
     assert not primary.config().HasField("config")
 
 
-def test_commit_starts_with_fresh_state(configured, inagg):
+def test_commit_starts_with_fresh_state(configured: Controller, inagg: Switch) -> None:
     configured.write(insert(arp_entry(inagg, 1)), insert(group(1, (1, 0))))
     configured.configure(inagg)
     assert configured.read(all_entries(), group(0)) == []
 
 
-def test_a_saved_config_takes_the_writes_and_commit_runs_it(configured, inagg, small):
+def test_a_saved_config_takes_the_writes_and_commit_runs_it(
+    configured: Controller, inagg: Switch, small: Switch
+) -> None:
     configured.write(insert(arp_entry(inagg, 1)))
     configured.configure(small, SetRequest.VERIFY_AND_SAVE)
     assert configured.config().config.p4_device_config == small.source.encode()
-    # What is there now is the new program's own.
+    # The only entries are those that the new program declares.
     assert all(found.table_entry.is_const for found in configured.read(all_entries()))
     configured.write(insert(group(7, (1, 0))))
     configured.configure(None, SetRequest.COMMIT)
@@ -120,12 +131,12 @@ def test_a_saved_config_takes_the_writes_and_commit_runs_it(configured, inagg, s
     assert configured.read(group(0)) == [group(7, (1, 0))]
 
 
-def test_commit_needs_a_saved_config_and_brings_none(configured, inagg):
+def test_commit_needs_a_saved_config_and_refuses_a_new_one(configured: Controller, inagg: Switch) -> None:
     assert code_of(configured.configure, None, SetRequest.COMMIT) == grpc.StatusCode.NOT_FOUND
     assert code_of(configured.configure, inagg, SetRequest.COMMIT) == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_reconcile_keeps_entries_and_groups(configured, inagg):
+def test_reconcile_keeps_entries_and_groups(configured: Controller, inagg: Switch) -> None:
     entry, flood = arp_entry(inagg, 1), group(1, (1, 0), (2, 0))
     entry.table_entry.metadata = b"mine"
     configured.write(insert(entry), insert(flood))
@@ -134,7 +145,7 @@ def test_reconcile_keeps_entries_and_groups(configured, inagg):
     assert configured.config(GetRequest.COOKIE_ONLY).config.cookie.cookie == 5
 
 
-def test_reconcile_keeps_what_became_of_the_entries_of_the_program(primary):
+def test_reconcile_keeps_deletions_of_the_programs_entries(primary: Controller) -> None:
     entries = "const priority = 3: 1: NoAction(); priority = 2: 2: NoAction(); priority = 1: 3: NoAction();"
     table = f"table t {{ key = {{ meta.x: ternary; }} actions = {{ NoAction; }} entries = {{ {entries} }} }}"
     source = v1program("t.apply();", locals=table)
@@ -149,7 +160,9 @@ def test_reconcile_keeps_what_became_of_the_entries_of_the_program(primary):
         assert primary.read(all_entries()) == declared
 
 
-def test_reconcile_with_another_pipeline_is_refused(configured, inagg, small):
+def test_reconcile_with_another_pipeline_is_refused(
+    configured: Controller, inagg: Switch, small: Switch
+) -> None:
     configured.write(insert(arp_entry(inagg, 1)))
     assert (
         code_of(configured.configure, small, SetRequest.RECONCILE_AND_COMMIT)
@@ -159,11 +172,15 @@ def test_reconcile_with_another_pipeline_is_refused(configured, inagg, small):
 
 
 @pytest.mark.parametrize("action", [SetRequest.UNSPECIFIED, SetRequest.VERIFY, SetRequest.VERIFY_AND_SAVE])
-def test_an_action_without_a_config_or_a_config_without_an_action_is_refused(primary, action):
+def test_an_action_without_a_config_or_a_config_without_an_action_is_refused(
+    primary: Controller, action: int
+) -> None:
     assert code_of(primary.configure, None, action) == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_only_the_primary_sets_a_config(address, primary, connect, inagg):
+def test_only_the_primary_sets_a_config(
+    address: str, primary: Controller, connect: Connect, inagg: Switch
+) -> None:
     backup = connect(address, 0)
     backup.arbitrate()
     backup.next()
@@ -173,7 +190,17 @@ def test_only_the_primary_sets_a_config(address, primary, connect, inagg):
 # Streams and arbitration
 
 
-def test_a_higher_election_id_takes_over_and_the_old_primary_is_refused(address, configured, connect, inagg):
+class ArbitrationFields(TypedDict, total=False):
+    """Arguments of Controller.arbitrate."""
+
+    device_id: int
+    role: str
+    config: bool
+
+
+def test_a_higher_election_id_takes_over_and_the_old_primary_is_refused(
+    address: str, configured: Controller, connect: Connect, inagg: Switch
+) -> None:
     second = connect(address, 5)
     second.arbitrate()
     assert second.next().arbitration.status.code == Code.OK
@@ -186,7 +213,9 @@ def test_a_higher_election_id_takes_over_and_the_old_primary_is_refused(address,
     assert configured.read(all_entries()) == [arp_entry(inagg, 1)]
 
 
-def test_the_primarys_disconnection_is_announced_and_its_writes_are_refused(address, configured, connect):
+def test_the_primarys_disconnection_is_announced_and_its_writes_are_refused(
+    address: str, configured: Controller, connect: Connect
+) -> None:
     backup = connect(address, 0)
     backup.arbitrate()
     assert backup.next().arbitration.status.code == Code.ALREADY_EXISTS
@@ -195,7 +224,9 @@ def test_the_primarys_disconnection_is_announced_and_its_writes_are_refused(addr
     assert code_of(backup.write, insert(group(1, (1, 0)))) == grpc.StatusCode.PERMISSION_DENIED
 
 
-def test_state_survives_a_controllers_reconnection(address, configured, connect, inagg):
+def test_state_survives_a_controllers_reconnection(
+    address: str, configured: Controller, connect: Connect, inagg: Switch
+) -> None:
     configured.write(insert(arp_entry(inagg, 1)))
     configured.close()
     again = connect(address)
@@ -214,7 +245,13 @@ def test_state_survives_a_controllers_reconnection(address, configured, connect,
         ({}, {"role": "other"}, grpc.StatusCode.FAILED_PRECONDITION),
     ],
 )
-def test_bad_arbitration_ends_the_stream(address, connect, first, then, code):
+def test_bad_arbitration_ends_the_stream(
+    address: str,
+    connect: Connect,
+    first: ArbitrationFields,
+    then: ArbitrationFields | None,
+    code: grpc.StatusCode,
+) -> None:
     controller = connect(address, 3)
     controller.arbitrate(**first)
     if then is not None:
@@ -223,14 +260,16 @@ def test_bad_arbitration_ends_the_stream(address, connect, first, then, code):
     assert controller.next().code() == code
 
 
-def test_an_election_id_in_use_ends_the_new_stream_only(address, configured, connect):
+def test_an_election_id_in_use_ends_the_new_stream_only(
+    address: str, configured: Controller, connect: Connect
+) -> None:
     twin = connect(address, 1)
     twin.arbitrate()
     assert twin.next().code() == grpc.StatusCode.INVALID_ARGUMENT
     configured.write(insert(group(1, (1, 0))))
 
 
-def test_a_packet_out_to_a_switch_without_a_cpu_port_is_refused(configured):
+def test_a_packet_out_to_a_switch_without_a_cpu_port_is_refused(configured: Controller) -> None:
     message = p4runtime_pb2.StreamMessageRequest()
     message.packet.payload = b"x"
     configured.send(message)
@@ -240,13 +279,13 @@ def test_a_packet_out_to_a_switch_without_a_cpu_port_is_refused(configured):
     assert "--cpu-port" in error.message
 
 
-def test_without_a_session_nobody_writes(address, connect, inagg):
+def test_without_a_session_nobody_writes(address: str, connect: Connect, inagg: Switch) -> None:
     stranger = connect(address, 1)
     assert code_of(stranger.write) == grpc.StatusCode.PERMISSION_DENIED
     assert code_of(stranger.configure, inagg) == grpc.StatusCode.PERMISSION_DENIED
 
 
-def test_streams_that_hold_all_threads_are_refused_whatever_they_said(address, connect):
+def test_a_stream_beyond_the_limit_is_refused(address: str, connect: Connect) -> None:
     for _ in range(MAX_STREAMS):
         quiet = connect(address)
         quiet.send(p4runtime_pb2.StreamMessageRequest())
@@ -256,7 +295,7 @@ def test_streams_that_hold_all_threads_are_refused_whatever_they_said(address, c
     assert late.stub.Capabilities(p4runtime_pb2.CapabilitiesRequest()).p4runtime_api_version
 
 
-def test_stopping_the_server_ends_the_streams(tmp_path, connect):
+def test_stopping_the_server_ends_the_streams(tmp_path: Path, connect: Connect) -> None:
     address = f"unix:{tmp_path}/s.sock"
     server = SwitchServer(Ports([]), device_id=1, address=address)
     server.start()
@@ -268,7 +307,7 @@ def test_stopping_the_server_ends_the_streams(tmp_path, connect):
     assert not (tmp_path / "s.sock").exists()
 
 
-def test_an_address_in_use_is_an_error(tmp_path):
+def test_an_address_in_use_is_an_error(tmp_path: Path) -> None:
     first = SwitchServer(Ports([]), device_id=1, address="127.0.0.1:0")
     first.start()
     with pytest.raises(ServerError, match="in use"):
@@ -285,11 +324,11 @@ def test_an_address_in_use_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     "address", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:x", ":9559", "::1", "x"]
 )
-def test_an_address_is_a_host_and_a_port(address):
+def test_an_address_is_a_host_and_a_port(address: str) -> None:
     with pytest.raises(ServerError, match=r"expected HOST:PORT, \[IPV6\]:PORT or unix:PATH"):
         SwitchServer(Ports([]), device_id=1, address=address)
 
 
-def test_a_socket_in_a_folder_that_is_not_there_is_an_error(tmp_path):
+def test_a_socket_in_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="cannot serve at unix:"):
         SwitchServer(Ports([]), device_id=1, address=f"unix:{tmp_path}/nowhere/s.sock")

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """p4runtime-shell 0.0.6, unmodified, drives the switch with p4/inagg.p4."""
 
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
 import p4runtime_sh.shell as sh
 import pytest
 from google.protobuf import text_format
@@ -14,7 +17,7 @@ ARP = "InaggIngress.arp_responder.arp_responder"
 
 
 @pytest.fixture(scope="session")
-def config(tmp_path_factory) -> sh.FwdPipeConfig:
+def config(tmp_path_factory: pytest.TempPathFactory) -> sh.FwdPipeConfig:
     """What `inagg-switch compile` writes."""
     folder = tmp_path_factory.mktemp("config")
     program = Switch.from_p4(INAGG_P4)
@@ -24,20 +27,21 @@ def config(tmp_path_factory) -> sh.FwdPipeConfig:
 
 
 @pytest.fixture
-def address(p4runtime_server) -> str:
+def address(p4runtime_server: Callable[[], str]) -> str:
     return p4runtime_server()
 
 
 @pytest.fixture
-def shell(address, config):
+def shell(address: str, config: sh.FwdPipeConfig) -> Iterator[ModuleType]:
     sh.setup(device_id=1, grpc_addr=address, election_id=(0, 1), config=config, verbose=False)
     yield sh
     sh.teardown()
 
 
-def name_of(kind: str, short: str) -> str:
+def name_of(kind: sh.P4Type, short: str) -> str:
     """The full name of an object, by its last part."""
-    (name,) = (name for name, _ in sh.context.get_objs(kind) if name.split(".")[-1] == short)
+    names: list[str] = [name for name, _ in sh.context.get_objs(kind) if name.split(".")[-1] == short]
+    (name,) = names
     return name
 
 
@@ -45,7 +49,7 @@ def action(short: str) -> str:
     return name_of(sh.P4Type.action, short)
 
 
-def admission(rank: int):
+def admission(rank: int) -> sh.TableEntry:
     entry = sh.TableEntry(ADMISSION)(action=action("admit"))
     entry.match.set(port="1", source="10.0.0.1", job="1", rank=str(rank))
     entry.action.set(
@@ -54,14 +58,14 @@ def admission(rank: int):
     return entry
 
 
-def arp(mac: str = "02:49:41:00:00:01"):
+def arp(mac: str = "02:49:41:00:00:01") -> sh.TableEntry:
     entry = sh.TableEntry(ARP)(action=action("answer"))
     entry.match["ip"] = "10.0.0.253"
     entry.action["mac"] = mac
     return entry
 
 
-def test_table_entries(shell):
+def test_table_entries(shell: ModuleType) -> None:
     arp().insert()
     (read,) = shell.TableEntry(ARP).read()
     assert str(read) == str(arp())
@@ -72,14 +76,14 @@ def test_table_entries(shell):
     assert list(shell.TableEntry(ARP).read()) == []
 
 
-def test_deleting_what_is_read_empties_a_table(shell):
+def test_deleting_what_is_read_empties_a_table(shell: ModuleType) -> None:
     for rank in range(4):
         admission(rank).insert()
     shell.TableEntry(ADMISSION).read(lambda entry: entry.delete())
     assert list(shell.TableEntry(ADMISSION).read()) == []
 
 
-def test_a_refused_write_names_the_reason_and_changes_nothing(shell):
+def test_a_refused_write_names_the_reason_and_changes_nothing(shell: ModuleType) -> None:
     arp().insert()
     with pytest.raises(P4RuntimeWriteException, match="ALREADY_EXISTS"):
         arp("02:00:00:00:00:99").insert()
@@ -91,7 +95,7 @@ def test_a_refused_write_names_the_reason_and_changes_nothing(shell):
         entry.modify()
 
 
-def test_default_entries_are_read(shell):
+def test_default_entries_are_read(shell: ModuleType) -> None:
     entry = shell.TableEntry(ADMISSION)
     entry.is_default = True
     (read,) = entry.read()
@@ -101,7 +105,7 @@ def test_default_entries_are_read(shell):
         read.modify()
 
 
-def test_direct_counters(shell):
+def test_direct_counters(shell: ModuleType) -> None:
     admission(0).insert()
     admission(1).insert()
     direct = shell.DirectCounterEntry(name_of(sh.P4Type.direct_counter, "admitted"))
@@ -117,7 +121,7 @@ def test_direct_counters(shell):
     assert read.counter_data.packet_count == 3
 
 
-def test_counters(shell):
+def test_counters(shell: ModuleType) -> None:
     name = name_of(sh.P4Type.counter, "completed")
     entry = shell.CounterEntry(name)
     entry.index = 5
@@ -135,7 +139,7 @@ def test_counters(shell):
         list(entry.read())
 
 
-def test_multicast_groups(shell):
+def test_multicast_groups(shell: ModuleType) -> None:
     shell.MulticastGroupEntry(1).add(1, 0).add(2, 0).add(255, 0).insert()
     shell.MulticastGroupEntry(2).add(1, 1).add(2, 2).insert()
     read = {
@@ -150,7 +154,7 @@ def test_multicast_groups(shell):
     assert [one.group_id for one in shell.MulticastGroupEntry().read()] == [1]
 
 
-def test_a_batch(shell):
+def test_a_batch(shell: ModuleType) -> None:
     request = sh.p4runtime_pb2.WriteRequest()
     for rank in range(4):
         update = request.updates.add(type=sh.p4runtime_pb2.Update.INSERT)
@@ -165,7 +169,7 @@ def test_a_batch(shell):
     ]
 
 
-def test_state_survives_a_reconnection(address, config):
+def test_state_survives_a_reconnection(address: str, config: sh.FwdPipeConfig) -> None:
     sh.setup(device_id=1, grpc_addr=address, election_id=(0, 1), config=config, verbose=False)
     arp().insert()
     sh.teardown()
@@ -174,7 +178,9 @@ def test_state_survives_a_reconnection(address, config):
     sh.teardown()
 
 
-def test_a_second_controller_with_a_lower_id_only_reads(shell, address, capsys):
+def test_a_second_controller_with_a_lower_id_only_reads(
+    shell: ModuleType, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     arp().insert()
     second = P4RuntimeClient(1, address, (0, 0))
     assert "not the primary client" in capsys.readouterr().out
@@ -187,7 +193,9 @@ def test_a_second_controller_with_a_lower_id_only_reads(shell, address, capsys):
     assert len(list(shell.TableEntry(ARP).read())) == 1
 
 
-def test_a_second_controller_with_a_higher_id_takes_over(shell, address, config):
+def test_a_second_controller_with_a_higher_id_takes_over(
+    shell: ModuleType, address: str, config: sh.FwdPipeConfig
+) -> None:
     second = P4RuntimeClient(1, address, (1, 0))
     with pytest.raises(Exception, match="only the primary"):
         arp().insert()
@@ -195,5 +203,5 @@ def test_a_second_controller_with_a_higher_id_takes_over(shell, address, config)
     second.tear_down()
 
 
-def test_the_api_version(shell):
+def test_the_api_version(shell: ModuleType) -> None:
     assert sh.APIVersion() == "1.4.1"

@@ -21,6 +21,11 @@ TCP, UDP = 6, 17
 FIN, PSH, ACK, CWR = 0x01, 0x08, 0x10, 0x80
 OK, BAD, UNKNOWN = 0, 1, 2
 
+# struct virtio_net_hdr: its layout, the flag, and kinds of segmentation (gso_type).
+OFFLOAD = struct.Struct("=BBHHHH")
+NEEDS_CHECKSUM = 1
+TCP_IPV4, TCP_IPV6, UDP_L4, ECN = 1, 4, 5, 0x80
+
 
 class Offload(NamedTuple):
     """struct virtio_net_hdr."""
@@ -32,20 +37,16 @@ class Offload(NamedTuple):
     checksum_start: int = 0
     checksum_offset: int = 0
 
-    LAYOUT = struct.Struct("=BBHHHH")
-    NEEDS_CHECKSUM = 1
-    TCP_IPV4, TCP_IPV6, UDP_L4, ECN = 1, 4, 5, 0x80
-
     def encode(self) -> bytes:
-        return self.LAYOUT.pack(*self)
+        return OFFLOAD.pack(*self)
 
     @classmethod
     def decode(cls, data: bytes) -> "Offload":
-        return cls(*cls.LAYOUT.unpack(data))
+        return cls(*OFFLOAD.unpack(data))
 
 
 class Driver:
-    """A process under the address and undefined behaviour sanitizers: it dies of the first error."""
+    """offload_driver.cpp as a process, with the address and undefined behaviour sanitizers: the first error ends it."""
 
     def __init__(self, folder: Path) -> None:
         binary = folder / "driver"
@@ -67,11 +68,11 @@ class Driver:
     def queue(
         self, packets: Sequence[bytes], *, room: int = 8 << 20, frames: int = 4096, limit: int = 1514
     ) -> tuple[int, list[tuple[Offload, bytes]]]:
-        """How many packets an OutputQueue took, and the frames it makes of them."""
+        """The number of packets that an OutputQueue took, and the frames that it makes of them."""
         numbers = struct.pack("=4I", room, frames, limit, len(packets))
         self._write(b"q" + numbers + b"".join(map(_counted, packets)))
         taken = self._number()
-        size = Offload.LAYOUT.size
+        size = OFFLOAD.size
         return taken, [(Offload.decode(one[:size]), one[size:]) for one in self._all()]
 
     def _write(self, data: bytes) -> None:
@@ -114,23 +115,20 @@ class Packet:
     fragment: int = 0x4000
     ports: tuple[int, int] = (5000, 9)
     addresses: tuple[int, int] = (1, 2)
-    checksum: int | None = None  # None: the right one
+    checksum: int | None = None  # None: the correct one
 
     def encode(self) -> bytes:
         return self._below_transport() + self._transport(partial=False) + self.payload
 
     def large(self, segment_bytes: int) -> tuple[Offload, bytes]:
-        """The packet as a frame that is still to be cut, its checksum that of the pseudo header alone."""
+        """The packet as a frame before segmentation. Its checksum covers the pseudo header only."""
         below, transport = self._below_transport(), self._transport(partial=True)
-        kind = {
-            (TCP, False): Offload.TCP_IPV4 | (Offload.ECN if self.flags & CWR else 0),
-            (TCP, True): Offload.TCP_IPV6 | (Offload.ECN if self.flags & CWR else 0),
-        }.get((self.protocol, self.ipv6), Offload.UDP_L4)
+        kind = UDP_L4
+        if self.protocol == TCP:
+            kind = (TCP_IPV6 if self.ipv6 else TCP_IPV4) | (ECN if self.flags & CWR else 0)
         offset = 16 if self.protocol == TCP else 6
         header_bytes = len(below) + len(transport)
-        offload = Offload(
-            Offload.NEEDS_CHECKSUM, kind, header_bytes, segment_bytes, len(below), offset
-        )  # fmt: skip
+        offload = Offload(NEEDS_CHECKSUM, kind, header_bytes, segment_bytes, len(below), offset)
         return offload, below + transport + self.payload
 
     def _below_transport(self) -> bytes:
@@ -178,7 +176,7 @@ class Packet:
 
 
 def some_bytes(draw: st.DrawFn, size: int) -> bytes:
-    """Cheap to draw; now and then all zeros or ones, which checksums treat specially."""
+    """Bytes that are cheap to draw. Some are all zeros or all ones, which checksums treat specially."""
     kind = draw(st.sampled_from(["random", "random", "zeros", "ones"]))
     if kind != "random":
         return (b"\0" if kind == "zeros" else b"\xff") * size
@@ -213,7 +211,7 @@ def large_packets(draw: st.DrawFn) -> tuple[Packet, int]:
 
 @st.composite
 def datagram_rows(draw: st.DrawFn) -> list[bytes]:
-    """Frames as a port may get them: runs that can be coalesced, and all that can come between."""
+    """Frames as a port may get them: runs that can be coalesced, and other frames between them."""
     frames: list[bytes] = []
     for _ in range(draw(st.integers(1, 6))):
         base = Packet(

@@ -6,12 +6,16 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import p4runtime_sh.shell as sh
 import pytest
 
 from tests import INAGG_P4
+from tests.switch.network import MakeNetwork, Network
+from tests.switch.waiting import wait_until
 
 pytestmark = pytest.mark.netns
 
@@ -34,7 +38,7 @@ def contribution(rank: int, chunk: int, lanes: list[int], epoch: int = EPOCH) ->
 class Worker:
     """A UDP socket in a host's namespace."""
 
-    def __init__(self, net, rank: int) -> None:
+    def __init__(self, net: Network, rank: int) -> None:
         self.rank = rank
         with net.inside(net.host(rank + 1)):
             self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -44,7 +48,8 @@ class Worker:
 
     @property
     def udp_port(self) -> int:
-        return self.socket.getsockname()[1]
+        port: int = self.socket.getsockname()[1]
+        return port
 
     def send(self, chunk: int, lanes: list[int], epoch: int = EPOCH) -> None:
         self.socket.send(contribution(self.rank, chunk, lanes, epoch))
@@ -60,10 +65,8 @@ class Worker:
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory):
+def config(tmp_path_factory: pytest.TempPathFactory) -> sh.FwdPipeConfig:
     folder = tmp_path_factory.mktemp("config")
-    import sys
-
     command = [sys.executable, "-m", "inagg_switch.cli", "compile", str(INAGG_P4), "-o", str(folder)]
     subprocess.run(command, check=True, timeout=120)
     return sh.FwdPipeConfig(str(folder / "p4info.txtpb"), str(folder / "inagg.p4"))
@@ -72,12 +75,13 @@ def config(tmp_path_factory):
 class Running:
     """A switch process with a controller's shell connected to it."""
 
-    def __init__(self, net, command: list[str], folder: Path, config) -> None:
+    def __init__(self, net: Network, command: list[str], folder: Path, config: sh.FwdPipeConfig) -> None:
         self.net, self.config = net, config
         self._sockets: list[socket.socket] = []
         self.address = f"unix:{folder}/s.sock"
-        self.process = net.start(net.switch, *command, "run", *net.port_arguments, "--grpc", self.address)
-        assert self.process.stdout.readline() == "ready\n"
+        self.process = net.start_and_wait(
+            net.switch, *command, "run", *net.port_arguments, "--grpc", self.address
+        )
         sh.setup(device_id=1, grpc_addr=self.address, election_id=(0, 1), config=config, verbose=False)
 
     def workers(self, count: int, slots: int = SLOTS) -> list[Worker]:
@@ -135,23 +139,31 @@ class Running:
         entry.insert()
 
 
+def name_of(kind: sh.P4Type, short: str) -> str:
+    """The full name of an object, by its last part."""
+    names: list[str] = [name for name, _ in sh.context.get_objs(kind) if name.endswith("." + short)]
+    return names[0]
+
+
 def table(short: str) -> str:
-    return next(name for name, _ in sh.context.get_objs(sh.P4Type.table) if name.endswith("." + short))
+    return name_of(sh.P4Type.table, short)
 
 
 def action(short: str) -> str:
-    return next(name for name, _ in sh.context.get_objs(sh.P4Type.action) if name.endswith("." + short))
+    return name_of(sh.P4Type.action, short)
 
 
 def counter(short: str) -> dict[int, int]:
-    """Packets by port, of the ports that counted any."""
-    name = next(n for n, _ in sh.context.get_objs(sh.P4Type.counter) if n.endswith("." + short))
-    return {one.index: one.packet_count for one in sh.CounterEntry(name).read() if one.packet_count}
+    """Packets by port, for ports with packets."""
+    cells = sh.CounterEntry(name_of(sh.P4Type.counter, short)).read()
+    return {one.index: one.packet_count for one in cells if one.packet_count}
 
 
 @pytest.fixture
-def running(network, switch_command, tmp_path, config):
-    """Starts a switch between so many hosts."""
+def running(
+    network: MakeNetwork, switch_command: list[str], tmp_path: Path, config: sh.FwdPipeConfig
+) -> Iterator[Callable[[int], Running]]:
+    """Starts a switch between the given number of hosts."""
     started: list[Running] = []
 
     def start(hosts: int) -> Running:
@@ -164,7 +176,7 @@ def running(network, switch_command, tmp_path, config):
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_results_are_the_sums_at_every_worker(running, count):
+def test_results_are_the_sums_at_every_worker(running: Callable[[int], Running], count: int) -> None:
     switch = running(count)
     workers = switch.workers(count)
     draw = random.Random(1)
@@ -182,7 +194,9 @@ def test_results_are_the_sums_at_every_worker(running, count):
 
 
 @pytest.mark.parametrize("offloads", [True, False])
-def test_a_burst_of_contributions_comes_back_as_a_burst_of_results(running, offloads):
+def test_a_burst_of_contributions_comes_back_as_a_burst_of_results(
+    running: Callable[[int], Running], offloads: bool
+) -> None:
     """One system call sends 60 contributions (UDP_SEGMENT); one takes their results (UDP_GRO)."""
     switch = running(2)
     workers = switch.workers(2, slots=64)
@@ -196,7 +210,7 @@ def test_a_burst_of_contributions_comes_back_as_a_burst_of_results(running, offl
         lanes = parts[worker.rank]
         worker.socket.send(b"".join(contribution(worker.rank, chunk, lanes[chunk]) for chunk in range(burst)))
     for worker in workers:
-        results = []
+        results: list[bytes] = []
         while len(results) < burst:
             data = worker.socket.recv(70000)
             if offloads:
@@ -208,7 +222,9 @@ def test_a_burst_of_contributions_comes_back_as_a_burst_of_results(running, offl
             assert struct.unpack_from(f"!{LANES}I", result, HEADER.size) == (2 * chunk + 3,) * LANES
 
 
-def test_a_repeated_contribution_is_added_once_and_a_lost_result_is_sent_again(running):
+def test_a_repeated_contribution_is_added_once_and_a_lost_result_is_sent_again(
+    running: Callable[[int], Running],
+) -> None:
     switch = running(2)
     first, second = switch.workers(2)
     ones, twos = [1] * LANES, [2] * LANES
@@ -223,7 +239,7 @@ def test_a_repeated_contribution_is_added_once_and_a_lost_result_is_sent_again(r
     assert counter("result_resent") == {2: 1}
 
 
-def test_what_is_not_admitted_is_counted(running, wait_until):
+def test_contributions_that_are_not_admitted_are_counted(running: Callable[[int], Running]) -> None:
     switch = running(2)
     first, second = switch.workers(2)
     first.send(0, [1] * LANES, epoch=EPOCH + 1)
@@ -235,7 +251,7 @@ def test_what_is_not_admitted_is_counted(running, wait_until):
     wait_until(lambda: counter("malformed") == {2: 1}, "malformed")
 
 
-def test_hosts_ping_and_talk_tcp_through_the_p4_program(running):
+def test_hosts_ping_and_talk_tcp_through_the_p4_program(running: Callable[[int], Running]) -> None:
     switch = running(3)
     switch.flood()
     net = switch.net
@@ -253,7 +269,7 @@ def test_hosts_ping_and_talk_tcp_through_the_p4_program(running):
     assert received == b"x" * 50_000
 
 
-def test_a_pipeline_config_is_replaced_while_traffic_runs(running):
+def test_a_pipeline_config_is_replaced_while_traffic_runs(running: Callable[[int], Running]) -> None:
     switch = running(2)
     net = switch.net
     switch.flood()
@@ -266,12 +282,12 @@ def test_a_pipeline_config_is_replaced_while_traffic_runs(running):
             sh.client.set_fwd_pipe_config(switch.config.p4info, switch.config.bin)
             switch.flood()
         sender.send(b"\xff" * 6 + b"\x02\0\0\0\0\x01\x88\xb5" + struct.pack("!I", sent))
-        numbers = []
+        numbers: list[int] = []
         while not numbers or numbers[-1] != sent:
             data = receiver.recv(2000)
             if data[12:14] == b"\x88\xb5":
                 numbers.append(struct.unpack_from("!I", data, 14)[0])
-    # Frames between a swap and the new flood group are lost, none is repeated or reordered.
+    # Frames between a swap and the new flood group are lost. No frame is repeated or reordered.
     assert numbers == sorted(set(numbers))
     assert len(numbers) > 1
     workers = switch.workers(2)

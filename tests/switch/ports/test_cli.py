@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `inagg-switch`: errors a user can act on, and a real switch between network namespaces."""
+"""The command `inagg-switch`: errors that a user can act on, and a switch between network namespaces."""
 
 import json
 import logging
@@ -8,6 +8,7 @@ import signal
 import socket
 import struct
 import subprocess
+from pathlib import Path
 
 import pytest
 from scapy.utils import rdpcap
@@ -15,6 +16,7 @@ from scapy.utils import rdpcap
 from inagg_switch.program_log import ProgramLog
 from tests import INAGG_P4
 from tests.switch import PROGRAMS
+from tests.switch.network import MakeNetwork
 from tests.switch.snippets import v1program
 
 
@@ -30,24 +32,24 @@ def assert_user_error(done: subprocess.CompletedProcess[str], *words: str) -> No
 
 
 @pytest.mark.parametrize("text", ["veth1", "1@", "@veth1", "x@veth1", "0@veth1", "511@veth1", "-1@veth1"])
-def test_a_bad_port_is_explained(switch_command, text):
+def test_a_bad_port_is_explained(switch_command: list[str], text: str) -> None:
     assert_user_error(run(switch_command, "run", f"--port={text}"), f"port {text!r}")
 
 
-def test_a_port_is_required(switch_command):
+def test_a_port_is_required(switch_command: list[str]) -> None:
     assert_user_error(run(switch_command, "run"), "--port")
 
 
-def test_a_bad_macro_is_explained(switch_command):
+def test_a_bad_macro_is_explained(switch_command: list[str]) -> None:
     assert_user_error(run(switch_command, "run", "--port", "1@x", "-D", "=1"), "NAME=VALUE")
 
 
-def test_a_missing_program_is_explained(switch_command):
+def test_a_missing_program_is_explained(switch_command: list[str]) -> None:
     done = run(switch_command, "run", "nothere.p4", "--port", "1@x")
     assert_user_error(done, "nothere.p4: No such file or directory")
 
 
-def test_a_program_that_does_not_compile_is_explained(switch_command, tmp_path):
+def test_a_program_that_does_not_compile_is_explained(switch_command: list[str], tmp_path: Path) -> None:
     bad = tmp_path / "bad.p4"
     bad.write_text("header h {\n    bit<8> a\n}\n")
     for arguments in (["run", str(bad), "--port", "1@x"], ["compile", str(bad), "-o", str(tmp_path / "out")]):
@@ -58,7 +60,9 @@ def test_a_program_that_does_not_compile_is_explained(switch_command, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["compile", "explain"])
-def test_includes_are_found_where_an_option_says(switch_command, tmp_path, command):
+def test_includes_are_found_in_the_folders_of_an_option(
+    switch_command: list[str], tmp_path: Path, command: str
+) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "inner.p4").write_text("const bit<8> a = b;\n")
     program = tmp_path / "main.p4"
@@ -70,7 +74,9 @@ def test_includes_are_found_where_an_option_says(switch_command, tmp_path, comma
     assert done.stderr.startswith(f"{tmp_path / 'there' / 'inner.p4'}:1:18: error: `b` is not declared")
 
 
-def test_compile_writes_p4info_and_a_device_config_that_compiles_to_the_same(switch_command, tmp_path):
+def test_compile_writes_p4info_and_a_device_config_that_compiles_to_the_same_files(
+    switch_command: list[str], tmp_path: Path
+) -> None:
     done = run(switch_command, "compile", str(INAGG_P4), "-o", str(tmp_path / "a"), "-D", "WORDS=2")
     assert done.returncode == 0, done.stderr
     device_config = tmp_path / "a" / "inagg.p4"
@@ -82,7 +88,9 @@ def test_compile_writes_p4info_and_a_device_config_that_compiles_to_the_same(swi
 
 @pytest.mark.netns
 @pytest.mark.parametrize("linked", [False, True])
-def test_compile_does_not_write_over_its_program(switch_command, tmp_path, linked):
+def test_compile_does_not_write_over_its_program(
+    switch_command: list[str], tmp_path: Path, linked: bool
+) -> None:
     program = tmp_path / "p.p4"
     program.write_text("#include <v1model.p4>\n")
     output = tmp_path
@@ -95,13 +103,13 @@ def test_compile_does_not_write_over_its_program(switch_command, tmp_path, linke
     assert {path.name for path in output.iterdir()} == {"p.p4"}
 
 
-def test_a_missing_interface_is_explained(switch_command):
+def test_a_missing_interface_is_explained(switch_command: list[str]) -> None:
     done = run(switch_command, "run", "--port", "1@isw-nothere")
     assert_user_error(done, "port 1@isw-nothere: there is no such interface")
 
 
 @pytest.mark.netns
-def test_a_missing_permission_is_explained(network, switch_command):
+def test_a_missing_permission_is_explained(network: MakeNetwork, switch_command: list[str]) -> None:
     net = network(1)
     # Root without CAP_NET_RAW and CAP_NET_ADMIN.
     command = [
@@ -117,7 +125,7 @@ def test_a_missing_permission_is_explained(network, switch_command):
 
 
 @pytest.mark.netns
-def test_an_address_in_use_is_explained(network, switch_command):
+def test_an_address_in_use_is_explained(network: MakeNetwork, switch_command: list[str]) -> None:
     net = network(1)
     with net.inside(net.switch), socket.create_server(("127.0.0.1", 9559)):
         command = ["ip", "netns", "exec", net.switch, *switch_command]
@@ -126,12 +134,13 @@ def test_an_address_in_use_is_explained(network, switch_command):
 
 @pytest.mark.netns
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_switch_says_ready_serves_and_stops_cleanly(network, switch_command, tmp_path, number):
+def test_a_switch_says_ready_serves_and_stops_cleanly(
+    network: MakeNetwork, switch_command: list[str], tmp_path: Path, number: signal.Signals
+) -> None:
     net = network(2)
     path, figures = tmp_path / "s.sock", tmp_path / "stats.json"
     arguments = ["run", *net.port_arguments, "--grpc", f"unix:{path}", "--stats", str(figures)]
-    process = net.start(net.switch, *switch_command, *arguments)
-    assert process.stdout.readline() == "ready\n"
+    process = net.start_and_wait(net.switch, *switch_command, *arguments)
     assert path.is_socket()
     with net.packet_socket(1) as raw:
         raw.send(b"\xff" * 12 + struct.pack("!H", 0x88B5) + b"dropped: there is no program")
@@ -147,12 +156,13 @@ def test_a_switch_says_ready_serves_and_stops_cleanly(network, switch_command, t
 
 
 @pytest.mark.netns
-def test_a_program_given_on_the_command_line_runs_at_once(network, switch_command, tmp_path):
+def test_a_program_given_on_the_command_line_runs_at_once(
+    network: MakeNetwork, switch_command: list[str], tmp_path: Path
+) -> None:
     net = network(2)
     arguments = ["run", str(INAGG_P4), *net.port_arguments, "--grpc", f"unix:{tmp_path}/s.sock"]
-    process = net.start(net.switch, *switch_command, *arguments)
-    assert process.stdout.readline() == "ready\n"
-    # Without a controller there is no flood group: unicast to a learned address is what works.
+    process = net.start_and_wait(net.switch, *switch_command, *arguments)
+    # Without a controller there is no flood group. Unicast to a learned address works.
     with net.packet_socket(1) as first, net.packet_socket(2) as second:
         first.send(frame(dst=2, src=1, payload=b"learn 1"))
         second.send(frame(dst=1, src=2, payload=b"to 1"))
@@ -164,14 +174,16 @@ def test_a_program_given_on_the_command_line_runs_at_once(network, switch_comman
 
 
 @pytest.mark.netns
-def test_packets_are_captured_by_port_and_direction_and_traced(network, switch_command, tmp_path):
+def test_packets_are_captured_by_port_and_direction_and_traced(
+    network: MakeNetwork, switch_command: list[str], tmp_path: Path
+) -> None:
     net = network(2)
     program = PROGRAMS / "state.p4"
     arguments = ["run", str(program), *net.port_arguments, "--grpc", f"unix:{tmp_path}/s.sock",
                  "--pcap", str(tmp_path / "captures"), "--trace"]  # fmt: skip
-    process = net.start(net.switch, *switch_command, *arguments)
-    assert process.stdout.readline() == "ready\n"
-    sent = b"\x02\0\0\0\0\x07" + bytes(54)  # ours among what the kernel sends by itself
+    process = net.start_and_wait(net.switch, *switch_command, *arguments)
+    assert process.stdout is not None
+    sent = b"\x02\0\0\0\0\x07" + bytes(54)  # to tell this frame from those that the kernel sends
     with net.packet_socket(1) as first:
         first.send(sent)
         while process.stdout.readline() != "packet of 60 bytes in by port 1\n":
@@ -187,12 +199,15 @@ def test_packets_are_captured_by_port_and_direction_and_traced(network, switch_c
 
 
 @pytest.mark.netns
-def test_a_switch_whose_trace_nobody_reads_ends(network, switch_command, tmp_path):
+def test_a_switch_whose_trace_nobody_reads_ends(
+    network: MakeNetwork, switch_command: list[str], tmp_path: Path
+) -> None:
     net = network(2)
     program = PROGRAMS / "state.p4"
     arguments = [str(program), *net.port_arguments, "--grpc", f"unix:{tmp_path}/s.sock", "--trace"]
-    process = net.start(net.switch, *switch_command, "run", *arguments)
-    assert process.stdout.readline() == "ready\n"
+    process = net.start_and_wait(net.switch, *switch_command, "run", *arguments)
+    assert process.stdout is not None
+    assert process.stderr is not None
     process.stdout.close()
     with net.packet_socket(1) as first:
         first.send(b"\x02\0\0\0\0\x07" + bytes(54))
@@ -201,15 +216,17 @@ def test_a_switch_whose_trace_nobody_reads_ends(network, switch_command, tmp_pat
 
 
 @pytest.mark.netns
-def test_messages_and_failed_assertions_of_a_program_are_in_the_log(network, switch_command, tmp_path):
+def test_messages_and_failed_assertions_of_a_program_are_in_the_log(
+    network: MakeNetwork, switch_command: list[str], tmp_path: Path
+) -> None:
     net = network(2)
     program = tmp_path / "says.p4"
     program.write_text(
         v1program('if (hdr.h.a == 7) { log_msg("b is {}", { hdr.h.b }); assert(hdr.h.b == 1); }')
     )
     arguments = ["run", str(program), *net.port_arguments, "--grpc", f"unix:{tmp_path}/s.sock"]
-    process = net.start(net.switch, *switch_command, *arguments)
-    assert process.stdout.readline() == "ready\n"
+    process = net.start_and_wait(net.switch, *switch_command, *arguments)
+    assert process.stderr is not None
     lines = []
     with net.packet_socket(1) as first:
         for b in (1, 2):
@@ -226,7 +243,7 @@ def test_messages_and_failed_assertions_of_a_program_are_in_the_log(network, swi
     assert said[2].startswith("WARNING inagg_switch.program_log: Assert error")
 
 
-def test_messages_wait_in_bounded_space_and_the_lost_are_counted(caplog):
+def test_waiting_messages_are_bounded_and_lost_messages_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     log = ProgramLog(max_waiting=2)
     for number in range(5):
         log.write(f"message {number}")
@@ -247,7 +264,7 @@ def test_messages_wait_in_bounded_space_and_the_lost_are_counted(caplog):
         (["--tls-cert", "x.pem"], ["--tls-key"]),
     ],
 )
-def test_bad_options_are_explained(switch_command, arguments, words):
+def test_bad_options_are_explained(switch_command: list[str], arguments: list[str], words: list[str]) -> None:
     assert_user_error(run(switch_command, "run", "--port", "1@x", *arguments), *words)
 
 

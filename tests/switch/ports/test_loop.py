@@ -6,11 +6,15 @@ import errno
 import logging
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 import pytest
 
 from inagg_switch.ports import PortError, PortOptions, Ports, PortSpec
+from tests.switch.network import MakeNetwork, Network
+from tests.switch.ports.hub import MakeHub
+from tests.switch.waiting import wait_until
 
 pytestmark = pytest.mark.netns
 
@@ -22,19 +26,24 @@ def frame(payload: bytes, ethertype: int = ETHERTYPE) -> bytes:
 
 
 def receive(raw: socket.socket, ethertype: int = ETHERTYPE) -> bytes:
-    """The next frame of our own type; the kernel's ARP and the like are passed over."""
+    """The next frame of `ethertype`. Frames that the kernel sends, such as ARP, are skipped."""
     while True:
         data = raw.recv(70000)
         if data[12:14] == struct.pack("!H", ethertype):
             return data
 
 
+class OpenPorts(Protocol):
+    """Makes a network with the given number of hosts, and starts ports with a hub in its switch."""
+
+    def __call__(self, hosts: int, options: PortOptions | None = None) -> tuple[Network, Ports]: ...
+
+
 @pytest.fixture
-def open_ports(network, hub_program) -> Iterator[Callable]:
-    """Makes a network of so many hosts and running ports with a hub on it."""
+def open_ports(network: MakeNetwork, hub_program: MakeHub) -> Iterator[OpenPorts]:
     opened: list[Ports] = []
 
-    def make(hosts: int, options: PortOptions | None = None):
+    def make(hosts: int, options: PortOptions | None = None) -> tuple[Network, Ports]:
         net = network(hosts)
         with net.inside(net.switch):
             ports = Ports([PortSpec(n, net.port_interface(n)) for n in range(1, hosts + 1)], options)
@@ -53,7 +62,7 @@ def drops(ports: Ports, port: int) -> dict[str, int]:
     return {reason: count for reason, count in statistics[port].drops.items() if count}
 
 
-def test_a_frame_reaches_the_other_hosts_and_not_its_sender(open_ports):
+def test_a_frame_reaches_the_other_hosts_and_not_its_sender(open_ports: OpenPorts) -> None:
     net, _ = open_ports(3)
     first, second, third = (net.packet_socket(n) for n in (1, 2, 3))
     with first, second, third:
@@ -64,7 +73,7 @@ def test_a_frame_reaches_the_other_hosts_and_not_its_sender(open_ports):
         assert receive(first) == frame(b"two")
 
 
-def test_many_frames_arrive_in_order_and_are_counted(open_ports, wait_until):
+def test_many_frames_arrive_in_order_and_are_counted(open_ports: OpenPorts) -> None:
     net, ports = open_ports(2)
     with net.packet_socket(1) as sender, net.packet_socket(2) as receiver:
         for number in range(3000):
@@ -80,7 +89,7 @@ def test_many_frames_arrive_in_order_and_are_counted(open_ports, wait_until):
     assert drops(ports, 2) == {}
 
 
-def test_ping_and_tcp_work_between_hosts(open_ports):
+def test_ping_and_tcp_work_between_hosts(open_ports: OpenPorts) -> None:
     net, _ = open_ports(2)
     net.run(net.host(1), f"ping -c 3 -i 0.05 -W 2 {net.ip(2)}")
     with net.inside(net.host(2)):
@@ -101,7 +110,7 @@ def test_ping_and_tcp_work_between_hosts(open_ports):
             assert bytes(got) == sent
 
 
-def test_a_vlan_tag_is_kept(open_ports):
+def test_a_vlan_tag_is_kept(open_ports: OpenPorts) -> None:
     net, _ = open_ports(2)
     tagged = frame(struct.pack("!HH", 0x2064, ETHERTYPE) + b"tagged" + bytes(60), ethertype=0x8100)
     with net.packet_socket(1) as sender, net.packet_socket(2) as receiver:
@@ -119,8 +128,8 @@ def test_a_vlan_tag_is_kept(open_ports):
 
 
 def test_without_offloads_a_partial_checksum_is_dropped_counted_and_reported_once(
-    open_ports, wait_until, caplog
-):
+    open_ports: OpenPorts, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING, logger="inagg_switch.ports")
     net, ports = open_ports(2, PortOptions(offloads=False))
     assert not ports.has_offloads()
@@ -135,8 +144,8 @@ def test_without_offloads_a_partial_checksum_is_dropped_counted_and_reported_onc
 
 
 def test_without_offloads_a_large_frame_is_dropped_counted_and_reported_as_well(
-    open_ports, wait_until, caplog
-):
+    open_ports: OpenPorts, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING, logger="inagg_switch.ports")
     net, ports = open_ports(2, PortOptions(offloads=False))
     net.run(net.host(1), "ethtool -K eth0 tx on gso on tx-udp-segmentation on")
@@ -150,7 +159,7 @@ def test_without_offloads_a_large_frame_is_dropped_counted_and_reported_as_well(
     wait_until(lambda: "a frame of 4042 bytes, longer than the MTU of 1500" in caplog.text, "a warning")
 
 
-def test_a_slow_port_drops_its_own_frames_and_delays_no_other(open_ports, wait_until):
+def test_a_slow_port_drops_its_own_frames_and_delays_no_other(open_ports: OpenPorts) -> None:
     net, ports = open_ports(3)
     net.run(net.switch, "tc qdisc add dev port2 root tbf rate 1mbit burst 5kb limit 10kb")
     with net.packet_socket(1) as sender, net.packet_socket(3) as fast:
@@ -162,8 +171,8 @@ def test_a_slow_port_drops_its_own_frames_and_delays_no_other(open_ports, wait_u
     assert drops(ports, 3) == {}
 
 
-def test_a_port_that_the_kernel_does_not_drain_drops_at_its_queue(open_ports, wait_until):
-    # A send buffer below the qdisc's limit: the frames wait in the switch's own queue, which is bounded.
+def test_a_port_that_the_kernel_does_not_drain_drops_at_its_queue(open_ports: OpenPorts) -> None:
+    # The send buffer is below the qdisc's limit, so the frames wait in the queue of the port, which is bounded.
     options = PortOptions(send_buffer_bytes=20_000, queue_frames=16)
     net, ports = open_ports(3, options)
     net.run(net.switch, "tc qdisc add dev port2 root tbf rate 1mbit burst 5kb limit 10mb")
@@ -173,7 +182,7 @@ def test_a_port_that_the_kernel_does_not_drain_drops_at_its_queue(open_ports, wa
         for number in range(200):
             assert receive(fast) == frame(struct.pack("!I", number) + bytes(1000))
         wait_until(lambda: drops(ports, 2).get("tx_queue_full", 0) > 100, "drops at the queue")
-        # What was queued still leaves, in order, once the kernel takes it.
+        # Queued frames leave in order when the kernel takes them.
         wait_until(
             lambda: ports.statistics()[1].tx_packets + drops(ports, 2)["tx_queue_full"] >= 200,
             "the queue's end",
@@ -184,7 +193,9 @@ def test_a_port_that_the_kernel_does_not_drain_drops_at_its_queue(open_ports, wa
     assert numbers == sorted(numbers)
 
 
-def test_an_interface_that_goes_away_and_comes_back(open_ports, wait_until, caplog):
+def test_an_interface_that_goes_away_and_comes_back(
+    open_ports: OpenPorts, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, logger="inagg_switch.ports")
     net, ports = open_ports(3)
     net.run(net.switch, "ip link delete port2")
@@ -201,7 +212,7 @@ def test_an_interface_that_goes_away_and_comes_back(open_ports, wait_until, capl
         assert receive(second) == frame(b"back")
 
 
-def test_an_interface_that_goes_down_and_up(open_ports, wait_until, caplog):
+def test_an_interface_that_goes_down_and_up(open_ports: OpenPorts, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="inagg_switch.ports")
     net, ports = open_ports(2)
     net.run(net.switch, "ip link set port1 down")
@@ -222,7 +233,7 @@ def net_is_down(raw: socket.socket) -> bool:
     return False
 
 
-def test_the_program_is_replaced_while_traffic_runs(open_ports, hub_program):
+def test_the_program_is_replaced_while_traffic_runs(open_ports: OpenPorts, hub_program: MakeHub) -> None:
     net, ports = open_ports(3)
     to_second, to_third = hub_program([1, 2]), hub_program([1, 3])
     with net.packet_socket(1) as sender, net.packet_socket(2) as second, net.packet_socket(3) as third:
@@ -236,7 +247,7 @@ def test_the_program_is_replaced_while_traffic_runs(open_ports, hub_program):
             assert receive(third) == payload
 
 
-def test_a_port_number_without_a_port_is_counted(open_ports, hub_program, wait_until):
+def test_a_port_number_without_a_port_is_counted(open_ports: OpenPorts, hub_program: MakeHub) -> None:
     net, ports = open_ports(2)
     ports.set_program(hub_program([1, 77]))
     with net.packet_socket(1) as sender:
@@ -244,7 +255,7 @@ def test_a_port_number_without_a_port_is_counted(open_ports, hub_program, wait_u
     wait_until(lambda: ports.unknown_port_drops() >= 1, "a counted drop")
 
 
-def test_without_a_program_frames_are_counted_and_dropped(network, wait_until):
+def test_without_a_program_frames_are_counted_and_dropped(network: MakeNetwork) -> None:
     net = network(1)
     with net.inside(net.switch):
         ports = Ports([PortSpec(1, "port1")])
@@ -255,7 +266,7 @@ def test_without_a_program_frames_are_counted_and_dropped(network, wait_until):
     ports.stop()
 
 
-def test_a_missing_interface_is_an_error_that_names_it(network):
+def test_a_missing_interface_is_an_error_that_names_it(network: MakeNetwork) -> None:
     net = network(1)
     with (
         net.inside(net.switch),
@@ -271,7 +282,9 @@ def test_a_missing_interface_is_an_error_that_names_it(network):
         (PortSpec(2, "port1"), "port 2@port1: the interface is port 1 already"),
     ],
 )
-def test_an_id_or_interface_given_twice_is_an_error(network, second, reason):
+def test_an_id_or_interface_given_twice_is_an_error(
+    network: MakeNetwork, second: PortSpec, reason: str
+) -> None:
     net = network(2)
     with net.inside(net.switch), pytest.raises(PortError, match=reason):
         Ports([PortSpec(1, "port1"), second])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators see of a running switch: metrics, the version, p4runtime-shell, and a stderr without gRPC's lines."""
+"""A running switch as operators see it: metrics, the version, p4runtime-shell, a stderr without gRPC's lines."""
 
 import os
 import re
@@ -22,7 +22,9 @@ from inagg_switch.metrics import MetricsServer, SwitchMetrics
 from inagg_switch.p4runtime.server import ServerError, SwitchServer
 from inagg_switch.ports import Ports
 from tests import INAGG_P4
-from tests.switch.p4runtime.client import SMALL_P4, Controller, arp_entry, delete, insert, table_id
+from tests.switch.network import MakeNetwork
+from tests.switch.p4runtime.client import SMALL_P4, Connect, arp_entry, delete, insert, table_id
+from tests.switch.waiting import wait_until
 
 
 def samples(text: str) -> dict[str, float]:
@@ -43,9 +45,9 @@ def scrape(tmp_path: Path) -> Iterator[Callable[[], dict[str, float]]]:
     server.stop()
 
 
-def test_metrics_tell_of_the_program_its_entries_and_p4runtime(
-    scrape: Callable[[], dict[str, float]], tmp_path: Path, connect: Callable[..., Controller], inagg: Switch
-):
+def test_metrics_show_the_program_its_entries_and_p4runtime(
+    scrape: Callable[[], dict[str, float]], tmp_path: Path, connect: Connect, inagg: Switch
+) -> None:
     before = scrape()
     assert before[f'inagg_switch_info{{version="{version("inagg")}"}}'] == 1
     assert before["inagg_switch_program_loaded"] == before["inagg_switch_program_loads_total"] == 0
@@ -80,7 +82,7 @@ def test_metrics_tell_of_the_program_its_entries_and_p4runtime(
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 8, 9, 16])
-def test_entries_are_counted(count: int):
+def test_entries_are_counted(count: int) -> None:
     with Switch.from_p4(SMALL_P4) as program:
         (table,) = (t for t in program.p4info.tables if t.preamble.name.endswith(".forward"))
         field = table.match_fields[0].name
@@ -90,9 +92,10 @@ def test_entries_are_counted(count: int):
         assert control.table_count(table.preamble.id) == count
 
 
-def test_an_address_for_metrics_that_cannot_be_had_is_explained():
+def test_an_address_that_metrics_cannot_use_is_explained() -> None:
     ports = Ports([])
-    metrics = SwitchMetrics(ports, None)  # never asked
+    switch = SwitchServer(ports, device_id=1, address="127.0.0.1:0")
+    metrics = SwitchMetrics(ports, switch)
     with pytest.raises(ServerError, match="expected HOST:PORT"):
         MetricsServer("9561", metrics)
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -101,9 +104,10 @@ def test_an_address_for_metrics_that_cannot_be_had_is_explained():
             ServerError, match=f"cannot serve metrics at 127.0.0.1:{port}: Address already in use"
         ):
             MetricsServer(f"127.0.0.1:{port}", metrics)
+    switch.stop()
 
 
-def test_connections_without_a_request_are_bounded_and_end(wait_until, capfd):
+def test_connections_without_a_request_are_bounded_and_end(capfd: pytest.CaptureFixture[str]) -> None:
     ports = Ports([])
     server = SwitchServer(ports, device_id=1, address="127.0.0.1:0")
     metrics = MetricsServer("127.0.0.1:0", SwitchMetrics(ports, server), most_connections=2, request_s=1)
@@ -132,13 +136,12 @@ def test_connections_without_a_request_are_bounded_and_end(wait_until, capfd):
 
 
 @pytest.mark.netns
-def test_a_switch_counts_its_ports_packets_and_says_nothing_in_grpcs_name(
-    network, switch_command, wait_until
-):
+def test_a_switch_counts_its_ports_packets_and_prints_no_lines_of_grpc(
+    network: MakeNetwork, switch_command: list[str]
+) -> None:
     net = network(2)
     arguments = ["run", str(INAGG_P4), *net.port_arguments, "--metrics", "127.0.0.1:9561"]
-    process = net.start(net.switch, *switch_command, *arguments)
-    assert process.stdout.readline() == "ready\n"
+    process = net.start_and_wait(net.switch, *switch_command, *arguments)
 
     def counted() -> dict[str, float]:
         with net.inside(net.switch):
@@ -152,7 +155,7 @@ def test_a_switch_counts_its_ports_packets_and_says_nothing_in_grpcs_name(
         wait_until(lambda: counted()[received] >= before + 5, "the packets to be counted")
     assert counted()['inagg_switch_port_up{interface="port2",port="2"}'] == 1
     assert 'inagg_switch_port_drops_total{interface="port1",port="1",reason="rx_no_program"}' in counted()
-    # A second switch on the same ports: gRPC would say so itself, with a line number of its source.
+    # A second switch at the same address: gRPC would print an error of its own, with a line of its source.
     second = net.start(net.switch, *switch_command, "run", *net.port_arguments)
     _, said = second.communicate(timeout=30)
     assert second.returncode == 2
@@ -164,7 +167,7 @@ def test_a_switch_counts_its_ports_packets_and_says_nothing_in_grpcs_name(
     assert not re.search(r"^[EWI]\d{4} ", said, re.MULTILINE)
 
 
-def test_the_users_own_verbosity_of_grpc_stays():
+def test_the_users_verbosity_of_grpc_stays() -> None:
     code = "import inagg_p4runtime.quiet, os; print(os.environ['GRPC_VERBOSITY'])"
     for own, expected in ({}, "NONE"), ({"GRPC_VERBOSITY": "DEBUG"}, "DEBUG"):
         environment = {**{k: v for k, v in os.environ.items() if k != "GRPC_VERBOSITY"}, **own}
@@ -174,12 +177,14 @@ def test_the_users_own_verbosity_of_grpc_stays():
         assert said.stdout.strip() == expected
 
 
-def test_the_version(switch_command):
+def test_the_version(switch_command: list[str]) -> None:
     done = subprocess.run([*switch_command, "--version"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, f"inagg-switch {version('inagg')}\n")
 
 
-def test_p4runtime_shell_opens(switch_command, p4runtime_server, tmp_path: Path, inagg: Switch):
+def test_p4runtime_shell_opens(
+    switch_command: list[str], p4runtime_server: Callable[[], str], tmp_path: Path, inagg: Switch
+) -> None:
     (tmp_path / "p4info.txtpb").write_text(text_format.MessageToString(inagg.p4info))
     (tmp_path / "inagg.p4").write_text(inagg.source)
     command = [*switch_command, "shell", "--grpc-addr", p4runtime_server(), "--device-id", "1"]

@@ -9,14 +9,18 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from inagg_switch.ports import PortOptions, Ports, PortSpec
-from tests.switch.network import Network
+from tests.switch.network import MakeNetwork, Network
+from tests.switch.ports.hub import MakeHub
 from tests.switch.ports.segments import TCP, UDP, Packet
+from tests.switch.waiting import wait_until
 
 pytestmark = pytest.mark.netns
 
@@ -29,9 +33,14 @@ def drops(ports: Ports) -> dict[int, dict[str, int]]:
     return {port: reasons for port, reasons in counted.items() if reasons}
 
 
+class OpenPorts(Protocol):
+    """Makes two hosts that use offloads and know each other's addresses, and starts ports with a hub."""
+
+    def __call__(self, options: PortOptions | None = None) -> tuple[Network, Ports]: ...
+
+
 @pytest.fixture
-def open_ports(network, hub_program) -> Iterator[Callable]:
-    """Makes two hosts that use offloads and know each other's addresses, and running ports with a hub on them."""
+def open_ports(network: MakeNetwork, hub_program: MakeHub) -> Iterator[OpenPorts]:
     opened: list[Ports] = []
 
     def make(options: PortOptions | None = None) -> tuple[Network, Ports]:
@@ -74,14 +83,14 @@ def udp_socket(net: Network, number: int, address: str) -> socket.socket:
     with net.inside(net.host(number)):
         udp = socket.socket(family, socket.SOCK_DGRAM)
         udp.bind((address, 0))
-    # SO_RCVBUFFORCE. Now, as the kernel drops what comes meanwhile.
+    # SO_RCVBUFFORCE. Set before anything is sent: the kernel drops what does not fit.
     udp.setsockopt(socket.SOL_SOCKET, 33, 16 << 20)
     udp.settimeout(10)
     return udp
 
 
 def receive_datagrams(udp: socket.socket, count: int) -> tuple[list[bytes], int]:
-    """So many datagrams, those that the kernel delivers as one taken apart; and how many the largest held."""
+    """The next `count` datagrams, and the largest number that the kernel delivered as one. Those are taken apart."""
     udp.setsockopt(SOL_UDP, UDP_GRO, 1)
     datagrams: list[bytes] = []
     most = 0
@@ -95,8 +104,8 @@ def receive_datagrams(udp: socket.socket, count: int) -> tuple[list[bytes], int]
     return datagrams, most
 
 
-def send_segments(udp: socket.socket, address: tuple, payload: bytes, size: int) -> list[bytes]:
-    """One system call, UDP_SEGMENT; the datagrams that it stands for."""
+def send_segments(udp: socket.socket, address: tuple[str, int], payload: bytes, size: int) -> list[bytes]:
+    """Sends `payload` with one system call (UDP_SEGMENT), and returns the datagrams that the kernel makes of it."""
     udp.setsockopt(SOL_UDP, UDP_SEGMENT, size)
     udp.sendto(payload, address)
     return [payload[i : i + size] for i in range(0, len(payload), size)]
@@ -104,7 +113,7 @@ def send_segments(udp: socket.socket, address: tuple, payload: bytes, size: int)
 
 @pytest.mark.parametrize("size", [1, 7, 1000, 1024, 1472])
 @pytest.mark.parametrize("odd", [0, 5])
-def test_a_large_udp_datagram_arrives_whole(open_ports, wait_until, size, odd):
+def test_a_large_udp_datagram_arrives_whole(open_ports: OpenPorts, size: int, odd: int) -> None:
     net, ports = open_ports()
     with udp_socket(net, 1, net.ip(1)) as sender, udp_socket(net, 2, net.ip(2)) as receiver:
         receiver.setsockopt(SOL_UDP, UDP_GRO, 1)
@@ -112,15 +121,15 @@ def test_a_large_udp_datagram_arrives_whole(open_ports, wait_until, size, odd):
         sent = send_segments(sender, receiver.getsockname(), payload, size)
         received, most = receive_datagrams(receiver, len(sent))
     assert received == sent
-    assert most == len(sent)  # as one frame all the way
+    assert most == len(sent)  # one frame on the whole way
     assert drops(ports) == {}
     assert ports.statistics()[0].rx_packets >= len(sent)
-    # Packets arrive before the call that sends them is back and they are counted.
+    # Packets arrive before the system call that sends them returns. They are counted after it.
     wait_until(lambda: ports.statistics()[1].tx_packets >= len(sent), "the packets to be counted")
 
 
 @pytest.mark.parametrize("kind", ["ipv6", "vlan", "802.1ad"])
-def test_other_headers(open_ports, kind):
+def test_a_large_datagram_arrives_with_other_headers(open_ports: OpenPorts, kind: str) -> None:
     net, ports = open_ports()
     if kind == "ipv6":
         add_ipv6(net)
@@ -137,8 +146,10 @@ def test_other_headers(open_ports, kind):
 
 @pytest.mark.parametrize("tags", [((0x8100, 7),), ((0x88A8, 9), (0x8100, 0x2003))])
 @pytest.mark.parametrize("protocol", [TCP, UDP])
-def test_a_large_frame_with_vlan_tags(open_ports, tags, protocol):
-    """The kernel takes the outer tag off what a packet socket receives; the offload's offsets then lack it as well."""
+def test_a_large_frame_with_vlan_tags(
+    open_ports: OpenPorts, tags: tuple[tuple[int, int], ...], protocol: int
+) -> None:
+    """The kernel takes the outer tag off a frame from a packet socket. The offsets of its offload then lack it too."""
     net, _ = open_ports()
     with net.inside(net.host(1)):
         sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -152,7 +163,7 @@ def test_a_large_frame_with_vlan_tags(open_ports, tags, protocol):
     with sender, net.packet_socket(2) as receiver:
         receiver.setsockopt(263, 8, 1)  # PACKET_AUXDATA
         sender.send(offload.encode() + frame)
-        received = []
+        received: list[bytes] = []
         while len(received) < len(packets):
             data, controls, _, _ = receiver.recvmsg(70000, 100)
             status, _, _, _, _, tci, tpid = struct.unpack("IIIHHHH", controls[0][2])
@@ -162,7 +173,7 @@ def test_a_large_frame_with_vlan_tags(open_ports, tags, protocol):
 
 
 def transfer(net: Network, source: str, target: str, amount: int) -> None:
-    """A TCP stream each way at once, byte for byte."""
+    """Sends `amount` bytes over TCP in both directions at once, and compares them."""
     family = socket.AF_INET6 if ":" in source else socket.AF_INET
     with net.inside(net.host(2)):
         listener = socket.create_server((target, 0), family=family)
@@ -192,7 +203,7 @@ def transfer(net: Network, source: str, target: str, amount: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ipv4", "ipv6", "vlan"])
-def test_tcp_with_offloads_at_both_ends(open_ports, kind):
+def test_tcp_with_offloads_at_both_ends(open_ports: OpenPorts, kind: str) -> None:
     net, ports = open_ports()
     names = {"ipv4": (net.ip(1), net.ip(2)), "ipv6": ("fd00::1", "fd00::2"), "vlan": ("10.7.0.1", "10.7.0.2")}
     if kind == "ipv6":
@@ -201,11 +212,11 @@ def test_tcp_with_offloads_at_both_ends(open_ports, kind):
         add_vlan(net)
     transfer(net, *names[kind], amount=20_000_000)
     reasons = {reason for counted in drops(ports).values() for reason in counted}
-    assert reasons <= {"tx_qdisc_full"}  # a socket's backlog may run over; TCP sends again
+    assert reasons <= {"tx_qdisc_full"}  # the backlog of a socket may overflow; TCP retransmits
 
 
 @pytest.mark.parametrize("discipline", ["tbf rate 100mbit burst 5kb limit 1mb", "htb default 1"])
-def test_a_shaped_port_loses_and_cuts_nothing(open_ports, discipline):
+def test_a_shaped_port_loses_and_cuts_nothing(open_ports: OpenPorts, discipline: str) -> None:
     """Frames larger than the bucket: the kernel cuts them for tbf, and htb lets them borrow."""
     net, ports = open_ports()
     net.run(net.switch, f"tc qdisc add dev port2 root handle 1: {discipline}")
@@ -220,15 +231,16 @@ def test_a_shaped_port_loses_and_cuts_nothing(open_ports, discipline):
     assert drops(ports) == {}
 
 
-def test_the_switch_command_takes_offloads_and_can_be_told_not_to(network, switch_command, tmp_path):
+def test_the_switch_command_has_an_option_for_offloads(
+    network: MakeNetwork, switch_command: list[str], tmp_path: Path
+) -> None:
     net = network(2)
     net.set_offloads(1, True)
     net.run(net.host(1), f"ip neigh add {net.ip(2)} lladdr {net.mac(2)} dev eth0")
     for option, reason in (("--offloads", "rx_no_program"), ("--no-offloads", "rx_longer_than_mtu")):
         figures = tmp_path / f"{option}.json"
         arguments = ["run", *net.port_arguments, "--grpc", f"unix:{tmp_path}/s.sock", "--stats", str(figures)]
-        process = net.start(net.switch, *switch_command, *arguments, option)
-        assert process.stdout.readline() == "ready\n"
+        process = net.start_and_wait(net.switch, *switch_command, *arguments, option)
         with udp_socket(net, 1, net.ip(1)) as sender:
             send_segments(sender, (net.ip(2), 9), bytes(4000), 1000)
         process.send_signal(signal.SIGTERM)

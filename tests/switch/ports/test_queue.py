@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue of a port keeps frames whole and in order, and refuses what does not fit."""
+"""The queue of a port keeps frames whole and in order, and refuses frames that do not fit."""
 
 import subprocess
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.switch.ports.segments import SOURCES
 HERE = Path(__file__).parent
 
 
-def test_the_output_queue_agrees_with_a_simple_one(tmp_path):
+def test_the_output_queue_agrees_with_a_simple_one(tmp_path: Path) -> None:
     binary = tmp_path / "check"
     sources = [str(HERE / "queue_check.cpp"), *(str(NATIVE / f"{name}.cpp") for name in SOURCES)]
     options = [

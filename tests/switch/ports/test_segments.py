@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cutting frames and coalescing packets: against each other, and against the kernel's own segmentation."""
+"""Cutting frames and coalescing packets, compared with each other and with the kernel's segmentation."""
 
 import contextlib
 import os
 import socket
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -18,9 +19,12 @@ from tests.switch.ports.segments import (
     BAD,
     CWR,
     FIN,
+    NEEDS_CHECKSUM,
     OK,
     PSH,
     TCP,
+    TCP_IPV4,
+    TCP_IPV6,
     UDP,
     UNKNOWN,
     Driver,
@@ -35,16 +39,16 @@ SENTINEL = b"\xff" * 12 + b"\x88\xb6" + b"the end" + bytes(46)
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory) -> Iterator[Driver]:
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     made = Driver(tmp_path_factory.mktemp("driver"))
     yield made
     made.close()
 
 
-# --- by hand
+# --- examples
 
 
-def test_udp_segments(driver):
+def test_udp_segments(driver: Driver) -> None:
     packet = Packet(b"abcdefgh" * 5, identification=0xFFFF)
     result, packets = driver.cut(*packet.large(16))
     assert result == OK
@@ -55,7 +59,7 @@ def test_udp_segments(driver):
     ]
 
 
-def test_tcp_segments(driver):
+def test_tcp_segments(driver: Driver) -> None:
     packet = Packet(b"0123456789", protocol=TCP, flags=ACK | FIN | PSH | CWR, sequence=2**32 - 4, ipv6=True)
     _, packets = driver.cut(*packet.large(4))
     assert packets == [
@@ -67,19 +71,19 @@ def test_tcp_segments(driver):
 
 @pytest.mark.parametrize("protocol", [TCP, UDP])
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 63, 64, 65, 1459])
-def test_a_checksum_left_out_is_filled_in(driver, protocol, size):
+def test_a_missing_checksum_is_filled_in(driver: Driver, protocol: int, size: int) -> None:
     packet = Packet(os.urandom(size), protocol=protocol)
     offload, frame = packet.large(0)
     assert driver.cut(offload._replace(gso_type=0), frame) == (OK, [packet.encode()])
 
 
-def test_a_frame_without_offloads_stays_as_it_is(driver):
+def test_a_frame_without_offloads_stays_as_it_is(driver: Driver) -> None:
     for frame in (b"x", b"\0" * 60, os.urandom(1514), Packet(b"abc", checksum=0xBAD).encode()):
         assert driver.cut(Offload(), frame) == (OK, [frame])
 
 
 @pytest.mark.parametrize("checksum", [0, None])
-def test_a_row_of_datagrams_becomes_one_frame(driver, checksum):
+def test_a_row_of_datagrams_becomes_one_frame(driver: Driver, checksum: int | None) -> None:
     packets = [Packet(bytes([k]) * 8, identification=k, checksum=checksum).encode() for k in range(3)]
     last = Packet(b"end", identification=3, checksum=checksum).encode()
     taken, frames = driver.queue([*packets, last])
@@ -87,38 +91,40 @@ def test_a_row_of_datagrams_becomes_one_frame(driver, checksum):
     assert frames == [Packet(b"\0" * 8 + b"\1" * 8 + b"\2" * 8 + b"end", identification=0).large(8)]
 
 
+OTHER = Packet(b"12345678", identification=2, checksum=0)  # of the same flow as the first packet of the test
+
+
 @pytest.mark.parametrize(
     "other",
     [
-        {"identification": 5},
-        {"ttl": 63},
-        {"traffic_class": 1},
-        {"ports": (5000, 10)},
-        {"addresses": (1, 3)},
-        {"checksum": 0x1234},
-        {"checksum": None},
-        {"protocol": TCP},
-        {"fragment": 0},
-        {"fragment": 0x2000},
-        {"extra": b"\x01" * 4},
-        {"tags": ((0x8100, 1),)},
-        {"payload": b"longer than the first"},
-        {"payload": b""},
-        {"ipv6": True},
+        replace(OTHER, identification=5),
+        replace(OTHER, ttl=63),
+        replace(OTHER, traffic_class=1),
+        replace(OTHER, ports=(5000, 10)),
+        replace(OTHER, addresses=(1, 3)),
+        replace(OTHER, checksum=0x1234),
+        replace(OTHER, checksum=None),
+        replace(OTHER, protocol=TCP),
+        replace(OTHER, fragment=0),
+        replace(OTHER, fragment=0x2000),
+        replace(OTHER, extra=b"\x01" * 4),
+        replace(OTHER, tags=((0x8100, 1),)),
+        replace(OTHER, payload=b"longer than the first"),
+        replace(OTHER, payload=b""),
+        replace(OTHER, ipv6=True),
     ],
 )
-def test_what_differs_in_more_leaves_alone(driver, other):
-    fields = {"payload": b"12345678", "identification": 2, "checksum": 0, **other}
-    packets = [Packet(b"abcdefgh", identification=1, checksum=0).encode(), Packet(**fields).encode()]
+def test_a_packet_that_differs_in_more_is_not_coalesced(driver: Driver, other: Packet) -> None:
+    packets = [Packet(b"abcdefgh", identification=1, checksum=0).encode(), other.encode()]
     assert driver.queue(packets) == (2, [(Offload(), packet) for packet in packets])
 
 
-def test_a_datagram_that_fits_no_mtu_leaves_alone(driver):
+def test_datagrams_longer_than_the_mtu_are_not_coalesced(driver: Driver) -> None:
     packets = [Packet(bytes(1000), identification=k).encode() for k in range(2)]
     assert driver.queue(packets, limit=1041)[1] == [(Offload(), packet) for packet in packets]
 
 
-def test_a_frame_holds_64_segments_and_65535_bytes(driver):
+def test_a_frame_holds_64_segments_and_65535_bytes(driver: Driver) -> None:
     _, frames = driver.queue([Packet(bytes(10), identification=k).encode() for k in range(130)])
     assert [len(frame) for _, frame in frames] == [42 + 640, 42 + 640, 42 + 20]
     _, frames = driver.queue([Packet(bytes(1472), identification=k).encode() for k in range(64)])
@@ -138,7 +144,7 @@ def packets_of(driver: Driver, frames: list[tuple[Offload, bytes]]) -> list[byte
 
 
 def with_checksum(frame: bytes) -> bytes:
-    """An IPv4 datagram of these tests with its zero checksum replaced by the right one; else the frame as it is."""
+    """An IPv4 datagram with its zero checksum replaced by the correct one; other frames as they are."""
     if frame[12:15] != b"\x08\x00\x45" or frame[23] != UDP or frame[40:42] != b"\0\0":
         return frame
     length = struct.unpack("!H", frame[38:40])[0]
@@ -149,14 +155,14 @@ def with_checksum(frame: bytes) -> bytes:
 
 @some
 @given(rows=datagram_rows())
-def test_cutting_what_was_coalesced_gives_the_packets_back(driver, rows):
+def test_cutting_what_was_coalesced_gives_the_packets_back(driver: Driver, rows: list[bytes]) -> None:
     taken, frames = driver.queue(rows)
     assert taken == len(rows)
     at = 0
     for offload, frame in frames:
         packets = packets_of(driver, [(offload, frame)])
         came = rows[at : at + len(packets)]
-        # A datagram without checksum that was coalesced may get one: the one liberty.
+        # The only difference allowed: a datagram without checksum gets one when it is coalesced.
         assert packets == (came if len(packets) == 1 else [with_checksum(one) for one in came])
         at += len(packets)
     assert at == len(rows)
@@ -164,7 +170,7 @@ def test_cutting_what_was_coalesced_gives_the_packets_back(driver, rows):
 
 @some
 @given(large=large_packets())
-def test_coalescing_what_was_cut_gives_the_frame_back(driver, large):
+def test_coalescing_what_was_cut_gives_the_frame_back(driver: Driver, large: tuple[Packet, int]) -> None:
     packet, segment_bytes = large
     offload, frame = packet.large(segment_bytes)
     packets = packets_of(driver, [(offload, frame)])
@@ -178,7 +184,7 @@ def test_coalescing_what_was_cut_gives_the_frame_back(driver, large):
 
 @some
 @given(rows=datagram_rows(), room=st.integers(2000, 30000), limit=st.integers(1, 40))
-def test_a_full_queue_refuses_whole_packets(driver, rows, room, limit):
+def test_a_full_queue_refuses_whole_packets(driver: Driver, rows: list[bytes], room: int, limit: int) -> None:
     taken, frames = driver.queue(rows, room=room, frames=limit)
     assert len(frames) <= limit
     assert sum(len(frame) + 10 for _, frame in frames) <= room
@@ -198,8 +204,15 @@ def test_a_full_queue_refuses_whole_packets(driver, rows, room, limit):
     flips=st.lists(st.tuples(st.integers(0, 120), st.integers(0, 255)), max_size=3),
     length=st.one_of(st.none(), st.integers(0, 200)),
 )
-def test_headers_that_lie_do_no_harm(driver, large, offload, keep, flips, length):
-    """Under the address sanitizer: a result, and packets that add up to no more than was there."""
+def test_wrong_headers_do_no_harm(
+    driver: Driver,
+    large: tuple[Packet, int],
+    offload: Offload,
+    keep: set[str],
+    flips: list[tuple[int, int]],
+    length: int | None,
+) -> None:
+    """The sanitizers find nothing, and the packets hold no more bytes than the frame and their headers."""
     packet, segment_bytes = large
     right, frame = packet.large(segment_bytes)
     offload = offload._replace(**{name: getattr(right, name) for name in keep})
@@ -219,43 +232,43 @@ def test_headers_that_lie_do_no_harm(driver, large, offload, keep, flips, length
 
 
 @pytest.mark.parametrize("gso_type", [2, 3, 6, 0x10, 0x20, 0x40, 0x80, 0x83, 0x85, 255])
-def test_an_unknown_kind_of_segmentation_is_refused(driver, gso_type):
+def test_an_unknown_kind_of_segmentation_is_refused(driver: Driver, gso_type: int) -> None:
     offload, frame = Packet(bytes(100)).large(10)
     assert driver.cut(offload._replace(gso_type=gso_type), frame) == (UNKNOWN, [])
 
 
-def test_a_checksum_that_is_none_of_the_internet_s_is_refused(driver):
-    """SCTP's is a CRC32c, at byte 8 of its header; an interface may leave that to hardware as well."""
-    sctp = Offload(flags=Offload.NEEDS_CHECKSUM, checksum_start=34, checksum_offset=8)
+def test_a_checksum_that_is_not_the_internet_checksum_is_refused(driver: Driver) -> None:
+    """SCTP has a CRC32c at byte 8 of its header. A kernel may leave that to hardware as well."""
+    sctp = Offload(flags=NEEDS_CHECKSUM, checksum_start=34, checksum_offset=8)
     assert driver.cut(sctp, bytes(100)) == (UNKNOWN, [])
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "wrong",
     [
         {"segment_bytes": 0},
         {"checksum_start": 33},
         {"checksum_start": 65535},
         {"checksum_offset": 16},
-        {"gso_type": Offload.TCP_IPV4},
-        {"gso_type": Offload.TCP_IPV6},
+        {"gso_type": TCP_IPV4},
+        {"gso_type": TCP_IPV6},
         {"gso_type": 0, "checksum_start": 13},
         {"gso_type": 0, "checksum_start": 142},
         {"gso_type": 0, "checksum_offset": 107},
         {"gso_type": 0, "checksum_start": 65535, "checksum_offset": 65535},
     ],
 )
-def test_an_offload_that_does_not_fit_the_frame_is_refused(driver, lie):
+def test_an_offload_that_does_not_fit_the_frame_is_refused(driver: Driver, wrong: dict[str, int]) -> None:
     offload, frame = Packet(bytes(100)).large(10)
-    assert driver.cut(offload._replace(**lie), frame) == (BAD, [])
+    assert driver.cut(offload._replace(**wrong), frame) == (BAD, [])
 
 
 # --- the kernel
 
 
 class Wire:
-    """Puts frames with offloads on a host's interface that has none, so that the kernel cuts them; reads what comes out
-    at the other end."""
+    """Sends frames with offloads on a host's interface that has none, so that the kernel cuts them, and receives the
+    packets at the other end."""
 
     def __init__(self, net: Network) -> None:
         with net.inside(net.host(1)):
@@ -303,9 +316,9 @@ def wire() -> Iterator[Wire]:
 @pytest.mark.netns
 @some
 @given(large=large_packets())
-def test_segments_are_those_of_the_kernel(driver, wire, large):
+def test_segments_are_those_of_the_kernel(driver: Driver, wire: Wire, large: tuple[Packet, int]) -> None:
     packet, segment_bytes = large
-    assume(len(packet.payload) > segment_bytes)  # the kernel refuses some frames that are one segment already
+    assume(len(packet.payload) > segment_bytes)  # the kernel refuses some frames of only one segment
     offload, frame = packet.large(segment_bytes)
     assert driver.cut(offload, frame) == (OK, wire.cut(offload, frame))
 
@@ -313,7 +326,7 @@ def test_segments_are_those_of_the_kernel(driver, wire, large):
 @pytest.mark.netns
 @some
 @given(rows=datagram_rows())
-def test_the_kernel_gives_back_what_was_coalesced(driver, wire, rows):
+def test_the_kernel_gives_back_what_was_coalesced(driver: Driver, wire: Wire, rows: list[bytes]) -> None:
     rows = [frame for frame in rows if len(frame) <= 1514]
     _, frames = driver.queue(rows)
     at = 0

@@ -7,21 +7,21 @@ import ptf.testutils as tu
 from ptf.base_tests import BaseTest
 
 
-class ForwardingTest(BaseTest):
-    """Frames for a station leave by its port, others nowhere."""
+class ForwardingTest(BaseTest):  # type: ignore[misc]  # ptf has no types
+    """Frames for a station leave by its port, frames for others do not leave."""
 
-    def setUp(self):
+    def setUp(self) -> None:
         super().setUp()
         self.dataplane = ptf.dataplane_instance
         given = tu.test_params_get()
         config = sh.FwdPipeConfig(given["p4info"], given["config"])
         sh.setup(device_id=1, grpc_addr=given["grpc"], election_id=(0, 1), config=config, verbose=False)
 
-    def tearDown(self):
+    def tearDown(self) -> None:
         sh.teardown()
         super().tearDown()
 
-    def runTest(self):  # noqa: N802 - unittest's name
+    def runTest(self) -> None:  # noqa: N802 - unittest's name
         entry = sh.TableEntry("SmallIngress.forward")(action="SmallIngress.send")
         entry.match["dst"] = "02:00:00:00:00:02"
         entry.action["port"] = "2"

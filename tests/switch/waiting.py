@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waits for a condition, with a deadline."""
+
+import time
+from collections.abc import Callable
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+    """Waits for a condition. Fails the test at the deadline and names `what` it waited for."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.01)
