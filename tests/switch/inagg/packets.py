@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of docs/protocol.md for the tests of the P4 program, written out by hand, and a job's table entries."""
+"""Frames of docs/protocol.md for the tests of the P4 program, written by hand, and a job's table entries."""
 
 import struct
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ BROADCAST = 0xFFFFFFFFFFFF
 def inet_checksum(data: bytes) -> int:
     """RFC 1071."""
     padded = data + b"\0" * (len(data) % 2)
-    total = sum(struct.unpack(f"!{len(padded) // 2}H", padded))
+    total: int = sum(struct.unpack(f"!{len(padded) // 2}H", padded))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
@@ -67,7 +67,7 @@ def arp(operation: int, sender_mac: int, sender_ip: int, target_mac: int, target
 
 
 class Inagg(NamedTuple):
-    """The inagg header; defaults make a contribution. A check field that is None is the right one."""
+    """The inagg header; the defaults make a contribution. None stands for the correct value of a check field."""
 
     version: int = 2
     kind: int = DATA
@@ -101,8 +101,11 @@ class Inagg(NamedTuple):
 
 def read_inagg(header: bytes) -> Inagg:
     first, rank, job, stated, check, epoch, chunk, checksum = struct.unpack("!BBHHHIII", header)
+    version, kind = divmod(first, 16)
+    flags, exponent = divmod(stated, 1024)
+    flags_check, exponent_check = divmod(check, 1024)
     return Inagg(
-        *divmod(first, 16), rank, job, *divmod(stated, 1024), *divmod(check, 1024), epoch, chunk, checksum
+        version, kind, rank, job, flags, exponent, flags_check, exponent_check, epoch, chunk, checksum
     )
 
 
@@ -122,7 +125,7 @@ class Result(NamedTuple):
 
 
 def read_result(frame: bytes) -> Result:
-    """Takes a result apart; checks its lengths and the IPv4 checksum on the way."""
+    """Parses a result, and checks its lengths and its IPv4 checksum."""
     dst, src, ether_type = frame[:6], frame[6:12], frame[12:14]
     assert ether_type == b"\x08\x00"
     header = frame[14:34]

@@ -68,11 +68,11 @@ def claim(src_mac: int, sender_mac: int, sender_ip: int, operation: int = REPLY)
 # --- the aggregator's addresses
 
 
-def result_from(src_mac: int, src_ip: int, **how: int) -> bytes:
+def result_from(src_mac: int, src_ip: int, fragment: int = 0x4000) -> bytes:
     """A result for host 2, as the switch itself sends it."""
     job = Job(workers=2)
     payload = udp(INAGG_PORT, job.udp_port(1), Inagg(kind=RESULT | 1, rank=1).encode())
-    return ethernet(job.mac(1), src_mac, 0x0800, ipv4(src_ip, job.ip(1), payload, **how))
+    return ethernet(job.mac(1), src_mac, 0x0800, ipv4(src_ip, job.ip(1), payload, fragment=fragment))
 
 
 FORGED = {

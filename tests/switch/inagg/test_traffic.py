@@ -37,14 +37,17 @@ def packets(program: Switch, counter: str, port: int = 1) -> int:
     return program.counter(counter)[port][0]
 
 
-# --- 5.1: what is malformed
+# --- 5.1: malformed packets
 
 
-def datagram(payload: bytes, **overrides: int) -> bytes:
+def datagram(
+    payload: bytes, *, udp_length: int | None = None, total: int | None = None, checksum: int | None = None
+) -> bytes:
+    """A datagram of worker 0. The keyword arguments replace the correct UDP length, IPv4 length, IPv4 checksum."""
     job = Job(workers=2)
-    length = overrides.pop("udp_length", None)
-    inner = udp(5000, INAGG_PORT, payload, length=length)
-    return ethernet(AGGREGATOR_MAC, job.mac(0), 0x0800, ipv4(job.ip(0), AGGREGATOR_IP, inner, **overrides))
+    inner = udp(5000, INAGG_PORT, payload, length=udp_length)
+    packet = ipv4(job.ip(0), AGGREGATOR_IP, inner, total=total, checksum=checksum)
+    return ethernet(AGGREGATOR_MAC, job.mac(0), 0x0800, packet)
 
 
 def good(**fields: int) -> bytes:
@@ -97,7 +100,7 @@ def test_a_frame_cut_anywhere_never_reaches_a_slot(program: Switch) -> None:
     ours = 0
     for length in range(len(frame)):
         program.process(1, frame[:length])
-        # Cut before the end of the UDP header it is ordinary traffic; after it, ours to count.
+        # Cut before the end of the UDP header, it is ordinary traffic; after it, it is counted as malformed.
         ours += length >= 14 + 20 + 8
         assert packets(program, "malformed") == ours
     assert packets(program, "started") == 0
@@ -125,7 +128,7 @@ def test_a_wrong_epoch_is_dropped_and_counted(program: Switch) -> None:
 
 
 @pytest.mark.parametrize("how", ["fragment", "later fragment", "options", "tcp", "other port"])
-def test_what_only_resembles_a_contribution_is_ordinary_traffic(program: Switch, how: str) -> None:
+def test_a_packet_that_only_resembles_a_contribution_is_ordinary_traffic(program: Switch, how: str) -> None:
     job = Job(workers=2)
     inner = udp(5000, INAGG_PORT if how != "other port" else INAGG_PORT + 1, good())
     packet = {
@@ -184,7 +187,7 @@ def test_group_sources_are_not_learned_and_group_destinations_are_flooded(progra
     assert [port for port, _ in program.process(2, frame)] == [1, 3, 4]
 
 
-def test_stations_that_share_a_bucket_cost_a_flood_and_no_wrong_delivery(program: Switch) -> None:
+def test_frames_for_stations_that_share_a_bucket_are_flooded_and_not_misdelivered(program: Switch) -> None:
     one, other = 0x020000000010, 0x020000100000  # equal after folding to 12 bits
     program.process(1, ethernet(BROADCAST, one, 0x88B5, b""))
     to_other = ethernet(other, 2, 0x88B5, b"")
@@ -195,7 +198,7 @@ def test_stations_that_share_a_bucket_cost_a_flood_and_no_wrong_delivery(program
     assert [port for port, _ in program.process(2, to_one)] == [1, 3, 4]
 
 
-def test_a_frame_for_a_station_where_it_came_from_is_dropped_and_counted(program: Switch) -> None:
+def test_a_frame_for_a_station_at_its_own_port_is_dropped_and_counted(program: Switch) -> None:
     frame = ethernet(1, 2, 0x88B5, b"")
     program.process(2, ethernet(BROADCAST, 1, 0x88B5, b""))
     assert packets(program, "own_port", 2) == 0
@@ -216,7 +219,7 @@ def test_ordinary_frames_pass_unchanged(program: Switch, length: int) -> None:
     assert program.process(1, frame) == [(2, frame), (3, frame), (4, frame)]
 
 
-def test_ipv4_that_is_not_ours_keeps_its_wrong_checksum(program: Switch) -> None:
+def test_ordinary_ipv4_keeps_its_wrong_checksum(program: Switch) -> None:
     frame = ethernet(0x0255, 2, 0x0800, ipv4(1, 2, b"x" * 30, protocol=1, checksum=0xBEEF))
     assert program.process(1, frame) == [(2, frame), (3, frame), (4, frame)]
 
@@ -225,7 +228,7 @@ def test_ipv4_that_is_not_ours_keeps_its_wrong_checksum(program: Switch) -> None
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.05, 0.2])
-def test_ingress_loss_has_the_asked_frequency(program: Switch, probability: float) -> None:
+def test_ingress_loss_has_the_configured_frequency(program: Switch, probability: float) -> None:
     program.insert("ingress_loss", {"port": 1, "aggregation": 0}, "inject_ingress_loss",
                    {"threshold": int(probability * 2**32)})  # fmt: skip
     frame = ethernet(0x0255, 2, 0x88B5, b"")
@@ -247,7 +250,7 @@ def test_loss_is_set_per_class_of_traffic(program: Switch) -> None:
     assert len(program.process(1, ethernet(0x0255, 2, 0x88B5, b""))) == 3
 
 
-def test_each_copy_of_a_multicast_is_lost_on_its_own(program: Switch) -> None:
+def test_copies_of_a_multicast_are_lost_independently(program: Switch) -> None:
     for port in (1, 2):
         program.insert(
             "egress_loss", {"port": port, "aggregation": 1}, "inject_egress_loss", {"threshold": 2**31}
