@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled programs in the cache: found again, made anew when damaged, and what can be in the way of that."""
+"""The cache of compiled programs: entries are found again, damaged entries are replaced, failures are explained."""
 
 import errno
+import importlib.util
 import os
 import subprocess
 import sys
@@ -24,7 +25,7 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def programs_in(cache: Path) -> set[str]:
-    """Names of what is there besides the precompiled headers."""
+    """Names of the entries, without the precompiled headers."""
     return {path.name for path in cache.iterdir() if not path.name.startswith("runtime-")}
 
 
@@ -46,7 +47,7 @@ def test_another_define_is_another_program(private_cache: Path, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("private_cache")
-def test_a_broken_cache_entry_is_made_anew(tmp_path: Path) -> None:
+def test_a_damaged_cache_entry_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "p.p4").write_text(SMALL)
     made = compile_file(tmp_path / "p.p4").artifact
     key = made.library.parent.name
@@ -74,7 +75,7 @@ def test_the_headers_are_precompiled_beside_the_second_program(private_cache: Pa
     assert found == [[], ["v1model.hpp.gch"], ["v1model.hpp.gch"]]
 
 
-def test_a_precompiled_header_that_is_damaged_is_made_anew(private_cache: Path, tmp_path: Path) -> None:
+def test_a_damaged_precompiled_header_is_removed(private_cache: Path, tmp_path: Path) -> None:
     (tmp_path / "p.p4").write_text(SMALL.replace("+ 1", "+ STEP"))
     for step in "12":
         compile_file(tmp_path / "p.p4", {"STEP": step})
@@ -94,7 +95,7 @@ def test_a_package_built_from_other_sources_is_not_used(
     if built_from is not None:
         (tmp_path / "control_plane.sha256").write_text(built_from)
     elsewhere = ModuleSpec("inagg_switch._ports", None, origin=str(tmp_path / "_ports.so"))
-    monkeypatch.setattr(build.importlib.util, "find_spec", lambda _: elsewhere)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: elsewhere)
     build._control_plane.cache_clear()
     build._runtime_key.cache_clear()
     (tmp_path / "p.p4").write_text(SMALL)
@@ -127,7 +128,7 @@ def test_without_a_compiler_the_error_says_what_to_install(
 
 
 @pytest.mark.usefixtures("private_cache")
-def test_a_compiler_that_fails_is_not_the_programs_fault(
+def test_a_compiler_that_fails_is_reported_as_a_bug_of_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "p.p4").write_text(SMALL)
@@ -148,7 +149,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("private_cache")
-def test_a_full_disk_is_nobodys_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_not_reported_as_a_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "p.p4").write_text(SMALL)
     (tmp_path / "g++").write_text(f"#!/bin/sh\necho 'ld: error: {os.strerror(errno.ENOSPC)}' >&2\nexit 1\n")
     (tmp_path / "g++").chmod(0o755)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compiler says about programs that are wrong or use what it does not support, and where.
+"""Messages and places of errors in programs that are wrong or use an unsupported feature.
 
-A `§` marks the place that the message must point at; it is taken out before the program is compiled.
+A `§` marks the place that the message must point at. It is removed before the program is compiled.
 """
 
 import random
@@ -310,19 +310,19 @@ def test_in_declarations(fragment: str) -> None:
 
 
 @pytest.mark.parametrize("block", ["parser", "verify", "update", "deparser"])
-def test_digests_are_for_the_pipeline(block: str) -> None:
+def test_digests_are_refused_outside_the_pipeline(block: str) -> None:
     call = "§digest<metadata_t>(1, meta);" if block != "deparser" else "§digest<headers_t>(1, hdr);"
     code = f"state start {{ {call} transition accept; }}" if block == "parser" else call
     check_place(call, v1program(**{block: code}), "digest can only be called in ingress")
 
 
-def test_an_absolute_name_is_for_one_instance() -> None:
+def test_two_instances_cannot_share_an_absolute_name() -> None:
     text = 'control N() { @name(".t") table §t { actions = { NoAction; } } apply { t.apply(); } }'
     program = v1program("one.apply(); other.apply();", top=text, locals="N() one; N() other;")
     check_place(text, program, "another table has the name `t` already")
 
 
-def test_a_digest_in_the_egress_is_nothing() -> None:
+def test_a_digest_in_the_egress_compiles() -> None:
     compile_to_cpp(v1program(egress="digest<metadata_t>(1, meta);"))
 
 
@@ -331,7 +331,7 @@ def test_in_parsers(fragment: str) -> None:
     check_place(fragment, v1program(parser=fragment), PARSERS[fragment])
 
 
-# Whole programs without the frame of the others.
+# Whole programs, without TEMPLATE.
 PROGRAMS = {
     "void f(in string §s) { }": "a parameter of type string cannot have a direction",
     "int §f() { return 1; }": "function f cannot return an int",
@@ -413,7 +413,7 @@ def test_deep_nesting_is_refused(text: str) -> None:
 
 
 def test_broken_programs_give_a_diagnostic_and_never_a_traceback() -> None:
-    """Mutations of our own program: tokens dropped, doubled, swapped or replaced, and the text cut short."""
+    """Mutations of p4/inagg.p4: tokens dropped, doubled, swapped or replaced, and the text cut short."""
     whole = preprocess(INAGG_P4).text
     core_end = whole.index('p4/include/constants.p4"')
     start = whole.rindex("#", 0, core_end)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wrong program is told of all its mistakes, up to twenty, and of none twice.
+"""The compiler reports all errors of a program, up to twenty, each once.
 
-A `§` marks each place that a message must point at, in order; it is taken out before the program is compiled.
+A `§` marks each place that a message must point at, in order. It is removed before the program is compiled.
 """
 
 import random
@@ -105,7 +105,7 @@ def test_every_field_and_parameter_has_its_error() -> None:
     )  # fmt: skip
 
 
-def test_reading_goes_on_behind_a_statement_that_makes_no_sense() -> None:
+def test_parsing_continues_after_an_invalid_statement() -> None:
     check(
         v1program(
             "meta.x = §; meta.x = 1; if §meta.x { meta.x = ; } else { meta.x = ; } meta.y §1; meta.x = (1 + 2§;",
@@ -126,7 +126,7 @@ def test_reading_goes_on_behind_a_statement_that_makes_no_sense() -> None:
     )
 
 
-def test_reading_goes_on_behind_a_declaration_that_makes_no_sense() -> None:
+def test_parsing_continues_after_an_invalid_declaration() -> None:
     check(
         v1program(
             top="struct §{ bit<8> a; }\nheader §3 { bit<8> b; }\ntypedef bit<§> word_t;\nconst word_t k = §;\n"
@@ -148,7 +148,7 @@ def test_a_brace_that_is_missing_or_too_many_gives_few_errors(text: str) -> None
     assert len(errors_of(v1program(text.replace("§", "")))) <= 2
 
 
-def test_characters_that_are_none_of_the_language_are_all_told() -> None:
+def test_all_invalid_characters_are_reported() -> None:
     check(
         v1program('meta.x = §$1; meta.x = §09ab; meta.x = §3w; meta.x = §0w1; log_msg(§"a);'),
         "unexpected character '$'",
@@ -159,7 +159,7 @@ def test_characters_that_are_none_of_the_language_are_all_told() -> None:
     )
 
 
-def test_everything_that_is_not_supported_is_told() -> None:
+def test_all_unsupported_features_are_reported() -> None:
     check(
         v1program(
             "clone3(CloneType.I2E, 1, { meta.x }); meta.x = meta.x §/ 3; r.read(meta.x, 0); meta.x = meta.x §% 3;",
@@ -172,7 +172,7 @@ def test_everything_that_is_not_supported_is_told() -> None:
     )
 
 
-def test_twenty_are_shown_and_then_how_many() -> None:
+def test_twenty_errors_are_shown_with_their_number() -> None:
     text = v1program("\n".join(["meta.x = true;"] * 20))
     with pytest.raises(CompileError) as caught:
         compile_to_cpp(text)
@@ -202,7 +202,7 @@ def test_each_error_shows_the_line_of_its_file(tmp_path: Path) -> None:
     ]
 
 
-def test_directives_that_make_no_sense_are_all_told(tmp_path: Path) -> None:
+def test_all_invalid_directives_are_reported(tmp_path: Path) -> None:
     (tmp_path / "main.p4").write_text("#error one\n#nothing\n")
     with pytest.raises(CompileError) as caught:
         compile_file(tmp_path / "main.p4")
@@ -213,7 +213,7 @@ def test_directives_that_make_no_sense_are_all_told(tmp_path: Path) -> None:
 
 
 def test_errors_of_broken_programs_are_sorted_and_each_is_there_once() -> None:
-    """Mutations of our own program: several tokens dropped, doubled, swapped or replaced."""
+    """Mutations of p4/inagg.p4: several tokens dropped, doubled, swapped or replaced."""
     whole = preprocess(INAGG_P4).text
     start = whole.rindex("#", 0, whole.index('p4/include/constants.p4"'))
     generator = random.Random(2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg-switch explain`: what a program consists of."""
+"""`inagg-switch explain` lists the parts of a program."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ def explained(tmp_path: Path, *arguments: str, **parts: str) -> Explanation:
     return explain(tmp_path / "p.p4")
 
 
-def test_tables_memory_and_headers_of_a_program():
+def test_tables_memory_and_headers_of_a_program() -> None:
     explanation = explain(SMALL_P4)
     assert [(p.stage, p.name) for p in explanation.pipeline[:3]] == [
         ("parser", "SmallParser"),
@@ -43,7 +43,7 @@ def test_tables_memory_and_headers_of_a_program():
     assert explanation.headers == (Header("ethernet", "ethernet_t", 112, 1),)
 
 
-def test_meters_are_memory_too():
+def test_meters_are_memory_too() -> None:
     explanation = explain(OBJECTS_P4)
     assert explanation.memory == (
         Memory("ObjectIngress.port_rate", "meter", 4, 576, 288),
@@ -51,7 +51,7 @@ def test_meters_are_memory_too():
     )
 
 
-def test_digests_are_listed_with_their_fields():
+def test_digests_are_listed_with_their_fields() -> None:
     explanation = explain(PROGRAMS / "selectors.p4")
     assert explanation.digests == (
         Digest("learned_t", (("flow", 16), ("port", 9), ("odd", 1)), 5),
@@ -73,36 +73,36 @@ def stages(explanation: Explanation) -> dict[str, int]:
     return {table.name.removeprefix("I."): table.stage for table in explanation.tables}
 
 
-def test_a_table_comes_after_one_that_writes_its_key(tmp_path: Path):
+def test_a_table_comes_after_one_that_writes_its_key(tmp_path: Path) -> None:
     explanation = explained(tmp_path, "first.apply(); second.apply(); apart.apply();", locals=TABLES)
     assert stages(explanation) == {"first": 1, "second": 2, "apart": 1}
 
 
-def test_a_table_comes_after_one_whose_result_decides_on_it(tmp_path: Path):
+def test_a_table_comes_after_one_whose_result_decides_on_it(tmp_path: Path) -> None:
     explanation = explained(tmp_path, "if (first.apply().hit) { apart.apply(); }", locals=TABLES)
     assert stages(explanation) == {"first": 1, "apart": 2}
 
 
-def test_a_write_reaches_a_key_through_an_assignment(tmp_path: Path):
+def test_a_write_reaches_a_key_through_an_assignment(tmp_path: Path) -> None:
     explanation = explained(
         tmp_path, "first.apply(); hdr.h.d = (bit<32>) hdr.h.a; apart.apply();", locals=TABLES
     )
     assert stages(explanation) == {"first": 1, "apart": 2}
 
 
-def test_a_mistake_is_shown_where_it_is(tmp_path: Path):
+def test_an_error_has_its_place(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="nothere") as caught:
         explained(tmp_path, "hdr.nothere.a = 1;")
     assert caught.value.source_line is not None
 
 
-def test_the_command_prints_tables_or_json(switch_command):
+def test_the_command_prints_tables_or_json(switch_command: list[str]) -> None:
     text = subprocess.run(
         [*switch_command, "explain", str(SMALL_P4)], capture_output=True, text=True, check=True
     )
     for word in ("Pipeline", "Tables", "Memory", "Headers", "ethernet_t", "state: 1,296 bytes"):
         assert word in text.stdout
-    assert "Digests" not in text.stdout  # it sends none
+    assert "Digests" not in text.stdout  # the program sends no digests
     done = subprocess.run(
         [*switch_command, "explain", "--json", str(SMALL_P4)], capture_output=True, text=True, check=True
     )

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers without a width that are known only when a packet comes, errors as keys of entries, and hashes of one field:
-what p4c's BMv2 back end does not run, or not right."""
+"""Numbers without a width that are known only at run time, errors as keys of entries, hashes of one field.
+
+p4c's BMv2 back end refuses these or compiles them wrongly.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +21,10 @@ struct headers_t { h_t h; o_t[9] o; }
 struct metadata_t { bit<8> x; bit<16> y; bool flag; }
 """
 
+Function: TypeAlias = Callable[[int, int, int], int]
+
 # The same in P4 and in Python.
-VALUES = {
+VALUES: dict[str, Function] = {
     "(int) hdr.h.a * (int) hdr.h.b - 3": lambda a, b, c: a * b - 3,
     "((int) hdr.h.b - 200) >> 1": lambda a, b, c: (b - 200) >> 1,
     "-((int) hdr.h.b) * -(int) hdr.h.b * 5": lambda a, b, c: b * b * 5,
@@ -25,7 +32,7 @@ VALUES = {
     "((int) hdr.h.a - (int) hdr.h.c) & ((int) hdr.h.b | 12)": lambda a, b, c: (a - c) & (b | 12),
     "((int) hdr.h.b ^ -7) + (int) hdr.h.c": lambda a, b, c: (b ^ -7) + c,
 }
-TRUTHS = {
+TRUTHS: dict[str, Function] = {
     "(int) hdr.h.a - (int) hdr.h.c < (int) hdr.h.b": lambda a, b, c: a - c < b,
     "(int) hdr.h.a * (int) hdr.h.a == (int) hdr.h.c": lambda a, b, c: a * a == c,
     "-1 >= (int) hdr.h.b": lambda a, b, c: b <= -1,
@@ -56,7 +63,7 @@ def test_numbers_lose_nothing_before_they_get_a_width() -> None:
 
 
 def test_the_index_of_a_loop_as_a_number() -> None:
-    """p4c makes 0 of such a cast wherever it does not find the value."""
+    """p4c turns this cast into 0 where it does not find the value."""
     apply = """sm.egress_spec = 1; hdr.o[0].setValid(); hdr.o[0].v = 0;
         for (bit<8> i = 0; i < 3; i = i + 1) { hdr.o[0].v = hdr.o[0].v + (bit<16>) ((int) i * 2 + 1); }
         for (bit<8> i in 0 .. 3) { hdr.o[(int) i + 1].setValid(); hdr.o[(int) i + 1].v = (bit<16>) i; }
@@ -98,7 +105,7 @@ def test_a_hash_of_one_field_is_that_of_a_list_of_it() -> None:
     assert out[4:6] == out[6:8] != b"\0\0"
 
 
-def test_a_function_is_one_for_each_number_and_text_it_is_given() -> None:
+def test_a_function_is_compiled_for_each_number_and_text_that_it_is_called_with() -> None:
     top = """bit<16> f(string s, int n) { log_msg(s); return (bit<16>) n; }
         parser Sub(packet_in packet, inout headers_t hdr, int n) {
             state start { hdr.o[n].setValid(); hdr.o[n].v = (bit<16>) n; transition accept; } }"""

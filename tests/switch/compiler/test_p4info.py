@@ -23,7 +23,7 @@ P4_FILES = [*sorted(PROGRAMS.glob("*.p4")), *sorted(PROGRAMS.with_name("p4runtim
 
 
 def in_order(info: pb.P4Info) -> pb.P4Info:
-    """The order of resources means nothing."""
+    """The P4Info with its resources sorted by id: their order has no meaning."""
     ordered = pb.P4Info()
     ordered.CopyFrom(info)
     for name in (
@@ -50,8 +50,8 @@ def p4info_of_text(text: str) -> pb.P4Info:
     return generate(preprocess_text(text).text)[1]
 
 
-def test_inagg_p4info_is_the_one_checked_in() -> None:
-    # Whether p4c writes the same is another test's question. To write it afresh, with either compiler:
+def test_the_checked_in_p4info_of_inagg_is_up_to_date() -> None:
+    # test_p4info_is_what_p4c_writes compares with p4c. To update the file, with either compiler:
     # p4c-bm2-ss --p4runtime-files tests/switch/compiler/inagg.p4info.txtpb p4/inagg.p4
     # inagg-switch compile p4/inagg.p4 -o FOLDER
     reference = text_format.Parse((HERE / "inagg.p4info.txtpb").read_text(), pb.P4Info())
@@ -74,7 +74,7 @@ def test_p4info_is_what_p4c_writes(program: Path, tmp_path: Path) -> None:
 
 
 def test_the_hash_of_ids() -> None:
-    # Bob Jenkins gives these for the one-at-a-time hash.
+    # Examples of Bob Jenkins for the one-at-a-time hash.
     assert one_at_a_time(b"a") == 0xCA2E9442
     assert one_at_a_time(b"The quick brown fox jumps over the lazy dog") == 0x519E91F5
 
@@ -120,7 +120,7 @@ def test_names_and_ids_by_annotation() -> None:
     assert table.initial_default_action.arguments[0].value == b"\x07"
 
 
-def test_profiles_made_by_a_table_are_called_by_the_property() -> None:
+def test_a_profile_that_a_table_constructs_has_the_name_of_the_property() -> None:
     tables = "".join(
         f"table {name} {{ key = {{ meta.x: exact; }} actions = {{ NoAction; }} "
         f"{how} implementation = action_profile(4); }}"
@@ -144,7 +144,7 @@ def test_the_tables_of_a_profile_are_in_the_order_of_their_names() -> None:
     assert list(info.action_profiles[0].table_ids) == [ids["a"], ids["q"], ids["z"]]
 
 
-def test_the_package_says_what_it_is() -> None:
+def test_pkginfo_has_the_annotations_of_the_package() -> None:
     properties = "@platform_property(multicast_group_table_size = 512)"
     annotations = f'@pkginfo(name = "p.p4", version = "1.2") {properties} @x(1)'
     info = p4info_of_text(v1program().replace("V1Switch(", f"{annotations} V1Switch(")).pkg_info
@@ -155,7 +155,7 @@ def test_the_package_says_what_it_is() -> None:
         p4info_of_text(v1program().replace("V1Switch(", '@pkginfo(colour = "red") V1Switch('))
 
 
-def test_fields_and_parameters_may_say_their_ids() -> None:
+def test_fields_and_parameters_may_have_ids_by_annotation() -> None:
     info = p4info_of_text(v1program("t.apply(); direct(3);", locals="""
         action direct(bit<8> x) { meta.x = x; }
         action a(@id(2) bit<8> x, bit<8> y, @id(7) bit<8> z) { }
@@ -208,7 +208,7 @@ TYPES = v1program(
 )
 
 
-# Keys without a @name, a table of the default size, and nothing else that has a type.
+# Keys without a @name, a table of the default size, and no named types.
 KEYS = v1program(
     "t.apply();",
     headers="""
@@ -243,7 +243,7 @@ def written(text: str, folder: Path) -> Path:
     return folder / "program.p4"
 
 
-def test_keys_without_a_name_are_called_by_the_expression() -> None:
+def test_a_key_without_a_name_is_named_by_its_expression() -> None:
     (table,) = p4info_of_text(KEYS).tables
     assert [f.name for f in table.match_fields] == [
         "hdr.h.$valid$", "hdr.h.first", "hdr.s[1].b", "hdr.s[meta.i].b", "meta.renamed[3:0]", "free", "hdr.h.b & 0xf",
@@ -265,7 +265,7 @@ def test_keys_without_a_name_are_called_by_the_expression() -> None:
         ("0x1f[3:0]", "0xf", 4),
     ],
 )
-def test_a_key_that_is_a_slice_is_called_by_its_field_and_bits(key: str, name: str, bits: int) -> None:
+def test_a_key_that_is_a_slice_is_named_by_its_field_and_bits(key: str, name: str, bits: int) -> None:
     program = v1program(
         "t.apply();",
         headers="""
@@ -281,7 +281,7 @@ def test_a_key_that_is_a_slice_is_called_by_its_field_and_bits(key: str, name: s
     assert (field.name, field.bitwidth) == (name, bits)
 
 
-def test_what_limits_the_groups_of_a_selector() -> None:
+def test_annotations_limit_the_groups_of_a_selector() -> None:
     profiles = {p.preamble.alias: p for p in p4info_of_text(EXTERN).action_profiles}
     assert (profiles["s"].max_group_size, profiles["s"].sum_of_members.max_member_weight) == (3, 9)
     assert profiles["w"].HasField("sum_of_weights")
@@ -405,14 +405,14 @@ def test_actions_come_in_p4cs_order() -> None:
     assert names == ["NoAction", "global", "I.first", "I.one.a", "I.last", "I.K.a"]
 
 
-def test_what_p4c_drops_is_not_listed() -> None:
+def test_objects_that_p4c_drops_are_not_listed() -> None:
     info = p4info_of_text(NOT_RUN)
     assert [t.preamble.name for t in info.tables] == ["I.used", "I.three.kt"]
     assert {a.preamble.name for a in info.actions} == {"NoAction", "I.a", "I.three.ka", "E.called"}
     assert {c.preamble.name for c in info.counters} == {"I.never", "I.three.kc", "I.four.kc"}
     assert not info.direct_counters
     assert [list(p.table_ids) for p in info.action_profiles] == [[]]
-    with Switch.from_source(preprocess_text(NOT_RUN).text) as switch:  # in process they are all there
+    with Switch.from_source(preprocess_text(NOT_RUN).text) as switch:  # in process all objects are there
         switch.insert("after_return", {"hdr.h.a": 1}, "I.a", {"x": 1})
 
 
@@ -478,6 +478,6 @@ def test_wrong_annotations_are_refused(annotation: str, message: str) -> None:
     [TYPES, KEYS, EXTERN, NOT_RUN, STRUCTURED],
     ids=["types", "keys", "extern", "not_run", "structured"],
 )
-def test_what_is_declared_is_shown_as_p4c_shows_it(text: str, tmp_path: Path) -> None:
+def test_declarations_are_listed_as_p4c_lists_them(text: str, tmp_path: Path) -> None:
     program = written(text, tmp_path)
     assert in_order(p4info_of(program)) == in_order(p4c_writes(program, tmp_path))

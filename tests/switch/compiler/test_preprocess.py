@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stage 1: macros, conditionals, includes, and the places of what is left."""
+"""Stage 1: macros, conditionals, includes, and the places of the remaining tokens."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from inagg_switch.compiler.parse.preprocess import preprocess, preprocess_text
 
 
 def words(text: str, **defines: str) -> str:
-    """What the preprocessor leaves, without markers and blanks."""
+    """The tokens of the preprocessed text, without line markers."""
     return " ".join(t.text for t in tokenize(preprocess_text(text, "t.p4", defines).text) if t.kind != "end")
 
 
@@ -94,7 +94,7 @@ def test_tokens_keep_their_places_after_macros_and_includes(tmp_path: Path) -> N
     ]  # fmt: skip
 
 
-def test_the_output_is_its_own_fixed_point() -> None:
+def test_preprocessing_the_output_again_changes_nothing() -> None:
     text = "#define F(x) (x + 1)\n#ifndef A\nbit<F(7)> a; b\n#endif\n\n\n\n\n\n\n\n\n\n\nF(1) F(2)\n"
     once = preprocess_text(text, "t.p4").text
     again = preprocess_text(once, "other.p4").text
@@ -114,7 +114,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         preprocess(tmp_path / "none.p4")
 
 
-def test_a_byte_order_mark_and_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_bytes_that_are_not_utf8(tmp_path: Path) -> None:
     (tmp_path / "old.p4").write_bytes(b"\xef\xbb\xbfa // \xe9t\xe9\nb\xe9")
     assert preprocess(tmp_path / "old.p4").text == f'# 1 "{tmp_path / "old.p4"}"\na\nb\ufffd\n'
 

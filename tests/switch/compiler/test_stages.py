@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages 2 to 5 each on their own: tokens, syntax tree, constant values, lowered calls."""
+"""Stages 2 to 5, each separately: tokens, syntax tree, constant values, lowered calls."""
 
 import pytest
 
@@ -132,19 +132,19 @@ def how_arguments_go(apply: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("apply", "expected"), [
-    # A variable of the apply block is nobody else's: a reference does.
+    # Only the apply block sees its variables, so a reference is enough.
     ("bit<8> v = 1; bit<8> w = 2; take(1, v, w);", ["value", "reference", "reference"]),
-    # The action can see the control's own variables and parameters: copies.
+    # The action sees the control's variables and parameters, so it gets copies.
     ("bit<8> v = 1; take(1, shared, v);", ["value", "copy", "reference"]),
     ("bit<8> v = 1; take(1, v, meta.x);", ["value", "reference", "copy"]),
-    # One variable twice: copies, or they would see each other's changes.
+    # One variable twice: with references each would see changes of the other.
     ("bit<8> v = 1; take(v, v, v);", ["value", "copy", "copy"]),
 ])  # fmt: skip
 def test_arguments_are_copied_where_a_reference_would_differ(apply: str, expected: list[str]) -> None:
     assert how_arguments_go(apply) == expected
 
 
-def test_instances_are_lowered_one_block_each_with_their_paths() -> None:
+def test_each_instance_is_lowered_to_one_block_with_its_path() -> None:
     program = lower(checked(v1program(
         "one.apply(hdr); two.apply(hdr);",
         top="control K(inout headers_t hdr)(bit<32> n) { register<bit<8>>(n) r; apply { r.write(0, 1); } }",
@@ -184,7 +184,7 @@ control Whole(inout headers_t inside) { apply { headers_t other = inside; } }
     ({"egress_locals": "Whole() whole;", "egress": "whole.apply(hdr);"}, []),
     ({"egress": "headers_t other = hdr; hdr = other;"}, []),
 ])  # fmt: skip
-def test_what_copies_of_a_multicast_share(code: dict[str, str], expected: list[str]) -> None:
+def test_the_headers_that_copies_of_a_multicast_share(code: dict[str, str], expected: list[str]) -> None:
     program = lower(checked(v1program(headers=STRUCT, parser="state start { transition accept; }", **code)))
     assert untouched_headers(program, mentioned_headers(program)) == expected
 
@@ -204,8 +204,12 @@ EMITS = "packet.emit(hdr.h); packet.emit(hdr.g); packet.emit(hdr.big);"
     ({"deparser": "headers_t mine = hdr; mine.g.d = 1; packet.emit(mine.g); packet.emit(hdr.big);"}, ["big"]),
     ({"deparser": "packet.emit(hdr);"}, []),
 ])  # fmt: skip
-def test_what_the_deparser_writes_the_same_for_every_copy(code: dict[str, str], expected: list[str]) -> None:
+def test_the_headers_that_the_deparser_writes_equally_for_all_copies(
+    code: dict[str, str], expected: list[str]
+) -> None:
     code = {"deparser": EMITS, **code}
     program = lower(checked(v1program(headers=STRUCT, parser="state start { transition accept; }", **code)))
     _, same = split_deparser(program, mentioned_headers(program))
-    assert [emit.header.name for emit in same if isinstance(emit, Emit)] == expected
+    emitted = [emit.header for emit in same if isinstance(emit, Emit)]
+    assert [header.name for header in emitted if isinstance(header, ir.Field)] == expected
+    assert len(emitted) == len(expected)
