@@ -4,6 +4,7 @@
 import json
 import struct
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -33,25 +34,25 @@ def bench(command: list[str], *arguments: str) -> subprocess.CompletedProcess[st
 def figures(command: list[str], *arguments: str) -> dict[str, float]:
     done = bench(command, *arguments, "--json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found: dict[str, float] = json.loads(done.stdout)
     assert tuple(found) == RATE
     assert found["ns_fastest"] <= found["ns_per_packet"] <= found["ns_slowest"]
     return found
 
 
 @pytest.mark.parametrize("workers", [1, 4, 64])
-def test_every_worker_gets_every_sum(switch_command, workers):
+def test_every_worker_gets_every_sum(switch_command: list[str], workers: int) -> None:
     found = figures(switch_command, "--aggregate", str(workers))
     assert found["sent_per_packet"] == 1
     assert found["packets"] == 1000 // workers * workers
 
 
-def test_the_table_names_the_rate(switch_command):
+def test_the_table_names_the_rate(switch_command: list[str]) -> None:
     lines = bench(switch_command, "--aggregate", "2").stdout.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["packets", "packets/s", "ns a packet"]
 
 
-def test_the_load_is_the_protocol(inagg):
+def test_the_load_follows_the_protocol(inagg: Switch) -> None:
     load = aggregation(inagg, 2)
     results = [
         read_result(frame) for port, packet in load.packets for _, frame in inagg.process(port, packet)
@@ -61,7 +62,9 @@ def test_the_load_is_the_protocol(inagg):
     assert results[0].words == [int.from_bytes(b"\0\0\0\3" * 64, "big")] * 4
 
 
-def test_packets_given_are_put_in_behind_the_entries_given(switch_command, tmp_path):
+def test_given_packets_are_processed_with_the_given_entries(
+    switch_command: list[str], tmp_path: Path
+) -> None:
     entries = {"multicast": {"1": [[1, 0], [2, 0], [3, 0]]}}
     path = tmp_path / "entries.json"
     path.write_text(json.dumps(entries))
@@ -82,7 +85,7 @@ def test_packets_given_are_put_in_behind_the_entries_given(switch_command, tmp_p
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_packets_of_a_capture_file(switch_command, tmp_path, order):
+def test_packets_of_a_capture_file(switch_command: list[str], tmp_path: Path, order: str) -> None:
     path = tmp_path / "one.pcap"
     frames = [b"\xff" * 12 + b"\x88\xb5", b"\xff" * 12 + b"\x88\xb5more"]
     data = struct.pack(order + "IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
@@ -96,7 +99,7 @@ def test_packets_of_a_capture_file(switch_command, tmp_path, order):
         read_pcap(path, 3)
 
 
-def test_without_anything_it_gets_minimum_frames(switch_command, inagg):
+def test_the_default_load_is_minimum_frames(switch_command: list[str], inagg: Switch) -> None:
     assert [len(frame) for _, frame in minimum_frame().packets] == [60]
     assert measure(inagg, minimum_frame(), packets=10, runs=1).packets == 10
     assert figures(switch_command)["packets"] == 1000
@@ -114,14 +117,14 @@ def test_without_anything_it_gets_minimum_frames(switch_command, inagg):
         (["--aggregate", "2", "--frame", "1:ff"], "--aggregate makes its own packets"),
     ],
 )
-def test_what_cannot_be_done_is_explained(switch_command, arguments, words):
+def test_bad_arguments_are_explained(switch_command: list[str], arguments: list[str], words: str) -> None:
     done = bench(switch_command, *arguments)
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_entries_with_unknown_keys_are_refused(switch_command, tmp_path):
+def test_entries_with_unknown_keys_are_refused(switch_command: list[str], tmp_path: Path) -> None:
     path = tmp_path / "entries.json"
     for text, key in (('{"entires": []}', "entires"), ('{"entries": [{"tabel": "t"}]}', "tabel")):
         path.write_text(text)
@@ -130,7 +133,7 @@ def test_entries_with_unknown_keys_are_refused(switch_command, tmp_path):
         assert f"{path}: unknown key '{key}'" in done.stderr
 
 
-def test_entries_that_are_none_are_explained(switch_command, tmp_path):
+def test_a_file_without_entries_is_explained(switch_command: list[str], tmp_path: Path) -> None:
     path = tmp_path / "entries.json"
     for text in ("{", "[]", '{"entries": [{}]}', '{"multicast": {"x": []}}'):
         path.write_text(text)
@@ -139,15 +142,15 @@ def test_entries_that_are_none_are_explained(switch_command, tmp_path):
         assert f"{path}: not a list of entries" in done.stderr
 
 
-def test_aggregation_is_for_one_program(small):
+def test_aggregation_is_for_one_program(small: Switch) -> None:
     with pytest.raises(BenchError, match=r"--aggregate is for p4/inagg\.p4"):
         aggregation(small, 2)
 
 
-def test_a_job_has_at_most_64_workers():
+def test_a_job_has_at_most_64_workers() -> None:
     with Switch.from_p4(INAGG_P4) as program, pytest.raises(BenchError, match="1 to 64"):
         aggregation(program, 65)
 
 
-def test_a_frame_is_a_port_and_its_bytes():
+def test_a_frame_is_a_port_and_its_bytes() -> None:
     assert parse_frame("510:00ff") == (510, b"\x00\xff")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the program tells the control plane: messages, assertions, digests; time in meters and idle entries."""
+"""Messages, assertions and digests of a program for the control plane; time in meters and idle entries."""
 
 import ctypes
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def test_log_msg_shows_numbers_in_their_places_and_any_characters() -> None:
 
 
 def test_a_loop_that_does_not_end_is_left() -> None:
-    """After a million rounds of all loops for one packet, those of functions among them."""
+    """After a million rounds of all loops for one packet, including loops in functions."""
     top = """
         counter(1, CounterType.packets) rounds;
         void count(in bit<32> more) { for (bit<32> i = 0; i <= more; i = i + 1) { rounds.count(0); } }
@@ -49,10 +49,14 @@ def test_a_loop_that_does_not_end_is_left() -> None:
     assert messages == ["a loop is left after 1000000 rounds"] * 2
 
 
-def test_a_callback_may_not_use_its_switch_and_what_it_raises_is_raised() -> None:
+def test_a_callback_may_not_use_its_switch_and_its_errors_are_raised() -> None:
     with run('log_msg("said");') as switch:
-        calls: list[Callable[[str], object]] = [
-            lambda _: switch.process(1, FRAME),
+
+        def process(_: str) -> None:
+            switch.process(1, FRAME)
+
+        calls: list[Callable[[str], None]] = [
+            process,
             lambda _: switch.on_log(None),
             lambda _: switch.close(),
         ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switch: the in-process switch, and the text that stands for it."""
+"""Switch: the in-process switch, and the preprocessed source of its program."""
 
 import copy
 import ctypes
@@ -27,7 +27,7 @@ def state_program() -> Iterator[Switch]:
         yield program
 
 
-# --- the source that stands for a program
+# --- the preprocessed source
 
 
 def test_the_preprocessed_source_compiles_to_the_same_program() -> None:
@@ -71,7 +71,7 @@ def test_registers_read_and_write(state_program: Switch) -> None:
     assert out[2:] == bytes.fromhex("112233445566")
     state_program.process(1, bytes((0, 7)) + b"\xff" * 6)
     assert cells[7] == 2**48 - 1
-    assert list(cells) == [cells[i] for i in range(8)]
+    assert list(iter(cells)) == [cells[i] for i in range(8)]
 
 
 @pytest.mark.parametrize(("index", "value"), [(8, 0), (-1, 0), (0, 1 << 48), (0, -1)])
@@ -86,7 +86,7 @@ def test_a_register_write_that_does_not_fit_changes_nothing(
 
 
 def test_out_of_bounds_accesses_of_the_program_touch_nothing(state_program: Switch) -> None:
-    # What BMv2 does with a debugging build: the destination of a read keeps its value, writes and counts are ignored.
+    # As a debugging build of BMv2: the destination of a read keeps its value; writes and counts are ignored.
     frame = bytes((1, 8)) + bytes.fromhex("0000000000aa")
     assert state_program.process(1, frame) == [(1, frame)]
     state_program.process(1, bytes((0, 8)) + b"\xff" * 6)
@@ -138,7 +138,9 @@ def test_a_closed_program_says_so(state_program: Switch) -> None:
 
 
 @pytest.mark.parametrize(("port", "length"), [(511, 8), (1, 65601)])
-def test_packets_that_no_port_could_bring_are_dropped(state_program: Switch, port: int, length: int) -> None:
+def test_packets_that_cannot_come_from_a_port_are_dropped(
+    state_program: Switch, port: int, length: int
+) -> None:
     assert state_program.process(port, bytes(length)) == []
 
 
@@ -163,8 +165,9 @@ def test_a_frame_may_be_any_bytes() -> None:
 def test_counts_that_would_be_cut_are_refused(state_program: Switch, value: tuple[int, ...]) -> None:
     counter = state_program.counter(state_program.p4info.counters[0].preamble.name)
     before = counter[0]
+    write: Callable[..., None] = counter.__setitem__  # takes values that its type refuses
     with pytest.raises(EntryError, match="expected"):
-        counter[0] = value
+        write(0, value)
     assert counter[0] == before
 
 
@@ -225,11 +228,11 @@ def test_a_program_is_not_copied(state_program: Switch, copied: Callable[[Switch
         copied(state_program)
 
 
-# --- what the copies of a multicast share
+# --- payloads that copies of a multicast share
 
 
 def shared_by_copies(program: Switch, port: int, frame: bytes) -> list[int]:
-    """Of each packet that leaves, how many bytes at its end are said to be the same in all that say so; checked."""
+    """For each packet that leaves: how many bytes at its end are declared shared. Checks that these are equal."""
     left: list[tuple[bytes, int]] = []
 
     def emit(_: int, __: int, data: "ctypes._Pointer[ctypes.c_uint8]", length: int, shared: int) -> None:
@@ -249,7 +252,7 @@ def test_the_results_of_a_sum_share_their_payload() -> None:
         assert shared_by_copies(program, 1, job.data(0, 0, [1] * 4)) == []
         program.process(2, job.data(1, 0, [2] * 4))
         assert shared_by_copies(program, 3, job.data(2, 0, [3] * 4)) == [20 + 1024] * 3
-        assert shared_by_copies(program, 3, job.data(2, 0, [3] * 4)) == [0]  # for one alone
+        assert shared_by_copies(program, 3, job.data(2, 0, [3] * 4)) == [0]  # one copy only
 
 
 def test_copies_share_nothing_once_egress_has_changed_the_length_of_one() -> None:

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables: lookups against a slow reference under random insertions and deletions, and what the control plane may not
-do. The program is programs/tables.p4."""
+"""Tables of programs/tables.p4: lookups compared with a scan of all entries, and changes that are refused."""
 
 import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pytest
 
 from inagg_switch import EntryError, Switch, SwitchError, UnknownName
 from inagg_switch.compiler.lower import tables as _lower_tables
 from inagg_switch.compiler.parse.preprocess import preprocess_text
+from inagg_switch.program.values import MatchValue
 from tests.switch import PROGRAMS
 from tests.switch.snippets import v1program
 
 TABLES_P4 = PROGRAMS / "tables.p4"
+
+Match: TypeAlias = dict[str, MatchValue]
 
 
 @pytest.fixture
@@ -37,15 +40,25 @@ class Kind:
 
     table: str
     which: int
-    make: Callable[[random.Random], dict[str, object]]
-    matches: Callable[[dict[str, object], int, int, int], bool]
-    rank: Callable[[dict[str, object], int], int]  # the highest wins
+    make: Callable[[random.Random], Match]
+    matches: Callable[[Match, int, int, int], bool]
+    rank: Callable[[Match, int], int]  # the highest wins
     missed: int
     prioritised: bool
 
 
-def prefix_match(value: tuple[int, int], k: int) -> bool:
-    number, length = value
+def pair(match: Match, key: str) -> tuple[int, int]:
+    """The prefix, mask or range of a key."""
+    value = match[key]
+    assert isinstance(value, tuple)
+    first, second = value
+    assert isinstance(first, int)
+    assert isinstance(second, int)
+    return first, second
+
+
+def prefix_match(match: Match, k: int) -> bool:
+    number, length = pair(match, "hdr.i.k")
     return length == 0 or (number ^ k) >> (32 - length) == 0
 
 
@@ -64,24 +77,34 @@ def span(r: random.Random) -> tuple[int, int]:
     return low, high
 
 
+def masked_match(match: Match, key: str, value: int) -> bool:
+    number, mask = pair(match, key)
+    return value & mask == number
+
+
+def span_match(match: Match, p: int) -> bool:
+    low, high = pair(match, "hdr.i.p")
+    return low <= p <= high
+
+
 KINDS = {
     "exact": Kind(
         "exactly", 0, lambda r: {"hdr.i.k": r.randrange(4), "hdr.i.p": r.randrange(4)},
         lambda m, k, p, q: (m["hdr.i.k"], m["hdr.i.p"]) == (k, p), lambda m, priority: 0, 0xFFFF, False),
     "lpm": Kind(
-        "prefix", 1, lambda r: {"hdr.i.k": prefix(r)}, lambda m, k, p, q: prefix_match(m["hdr.i.k"], k),
-        lambda m, priority: m["hdr.i.k"][1], 0xFFFF, False),
+        "prefix", 1, lambda r: {"hdr.i.k": prefix(r)}, lambda m, k, p, q: prefix_match(m, k),
+        lambda m, priority: pair(m, "hdr.i.k")[1], 0xFFFF, False),
     "exact and lpm": Kind(
         "both", 2, lambda r: {"hdr.i.q": r.randrange(2), "hdr.i.k": prefix(r)},
-        lambda m, k, p, q: m["hdr.i.q"] == q and prefix_match(m["hdr.i.k"], k),
-        lambda m, priority: m["hdr.i.k"][1], 0, False),
+        lambda m, k, p, q: m["hdr.i.q"] == q and prefix_match(m, k),
+        lambda m, priority: pair(m, "hdr.i.k")[1], 0, False),
     "ternary": Kind(
         "masks", 3, lambda r: {"hdr.i.k": masked(r, 32), "hdr.i.p": masked(r, 16)},
-        lambda m, k, p, q: (k & m["hdr.i.k"][1], p & m["hdr.i.p"][1]) == (m["hdr.i.k"][0], m["hdr.i.p"][0]),
+        lambda m, k, p, q: masked_match(m, "hdr.i.k", k) and masked_match(m, "hdr.i.p", p),
         lambda m, priority: priority, 0, True),
     "range": Kind(
         "ranges", 4, lambda r: {"hdr.i.p": span(r), "hdr.i.q": r.randrange(2)},
-        lambda m, k, p, q: m["hdr.i.p"][0] <= p <= m["hdr.i.p"][1] and m["hdr.i.q"] == q,
+        lambda m, k, p, q: span_match(m, p) and m["hdr.i.q"] == q,
         lambda m, priority: priority, 0x1234, True),
     "optional": Kind(
         "maybe", 5, lambda r: {n: r.randrange(3) for n in ("hdr.i.q", "hdr.i.p") if r.random() < 0.6},
@@ -94,7 +117,7 @@ KINDS = {
 def test_lookups_agree_with_a_scan_of_all_entries(program: Switch, name: str) -> None:
     kind = KINDS[name]
     r = random.Random(3)
-    entries: dict[str, tuple[dict[str, object], int, int]] = {}
+    entries: dict[str, tuple[Match, int, int]] = {}
     size = 16 if name == "exact" else 1024
     for step in range(600):
         match = kind.make(r)
@@ -144,12 +167,12 @@ def test_a_value_without_prefix_mask_or_end_matches_only_itself(program: Switch)
     assert range_.match["hdr.i.p"] == (3, 3)
 
 
-def test_two_slices_of_one_field_are_keys_of_their_own() -> None:
+def test_two_slices_of_one_field_are_separate_keys() -> None:
     table = """action mark(bit<8> v) { hdr.h.b = v; }
         table t { key = { hdr.h.a[3:0]: exact; hdr.h.a[7:4]: ternary; } actions = { mark; NoAction; } }"""
     text = v1program("sm.egress_spec = 1; t.apply();", locals=table)
     with Switch.from_source(preprocess_text(text, "test.p4").text) as switch:
-        match = {"hdr.h.a[3:0]": 5, "hdr.h.a[7:4]": (2, 3)}
+        match: Match = {"hdr.h.a[3:0]": 5, "hdr.h.a[7:4]": (2, 3)}
         switch.insert("t", match, "mark", {"v": 9}, priority=1)
         (entry,) = switch.entries("t")
         assert entry.match == match
@@ -304,7 +327,7 @@ def with_entries(entries: str) -> Switch:
 
 def test_entries_of_the_program_always_fit() -> None:
     with with_entries("1: NoAction(); 2: NoAction();") as switch:
-        assert sorted(e.match["hdr.h.a"] for e in switch.entries("t")) == [1, 2]
+        assert sorted((e.match["hdr.h.a"] for e in switch.entries("t")), key=str) == [1, 2]
         with pytest.raises(EntryError):
             switch.insert("t", {"hdr.h.a": 3}, "NoAction")
 
