@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BMv2's simple_switch as a child process: packets over a nanomsg socket, one at a time, in order, on any port;
-commands through simple_switch_CLI.
+"""BMv2's simple_switch as a child process.
+
+Packets go over a nanomsg socket, one at a time, in order, on any port. Commands go through simple_switch_CLI.
 
     with Bmv2(compile_p4("prog.p4", folder)) as switch:
         switch.command("table_add ...")
         switch.process(1, frame, 2)      # [(port, frame), ...], when two frames are expected
 
-BMv2 does not say when it is done with a packet: process() waits until as many frames as expected have come, or for as
-long as `patience` says; what comes later is in rest().
+BMv2 does not report when it has processed a packet. process() waits for the number of frames expected, at most
+`patience` seconds for each. rest() returns the frames that come later.
 """
 
 import contextlib
@@ -27,9 +28,8 @@ from pathlib import Path
 
 _PACKET_IN, _PACKET_OUT = 3, 4
 _HEADER = struct.Struct("iii")
-_LEARNED = struct.Struct(
-    "=4sQiiQI"
-)  # topic, device, context, list, buffer, samples; each of the same size follows
+# Topic, device, context, list, buffer, number of samples. The samples follow, all of the same size.
+_LEARNED = struct.Struct("=4sQiiQI")
 _AF_SP, _NN_PAIR, _NN_SOL_SOCKET, _NN_RCVTIMEO = 1, 16, 0, 5
 _NN_SUB, _NN_SUB_SUBSCRIBE = 33, 1
 _NN_MSG = ctypes.c_size_t(-1).value
@@ -50,7 +50,7 @@ def available() -> bool:
 
 
 def compile_p4(program: Path, folder: Path, options: Sequence[str] = ()) -> Path:
-    """BMv2's JSON of a program, made in `folder` by p4c. Raises Bmv2Error with what p4c says."""
+    """Compiles a program with p4c into BMv2's JSON in `folder`. Raises Bmv2Error with p4c's message."""
     config = folder / f"{program.stem}.json"
     done = subprocess.run(
         ["p4c-bm2-ss", *options, "-o", str(config), str(program)], capture_output=True, text=True, check=False
@@ -61,7 +61,7 @@ def compile_p4(program: Path, folder: Path, options: Sequence[str] = ()) -> Path
 
 
 class _Socket:
-    """A nanomsg PAIR socket, or with a topic a SUB socket."""
+    """A nanomsg PAIR socket; with a topic, a SUB socket."""
 
     def __init__(self, address: str, topic: bytes = b"") -> None:
         name = ctypes.util.find_library("nanomsg")
@@ -82,7 +82,7 @@ class _Socket:
             raise Bmv2Error("cannot send to simple_switch")
 
     def receive(self, timeout: float) -> bytes | None:
-        """A message; None if there is none in `timeout` seconds."""
+        """The next message; None if no message comes in `timeout` seconds."""
         milliseconds = ctypes.c_int(max(1, int(timeout * 1000)))
         self._nn.nn_setsockopt(
             self._number,
@@ -104,7 +104,7 @@ class _Socket:
 
 
 class Bmv2:
-    """A running simple_switch; close() or the end of a `with` ends it. Not for several threads at once."""
+    """A running simple_switch. close() or the end of a `with` ends it. Only one thread may use it."""
 
     def __init__(self, config: Path, patience: float = 2.0) -> None:
         self._patience = patience
@@ -153,11 +153,11 @@ class Bmv2:
 
     @property
     def log(self) -> str:
-        """What it has printed."""
+        """The output of simple_switch so far."""
         return self._log.read_text(errors="replace")
 
     def _wait_until_ready(self) -> None:
-        """Its Thrift server is the last thing to start."""
+        """Waits for the Thrift server, which starts last."""
         end = time.monotonic() + 60
         while time.monotonic() < end:
             self._alive()
@@ -200,12 +200,12 @@ class Bmv2:
             raise Bmv2Error(f"cannot add {value.hex()} to value set {name}: {answer!r}")
 
     def send(self, port: int, frame: bytes) -> None:
-        """A frame comes in."""
+        """Sends a frame into `port`."""
         assert self._socket is not None
         self._socket.send(_HEADER.pack(_PACKET_IN, port, len(frame)) + frame)
 
     def receive(self, timeout: float) -> tuple[int, bytes] | None:
-        """(port, frame) of the next that leaves; None if there is none in `timeout` seconds."""
+        """(port, frame) of the next frame that leaves; None if no frame leaves in `timeout` seconds."""
         assert self._socket is not None
         message = self._socket.receive(timeout)
         if message is None:
@@ -215,7 +215,7 @@ class Bmv2:
         return port, message[_HEADER.size : _HEADER.size + length]
 
     def process(self, port: int, frame: bytes, expected: int) -> list[tuple[int, bytes]]:
-        """Sends a frame and returns the first `expected` frames that leave, fewer if no more come in time."""
+        """Sends a frame and returns the first `expected` frames that leave; fewer if they do not come in time."""
         self.send(port, frame)
         out: list[tuple[int, bytes]] = []
         while len(out) < expected:
@@ -227,15 +227,17 @@ class Bmv2:
         return out
 
     def rest(self, timeout: float = 0.3) -> list[tuple[int, bytes]]:
-        """Whatever else leaves, until nothing has for `timeout` seconds."""
+        """All further frames that leave, until no frame has left for `timeout` seconds."""
         out = []
         while (received := self.receive(timeout)) is not None:
             out.append(received)
         return out
 
     def digests(self, timeout: float = 1.5) -> list[tuple[int, bytes]]:
-        """Number (in the order of the program) and data of every digest, in order for each number, until none has come
-        for `timeout` seconds (BMv2 waits a second for more). One that is the same as an earlier one is told once."""
+        """Number (in the order of the program) and data of each digest, until none has come for `timeout` seconds.
+
+        Digests of the same number are in order. BMv2 collects digests for a second, and sends equal digests once.
+        """
         found = []
         while self._learned is not None and (message := self._learned.receive(timeout)) is not None:
             *_, number, _, samples = _LEARNED.unpack_from(message)

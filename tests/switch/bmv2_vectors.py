@@ -13,13 +13,13 @@ from inagg_switch.program.values import find, split_fields
 from inagg_switch.vectors.format import Cell, Key, Output, SetMember, Vectors
 from tests.switch.bmv2 import Bmv2, compile_p4
 
-_FIRST_PRIORITY = 1_000_000  # simple_switch_CLI's lowest number wins, P4Runtime's highest
+_FIRST_PRIORITY = 1_000_000  # in simple_switch_CLI the lowest number wins, in P4Runtime the highest
 _MIRROR_GROUPS = 0x7000  # multicast groups of clone sessions
 
 
 class StateError(AssertionError):
-    """A counter, a register or the digests are not what the vectors say. `out` is what run_config() would have
-    returned."""
+    """A counter, a register or the digests differ from the vectors. `out` has the frames that left, as run_config()
+    returns them."""
 
     def __init__(self, message: str, out: list[Output]) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class StateError(AssertionError):
 
 
 def run_bmv2(program_file: Path, vectors: Vectors) -> list[Output]:
-    """Compiles and runs; see run_config()."""
+    """Compiles a program with p4c and runs the vectors; see run_config()."""
     with Switch.from_p4(program_file) as program:
         info = program.layout
     with tempfile.TemporaryDirectory(prefix="inagg-bmv2-") as folder:
@@ -35,8 +35,10 @@ def run_bmv2(program_file: Path, vectors: Vectors) -> list[Output]:
 
 
 def run_config(config: Path, info: pb.P4Info, vectors: Vectors) -> list[Output]:
-    """What leaves simple_switch for each packet, in order. A frame that nothing expects shows with a later packet, or
-    in one more list at the end. Raises StateError."""
+    """The frames that leave simple_switch for each packet, in order. Raises StateError.
+
+    An unexpected frame is in the list of a later packet, or in one more list at the end.
+    """
     with Bmv2(config) as switch:
         switch.command(*_cli_commands(info, vectors))
         for member in vectors.value_sets:
@@ -44,7 +46,7 @@ def run_config(config: Path, info: pb.P4Info, vectors: Vectors) -> list[Output]:
             switch.add_to_value_set(known.preamble.name, _set_member(known, member))
         out = [switch.process(p.port, p.frame, len(p.expected)) for p in vectors.packets]
         rest = switch.rest()
-        told = switch.digests() if any(p.digests for p in vectors.packets) else []
+        received = switch.digests() if any(p.digests for p in vectors.packets) else []
         commands, wanted = _state(info, vectors)
         seen = switch.command(*commands)
         values = re.findall(r"\]=\s*(?:\((\d+) bytes, (\d+) packets\)|(\d+))", seen)
@@ -52,25 +54,26 @@ def run_config(config: Path, info: pb.P4Info, vectors: Vectors) -> list[Output]:
         out.append(rest)
     for place, known in enumerate(info.digests):
         name = known.preamble.name
-        digests = [split_fields(info, known.type_spec, data) for number, data in told if number == place]
-        said = [d.fields for p in vectors.packets for d in p.digests if _is_of(info, d.name, name)]
-        if digests != said and any(p.digests for p in vectors.packets):
-            raise StateError(f"digest {name}: BMv2 tells {digests}, expected {said}", out)
+        digests = [split_fields(info, known.type_spec, data) for number, data in received if number == place]
+        expected_fields = [d.fields for p in vectors.packets for d in p.digests if _is_of(info, d.name, name)]
+        if digests != expected_fields and any(p.digests for p in vectors.packets):
+            raise StateError(f"digest {name}: BMv2 sends {digests}, expected {expected_fields}", out)
     for (name, *expected), (count, packets, value) in zip(wanted, values, strict=True):
         found = [int(value)] if value else [int(packets), int(count)]
-        # BMv2 counts both, whatever the program says.
+        # BMv2 counts packets and bytes, whatever the program declares.
         if any(e not in (None, f) for e, f in zip(expected, found, strict=True)):
             raise StateError(f"{name}: BMv2 has {found}, expected {expected}", out)
     return out
 
 
 def _is_of(info: pb.P4Info, name: str, full: str) -> bool:
-    return find(info.digests, name, "digest").preamble.name == full
+    found: str = find(info.digests, name, "digest").preamble.name
+    return found == full
 
 
 def _state(info: pb.P4Info, vectors: Vectors) -> tuple[list[str], list[tuple[str | int | None, ...]]]:
-    """Commands that show counters and registers, and what they should show: (name, packets, bytes), or (name, value);
-    None for what is not counted."""
+    """Commands that read counters and registers, and the values expected: (name, packets, bytes) or (name, value).
+    None stands for a number that the program does not count."""
     commands: list[str] = []
     wanted: list[tuple[str | int | None, ...]] = []
 
@@ -131,11 +134,11 @@ def _cli_commands(info: pb.P4Info, vectors: Vectors) -> Iterator[str]:
     for session in vectors.clones:
         groups[_MIRROR_GROUPS + session.number] = session.replicas
         yield f"mirroring_add_mc {session.number} {_MIRROR_GROUPS + session.number}"
-    for group, replicas in groups.items():
-        yield f"mc_mgrp_create {group}"
+    for number, replicas in groups.items():
+        yield f"mc_mgrp_create {number}"
         for port, rid in replicas:
             yield f"mc_node_create {rid} {port}"
-            yield f"mc_node_associate {group} {handle}"
+            yield f"mc_node_associate {number} {handle}"
             handle += 1
 
 
@@ -150,12 +153,12 @@ def _cli_action(actions: list[pb.Action], name: str, params: dict[str, int]) -> 
 
 
 def _cli_rates(rates: tuple[int, int, int, int]) -> str:
-    """A rate a microsecond and a burst each."""
+    """For each of the two rates: the rate per microsecond, and the burst."""
     return " ".join(f"{rate / 1e6}:{burst}" for rate, burst in (rates[:2], rates[2:]))
 
 
 def _set_member(known: pb.ValueSet, member: SetMember) -> bytes:
-    """The fields one after the other, bit for bit; BMv2 has exact members alone."""
+    """The fields concatenated bit by bit. BMv2 has exact members only."""
     match = member.match if isinstance(member.match, dict) else {known.match[0].name: member.match}
     bits = width = 0
     for one in known.match:
@@ -168,7 +171,8 @@ def _set_member(known: pb.ValueSet, member: SetMember) -> bytes:
 def _cli_key(value: Key | None, width: int, kind: int) -> str:
     ones = (1 << width) - 1
     if kind == pb.MatchField.EXACT:
-        return hex(value)  # type: ignore[arg-type]
+        assert isinstance(value, int)
+        return hex(value)
     if kind == pb.MatchField.LPM:
         first, second = value if isinstance(value, tuple) else (0, 0)
         return f"{first:#x}/{second}"

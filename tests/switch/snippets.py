@@ -53,7 +53,7 @@ def v1program(
     update: str = "",
     deparser: str = "packet.emit(hdr);",
 ) -> str:
-    """A whole program; what is not given does nothing. The ingress forwards nowhere unless `apply` says so."""
+    """A whole program. Parts that are left out do nothing. Packets are forwarded only if `apply` forwards them."""
     return TEMPLATE.format(
         apply=apply, locals=locals, top=top, headers=headers, parser=parser, verify=verify, egress=egress,
         egress_locals=egress_locals, update=update, deparser=deparser,
