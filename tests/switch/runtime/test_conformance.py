@@ -218,7 +218,7 @@ def test_an_insert_is_found_by_either_name_of_its_table(tmp_path: Path) -> None:
     (tmp_path / "v").write_text("insert t a=0x1 b()\ninsert I.t a=2 b()\n")
     vectors = read_vectors(tmp_path / "v")
     assert vectors.entry("I.t", 1).match == vectors.entry("t", 1).match == {"a": 2}
-    with pytest.raises(VectorError, match="no insert 2 of table t"):
+    with pytest.raises(VectorError, match="table t has no insert 2: inserts count from 0"):
         vectors.entry("t", 2)
 
 
