@@ -212,7 +212,7 @@ def test_all_invalid_directives_are_reported(tmp_path: Path) -> None:
     ]
 
 
-def test_errors_of_broken_programs_are_sorted_and_each_is_there_once() -> None:
+def test_errors_of_broken_programs_are_sorted_and_unique() -> None:
     """Mutations of p4/inagg.p4: several tokens dropped, doubled, swapped or replaced."""
     whole = preprocess(INAGG_P4).text
     start = whole.rindex("#", 0, whole.index('p4/include/constants.p4"'))

@@ -96,7 +96,7 @@ def test_an_error_is_the_key_of_an_entry() -> None:
         assert [out.hex()[:4] for _, out in sw.process(1, bytes(1))] == ["0002"]
 
 
-def test_a_hash_of_one_field_is_that_of_a_list_of_it() -> None:
+def test_the_hash_of_a_field_is_the_hash_of_a_list_with_that_field() -> None:
     apply = """sm.egress_spec = 1; hdr.o[0].setValid(); hdr.o[1].setValid();
         hash(hdr.o[0].v, HashAlgorithm.crc16, 16w0, hdr.h.c, 16w60000);
         hash(hdr.o[1].v, HashAlgorithm.crc16, 16w0, { hdr.h.c }, 16w60000);"""

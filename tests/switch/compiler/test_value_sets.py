@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parser value sets: what P4Info says of them and what a parser makes of their members."""
+"""Parser value sets: their P4Info, and the packets that their members match."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,7 +48,7 @@ def state_of(switch: Switch, a: int, b: int, c: int) -> int:
     return frame[7]
 
 
-def test_p4info(switch: Switch) -> None:
+def test_p4info_has_the_value_sets(switch: Switch) -> None:
     alone, pairs = switch.p4info.value_sets
     assert (alone.preamble.id, alone.preamble.name, alone.size) == (0x03000007, "P.alone", 2)
     assert [(m.id, m.name, m.bitwidth, m.match_type) for m in alone.match] == [
@@ -87,6 +87,6 @@ def test_more_members_than_the_size_are_refused(switch: Switch) -> None:
     ("value_set<pair_t>(meta.x) s; state start { transition accept; }", "must be a number known at compile time"),
     ("value_set<bit<8>>(2) s; state start { meta.x = s; transition accept; }", "expected bit<8>"),
 ])  # fmt: skip
-def test_mistakes(parser: str, message: str) -> None:
+def test_wrong_value_sets_are_refused(parser: str, message: str) -> None:
     with pytest.raises(CompileError, match=message):
         compile_to_cpp(v1program(parser=parser, top=TOP))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may use which address, and pings to the aggregator, in p4/inagg.p4 (docs/protocol.md, 5.4)."""
+"""Addresses that hosts may use, and pings to the aggregator, in p4/inagg.p4 (docs/protocol.md, 5.4)."""
 
 import struct
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ def claim(src_mac: int, sender_mac: int, sender_ip: int, operation: int = REPLY)
 
 
 def result_from(src_mac: int, src_ip: int, fragment: int = 0x4000) -> bytes:
-    """A result for host 2, as the switch itself sends it."""
+    """A result for host 2, as the switch sends it."""
     job = Job(workers=2)
     payload = udp(INAGG_PORT, job.udp_port(1), Inagg(kind=RESULT | 1, rank=1).encode())
     return ethernet(job.mac(1), src_mac, 0x0800, ipv4(src_ip, job.ip(1), payload, fragment=fragment))
@@ -77,32 +77,32 @@ def result_from(src_mac: int, src_ip: int, fragment: int = 0x4000) -> bytes:
 
 FORGED = {
     "a result": result_from(AGGREGATOR_MAC, AGGREGATOR_IP),
-    "a result from its address with a MAC of one's own": result_from(mac(3), AGGREGATOR_IP),
-    "a result with its MAC and an address of one's own": result_from(AGGREGATOR_MAC, ip(3)),
+    "a result from its address with the sender's own MAC": result_from(mac(3), AGGREGATOR_IP),
+    "a result with its MAC and the sender's own address": result_from(AGGREGATOR_MAC, ip(3)),
     "a fragment": result_from(mac(3), AGGREGATOR_IP, fragment=0x2000),
     "a later fragment": result_from(mac(3), AGGREGATOR_IP, fragment=0x0003),
     "an ARP reply": claim(AGGREGATOR_MAC, AGGREGATOR_MAC, AGGREGATOR_IP),
-    "an ARP reply with a MAC of one's own": claim(mac(3), mac(3), AGGREGATOR_IP),
-    "an ARP request with a MAC of one's own": claim(mac(3), mac(3), AGGREGATOR_IP, REQUEST),
+    "an ARP reply with the sender's own MAC": claim(mac(3), mac(3), AGGREGATOR_IP),
+    "an ARP request with the sender's own MAC": claim(mac(3), mac(3), AGGREGATOR_IP, REQUEST),
     "a frame of any type": ethernet(mac(2), AGGREGATOR_MAC, 0x88B5, b"hello"),
 }
 
 
 @pytest.mark.parametrize("port", [1, 3])
 @pytest.mark.parametrize("what", FORGED)
-def test_what_claims_to_come_from_the_aggregator_is_dropped_and_counted(
+def test_frames_with_the_aggregators_addresses_are_dropped_and_counted(
     program: Switch, what: str, port: int
 ) -> None:
     assert program.process(port, FORGED[what]) == []
     assert packets(program, "aggregator_forged", port) == 1
-    # Neither was anything learned.
+    # The switch has learned nothing: it floods a frame to the aggregator's MAC address.
     hello = ethernet(AGGREGATOR_MAC, mac(5), 0x88B5, b"hello")
     assert len(program.process(4, hello)) == len(PORTS) - 1
 
 
 @pytest.mark.parametrize("tag", [0x8100, 0x88A8])
 def test_a_vlan_tag_hides_nothing(program: Switch, tag: int) -> None:
-    """Hosts take the tag of VLAN 0 off, and read on."""
+    """Hosts accept a frame with a tag of VLAN 0 like one without."""
     whole = FORGED["a result"]
     tagged = whole[:12] + struct.pack("!HH", tag, 0) + whole[12:]
     assert program.process(3, tagged) == []
@@ -118,12 +118,14 @@ def test_an_aggregators_arp_answer_with_another_sender_mac_is_dropped(program: S
 
 
 @pytest.mark.parametrize("host", [1, 2])
-def test_a_bound_host_is_heard_at_its_port(program: Switch, host: int) -> None:
+def test_frames_of_a_bound_host_pass_at_its_port(program: Switch, host: int) -> None:
     for frame in (
         datagram(mac(host), ip(host)),
         claim(mac(host), mac(host), ip(host)),
-        claim(mac(host), mac(host), 0, REQUEST),  # it asks whether its address is free (RFC 5227)
-        datagram(mac(host), 0),  # it asks for one (RFC 2131)
+        claim(
+            mac(host), mac(host), 0, REQUEST
+        ),  # an ARP probe: the host asks whether its address is free (RFC 5227)
+        datagram(mac(host), 0),  # DHCP: the host asks for an address (RFC 2131)
         ethernet(mac(9), mac(host), 0x86DD, bytes(40)),
     ):
         assert [port for port, _ in program.process(host, frame)] == [p for p in PORTS if p != host]
@@ -148,7 +150,7 @@ SPOOFED = {
 
 
 @pytest.mark.parametrize("what", SPOOFED)
-def test_a_bound_port_is_heard_with_its_own_addresses_only(program: Switch, what: str) -> None:
+def test_a_bound_port_passes_only_frames_with_its_addresses(program: Switch, what: str) -> None:
     assert program.process(1, SPOOFED[what]) == []
     assert packets(program, "source_refused", 1) == 1
 
@@ -162,25 +164,25 @@ def test_a_port_without_binding_may_not_use_addresses_of_others(program: Switch,
     assert packets(program, "source_refused", 3) == 1
 
 
-def test_a_port_without_binding_is_learned_as_before(program: Switch) -> None:
+def test_hosts_at_ports_without_binding_are_learned(program: Switch) -> None:
     there = datagram(mac(7), ip(7), mac(1), ip(1))
     assert program.process(3, there) == [(1, there)]
     back = datagram(mac(1), ip(1), mac(7), ip(7))
     assert program.process(1, back) == [(3, back)]
-    # The host moves, and takes another address on.
+    # The host moves, and takes another address.
     assert len(program.process(4, claim(mac(7), mac(7), ip(8)))) == 3
     assert program.process(1, back) == [(4, back)]
 
 
-def test_a_bound_host_is_reached_however_many_others_are_learned(program: Switch) -> None:
-    """Those whose MAC addresses share its bucket take one another's place, not its."""
+def test_a_bound_host_stays_reachable_when_others_share_its_bucket(program: Switch) -> None:
+    """Learned hosts whose MAC addresses share a bucket replace one another, never the bound host."""
     to_it = datagram(mac(9), ip(9), mac(1), ip(1))
     for difference in (0x0001_0001_0000, 0x0200_0200_0000):
         program.process(4, ethernet(BROADCAST, mac(1) ^ difference, 0x88B5, b""))
         assert program.process(3, to_it) == [(1, to_it)]
 
 
-def test_a_spoofed_frame_changes_nothing_that_was_learned(program: Switch) -> None:
+def test_a_spoofed_frame_changes_no_learned_address(program: Switch) -> None:
     back = datagram(mac(1), ip(1), mac(7), ip(7))
     program.process(3, datagram(mac(7), ip(7)))
     program.process(4, datagram(mac(7), ip(2)))  # claims host 2's address with host 7's MAC
@@ -200,7 +202,7 @@ def ping(
 
 
 def checked_reply(frame: bytes, host: int) -> bytes:
-    """The ICMP message of an answer to host; addresses, TTL and both checksums are right."""
+    """The ICMP message of an answer to `host`. Checks addresses, TTL and both checksums."""
     assert frame[:14] == ethernet(mac(host), AGGREGATOR_MAC, 0x0800, b"")
     header, message = frame[14:34], frame[34:]
     assert inet_checksum(header) == 0
@@ -222,7 +224,7 @@ def test_the_aggregator_answers_pings_of_any_size(program: Switch, host: int, si
 
 
 @pytest.mark.parametrize("number", [0, 1, 0xF7FE, 0xF7FF, 0xF800, 0xFFFF])
-def test_the_answers_checksum_is_right_where_the_sum_wraps(program: Switch, number: int) -> None:
+def test_the_checksum_of_an_answer_is_correct_where_the_sum_wraps(program: Switch, number: int) -> None:
     ((_, frame),) = program.process(1, ping(1, b"", number=number))
     checked_reply(frame, 1)
 

@@ -37,7 +37,7 @@ def program() -> Iterator[Switch]:
 
 
 def counts(program: Switch, ports: int = 8) -> dict[str, dict[int, int]]:
-    """Packets of every counter that is not zero, by port."""
+    """Packets of each counter that is not zero, by port."""
     found: dict[str, dict[int, int]] = {}
     for name in COUNTERS:
         counter = program.counter(name)
@@ -48,14 +48,14 @@ def counts(program: Switch, ports: int = 8) -> dict[str, dict[int, int]]:
 
 
 def sum_chunks(program: Switch, job: Job, first: int, last: int) -> None:
-    """All workers contribute the chunks from one to another."""
+    """All workers contribute the chunks `first` to `last`."""
     for chunk in range(first, last + 1):
         for rank in range(job.workers):
             program.process(rank + 1, job.data(rank, chunk, [chunk] * 4))
 
 
 def summed_before(program: Switch, job: Job, chunk: int) -> None:
-    """As if the job had summed all chunks before this one, and the chunk is not one of its first."""
+    """Sets the registers as if the job had summed all chunks before `chunk`, in both versions of each slot."""
     for past in range(chunk - 2 * job.slots, chunk):
         version = job.slot_base + past % (2 * job.slots)
         program.register("slot_epoch")[version] = job.epoch
@@ -64,7 +64,7 @@ def summed_before(program: Switch, job: Job, chunk: int) -> None:
 
 
 def lease(program: Switch, job: Job) -> list[int]:
-    """What the job's slot versions hold."""
+    """The contents of the job's slot versions."""
     versions = range(job.slot_base, job.slot_base + 2 * job.slots)
     held = [program.register(name)[version] for name in REGISTERS for version in versions]
     return held + [program.register("pool")[4 * version + word] for version in versions for word in range(4)]
@@ -98,7 +98,7 @@ def test_a_carry_runs_through_the_whole_word_and_is_lost_at_its_end(program: Swi
     assert read_result(frame).words == [0, 0, 2**64, 5]
 
 
-def test_the_result_header_is_made_of_the_contributions(program: Switch) -> None:
+def test_the_result_header_is_computed_from_the_contributions(program: Switch) -> None:
     job = Job(workers=2)
     job.install(program)
     program.process(1, job.data(0, 5, [0] * 4, exponent=300, flags=0x01, checksum=0xFFFFFFFF))
@@ -144,9 +144,9 @@ def test_one_worker_gets_its_own_contribution_back_at_once(program: Switch) -> N
     assert counts(program) == {"started": {1: 1}, "completed": {1: 1}, "result_sent": {1: 1}}
 
 
-# Rows of the decision table in docs/protocol.md, 5.2, for three workers and eight slots. In epoch 7 all have
-# contributed chunk 5, and rank 0 chunk 13, but not in the row that starts it. What one more packet (rank, chunk,
-# epoch) does. The rows that send something have tests of their own.
+# Rows of the decision table in docs/protocol.md, 5.2, for three workers and eight slots. Before, in epoch 7, all have
+# contributed chunk 5, and rank 0 chunk 13, except in the row that starts a chunk. Each row has one more packet (rank,
+# chunk, epoch) and the counter that it increments. Rows that send a packet have separate tests.
 ROWS = {
     "start: the chunk before in the slot is complete": ((0, 13, 7), "started"),
     "start: another epoch is there": ((1, 5, 8), "started"),
@@ -156,12 +156,15 @@ ROWS = {
     ),
     "ahead: another epoch is there, the chunk is older": ((1, 5 - 16, 8), "ahead"),
     "ahead: the chunk before in the slot is not complete": ((0, 21, 7), "ahead"),
-    "ahead: it is not there": ((0, 29, 7), "ahead"),
-    "ahead: nor an older one": ((0, 6 + 16, 7), "ahead"),
+    "ahead: the chunk before in the slot is not there": ((0, 29, 7), "ahead"),
+    "ahead: no chunk is in the slot": ((0, 6 + 16, 7), "ahead"),
     "add: the same chunk without the worker's bit": ((1, 13, 7), "added"),
     "duplicate: the bit is set and others are missing": ((0, 13, 7), "duplicate_pending"),
     "stale: a newer chunk is there": ((1, 5 - 16, 7), "stale"),
-    "stale: and it is the worker's own": ((0, 5 - 16, 7), "stale"),
+    "stale: a newer chunk is there, and the worker has contributed to chunk 13 too": (
+        (0, 5 - 16, 7),
+        "stale",
+    ),
 }
 
 
@@ -186,7 +189,7 @@ def test_decision_table(program: Switch, row: str) -> None:
     assert counts(program) == others
 
 
-def test_what_is_ahead_changes_nothing(program: Switch) -> None:
+def test_a_contribution_that_is_ahead_changes_nothing(program: Switch) -> None:
     job = Job(workers=2)
     job.install(program)
     sum_chunks(program, job, 5, 5)
@@ -208,7 +211,7 @@ def test_the_last_add_completes(program: Switch) -> None:
 
 @pytest.mark.parametrize("chunk", [0, 1, 0x1234FFFF, 0xFFFFFFFF])
 def test_a_result_is_identified_by_its_chunk(program: Switch, chunk: int) -> None:
-    """So that results of consecutive chunks are the segments of one large datagram (2)."""
+    """Results of consecutive chunks can then be segments of one large datagram (2)."""
     job = Job(workers=1, epoch=8)
     job.install(program)
     summed_before(program, job, chunk)
@@ -217,14 +220,16 @@ def test_a_result_is_identified_by_its_chunk(program: Switch, chunk: int) -> Non
     assert frame[18:20] == (chunk & 0xFFFF).to_bytes(2, "big")
 
 
-def test_a_duplicate_after_completion_gets_the_result_alone(program: Switch) -> None:
+def test_only_the_sender_of_a_duplicate_gets_a_completed_result_again(program: Switch) -> None:
     job = Job(workers=2)
     job.install(program)
     program.process(1, job.data(0, 5, [10, 20, 30, 40], exponent=3, checksum=100, flags=1))
     out = program.process(2, job.data(1, 5, [1, 2, 3, 4], exponent=4, checksum=10))
     again = program.process(1, job.data(0, 5, [10, 20, 30, 40], exponent=3, checksum=100, flags=1))
     rank_at = 42 + 1
-    assert again == [(1, out[0][1][:rank_at] + b"\0" + out[0][1][rank_at + 1 :])]  # the rank is the sender's
+    assert again == [
+        (1, out[0][1][:rank_at] + b"\0" + out[0][1][rank_at + 1 :])
+    ]  # the rank is that of the sender
     assert counts(program)["result_resent"] == {1: 1}
 
 
@@ -278,7 +283,7 @@ def test_jobs_do_not_touch_each_others_slots(program: Switch) -> None:
     assert read_result(frame).words == [300] * 4
 
 
-def test_what_a_crashed_job_left_is_overwritten_by_the_next_epoch(program: Switch) -> None:
+def test_the_next_epoch_overwrites_the_state_of_a_crashed_job(program: Switch) -> None:
     job = Job(workers=2)
     job.install(program)
     program.process(1, job.data(0, 5, [MODULUS - 1] * 4, checksum=9))

@@ -122,7 +122,7 @@ def shown(target: Target) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_batch_has_the_answers_and_effects_that_its_updates_have_one_by_one(seed: int) -> None:
+def test_a_batch_has_the_answers_and_effects_of_its_updates_one_by_one(seed: int) -> None:
     given_updates = random_updates(Random(seed))
     with Switch.from_p4(SMALL_P4) as one, Switch.from_p4(SMALL_P4) as other:
         singly, together = target_of(one), target_of(other)
@@ -227,7 +227,7 @@ def test_an_update_that_cannot_be_undone_is_an_internal_error() -> None:
 
 
 def test_packets_see_all_of_an_atomic_batch_or_nothing(tmp_path: Path, connect: Connect) -> None:
-    """Two tables act on a packet, and every batch changes both: its port and what it writes are always of one batch."""
+    """Two tables act on a packet, on its port and on a register. Each batch changes both; no packet sees only one."""
     address = f"unix:{tmp_path}/s.sock"
     server = SwitchServer(Ports([]), device_id=1, address=address)
     server.load(PROGRAM)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters, clone sessions and value sets over P4Runtime, seen in what the program does with packets; all objects in
-process."""
+"""Meters, clone sessions and value sets over P4Runtime, with their effect on packets. All objects in process."""
 
 from collections.abc import Callable
 
@@ -63,9 +62,7 @@ def test_meters_are_configured_and_read(sw: Switch, client: Controller) -> None:
 
 
 @pytest.mark.parametrize(("field", "value"), [("cir", -1), ("pburst", -1), ("cir", 5), ("eburst", 1)])
-def test_a_meter_that_makes_no_sense_is_refused(
-    sw: Switch, client: Controller, field: str, value: int
-) -> None:
+def test_an_invalid_meter_is_refused(sw: Switch, client: Controller, field: str, value: int) -> None:
     entity = Entity()
     entity.meter_entry.meter_id = id_of(sw.p4info.meters, "port_rate")
     setattr(entity.meter_entry.config, field, value)

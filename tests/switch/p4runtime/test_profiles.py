@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Action profiles and selectors over P4Runtime, seen in what the program does with packets."""
+"""Action profiles and selectors over P4Runtime, with their effect on packets."""
 
 import random
 from dataclasses import replace
@@ -41,7 +41,7 @@ def test_members_and_groups_carry_packets(sw: Switch, client: Controller) -> Non
 
 
 def test_members_groups_and_references_read_back_as_written(sw: Switch, client: Controller) -> None:
-    # The highest id a client can give is a member's; BMv2 takes it too.
+    # A member may have the highest id that a message can hold; BMv2 accepts it too.
     written = [member(sw, 1, 1), member(sw, (1 << 32) - 1, 2), group(sw, 7, (1, 1), ((1 << 32) - 1, 3))]
     entries = [route(sw, 5, member=1), route(sw, 6, group=7)]
     client.write(*(insert(entity) for entity in (*written, *entries)))
@@ -98,7 +98,7 @@ def test_the_size_of_a_group_is_the_number_of_its_members_or_the_sum_of_their_we
         assert code == expected
 
 
-def test_a_one_shot_set_lives_and_dies_with_its_entry(sw: Switch, client: Controller) -> None:
+def test_a_one_shot_set_is_removed_with_its_entry(sw: Switch, client: Controller) -> None:
     client.write(insert(one_shot(sw, 5, 1, 2)))
     assert {out_ports(sw, 5, src)[0] for src in range(16)} == {1, 2}
     client.write(modify(one_shot(sw, 5, 3)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of the ports' tests: a hub in the place of a P4 program."""
+"""Fixtures of the ports' tests: a hub instead of a P4 program."""
 
 from collections.abc import Iterator
 from pathlib import Path

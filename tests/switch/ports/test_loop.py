@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packet ports between network namespaces, with a hub in the place of a P4 program."""
+"""The packet ports between network namespaces, with a hub instead of a P4 program."""
 
 import contextlib
 import errno

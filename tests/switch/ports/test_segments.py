@@ -83,7 +83,7 @@ def test_a_frame_without_offloads_stays_as_it_is(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("checksum", [0, None])
-def test_a_row_of_datagrams_becomes_one_frame(driver: Driver, checksum: int | None) -> None:
+def test_consecutive_datagrams_become_one_frame(driver: Driver, checksum: int | None) -> None:
     packets = [Packet(bytes([k]) * 8, identification=k, checksum=checksum).encode() for k in range(3)]
     last = Packet(b"end", identification=3, checksum=checksum).encode()
     taken, frames = driver.queue([*packets, last])
@@ -155,7 +155,7 @@ def with_checksum(frame: bytes) -> bytes:
 
 @some
 @given(rows=datagram_rows())
-def test_cutting_what_was_coalesced_gives_the_packets_back(driver: Driver, rows: list[bytes]) -> None:
+def test_cutting_coalesced_frames_restores_the_packets(driver: Driver, rows: list[bytes]) -> None:
     taken, frames = driver.queue(rows)
     assert taken == len(rows)
     at = 0
@@ -170,7 +170,7 @@ def test_cutting_what_was_coalesced_gives_the_packets_back(driver: Driver, rows:
 
 @some
 @given(large=large_packets())
-def test_coalescing_what_was_cut_gives_the_frame_back(driver: Driver, large: tuple[Packet, int]) -> None:
+def test_coalescing_the_packets_of_a_frame_restores_it(driver: Driver, large: tuple[Packet, int]) -> None:
     packet, segment_bytes = large
     offload, frame = packet.large(segment_bytes)
     packets = packets_of(driver, [(offload, frame)])
@@ -326,7 +326,9 @@ def test_segments_are_those_of_the_kernel(driver: Driver, wire: Wire, large: tup
 @pytest.mark.netns
 @some
 @given(rows=datagram_rows())
-def test_the_kernel_gives_back_what_was_coalesced(driver: Driver, wire: Wire, rows: list[bytes]) -> None:
+def test_the_kernel_restores_the_packets_of_coalesced_frames(
+    driver: Driver, wire: Wire, rows: list[bytes]
+) -> None:
     rows = [frame for frame in rows if len(frame) <= 1514]
     _, frames = driver.queue(rows)
     at = 0

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays of base types and structs (P4_16 1.2.5).
 
-p4c's BMv2 back end runs some as local variables; as fields, or with an index that is not constant, they end it.
+p4c's BMv2 back end compiles some of them as local variables. It fails on array fields and on indices that are not
+constant.
 """
 
 import pytest
@@ -32,8 +33,8 @@ def test_a_header_has_arrays() -> None:
 
 
 @pytest.mark.parametrize(("index", "wanted"), [("00", "11"), ("02", "33"), ("03", "00"), ("ff", "00")])
-def test_an_index_may_be_known_only_when_a_packet_comes(index: str, wanted: str) -> None:
-    """Beyond the end nothing is read, nor written."""
+def test_an_index_may_come_from_a_packet(index: str, wanted: str) -> None:
+    """Beyond the end, a read gives 0 and a write does nothing."""
     frame = index + "112233" + "00000000"
     apply = "bit<8>[3] a = hdr.h.v; a[hdr.h.i] = a[hdr.h.i] + 1; hdr.h.v = a;"
     changed = {"00": "122233", "02": "112234"}.get(index, "112233")
@@ -69,7 +70,7 @@ def test_variables_metadata_and_parameters_have_arrays() -> None:
         ),
     ],
 )
-def test_what_an_array_is_not(apply: str, message: str) -> None:
+def test_wrong_uses_of_arrays_are_refused(apply: str, message: str) -> None:
     with pytest.raises(CompileError) as caught:
         compile_to_cpp(v1program(apply, headers=HEADERS))
     assert caught.value.message == message

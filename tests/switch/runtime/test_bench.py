@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg-switch bench`: what it puts in and counts. Its times are nobody's business here."""
+"""`inagg-switch bench`: its load and its counts. Its times are not tested."""
 
 import json
 import struct

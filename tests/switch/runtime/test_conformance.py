@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small P4 programs with packet vectors (programs/*), run on the model and, where it is installed, on BMv2.
+"""Small P4 programs with packet vectors (programs/*), run with the model, and with BMv2 where it is installed.
 
-The expected frames were the same on both when they were written down.
+The model and BMv2 give the same frames.
 """
 
 import re
@@ -35,15 +35,17 @@ def test_on_the_model(program: Path) -> None:
 @pytest.mark.parametrize("program", P4_FILES, ids=lambda p: p.stem)
 def test_on_bmv2(program: Path) -> None:
     vectors = vectors_of(program)
-    # Its ports have threads of their own: the order of the copies of one packet is nobody's.
+    # Each port of BMv2 has a thread, so the copies of one packet leave in any order.
     for packet, out in zip(vectors.packets, run_bmv2(program, vectors), strict=True):
         assert sorted(out) == sorted(packet.expected), f"{program.stem}.vectors:{packet.line}"
 
 
-# --- the format, and the command that runs it
+# --- the format of vectors, and the command that runs them
 
 
-def test_the_command_tells_what_is_not_as_the_vectors_say(switch_command: list[str], tmp_path: Path) -> None:
+def test_the_command_reports_packets_that_differ_from_the_vectors(
+    switch_command: list[str], tmp_path: Path
+) -> None:
     program = PROGRAMS / "state.p4"
     lines = program.with_suffix(".vectors").read_text().splitlines()
     place = next(i for i, line in enumerate(lines) if line.startswith("expect 1 "))
@@ -107,7 +109,7 @@ def test_the_command_prints_the_path_of_a_packet_that_went_wrong(
         ("go 1", "unknown command go; there are: insert, default"),
     ],
 )
-def test_a_line_that_makes_no_sense_is_named(line: str, message: str, tmp_path: Path) -> None:
+def test_a_malformed_line_is_reported(line: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "v").write_text(f"# nothing\n{line}\n")
     number = 2 + line.count("\n")
     with pytest.raises(VectorError, match=re.escape(f"{tmp_path}/v:{number}: {message}")):
@@ -131,7 +133,7 @@ def test_a_line_that_makes_no_sense_is_named(line: str, message: str, tmp_path: 
         ("packet 1 00\ndigest nothing a=1", "no digest `nothing`"),
     ],
 )
-def test_a_line_that_the_program_refuses_is_named(line: str, message: str, tmp_path: Path) -> None:
+def test_a_line_that_the_program_refuses_is_reported(line: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "v").write_text(f"# nothing\n{line}\n")
     with (
         Switch.from_p4(PROGRAMS / "selectors.p4") as switch,
@@ -140,7 +142,7 @@ def test_a_line_that_the_program_refuses_is_named(line: str, message: str, tmp_p
         list(failures(switch, read_vectors(tmp_path / "v")))
 
 
-def test_every_line_that_makes_no_sense_is_named_up_to_twenty(tmp_path: Path) -> None:
+def test_all_malformed_lines_are_reported_up_to_twenty(tmp_path: Path) -> None:
     (tmp_path / "v").write_text("go 1\npacket 1 00\npacket 1 0\n")
     with pytest.raises(VectorError) as caught:
         read_vectors(tmp_path / "v")
@@ -155,7 +157,9 @@ def test_every_line_that_makes_no_sense_is_named_up_to_twenty(tmp_path: Path) ->
     assert str(caught.value).endswith("\n20 errors; there are more")
 
 
-def test_every_line_that_the_program_refuses_is_named_but_not_what_refers_to_them(tmp_path: Path) -> None:
+def test_all_lines_that_the_program_refuses_are_reported_but_no_lines_that_refer_to_them(
+    tmp_path: Path,
+) -> None:
     lines = "default nothing pass()\nmember spread 0 nothing()\nmembers spread 1 0\n"
     (tmp_path / "v").write_text(lines + "insert single hdr.ask.what=1 _member(id=0)\n")
     with (
@@ -190,7 +194,7 @@ def test_a_number_is_decimal_or_hexadecimal(text: str, value: int, tmp_path: Pat
     assert vectors.registers[0].values == (value,)
 
 
-def test_the_command_names_the_lines_that_are_wrong(tmp_path: Path) -> None:
+def test_the_command_reports_wrong_lines(tmp_path: Path) -> None:
     (tmp_path / "v").write_text("go 1\nstop\n")
     program = PROGRAMS / "selectors.p4"
     ran = subprocess.run(
@@ -202,13 +206,13 @@ def test_the_command_names_the_lines_that_are_wrong(tmp_path: Path) -> None:
         f"{tmp_path}/v:1", f"{tmp_path}/v:2", "2 errors"]  # fmt: skip
 
 
-def test_digests_that_are_not_as_expected_are_told(tmp_path: Path) -> None:
+def test_wrong_digests_are_reported(tmp_path: Path) -> None:
     frame = "packet 1 09cb5501\nexpect 2 09cb55010000000000"
     (tmp_path / "v").write_text(f"{frame}\ndigest learned_t flow=1 port=1 odd=1\n{frame}\n")
     with Switch.from_p4(PROGRAMS / "selectors.p4") as switch:
-        told = list(failures(switch, read_vectors(tmp_path / "v")))
+        found = list(failures(switch, read_vectors(tmp_path / "v")))
     wanted = "expected learned_t flow=0x1 port=0x1 odd=0x1, got learned_t flow=0xcb55 port=0x1 odd=0x1"
-    assert told == [
+    assert found == [
         f"{tmp_path}/v:1: {wanted}",
         f"{tmp_path}/v:4: expected no digest, got learned_t flow=0xcb55 port=0x1 odd=0x1",
     ]

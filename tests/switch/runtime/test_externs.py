@@ -33,7 +33,7 @@ def test_log_msg_shows_numbers_in_their_places_and_any_characters() -> None:
     assert messages == ["a = 1, 4 {} and more", 'caf\u00e97 \U0001f6001 ??/ "quoted" 1']
 
 
-def test_a_loop_that_does_not_end_is_left() -> None:
+def test_an_endless_loop_is_ended() -> None:
     """After a million rounds of all loops for one packet, including loops in functions."""
     top = """
         counter(1, CounterType.packets) rounds;
@@ -82,7 +82,7 @@ def test_nothing_leaves_after_a_failed_assertion(what: str) -> None:
 @pytest.mark.parametrize(
     ("ingress", "egress"),
     [
-        # Copies of a multicast packet, clones and further rounds come after the one that fails.
+        # Copies of a multicast packet, clones and further rounds run after the packet that fails.
         ("sm.mcast_grp = 1;", "assert(hdr.h.a != 2);"),
         ("clone(CloneType.I2E, 1); assert(hdr.h.a != 2);", ""),
         ("resubmit_preserving_field_list(0); assert(hdr.h.a != 2);", ""),
@@ -114,7 +114,7 @@ def test_nothing_runs_after_a_failed_assertion(ingress: str, egress: str) -> Non
         assert switch.counter("copies")[0][0] == copies
 
 
-def test_a_digest_has_the_fields_one_after_the_other() -> None:
+def test_a_digest_has_its_fields_concatenated() -> None:
     seen: list[tuple[int, bytes]] = []
     function = abi.DigestFunction(
         lambda _, digest, data, length: seen.append((digest, ctypes.string_at(data, length)))

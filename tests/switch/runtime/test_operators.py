@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every operator on bit<W> and int<W>, for widths around the sizes of machine words and far beyond, against Python's
-integers (and against BMv2, where it is installed)."""
+"""Every operator on bit<W> and int<W>, compared with Python's integers, and with BMv2 where it is installed.
+
+The widths are around the sizes of machine words and far above.
+"""
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,7 +33,7 @@ def shift_distance(b: int) -> int:
     return b & 0xFF
 
 
-# P4 text, with A and B for the operands, W for the width, and what it means; results are taken modulo 2^W.
+# P4 text with the operands A and B and the width W, and its value in Python, which is taken modulo 2^W.
 UNSIGNED: dict[str, Function] = {
     "A + B": lambda a, b, w: a + b,
     "A - B": lambda a, b, w: a - b,
@@ -79,28 +82,32 @@ SIGNED: dict[str, Function] = {
 }
 
 
+def unsigned_value(function: Function, width: int, a: int, b: int) -> int:
+    return int(function(a, b, width)) % (1 << width)
+
+
+def signed_value(function: Function, width: int, a: int, b: int) -> int:
+    return unsigned_value(function, width, signed(a, width), signed(b, width))
+
+
 def operations(width: int) -> Iterator[tuple[str, Callable[[int, int], int]]]:
-    """P4 statements that set `r`, and the value that they should give it."""
-    mask = (1 << width) - 1
+    """P4 statements that set `r`, and the value expected of each."""
     for text, function in UNSIGNED.items():
         if "++" in text and 2 * width + 8 > 2048:
-            continue  # wider than p4c takes
+            continue  # wider than p4c accepts
         if text == "with_slice":
             p4 = f"r = hdr.i{width}.a; r[0:0] = hdr.i{width}.b[{width - 1}:{width - 1}];"
         else:
             p4 = f"r = {text.replace('A', f'hdr.i{width}.a').replace('B', f'hdr.i{width}.b')};"
             p4 = p4.replace("8w0xhdr", "8w0xA5 /*").replace(f"i{width}.a5 ++", "*/ ++")
         p4 = p4.replace(".a5", ".a").replace("W", str(width))
-        yield p4, lambda a, b, f=function: int(f(a, b, width)) & mask  # type: ignore[misc]
+        yield p4, partial(unsigned_value, function, width)
     if width < 2:
         return
     for text, function in SIGNED.items():
         p4 = text.replace("A", "x").replace("B", "y").replace("W", str(width)).replace("one", "1")
         p4 = f"r = (bit<{width}>) ({p4});".replace("? 1 : 0", f"? {width}s1 : 0")
-        yield (
-            p4,
-            lambda a, b, f=function: int(f(signed(a, width), signed(b, width), width)) & mask,  # type: ignore[misc]
-        )
+        yield p4, partial(signed_value, function, width)
 
 
 def p4_text() -> str:
@@ -153,14 +160,14 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 
 @pytest.fixture(scope="module")
 def operators_p4(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # The path is in the cache key; a fixed one finds the program again in the next run.
+    # The path is part of the cache key. With a fixed path the next run finds the program in the cache.
     path = Path(tmp_path_factory.getbasetemp().parent) / "inagg-switch-operators.p4"
     path.write_text(p4_text())
     return path
 
 
 def operands(width: int, count: int, seed: int) -> list[tuple[int, int]]:
-    """Pairs with many of the values at which carries, signs and shifts change what they do."""
+    """Pairs of operands, many at the limits of carries, signs and shifts."""
     generator = random.Random(seed * 10000 + width)
     top = (1 << width) - 1
     special = sorted(

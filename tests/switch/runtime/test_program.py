@@ -95,7 +95,7 @@ def test_out_of_bounds_accesses_of_the_program_touch_nothing(state_program: Swit
     assert [state_program.counter("seen")[i] for i in range(4)] == [(0, 0)] * 4
 
 
-def test_counters_count_what_they_are_declared_to(state_program: Switch) -> None:
+def test_counters_count_as_declared(state_program: Switch) -> None:
     state_program.process(1, bytes((9, 2)) + bytes(6) + b"payload")
     assert state_program.counter("I.seen")[2] == (1, 15)
     assert state_program.counter("seen_packets")[2] == (1, 0)
@@ -162,7 +162,7 @@ def test_a_frame_may_be_any_bytes() -> None:
 
 
 @pytest.mark.parametrize("value", [(1 << 64, 0), (0, -1), (1,)])
-def test_counts_that_would_be_cut_are_refused(state_program: Switch, value: tuple[int, ...]) -> None:
+def test_counts_that_do_not_fit_are_refused(state_program: Switch, value: tuple[int, ...]) -> None:
     counter = state_program.counter(state_program.p4info.counters[0].preamble.name)
     before = counter[0]
     write: Callable[..., None] = counter.__setitem__  # takes values that its type refuses

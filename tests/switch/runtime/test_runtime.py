@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated code and the native runtime: no warnings, and the same results whatever instructions the CPU has."""
+"""Generated code and the native runtime: no warnings, the same results with every instruction set."""
 
 import random
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_wide_sums_are_right_with_every_instruction_set(march: str, tmp_path: Pa
         job = Job(workers=2)
         job.install(program)
         for chunk in range(200):
-            # Long runs of ones make carries travel; single bits make them start anywhere.
+            # Long runs of ones propagate carries; single bits start them anywhere.
             one = [ones >> generator.randrange(2048) << generator.randrange(64) & ones for _ in range(4)]
             other = [1 << generator.randrange(2048) | generator.getrandbits(2048) & 3 for _ in range(4)]
             program.process(1, job.data(0, chunk, one))
@@ -57,7 +57,7 @@ def test_wide_sums_are_right_with_every_instruction_set(march: str, tmp_path: Pa
     [
         ("", "clone(CloneType.E2E, 1);", 1 + 1024),
         ("clone(CloneType.I2E, 1);", "clone(CloneType.E2E, 1);", 1 + 1024),
-        # A round in every hundred and first: the others are clones.
+        # Of 101 packets one is a further round, the others are clones.
         ("clone(CloneType.I2E, 1); resubmit_preserving_field_list(0);", "", 1024),
         ("", "if (sm.instance_type != 2) { clone(CloneType.E2E, 1); recirculate_preserving_field_list(0); }", 1024),
     ],
@@ -67,7 +67,7 @@ def test_a_packet_leads_to_a_bounded_number_of_copies(ingress: str, egress: str,
     frame = bytes.fromhex("01 02 0003 00000004")
     with Switch.from_source(text, traced=True) as switch:
         switch.clone_session(1, [(3, rid) for rid in range(100)])
-        for _ in range(2):  # the second packet has as many again
+        for _ in range(2):  # the limit is for each packet
             lines, out = switch.trace(1, frame)
             assert most - 11 <= len(out) <= most
             assert (

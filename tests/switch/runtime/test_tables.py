@@ -144,7 +144,7 @@ def test_equal_priorities_match_in_order_of_insertion(program: Switch) -> None:
     assert look_up(program, 3, k=0) == 1
 
 
-def test_bits_that_a_prefix_or_a_mask_leaves_out_do_not_count(program: Switch) -> None:
+def test_bits_outside_a_prefix_or_a_mask_are_ignored(program: Switch) -> None:
     program.insert("both", {"hdr.i.q": 4, "hdr.i.k": (0x0A000101, 24)}, "set", {"value": 5})
     program.insert(
         "masks", {"hdr.i.k": (0x0A000101, 0xFFFFFF00), "hdr.i.p": (3, 0)}, "set", {"value": 7}, priority=1
@@ -181,7 +181,7 @@ def test_two_slices_of_one_field_are_separate_keys() -> None:
         assert marked == [True, True, False, False]
 
 
-def test_entries_read_back_as_they_were_written(program: Switch) -> None:
+def test_entries_are_read_back_as_written(program: Switch) -> None:
     program.insert("masks", {"hdr.i.k": (0x0A000000, 0xFF000000)}, "add", {"value": 7, "more": 9}, priority=3)
     program.insert("both", {"hdr.i.q": 4, "hdr.i.k": (0x0A000000, 8)}, "set", {"value": 5})
     program.insert("both", {"hdr.i.q": 5}, "set", {"value": 6})
@@ -212,7 +212,7 @@ def test_direct_counters_count_hits_only(program: Switch) -> None:
     assert program.entries("exactly")[0].packets == 2
 
 
-def test_default_actions_change_and_come_back(program: Switch) -> None:
+def test_a_default_action_is_changed_and_reset(program: Switch) -> None:
     assert look_up(program, 0) == 0xFFFF
     program.set_default("exactly", "set", {"value": 3})
     assert look_up(program, 0) == 3
@@ -279,7 +279,7 @@ def test_an_entry_may_be_const_among_others_that_are_not() -> None:
         ]
 
 
-def test_an_entry_is_not_found_at_a_priority_that_would_be_cut_to_its_own(program: Switch) -> None:
+def test_a_priority_beyond_32_bits_does_not_find_an_entry(program: Switch) -> None:
     program.insert("masks", {}, "NoAction", priority=1)
     for priority in ((1 << 32) + 1, 1 - (1 << 32)):
         with pytest.raises(EntryError, match="out of range"):
@@ -291,7 +291,7 @@ def test_an_entry_is_not_found_at_a_priority_that_would_be_cut_to_its_own(progra
     assert [entry.priority for entry in program.entries("masks")] == [1]
 
 
-def test_a_full_table_refuses_and_takes_again_after_a_deletion(program: Switch) -> None:
+def test_a_full_table_accepts_an_entry_after_a_deletion(program: Switch) -> None:
     for number in range(16):
         program.insert("exactly", {"hdr.i.k": number, "hdr.i.p": 0}, "missed")
     with pytest.raises(EntryError, match="full"):
@@ -340,7 +340,7 @@ def test_a_program_with_an_entry_that_the_table_refuses_does_not_start(
         with_entries("1: NoAction(); 1: NoAction();")
 
 
-def test_actions_of_two_tables_that_share_a_name_are_one_to_controllers() -> None:
+def test_controllers_see_one_action_where_two_tables_have_actions_of_one_name() -> None:
     source = v1program(
         locals="""
     @name("twin") action add(bit<8> by) { hdr.h.b = hdr.h.b + by; }

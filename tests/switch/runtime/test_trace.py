@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A traced program tells the path of a packet, so that one can see why it was dropped."""
+"""A traced program reports the path of each packet, and the reason of a drop."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from inagg_switch import Switch, SwitchError
+from inagg_switch.compiler import generate
+from inagg_switch.compiler.parse.preprocess import preprocess_text
 from tests.switch.p4runtime.client import SMALL_P4
 from tests.switch.snippets import compile_to_cpp, v1program
 
@@ -48,7 +50,7 @@ def test_the_path_of_a_packet(traced: Switch) -> None:
     assert out == [(2, FRAME)]
 
 
-def test_why_a_packet_was_dropped(traced: Switch) -> None:
+def test_the_trace_has_the_reason_of_a_drop(traced: Switch) -> None:
     lines, out = traced.trace(1, b"\3" * 14)
     assert out == []
     assert "table SmallIngress.forward: miss for dst=0x30303030303" in lines
@@ -63,13 +65,13 @@ def test_tracing_changes_no_packet_and_ends(traced: Switch) -> None:
     traced.on_trace(heard.append)
     assert traced.process(1, FRAME) == [(2, FRAME)]
     lines, _ = traced.trace(1, FRAME)
-    assert heard == lines  # the same packet again; trace() gave the lines to its caller alone
+    assert heard == lines  # the same packet twice; only trace() gets the lines of the second
     traced.on_trace(None)
     traced.process(1, FRAME)
     assert heard == lines
 
 
-def test_a_program_that_is_not_traced_says_so_and_has_nothing_of_it() -> None:
+def test_a_program_that_is_not_traced_has_no_trace_code_and_refuses_to_trace() -> None:
     with Switch.from_p4(SMALL_P4) as sw:
         with pytest.raises(SwitchError, match="traced=True"):
             sw.trace(1, FRAME)
@@ -77,10 +79,7 @@ def test_a_program_that_is_not_traced_says_so_and_has_nothing_of_it() -> None:
         assert "trace" not in sw.generated.read_text()
 
 
-def test_conditions_are_told_as_they_stand_in_the_source() -> None:
-    from inagg_switch.compiler import generate
-    from inagg_switch.compiler.parse.preprocess import preprocess_text
-
+def test_conditions_are_shown_as_in_the_source() -> None:
     text = v1program("if (hdr.h.isValid() && hdr.h.a == 3) { sm.egress_spec = 2; }")
     cpp = generate(preprocess_text(text, "t.p4").text, "t.p4", traced=True)[0]
     assert 'std::string("if (hdr.h.isValid() && hdr.h.a == 0x3): true")' in cpp
