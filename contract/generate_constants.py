@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes p4/include/constants.p4 as C++ or Python, so that no code point is typed twice:
+"""Writes the constants of p4/include/constants.p4 as C++ or Python, so that they have one source:
 
     python contract/generate_constants.py p4/include/constants.p4 contract/inagg_contract/constants.py
 
-The Python file is checked in; the build writes the C++ header. This script understands what constants.p4 has:
- `const bit<N> NAME = LITERAL;` and `#define NAME LITERAL`. Anything else that looks
-like a definition is an error, never skipped.
+The Python file is checked in; the build writes the C++ header. The script understands `const bit<N> NAME = LITERAL;`
+and `#define NAME LITERAL`. Any other line that is not a comment or a guard is an error.
 """
 
 import re
@@ -16,12 +15,12 @@ CONST = re.compile(r"const\s+bit<(\d+)>\s+(\w+)\s*=\s*(0[xX][0-9a-fA-F]+|\d+)\s*
 DEFINE = re.compile(r"#define\s+(\w+)\s+(0[xX][0-9a-fA-F]+|\d+)\s*")
 DEFINE_NAME = re.compile(r"#define\s+(\w+)")
 IGNORED = re.compile(r"|//.*|#ifndef\s+\w+|#endif")
-# A macro is a size that a build may change, not a field with a width.
+# A macro is a size that a build may change; it has no width of its own in P4.
 DEFINE_BITS = 32
 
 
 def definitions(source: str) -> list[tuple[str, int, int]]:
-    """(name, bits, value) of each definition, in order."""
+    """(name, bits, value) of each definition, in source order."""
     found = []
     for number, raw in enumerate(source.splitlines(), start=1):
         line = raw.strip()
@@ -74,7 +73,7 @@ inline constexpr NamedConstant ALL[] = {{
 
 
 def module(source: str) -> str:
-    """Constants for Python, without the macros: P4Info says what a program was built with."""
+    """Constants for Python, without the macros, whose values in a compiled program are read from its P4Info."""
     macros = set(DEFINE_NAME.findall(source))
     constants = "\n".join(f"{name} = {value}" for name, _, value in definitions(source) if name not in macros)
     return f'''# SPDX-License-Identifier: Apache-2.0

@@ -51,7 +51,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     dist.init_process_group(arguments.backend)
-    torch.manual_seed(0)  # the same split and the same first weights everywhere
+    torch.manual_seed(0)  # the same split and the same initial weights on all ranks
     training, test = load_data()
     sampler: DistributedSampler[tuple[torch.Tensor, ...]] = DistributedSampler(training)
     loader = DataLoader(training, batch_size=BATCH, sampler=sampler)

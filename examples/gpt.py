@@ -76,14 +76,14 @@ def loss_of(model: nn.Module, text: torch.Tensor, draw: torch.Generator) -> torc
 
 
 def validation_loss(model: nn.Module, text: torch.Tensor) -> float:
-    """The mean over the same few batches every time."""
+    """The mean loss over a fixed set of batches."""
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
         return torch.stack([loss_of(model, text, draw) for _ in range(VALIDATION_BATCHES)]).mean().item()
 
 
 def sample(model: nn.Module, prompt: bytes, length: int) -> str:
-    """The prompt, continued."""
+    """The prompt, continued by `length` bytes that the model draws."""
     draw = torch.Generator().manual_seed(0)
     text = torch.tensor(list(prompt)).unsqueeze(0)
     with torch.no_grad():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear regression by gradient descent, every rank with data of its own: the smallest data-parallel program.
+"""Linear regression by gradient descent, with different data on each rank: the smallest data-parallel program.
 
 inagg run --workers 4 examples/linear_regression.py
 torchrun --nproc-per-node 2 examples/linear_regression.py --backend gloo

@@ -9,7 +9,7 @@ _BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 
 
 def parse_ip(text: str) -> int:
-    """An IPv4 address that a host can have. Raises ValueError."""
+    """Parse a host's IPv4 address. Raises ValueError."""
     ip = ipaddress.IPv4Address(text)
     if ip.is_multicast or ip.is_unspecified or ip == _BROADCAST:
         raise ValueError(f"{text} is not a host's address")
@@ -17,7 +17,7 @@ def parse_ip(text: str) -> int:
 
 
 def parse_mac(text: str) -> int:
-    """A station's MAC address, as six hexadecimal bytes with colons. Raises ValueError."""
+    """Parse a station's MAC address: six hexadecimal bytes with colons. Raises ValueError."""
     if not _MAC.fullmatch(text):
         raise ValueError(f"{text!r} is not a MAC address such as 02:00:00:00:00:01")
     mac = int(text.replace(":", ""), 16)

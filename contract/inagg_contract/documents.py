@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documents of the controller's HTTP API (docs/controller-api.md).
 
-The controller is strict about requests: it converts no value to fit, and refuses unknown fields. A client is lenient
-about answers, which may come from a controller of another version: it ignores what an answer has beyond these fields,
-and where it can do without a field, one that cannot be read counts as missing (`read`).
+The controller is strict about requests: it converts no values and refuses unknown fields. A client is lenient about
+answers, which may come from a controller of another version: it ignores unknown fields, and an unreadable field counts
+as missing if the client can do without it (`read`).
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from inagg_contract.addresses import parse_ip, parse_mac
 
 DEFAULT_PORT = 9560
 MOST_WORKERS = 64
-MOST_BODY_BYTES = 1 << 20  # a heartbeat may have the texts of thousands of collectives
+MOST_BODY_BYTES = 1 << 20  # a heartbeat may contain the texts of thousands of collectives
 LONGEST_CALL = 1000  # characters
 LONGEST_REASON = 2000  # characters
 
@@ -53,7 +53,7 @@ def _power_of_two(number: int) -> int:
 
 
 def _unless_unreadable(default: Any) -> WrapValidator:
-    """A field that a client can do without."""
+    """A field that a client can do without: it reads an invalid value as `default`."""
 
     def attempt(value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         try:
@@ -73,18 +73,18 @@ UdpPort = Annotated[int, Field(ge=1, le=65535)]
 Whole = Annotated[int, Field(ge=0, lt=1 << 63)]
 Rank = Annotated[int, Field(ge=0, lt=MOST_WORKERS)]
 Seconds = Annotated[float, Field(gt=0, le=_LONGEST_S)]
-# Of a job. Not a Literal: a client survives a state that it does not know.
+# The state of a job. Not a Literal, so that a client can read a state that it does not know.
 State = Annotated[str, Field(json_schema_extra={"enum": ["joining", "running", "failed", "finished"]})]
 
 
 class Request(BaseModel):
-    """Base of what clients send."""
+    """Base of the documents that clients send."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Answer(BaseModel):
-    """Base of what the controller sends. JSON has neither infinities nor NaN, and neither has any of these."""
+    """Base of the documents that the controller sends. No number is infinite or NaN, because JSON has neither."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
@@ -99,7 +99,7 @@ class Problem(Answer):
 
 
 class NewJob(Request):
-    """POST /jobs. slots: a power of two."""
+    """The body of POST /jobs. slots: a power of two."""
 
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
     slots: Annotated[int, Field(ge=2)]
@@ -107,7 +107,7 @@ class NewJob(Request):
 
 
 class NewWorker(Request):
-    """POST /jobs/{id}/workers. mtu: bytes of the largest IPv4 packet that gets from the worker to the switch."""
+    """The body of POST /jobs/{id}/workers. mtu: bytes of the largest IPv4 packet on the path to the switch."""
 
     rank: int
     ip: Ip
@@ -118,14 +118,14 @@ class NewWorker(Request):
 
 
 class CallDocument(Request):
-    """One collective that a rank has begun. digest: of its text and of all before it."""
+    """One collective that a rank has started. digest: over its text and the texts of all collectives before it."""
 
     digest: Annotated[int, Field(ge=0, lt=1 << 32)]
     text: Annotated[str, Field(max_length=LONGEST_CALL)]
 
 
 class CallRange(BaseModel):
-    """The collectives numbered first to last."""
+    """The collectives with numbers from first to last."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -135,15 +135,15 @@ class CallRange(BaseModel):
 
 def _ascending(calls: CallRange | None) -> CallRange | None:
     if calls is not None and calls.first > calls.last:
-        raise ValueError(f"{calls.first} to {calls.last} is no range")
+        raise ValueError(f"{calls.first} to {calls.last} is not a range")
     return calls
 
 
 class Beat(Request):
-    """POST /jobs/{id}/workers/{rank}/heartbeat.
+    """The body of POST /jobs/{id}/workers/{rank}/heartbeat.
 
-    begun: collectives so far; calls: the answer to the last `ask`. sums: those through the switch that are done;
-    waited_s: seconds that the rank has waited, with all of them, for other ranks to begin.
+    begun: number of collectives so far. asked, calls: the last `ask` and its answer. sums: number of completed sums
+    through the switch. waited_s: total time that the rank has waited for other ranks to start these sums.
     """
 
     begun: Whole = 0
@@ -154,7 +154,7 @@ class Beat(Request):
 
 
 class Loss(Request):
-    """One injected loss: PUT /loss, and an element of the answer."""
+    """One injected loss: the body of PUT /loss, and an element of LossList."""
 
     port: Port
     direction: Literal["ingress", "egress"]
@@ -163,20 +163,20 @@ class Loss(Request):
 
 
 class LossList(Answer):
-    """GET /loss."""
+    """The answer to requests about /loss."""
 
     loss: list[Loss]
 
 
 class PacketCount(Answer):
-    """One cell of a counter."""
+    """The value of a counter."""
 
     packets: Whole
     bytes: Whole
 
 
 class Lost(Answer):
-    """A rank that is gone and why; the reason "left" means that it left on purpose before the others."""
+    """A rank that is gone, and the reason; "left" means that it left the job before the others."""
 
     rank: Rank
     reason: str
@@ -195,12 +195,12 @@ class Policy(Answer):
     @model_validator(mode="after")
     def _rising(self) -> Self:
         if not self.rto_min_s <= self.rto_initial_s <= self.rto_max_s:
-            raise ValueError(f"no policy: {self}")
+            raise ValueError(f"inconsistent timers: {self}")
         return self
 
 
 class Aggregator(Answer):
-    """Where contributions go."""
+    """The address to which workers send contributions."""
 
     ip: Ip
     mac: str
@@ -208,14 +208,14 @@ class Aggregator(Answer):
 
 
 class Mismatch(Answer):
-    """The collective, by its number in the group, in which ranks differ. calls: rank -> what it is there."""
+    """The first collective in which ranks differ. number: its number in the group. calls: rank -> the rank's call."""
 
     number: Whole
     calls: Mapping[Rank, str]
 
 
 class Waits(Answer):
-    """What a rank's last heartbeat said of its waiting (`Beat`)."""
+    """A rank's sums and waiting, from its last heartbeat (`Beat`)."""
 
     sums: Whole
     waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)]
@@ -224,8 +224,8 @@ class Waits(Answer):
 class Heartbeat(Answer):
     """The answer to a heartbeat.
 
-    reason: why the job failed. mismatch: if that is because ranks call different collectives. ask: the calls that the
-    next heartbeat is to tell. waits: by rank.
+    reason: why the job failed. mismatch: set if ranks called different collectives. ask: the calls that the next
+    heartbeat must contain. waits: by rank.
     """
 
     state: State
@@ -239,8 +239,8 @@ class Heartbeat(Answer):
 class JobStatus(Answer):
     """A job.
 
-    slots: those granted (S of docs/protocol.md), perhaps fewer than asked. words: 256-byte words in a DATA packet.
-    registered, left: ranks. counters: rank -> what the switch has admitted; null where it was not read.
+    slots: the granted number (S of docs/protocol.md), which may be less than requested. words: 256-byte words in a DATA
+    packet. registered, left: ranks. counters: rank -> contributions that the switch has admitted; null if not read.
     """
 
     id: Annotated[int, Field(ge=1, le=65535)]
@@ -260,13 +260,13 @@ class JobStatus(Answer):
 
 
 class CreatedJob(JobStatus):
-    """The answer to a creation: the job, and what every later request about it needs."""
+    """The answer to POST /jobs: the job, and the secret that all later requests about it need."""
 
     secret: str
 
 
 class RegisteredWorker(JobStatus):
-    """The answer to a registration: the job, and the worker's place in it."""
+    """The answer to a registration: the job, and the worker's rank, bit (1 << rank) and switch port."""
 
     rank: Rank
     bit: int
@@ -274,13 +274,13 @@ class RegisteredWorker(JobStatus):
 
 
 class JobList(Answer):
-    """GET /jobs."""
+    """The answer to GET /jobs."""
 
     jobs: list[JobStatus]
 
 
 class Health(Answer):
-    """GET /health. jobs: those not ended. free_slot_versions: those not leased."""
+    """The answer to GET /health. jobs: number of active jobs. free_slot_versions: number of those not leased."""
 
     switch: Literal["connecting", "connected", "lost"]
     switch_error: str | None
@@ -291,17 +291,17 @@ class Health(Answer):
     jobs: int
 
 
-# GET /counters: counter -> port -> count.
+# The answer to GET /counters: counter -> port -> count.
 Counters = dict[str, dict[int, PacketCount]]
 
 
 def dump(counters: Counters) -> str:
-    """As JSON for people."""
+    """Counters as indented JSON."""
     return TypeAdapter(Counters).dump_json(counters, indent=1).decode()
 
 
 def read(kind: type[_T], document: Any) -> _T:
-    """An answer as a client reads it. Raises ValueError, with the first thing that is wrong."""
+    """Read an answer leniently, as a client. Raises ValueError with the first error."""
     try:
         return TypeAdapter(kind).validate_python(document, context=_LENIENT)
     except ValidationError as error:

@@ -12,6 +12,6 @@ _INSTALLED = _PACKAGE / "p4"
 
 
 def inagg_p4() -> Path:
-    """The path of inagg.p4. The folder include/ beside it has what it includes."""
+    """The path of inagg.p4. Its includes are in the folder include/ beside it."""
     folder = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parents[1] / "p4"
     return folder / "inagg.p4"

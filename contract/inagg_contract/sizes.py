@@ -9,11 +9,11 @@ from inagg_contract.constants import (
     WORD_BYTES,
 )
 
-# Of an IPv4 packet without words, and of the frame that carries it.
+# Size of an IPv4 packet without words, and of its Ethernet frame.
 HEADERS_BYTES = IPV4_HEADER_BYTES + UDP_HEADER_BYTES + INAGG_HEADER_BYTES
 FRAME_HEADERS_BYTES = ETHERNET_HEADER_BYTES + HEADERS_BYTES
 
 
 def data_mtu(words: int) -> int:
-    """A DATA packet from its IPv4 header on: what the path MTU must allow."""
+    """The path MTU that a DATA packet needs: its size from the IPv4 header on."""
     return HEADERS_BYTES + WORD_BYTES * words

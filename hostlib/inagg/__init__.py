@@ -3,11 +3,12 @@
 
     torch.distributed.init_process_group("inagg")
 
-needs no import of this package: torch finds the backend by its entry point (`inagg.registration`). What the package
-has to offer is imported when it is first asked for, so that a program which does not use it pays nothing.
+needs no import of this package: torch finds the backend by its entry point (`inagg.registration`). The names of this
+package are imported at their first use, so that a program that does not use them pays nothing.
 
-Public names: `Options`, `ProcessGroup`, `explain`, `stats`, and the errors of `inagg.errors`. `__version__` is the
-distribution's.
+Public names: `Options`, `ProcessGroup`, `explain`, `stats`, the errors of `inagg.errors`, and `__version__`. Read
+`process_group` first; `sums/` does the sums, `membership/` joins and leaves jobs, `inner/` has gloo and NCCL, `device/`
+the sums of CUDA tensors.
 """
 
 import importlib

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C++ core: wire format, numerics, the sans-IO engine, and the UDP transport (docs/protocol.md).
 
-Times are seconds. Bad arguments raise ValueError (of the wrong type: TypeError) and change nothing. What goes wrong
-later raises EngineError.
+Times are in seconds. Invalid arguments raise ValueError (TypeError for a wrong type) and change nothing. Later failures
+raise EngineError.
 """
 
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, final, overload
@@ -19,21 +19,21 @@ class Array(Protocol):
     def __dlpack__(self, *, stream: Any = ...) -> Any: ...
     def __dlpack_device__(self) -> tuple[Any, int]: ...
 
-# Every constant of p4/include/constants.p4 by its name there (INAGG_PORT, KIND_DATA, WORD_BYTES...), and this
-# core's FLAG_SPECIAL and EXPONENT_BIAS.
+# Every constant of p4/include/constants.p4 by its name there (INAGG_PORT, KIND_DATA, WORD_BYTES...), and the core's
+# FLAG_SPECIAL and EXPONENT_BIAS.
 CONSTANTS: Final[dict[str, int]]
 
 class EngineError(RuntimeError):
-    """The group is broken: every unfinished collective has failed, and so will later ones, with this error.
+    """The group has failed: every unfinished and every later collective fails with this error.
 
-    code        "checksum"       a chunk's result failed its checksum, or has an exponent or flags that cannot be,
-                                 however often it was asked for
-                "kind_mismatch"  a result's kind is not our contribution's: the ranks disagree on the collective
+    code        "checksum"       a chunk's result failed its checksum, or had an invalid exponent or flags, also after
+                                 retransmissions
+                "kind_mismatch"  a result's kind is not our contribution's: the ranks disagree about the collective
                 "give_up"        nothing was received for the give-up time
-                "failed"         fail() was called, or the socket broke; the message has the reason
+                "failed"         fail() was called, or the socket failed; the message has the reason
                 "closed"         close() was called
-    collective  ticket of the collective concerned; None when none was unfinished
-    chunk       chunk concerned (for "give_up", "failed", "closed": the oldest outstanding); None when there is none
+    collective  ticket of the affected collective; None if none was unfinished
+    chunk       the affected chunk (for "give_up", "failed", "closed": the oldest outstanding one); None without one
     """
 
     code: ErrorCode
@@ -46,24 +46,24 @@ class EngineError(RuntimeError):
 class EngineStats(TypedDict):
     """Counts since the start. Bytes are UDP payload: the inagg header and the words."""
 
-    packets_sent: int  # resends included
+    packets_sent: int  # retransmissions included
     bytes_sent: int
-    packets_received: int  # results that were right and expected
+    packets_received: int  # correct results that were awaited
     bytes_received: int
     retransmits: int
     duplicates_received: int  # results of chunks that were not outstanding
     discarded: int  # datagrams with a wrong header, length, job or epoch
-    corrupt: int  # results of outstanding chunks that did not fit and were asked for again
+    corrupt: int  # results of outstanding chunks that failed a check and were requested again
     chunks_completed: int
     collectives_completed: int
-    special_blocks: int  # blocks with a NaN or infinity at some rank
-    probes: int  # of these, so many after a silence
+    special_blocks: int  # blocks with a NaN or infinity on some rank
+    probes: int  # retransmissions after a silence
     in_flight: int  # chunks outstanding now
-    window: int  # chunks that may be
-    window_limit: int  # what the window may grow to: the slots granted, within what the receive buffer holds
-    least_rtt_s: float  # of the last seconds; 0 before the first
-    waited_s: float  # for other ranks to begin a collective, in all
-    silent_s: float  # before probes, in collectives that all ranks had begun
+    window: int  # chunks that may be outstanding
+    window_limit: int  # the largest window: the slots granted, at most what the receive buffer holds
+    least_rtt_s: float  # of the last seconds; 0 before the first RTT
+    waited_s: float  # total time of waiting for other ranks to begin a collective
+    silent_s: float  # silence before probes, in collectives that all ranks had begun
     rtt_samples: int
     srtt_s: float  # 0.0 before the first sample
     rttvar_s: float
@@ -72,34 +72,34 @@ class EngineStats(TypedDict):
 class TransportStats(EngineStats):
     send_calls: int
     receive_calls: int
-    send_refusals: int  # sends that the kernel refused (buffer full) and that were tried again
-    network_errors: (
-        int  # ICMP errors and unreachable routes reported by the socket; timers cover what was lost
-    )
-    segmentation: bool  # several datagrams go to the kernel in one piece (UDP_SEGMENT)
+    send_refusals: int  # sends that the kernel refused (buffer full) and that were repeated
+    network_errors: int  # ICMP errors and unreachable routes; retransmission repairs the losses
+    segmentation: bool  # several datagrams go to the kernel in one message (UDP_SEGMENT)
     receive_buffer_bytes: int  # as granted by the kernel
-    receive_buffer_wanted_bytes: int  # what a whole window of results takes
-    # Time with a collective under way, and nothing to do but
-    device_s: float  # wait for a device to scan or pack it
-    beginning_s: float  # wait until all ranks were known to have begun the oldest
-    window_s: float  # wait for the window to let out what could be sent
-    answers_s: float  # wait for answers
-    peak_rate: float  # the most results in a tenth of that: bytes of Ethernet frames a second
-    processor_s: float  # the thread has run
-    processor_wait_s: float  # and has waited for a processor
+    receive_buffer_wanted_bytes: int  # needed for a full window of results
+    # Time with a collective in progress in which the thread only waited
+    device_s: float  # for a device to scan or pack
+    beginning_s: float  # until all ranks were known to have begun the oldest collective
+    window_s: float  # for the window to admit what could be sent
+    answers_s: float  # for results
+    peak_rate: (
+        float  # the highest rate of results over a tenth of a second: bytes of Ethernet frames a second
+    )
+    processor_s: float  # time that the thread ran
+    processor_wait_s: float  # time that it waited for a processor
 
 @final
 class Staging:
-    """Host memory between a device that holds `elements` floats and the engine, for one collective: submit it once.
+    """Host memory between a device with `elements` floats and the engine, for one collective. Submit it once.
 
-    Each of the K blocks has the datagram that carries it (its lanes, later those of its sum), an exponent, an agreed
-    exponent and a checksum. All of it lies in `memory` (4-byte aligned, at least bytes_needed() long, page-locked if
-    the device likes that; allocated here if None), which the Staging keeps alive, as the Transport keeps the Staging.
-    The same memory may serve another Staging once the collective is done or the group has failed.
+    Each of the K blocks has a datagram (with its lanes, later those of its sum), an exponent, an agreed exponent and a
+    checksum. All are in `memory`: 4-byte aligned, at least bytes_needed() long, page-locked if the device prefers that;
+    None allocates it. The Staging keeps the memory alive, and the Transport the Staging. The memory may be used for
+    another Staging when the collective is done or the group has failed.
 
-    A device scans all blocks (exponents, then scanned()); packs blocks, in order, as progress() tells of their agreed
-    exponents (lanes and checksums, then packed()); and unpacks blocks, in order, as progress() tells of their sums. The
-    engine reads nothing before scanned() and packed() have said that it is there.
+    A device scans all blocks: it writes exponents, then calls scanned(). It packs blocks in order, as progress()
+    reports their agreed exponents: it writes lanes and checksums, then calls packed(). It unpacks blocks in order, as
+    progress() reports their sums. The engine reads nothing before scanned() and packed() are called.
     """
 
     def __init__(
@@ -121,37 +121,37 @@ class Staging:
 
     @property
     def block_elements(self) -> int:
-        """L, of the last block too: its lanes beyond the elements are those of zeros (protocol 3.1)."""
+        """L. A short last block is padded with lanes of zeros to L (protocol 3.1)."""
 
     @property
     def stride(self) -> int:
-        """Bytes from a datagram to the next, and of each."""
+        """Size of a datagram in bytes, and the distance between two datagrams."""
 
     @property
     def offset(self) -> int:
-        """Bytes from a datagram's start to its lanes. What is before them is the engine's."""
+        """Bytes from a datagram's start to its lanes. The engine writes the bytes before them."""
 
     @property
     def datagrams(self) -> NDArray[np.uint8]:
-        """[K, stride]: this rank's lanes until packed(); then the engine's; the lanes of the sum once it is summed."""
+        """[K, stride]: this rank's lanes until packed(); then owned by the engine; finally the lanes of the sum."""
 
     @property
     def exponents(self) -> NDArray[np.uint16]:
-        """[K]: of this rank's blocks, wire codes (protocol 3.2), with 0x8000 where a NaN or an infinity is."""
+        """[K]: wire codes of this rank's blocks (protocol 3.2), with 0x8000 for a NaN or an infinity."""
 
     @property
     def agreed(self) -> NDArray[np.uint16]:
-        """[K]: the maximum over the ranks, with 0x8000 where any has a NaN or an infinity; of blocks below `known`."""
+        """[K]: the maximum over the ranks, with 0x8000 if a rank has a NaN or an infinity; for blocks below `known`."""
 
     @property
     def checksums(self) -> NDArray[np.uint32]:
-        """[K]: of this rank's lanes, all L of each block: their sum mod 2^32."""
+        """[K]: the sum of this rank's L lanes of each block, mod 2^32."""
 
 @final
 class Engine:
     """One worker's protocol engine, for tests: no socket, no clock. Not thread-safe.
 
-    `first_chunk` is 0 in a real job (protocol 7); tests set it to cross the wrap of chunk numbers.
+    `first_chunk` is 0 in a real job (protocol 7); tests set it to cross the wraparound of chunk numbers.
     """
 
     def __init__(
@@ -180,20 +180,20 @@ class Engine:
         residual: NDArray[np.float32] | None = None,
         now: float = 0.0,
     ) -> int:
-        """Queues an in-place all-reduce and returns its ticket: 1, 2, 3... Raises EngineError once failed.
+        """Queue an in-place all-reduce and return its ticket: 1, 2, 3... Raises EngineError if the group has failed.
 
-        With `stochastic`, a seed of its own for each rank and collective, rounding is stochastic (protocol 3.1).
-        `context`, 32 bits, is part of the fingerprint: ranks that give different ones fail (protocol 3.2).
-        `residual`, as long as the array, receives what this rank's lanes leave out of each element.
+        stochastic: a seed, different for each rank and collective, for stochastic rounding (protocol 3.1).
+        context: 32 bits, part of the fingerprint: if ranks give different ones, the collective fails (protocol 3.2).
+        residual: an array of the same length that receives the residual of each element.
         """
 
     def submit_staged(
         self, staging: Staging, *, average: bool = False, context: int = 0, now: float = 0.0
     ) -> int:
-        """Queues the all-reduce of what will be in a Staging, and returns its ticket. Other ranks may submit arrays.
+        """Queue the all-reduce of a Staging and return its ticket. Other ranks may submit arrays.
 
-        It keeps this place in the order of collectives; those behind it wait for its scanned(). An empty one is done at
-        once and needs nothing more.
+        Its place in the order of collectives is fixed now: later collectives wait for its scanned(). An empty one is
+        done at once and needs no further calls.
         """
 
     def scanned(
@@ -204,31 +204,31 @@ class Engine:
         *,
         now: float = 0.0,
     ) -> None:
-        """The exponents are in. special_blocks [m]: those marked with 0x8000, in ascending order; special_elements
-        [m, L]: their floats (of the last block as many as it has count)."""
+        """Report that the exponents are written. special_blocks [m]: blocks with 0x8000, ascending; special_elements
+        [m, L]: their floats (a short last block has fewer)."""
 
     def packed(self, staging: Staging, blocks: int, *, now: float = 0.0) -> None:
-        """The lanes and checksums of the first `blocks` blocks are in, under their agreed exponents."""
+        """Report that the lanes and checksums of the first `blocks` blocks are written, for their agreed exponents."""
 
     def progress(self, staging: Staging) -> tuple[int, int]:
-        """(known, summed): agreed exponents, and lanes of sums, are there for so many blocks from the first on."""
+        """(known, summed): the number of first blocks with agreed exponents, and with the lanes of their sums."""
 
     def special_sums(self, staging: Staging) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Once done: the blocks [m] that were special at some rank, and their sums [m, L], averaged if asked."""
+        """After completion: the blocks [m] that were special on some rank, and their sums [m, L] (or averages)."""
 
     def receive(self, datagram: bytes, now: float) -> None: ...
     def to_send(self, now: float, limit: int | None = None) -> list[bytes]:
-        """Fires the timers that are due and returns every datagram to send now; with a limit, so many of them, as if
-        the socket refused the rest of a batch."""
+        """Fire the timers that are due and return every datagram to send now, at most `limit`, as if the socket refused
+        the rest of a batch."""
 
     def deadline(self) -> float | None:
-        """When to_send() is to be called at the latest; None while nothing is outstanding."""
+        """The latest time of the next to_send(); None while nothing is outstanding."""
 
     def completed(self) -> list[int]:
         """Tickets completed since the last call, in the order of their completion."""
 
     def fail(self, reason: str) -> None:
-        """Breaks the group from outside. The first failure stays."""
+        """Fail the group. The first failure stays."""
 
     @property
     def failure(self) -> EngineError | None: ...
@@ -237,12 +237,12 @@ class Engine:
 
 @final
 class Transport:
-    """One worker's engine on a UDP socket, run by a thread of its own. All methods may be called from any thread.
+    """One worker's engine on a UDP socket, run by its own thread. All methods are thread-safe.
 
-    The socket is either bound here to `local` (ip, port; port 0 picks one) or given as `socket_fd`, an already bound
-    UDP socket's descriptor that the transport takes over (so that a worker can register its port before it knows its
-    epoch): socket.detach() it. If the constructor raises, the descriptor is still the caller's.
-    Raises OSError when the socket cannot be made or connected.
+    The socket is either bound here to `local` (ip, port; port 0 selects one) or given as `socket_fd`, the descriptor of
+    a bound UDP socket, so that a worker can register its port before it knows its epoch. The transport takes the
+    descriptor over: socket.detach() it. If the constructor raises, the descriptor is still the caller's.
+    Raises OSError if the socket cannot be made or connected.
     """
 
     def __init__(
@@ -278,10 +278,10 @@ class Transport:
         context: int = 0,
         residual: Array | None = None,
     ) -> int:
-        """Queues an in-place all-reduce; returns its ticket (1, 2, 3...). Does not wait.
+        """Queue an in-place all-reduce and return its ticket (1, 2, 3...), without waiting.
 
         All ranks submit the same collectives in the same order. The array is kept alive until the ticket is done, and
-        must not be touched or submitted again before. Raises EngineError once the group has failed or was closed.
+        must not be accessed or submitted again before. Raises EngineError if the group has failed or was closed.
         """
 
     @overload
@@ -298,68 +298,68 @@ class Transport:
         """The same for `elements` float32 at `address` (4-byte aligned), which the caller keeps alive."""
 
     def submit_staged(self, staging: Staging, *, average: bool = False, context: int = 0) -> int:
-        """Queues the all-reduce of what will be in a Staging, and returns its ticket. Other ranks may submit arrays.
+        """Queue the all-reduce of a Staging and return its ticket. Other ranks may submit arrays.
 
-        It keeps this place in the order of collectives; those behind it wait for its scanned(). An empty one is done at
-        once and needs nothing more.
+        Its place in the order of collectives is fixed now: later collectives wait for its scanned(). An empty one is
+        done at once and needs no further calls.
         """
 
     def scanned(
         self, staging: Staging, special_blocks: NDArray[np.int64], special_elements: NDArray[np.float32]
     ) -> None:
-        """The exponents are in. special_blocks [m]: those marked with 0x8000, in ascending order; special_elements
-        [m, L]: their floats (of the last block as many as it has count)."""
+        """Report that the exponents are written. special_blocks [m]: blocks with 0x8000, ascending; special_elements
+        [m, L]: their floats (a short last block has fewer)."""
 
     def packed(self, staging: Staging, blocks: int) -> None:
-        """The lanes and checksums of the first `blocks` blocks are in, under their agreed exponents."""
+        """Report that the lanes and checksums of the first `blocks` blocks are written, for their agreed exponents."""
 
     def progress(
         self, staging: Staging, known: int, summed: int, timeout_s: float | None = None
     ) -> tuple[int, int] | None:
-        """Waits until agreed exponents are there for more than the first `known` blocks, or the lanes of sums for more
-        than the first `summed`, or the collective is done; returns both. None after timeout_s; EngineError when it
-        failed. To wait for one of the two alone, give `blocks` for the other.
+        """Wait until more than the first `known` blocks have agreed exponents, or more than the first `summed` blocks
+        have the lanes of their sums, or the collective is done; return both numbers.
 
-        Lanes of a block that is special at some rank are not written: its sums are in special_sums().
+        None after timeout_s; EngineError if it failed. To wait for only one of the two, pass `blocks` for the other.
+        The lanes of a block that is special on some rank are not written: its sums are in special_sums().
         """
 
     def special_sums(self, staging: Staging) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Once done: the blocks [m] that were special at some rank, and their sums [m, L], averaged if asked."""
+        """After completion: the blocks [m] that were special on some rank, and their sums [m, L] (or averages)."""
 
     def wait(self, ticket: int, timeout_s: float | None = None) -> bool:
-        """True when the collective is done; False after timeout_s; EngineError when it failed. None waits forever."""
+        """Wait until the collective is done: True; False after timeout_s (None: never). EngineError if it failed."""
 
     def watch(self, ticket: int) -> None:
-        """Has next_done() tell of this ticket, once, also if it is done already."""
+        """Let next_done() return this ticket once, even if it is done already."""
 
     def next_done(self, timeout_s: float | None = None) -> int | None:
-        """The next watched ticket that is done, in order of completion; None after timeout_s.
+        """Wait for the next watched ticket that is done, in order of completion; None after timeout_s.
 
-        Tickets done before a failure are told first; then EngineError is raised.
+        Tickets done before a failure are returned first; then it raises EngineError.
         """
 
     def fail(self, reason: str) -> None:
-        """Breaks the group: all unfinished collectives fail with code "failed" and a message with `reason`.
+        """Fail the group: all unfinished collectives fail with code "failed" and a message with `reason`.
 
-        On return nothing touches the arrays any more. The first failure stays.
+        After the return nothing accesses the arrays. The first failure stays.
         """
 
     @property
     def failure(self) -> EngineError | None: ...
     def stats(self) -> TransportStats: ...
     def close(self) -> None:
-        """Ends the thread and closes the socket; unfinished collectives fail with code "closed". Idempotent."""
+        """End the thread and close the socket; unfinished collectives fail with code "closed". Idempotent."""
 
 @final
 class Pulse:
-    """Writes `beat` to a stream socket every `interval_s` seconds, whatever holds the GIL, until closed or until the
-    connection ends. The socket stays the caller's, to be closed afterwards. In a forked child there is no pulse.
+    """Writes `beat` to a stream socket every `interval_s` seconds, without the GIL, until closed or until the
+    connection ends. The caller keeps the socket and closes it afterwards. A forked child has no pulse.
     """
 
     def __init__(self, *, socket_fd: int, beat: bytes, interval_s: float) -> None: ...
     def close(self) -> None: ...
 
-# The rest is for tests.
+# Everything below is for tests and benchmarks.
 
 @final
 class Header:
@@ -394,7 +394,7 @@ class Header:
     def encode(self) -> bytes: ...
     @staticmethod
     def decode(datagram: bytes) -> Header:
-        """Raises ValueError for a datagram shorter than a header, or of another version or kind."""
+        """Decode a header. Raises ValueError if the datagram is too short, or has another version or kind."""
 
 def guard_bits(workers: int) -> int: ...
 def block_elements(words: int, lane_bits: LaneBits) -> int: ...
@@ -413,9 +413,9 @@ def quantise(
     seed: int | None = None,
     first_element: int = 0,
 ) -> tuple[bytes, int]:
-    """A block's words and their checksum under the wire code `exponent`; NaN and infinities count as zero.
+    """A block's words and their checksum for the wire code `exponent`; NaN and infinities count as zero.
 
-    With a seed it is rounded stochastically, as elements first_element, first_element + 1... of a tensor.
+    seed: rounds stochastically, as elements first_element, first_element + 1... of a tensor.
     """
 
 def residual(
@@ -427,7 +427,7 @@ def residual(
     workers: int,
     out: NDArray[np.float32],
 ) -> None:
-    """What the lanes of a block in `words` leave out of it, element by element; 0 for NaN and infinities."""
+    """The residual of each element of a block with lanes `words`; 0 for NaN and infinities."""
 
 def dequantise(
     words: bytes, *, elements: int, exponent: int, lane_bits: LaneBits, workers: int, average: bool = False
@@ -440,7 +440,7 @@ def class_lanes(
     """The words and checksum of the class lanes of a special block, or of a part of it (protocol 3.3)."""
 
 def apply_classes(block: NDArray[np.float32], words: bytes, *, lane_bits: LaneBits, workers: int) -> int:
-    """Puts NaN and infinities into a block of sums as the summed class lanes say; returns the lanes' checksum."""
+    """Write NaN and infinities into a block of sums, from the summed class lanes; return the lanes' checksum."""
 
 def run_blocks(
     array: NDArray[np.float32],
@@ -452,18 +452,17 @@ def run_blocks(
     words: int,
     passes: int,
 ) -> None:
-    """Does one thing to every block of an array, in passes, with packet buffers for a window: for benchmarks.
+    """Run one step on every block of an array, `passes` times, with packet buffers of a window: for benchmarks.
 
-    `exponent` is a wire code for all blocks, no less than that of any.
-
-    Lanes are thrown away; sums ("dequantise", or "average" of them) are made up, and fill the array.
+    exponent: the wire code of all blocks, not less than any block's own. Lanes are discarded. "dequantise" and
+    "average" fill the array with sums of arbitrary lanes.
     """
 
 def available_kernels() -> list[str]:
-    """Builds of the numerics that this machine can run, the best first: that is used."""
+    """Builds of the numerics that this machine can run, fastest first. The first is used."""
 
 def use_kernels(name: str) -> None:
-    """Uses another one, in the whole process."""
+    """Use another build, in the whole process."""
 
 @final
 class RttEstimator:
@@ -473,11 +472,11 @@ class RttEstimator:
         self, *, rto_initial_s: float = 0.1, rto_min_s: float = 0.01, rto_max_s: float = 1.0
     ) -> None: ...
     def measure(self, rtt_s: float) -> bool:
-        """An RTT; True if it completed a sample."""
+        """Process an RTT; return True if it completed a sample."""
 
     def sample(self, rtt_s: float) -> None: ...
     def timeout(self, resends: int) -> float:
-        """How long a chunk waits that was sent again `resends` times without a sign of life."""
+        """The timeout of a chunk that was retransmitted `resends` times without an answer."""
 
     @property
     def rto_s(self) -> float: ...

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a group did: calls by kind, the transport's counters, and which rank the others wait for."""
+"""The figures of `inagg.stats`: calls by kind, the transport's counters, and the rank that the others wait for."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-# Not counts: in a difference they are as they are at its end.
+# Values that are not counts: a difference has their value at its end.
 _GAUGES = frozenset(
     {
         *("job", "rank", "lane_bits", "goodput", "segmentation"),
@@ -31,14 +31,14 @@ _FIGURES = ("count", "bytes", "ended", "ended_bytes", "seconds")
 
 
 class Tally:
-    """Counts calls by kind. Any thread may use it."""
+    """Counts calls by kind. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kinds: dict[str, list[float]] = {}
 
     def begin(self, kind: str, size: int, parts: int = 1) -> "TalliedCall":
-        """A call of a kind begins, on `size` bytes. It ends with the last of its parts."""
+        """Count the begin of a call on `size` bytes. The call ends with the last of its parts."""
         with self._lock:
             row = self._kinds.setdefault(kind, [0, 0, 0, 0, 0.0])
             row[0] += 1
@@ -53,13 +53,13 @@ class Tally:
             row[4] += seconds
 
     def snapshot(self) -> dict[str, dict[str, float]]:
-        """Kind -> count, bytes; of those that have ended: ended, ended_bytes, seconds."""
+        """Kind -> count and bytes of all calls; ended, ended_bytes and seconds of those that have ended."""
         with self._lock:
             return {kind: dict(zip(_FIGURES, row, strict=True)) for kind, row in self._kinds.items()}
 
 
 class TalliedCall:
-    """One call, from its making until `end` has been called for each of its parts."""
+    """One call. It ends when `end` has been called for each of its parts."""
 
     def __init__(self, ended: Callable[[str, int, float], None], kind: str, size: int, parts: int) -> None:
         self._ended = ended
@@ -70,7 +70,7 @@ class TalliedCall:
         self._left = parts
 
     def end(self) -> None:
-        """A part is done."""
+        """Count the end of a part."""
         with self._lock:
             self._left -= 1
             last = self._left == 0
@@ -79,8 +79,8 @@ class TalliedCall:
 
 
 class Stats(dict[str, Any]):
-    """The figures of `inagg.stats`, at the time of the call. As a context manager, those of the block: at its end
-    counts become what was added in it."""
+    """The figures of `inagg.stats` at the time of the call. As a context manager, the figures of the block: at its end,
+    counts are what was added in the block."""
 
     def __init__(self, read: Callable[[], Mapping[str, Any]]) -> None:
         super().__init__()
@@ -111,16 +111,16 @@ class Stats(dict[str, Any]):
 
 
 def straggler(waits: Mapping[int, Mapping[str, float]]) -> dict[str, float] | None:
-    """The rank that the others wait for, by how long each has waited.
+    """The rank that the others wait for, from the time that each rank has waited.
 
-    A rank waits, with each sum, from its own first packet until the last rank has sent its own. The rank that is last
-    waits least; how late it is, is how much longer the one waits that waits most.
+    In each sum a rank waits from its own first packet until the first packet of the last rank. So the last rank waits
+    least. Its lateness is the difference between the longest and the shortest mean wait.
 
     Args:
-        waits: for each rank ``sums`` and ``waited_s`` for all of them.
+        waits: rank -> ``sums``, and ``waited_s`` in all of them.
 
     Returns:
-        ``rank``, and ``late_s`` on average; None with fewer than two ranks, or if one has summed nothing.
+        ``rank``, and ``late_s`` a sum; None with fewer than two ranks, or if a rank has summed nothing.
     """
     if len(waits) < 2 or any(wait["sums"] < 1 for wait in waits.values()):
         return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps torch.compile out of the methods of process groups and their Work.
 
-Dynamo follows calls into Python, and a group of torch's own is C++ to it. In a group that is Python's it would read
-attributes, which it takes for an error in any process group.
+Dynamo traces calls into Python. torch's own groups are C++, which it does not trace. In a group written in Python it
+would read attributes, which it reports as an error for every process group.
 """
 
 from types import FunctionType
@@ -16,10 +16,9 @@ _RUN_AS_WRITTEN = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, ev
 
 
 def skip_dynamo(kind: _Class) -> _Class:
-    """A class whose methods end a compiled function's graph, and run as they are written.
+    """Mark the methods of a class to run uncompiled: each ends the graph of a compiled function.
 
-    As torch.compiler.disable would have it, but that imports Dynamo, which takes a second or two, and puts a frame
-    around every call.
+    torch.compiler.disable does the same, but imports Dynamo, which takes one or two seconds, and wraps every call.
     """
     for member in vars(kind).values():
         if isinstance(member, FunctionType):

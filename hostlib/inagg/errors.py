@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong, one class for each party at fault.
+"""The exceptions of inagg, one class for each party at fault.
 
     InaggError
     ├── ConfigurationError        the caller's settings or arguments (also a ValueError)
     ├── ControllerError           the controller
-    │   ├── ControllerUnreachableError    no answer from it (also a ConnectionError)
-    │   └── ControllerRefusedError        it answered, with an error status
+    │   ├── ControllerUnreachableError    does not answer (also a ConnectionError)
+    │   └── ControllerRefusedError        answered with an error status
     │       └── ControllerForbiddenError      ... because a secret is missing or wrong (also a PermissionError)
     ├── JobError                  the job has ended or failed as a whole
     │   ├── PeerLostError         ... because of another rank
     │   └── CollectiveTimeoutError    ... because of a collective that took too long (also a TimeoutError)
     ├── NetworkTimeoutError       the network or the switch: no answer, or none to large packets (also a TimeoutError)
-    ├── IntegrityError            a result whose checksum does not fit its lanes
-    └── MismatchError             ranks that disagree about a collective
+    ├── IntegrityError            a link, the switch or a rank: a result does not fit its checksum
+    └── MismatchError             the ranks: they disagree about a collective
 
-Messages are composed here, from the facts: what happened, to what (job, rank, chunk), what to do. The facts
-stay readable as attributes; None means that the raiser did not know. Every error survives pickling with its
-attributes, so it can cross a process boundary.
+The constructors compose the messages: what happened, to what (job, rank, chunk), what to do. The facts are attributes
+too; None means unknown. Every error keeps its attributes when it is pickled.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,33 +30,30 @@ def _rebuild(kind: "type[InaggError]", message: str, facts: dict[str, Any]) -> "
 
 
 def _subject(job: int | None, rank: int | None, chunk: int | None) -> str:
-    """ "job 3, rank 1, chunk 77: ", of what is known."""
+    """ "job 3, rank 1, chunk 77: ", without the unknown ones."""
     facts = [("job", job), ("rank", rank), ("chunk", chunk)]
     known = ", ".join(f"{name} {value}" for name, value in facts if value is not None)
     return f"{known}: " if known else ""
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
-    """As messages have them: rank 1, or ranks 1, 2."""
+    """ "rank 1" or "ranks 1, 2", for messages."""
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 class InaggError(Exception):
-    """Base of every error that inagg raises on purpose."""
+    """Base of all exceptions of inagg."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), str(self), self.__dict__)
 
 
 class ConfigurationError(InaggError, ValueError):
-    """A setting or an argument that cannot work. Nothing has been changed or sent."""
+    """A setting or an argument is invalid. Nothing has been changed or sent."""
 
 
 class ControllerError(InaggError):
-    """The controller could not do, or would not do, what was asked.
-
-    url: the controller's base URL.
-    """
+    """A request to the controller failed. url: the controller's base URL."""
 
     def __init__(self, message: str, *, url: str | None = None) -> None:
         super().__init__(message)
@@ -65,7 +61,7 @@ class ControllerError(InaggError):
 
 
 class ControllerUnreachableError(ControllerError, ConnectionError):
-    """No answer from the controller within the time allowed."""
+    """The controller did not answer in time."""
 
     def __init__(self, *, url: str, request: str, cause: str) -> None:
         super().__init__(
@@ -79,9 +75,9 @@ class ControllerUnreachableError(ControllerError, ConnectionError):
 class ControllerRefusedError(ControllerError):
     """The controller answered with an error.
 
-    status: the HTTP status; 401 and 403 secret, 404 unknown job, 409 conflict, 422 bad input, 503 switch away or pool
-    full.
-    title, detail: from its problem document (RFC 9457).
+    status: the HTTP status: 401 and 403 secret, 404 unknown job, 409 conflict, 422 invalid value, 503 switch not
+    connected or pool full.
+    title, detail: of its problem document (RFC 9457).
     """
 
     def __init__(self, *, url: str, request: str, status: int, title: str, detail: str) -> None:
@@ -93,13 +89,11 @@ class ControllerRefusedError(ControllerError):
 
 
 class ControllerForbiddenError(ControllerRefusedError, PermissionError):
-    """The controller takes such a request only with a secret, and it was missing or wrong: a job's own, which its ranks
-    pass to one another, or the operator's token.
-    """
+    """The request's secret was missing or wrong: the job's secret, which its ranks share, or the operator's token."""
 
 
 class JobError(InaggError):
-    """The job has failed or ended; no collective of it can complete any more."""
+    """The job has failed or ended, so none of its collectives can complete."""
 
     def __init__(
         self, reason: str, *, job: int | None = None, rank: int | None = None, chunk: int | None = None
@@ -112,10 +106,10 @@ class JobError(InaggError):
 
 
 class PeerLostError(JobError):
-    """Other ranks are gone, so sums can no longer be completed.
+    """Other ranks are gone, so the job's sums cannot complete.
 
     lost_ranks: the ranks that are gone.
-    chunk: this rank's oldest chunk without a result, None when nothing was outstanding.
+    chunk: this rank's oldest chunk without a result, None if nothing was outstanding.
     """
 
     def __init__(
@@ -131,7 +125,7 @@ class PeerLostError(JobError):
         if chunk is not None:
             pending = f"the oldest chunk without a result is {chunk}"
         super().__init__(
-            f"lost {name_ranks(lost_ranks)} ({reason}); {pending}. Restart the job, from its last checkpoint.",
+            f"lost {name_ranks(lost_ranks)} ({reason}); {pending}. Restart the job from its last checkpoint.",
             job=job,
             rank=rank,
         )
@@ -141,9 +135,9 @@ class PeerLostError(JobError):
 
 
 class CollectiveTimeoutError(JobError, TimeoutError):
-    """A collective was not done within the group's timeout, so this rank has ended the job.
+    """A collective did not complete within the group's timeout, so this rank has ended the job.
 
-    elements: of the tensor that was being summed. timeout_s: the timeout, in seconds.
+    elements: number of elements of the tensor. timeout_s: the timeout, in seconds.
     """
 
     def __init__(
@@ -156,8 +150,8 @@ class CollectiveTimeoutError(JobError, TimeoutError):
         chunk: int | None = None,
     ) -> None:
         super().__init__(
-            f"timeout: {elements} elements were not summed within the group's {timeout_s:g} s. Has every rank "
-            "called this collective, and is it still training? A longer timeout is init_process_group's to give.",
+            f"timeout: {elements} elements were not summed within the group's {timeout_s:g} s. Check that every rank "
+            "has called this collective and is still training, or pass a longer timeout to init_process_group.",
             job=job,
             rank=rank,
             chunk=chunk,
@@ -167,11 +161,11 @@ class CollectiveTimeoutError(JobError, TimeoutError):
 
 
 class NetworkTimeoutError(InaggError, TimeoutError):
-    """What was sent has not been answered: for the give-up time, or when the job was joined.
+    """The switch has not answered: for the give-up time, or while the job was joined.
 
-    chunk: the oldest chunk without a result. waited_s: in seconds. packet_bytes: the largest IP packet of the job.
-    passed_bytes: the largest one that has been answered, if that is less; None: not known. narrow: the ranks whose way
-    to or from the switch loses larger ones, where that is known.
+    chunk: the oldest chunk without a result. waited_s: in seconds. packet_bytes: the job's largest IP packet.
+    passed_bytes: the largest IP packet that was answered, if it is smaller; None: unknown. narrow: the ranks whose path
+    to or from the switch loses larger packets; None: unknown.
     """
 
     def __init__(
@@ -186,18 +180,18 @@ class NetworkTimeoutError(InaggError, TimeoutError):
         rank: int | None = None,
     ) -> None:
         whose = "any rank" if narrow is None else name_ranks(narrow)
-        told = (
-            f"an interface or a port of the switch, of {whose}, has an MTU below {packet_bytes} bytes: `ip link` on "
-            "the hosts and the switch tells, and so does the switch's log."
+        small_mtu = (
+            f"an interface or a switch port on the path of {whose} has an MTU below {packet_bytes} bytes; see "
+            "`ip link` on the hosts and the switch, and the switch's log."
         )
         super().__init__(
             _subject(job, rank, chunk)
             + (
                 f"no packet from the switch for {waited_s:g} s. Check the links, firewalls, the switch, and whether "
-                f"every rank is still training. Where small packets pass and sums do not, {told}"
+                f"every rank is still training. If only small packets pass, {small_mtu}"
                 if passed_bytes is None
-                else f"no answer to an IP packet of {packet_bytes} bytes for {waited_s:g} s, while those of "
-                f"{passed_bytes} bytes pass between all ranks and the switch: {told}"
+                else f"no answer to an IP packet of {packet_bytes} bytes for {waited_s:g} s, while packets of "
+                f"{passed_bytes} bytes pass between all ranks and the switch: {small_mtu}"
             )
         )
         self.chunk = chunk
@@ -210,19 +204,18 @@ class NetworkTimeoutError(InaggError, TimeoutError):
 
 
 class IntegrityError(InaggError):
-    """A chunk's result failed its checks, the linear checksum of its lanes among them, three times. The sum was not
-    returned.
+    """A chunk's result failed its checks three times, such as the linear checksum of its lanes. No sum is returned.
 
-    See docs/protocol.md, sections 4 and 6: a lane overflowed, a contribution was added twice or not at all, or the
-    payload was damaged on the way.
+    A lane overflowed, a contribution was added twice or not at all, or the payload was damaged in transit
+    (docs/protocol.md, sections 4 and 6).
     """
 
     def __init__(self, chunk: int, *, job: int | None = None, rank: int | None = None) -> None:
         super().__init__(
-            f"{_subject(job, rank, chunk)}the result failed its checks three times, though it was asked for again "
-            "after each of the first two, so the sum was discarded. Restart the job, from its last checkpoint. If it "
-            "happens again, see that every rank uses the same lane width; if they do, a link or the switch damages "
-            "packets: look for errors in `ip -s link` and `ethtool -S` of the hosts and the switch."
+            f"{_subject(job, rank, chunk)}the result failed its checks, and again after two retransmissions, so the "
+            "sum was discarded. Restart the job from its last checkpoint. If it happens again, check that every rank "
+            "uses the same lane width; if they do, a link or the switch damages packets: look for errors in "
+            "`ip -s link` and `ethtool -S` of the hosts and the switch."
         )
         self.chunk = chunk
         self.job = job
@@ -230,10 +223,10 @@ class IntegrityError(InaggError):
 
 
 class MismatchError(InaggError):
-    """The ranks disagree about what they do.
+    """The ranks disagree about a collective.
 
-    chunk: where this was noticed, None where not in a sum. collective: the number, within its group, of the collective
-    in which ranks differ, and calls: rank -> what it is there; None and empty if nobody knows. detail: what is known.
+    chunk: the chunk whose result showed it; None if a heartbeat did. collective: the number, within its group, of the
+    collective in which ranks differ; None: unknown. calls: rank -> its call; empty: unknown. detail: a description.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a group is not faster: the time it took, divided among what it went into.
+"""Why a group is not faster: divides its time among causes.
 
-The transport's thread keeps the account (``beginning_s``, ``window_s``, ``answers_s``, ``device_s``, as tcp_info does
-for TCP), the engine how long it waited for other ranks and in silence, the kernel how long the thread ran and waited
-for a processor. `shares` makes of these parts that add up to the whole; the largest is the verdict. docs/performance.md
-has the rules and what to do about each.
+The transport's thread counts the time in each of its states (``beginning_s``, ``window_s``, ``answers_s``,
+``device_s``), as tcp_info does for TCP. The engine counts waiting for other ranks and silence, the kernel how long the
+thread ran and waited for a processor. `shares` computes from these the share of each cause; the largest is the verdict.
+docs/performance.md has the rules and what to do about each cause.
 """
 
 from collections.abc import Mapping
@@ -14,41 +14,41 @@ from typing import Any
 _FRAME_HEADERS = 42  # bytes: Ethernet, IPv4, UDP
 _REDUCTIONS = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _WORTH_SAYING = 0.05
-# Of the RTT, that is time in queues: with so much the path is full, and a larger window would fill queues alone.
+# If queueing is more than this share of the RTT, the path is full, and a larger window would only lengthen queues.
 _QUEUE = 0.5
-# Sums of fewer packets than a window has at least (window.hpp) are over before anything can be full.
+# Sums of fewer packets than the smallest window (window.hpp) end before anything can be full.
 _FEW_PACKETS = 16
 
-# Cause -> what it is, and what to do about it.
+# Cause -> its meaning, and what to do about it.
 CAUSES: Mapping[str, tuple[str, str]] = {
     "program": (
-        "no collective was under way",
-        "Sums are not what takes the time. Look at computation and data loading, with torch.profiler.",
+        "no collective was in progress",
+        "Sums do not limit this program. Profile computation and data loading, with torch.profiler.",
     ),
     "gloo": (
         "collectives that gloo does",
-        "Only sums go through the switch (docs/backend.md has the table); `calls` says which others there are.",
+        "Only sums go through the switch (docs/backend.md has the table); `calls` lists the others.",
     ),
     "ranks": (
         "waiting for other ranks to begin a sum",
-        "Find out why that rank is late: more data, a slower or busier machine.",
+        "Find out why that rank is late: it has more data, or a slower or busier machine.",
     ),
     "loss": (
-        "packets sent again, and silence before that",
+        "retransmissions, and silence before them",
         "Find where packets are dropped: counters of the switch, `ip -s link`, queues of the ports. "
-        "Fewer slots if a queue overflows.",
+        "Use fewer slots if a queue overflows.",
     ),
     "processors": (
-        "the thread that handles packets ran, or waited for a processor",
-        "Give it a processor of its own (`cpus`) or jumbo frames; compute with fewer threads.",
+        "the packet thread ran, or waited for a processor",
+        "Give it its own processor (`cpus`) or jumbo frames; compute with fewer threads.",
     ),
     "link": (
         "the link of this host carried results at its rate",
-        "A faster link.",
+        "Use a faster link.",
     ),
     "switch": (
-        "results came more slowly than the link carries them",
-        "The switch's processor, its other links, or a worker that is slow to send or receive: see their processors.",
+        "results came more slowly than the link could carry them",
+        "Look at the load of the switch, its other links, and workers that are slow to send or receive.",
     ),
     "slots": (
         "the window was at its limit while the path was not full",
@@ -59,23 +59,23 @@ CAUSES: Mapping[str, tuple[str, str]] = {
         "Raise net.core.rmem_max to receive_buffer_wanted_bytes or more.",
     ),
     "latency": (
-        "round trips: all that could be sent was on its way",
+        "round trips: everything that could be sent was in flight",
         "Sum fewer and larger tensors (DDP's bucket_cap_mb), or several at once (async_op=True).",
     ),
     "device": (
         "waiting for the GPU to scan and pack",
-        "The GPU is busy with other kernels, or the bus with other copies; a trace shows which.",
+        "The GPU is busy with other kernels, or the bus with other copies; a profiler trace shows which.",
     ),
 }
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Where the time went. As text, a report.
+    """Where the time went. ``str()`` gives a report.
 
-    verdict: the cause with the largest share, a key of `shares`; for a group that has fallen back, ``"fallback"``.
-    shares: of the time, by cause; together they are 1.
-    figures: what they were computed from, as `inagg.stats` gives it.
+    verdict: the cause with the largest share, a key of `shares`; ``"fallback"`` for a group that has fallen back.
+    shares: cause -> share of the time; the sum is 1.
+    figures: the figures of `inagg.stats` from which they were computed.
     """
 
     verdict: str
@@ -84,7 +84,7 @@ class Explanation:
 
     @property
     def causes(self) -> list[str]:
-        """Those worth a look, the largest first."""
+        """Causes with a share of 5% or more, the largest first."""
         named = [cause for cause, share in self.shares.items() if share >= _WORTH_SAYING]
         return sorted(named, key=self.shares.__getitem__, reverse=True)
 
@@ -100,7 +100,7 @@ class Explanation:
 
 
 def explain_figures(figures: Mapping[str, Any]) -> Explanation:
-    """What `inagg.explain` returns, from what `inagg.stats` does."""
+    """The explanation of figures of `inagg.stats`."""
     if figures["path"] == "inner":
         return Explanation("fallback", {}, figures)
     parts = shares(figures)
@@ -108,7 +108,7 @@ def explain_figures(figures: Mapping[str, Any]) -> Explanation:
 
 
 def shares(figures: Mapping[str, Any]) -> dict[str, float]:
-    """Cause -> its share of ``elapsed_s``. A group that has done nothing has spent it all in the program."""
+    """Cause -> its share of ``elapsed_s``. The time of a group that has done nothing is all the program's."""
     times = dict.fromkeys(CAUSES, 0.0)
     states = (figures["beginning_s"], figures["window_s"], figures["answers_s"], figures["device_s"])
     elapsed = max(figures["elapsed_s"], sum(states))
@@ -116,8 +116,8 @@ def shares(figures: Mapping[str, Any]) -> dict[str, float]:
         return times | {"program": 1.0}
     beginning, window, answers, times["device"] = states
 
-    # All ranks wait for the last to begin a sum. A round trip of that is the way of the first packets. Where sums are
-    # small, waking up for each takes time here and there as well, about as much as it takes the packet thread.
+    # All ranks wait for the last one to begin a sum. One round trip of that is the path of the first packets. For small
+    # sums, waking the user's thread takes time too, about as much as the packet thread runs.
     sums = figures["collectives_completed"]
     small = figures["packets_received"] < _FEW_PACKETS * sums
     awake = figures["processor_s"] + figures["processor_wait_s"]
@@ -125,7 +125,7 @@ def shares(figures: Mapping[str, Any]) -> dict[str, float]:
     times["ranks"] = max(0.0, min(figures["waited_s"], beginning) - inevitable)
     answers += beginning - times["ranks"]
 
-    # Of a sum that all have begun, silence is lost time. What is sent again takes its part of the path.
+    # In a sum that all ranks have begun, silence is lost time. Retransmissions take their share of the path's time.
     silent = min(figures["silent_s"], window + answers)
     answers, window = answers - min(silent, answers), window - max(silent - answers, 0.0)
     again = window * figures["retransmits"] / max(figures["packets_sent"], 1)
@@ -136,7 +136,7 @@ def shares(figures: Mapping[str, Any]) -> dict[str, float]:
     if not small:
         _divide_transfer(times, figures, window, answers)
 
-    # While none is under way, others may be, which gloo does.
+    # While no sum is in progress, collectives of gloo may be.
     rest = elapsed - sum(states)
     gloo = sum(call["seconds"] for kind, call in figures["calls"].items() if kind not in _REDUCTIONS)
     times["gloo"] = min(gloo, rest)
@@ -151,20 +151,20 @@ def shares(figures: Mapping[str, Any]) -> dict[str, float]:
 def _divide_transfer(
     times: dict[str, float], figures: Mapping[str, Any], window: float, answers: float
 ) -> None:
-    """What moving the data took: seconds in which the window held packets back, and in which it did not."""
+    """Divide the time of moving data: seconds in which the window held packets back, and in which it did not."""
     queueing = figures["srtt_s"] - figures["least_rtt_s"]
     full = figures["window"] < figures["window_limit"] or queueing > _QUEUE * figures["srtt_s"]
     rate = (figures["link_rate"] or 8 * figures["peak_rate"]) / 8
-    if full and rate > 0:  # nothing but a faster link makes that shorter
+    if full and rate > 0:  # only a faster link shortens that
         times["link"] = min(window, _received_frames(figures) / rate)
         window -= times["link"]
 
-    # In the rest the thread works, or would if there were a processor, or sleeps until packets come. The first two take
-    # from window and answers alike, since which it was when it woke up is not known.
+    # In the rest the thread runs, waits for a processor, or sleeps until packets come. The first two are taken from
+    # window and answers in proportion, because the state in which it woke up is unknown.
     rest = window + answers
     times["processors"] = min(figures["processor_s"] + figures["processor_wait_s"], rest)
     asleep = 1 - times["processors"] / rest if rest > 0 else 0.0
-    # A round trip is its least time, and the time in queues: those of the switch, as far as this host can tell.
+    # A round trip is the least RTT plus the time in queues; this host attributes the queues to the switch.
     queued = answers * asleep * queueing / figures["srtt_s"] if full and queueing > 0 else 0.0
     times["latency"] = answers * asleep - queued
     small_buffer = figures["receive_buffer_bytes"] < figures["receive_buffer_wanted_bytes"]
@@ -172,7 +172,7 @@ def _divide_transfer(
 
 
 def _received_frames(figures: Mapping[str, Any]) -> float:
-    """Bytes of Ethernet frames."""
+    """Received bytes of Ethernet frames."""
     size: float = figures["bytes_received"] + _FRAME_HEADERS * figures["packets_received"]
     return size
 
@@ -188,7 +188,7 @@ def _remedy(cause: str, figures: Mapping[str, Any]) -> str:
 def _detail(cause: str, figures: Mapping[str, Any]) -> str:
     late = figures.get("straggler")
     if cause == "ranks" and late is not None and late["rank"] != figures["rank"]:
-        return f"; the last is rank {late['rank']}, {late['late_s'] * 1e3:.1f} ms late on average"
+        return f"; the last one is rank {late['rank']}, {late['late_s'] * 1e3:.1f} ms late on average"
     if cause == "program" and late is not None and late["rank"] == figures["rank"]:
         return f"; the others wait for this rank, {late['late_s'] * 1e3:.1f} ms a sum"
     if cause == "loss":
@@ -212,13 +212,13 @@ def _summary(figures: Mapping[str, Any]) -> list[str]:
     busy = sum(figures[f"{state}_s"] for state in ("beginning", "window", "answers", "device"))
     goodput = size / busy if busy > 0 else 0.0
     received = _received_frames(figures) / busy if busy > 0 else 0.0
-    # Of sums that are over within a tenth of a second no peak was measured, or one of an earlier, slower stretch.
+    # Sums shorter than a tenth of a second have no peak, or one of an earlier, slower period.
     peak = f", up to {_bits(figures['peak_rate'])}" if figures["peak_rate"] >= received else ""
     lines = [
         "",
-        f"{count:.0f} sums of {size / 1e6:.3g} MB in {figures['elapsed_s']:.3g} s, under way {busy:.3g} s: "
+        f"{count:.0f} sums of {size / 1e6:.3g} MB in {figures['elapsed_s']:.3g} s, in progress {busy:.3g} s: "
         f"goodput {goodput / 1e6:.3g} MB/s",
-        f"received {_bits(received)} meanwhile{peak}; "
+        f"received {_bits(received)} in that time{peak}; "
         f"RTT {figures['srtt_s'] * 1e3:.2f} ms, at least {figures['least_rtt_s'] * 1e3:.2f} ms; "
         f"window {figures['window']} of {figures['window_limit']} packets",
     ]

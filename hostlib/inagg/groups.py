@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups as torch makes them, and what a program may ask of one."""
+"""Creates groups for torch, and gives their statistics to the program."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from inagg.process_group import ProcessGroup
 
 
 def create(backend_options: Any, pg_options: object) -> ProcessGroup:
-    """A new group, as `inagg.registration` has torch ask for it."""
+    """Create a group; torch calls this through `inagg.registration`. Raises InaggError."""
     if pg_options is not None and not isinstance(pg_options, Options):
         raise ConfigurationError(f"pg_options must be inagg.Options, not {type(pg_options).__name__}")
     store = backend_options.store
@@ -33,7 +33,7 @@ def create(backend_options: Any, pg_options: object) -> ProcessGroup:
 
 
 def inagg_group(group: dist.ProcessGroup | None) -> ProcessGroup:
-    """The group itself, the world for None.
+    """The group as an inagg group; None: the world.
 
     Raises:
         ConfigurationError: it is not an inagg group.
@@ -45,9 +45,9 @@ def inagg_group(group: dist.ProcessGroup | None) -> ProcessGroup:
 
 
 def stats(group: dist.ProcessGroup | None = None) -> Stats:
-    """What an inagg group (by default the world) did so far; ``with inagg.stats() as figures:`` what it does within.
+    """Figures of an inagg group (by default the world) since it was made.
 
-    docs/performance.md has all keys.
+    ``with inagg.stats() as figures:`` gives the figures of the block. docs/performance.md has all keys.
 
     Raises:
         ConfigurationError: the group is not an inagg group.
@@ -58,10 +58,10 @@ def stats(group: dist.ProcessGroup | None = None) -> Stats:
 def explain(
     figures: Mapping[str, Any] | None = None, *, group: dist.ProcessGroup | None = None
 ) -> Explanation:
-    """Why a group is not faster: where its time went. ``print(inagg.explain())`` is a report.
+    """Explain where a group's time went. ``print(inagg.explain())`` prints a report.
 
     Args:
-        figures: those of `stats`, such as of a ``with`` block; by default what `group` did since it was made.
+        figures: figures of `stats`, for example of a ``with`` block; by default those of `group` since it was made.
         group: by default the world.
 
     Raises:

@@ -4,11 +4,11 @@
     state = inagg.hooks.NarrowLanes(model, lane_bits=8, warm_up_steps=100)
     model.register_comm_hook(state, inagg.hooks.narrow_lanes)
 
-What lanes leave out of a gradient, each rank keeps and adds to its gradient of the next step, so that nothing is lost
-in the long run, only late (Seide, Fu, Droppo, Li and Yu: 1-bit stochastic gradient descent and its application to
-data-parallel distributed training of speech DNNs, Interspeech 2014; Karimireddy, Rebjock, Stich and Jaggi: Error
-feedback fixes SignSGD and other gradient compression schemes, ICML 2019). Both need the scale of gradients to stay:
-under a GradScaler, whose scale changes, unscale what is left with `NarrowLanes.rescale`.
+Each rank keeps the residual of its gradient, the rounding error of its lanes, and adds it to its gradient of the next
+step. So nothing is lost, only delayed (Seide, Fu, Droppo, Li and Yu: 1-bit stochastic gradient descent and its
+application to data-parallel distributed training of speech DNNs, Interspeech 2014; Karimireddy, Rebjock, Stich and
+Jaggi: Error feedback fixes SignSGD and other gradient compression schemes, ICML 2019). Residuals have the scale of the
+gradients: if a GradScaler changes the scale, call `NarrowLanes.rescale`.
 """
 
 from collections.abc import Iterable
@@ -25,15 +25,15 @@ from inagg.sums.elements import is_contiguous_float32
 
 
 class NarrowLanes:
-    """The state of `narrow_lanes`: settings, and what this rank's lanes have left out, by parameter.
+    """The state of `narrow_lanes`: settings, and this rank's residuals.
 
     Args:
-        model: the module, or its parameters; in the same order when a checkpoint is loaded.
+        model: the module, or its parameters; a checkpoint needs the same order of parameters.
         group: the inagg group that DDP uses; by default the world.
-        lane_bits: after the warm-up.
-        rounding: of elements to lanes, after the warm-up.
-        feedback: False leaves out what lanes leave out.
-        warm_up_steps: so many steps go in 32-bit lanes, rounded to nearest.
+        lane_bits: lane width after the warm-up.
+        rounding: rounding of elements to lanes after the warm-up.
+        feedback: whether residuals are added to the next gradient.
+        warm_up_steps: number of first steps with 32-bit lanes, rounded to nearest.
 
     Raises:
         ConfigurationError: the group is not an inagg group, or a setting is wrong.
@@ -64,18 +64,18 @@ class NarrowLanes:
         self.residuals = Residuals(parameters)
 
     def rescale(self, factor: float) -> None:
-        """Multiply what is left, when the scale of the loss has changed by `factor`."""
+        """Multiply the residuals, after the scale of the loss has changed by `factor`."""
         self.residuals.scale(factor)
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint of this rank: each rank has its own."""
+        """The state for a checkpoint of this rank; each rank needs its own."""
         return {"step": self.step, "left": self.residuals.snapshot()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint of the same rank and model.
+        """Restore the state from a checkpoint of the same rank and model.
 
         Raises:
-            ConfigurationError: it is of another model; nothing has changed.
+            ConfigurationError: the checkpoint is of another model; nothing has changed.
         """
         self.residuals.restore(state["left"])
         self.step = state["step"]
@@ -85,10 +85,10 @@ def narrow_lanes(
     state: NarrowLanes,
     bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch's stub lacks it
 ) -> torch.futures.Future[torch.Tensor]:
-    """The mean of a bucket's gradients over the ranks, in lanes of `state.lane_bits`.
+    """The mean of a bucket's gradients over the ranks, summed in lanes of `state.lane_bits`.
 
-    Buckets that are not float32 on the CPU or a CUDA device, and all of a group that has fallen back to gloo, are
-    averaged as without a hook.
+    Buckets that are not float32 on the CPU or a CUDA device are averaged as without a hook, and so are all buckets of a
+    group that has fallen back to gloo.
     """
     buffer = bucket.buffer()
     warming_up = state.step < state.warm_up_steps

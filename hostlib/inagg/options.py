@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a process group uses the switch: one schema for all places that settings come from.
+"""The options of a process group: one schema for all sources of settings.
 
-Each setting is taken from the first place that has it: ``init_process_group(..., pg_options=inagg.Options(...))``, the
-environment (``INAGG_SLOTS`` for `slots`), the file ``inagg.toml`` of the working directory (or the one that
+Each setting is taken from the first source that has it: ``init_process_group(..., pg_options=inagg.Options(...))``, the
+environment (``INAGG_SLOTS`` for `slots`), the file ``inagg.toml`` in the working directory (or the file that
 ``INAGG_CONFIG`` names), the default. ``python -m inagg.options`` prints the table of docs/options.md.
 """
 
@@ -36,7 +36,7 @@ _MAX_CPU = 8191  # NR_CPUS of the largest Linux kernels, less one
 
 
 def _number(value: object) -> object:
-    """A Literal of numbers does not take text, which is what the environment has."""
+    """Convert text, because a Literal of numbers does not accept the environment's text."""
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
@@ -47,7 +47,7 @@ def parse_cpus(text: str) -> frozenset[int]:
     """The processors of a list such as ``"0,4-7"``.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: the text is not such a list.
     """
     cpus: set[int] = set()
     for part in text.split(","):
@@ -66,7 +66,7 @@ def _list_of_cpus(text: str) -> str:
 
 
 def _one_cpu(value: object) -> object:
-    """A single processor may be written as the number it is."""
+    """Accept a single processor as a number."""
     return str(value) if isinstance(value, int) else value
 
 
@@ -90,12 +90,12 @@ def _power_of_two(value: int) -> int:
 
 
 class Options(BaseModel):
-    """Settings of one process group; what is left out comes from the environment, inagg.toml, or is the default.
+    """Options of one process group. `resolve` adds those of the environment and of inagg.toml, and the defaults.
 
-    The fields' descriptions stand in docs/options.md.
+    docs/options.md describes the fields.
 
     Raises:
-        ConfigurationError: a value is wrong, or a name unknown (a ``ValueError`` as well, as pydantic has it).
+        ConfigurationError: a value is wrong, or a name is unknown (also a ``ValueError``, as with pydantic).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -107,56 +107,59 @@ class Options(BaseModel):
     ] = None
     lane_bits: Annotated[
         LaneBits,
-        Field(description="bits that an element has on the wire: 32, 16 or 8; the same at all ranks"),
+        Field(description="bits of an element on the wire: 32, 16 or 8; the same on all ranks"),
     ] = 32
     slots: Annotated[
         int,
         Field(
             ge=2,
             le=1 << 16,
-            description="packets in flight that a worker asks the switch for, a power of two; it may be granted fewer,"
-            " and uses as many of them as it takes to keep the links busy",
+            description="slots (packets in flight) that the job asks for, a power of two; the controller may grant "
+            "fewer. The worker uses as many as keep the links busy",
         ),
         AfterValidator(_power_of_two),
     ] = 256
     address: Annotated[
         IPv4Address | None,
-        Field(description="this host's IPv4 address towards the switch; by default, that of the route to it"),
+        Field(
+            description="IPv4 address of this host's interface to the switch; by default, the source address of the "
+            "route to it"
+        ),
     ] = None
     switch_port: Annotated[
         int | None,
         Field(
             ge=1,
             le=510,
-            description="the switch port that this host is on; by default, as the controller's `--host` has it",
+            description="the switch port of this host; by default, the one that the controller's `--host` names",
         ),
     ] = None
     fallback: Annotated[
         Literal["error", "inner"],
         Field(
-            description="when there is no job to be had on the switch: `error` raises at all ranks, `inner` lets gloo "
-            "do the sums, at all ranks and for the life of the group, with a warning"
+            description="if no job on the switch can be joined: `error` raises on all ranks; `inner` warns, and gloo "
+            "does the sums on all ranks for the life of the group"
         ),
     ] = "error"
     inner_cuda: Annotated[
         Literal["auto", "nccl", "gloo"],
         Field(
-            description="what does the collectives of CUDA tensors that the switch does not: `auto` is NCCL where "
-            "torch has it and no two ranks of the group need share a GPU, which NCCL refuses, and gloo elsewhere"
+            description="backend for collectives of CUDA tensors that the switch does not do: `auto` is NCCL if torch "
+            "has it and no two ranks share a GPU (NCCL refuses that), otherwise gloo"
         ),
     ] = "auto"
     stage_cpu: Annotated[
         bool,
         Field(
-            description="CPU tensors go the way of CUDA tensors, through torch's operations and three more threads: "
-            "slower, and for tests without a GPU; ranks may differ in it, and results do not"
+            description="process CPU tensors like CUDA tensors, with torch operations and three more threads: slower, "
+            "for tests without a GPU. Ranks may differ in it; results do not change"
         ),
     ] = False
     rounding: Annotated[
         Literal["nearest", "stochastic"],
         Field(
-            description="of elements to lanes: `nearest`, or `stochastic`, up or down with the probabilities that make "
-            "the mean exact"
+            description="rounding of elements to lanes: `nearest`, or `stochastic` (up or down with probabilities "
+            "that make the mean exact)"
         ),
     ] = "nearest"
     seed: Annotated[
@@ -164,7 +167,7 @@ class Options(BaseModel):
         Field(
             ge=0,
             lt=1 << 63,
-            description="of stochastic rounding; each rank draws from a sequence of its own",
+            description="seed of stochastic rounding; each rank draws from a different sequence",
         ),
     ] = 0
     spin_us: Annotated[
@@ -172,14 +175,14 @@ class Options(BaseModel):
         Field(
             ge=0,
             le=1e6,
-            description="microseconds to poll for packets before sleeping, where each worker has a core to spare",
+            description="microseconds to poll for packets before sleeping; useful if each worker has a spare core",
         ),
     ] = 0.0
     cpus: Annotated[
         Annotated[str, BeforeValidator(_one_cpu), AfterValidator(_list_of_cpus)] | None,
         Field(
-            description="processors that the thread which handles packets may run on, as taskset has them (`0,4-7`); "
-            "by default, those of the process"
+            description="processors on which the packet thread may run, in taskset's notation (`0,4-7`); by default, "
+            "those of the process"
         ),
     ] = None
     link_rate: Annotated[
@@ -187,8 +190,8 @@ class Options(BaseModel):
         Field(
             gt=0,
             allow_inf_nan=False,
-            description="bits a second of the link to the switch, for `inagg.explain`; by default, what the interface "
-            "says",
+            description="rate of the link to the switch in bits a second, for `inagg.explain`; by default, the "
+            "interface's",
         ),
     ] = None
     setup_timeout_s: Annotated[
@@ -197,18 +200,18 @@ class Options(BaseModel):
             gt=0,
             le=1e9,
             allow_inf_nan=False,
-            description="seconds that all ranks have to join the job, and then the switch to answer "
-            "their first packets",
+            description="seconds in which all ranks must join the job, and then the switch must answer their first "
+            "packets",
         ),
     ] = 60.0
 
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_values(cls, value: object, info: ValidationInfo) -> object:
-        """To Python they are numbers."""
-        takes_them = cls.model_fields[str(info.field_name)].annotation is bool
-        if isinstance(value, bool) and not takes_them:
-            raise ValueError("true and false are no values of this setting")
+        """Refuse true and false for numbers, which Python would accept."""
+        is_flag = cls.model_fields[str(info.field_name)].annotation is bool
+        if isinstance(value, bool) and not is_flag:
+            raise ValueError("true and false are not values of this setting")
         return value
 
     def __init__(self, /, **settings: object) -> None:
@@ -224,12 +227,12 @@ class Options(BaseModel):
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
     ) -> Self:
-        """The settings that a group runs with: those set in `given`, then the environment's, then inagg.toml's.
+        """The options of a group: those set in `given`, then the environment's, then those of inagg.toml.
 
-        environment: by default that of the process. folder: by default the working directory.
+        environment: by default the process's. folder: by default the working directory.
 
         Raises:
-            ConfigurationError: names the place, the setting and what was expected.
+            ConfigurationError: names the source, the setting and the expected value.
         """
         environment = os.environ if environment is None else environment
         path = _config_file(environment, Path() if folder is None else folder)
@@ -266,20 +269,22 @@ def variable_of(name: str) -> str:
 
 
 def launcher_environment(settings: Sequence[str]) -> dict[str, str]:
-    """The variables for settings written NAME=VALUE, as launchers take them.
+    """The environment variables for settings given as NAME=VALUE on a launcher's command line.
 
     Raises:
-        ConfigurationError: one is not written so, or is wrong.
+        ConfigurationError: a setting has another form, or is wrong.
     """
     given = dict(setting.split("=", 1) for setting in settings if "=" in setting)
     if len(given) < len(settings):
-        raise ConfigurationError(f"inagg options: write NAME=VALUE, each name once: {', '.join(settings)}")
+        raise ConfigurationError(
+            f"inagg options: a setting must have the form NAME=VALUE, each name once: {', '.join(settings)}"
+        )
     Options(**given)
     return {variable_of(name): value for name, value in given.items()}
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Setting -> (variable, value). An empty variable is one that is not set."""
+    """Setting -> (variable, value). An empty variable counts as not set."""
     known = {variable_of(name): name for name in Options.model_fields}
     for variable in environment:
         if variable.startswith(_PREFIX) and variable not in (*known, CONFIG_VARIABLE):
@@ -287,7 +292,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, st
             close = difflib.get_close_matches(name, Options.model_fields, 1, cutoff=0.8)
             if close:
                 raise ConfigurationError(
-                    f"inagg options: {variable} is no setting; did you mean {variable_of(close[0])}?"
+                    f"inagg options: {variable} is not a setting; did you mean {variable_of(close[0])}?"
                 )
     return {
         name: (variable, environment[variable])
@@ -302,7 +307,7 @@ def _config_file(environment: Mapping[str, str], folder: Path) -> Path | None:
         return path if (path := folder / CONFIG_FILE).is_file() else None
     path = folder / named
     if not path.is_file():
-        raise ConfigurationError(f"inagg options: {CONFIG_VARIABLE} names {named}, which is no file")
+        raise ConfigurationError(f"inagg options: {CONFIG_VARIABLE} names {named}, which is not a file")
     return path
 
 
@@ -314,17 +319,17 @@ def _read(path: Path) -> dict[str, object]:
 
 
 def _explain(error: ValidationError, places: Mapping[str, str]) -> str:
-    """One sentence a wrong setting, under the name the user knows it by."""
+    """A message with each wrong setting, by the name under which its source has it."""
     problems = []
     for detail in error.errors():
         name = str(detail["loc"][0]) if detail["loc"] else "options"
         place = places.get(name, name)
         if detail["type"] == "extra_forbidden":
             close = difflib.get_close_matches(name, Options.model_fields, 1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(Options.model_fields)}"
-            problems.append(f"{place}: is no setting; {hint}")
+            hint = f"did you mean {close[0]}?" if close else f"settings are {', '.join(Options.model_fields)}"
+            problems.append(f"{place}: is not a setting; {hint}")
         else:
-            message = detail["msg"].removeprefix("Value error, ")  # pydantic's, before ours
+            message = detail["msg"].removeprefix("Value error, ")  # pydantic's prefix of our messages
             problems.append(f"{place}: {message} (got {detail['input']!r})")
     return "inagg options: " + "; ".join(problems)
 

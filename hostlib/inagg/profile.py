@@ -8,9 +8,9 @@ from torch.autograd import profiler
 
 
 def profile_range(name: str) -> AbstractContextManager[Any]:
-    """What is done in the block is a range ``inagg::NAME`` of a trace, if one is being made.
+    """Record the block as a range ``inagg::NAME`` if a profiler runs.
 
-    It ends on the thread where it began. Ranges that a future ends, as gloo's do, would be ended by a thread of ours:
-    with them, sums that were traced hung now and then.
+    The range ends on the thread where it began. A range that a future ends, as gloo's do, would end on one of our
+    threads; with such ranges, traced sums sometimes hung.
     """
     return profiler.record_function(f"inagg::{name}") if profiler._is_profiler_enabled else nullcontext()

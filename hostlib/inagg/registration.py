@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes ``backend="inagg"`` known to torch.distributed: the entry point that ``import torch`` calls.
+"""Registers ``backend="inagg"`` with torch.distributed: the entry point that ``import torch`` calls.
 
-torch calls every entry point of the group ``torch.backends`` at its own import (``TORCH_DEVICE_BACKEND_AUTOLOAD=0``
-turns that off; ``import inagg`` registers then), and an error there would be the user's ``import torch`` failing. So
-nothing is imported here but torch, and whatever is wrong with the rest of inagg is said by the first
+torch calls every entry point of the group ``torch.backends`` during its own import.
+(``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` turns that off; ``import inagg`` registers then.) An error there would break the
+user's ``import torch``. So this module imports only torch, and problems with the rest of inagg appear at the first
 ``init_process_group("inagg")``.
 """
 
@@ -24,9 +24,9 @@ def _create(backend_options: Any, pg_options: object) -> Any:
 
 
 def register() -> None:
-    """Tell torch.distributed of the backend, once; without torch.distributed there is nothing to tell.
+    """Register the backend, once. Without torch.distributed, do nothing.
 
-    When an ``import inagg`` that torch has not been imported before is what imports torch, torch calls this twice.
+    This may be called twice: ``import inagg`` calls it, and if that is the first import of torch, torch does too.
     """
     import torch.distributed
 
@@ -37,20 +37,22 @@ def register() -> None:
 
 
 def _admit_to_monitored_barrier(*modules: ModuleType) -> None:
-    """torch's function refuses every backend not named "gloo", before it calls the group's method of the same name. So
-    in `modules` stands one that calls the method of an inagg group, and hands all other groups to torch's."""
-    torchs = modules[0].monitored_barrier
+    """Replace ``monitored_barrier`` in `modules` by a function that calls the method of an inagg group.
 
-    @functools.wraps(torchs)
+    torch's function refuses every backend not named "gloo". The replacement calls it for all other groups.
+    """
+    original = modules[0].monitored_barrier
+
+    @functools.wraps(original)
     def monitored_barrier(
         group: Any = None, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
     ) -> None:
         from torch.distributed import distributed_c10d
 
         chosen = distributed_c10d._world.default_pg if group is None else group
-        ours = sys.modules.get("inagg.process_group")  # without it there is no such group
+        ours = sys.modules.get("inagg.process_group")  # None: there is no inagg group
         if ours is None or not isinstance(chosen, ours.ProcessGroup):
-            torchs(group, timeout, wait_all_ranks)
+            original(group, timeout, wait_all_ranks)
         elif timeout is None:
             chosen.monitored_barrier(wait_all_ranks=wait_all_ranks)
         else:
@@ -62,7 +64,7 @@ def _admit_to_monitored_barrier(*modules: ModuleType) -> None:
 
 
 def autoload() -> None:
-    """The entry point. Never raises: a program that does not ask for inagg must not notice it."""
+    """The entry point. Never raises, because programs that do not use inagg must not be affected."""
     try:
         register()
     except Exception as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank's lanes have left out of gradients, kept by parameter: DDP may put other parameters into a bucket."""
+"""The residuals of a rank's gradients, kept by parameter, because DDP may rearrange its buckets."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,9 +9,9 @@ from inagg.errors import ConfigurationError
 
 
 class Residuals:
-    """For each of some parameters, as many elements as it has, on its device; zeros at first.
+    """For each parameter, a residual of the same size on the same device; zeros at first.
 
-    `of` gives those of a bucket in one flat tensor, the same one as long as buckets stay as they are.
+    `of` returns the residuals of a bucket in one flat tensor, the same tensor as long as the buckets do not change.
     """
 
     def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
@@ -20,12 +20,15 @@ class Residuals:
         self._parts: dict[int, torch.Tensor] = {}  # of these, by the place of a parameter
 
     def of(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Of a bucket's parameters, one behind the other. What is written there is what is kept."""
+        """The residuals of a bucket's parameters, concatenated; writes to the tensor are kept.
+
+        Raises ConfigurationError for a parameter of another model.
+        """
         try:
             places = tuple(self._place[parameter] for parameter in parameters)
         except KeyError:
             raise ConfigurationError(
-                "the hook's state is of another model than the one that trains"
+                "the hook's state was made for another model than the one that trains"
             ) from None
         flat = self._flats.get(places)
         if flat is None:
@@ -42,16 +45,16 @@ class Residuals:
         return flat
 
     def scale(self, factor: float) -> None:
-        """Multiply all of it."""
+        """Multiply all residuals."""
         for part in self._parts.values():
             part.mul_(factor)
 
     def snapshot(self) -> dict[int, torch.Tensor]:
-        """A copy, by the place of the parameter among all."""
+        """A copy of the residuals, by the index of the parameter."""
         return {place: part.clone() for place, part in sorted(self._parts.items())}
 
     def restore(self, snapshot: Mapping[int, torch.Tensor]) -> None:
-        """What `snapshot` gave. Raises ConfigurationError if that was of other parameters; nothing has changed then."""
+        """Restore a snapshot. Raises ConfigurationError if it is of other parameters; nothing has changed then."""
         sizes = {place: parameter.numel() for parameter, place in self._place.items()}
         for place, part in snapshot.items():
             if sizes.get(place) != part.numel():

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-# In this order: a module uses those before it.
+# In this order, because a module uses those before it.
 _MODULES = ("p4.config.v1.p4types_pb2", "p4.config.v1.p4info_pb2", "p4.v1.p4data_pb2", "p4.v1.p4runtime_pb2")
 _DESCRIPTION = re.compile(r"^  serialized_pb=(b'.*')$", re.MULTILINE)
 
@@ -25,7 +25,7 @@ def _load_all() -> None:
     importlib.import_module("google.protobuf.any_pb2")
     importlib.import_module("google.rpc.status_pb2")
     for name in _MODULES:
-        if name not in sys.modules:  # a module that is imported already works
+        if name not in sys.modules:  # a module that has been imported works
             _load(name)
 
 

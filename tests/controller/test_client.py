@@ -415,8 +415,8 @@ def test_errors_cross_a_process_boundary_whole(error):
 def test_a_result_that_stays_wrong_is_told_with_what_was_tried_and_what_to_do():
     text = str(IntegrityError(77, job=1, rank=0))
     assert "chunk 77" in text
-    assert "the result failed its checks three times, though it was asked for again" in text
-    assert "Restart the job, from its last checkpoint." in text
+    assert "the result failed its checks, and again after two retransmissions" in text
+    assert "Restart the job from its last checkpoint." in text
     assert "every rank uses the same lane width" in text
     assert "ip -s link" in text
 
@@ -424,5 +424,5 @@ def test_a_result_that_stays_wrong_is_told_with_what_was_tried_and_what_to_do():
 def test_a_lost_peer_is_told_with_ranks_chunk_and_what_to_do():
     assert str(PeerLostError([2, 3], reason="no heartbeat for 3 s", job=1, rank=0, chunk=77)) == (
         "job 1, rank 0: lost ranks 2, 3 (no heartbeat for 3 s); the oldest chunk without a result is 77. "
-        "Restart the job, from its last checkpoint."
+        "Restart the job from its last checkpoint."
     )

@@ -132,5 +132,5 @@ def test_only_lanes_narrower_than_the_groups_are_advised(lane_bits: int, said: s
 
 def test_a_peak_below_the_average_is_not_told() -> None:
     many = {"window_s": 1.0, "bytes_received": 10 * MB}
-    assert "meanwhile, up to 100 Mbit/s; RTT" in str(explain_figures(figures(**many)))
-    assert "meanwhile; RTT" in str(explain_figures(figures(**many, peak_rate=0.0)))
+    assert "in that time, up to 100 Mbit/s; RTT" in str(explain_figures(figures(**many)))
+    assert "in that time; RTT" in str(explain_figures(figures(**many, peak_rate=0.0)))

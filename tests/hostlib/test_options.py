@@ -80,7 +80,7 @@ def test_a_wrong_setting_is_refused_by_name(setting: str, value: object) -> None
     ("environment", "message"),
     [
         ({}, "no controller is given. Set INAGG_CONTROLLER=http://HOST:PORT, write controller ="),
-        ({"INAGG_CONTROLER": URL}, "INAGG_CONTROLER is no setting; did you mean INAGG_CONTROLLER"),
+        ({"INAGG_CONTROLER": URL}, "INAGG_CONTROLER is not a setting; did you mean INAGG_CONTROLLER"),
         ({"INAGG_CONTROLLER": URL, "INAGG_LANE_BITS": "24"}, "INAGG_LANE_BITS: .*got 24"),
         ({"INAGG_CONTROLLER": URL, "INAGG_SLOTS": "many"}, "INAGG_SLOTS: .*got 'many'"),
     ],
@@ -113,7 +113,7 @@ def test_another_file_may_be_named(tmp_path: Path) -> None:
     (tmp_path / "other.toml").write_text(f'controller = "{URL}"')
     options = Options.resolve(environment={"INAGG_CONFIG": "other.toml"}, folder=tmp_path)
     assert (options.controller, options.slots) == (URL, 256)
-    with pytest.raises(ConfigurationError, match=r"INAGG_CONFIG names third\.toml, which is no file"):
+    with pytest.raises(ConfigurationError, match=r"INAGG_CONFIG names third\.toml, which is not a file"):
         Options.resolve(environment={"INAGG_CONFIG": "third.toml"}, folder=tmp_path)
 
 
@@ -121,11 +121,11 @@ def test_another_file_may_be_named(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("slots = 48", r"inagg\.toml: slots: must be a power of two \(got 48\)"),
-        ("slotz = 64", r"inagg\.toml: slotz: is no setting; did you mean slots\?"),
+        ("slotz = 64", r"inagg\.toml: slotz: is not a setting; did you mean slots\?"),
         ("lane_bits = 12", r"inagg\.toml: lane_bits: Input should be 8, 16 or 32 \(got 12\)"),
-        ("seed = true", r"inagg\.toml: seed: true and false are no values of this setting \(got True\)"),
+        ("seed = true", r"inagg\.toml: seed: true and false are not values of this setting \(got True\)"),
         ("slots = ", r"inagg\.toml: Invalid value"),
-        ("[inagg]", r"inagg\.toml: inagg: is no setting; there are controller, lane_bits"),
+        ("[inagg]", r"inagg\.toml: inagg: is not a setting; settings are controller, lane_bits"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_named_with_the_file(tmp_path: Path, text: str, message: str) -> None:
@@ -151,9 +151,9 @@ def test_launchers_take_settings_as_arguments() -> None:
     }
     for wrong, message in (
         ("lane_bits=12", "should be 8, 16 or 32"),
-        ("lane_bit=16", "lane_bit: is no setting; did you mean lane_bits"),
+        ("lane_bit=16", "lane_bit: is not a setting; did you mean lane_bits"),
         ("lane_bits", "NAME=VALUE"),
-        ("self=1", "self: is no setting"),
+        ("self=1", "self: is not a setting"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             launcher_environment([wrong])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks of float32 to lanes and back on any device (docs/protocol.md, 3 and 4), bit for bit as the core does it.
+"""Converts blocks of float32 to lanes and back on any device (docs/protocol.md, 3 and 4), bit-identical to the core.
 
-Everything is a few calls of torch on many blocks at once, queued without waiting for the device. `elements` are always
-[n, L]: n blocks of L float32; padding is zeros. Bytes of the device's memory touched for each element, to which copies
-to and from the host add the lanes (W/8 bytes, once each):
+Each function makes a few torch calls on many blocks at once, queued without waiting for the device. `elements` are
+always [n, L]: n blocks of L float32, padded with zeros. The table has the bytes of device memory accessed for each
+element; copies to and from the host add the lanes (W/8 bytes each):
 
 | | launches | W = 32 | W = 16 | W = 8 |
 |---|---|---|---|---|
@@ -15,10 +15,10 @@ to and from the host add the lanes (W/8 bytes, once each):
 | `sums` | 3 | 24 | 14 | 9 |
 | `sums`, the mean | 4 | 32 | 22 | 17 |
 
-Exactness. A product with a power of two is made in float64, where it is exact, and is rounded once, to float32: that of
-an element and 2^(F-E) is a float32 unless it rounds to the lane 0; that of a lane's sum (an integer below 2^31) and
-2^(E-F) is rounded where the core rounds it. CUDA divides by a scalar of the host by multiplying with its reciprocal,
-so divisors are tensors on the device. Integers wrap around.
+Exactness. A product with a power of two is computed in float64, where it is exact, and rounded once, to float32. The
+product of an element and 2^(F-E) is a float32 unless it rounds to the lane 0. The product of a lane's sum (an integer
+below 2^31) and 2^(E-F) is rounded where the core rounds it. CUDA divides by a host scalar by multiplying with its
+reciprocal, so divisors are device tensors. Integers wrap around.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from inagg._core import CONSTANTS, guard_bits
 from inagg.options import LaneBits
 
-SPECIAL = 0x8000  # in a block's code, as `Staging` has it: a NaN or an infinity is in it
+SPECIAL = 0x8000  # flag in a block's code, as in `Staging`: the block has a NaN or an infinity
 
 _BIAS = CONSTANTS["EXPONENT_BIAS"]
 _WORD_BYTES = CONSTANTS["WORD_BYTES"]
@@ -42,7 +42,7 @@ _SIGNED = {8: torch.int8, 16: torch.int16, 32: torch.int32}
 
 @dataclass(frozen=True)
 class Lanes:
-    """How a job of `workers` with packets of `words` packs lanes of `bits`: the F, B and L of the protocol."""
+    """The lane format of a job of `workers` with packets of `words` words: F, B and L of the protocol."""
 
     bits: LaneBits
     workers: int
@@ -69,32 +69,34 @@ class Lanes:
         return (value + half) % (2 * half) - half
 
     def signed_exponents(self, codes: NDArray[np.uint16]) -> NDArray[np.int64]:
-        """F - E for each of some blocks' codes; 0 for those that have no finite non-zero element."""
+        """F - E for each block's code; 0 for blocks without a finite non-zero element."""
         known = (codes & ~np.uint16(SPECIAL)).astype(np.int64)
         return np.where(known == 0, 0, self.fraction_bits - (known - _BIAS))
 
     def up(self, codes: NDArray[np.uint16]) -> NDArray[np.float64]:
-        """2^(F-E) for each of some blocks' codes: what elements are multiplied by."""
+        """2^(F-E) for each block's code: the factor of the elements."""
         return np.ldexp(1.0, self.signed_exponents(codes))
 
     def down(self, codes: NDArray[np.uint16]) -> NDArray[np.float64]:
-        """2^(E-F): what lanes, and their sums, are multiplied by."""
+        """2^(E-F) for each block's code: the factor of lanes and of their sums."""
         return np.ldexp(1.0, -self.signed_exponents(codes))
 
 
 def blocks_of(flat: torch.Tensor, first: int, last: int, size: int) -> torch.Tensor:
-    """The blocks `first` to `last` (exclusive) of a tensor of one dimension, [last - first, size]: a view, or a copy
-    with zeros behind where the last block is a short one."""
+    """The blocks `first` to `last` (exclusive) of a one-dimensional tensor, [last - first, size].
+
+    A view, or a copy padded with zeros if the last block is short.
+    """
     part = flat[first * size : last * size]
     missing = (last - first) * size - part.numel()
     return (torch.nn.functional.pad(part, (0, missing)) if missing else part).view(-1, size)
 
 
 class Scan:
-    """The codes of `blocks` blocks; blocks may come in any portions.
+    """Computes the codes of `blocks` blocks, which may come in any portions.
 
     Args:
-        stochastic: whether they will be rounded stochastically: that takes other exponents.
+        stochastic: whether the blocks will be rounded stochastically, which needs other exponents.
     """
 
     def __init__(self, lanes: Lanes, blocks: int, device: torch.device, stochastic: bool = False) -> None:
@@ -104,18 +106,18 @@ class Scan:
         self._round_up = 0 if dropped == 0 else one - 1 if stochastic else one // 2
 
     def blocks(self, elements: torch.Tensor, first: int) -> None:
-        """Look at `elements`, blocks first, first + 1..."""
-        # A rotation that keeps the order of finite magnitudes and brings the others, as negative numbers, below them:
-        # so the two extremes tell both things.
+        """Scan `elements`, the blocks first, first + 1..."""
+        # This addition keeps the order of finite magnitudes and wraps infinities and NaNs to negative numbers. So the
+        # maximum gives the exponent, and a negative minimum a special block.
         magnitudes = torch.bitwise_and(elements.view(torch.int32), _MAGNITUDE).add_(_ABOVE_FINITE)
         least, greatest = self._extremes[:, first : first + elements.shape[0]]
         torch.aminmax(magnitudes, dim=1, out=(least, greatest))
 
     def codes(self) -> torch.Tensor:
-        """[blocks], int16: the bits of the codes on the wire, with SPECIAL where it is due."""
+        """[blocks], int16: the bits of the wire codes, with SPECIAL set for special blocks."""
         least, greatest = self._extremes
         finite = greatest.clamp(min=_ABOVE_FINITE).sub_(_ABOVE_FINITE)
-        # As float64 all are normal numbers; the carry of a significand that rounds up goes into the exponent.
+        # In float64 all are normal numbers. The carry of a significand that rounds up goes into the exponent.
         pattern = finite.view(torch.float32).to(torch.float64).view(torch.int64)
         exponents = pattern.add_(self._round_up << 29).bitwise_right_shift_(52)
         codes = torch.where(exponents == 0, 0, exponents + (_BIAS - 1022))
@@ -131,13 +133,13 @@ def quantise(
     seed: int | None = None,
     first_element: int = 0,
 ) -> torch.Tensor:
-    """The integers q of some blocks, as signed integers of W bits.
+    """The integers q of blocks, as signed integers of W bits.
 
     Args:
-        up: float64 [n, 1], of agreed codes no less than the blocks' own.
-        special: a NaN or an infinity may be among the elements; they count as zero.
-        seed: of stochastic rounding; None rounds to nearest. The blocks are elements first_element,
-            first_element + 1... of their tensor; a multiple of 4.
+        up: float64 [n, 1], from agreed codes that are not less than the blocks' own.
+        special: whether elements may be NaN or infinite; those count as zero.
+        seed: of stochastic rounding; None rounds to nearest.
+        first_element: index of the first element in its tensor, a multiple of 4.
     """
     if special:
         elements = torch.nan_to_num(elements, nan=0.0, posinf=0.0, neginf=0.0)
@@ -153,10 +155,10 @@ def quantise(
 
 
 def write_lanes(quantised: torch.Tensor, lanes: Lanes, words: torch.Tensor) -> torch.Tensor:
-    """The lanes of what `quantise` made.
+    """Write the lanes of integers that `quantise` returned.
 
     Args:
-        words: uint8 [n, words * 256], written; rows may lie apart, by a multiple of 4 bytes.
+        words: uint8 [n, words * 256], the output; the row stride is a multiple of 4 bytes.
 
     Returns:
         The checksums, [n]: the bits of uint32 in int32.
@@ -173,7 +175,7 @@ def write_lanes(quantised: torch.Tensor, lanes: Lanes, words: torch.Tensor) -> t
 def residual(
     elements: torch.Tensor, quantised: torch.Tensor, down: torch.Tensor, *, special: bool
 ) -> torch.Tensor:
-    """What the lanes leave out of each element: x - q 2^(E-F), 0 for a NaN or an infinity."""
+    """The residual of each element: x - q 2^(E-F), 0 for a NaN or an infinity."""
     if special:
         elements = torch.nan_to_num(elements, nan=0.0, posinf=0.0, neginf=0.0)
     left = torch.empty_like(elements)
@@ -187,12 +189,12 @@ def sums(
     divisor: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The sums that the words of results hold, float32 [n, L], in `out` if that is given.
+    """The sums in the words of results, float32 [n, L], in `out` if given.
 
     Args:
-        words: uint8 [n, words * 256]; rows may lie apart, by a multiple of 4 bytes.
+        words: uint8 [n, words * 256]; the row stride is a multiple of 4 bytes.
         down: float64 [n, 1].
-        divisor: N in float32, on the device, if it is to be the mean.
+        divisor: N as float32 on the device, for the mean; None: the sum.
     """
     integers = _reversed(words.view(_SIGNED[lanes.bits])).sub_(lanes.wrapped(lanes.workers * lanes.bias))
     found = torch.empty(integers.shape, dtype=torch.float32, device=words.device) if out is None else out
@@ -201,7 +203,7 @@ def sums(
 
 
 def _reversed(lanes: torch.Tensor) -> torch.Tensor:
-    """A copy with the bytes of each lane in the other order: between big-endian and this machine's order."""
+    """A copy with the bytes of each lane reversed: between big-endian and this machine's byte order."""
     size = lanes.dtype.itemsize
     if size == 1:
         return lanes.clone(memory_format=torch.contiguous_format)
@@ -210,7 +212,7 @@ def _reversed(lanes: torch.Tensor) -> torch.Tensor:
 
 
 def draw(key: int, counter: int, count: int, device: torch.device) -> torch.Tensor:
-    """The draws of `count` counters from `counter` on, four each: int32 from 0 to 2^16 - 1, [4 * count].
+    """Four random numbers for each of `count` counters from `counter` on: int32 from 0 to 2^16 - 1, [4 * count].
 
     Threefry2x32 with 13 rounds; hostlib/native/numerics/numerics.hpp has the source.
     """

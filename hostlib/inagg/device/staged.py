@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of tensors that the core does not reach, such as those on a GPU: `Staging` has the idea.
+"""Sums of tensors that the core cannot access, such as those on a GPU; `Staging` describes the interface to the core.
 
-A device's part of a sum is three stages, each with a thread and a CUDA stream of its own, so that one sum is
-scanned while another is packed and a third unpacked, and copies run in both directions:
+A device processes a sum in three stages. Each stage has its own thread and CUDA stream, so that one sum is scanned
+while another is packed and a third unpacked, and copies run in both directions:
 
-    scan     the exponents of all blocks, to the host
-    pack     of blocks whose exponent is agreed: lanes and checksums, to the host. A block is sent from there
-    unpack   of blocks whose sum has come: the lanes, back to the device, into the tensor
+    scan     computes the exponents of all blocks and copies them to the host
+    pack     makes lanes and checksums of blocks whose exponent is agreed and copies them to the host, to be sent
+    unpack   copies the summed lanes of blocks back to the device and writes floats into the tensor
 
-A thread waits for an event of its stream or for the core (`Transport.progress`), which tells it of a failure
-too. Portions of PORTION elements at most bound the memory that stages take on the device.
+A thread waits for an event of its stream or for the core (`Transport.progress`), which also reports failures. Portions
+of at most PORTION elements bound the memory that the stages use on the device.
 """
 
 import queue
@@ -43,7 +43,7 @@ PORTION = 1 << 20  # elements: 4 MiB of floats, so that launching takes less tim
 
 
 class StagedSum:
-    """One sum on its way. Made by `Devices.prepare`."""
+    """One sum in progress. Made by `Devices.prepare`."""
 
     def __init__(
         self,
@@ -78,18 +78,20 @@ class StagedSum:
         )
         self._factors = pinned_empty(3 * self.staging.blocks, torch.float64, flat.device).view(3, -1)
         self.ticket = 0
-        self.special = np.zeros(self.staging.blocks, np.bool_)  # here; written by the scan
+        self.special = np.zeros(
+            self.staging.blocks, np.bool_
+        )  # this rank's special blocks; written by the scan
         self._queued = threading.Event()
         self._end: Event | None = None
         self._problem: Exception | None = None
 
     def end(self, event: Event | None, problem: Exception | None = None) -> None:
-        """All that the device does for the sum has been queued, or never will be."""
+        """Mark the sum as queued completely on the device, or as failed with `problem`."""
         self._end, self._problem = event, problem
         self._queued.set()
 
     def wait_queued(self) -> Exception | None:
-        """Wait until the result is queued; returns what went wrong on the device. For when the core has the sum."""
+        """Wait until the result is queued, after the core has completed the sum; return the device's error, if any."""
         self._queued.wait()
         return self._problem
 
@@ -98,7 +100,7 @@ class StagedSum:
         return self._queued.is_set() and (self._end is None or self._end.query())
 
     def block_current_stream(self) -> None:
-        """What the calling thread queues from now on, on its current stream, sees the result."""
+        """Make later work of the calling thread's current stream wait for the result."""
         if self._end is not None:
             self._end.block_current_stream()
 
@@ -112,20 +114,20 @@ class StagedSum:
         return blocks_of(self.flat, first, last, self.lanes.block_elements)
 
     def place(self, array: NDArray[Any]) -> torch.Tensor:
-        """An array of `staging` as a flat tensor that the device copies to and from; unsigned as signed integers."""
+        """An array of `staging` as a flat tensor, for copies to and from the device; unsigned integers as signed."""
         start = array.ctypes.data - self.memory.data_ptr()
         return self.memory[start : start + array.nbytes].view(_SIGNED[array.itemsize])
 
     def column(self, use: int, first: int, factors: NDArray[np.float64]) -> torch.Tensor:
-        """Factors of the blocks from `first` on, on the device: [n, 1]. Each place serves one copy alone."""
+        """Factors of the blocks from `first` on, on the device: [n, 1]. Each part of `_factors` serves one copy."""
         place = self._factors[use, first : first + len(factors)]
         place.numpy()[:] = factors
         return place.to(self.flat.device, non_blocking=True).unsqueeze(1)
 
     def floats(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The elements of some blocks, in ascending order, on the host: [m, L], the last block's padded with zeros."""
+        """The elements of blocks `numbers` (ascending) on the host: [m, L]; a short last block is padded with zeros."""
         found = np.zeros((len(numbers), self.lanes.block_elements), np.float32)
-        if len(numbers) == 0:  # as nearly always
+        if len(numbers) == 0:  # the usual case
             return found
         index, whole, short = self._whole_and_short(numbers)
         found[: len(index)] = whole[index].cpu().numpy()
@@ -134,8 +136,8 @@ class StagedSum:
         return found
 
     def set_floats(self, numbers: NDArray[np.int64], floats: NDArray[np.float32]) -> None:
-        """The opposite."""
-        if len(numbers) == 0:  # as nearly always
+        """Write elements that are laid out as `floats` returns them into the tensor."""
+        if len(numbers) == 0:  # the usual case
             return
         index, whole, short = self._whole_and_short(numbers)
         given = torch.from_numpy(floats)
@@ -144,7 +146,7 @@ class StagedSum:
             short.copy_(given[-1, : len(short)])
 
     def _whole_and_short(self, numbers: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Those of `numbers` that are of whole blocks, all whole blocks, and what is behind them."""
+        """The `numbers` of whole blocks, all whole blocks, and the elements of a short last block."""
         size = self.lanes.block_elements
         count = self.flat.numel() // size
         whole, short = self.flat[: count * size], self.flat[count * size :]
@@ -152,10 +154,10 @@ class StagedSum:
 
 
 class Stages:
-    """What one device does for the sums of one job.
+    """The three stages of one device, for the sums of one job.
 
     Args:
-        fail: breaks the job, with a reason: something went wrong on the device.
+        fail: called with a reason if the device fails; it must fail the job.
     """
 
     def __init__(self, transport: Transport, device: torch.device, fail: Callable[[str], None]) -> None:
@@ -175,15 +177,14 @@ class Stages:
             thread.start()
 
     def start(self, one: StagedSum) -> None:
-        """The device begins with a sum that has been submitted; in the order of submissions."""
+        """Start the stages of a sum that has been submitted. Call it in the order of submissions."""
         for stage in self._stages:
             for tensor in one.touched:
                 stage.stream.keep(tensor)
             stage.sums.put(one)
 
     def block_current_stream(self, memory: range) -> None:
-        """What this thread queues from now on, on its current stream, comes after results in `memory` of sums that
-        have ended, if nobody has waited for them."""
+        """Make later work of this thread's current stream wait for completed sums whose results overlap `memory`."""
         with self._lock:
             while self._ended and self._ended[0][1].query():
                 self._ended.popleft()
@@ -192,7 +193,7 @@ class Stages:
                     end.block_current_stream()
 
     def close(self) -> None:
-        """When the transport is closed: what is under way ends."""
+        """End the threads. Call it after the transport is closed, which ends the sums in progress."""
         for stage in self._stages:
             stage.sums.put(None)
         for thread in self._threads:
@@ -205,16 +206,19 @@ class Stages:
                 if one is None:
                     return
                 self._step(stage, one)
-                del one  # and its tensors, before the wait for the next
+                del one  # frees its tensors before the wait for the next sum
 
     def _step(self, stage: "_Stage", one: StagedSum) -> None:
         try:
-            with torch.inference_mode(), stage.stream.current():  # for tensors that were made in that mode
+            with (
+                torch.inference_mode(),
+                stage.stream.current(),
+            ):  # the tensors may have been made in that mode
                 stage.step(one, stage.stream)
         except EngineError:
-            one.end(None)  # whoever waits for the sum hears it from the core
+            one.end(None)  # the waiting thread gets this error from the core
         except Exception as error:
-            # Whatever torch raises, such as OutOfMemoryError: the ranks cannot go on without this one.
+            # Any error of torch, such as OutOfMemoryError: the other ranks cannot complete the sum without this one.
             one.end(None, error)
             self._fail(f"a sum on {self._device}: {type(error).__name__}: {error}")
 
@@ -240,7 +244,7 @@ class Stages:
             for first, last in one.portions(packed, known):
                 self._pack_portion(one, first, last)
                 under_way.append((last, stream.record()))
-                if len(under_way) > 1:  # the next is queued before the host waits for this one
+                if len(under_way) > 1:  # queue the next portion before the host waits for this one
                     self._packed(one, *under_way.popleft())
             while under_way:
                 self._packed(one, *under_way.popleft())
@@ -306,7 +310,7 @@ class Stages:
     def _progress(
         self, one: StagedSum, known: int | None = None, summed: int | None = None
     ) -> tuple[int, int]:
-        """Wait until more blocks are known, or summed, than given."""
+        """Wait until the exponents of more than `known` blocks are agreed, or more than `summed` blocks are summed."""
         most = one.staging.blocks
         found = self._transport.progress(
             one.staging, most if known is None else known, most if summed is None else summed
@@ -323,10 +327,10 @@ class _Stage:
 
 
 class Devices:
-    """The staged sums of one job, on any devices. Calls are to be made one at a time.
+    """The staged sums of one job, on any devices. Not thread-safe.
 
     Args:
-        fail: breaks the job, with a reason: something went wrong on a device.
+        fail: called with a reason if a device fails; it must fail the job.
     """
 
     def __init__(self, transport: Transport, workers: int, words: int, fail: Callable[[str], None]) -> None:
@@ -339,19 +343,19 @@ class Devices:
     def prepare(
         self, flat: torch.Tensor, memory: range, *, lane_bits: LaneBits, **settings: Any
     ) -> StagedSum:
-        """A sum of what the current stream makes of `flat` (float32, contiguous, of one dimension), in place.
+        """An in-place sum of `flat` (float32, contiguous, one-dimensional), after the current stream's queued work.
 
         Args:
-            memory: the addresses of the tensor that holds the result in the end.
-            average: divides by the number of workers.
+            memory: the addresses of the tensor that will have the result.
+            average: whether to divide by the number of workers.
             seed: of stochastic rounding; None rounds to nearest.
-            residual: as `flat`; receives what this rank's lanes leave out of it. None: nothing does.
-            deliver: called when the sum has been queued, to queue what else is to be done with it.
-            result: what `deliver` writes to.
+            residual: a tensor like `flat` that receives the residual; None: it is not computed.
+            deliver: called when the sum has been queued, to queue further work on it.
+            result: the tensor to which `deliver` writes.
 
         Raises:
             ConfigurationError: a CUDA graph is being captured.
-            torch.OutOfMemoryError, RuntimeError: there is no memory for it.
+            torch.OutOfMemoryError, RuntimeError: the allocation failed.
         """
         ready = record_current(flat.device)
         if flat.device not in self._stages:
@@ -359,7 +363,7 @@ class Devices:
         return StagedSum(flat, memory, ready, Lanes(lane_bits, self._workers, self._words), **settings)
 
     def submit(self, one: StagedSum, context: int) -> int:
-        """Queue it; returns its ticket. Raises EngineError once the group has failed."""
+        """Submit a sum; return its ticket. Raises EngineError if the group has failed."""
         one.ticket = self._transport.submit_staged(one.staging, average=one.average, context=context)
         self._stages[one.flat.device].start(one)
         return one.ticket
@@ -370,6 +374,6 @@ class Devices:
             stages.block_current_stream(memory)
 
     def close(self) -> None:
-        """When the transport is closed."""
+        """End all stages. Call it after the transport is closed."""
         for stages in self._stages.values():
             stages.close()

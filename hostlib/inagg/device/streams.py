@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA's streams and events, and their stand-ins for devices of type "cpu", where work is done when it is queued.
+"""CUDA streams and events, and substitutes for the device type "cpu", which does work when it is queued.
 
 The rules are those of torch's own gloo and NCCL groups for CUDA tensors:
 
-- A collective does its work on streams of its own. They wait for an event that is recorded on the current stream at
-  the call (`record_current`): the collective sees what the program queued before, and no more.
-- `Work.wait` makes the current stream wait for an event behind the result (`Event.block_current_stream`). Neither that
-  stream nor the default one is ever synchronised with the host.
+- A collective works on its own streams. They wait for an event that is recorded on the current stream at the call
+  (`record_current`). So the collective sees everything that the program queued before the call, and nothing later.
+- `Work.wait` makes the current stream wait for an event after the result (`Event.block_current_stream`). Neither that
+  stream nor the default stream is ever synchronised with the host.
 - The memory of a tensor is not reused before these streams have passed the point where the tensor was dropped
   (`Stream.keep`, which is torch's record_stream).
-- Temporary tensors are made, used and dropped within one stream: the allocator may reuse their memory at once. Pinned
-  memory is the caching host allocator's, which waits for the copies that it was used for.
+- Temporary tensors are made, used and dropped within one stream, so the allocator may reuse their memory at once.
+Pinned
+  memory comes from torch's caching host allocator, which waits for the copies that used it.
 """
 
 import contextlib
@@ -23,34 +24,37 @@ from inagg.errors import ConfigurationError
 
 
 class Event(Protocol):
-    """A point in a stream. Names are those of torch.cuda.Event."""
+    """A point in a stream, with the method names of torch.cuda.Event."""
 
     def synchronize(self) -> None:
-        """Block the calling thread until all before the event is done."""
+        """Block the calling thread until all work before the event is done."""
 
     def query(self) -> bool:
-        """Whether all before the event is done."""
+        """Whether all work before the event is done."""
 
     def block_current_stream(self) -> None:
-        """What the calling thread queues from now on, on its current stream, is done after what is before the event."""
+        """Make later work of the calling thread's current stream wait for the event."""
 
 
 class Stream(Protocol):
-    """Work that a device does in the order in which it is queued. One thread at a time may use it."""
+    """A queue of a device's work, done in order. Not thread-safe."""
 
     def current(self) -> contextlib.AbstractContextManager[None]:
-        """The calling thread's current stream, in the block."""
+        """Make this the calling thread's current stream in a block."""
 
     def record(self) -> Event:
-        """An event behind all that has been queued here."""
+        """An event after all work that has been queued here."""
 
     def keep(self, tensor: torch.Tensor) -> None:
-        """When `tensor` is dropped, its memory stays until what has been queued here by then is done."""
+        """Keep the memory of `tensor`, when it is dropped, until the work queued here by then is done."""
 
 
 def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """The calling thread's current device, in the block. A thread begins with the first GPU, and gets a context there,
-    which takes some hundred MB of it, as soon as that one is made current again."""
+    """Make `device` the calling thread's current device in a block.
+
+    A thread starts with the first GPU as its current device. Returning to it would create a context there, which takes
+    several hundred MB of its memory, so a thread stays in this block.
+    """
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
@@ -59,14 +63,14 @@ def new_stream(device: torch.device) -> Stream:
 
 
 def record_current(device: torch.device) -> Event:
-    """An event behind all that the calling thread's current stream of the device has.
+    """An event after all work of the calling thread's current stream of the device.
 
     Raises:
-        ConfigurationError: the stream is being captured into a CUDA graph, which cannot have the host's part.
+        ConfigurationError: the stream is being captured into a CUDA graph, which cannot include the host's work.
     """
     if device.type != "cuda":
         return _Immediate()
-    with on_device(device):  # the question is about the current device's stream
+    with on_device(device):  # the call below asks about the current device
         capturing = torch.cuda.is_current_stream_capturing()
     if capturing:
         raise ConfigurationError("a sum through the switch cannot be captured into a CUDA graph")
@@ -74,12 +78,12 @@ def record_current(device: torch.device) -> Event:
 
 
 def pinned_empty(size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A tensor of the host that the device copies to and from by itself (with ``non_blocking=True``)."""
+    """A host tensor for asynchronous copies to and from the device (``non_blocking=True``)."""
     return torch.empty(size, dtype=dtype, pin_memory=device.type == "cuda")
 
 
 class _Immediate:
-    """Stream and event of a device that does everything at once."""
+    """Stream and event of a device that does work when it is queued."""
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
@@ -119,7 +123,7 @@ class _CudaEvent:
 
 class _CudaStream:
     def __init__(self, device: torch.device) -> None:
-        # Of high priority, as gloo's are: small kernels that packets wait for, beside the program's large ones.
+        # High priority, as in gloo: packets wait for these small kernels, which run beside the program's large ones.
         self._stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
     @contextlib.contextmanager

@@ -88,7 +88,7 @@ def test_a_late_rank(unshaped: Explained) -> None:
     *others, late = unshaped["last rank late"]
     for rank in others:
         assert rank["verdict"] == "ranks", rank["report"]
-        assert f"the last is rank {RANKS - 1}, " in rank["report"]
+        assert f"the last one is rank {RANKS - 1}, " in rank["report"]
     assert late["verdict"] == "program", late["report"]
     assert "the others wait for this rank" in late["report"]
 
@@ -119,6 +119,6 @@ def test_every_figure_is_documented_and_no_other(unshaped: Explained) -> None:
 
 
 def test_every_cause_is_documented_and_no_other() -> None:
-    rows = DOCS.split("## If this is high, then")[1].split("\n\n")[1].splitlines()[2:]
+    rows = DOCS.split("## Causes and remedies")[1].split("\n\n")[1].splitlines()[2:]
     assert [row.split("|")[1].strip(" `") for row in rows] != []
     assert {row.split("|")[1].strip(" `") for row in rows} == CAUSES.keys()

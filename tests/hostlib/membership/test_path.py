@@ -24,8 +24,8 @@ from tests.conformance.virtual_network import make_aggregator
 from tests.hostlib.membership.test_session import HealthyController, status_of
 
 OPTIONS = Options(controller="http://127.0.0.1:9")
-SMALL_ONES_PASS = "while those of 48 bytes pass between all ranks and the switch"
-MTU_IS_TOO_SMALL = "of {}, has an MTU below 1072 bytes"
+SMALL_ONES_PASS = "while packets of 48 bytes pass between all ranks and the switch"
+MTU_IS_TOO_SMALL = "of {} has an MTU below 1072 bytes"
 WORKER = Path(__file__).with_name("fallback_worker.py")
 ENOUGH_S = 15.0  # joining and gloo are tried for eight seconds, side by side; the rest is a busy machine's
 

@@ -253,7 +253,7 @@ def test_a_wrong_setting_is_refused_before_anything_starts(tmp_path: Path) -> No
     script = str(EXAMPLES / "linear_regression.py")
     done = inagg("run", "--results", str(tmp_path / "r"), "--set", "lane_bit=16", script)
     assert done.returncode == 1
-    assert "lane_bit: is no setting; did you mean lane_bits?" in done.stderr
+    assert "lane_bit: is not a setting; did you mean lane_bits?" in done.stderr
     assert not (tmp_path / "r").exists()
 
 
