@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The entry point of `inagg-switch` and its list of commands."""
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
+from inagg_switch.cli import bench, programs, run
+from inagg_switch.errors import CompileError, SwitchError
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app.command("compile")(programs.compile_program)
+app.command("test")(programs.run_vectors)
+app.command()(run.run)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"inagg-switch {version('inagg')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """A programmable switch: runs v1model P4_16 programs on network interfaces and serves P4Runtime."""
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+def shell(
+    options: Annotated[
+        list[str] | None, typer.Argument(metavar="[OPTIONS]...", help="Options of p4runtime-shell.")
+    ] = None,
+) -> None:
+    """Open p4runtime-shell, like `python -m p4runtime_sh`, but with any version of protobuf."""
+    from p4runtime_sh.shell import main as open_shell
+
+    sys.argv = ["inagg-switch shell", *(options or [])]
+    open_shell()
+
+
+app.command()(programs.explain)
+app.command()(bench.bench)
+
+
+def main() -> None:
+    """Entry point. An error that the user can mend ends with exit status 2 and one message."""
+    try:
+        app()
+    except CompileError as error:
+        print(error, file=sys.stderr)  # starts with file:line:column, as editors expect
+        sys.exit(2)
+    except SwitchError as error:
+        print(f"inagg-switch: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `inagg-switch run`.
+
+Logs go to stderr through the standard library's logging, which grpcio and the other libraries use too.
+"""
+
+import dataclasses
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from inagg_switch.cli.options import Defines, Includes, UsageError, check_readable, parse_defines
+
+if TYPE_CHECKING:
+    from inagg_switch.p4runtime.server import SwitchServer, Tls
+    from inagg_switch.ports import Ports
+
+_LOG_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+_PortSpecs = Annotated[
+    list[str],
+    typer.Option(
+        "--port", "-p", metavar="ID@INTERFACE", help="Port and its interface; may be given several times."
+    ),
+]
+_Program = Annotated[
+    Path | None,
+    typer.Argument(metavar="PROGRAM.p4", help="Program to run from the start; else a controller sets one."),
+]
+_Grpc = Annotated[
+    str, typer.Option("--grpc", metavar="ADDRESS", help="Serve P4Runtime at HOST:PORT or unix:PATH.")
+]
+_DeviceId = Annotated[int, typer.Option("--device-id", min=1, help="P4Runtime device id of this switch.")]
+_Stats = Annotated[
+    Path | None,
+    typer.Option("--stats", metavar="FILE.json", help="Write the ports' figures to this file at the end."),
+]
+_Offloads = Annotated[
+    bool,
+    typer.Option(
+        "--offloads/--no-offloads",
+        help="Receive and send frames with segmentation and checksum offloads, if the kernel supports it.",
+    ),
+]
+_CpuPort = Annotated[
+    int | None,
+    typer.Option(
+        "--cpu-port", metavar="ID", help="Port whose packets go to the controller and come from it."
+    ),
+]
+_Pcap = Annotated[
+    Path | None,
+    typer.Option(
+        "--pcap", metavar="DIR", help="Write capture files portN_in.pcap and portN_out.pcap for each port."
+    ),
+]
+_Trace = Annotated[
+    bool, typer.Option("--trace", help="Print the path of each packet through the program; slow.")
+]
+_TlsCertificate = Annotated[
+    Path | None, typer.Option("--tls-cert", metavar="FILE", help="Serve with TLS: the certificate (PEM).")
+]
+_TlsKey = Annotated[
+    Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's private key (PEM).")
+]
+_TlsClientCa = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-client-ca", metavar="FILE", help="Serve only clients with a certificate of this authority."
+    ),
+]
+_Metrics = Annotated[
+    str | None,
+    typer.Option("--metrics", metavar="ADDRESS", help="Serve /metrics for Prometheus at HOST:PORT."),
+]
+_LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")]
+
+
+def run(
+    port: _PortSpecs,
+    program: _Program = None,
+    define: Defines = None,
+    include: Includes = None,
+    grpc: _Grpc = "127.0.0.1:9559",
+    device_id: _DeviceId = 1,
+    stats: _Stats = None,
+    offloads: _Offloads = True,
+    cpu_port: _CpuPort = None,
+    pcap: _Pcap = None,
+    trace: _Trace = False,
+    tls_certificate: _TlsCertificate = None,
+    tls_key: _TlsKey = None,
+    tls_client_ca: _TlsClientCa = None,
+    metrics: _Metrics = None,
+    log_level: _LogLevel = "info",
+) -> None:
+    """Run a switch until SIGINT or SIGTERM. Prints "ready" when it serves. Needs CAP_NET_RAW."""
+    from inagg_switch.p4runtime.server import SwitchServer
+    from inagg_switch.ports import PortOptions, Ports, PortSpec
+    from inagg_switch.switch import Switch
+
+    _configure_logging(log_level)
+    tls = _tls(tls_certificate, tls_key, tls_client_ca)
+    specs = [PortSpec.parse(text) for text in port]
+    defines = parse_defines(define)
+    loaded = None
+    if program is not None:
+        check_readable(program)
+        loaded = Switch.from_p4(program, defines, include_paths=include or (), traced=trace)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    ports = Ports(specs, PortOptions(offloads=offloads, cpu_port=cpu_port, captures=pcap))
+    on_trace = _trace_printer(stop) if trace else None
+    try:
+        server = SwitchServer(ports, device_id=device_id, address=grpc, tls=tls, on_trace=on_trace)
+        try:
+            if loaded is not None:
+                server.load(loaded)
+            _serve(ports, server, metrics, stop)
+        finally:
+            server.stop()
+    finally:
+        ports.stop()
+        if stats is not None:
+            _write_statistics(ports, stats)
+
+
+def _serve(ports: "Ports", server: "SwitchServer", metrics: str | None, stop: threading.Event) -> None:
+    """Serve P4Runtime, and /metrics at an address, until `stop` is set."""
+    from inagg_switch.metrics import MetricsServer, SwitchMetrics
+
+    with ExitStack() as stack:
+        if metrics is not None:
+            stack.callback(MetricsServer(metrics, SwitchMetrics(ports, server)).stop)
+        server.start()
+        print("ready", flush=True)
+        stop.wait()
+
+
+def _trace_printer(stop: threading.Event) -> Callable[[str], None]:
+    """A function that prints the lines of packets' paths; sets `stop` when the reader is gone, as in `| head`."""
+
+    def write(line: str) -> None:
+        # The first line of a packet is at the margin, the others are indented.
+        text = line if line.startswith("packet of") and " in by " in line else f"    {line}"
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            # Discard later output.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            stop.set()
+
+    return write
+
+
+def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> "Tls | None":
+    from inagg_switch.p4runtime.server import Tls
+
+    if certificate is None and key is None and client_ca is None:
+        return None
+    if certificate is None or key is None:
+        raise UsageError("TLS needs both --tls-cert and --tls-key")
+    return Tls(certificate=certificate, key=key, client_ca=client_ca)
+
+
+def _configure_logging(level: str) -> None:
+    if level not in _LOG_LEVELS:
+        raise UsageError(f"--log-level {level}: expected one of {', '.join(_LOG_LEVELS)}")
+    logging.basicConfig(
+        level=_LOG_LEVELS[level],
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+
+
+def _write_statistics(ports: "Ports", path: Path) -> None:
+    figures = {
+        "ports": [dataclasses.asdict(one) for one in ports.statistics()],
+        "unknown_port_drops": ports.unknown_port_drops(),
+        "to_cpu_drops": ports.to_cpu_drops(),
+    }
+    try:
+        path.write_text(json.dumps(figures, indent=2) + "\n")
+    except OSError as error:
+        raise UsageError(f"--stats {path}: {error.strerror}") from None
