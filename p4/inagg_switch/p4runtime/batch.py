@@ -10,9 +10,9 @@ from collections.abc import Callable
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch._ports import TableUpdates
+from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.errors import Code, RequestError
 from inagg_switch.p4runtime.requests import MAX_HEAD_BYTES, decode, malformed
-from inagg_switch.p4runtime.target import Target
 
 MAX_UPDATES = 200_000  # of a request
 MAX_UPDATE_BYTES = 1 << 20

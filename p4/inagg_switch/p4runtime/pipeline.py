@@ -14,13 +14,13 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch.errors import SwitchError
-from inagg_switch.p4runtime import profiles
-from inagg_switch.p4runtime.entries import entry_key
+from inagg_switch.p4runtime.entities import profiles
+from inagg_switch.p4runtime.entities.entries import entry_key
+from inagg_switch.p4runtime.entities.names import Table
+from inagg_switch.p4runtime.entities.replication import parse_replicas
+from inagg_switch.p4runtime.entities.target import Target
+from inagg_switch.p4runtime.entities.value_sets import write_value_set
 from inagg_switch.p4runtime.errors import Code, RequestError, invalid
-from inagg_switch.p4runtime.names import Table
-from inagg_switch.p4runtime.replication import parse_replicas
-from inagg_switch.p4runtime.target import Target
-from inagg_switch.p4runtime.value_sets import write_value_set
 from inagg_switch.program.abi import ACTION
 from inagg_switch.program.externs import MeterConfig
 from inagg_switch.program.running import Program

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime import idle, meters, profiles
-from inagg_switch.p4runtime.entries import (
+from inagg_switch.p4runtime.entities import idle, meters, profiles
+from inagg_switch.p4runtime.entities.entries import (
     EntryTuple,
     entry_key,
     find_entry,
@@ -21,12 +21,12 @@ from inagg_switch.p4runtime.entries import (
     write_action,
     write_key,
 )
+from inagg_switch.p4runtime.entities.names import Array, Table, arrays_of
+from inagg_switch.p4runtime.entities.replication import read_replication
+from inagg_switch.p4runtime.entities.target import Target
+from inagg_switch.p4runtime.entities.value_sets import read_value_sets
+from inagg_switch.p4runtime.entities.values import byte_width
 from inagg_switch.p4runtime.errors import Code, RequestError, from_errno, invalid
-from inagg_switch.p4runtime.names import Array, Table, arrays_of
-from inagg_switch.p4runtime.replication import read_replication
-from inagg_switch.p4runtime.target import Target
-from inagg_switch.p4runtime.value_sets import read_value_sets
-from inagg_switch.p4runtime.values import byte_width
 from inagg_switch.program.abi import ACTION
 
 Entities = Iterator[p4runtime_pb2.Entity]

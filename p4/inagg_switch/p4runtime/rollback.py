@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch.p4runtime.batch import Attempt, WriteBatch
-from inagg_switch.p4runtime.entries import EntryTuple, find_entry, parse_key
+from inagg_switch.p4runtime.entities.entries import EntryTuple, find_entry, parse_key
+from inagg_switch.p4runtime.entities.meters import write_config
+from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.errors import Code, RequestError
-from inagg_switch.p4runtime.meters import write_config
 from inagg_switch.p4runtime.read import read_entities, table_entity
-from inagg_switch.p4runtime.target import Target
 
 logger = logging.getLogger(__name__)
 

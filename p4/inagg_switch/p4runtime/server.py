@@ -14,10 +14,10 @@ import grpc
 
 from inagg_switch.errors import SwitchError
 from inagg_switch.p4runtime.calls import Calls
+from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.pipeline import Pipeline
 from inagg_switch.p4runtime.requests import MAX_MESSAGE_BYTES
 from inagg_switch.p4runtime.service import MAX_READS, MAX_STREAMS, P4RuntimeService
-from inagg_switch.p4runtime.target import Target
 from inagg_switch.ports import Ports
 from inagg_switch.program_log import ProgramLog
 from inagg_switch.switch import Switch

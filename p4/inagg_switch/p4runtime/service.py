@@ -17,17 +17,17 @@ from typing import NoReturn
 import grpc
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime import idle
 from inagg_switch.p4runtime.arbitration import Arbitration, Notification, Session, election_id_of
 from inagg_switch.p4runtime.batch import WriteBatch, write_each
+from inagg_switch.p4runtime.entities import idle
+from inagg_switch.p4runtime.entities.packets import controller_header, packet_in, packet_out
+from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.errors import MAX_ERROR_TEXT, BatchError, Code, RequestError
-from inagg_switch.p4runtime.packets import controller_header, packet_in, packet_out
 from inagg_switch.p4runtime.pipeline import Pipeline
 from inagg_switch.p4runtime.read import Response, Room, read
 from inagg_switch.p4runtime.requests import PipelineRequest, ReadElements
 from inagg_switch.p4runtime.rollback import write_all_or_none
 from inagg_switch.p4runtime.streams import Stream
-from inagg_switch.p4runtime.target import Target
 from inagg_switch.p4runtime.write import apply_update
 
 logger = logging.getLogger(__name__)

@@ -6,14 +6,14 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime import idle, meters, profiles
-from inagg_switch.p4runtime.entries import Key, find_entry, parse_action, parse_key
+from inagg_switch.p4runtime.entities import idle, meters, profiles
+from inagg_switch.p4runtime.entities.entries import Key, find_entry, parse_action, parse_key
+from inagg_switch.p4runtime.entities.names import Table, index_range
+from inagg_switch.p4runtime.entities.replication import write_replication
+from inagg_switch.p4runtime.entities.target import Target
+from inagg_switch.p4runtime.entities.value_sets import write_value_set
+from inagg_switch.p4runtime.entities.values import full_width, parse_value
 from inagg_switch.p4runtime.errors import Code, RequestError, from_errno, invalid
-from inagg_switch.p4runtime.names import Table, index_range
-from inagg_switch.p4runtime.replication import write_replication
-from inagg_switch.p4runtime.target import Target
-from inagg_switch.p4runtime.value_sets import write_value_set
-from inagg_switch.p4runtime.values import full_width, parse_value
 
 INSERT = p4runtime_pb2.Update.INSERT
 MODIFY = p4runtime_pb2.Update.MODIFY

@@ -12,11 +12,11 @@ from google.protobuf.message import DecodeError
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch.p4runtime.batch import WriteBatch, write_each
+from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.errors import Code, RequestError
 from inagg_switch.p4runtime.read import read, read_entities
 from inagg_switch.p4runtime.rollback import write_all_or_none
 from inagg_switch.p4runtime.server import SwitchServer
-from inagg_switch.p4runtime.target import Target
 from inagg_switch.p4runtime.write import apply_update
 from inagg_switch.ports import Ports
 from inagg_switch.switch import Switch

@@ -7,6 +7,7 @@ import pytest
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch import Switch
+from inagg_switch.p4runtime.entities.replication import parse_replicas
 from inagg_switch.p4runtime.errors import (
     MAX_ERROR_TEXT,
     MAX_STATUS_BYTES,
@@ -14,7 +15,6 @@ from inagg_switch.p4runtime.errors import (
     Code,
     RequestError,
 )
-from inagg_switch.p4runtime.replication import parse_replicas
 from tests.switch.p4runtime.client import (
     Connect,
     Controller,

@@ -6,10 +6,17 @@ from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime.entries import Key, parse_action, parse_key, parse_params, write_action, write_key
+from inagg_switch.p4runtime.entities.entries import (
+    Key,
+    parse_action,
+    parse_key,
+    parse_params,
+    write_action,
+    write_key,
+)
+from inagg_switch.p4runtime.entities.names import Names
+from inagg_switch.p4runtime.entities.values import canonical, parse_value
 from inagg_switch.p4runtime.errors import Code, RequestError
-from inagg_switch.p4runtime.names import Names
-from inagg_switch.p4runtime.values import canonical, parse_value
 
 ORDERED, EXACT, KEYLESS = 0x02000001, 0x02000002, 0x02000003
 SET, ENTRY_ONLY, DEFAULT_ONLY, FOREIGN = 0x01000001, 0x01000002, 0x01000003, 0x01000004

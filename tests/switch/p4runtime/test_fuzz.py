@@ -12,13 +12,13 @@ from p4.v1 import p4runtime_pb2
 
 from inagg_switch.p4runtime.arbitration import Arbitration, Session
 from inagg_switch.p4runtime.batch import WriteBatch
-from inagg_switch.p4runtime.digests import Digests
+from inagg_switch.p4runtime.entities.digests import Digests
+from inagg_switch.p4runtime.entities.names import Digest, Field
+from inagg_switch.p4runtime.entities.packets import ControllerHeader, packet_out
+from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.errors import Code, RequestError
-from inagg_switch.p4runtime.names import Digest, Field
-from inagg_switch.p4runtime.packets import ControllerHeader, packet_out
 from inagg_switch.p4runtime.read import read_entities
 from inagg_switch.p4runtime.rollback import write_all_or_none
-from inagg_switch.p4runtime.target import Target
 from inagg_switch.p4runtime.write import apply_update
 from inagg_switch.switch import Switch
 from tests.switch.p4runtime.client import SMALL_P4, Update

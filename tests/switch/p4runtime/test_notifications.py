@@ -8,13 +8,14 @@ from p4.v1 import p4data_pb2, p4runtime_pb2
 
 from inagg_switch import Switch
 from inagg_switch._ports import ProgramControl
-from inagg_switch.p4runtime import idle, service
-from inagg_switch.p4runtime.digests import Digests
-from inagg_switch.p4runtime.entries import EntryTuple, Key, find_entry
+from inagg_switch.p4runtime import service
+from inagg_switch.p4runtime.entities import idle
+from inagg_switch.p4runtime.entities.digests import Digests
+from inagg_switch.p4runtime.entities.entries import EntryTuple, Key, find_entry
+from inagg_switch.p4runtime.entities.idle import expired
+from inagg_switch.p4runtime.entities.names import Digest, Table
+from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.errors import Code, RequestError
-from inagg_switch.p4runtime.idle import expired
-from inagg_switch.p4runtime.names import Digest, Table
-from inagg_switch.p4runtime.target import Target
 from inagg_switch.p4runtime.write import apply_update
 from tests.switch.p4runtime.client import Controller, Update, delete, insert, modify
 from tests.switch.p4runtime.objects import Entity, flow, frame, learn, refused, route

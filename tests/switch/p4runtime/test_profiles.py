@@ -8,8 +8,8 @@ import pytest
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch import Switch
+from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.errors import Code, RequestError
-from inagg_switch.p4runtime.target import Target
 from inagg_switch.p4runtime.write import apply_update
 from tests.switch.p4runtime.client import Controller, action_id, delete, insert, modify, table_id
 from tests.switch.p4runtime.objects import Entity, group, member, one_shot, out_ports, refused, route, send

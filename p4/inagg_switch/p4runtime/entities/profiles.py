@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime.entries import Key, parse_params
+from inagg_switch.p4runtime.entities.entries import Key, parse_params
+from inagg_switch.p4runtime.entities.names import Profile, Table
+from inagg_switch.p4runtime.entities.target import Reference, Target
 from inagg_switch.p4runtime.errors import Code, RequestError, from_errno, invalid
-from inagg_switch.p4runtime.names import Profile, Table
-from inagg_switch.p4runtime.target import Reference, Target
 from inagg_switch.program.abi import GROUP, MEMBER
 
 INSERT = p4runtime_pb2.Update.INSERT

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from p4.v1 import p4data_pb2, p4runtime_pb2
 
+from inagg_switch.p4runtime.entities.names import Digest
+from inagg_switch.p4runtime.entities.values import byte_width, canonical
 from inagg_switch.p4runtime.errors import Code, RequestError, invalid
-from inagg_switch.p4runtime.names import Digest
-from inagg_switch.p4runtime.values import byte_width, canonical
 
 INSERT = p4runtime_pb2.Update.INSERT
 DELETE = p4runtime_pb2.Update.DELETE

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from p4.v1 import p4runtime_pb2
 
+from inagg_switch.p4runtime.entities.names import Field, Names, fields_of
+from inagg_switch.p4runtime.entities.values import canonical, full_width
 from inagg_switch.p4runtime.errors import invalid
-from inagg_switch.p4runtime.names import Field, Names, fields_of
-from inagg_switch.p4runtime.values import canonical, full_width
 
 
 @dataclass(frozen=True)

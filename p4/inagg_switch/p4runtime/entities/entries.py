@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch._ports import ProgramControl
+from inagg_switch.p4runtime.entities.names import Action, Field, MatchKind, Names, Table
+from inagg_switch.p4runtime.entities.values import byte_width, canonical, full_width, parse_value
 from inagg_switch.p4runtime.errors import Code, RequestError, from_errno, invalid
-from inagg_switch.p4runtime.names import Action, Field, MatchKind, Names, Table
-from inagg_switch.p4runtime.values import byte_width, canonical, full_width, parse_value
 
 # As in _ports.pyi: (value, mask or high, prefix length), and
 # (match, priority, action id, parameters end to end, packets, bytes, is const, indirect kind and id, last hit (us),

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch._ports import ProgramControl, TableEntries
-from inagg_switch.p4runtime.digests import Digests
-from inagg_switch.p4runtime.entries import Key
-from inagg_switch.p4runtime.names import Names, table_shapes
-from inagg_switch.p4runtime.timers import Timers
+from inagg_switch.p4runtime.entities.digests import Digests
+from inagg_switch.p4runtime.entities.entries import Key
+from inagg_switch.p4runtime.entities.names import Names, table_shapes
+from inagg_switch.p4runtime.entities.timers import Timers
 from inagg_switch.program.externs import Externs
 from inagg_switch.program.running import Program
 

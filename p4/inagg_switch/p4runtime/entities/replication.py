@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from p4.v1 import p4runtime_pb2
 
+from inagg_switch.p4runtime.entities.target import Target
+from inagg_switch.p4runtime.entities.values import parse_value
 from inagg_switch.p4runtime.errors import Code, RequestError, from_errno, invalid
-from inagg_switch.p4runtime.target import Target
-from inagg_switch.p4runtime.values import parse_value
 
 INSERT = p4runtime_pb2.Update.INSERT
 DELETE = p4runtime_pb2.Update.DELETE

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
+from inagg_switch.p4runtime.entities.values import byte_width, parse_value
 from inagg_switch.p4runtime.errors import Code, RequestError, invalid
-from inagg_switch.p4runtime.values import byte_width, parse_value
 from inagg_switch.program.values import field_widths
 
 if TYPE_CHECKING:

@@ -5,10 +5,17 @@ from collections.abc import Iterator, Sequence
 
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime.entries import EntryTuple, Key, entry_key, find_entry, parse_key, write_key
+from inagg_switch.p4runtime.entities.entries import (
+    EntryTuple,
+    Key,
+    entry_key,
+    find_entry,
+    parse_key,
+    write_key,
+)
+from inagg_switch.p4runtime.entities.names import Table, index_range
+from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.errors import from_errno, invalid
-from inagg_switch.p4runtime.names import Table, index_range
-from inagg_switch.p4runtime.target import Target
 from inagg_switch.program.externs import MeterConfig
 
 MODIFY = p4runtime_pb2.Update.MODIFY

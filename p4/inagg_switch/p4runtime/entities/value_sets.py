@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime.entries import parse_fields
+from inagg_switch.p4runtime.entities.entries import parse_fields
+from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.errors import Code, RequestError, from_errno, invalid
-from inagg_switch.p4runtime.target import Target
 
 MODIFY = p4runtime_pb2.Update.MODIFY
 

@@ -7,11 +7,11 @@ since then is seen only at that moment, and puts it off.
 
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime.entries import EntryTuple, Key, entry_key, find_entry, write_key
+from inagg_switch.p4runtime.entities.entries import EntryTuple, Key, entry_key, find_entry, write_key
+from inagg_switch.p4runtime.entities.names import Table
+from inagg_switch.p4runtime.entities.target import Target
+from inagg_switch.p4runtime.entities.timers import Timer
 from inagg_switch.p4runtime.errors import invalid
-from inagg_switch.p4runtime.names import Table
-from inagg_switch.p4runtime.target import Target
-from inagg_switch.p4runtime.timers import Timer
 
 SCAN_S = 0.1  # timeouts are as exact as this
 

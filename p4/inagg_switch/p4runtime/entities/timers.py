@@ -4,7 +4,7 @@
 import heapq
 from dataclasses import dataclass, field
 
-from inagg_switch.p4runtime.entries import Key
+from inagg_switch.p4runtime.entities.entries import Key
 
 _SPARE = 1000  # items of the agenda that may be out of date
 
