@@ -45,50 +45,50 @@ class Difference:
 
 def expect_model(program: Path, vectors: Vectors, cells: int = 16) -> Vectors:
     """The vectors with what the model says, also of the first cells of its counters and registers."""
-    told = copy.deepcopy(vectors)
+    expected = copy.deepcopy(vectors)
     with Switch.from_p4(program) as switch:
-        set_up(switch, told)
-        for packet in told.packets:
+        set_up(switch, expected)
+        for packet in expected.packets:
             packet.expected = switch.process(packet.port, packet.frame)
         for info in switch.layout.counters:
             counter, name = switch.counter(info.preamble.name), info.preamble.name
-            told.counters += [Cell(name, i, counter[i]) for i in range(min(cells, len(counter)))]
+            expected.counters += [Cell(name, i, counter[i]) for i in range(min(cells, len(counter)))]
         for info in switch.layout.registers:
             register, name = switch.register(info.preamble.name), info.preamble.name
             shown = ((i, register[i]) for i in range(min(cells, len(register))))
-            told.registers += [
+            expected.registers += [
                 Cell(name, i, (value,)) for i, value in shown if value < 1 << 63
             ]  # BMv2 shows no more
         for info in switch.layout.direct_counters:
             table = next(
                 t for t in switch.layout.tables if t.preamble.id == info.direct_table_id
             ).preamble.name
-            first = len(switch.entries(table)) - len([e for e in told.inserts if e.table == table])
+            first = len(switch.entries(table)) - len([e for e in expected.inserts if e.table == table])
             if first == 0:  # BMv2's handles count the entries of the program too
-                for number, entry in enumerate(e for e in told.inserts if e.table == table):
+                for number, entry in enumerate(e for e in expected.inserts if e.table == table):
                     counted = switch.direct_counter(table, entry.match, entry.priority)
-                    told.direct_counters.append(Cell(table, number, counted))
-    return told
+                    expected.direct_counters.append(Cell(table, number, counted))
+    return expected
 
 
 def difference(config: Path, program: Path, vectors: Vectors) -> Difference | None:
     """What BMv2 does otherwise. Raises SwitchError or bmv2.Bmv2Error."""
     with Switch.from_p4(program) as switch:
         info = switch.layout
-    told = expect_model(program, vectors)
+    expected = expect_model(program, vectors)
     state = None
     try:
-        seen = run_config(config, info, told)
+        seen = run_config(config, info, expected)
     except StateError as error:
         state, seen = Difference(str(error)), error.out
-    for given, packet, out in zip(vectors.packets, told.packets, seen, strict=False):
+    for given, packet, out in zip(vectors.packets, expected.packets, seen, strict=False):
         if sorted(packet.expected) != sorted(out):
             one, other = (
                 "; ".join(f"{p}:{f.hex()}" for p, f in o) or "nothing" for o in (packet.expected, out)
             )
             said = f"packet {packet.port} {packet.frame.hex()}\n  model: {one}\n  BMv2:  {other}"
             return Difference(said, given)
-    if len(seen) > len(told.packets):
+    if len(seen) > len(expected.packets):
         return Difference(f"BMv2 sends more: {[(p, f.hex()) for p, f in seen[-1]]}")
     return state
 

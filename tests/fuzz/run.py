@@ -20,7 +20,7 @@ from p4.config.v1.p4info_pb2 import P4Info
 
 from inagg_switch import CompileError, Switch, SwitchError, ToolchainError
 from inagg_switch.compiler.parse.preprocess import preprocess_text
-from inagg_switch.vectors.format import Output, Packet, Told, Vectors
+from inagg_switch.vectors.format import Digest, Output, Packet, Vectors
 from inagg_switch.vectors.run import set_up, wrong_state
 from tests.fuzz.generate.generator import Generator
 from tests.fuzz.programs.evaluate import expected
@@ -54,8 +54,8 @@ def run_model(program: GeneratedProgram, wanted: Vectors) -> tuple[Vectors, list
         seen = []
         for packet in wanted.packets:
             out = switch.process(packet.port, packet.frame)
-            told = [Told(d.name, dict(d.fields)) for d in switch.digests()]
-            seen.append(Packet(packet.port, packet.frame, out, told))
+            digests = [Digest(d.name, dict(d.fields)) for d in switch.digests()]
+            seen.append(Packet(packet.port, packet.frame, out, digests))
         return replace(wanted, packets=seen), list(wrong_state(switch, wanted)), switch.layout
 
 
@@ -69,19 +69,19 @@ def run_bmv2(program: GeneratedProgram, info: P4Info, vectors: Vectors) -> list[
 
 
 def _that_bmv2_has(vectors: Vectors, config: dict[str, Any]) -> Vectors:
-    """p4c leaves out what it finds is never reached; BMv2 tells the same digest once."""
+    """p4c leaves out what it finds is never reached; BMv2 sends equal digests once."""
     pipelines, sets = config["pipelines"], {known["name"] for known in config["parse_vsets"]}
     tables = {table["name"] for pipeline in pipelines for table in pipeline["tables"]}
     # BMv2 knows a profile's actions from its tables: one without has none.
     profiles = {table.get("action_profile") for pipeline in pipelines for table in pipeline["tables"]}
     counters = {counter["name"] for counter in config["counter_arrays"]}
     meters = {meter["name"] for meter in config["meter_arrays"]}
-    told: list[Told] = []
+    sent: list[Digest] = []
     packets = []
     for packet in vectors.packets:
-        new = [d for place, d in enumerate(packet.digests) if d not in told + packet.digests[:place]]
+        new = [d for place, d in enumerate(packet.digests) if d not in sent + packet.digests[:place]]
         packets.append(replace(packet, digests=new))
-        told += new
+        sent += new
     return replace(
         vectors,
         packets=packets,

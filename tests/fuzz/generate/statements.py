@@ -80,7 +80,7 @@ class StatementGenerator(ExpressionGenerator):
         self.meters: list[Meter] = []
         self.instances: list[Instance] = []
         self.called: list[Instance] = []
-        self.told: list[Struct] = []
+        self.digested: list[Struct] = []
         self.in_loop = False
 
     def target(self) -> LValue:
@@ -278,13 +278,13 @@ class StatementGenerator(ExpressionGenerator):
         wide = [r for r in unsigned if r.type.width > 1]
         if made == 1 and self.meters and wide:
             return Execute(self.random.choice(self.meters), self.within(), self.random.choice(wide))
-        # Each once: p4c makes a list of every call, and BMv2 drops what a list has told before.
+        # Each once: p4c makes a list of every call, and BMv2 drops a list equal to one it sent before.
         plain = [s for s in self.types.structs if all(type(t) is Type for _, t in s.fields)]
-        fitting = [s for s in plain if s not in self.told]
+        fitting = [s for s in plain if s not in self.digested]
         if not fitting:
             return Drop()
         struct = self.random.choice(fitting)
-        self.told.append(struct)
+        self.digested.append(struct)
         return Digest(struct, [self.expression(t, 1) for _, t in struct.fields])
 
     def pipeline_statement(self, block: str) -> Statement:

@@ -45,9 +45,9 @@ def expected(program: GeneratedProgram, frames: list[bytes]) -> pv.Vectors:
     evaluator = Evaluator(program)
     lasting = evaluator.lasting
     for frame in frames:
-        told = len(lasting.digests)
+        sent = len(lasting.digests)
         out = evaluator.evaluate(frame)
-        digests = [pv.Digest(*digest) for digest in lasting.digests[told:]]
+        digests = [pv.Digest(*digest) for digest in lasting.digests[sent:]]
         made.packets.append(pv.Packet(PORT, frame, out, digests))
     for counter in program.counters:
         for index in range(counter.size):
