@@ -14,32 +14,33 @@ import grpc
 
 from inagg_switch.errors import SwitchError
 from inagg_switch.p4runtime.calls import Calls
+from inagg_switch.p4runtime.controllers import MAX_STREAMS
 from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.pipeline import Pipeline
 from inagg_switch.p4runtime.requests import MAX_MESSAGE_BYTES
-from inagg_switch.p4runtime.service import MAX_READS, MAX_STREAMS, P4RuntimeService
+from inagg_switch.p4runtime.service import MAX_READS, P4RuntimeService
 from inagg_switch.ports import Ports
 from inagg_switch.program_log import ProgramLog
 from inagg_switch.switch import Switch
 
 logger = logging.getLogger(__name__)
 
-_THREADS = MAX_STREAMS + MAX_READS + 32  # some must be left for other requests
-_MAX_CALLS = 1024  # that wait for a thread; the next one ends with RESOURCE_EXHAUSTED
-# A client that has vanished without a word holds its threads for so long.
+_THREADS = MAX_STREAMS + MAX_READS + 32  # 32 are left for other requests
+_MAX_CALLS = 1024  # that may wait for a thread; further calls end with RESOURCE_EXHAUSTED
+# A client that has vanished silently keeps its threads for this time.
 _KEEPALIVE_MS = 30_000
 _KEEPALIVE_TIMEOUT_MS = 10_000
-_IDLE_MS = 300_000  # then a connection without calls is closed; clients open it again as they need it
+_IDLE_MS = 300_000  # after which a connection without calls is closed; clients reopen it when needed
 _STOP_GRACE_S = 0.5
 
 
 class ServerError(SwitchError):
-    """The gRPC server cannot serve at the address it was given."""
+    """The gRPC server cannot serve at its address."""
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Of "HOST:PORT" or "[IPV6]:PORT"; raises ServerError for anything else."""
-    # gRPC would take another port: 443 in place of none, and what is left of a number beyond 16 bits.
+    """Parse "HOST:PORT" or "[IPV6]:PORT". Raises ServerError for anything else."""
+    # gRPC would use another port: 443 for a missing one, and the low 16 bits of a larger number.
     host, _, port = address.rpartition(":")
     is_port = port.isascii() and port.isdigit() and int(port) <= 0xFFFF
     if not (host and is_port) or (":" in host and not host.startswith("[")):
@@ -48,7 +49,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def _check_unix_socket(address: str) -> None:
-    # gRPC would silently take the place of a server that still listens there.
+    # gRPC would silently replace a server that still listens there.
     path = address.removeprefix("unix:").removeprefix("//")
     if not Path(path).is_socket():
         return
@@ -62,14 +63,14 @@ def _check_unix_socket(address: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Tls:
-    """Files in PEM form. With `client_ca`, only clients with a certificate of that authority are served."""
+    """TLS files in PEM form. With `client_ca`, only clients with a certificate of that authority are served."""
 
     certificate: Path
     key: Path
     client_ca: Path | None = None
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Raises ServerError for a file that cannot be read, or is not what it should be."""
+        """The server's credentials. Raises ServerError if a file cannot be read or has other contents."""
         authority = self._read(self.client_ca) if self.client_ca is not None else None
         key, certificate = self._read(self.key), self._read(self.certificate)
         self._check()
@@ -80,10 +81,12 @@ class Tls:
         )
 
     def _check(self) -> None:
-        # gRPC would only say that it cannot listen.
+        # gRPC would only report that it cannot listen.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
-            context.load_cert_chain(self.certificate, self.key, password="")  # else it asks
+            context.load_cert_chain(
+                self.certificate, self.key, password=""
+            )  # without a password it would prompt for one
         except ssl.SSLError as error:
             raise ServerError(
                 f"TLS: {self.certificate} and {self.key} are not a certificate and its key in PEM form: {error}"
@@ -103,7 +106,7 @@ class Tls:
 
 
 class SwitchServer:
-    """Serves P4Runtime for the program that runs on `ports`. Takes the ports over: stop() stops them as well."""
+    """Serves P4Runtime for the program that runs on `ports`. Owns the ports: stop() stops them too."""
 
     def __init__(
         self,
@@ -114,8 +117,10 @@ class SwitchServer:
         tls: Tls | None = None,
         on_trace: Callable[[str], None] | None = None,
     ) -> None:
-        """Claims the address ("HOST:PORT" or "unix:PATH"); raises ServerError if it cannot be had. With `on_trace`,
-        programs are compiled to tell their packets' paths, and tell them to it, on a thread of its own."""
+        """Bind the address ("HOST:PORT" or "unix:PATH"). Raises ServerError.
+
+        on_trace: receives the lines of packets' paths, on its own thread; programs are then compiled with tracing.
+        """
         self._ports = ports
         self._address = address
         self._log = ProgramLog()
@@ -159,7 +164,7 @@ class SwitchServer:
                 self.port = self._server.add_secure_port(address, tls.credentials())
         except RuntimeError as error:
             raise ServerError(
-                f"cannot serve at {address}: the address is in use, or none that this machine could have"
+                f"cannot serve at {address}: the address is in use, or not an address of this machine"
             ) from error
 
     def _compile(self, source: str) -> Switch:
@@ -176,27 +181,29 @@ class SwitchServer:
         while (frame := self._ports.next_to_cpu()) is not None:
             try:
                 self._service.packet_in(frame)
-            except Exception:  # our own fault: the packets after it still have to reach the controller
+            except Exception:  # a defect of ours; later packets must still reach the controller
                 logger.exception("packet-in of %d bytes lost", len(frame))
 
     @property
     def running(self) -> Target | None:
-        """The program that packets go through."""
+        """The program that processes packets; None before the first."""
         return self._pipeline.running
 
     @property
     def loads(self) -> int:
-        """How many programs have been started."""
+        """Number of programs that have been started."""
         return self._pipeline.loads
 
     def load(self, program: Switch) -> None:
-        """Runs a program that did not come through P4Runtime; clients see it as the pipeline config. Its messages
-        go to the log from then on, its packets' paths to `on_trace` (then it must be traced)."""
+        """Run a program that did not come through P4Runtime; clients see it as the pipeline config.
+
+        Its messages go to the log. With `on_trace` it must be compiled with tracing.
+        """
         self._listen(program)
         self._pipeline.start_with(program, program.source)
 
     def start(self) -> None:
-        """Starts to move packets and to serve."""
+        """Start the ports and all threads, then serve."""
         self._log.start()
         if self._trace is not None:
             self._trace.start()
@@ -207,7 +214,7 @@ class SwitchServer:
         self._server.start()
 
     def stop(self) -> None:
-        """Ends streams and requests, then stops the ports; their statistics stay readable."""
+        """End streams and requests, then stop the ports; their statistics stay readable."""
         self.calls.patience.stop()
         self._service.close_streams()
         self._server.stop(_STOP_GRACE_S).wait()

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The P4Runtime service of one device, as grpcio calls it: who may do what, in which order, with which status.
+"""The P4Runtime service of one device, as grpcio calls it: checks the caller, orders requests, returns the status.
 
-What a request does is elsewhere (write.py, read.py, pipeline.py, arbitration.py). One lock serialises
-Writes, look-ups of Reads and changes of the pipeline, so that each Write and Read sees the whole of any other Write or
-none of it; nothing is compiled or sent with it held. A second one, held for moments only, guards who the controllers
-are and what waits for them: packets go to and fro during a long Write.
+`write`, `read` and `pipeline` carry requests out, `controllers` has the sessions. One lock (`_state`) serialises
+Writes, look-ups of Reads and changes of the pipeline, so that no Write or Read sees another Write half done. Nothing is
+compiled or sent with it held. `controllers` has its own lock, so that packets pass during a long Write.
 """
 
 import logging
@@ -17,8 +16,9 @@ from typing import NoReturn
 import grpc
 from p4.v1 import p4runtime_pb2
 
-from inagg_switch.p4runtime.arbitration import Arbitration, Notification, Session, election_id_of
+from inagg_switch.p4runtime.arbitration import Session, election_id_of
 from inagg_switch.p4runtime.batch import WriteBatch, write_each
+from inagg_switch.p4runtime.controllers import Controllers
 from inagg_switch.p4runtime.entities import idle
 from inagg_switch.p4runtime.entities.packets import controller_header, packet_in, packet_out
 from inagg_switch.p4runtime.entities.target import Target
@@ -32,14 +32,10 @@ from inagg_switch.p4runtime.write import apply_update
 
 logger = logging.getLogger(__name__)
 
-API_VERSION = "1.4.1"  # of the p4runtime package whose messages these are
-MAX_STREAMS = 32  # each holds a thread, whether or not its controller has said who it is
-MAX_READS = 32  # at the same time; likewise
+API_VERSION = "1.4.1"  # of the p4runtime package, whose messages this server uses
+MAX_READS = 32  # at the same time; each holds a thread
 MAX_PACKET_BYTES = 65_535  # of a packet-out
-MAX_QUEUED_DIGESTS = 10_000  # that wait for the thread that sends them; further ones are lost
-MAX_QUEUED_MESSAGES = (
-    1000  # packets, digest lists and idle entries that a controller has not read yet; likewise
-)
+MAX_QUEUED_DIGESTS = 10_000  # for the thread that sends them; further ones are lost
 
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
@@ -48,7 +44,7 @@ _NOTHING: _Learned = (None, 0, b"")
 
 
 def abort(context: grpc.ServicerContext, error: RequestError) -> NoReturn:
-    """Ends a call with the status of an error."""
+    """End a call with the status of an error."""
     context.abort(_STATUS_CODES[error.code], error.message)
     raise AssertionError("abort() raises")
 
@@ -67,7 +63,7 @@ def _no_cpu_port(_: bytes) -> NoReturn:
 def _stream_error(
     request: p4runtime_pb2.StreamMessageRequest, error: RequestError
 ) -> p4runtime_pb2.StreamMessageResponse:
-    """Specification, "Stream Error Reporting": the message that was refused comes back with the reason."""
+    """The answer to a refused message: the message and the reason (specification, "Stream Error Reporting")."""
     response = p4runtime_pb2.StreamMessageResponse()
     out = response.error
     out.canonical_code, out.message, out.space = error.code, error.message[:MAX_ERROR_TEXT], "inagg-switch"
@@ -84,34 +80,30 @@ def _stream_error(
 
 
 class P4RuntimeService:
-    """Implements p4.v1.P4Runtime; method names and signatures are grpcio's."""
+    """Implements p4.v1.P4Runtime, with grpcio's method names and signatures."""
 
     def __init__(
         self, device_id: int, pipeline: Pipeline, send_packet: Callable[[bytes], bool] = _no_cpu_port
     ) -> None:
-        """`send_packet` runs a frame through the program as one that comes in by the CPU port; False: there is no
-        room for it."""
+        """send_packet: runs a frame through the program as received on the CPU port; returns False if it is dropped."""
         self._device_id = device_id
         self._pipeline = pipeline
         self._send_packet = send_packet
-        # Digests as the ports' thread hands them over; None ends run_notifications().
+        # Digests from the ports' thread; None ends run_notifications().
         self._learned: queue.SimpleQueue[_Learned | None] = queue.SimpleQueue()
         pipeline.on_run = self._watch
-        self._arbitration = Arbitration(device_id)
-        self._streams: dict[Session, Stream] = {}
-        self._reads = 0
+        self._controllers = Controllers(device_id)
+        self._reads = threading.BoundedSemaphore(MAX_READS)
         self._room = Room()  # guarded by _state
-        # In this order, where both are needed.
-        self._state = threading.Lock()  # guards the pipeline and what is in its targets
-        self._lock = threading.Lock()  # guards the sessions and their streams
+        self._state = (
+            threading.Lock()
+        )  # guards the pipeline and its targets; taken before the controllers' lock
         self._compiling = threading.Lock()  # one compiler at a time
 
     def close_streams(self) -> None:
-        """Ends every StreamChannel, so that the gRPC server can stop."""
-        with self._lock:
-            self._learned.put(None)
-            for stream in self._streams.values():
-                stream.end(RequestError(Code.UNAVAILABLE, "the switch is stopping"))
+        """End every StreamChannel, so that the gRPC server can stop."""
+        self._learned.put(None)
+        self._controllers.end_all(RequestError(Code.UNAVAILABLE, "the switch is stopping"))
 
     # Unary calls
 
@@ -130,7 +122,7 @@ class P4RuntimeService:
                 whole = request.decoded()
                 target = self._pipeline.prepare(whole)
             with self._state:
-                # Compiling takes seconds: the sender may have been replaced meanwhile.
+                # Compiling takes seconds, in which the primary may have changed.
                 self._check_writer(request.head)
                 self._pipeline.apply(whole, target)
         except RequestError as error:
@@ -169,7 +161,7 @@ class P4RuntimeService:
             batch.check()
             with self._state:
                 self._check_there(context)
-                self._check_writer(batch.request)  # there may be another primary by now
+                self._check_writer(batch.request)  # the primary may have changed
                 target = self._target()
                 errors = self._write(target, batch, context)
                 if batch.has_written("digest_entry"):
@@ -186,10 +178,10 @@ class P4RuntimeService:
     def _write(
         self, target: Target, batch: WriteBatch, context: grpc.ServicerContext
     ) -> list[RequestError | None]:
-        """The error of each update."""
+        """Apply a batch; return the error of each update."""
 
         def attempt(target: Target, update: p4runtime_pb2.Update) -> RequestError | None:
-            # Where that was the last that the client will hear of, the others are not worth the time.
+            # Skip updates whose result the client cannot receive.
             if not context.is_active():
                 return RequestError(Code.CANCELLED, "not tried: the client has gone, or its deadline is over")
             return self._attempt(target, update)
@@ -198,7 +190,7 @@ class P4RuntimeService:
         if atomicity == p4runtime_pb2.WriteRequest.ROLLBACK_ON_ERROR:
             return write_all_or_none(target, batch, attempt, self._attempt)
         if atomicity == p4runtime_pb2.WriteRequest.DATAPLANE_ATOMIC:
-            with target.program.locked():  # no packet is processed meanwhile
+            with target.program.locked():  # no packet is processed in this block
                 return write_all_or_none(target, batch, attempt, self._attempt)
         if atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
             raise RequestError(Code.INVALID_ARGUMENT, f"{atomicity} is not an atomicity")
@@ -210,7 +202,7 @@ class P4RuntimeService:
             apply_update(target, update)
         except RequestError as error:
             return error
-        except Exception:  # our own fault: the rest of the batch still deserves its answers
+        except Exception:  # a defect of ours; the other updates still get their results
             logger.exception("update failed: %s", update)
             return RequestError(Code.INTERNAL, "the switch failed on this update: see its log")
         return None
@@ -243,18 +235,15 @@ class P4RuntimeService:
         finally:
             with self._state:
                 self._room.held -= held
-            with self._lock:
-                self._reads -= 1
+            self._reads.release()
 
     def _begin_read(self) -> None:
-        with self._lock:
-            if self._reads >= MAX_READS:
-                raise RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_READS} reads are being answered already")
-            self._reads += 1
+        if not self._reads.acquire(blocking=False):
+            raise RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_READS} reads are being answered already")
 
     @staticmethod
     def _check_there(context: grpc.ServicerContext) -> None:
-        """Of a client that has waited for a lock."""
+        """Raise RequestError if the client has gone while its call waited for a lock."""
         if not context.is_active():
             raise RequestError(Code.CANCELLED, "the client has gone, or its deadline is over")
 
@@ -267,8 +256,7 @@ class P4RuntimeService:
     ) -> None:
         self._check_device(request.device_id)
         election_id = election_id_of(request.election_id) if request.HasField("election_id") else None
-        with self._lock:
-            self._arbitration.check_primary(request.role, election_id)
+        self._controllers.check_primary(request.role, election_id)
 
     def _target(self) -> Target:
         target = self._pipeline.current
@@ -283,13 +271,10 @@ class P4RuntimeService:
         requests: Iterator[p4runtime_pb2.StreamMessageRequest],
         context: grpc.ServicerContext,
     ) -> Iterator[bytes]:
-        session, stream = Session(), Stream(context.cancel)
-        with self._lock:
-            is_full = len(self._streams) >= MAX_STREAMS
-            if not is_full:
-                self._streams[session] = stream
-        if is_full:
-            abort(context, RequestError(Code.RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open already"))
+        try:
+            session, stream = self._controllers.open(context.cancel)
+        except RequestError as error:
+            abort(context, error)
         reader = threading.Thread(
             target=self._read_stream, args=(session, stream, requests), name="p4runtime-stream", daemon=True
         )
@@ -302,9 +287,7 @@ class P4RuntimeService:
             logger.warning("stream ended: %s", error)
             abort(context, error)
         finally:
-            with self._lock:
-                self._deliver(self._arbitration.disconnect(session))
-                del self._streams[session]
+            self._controllers.close(session)
 
     def _read_stream(
         self, session: Session, stream: Stream, requests: Iterator[p4runtime_pb2.StreamMessageRequest]
@@ -313,8 +296,7 @@ class P4RuntimeService:
             for request in requests:
                 answer = self._handle_stream_message(session, request)
                 if answer is not None:
-                    with self._lock:
-                        self._tell(session, answer.SerializeToString())
+                    self._controllers.send(session, answer)
         except RequestError as error:
             stream.end(error)
         except Exception:  # grpcio raises a bare Exception when the call is over
@@ -326,9 +308,9 @@ class P4RuntimeService:
     ) -> p4runtime_pb2.StreamMessageResponse | None:
         kind = request.WhichOneof("update")
         if kind == "arbitration":
-            # A Write that has begun is finished before there is another primary (specification, 5.3).
-            with self._state, self._lock:
-                self._deliver(self._arbitration.update(session, request.arbitration))
+            # A Write in progress completes before the primary changes (specification, 5.3).
+            with self._state:
+                self._controllers.arbitrate(session, request.arbitration)
             return None
         try:
             if kind == "packet":
@@ -350,8 +332,7 @@ class P4RuntimeService:
             raise RequestError(
                 Code.INVALID_ARGUMENT, f"a packet of {len(message.payload)} bytes: {MAX_PACKET_BYTES} at most"
             )
-        with self._lock:
-            self._arbitration.check_stream(session)
+        with self._controllers.as_primary(session):
             running = self._pipeline.running
             if running is None:
                 raise RequestError(
@@ -362,7 +343,7 @@ class P4RuntimeService:
                 raise RequestError(Code.RESOURCE_EXHAUSTED, "too many packets wait to be sent: dropped")
 
     def packet_in(self, frame: bytes) -> None:
-        """Tells the primaries of a frame that the program has sent to the CPU port."""
+        """Send a frame that the program has sent to the CPU port to the primaries."""
         running = self._pipeline.running
         if running is None:
             return
@@ -370,13 +351,12 @@ class P4RuntimeService:
         if message is None:
             logger.warning("a packet to the CPU port is too short for its packet_in header: dropped")
             return
-        self._tell_primaries(p4runtime_pb2.StreamMessageResponse(packet=message))
+        self._controllers.send_to_primaries(p4runtime_pb2.StreamMessageResponse(packet=message))
 
     # Digests and idle entries
 
     def _digest_ack(self, session: Session, message: p4runtime_pb2.DigestListAck) -> None:
-        with self._lock:
-            self._arbitration.check_stream(session)
+        self._controllers.check_stream(session)
         with self._state:
             if self._pipeline.running is None:
                 raise RequestError(
@@ -385,7 +365,7 @@ class P4RuntimeService:
             self._pipeline.running.digests.acknowledge(message)
 
     def _watch(self, target: Target) -> None:
-        """Listens to the target's digests while one of them is enabled: each costs the ports' thread time."""
+        """Receive the target's digests only while one is enabled, because each takes time of the ports' thread."""
 
         def learn(digest: int, data: bytes) -> None:
             if self._learned.qsize() < MAX_QUEUED_DIGESTS:
@@ -395,7 +375,7 @@ class P4RuntimeService:
             target.externs.on_digest(learn if target.digests.any_enabled else None)
 
     def run_notifications(self) -> None:
-        """Sends digests and idle entries to the primaries until close_streams()."""
+        """Send digests and idle entries to the primaries until close_streams()."""
         next_scan = 0.0
         while True:
             try:
@@ -408,7 +388,7 @@ class P4RuntimeService:
                 running, now = self._pipeline.running, time.monotonic()
                 if running is None:
                     continue
-                # One that fails, our own fault, must not keep the others from being sent.
+                # A failure, a defect of ours, must not prevent sending the others.
                 try:
                     self._send_digests(running, learned, now)
                 except Exception:
@@ -425,7 +405,7 @@ class P4RuntimeService:
         lists = running.digests.add(digest, data, now) if target is running else []
         for message in (*lists, *running.digests.due(now)):
             message.timestamp = time.time_ns()
-            self._tell_primaries(p4runtime_pb2.StreamMessageResponse(digest=message))
+            self._controllers.send_to_primaries(p4runtime_pb2.StreamMessageResponse(digest=message))
 
     def _send_idle(self, running: Target) -> None:
         entries = idle.expired(running)
@@ -433,24 +413,4 @@ class P4RuntimeService:
             response = p4runtime_pb2.StreamMessageResponse()
             response.idle_timeout_notification.table_entry.extend(entries)
             response.idle_timeout_notification.timestamp = time.time_ns()
-            self._tell_primaries(response)
-
-    def _tell_primaries(self, response: p4runtime_pb2.StreamMessageResponse) -> None:
-        message = response.SerializeToString()
-        with self._lock:
-            for session in self._arbitration.primaries():
-                self._tell(session, message)
-
-    def _tell(self, session: Session, message: bytes) -> None:
-        stream = self._streams.get(session)
-        if stream is None or stream.offer(message, MAX_QUEUED_MESSAGES):
-            return
-        level = logging.DEBUG if stream.is_behind else logging.WARNING
-        logger.log(level, "a controller does not read its stream: what does not fit is dropped")
-        stream.is_behind = True
-
-    def _deliver(self, notifications: list[Notification]) -> None:
-        for notification in notifications:
-            stream = self._streams.get(notification.session)
-            if stream is not None:
-                stream.notify(notification.message.SerializeToString(), MAX_QUEUED_MESSAGES)
+            self._controllers.send_to_primaries(response)

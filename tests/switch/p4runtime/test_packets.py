@@ -14,7 +14,7 @@ from p4.v1 import p4runtime_pb2
 from p4runtime_sh.p4runtime import SSLOptions
 
 from inagg_switch import Switch
-from inagg_switch.p4runtime import service as p4runtime_service
+from inagg_switch.p4runtime import controllers as p4runtime_controllers
 from inagg_switch.p4runtime.errors import Code
 from inagg_switch.p4runtime.server import ServerError, SwitchServer, Tls
 from inagg_switch.p4runtime.service import P4RuntimeService
@@ -131,7 +131,7 @@ def test_packets_that_a_controller_does_not_read_are_dropped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr(p4runtime_service, "MAX_QUEUED_MESSAGES", 0)
+    monkeypatch.setattr(p4runtime_controllers, "MAX_QUEUED_MESSAGES", 0)
     ports.inject(300, b"lost")
     ports.inject(300, b"lost too")
     controller.send(packet_out(b"", id1=b""))  # refused; there is no room for the error either

@@ -9,9 +9,9 @@ import pytest
 from p4.v1 import p4runtime_pb2
 
 from inagg_switch.compiler.parse.preprocess import preprocess_text
+from inagg_switch.p4runtime.controllers import MAX_STREAMS
 from inagg_switch.p4runtime.errors import Code
 from inagg_switch.p4runtime.server import ServerError, SwitchServer
-from inagg_switch.p4runtime.service import MAX_STREAMS
 from inagg_switch.ports import Ports
 from inagg_switch.switch import Switch
 from tests.switch.p4runtime.client import (
