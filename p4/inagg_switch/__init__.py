@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A programmable-switch model: compiles v1model P4_16 to native code and runs it, bit for bit as BMv2 would."""
+"""A programmable-switch model: compiles v1model P4_16 to native code and runs it with the results of BMv2.
+
+Read `switch` first (a program in this process), then `compiler/`, `program/` (a compiled program's objects), `ports`
+(network interfaces) and `p4runtime/` (the server). `native/` has the C++.
+"""
 
 import inagg_p4runtime.messages  # noqa: F401  before any module here imports p4.v1
 from inagg_switch.errors import CompileError, EntryError, Position, SwitchError, ToolchainError, UnknownName

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Native packet ports and control plane calls (native/ports*.cpp). OSError carries the errno of what was refused."""
+"""Native packet ports and control-plane calls (native/ports).
+
+A refused call raises OSError with the program's errno.
+"""
 
 from collections.abc import Sequence
 
@@ -7,7 +10,7 @@ from collections.abc import Sequence
 MatchTuple = tuple[bytes | None, bytes | None, int]
 # cir, cburst, pir, pburst
 MeterTuple = tuple[int, int, int, int]
-# match, priority, action id, parameters end to end, packets, bytes, is const, indirect kind and id, last hit (us),
+# match, priority, action id, concatenated parameters, packets, bytes, is const, indirect kind and id, last hit (us),
 # meter
 EntryTuple = tuple[list[MatchTuple], int, int, bytes, int, int, bool, int, int, int, MeterTuple | None]
 
@@ -29,33 +32,33 @@ class PacketLoop:
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def set_program(self, api_address: int, handle: int) -> None:
-        """On return the previous program is no longer in use. (0, 0): no program, all frames are dropped."""
+        """Replace the program; after the return the previous one is unused. (0, 0): no program, frames are dropped."""
 
     def statistics(self) -> list[tuple[int, str, bool, tuple[int, int, int, int], dict[str, int]]]:
-        """id, interface, is up, (rx packets, rx bytes, tx packets, tx bytes), drops by reason; of every port."""
+        """For every port: id, interface, is up, (rx packets, rx bytes, tx packets, tx bytes), drops by reason."""
 
     def has_offloads(self) -> bool:
-        """Frames with offloads are taken: they were wanted, and the kernel can."""
+        """Whether frames with offloads are exchanged: they were requested, and the kernel supports them."""
 
     def unknown_port_drops(self) -> int: ...
     def to_cpu_drops(self) -> int:
-        """Frames to the CPU port that nobody took in time: 1000 may wait in next_to_cpu()."""
+        """Dropped frames to the CPU port: 1000 may wait for next_to_cpu()."""
 
     def next_event(self) -> tuple[bool, int, str] | None:
-        """(is a warning, port id, text); blocks. None once the loop has been stopped."""
+        """Wait for an event: (is a warning, port id, text). None after the loop has stopped."""
 
     def next_to_cpu(self) -> bytes | None:
-        """The next frame that the program sent to the CPU port; blocks. None once the loop has been stopped."""
+        """Wait for the next frame that the program sends to the CPU port. None after the loop has stopped."""
 
     def inject(self, port: int, frame: bytes) -> bool:
-        """Runs a frame through the program, on the loop's thread, as if it had come in by `port`. False: dropped, as
-        1000 wait already."""
+        """Run a frame through the program, on the loop's thread, as if received on `port`. False: dropped, because 1000
+        wait already."""
 
     def now_us(self) -> int:
-        """The time that the program is told."""
+        """The program's time."""
 
 class ProgramControl:
-    """The control functions of a program (runtime/program.h), by P4Info id. Refusals are OSError with its errno."""
+    """The control functions of a program (runtime/program.h), by P4Info id. A refused call raises OSError."""
 
     def __init__(self, api_address: int, handle: int) -> None: ...
     def table_insert(
@@ -66,17 +69,17 @@ class ProgramControl:
     ) -> None: ...
     def table_delete(self, table: int, match: Sequence[MatchTuple], priority: int, /) -> None: ...
     def table_set_default(self, table: int, action: int, params: bytes, /) -> None:
-        """Action 0 puts back the default action that the program declares."""
+        """Set the default action; action 0 restores the one that the program declares."""
 
     def table_entries(self, table: int, field_bytes: Sequence[int], /) -> list[EntryTuple]: ...
     def table_count(self, table: int, /) -> int: ...
     def table_entry(self, table: int, match: Sequence[MatchTuple], priority: int, /) -> EntryTuple: ...
     def table_default(self, table: int, /) -> list[EntryTuple]: ...
     def multicast_set(self, group: int, replicas: Sequence[tuple[int, int]], /) -> None:
-        """(port, rid) of each replica; none of them deletes the group."""
+        """Set the (port, rid) of each replica; no replicas delete the group."""
 
     def counter_response(self, counter: int, first: int, count: int, /) -> bytes:
-        """A ReadResponse with an entity for each cell; so the two below."""
+        """A ReadResponse with an entity for each cell, as the two methods below."""
 
     def meter_response(self, meter: int, first: int, count: int, /) -> bytes: ...
     def register_response(self, register: int, first: int, count: int, value_bytes: int, /) -> bytes: ...
@@ -90,7 +93,7 @@ class ProgramControl:
         self, table: int, match: Sequence[MatchTuple], priority: int, packets: int, byte_count: int, /
     ) -> None: ...
     def meter_write(self, meter: int, first: int, count: int, config: MeterTuple | None, /) -> None:
-        """None: back to unconfigured, every packet is green."""
+        """Configure a meter; None: unconfigured, every packet is green."""
 
     def register_write(self, register: int, first: int, count: int, value: bytes, /) -> None: ...
 
@@ -102,16 +105,16 @@ ActionShape = tuple[int, bool, Sequence[FieldShape]]
 TableShape = tuple[int, bool, bool, bool, Sequence[FieldShape], Sequence[ActionShape]]
 
 class TableUpdates:
-    """A WriteRequest as it comes, its updates apart: is_plain() are those that TableEntries may be able to write."""
+    """The updates of an encoded WriteRequest. TableEntries can write those that are plain, unless it refuses them."""
 
     def __init__(self, request: bytes, most: int, /) -> None: ...
     @property
     def is_sound(self) -> bool:
-        """False for a message that protobuf has to look at as a whole, and where has_too_many."""
+        """False for a message that only protobuf can judge, and if has_too_many."""
 
     @property
     def has_too_many(self) -> bool:
-        """More than `most` updates."""
+        """Whether there are more than `most` updates."""
 
     @property
     def rest(self) -> bytes:
@@ -120,18 +123,20 @@ class TableUpdates:
     def __len__(self) -> int: ...
     def is_plain(self, place: int, /) -> bool: ...
     def message(self, place: int, /) -> bytes:
-        """An Update."""
+        """An encoded Update."""
 
 class TableEntries:
-    """Plain table entries, by the thousand, between P4Runtime's messages and a program, which is locked for a few of
-    them at a time. Nobody else may write entries during a call."""
+    """Copies plain table entries between P4Runtime messages and a program, which is locked for a few entries at a time.
+
+    Nothing else may write entries during a call.
+    """
 
     def __init__(self, api_address: int, handle: int, tables: Sequence[TableShape], /) -> None: ...
     def write(self, updates: TableUpdates, first: int, only_inserts: bool, /) -> int:
-        """Writes the updates from `first` on; the place of the first one that it cannot write, or that is refused."""
+        """Write the updates from `first` on; return the place of the first one that is not plain or is refused."""
 
     def take_back(self, updates: TableUpdates, first: int, end: int, /) -> int:
-        """Deletes the entries that these INSERTs have written, last first; the number of those deleted."""
+        """Delete the entries that these INSERTs have written, last first; return the number of deleted ones."""
 
     def read(self, table: int, with_counters: bool, /) -> list[bytes]:
         """ReadResponses with all of a table's entries."""
@@ -145,5 +150,7 @@ def run_bench(
     counter_offset: int | None,
     /,
 ) -> tuple[float, int]:
-    """Runs (port, frame) pairs in order, `rounds` times; seconds, and the number of packets that left. Before each
-    round the 4 bytes at `counter_offset` of every frame are set to the round's number; the first is `first_round`."""
+    """Run (port, frame) pairs in order, `rounds` times; return seconds and the number of packets sent.
+
+    Before each round the 4 bytes at `counter_offset` of every frame are set to the round's number, from `first_round`.
+    """

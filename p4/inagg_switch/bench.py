@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets a second of a P4 program, in this process and on one core: what the ports and the kernel cost is not in it.
+"""Measures the packet rate of a P4 program in this process, on one core, without ports and kernel.
 
 load = aggregation(program, workers=4)
 measure(program, load, packets=1_000_000)
@@ -24,13 +24,14 @@ _CHUNK_OFFSET = _INAGG_OFFSET + 12
 
 
 class BenchError(SwitchError):
-    """The load that was asked for cannot be made."""
+    """The requested load cannot be made."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """Packets that go in, over and over: (port, frame). Before each round the 4 bytes at `counter_offset` of every
-    frame become the round's number."""
+    """(port, frame) packets, which are input in rounds. Before each round the 4 bytes at `counter_offset` of every
+    frame
+    are set to the round's number."""
 
     packets: Sequence[tuple[int, bytes]]
     counter_offset: int | None = None
@@ -38,7 +39,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Rate:
-    """Median, slowest and fastest of several runs. `sent_per_packet`: packets out for each one in."""
+    """Median, slowest and fastest of several runs. sent_per_packet: packets sent for each input packet."""
 
     packets: int
     runs: int
@@ -49,12 +50,12 @@ class Rate:
 
     @property
     def packets_per_second(self) -> float:
-        """Packets put in a second, by the median."""
+        """Input packets a second, of the median run."""
         return 1e9 / self.ns_per_packet
 
 
 def measure(program: Switch, load: Load, *, packets: int = 200_000, runs: int = 9) -> Rate:
-    """Puts so many packets in, in each of so many runs; one more, before them, warms up."""
+    """Input about `packets` packets in each of `runs` runs, after one more run for warm-up."""
     rounds = max(1, packets // len(load.packets))
     count = rounds * len(load.packets)
     nanoseconds, sent = [], 0
@@ -69,12 +70,12 @@ def measure(program: Switch, load: Load, *, packets: int = 200_000, runs: int = 
 
 
 def minimum_frame() -> Load:
-    """One Ethernet frame of 60 bytes (IEEE 802.3's least, without its check sequence), of a local experimental type."""
+    """One Ethernet frame of 60 bytes (the minimum of IEEE 802.3, without FCS) with a local experimental type."""
     return Load([(1, b"\x02\0\0\0\0\x02" + b"\x02\0\0\0\0\x01" + b"\x88\xb5" + bytes(46))])
 
 
 def parse_frame(text: str) -> tuple[int, bytes]:
-    """Reads "PORT:HEX"."""
+    """Parse "PORT:HEX". Raises BenchError."""
     number, _, digits = text.partition(":")
     if not (number.isascii() and number.isdigit() and 1 <= int(number) <= MAX_PORT):
         raise BenchError(f"frame {text[:40]!r}: expected PORT:HEX, the port between 1 and {MAX_PORT}")
@@ -88,7 +89,7 @@ def parse_frame(text: str) -> tuple[int, bytes]:
 
 
 def read_pcap(path: Path, port: int) -> list[tuple[int, bytes]]:
-    """Every frame of a capture file (libpcap's format, not pcapng), as if it came in by `port`."""
+    """Every frame of a capture file (libpcap's format, not pcapng), as input of `port`. Raises BenchError."""
     data = path.read_bytes()
     magic = data[:4]
     order = {
@@ -110,12 +111,12 @@ def read_pcap(path: Path, port: int) -> list[tuple[int, bytes]]:
 
 
 def install(program: Switch, path: Path) -> None:
-    """Table entries and multicast groups from a JSON file:
+    """Install table entries and multicast groups from a JSON file:
 
         {"entries": [{"table": ..., "match": {...}, "action": ..., "params": {...}, "priority": 0}],
          "multicast": {"1": [[port, replication id], ...]}}
 
-    Match values are those of Switch.insert(); pairs are lists.
+    Match values are those of Switch.insert(), with lists as pairs. Raises BenchError, EntryError, UnknownName.
     """
     try:
         wanted = json.loads(path.read_text())
@@ -139,8 +140,11 @@ def _refuse_unknown(path: Path, given: Mapping[str, object], known: set[str]) ->
 
 
 def aggregation(program: Switch, workers: int) -> Load:
-    """One job in p4/inagg.p4: DATA contributions of each worker in turn, the last of which completes a chunk. Installs
-    the job's entries. Raises BenchError for another program."""
+    """Install a job in p4/inagg.p4; its load is a DATA contribution of each worker, the last of which completes a
+    chunk.
+
+    Raises BenchError for another program.
+    """
     if not 1 <= workers <= 64:
         raise BenchError(f"a job has 1 to 64 workers, not {workers}")
     try:
@@ -173,7 +177,7 @@ def _admit(program: Switch, rank: int, workers: int) -> None:
 
 
 def _contribution(rank: int, words: int, constants: dict[str, int]) -> bytes:
-    """docs/protocol.md, 2; every lane of 32 bits holds the rank plus one."""
+    """A DATA contribution (docs/protocol.md, 2); every 32-bit lane is rank + 1."""
     payload = (rank + 1).to_bytes(4, "big") * (words * constants["WORD_BYTES"] // 4)
     header = struct.pack("!BBHHHIII", constants["INAGG_VERSION"] << 4 | constants["KIND_DATA"], rank, _JOB, 0,
                          constants["EXPONENT_CHECK"], _EPOCH, 0, sum(payload[3::4]))  # fmt: skip

@@ -4,18 +4,18 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-MAX_ERRORS = 20  # that a file is reported to have, as with p4c
+MAX_ERRORS = 20  # reported for a file, as in p4c
 
 
 def count_line(count: int) -> list[str]:
-    """What follows a list of so many errors, of which the first MAX_ERRORS are shown; nothing follows a single one."""
+    """The line after a list of `count` errors, of which the first MAX_ERRORS are shown; none after a single error."""
     if count > MAX_ERRORS:
         return [f"{MAX_ERRORS} errors; there are more"]
     return [f"{count} errors"] if count > 1 else []
 
 
 class Position(NamedTuple):
-    """A place in a source file; line and column count from 1."""
+    """A place in a source file; lines and columns are counted from 1."""
 
     path: str
     line: int
@@ -23,15 +23,15 @@ class Position(NamedTuple):
 
 
 class SwitchError(Exception):
-    """Base of every error that inagg_switch raises on purpose."""
+    """Base of all exceptions of inagg_switch."""
 
 
 class CompileError(SwitchError):
-    """The P4 program is wrong, or uses what the compiler does not support.
+    """The P4 program is wrong, or uses a feature that the compiler does not support.
 
-    The attributes are those of its first error; `errors` lists all that were found, itself the first, at most
-    MAX_ERRORS and by their place. str() has for each "file:line:column: error: message", the source line, and a caret
-    under the column; then, if there are several, how many.
+    The attributes are those of the program's first error. `errors` has all errors, this one first, at most MAX_ERRORS,
+    sorted by place. str() has for each "file:line:column: error: message", the source line and a caret under the
+    column, and at the end the number of errors if there are several.
     """
 
     def __init__(self, message: str, position: Position, source_line: str | None = None) -> None:
@@ -43,18 +43,18 @@ class CompileError(SwitchError):
         self._there_are_more = False
 
     def with_others(self, others: Sequence["CompileError"], *, more: bool = False) -> "CompileError":
-        """The same error, which tells of those as well; `more`: they are not all."""
+        """Add other errors and return self. more: there are errors beyond them."""
         self._others, self._there_are_more = tuple(others), more
         return self
 
     @property
     def errors(self) -> "tuple[CompileError, ...]":
-        """This one and the others."""
+        """This error and the others."""
         return (self, *self._others)
 
     @property
     def path(self) -> str:
-        """File that the error is in, as it was named on the command line or in an #include."""
+        """The file of the error, as named on the command line or in an #include."""
         return self.position.path
 
     @property
@@ -75,18 +75,18 @@ class CompileError(SwitchError):
         text = f"{self.path}:{self.line}:{self.column}: error: {self.message}"
         if self.source_line is None:
             return text
-        # A tab before the caret keeps it under its column whatever the terminal's tab width.
+        # Tabs before the caret keep it under its column for every tab width.
         lead = "".join("\t" if c == "\t" else " " for c in self.source_line[: self.column - 1])
         return f"{text}\n{self.source_line}\n{lead.ljust(self.column - 1)}^"
 
 
 class ToolchainError(SwitchError):
-    """The system C++ compiler is missing or failed on generated code; not the P4 program's fault."""
+    """The C++ compiler is missing, or failed on generated code; the P4 program is not at fault."""
 
 
-class UnknownName(SwitchError):  # noqa: N818 - reads as what it is
-    """No table, action, counter, register, field or parameter of that name, or an ambiguous short name."""
+class UnknownName(SwitchError):  # noqa: N818 - the name states the error
+    """No table, action, counter, register, field or parameter has this name, or a short name is ambiguous."""
 
 
 class EntryError(SwitchError):
-    """A table entry, group, or counter or register access was refused; the program's state is as it was."""
+    """An entry, a group or an access to a counter or register was refused; nothing has changed."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a running switch tells Prometheus, at the moment it is asked."""
+"""Serves the metrics of a running switch for Prometheus; docs/switch.md has their table."""
 
 import socket
 import threading
@@ -20,7 +20,7 @@ from inagg_switch.ports import Ports
 
 
 class SwitchMetrics(Collector):
-    """The metrics of one switch; names begin with inagg_switch_."""
+    """Collects the metrics of one switch; their names begin with inagg_switch_."""
 
     def __init__(self, ports: Ports, server: SwitchServer) -> None:
         self._ports = ports
@@ -38,7 +38,9 @@ class SwitchMetrics(Collector):
         packets = CounterMetricFamily(
             "inagg_switch_port_packets", "Packets of a port.", labels=(*labels, "direction")
         )
-        octets = CounterMetricFamily("inagg_switch_port_bytes", "Their bytes.", labels=(*labels, "direction"))
+        octets = CounterMetricFamily(
+            "inagg_switch_port_bytes", "Bytes of a port.", labels=(*labels, "direction")
+        )
         drops = CounterMetricFamily(
             "inagg_switch_port_drops", "Packets that a port dropped.", labels=(*labels, "reason")
         )
@@ -55,12 +57,12 @@ class SwitchMetrics(Collector):
         yield from (packets, octets, drops, up)
         yield CounterMetricFamily(
             "inagg_switch_unknown_port_drops",
-            "Packets that the program sent to a port that there is not.",
+            "Packets that the program sent to a port that does not exist.",
             self._ports.unknown_port_drops(),
         )
         yield CounterMetricFamily(
             "inagg_switch_cpu_port_drops",
-            "Packets to the controller that did not fit.",
+            "Packets to the controller that were dropped because too many waited.",
             self._ports.to_cpu_drops(),
         )
 
@@ -96,13 +98,15 @@ class SwitchMetrics(Collector):
 
 
 class MetricsServer:
-    """Serves /metrics."""
+    """Serves /metrics over HTTP."""
 
     def __init__(
         self, address: str, metrics: SwitchMetrics, *, most_connections: int = 32, request_s: float = 10.0
     ) -> None:
-        """At "HOST:PORT". A connection beyond the most is closed at once, one that is not done in `request_s` then.
-        Raises ServerError if the address cannot be had."""
+        """Serve at "HOST:PORT". Raises ServerError if the address cannot be bound.
+
+        A connection beyond `most_connections` is closed at once, every other after `request_s` seconds.
+        """
         host, port = host_and_port(address)
         registry = CollectorRegistry()
         registry.register(metrics)
@@ -117,14 +121,14 @@ class MetricsServer:
         self.port = int(self._server.server_port)
 
     def stop(self) -> None:
-        """Ends it."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread for each connection, within these bounds."""
+    """A WSGI server with one thread for each connection, and limits of connections and time."""
 
     daemon_threads = True
 
@@ -147,16 +151,16 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client has gone, or was cut off. (Errors of metrics are wsgiref's to report.)"""
+        """Ignore a client that has gone or was disconnected. (wsgiref reports errors of the application.)"""
 
     def service_actions(self) -> None:
-        """Called twice a second."""
+        """End connections whose time is over. serve_forever() calls this twice a second."""
         for connection, since in list(self._since.items()):
             if time.monotonic() - since > self._request_s:
-                with suppress(OSError):  # it has ended meanwhile
+                with suppress(OSError):  # it has ended already
                     connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not logged."""
+        """Do not log requests."""

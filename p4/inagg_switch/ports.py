@@ -2,7 +2,7 @@
 """Packet ports: network interfaces as the ports of a P4 program.
 
 A port is an AF_PACKET socket on an interface (veth, tap, NIC) in the network namespace of this process. One native
-thread serves all of them (ports/packet_loop.hpp); this module checks what the user gave and words the errors.
+thread serves all ports (ports/packet_loop.hpp). This module checks the user's options and explains errors.
 """
 
 import errno
@@ -23,11 +23,11 @@ MAX_PORT = 510  # 511 is BMv2's drop port
 
 
 class PortError(SwitchError):
-    """A port cannot be used: it is named wrongly, its interface is missing, or the permission is."""
+    """A port cannot be used: its name is wrong, its interface does not exist, or the process lacks the permission."""
 
 
 class LoadedProgram(Protocol):
-    """What a port needs of inagg_switch.switch.Switch."""
+    """The part of inagg_switch.switch.Switch that ports need."""
 
     @property
     def api_address(self) -> int: ...
@@ -38,14 +38,14 @@ class LoadedProgram(Protocol):
 
 @dataclass(frozen=True)
 class PortSpec:
-    """A port number of the P4 program and the interface behind it."""
+    """A port number of the P4 program and its interface."""
 
     id: int
     interface: str
 
     @classmethod
     def parse(cls, text: str) -> "PortSpec":
-        """Reads "ID@INTERFACE", as in "1@veth1"."""
+        """Parse "ID@INTERFACE", such as "1@veth1". Raises PortError."""
         number, separator, interface = text.partition("@")
         if not separator or not interface or not number.isascii() or not number.isdigit():
             raise PortError(f"port {text!r}: expected ID@INTERFACE, for example 1@veth1")
@@ -56,7 +56,7 @@ class PortSpec:
 
 @dataclass(frozen=True)
 class PortStatistics:
-    """What a port has carried since the start, and what it dropped, by reason."""
+    """Counts of a port since the start. drops: packets by reason."""
 
     id: int
     interface: str
@@ -70,18 +70,18 @@ class PortStatistics:
 
 @dataclass(frozen=True, kw_only=True)
 class PortOptions:
-    """Buffers of each port, in bytes and frames."""
+    """Options of all ports; buffers are for each port."""
 
     receive_buffer_bytes: int = 32 << 20
-    # Above any sensible tbf limit, so that a shaped port's queue is its qdisc and the qdisc decides what to drop.
+    # Larger than usual tbf limits, so that packets of a shaped port queue in its qdisc, which decides what to drop.
     send_buffer_bytes: int = 32 << 20
     queue_frames: int = 1024
     queue_bytes: int = 4 << 20
-    # Take and send frames with segmentation and checksum offloads, where the kernel can (Linux 6.2).
+    # Exchange frames with segmentation and checksum offloads, if the kernel supports it (Linux 6.2).
     offloads: bool = True
-    # What the program sends to this port goes to the controller (packet-in). None: there is no such port.
+    # Port whose packets go to the controller (packet-in); None: no such port.
     cpu_port: int | None = None
-    # Folder for capture files, one a port and direction: portN_in.pcap and portN_out.pcap.
+    # Folder for capture files, one for each port and direction: portN_in.pcap and portN_out.pcap.
     captures: Path | None = None
 
 
@@ -124,7 +124,7 @@ class Ports:
     """The ports of one switch. Frames are dropped (and counted) until a program is set."""
 
     def __init__(self, specs: Sequence[PortSpec], options: PortOptions | None = None) -> None:
-        """Opens all ports; raises PortError, with none open, when one cannot be."""
+        """Open all ports. Raises PortError if one cannot be opened; none is open then."""
         options = options or PortOptions()
         _check_options(options)
         self.cpu_port = options.cpu_port
@@ -134,12 +134,12 @@ class Ports:
         self._stopped = False
 
     def start(self) -> None:
-        """Starts to move packets."""
+        """Start to move packets."""
         self._loop.start()
         self._events.start()
 
     def stop(self) -> None:
-        """Stops and closes the ports; statistics() stays readable. Safe to call again."""
+        """Stop and close the ports; statistics() stays usable. Idempotent."""
         if self._stopped:
             return
         self._stopped = True
@@ -149,40 +149,40 @@ class Ports:
         self._program = None
 
     def set_program(self, program: LoadedProgram) -> None:
-        """Runs packets through `program` from now on; the previous one is out of use on return."""
+        """Run packets through `program`; after the return the previous one is unused."""
         self._loop.set_program(program.api_address, program.handle)
-        # Kept only now: the previous program may be freed as soon as nothing runs it.
+        # After the line above, because this assignment may free the previous program.
         self._program = program
 
     def statistics(self) -> list[PortStatistics]:
-        """The figures of every port, in the order they were given."""
+        """The counts of every port, in the order of the constructor's list."""
         return [
             PortStatistics(port, interface, up, *totals, drops)
             for port, interface, up, totals, drops in self._loop.statistics()
         ]
 
     def has_offloads(self) -> bool:
-        """Frames with offloads are taken: they were wanted, and the kernel can."""
+        """Whether frames with offloads are exchanged: they were requested, and the kernel supports them."""
         return self._loop.has_offloads()
 
     def unknown_port_drops(self) -> int:
-        """Frames that the program sent to a port number that no port has."""
+        """Number of frames that the program sent to a port that does not exist."""
         return self._loop.unknown_port_drops()
 
     def next_to_cpu(self) -> bytes | None:
-        """The next frame that the program sent to the CPU port; blocks. None once the ports have stopped."""
+        """Wait for the next frame that the program sends to the CPU port. None after the ports have stopped."""
         return self._loop.next_to_cpu()
 
     def to_cpu_drops(self) -> int:
-        """Frames to the CPU port that next_to_cpu() did not take in time."""
+        """Number of frames to the CPU port that were dropped because too many waited for next_to_cpu()."""
         return self._loop.to_cpu_drops()
 
     def inject(self, port: int, frame: bytes) -> bool:
-        """Runs a frame through the program soon, as if it had come in by `port`. False: dropped, too many wait."""
+        """Queue a frame for the program, as if received on `port`. False: dropped, because too many wait."""
         return self._loop.inject(port, frame)
 
     def now(self) -> float:
-        """The time that the program is told, in seconds."""
+        """The program's time, in seconds."""
         return self._loop.now_us() * 1e-6
 
     def _log_events(self) -> None:

@@ -5,7 +5,7 @@
     sw.insert("admission", {"port": 1, ...}, "admit", {"worker": 1, ...})
     sw.process(1, frame) -> [(port, frame), ...]
 
-Names are those of P4Info; a unique ending of one, at a dot, will do.
+Names are those of P4Info. The last parts of a name, from a dot on, are enough if they are unique.
 """
 
 import ctypes
@@ -63,14 +63,14 @@ _MAX_DIGESTS = 10_000
 
 @dataclass(frozen=True)
 class Digest:
-    """What a program told with digest(): the fields of its struct, or `data` when it is no struct."""
+    """A digest of the program. fields: of its struct; of a tuple by position; a single value has the name "value"."""
 
     name: str
     fields: Mapping[str, int]
 
 
 class Switch:
-    """One running program. Safe to use from several threads; close() or the end of a `with` frees it."""
+    """One running program. Thread-safe. close() or the end of a `with` block frees it."""
 
     def __init__(self, compiled: Compiled, seed: int = 0) -> None:
         self._compiled = compiled
@@ -103,8 +103,10 @@ class Switch:
         *,
         traced: bool = False,
     ) -> "Switch":
-        """Compiles a P4 file, or finds it in the cache. `traced`: for trace() and on_trace(); it is slower then.
-        Raises CompileError or ToolchainError."""
+        """Compile a P4 file, or load it from the cache. Raises CompileError or ToolchainError.
+
+        traced: compile with support for trace() and on_trace(), which makes the program slower.
+        """
         compiler_arguments(path, defines, include_paths)
         return cls(compile_file(path, defines, include_paths, traced=traced), seed)
 
@@ -112,17 +114,17 @@ class Switch:
     def from_source(
         cls, source: str, seed: int = 0, name: str = "<source>", *, traced: bool = False
     ) -> "Switch":
-        """The same from preprocessed text, such as another program's `source`."""
+        """from_p4() with preprocessed text, such as another program's `source`."""
         text(source, "the source")
         text(name, "the name of the source")
         return cls(compile_source(source, name, traced=traced), seed)
 
     def close(self) -> None:
-        """Frees the program's state. Every later call raises SwitchError."""
+        """Free the program's state. Every later call raises SwitchError."""
         self._lock.close()
 
     def __reduce__(self) -> NoReturn:
-        # A copy would free the same state once more.
+        # A copy would free the same state a second time.
         raise TypeError("a Switch cannot be copied or pickled: its state is in native code")
 
     def __enter__(self) -> "Switch":
@@ -135,7 +137,7 @@ class Switch:
         if hasattr(self, "_lock"):
             self.close()
 
-    # --- what it is
+    # --- the program
 
     @property
     def p4info(self) -> pb.P4Info:
@@ -144,13 +146,14 @@ class Switch:
 
     @property
     def layout(self) -> pb.P4Info:
-        """The same, but with the widths that values have in the program where @p4runtime_translation says others: what
-        the methods here take."""
+        """The P4Info with the program's widths in place of those of @p4runtime_translation. The methods of this class
+        use
+        these widths."""
         return self._compiled.artifact.layout
 
     @property
     def source(self) -> str:
-        """Preprocessed text that compiles to this program: what P4Runtime carries as the device config."""
+        """Preprocessed text that compiles to this program; P4Runtime's device config."""
         return self._compiled.source
 
     @property
@@ -160,12 +163,12 @@ class Switch:
 
     @property
     def generated(self) -> Path:
-        """The C++ that the program was compiled to."""
+        """The file with the generated C++."""
         return self._compiled.artifact.cpp
 
     @property
     def api_address(self) -> int:
-        """Address of the isw_api (runtime/program.h), for native callers; valid while the process lives."""
+        """Address of the isw_api (runtime/program.h), for native callers; valid until the process ends."""
         return ctypes.addressof(self._api)
 
     @property
@@ -174,7 +177,7 @@ class Switch:
         return self._lock.handle
 
     def locked(self) -> AbstractContextManager[tuple[abi.Api, int]]:
-        """The function table and handle, with the program's mutex held."""
+        """Hold the program's mutex in a block; yields the function table and the handle."""
         return self._lock.held()
 
     # --- tables
@@ -187,10 +190,13 @@ class Switch:
         params: Mapping[str, int | bytes] | None = None,
         priority: int = 0,
     ) -> None:
-        """Adds an entry. Match values by kind: exact and optional a number (or bytes), lpm (value, prefix length),
-        ternary (value, mask), range (low, high); of these kinds a value alone matches only itself. Bits that a prefix
-        or a mask leaves out do not count. Tables with ternary, range or optional keys need a priority > 0; the highest
-        wins. In a table with an action profile, `action` is a Member or a Group. Raises EntryError or UnknownName."""
+        """Add an entry. Raises EntryError or UnknownName.
+
+        match: by key. Exact and optional keys take a number (or bytes), lpm (value, prefix length), ternary (value,
+        mask), range (low, high). A single value of the last three matches only itself. Bits outside a prefix or a mask
+        are ignored. action: in a table with an action profile a Member or a Group. priority: tables with ternary, range
+        or optional keys need one above 0; the highest wins.
+        """
         self._change("insert", table, match, action, params, priority)
 
     def modify(
@@ -201,7 +207,7 @@ class Switch:
         params: Mapping[str, int | bytes] | None = None,
         priority: int = 0,
     ) -> None:
-        """Gives an entry another action or other parameters; its direct counter goes on."""
+        """Change the action or the parameters of an entry; its direct counter continues. Raises as insert()."""
         self._change("modify", table, match, action, params, priority)
 
     def _change(
@@ -239,7 +245,7 @@ class Switch:
         priority: int,
         what: str,
     ) -> None:
-        """Inserts or modifies an entry that refers to an action profile."""
+        """Insert or modify an entry that refers to an action profile."""
         identity = whole(target.id, f"{what}, id of the {type(target).__name__.lower()}")
         key = match_tuples(table, match)
         call = self.externs.insert_indirect if how == "insert" else self.externs.modify_indirect
@@ -256,7 +262,7 @@ class Switch:
         )
 
     def delete(self, table: str, match: Mapping[str, MatchValue], priority: int = 0) -> None:
-        """Removes an entry. Raises EntryError when it is not there."""
+        """Remove an entry. Raises EntryError if it does not exist."""
         info = find(self.layout.tables, table, "table")
         what = f"cannot delete {shown(match)} in table {info.preamble.name}"
         priority = whole(priority, f"{what}, priority", 1 << 31)
@@ -271,7 +277,7 @@ class Switch:
         action: str | Member | Group | None,
         params: Mapping[str, int | bytes] | None = None,
     ) -> None:
-        """Changes the default action; None puts back the one that the program declares."""
+        """Set the default action; None restores the one that the program declares. Raises as insert()."""
         info = find(self.layout.tables, table, "table")
         what = f"cannot set the default action of table {info.preamble.name}"
         if isinstance(action, Member | Group):
@@ -302,7 +308,7 @@ class Switch:
         return found
 
     def default_entry(self, table: str) -> TableEntry:
-        """The default action in force."""
+        """The default entry."""
         info = find(self.layout.tables, table, "table")
         found: list[TableEntry] = []
         visit = abi.EntryFunction(
@@ -315,7 +321,7 @@ class Switch:
     # --- the rest of the control plane
 
     def multicast_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
-        """Sets the (port, replication id) pairs of a group; none deletes it."""
+        """Set the (port, replication id) pairs of a group; no pairs delete it. Raises EntryError."""
         what = f"cannot set multicast group {shown(group)}"
         group, pairs = whole(group, what, 1 << 16), replica_pairs(replicas, what)
         if group == 0:
@@ -328,8 +334,10 @@ class Switch:
     def clone_session(
         self, session: int, replicas: Sequence[tuple[int, int]], truncate: int | None = None
     ) -> None:
-        """Sets the (port, replication id) pairs that clones to a session go to, cut after `truncate` bytes; none
-        deletes it."""
+        """Set the (port, replication id) pairs of a clone session; no pairs delete it. Raises EntryError.
+
+        truncate: number of bytes after which clones are cut.
+        """
         what = f"cannot set clone session {shown(session)}"
         session, pairs = whole(session, what, 1 << 15), replica_pairs(replicas, what)
         length = 0 if truncate is None else whole(truncate, f"{what}, truncate")
@@ -337,7 +345,7 @@ class Switch:
             self.externs.clone_set(session, pairs, length)
 
     def value_set(self, name: str, members: Sequence[MatchValue | Mapping[str, MatchValue]]) -> None:
-        """Replaces the members of a parser value set: a match each (by field when there are several fields)."""
+        """Replace the members of a parser value set by matches (by field if there are several fields)."""
         info = find(self.layout.value_sets, name, "value set")
         owner = f"value set {info.preamble.name}"
         rows = [
@@ -361,7 +369,7 @@ class Switch:
         config: tuple[int, int, int, int] | None,
         priority: int = 0,
     ) -> None:
-        """Configures the meter of a table entry: (cir, cburst, pir, pburst), or None for green. entries() shows it."""
+        """Configure the meter of a table entry: (cir, cburst, pir, pburst), or None: every packet is green."""
         info = find(self.layout.tables, table, "table")
         what = f"direct meter of {shown(match)} in table {info.preamble.name}"
         priority = whole(priority, f"{what}, priority", 1 << 31)
@@ -370,7 +378,7 @@ class Switch:
             self.externs.direct_meter_write(info.preamble.id, match_tuples(info, match), priority, given)
 
     def digests(self) -> list[Digest]:
-        """Digests since the last call, oldest first (the last 10,000 at most)."""
+        """The digests since the last call, oldest first; at most the last 10,000."""
         found = []
         while self._digests:
             identity, data = self._digests.popleft()
@@ -379,8 +387,10 @@ class Switch:
         return found
 
     def on_log(self, write: Callable[[str], None] | None) -> None:
-        """Gives `write` the messages of log_msg() and of assertions that failed, while the packet is processed: it may
-        not use this switch. process() raises what it raises."""
+        """Pass the messages of log_msg() and of failed assertions to `write`.
+
+        `write` is called while the packet is processed and must not use this switch. process() raises its exceptions.
+        """
         function(write, "on_log")
         self.externs.on_log(write)
 
@@ -411,9 +421,11 @@ class Switch:
     def process(
         self, port: int, frame: bytes | bytearray | memoryview, now: float = 0.0
     ) -> list[tuple[int, bytes]]:
-        """Runs one received frame. `now` is monotonic, in seconds. Returns (port, frame) of every frame that leaves,
-        in the order in which they do. Raises SwitchError for a port beyond 9 bits or a time beyond 64 bits of
-        microseconds."""
+        """Run one received frame; return (port, frame) of every frame that is sent, in order.
+
+        now: monotonic, in seconds. Raises SwitchError for a port beyond 9 bits or a time beyond 64 bits of
+        microseconds.
+        """
         if type(port) is not int or not 0 <= port < PORTS:
             port = whole(port, "the port", PORTS)
         time_us = microseconds(now)
@@ -426,8 +438,8 @@ class Switch:
     def trace(
         self, port: int, frame: bytes | bytearray | memoryview, now: float = 0.0
     ) -> tuple[list[str], list[tuple[int, bytes]]]:
-        """process(), and before its result the frame's path, line by line: parser states, look-ups, actions, writes,
-        drops. Needs a program compiled with `traced`."""
+        """process(); returns the lines of the frame's path (parser states, look-ups, actions, writes, drops) and the
+        result. Needs a program compiled with `traced`."""
         lines: list[str] = []
         self._lock.refuse_callback()
         with self._trace_lock:
@@ -439,8 +451,10 @@ class Switch:
                 self.on_trace(before)
 
     def on_trace(self, write: Callable[[str], None] | None) -> None:
-        """Gives `write` every line of every packet's path from now on, also of those that ports bring; None ends that.
-        It is called while the packet is processed, so it may not use this switch; process() raises what it raises."""
+        """Pass every line of every packet's path to `write`, packets of ports included; None stops that.
+
+        `write` is called while the packet is processed and must not use this switch. process() raises its exceptions.
+        """
         function(write, "on_trace")
         with self.locked() as (api, handle):
             if api.trace(handle, self._write_trace if write is not None else abi.TextFunction(), None) != 0:

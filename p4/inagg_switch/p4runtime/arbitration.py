@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which controller may write: client arbitration (P4Runtime specification, "Client Arbitration").
+"""Client arbitration: which controller may write (P4Runtime specification, "Client Arbitration").
 
-No gRPC and no locks: the server calls this with its lock held and delivers the notifications that come back.
+No gRPC and no locks: `controllers` calls this with its lock held and delivers the notifications that it returns.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ ElectionId = tuple[int, int]  # high, low
 
 @dataclass(eq=False)
 class Session:
-    """One StreamChannel. `role` is None until the first MasterArbitrationUpdate was accepted."""
+    """One StreamChannel. `role` is None until the first MasterArbitrationUpdate is accepted."""
 
     role: str | None = None
     election_id: ElectionId | None = None
@@ -43,7 +43,7 @@ class Notification:
 
 
 def election_id_of(message: p4runtime_pb2.Uint128) -> ElectionId:
-    """A 128-bit election id as a pair that compares as the number does."""
+    """A 128-bit election id as a pair that compares like the number."""
     return (message.high, message.low)
 
 
@@ -55,7 +55,7 @@ class Arbitration:
         self._roles: dict[str, _Role] = {}
 
     def update(self, session: Session, message: p4runtime_pb2.MasterArbitrationUpdate) -> list[Notification]:
-        """Handles a session's MasterArbitrationUpdate; RequestError means that the stream must end with it."""
+        """Handle a session's MasterArbitrationUpdate. A RequestError must end the stream."""
         role_name = message.role.name
         self._check(session, message, role_name)
         election_id = election_id_of(message.election_id) if message.HasField("election_id") else None
@@ -89,7 +89,7 @@ class Arbitration:
             raise invalid("role.config is not supported: every role has full access to the pipeline")
 
     def disconnect(self, session: Session) -> list[Notification]:
-        """Forgets a session whose stream has ended. When it was the primary, there is none afterwards."""
+        """Forget a session whose stream has ended. If it was the primary, its role has none afterwards."""
         if session.role is None:
             return []
         role = self._roles[session.role]
@@ -98,16 +98,16 @@ class Arbitration:
         return list(self._notify(session.role, role.sessions)) if was_primary else []
 
     def primaries(self) -> list[Session]:
-        """The primary of each role that has one: who hears of packets, digests and idle entries."""
+        """The primary of each role that has one. They receive packets, digests and idle entries."""
         return [role.primary for role in self._roles.values() if role.primary is not None]
 
     def check_stream(self, session: Session) -> None:
-        """Refuses a stream message that only a primary may send."""
+        """Refuse a stream message that only a primary may send. Raises RequestError."""
         if session not in self.primaries():
             raise RequestError(Code.PERMISSION_DENIED, "only the primary controller may send this")
 
     def check_primary(self, role_name: str, election_id: ElectionId | None) -> None:
-        """Refuses a request that does not come from the role's primary."""
+        """Refuse a request that does not come from the role's primary. Raises RequestError."""
         role = self._roles.get(role_name)
         if role is None and role_name:
             raise RequestError(Code.NOT_FOUND, f"no controller has the role {role_name!r}")
@@ -117,7 +117,7 @@ class Arbitration:
 
     def _notify(self, role_name: str, sessions: list[Session]) -> Iterator[Notification]:
         role = self._roles[role_name]
-        # The new primary hears of it last, when all others know (specification, 5.3, case 1.2).
+        # The new primary is notified last, after all others (specification, 5.3, case 1.2).
         for session in sorted(sessions, key=lambda one: one is role.primary):
             response = p4runtime_pb2.StreamMessageResponse()
             out = response.arbitration

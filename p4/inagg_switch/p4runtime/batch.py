@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A WriteRequest whose plain table entries stay as they came: protobuf's Python takes 100 us for each of them.
+"""A WriteRequest whose plain table entries stay encoded, because protobuf's Python takes 100 us for each of them.
 
-Those go from the message to the program in native code (ports/control/entries.hpp), thousands at a time. What is not
-plain, or is refused, is decoded and done by write.py, which knows the reasons.
+Native code (ports/control/entries.hpp) copies plain entries from the message to the program, thousands at a time. Other
+updates, and refused ones, are decoded and applied by write.py, which knows the reasons of a refusal.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from inagg_switch.p4runtime.requests import MAX_HEAD_BYTES, decode, malformed
 
 MAX_UPDATES = 200_000  # of a request
 MAX_UPDATE_BYTES = 1 << 20
-_KEPT = 1000  # first updates that are decoded once, to be checked and to be written; the others twice
+_KEPT = 1000  # the first updates are kept decoded between check and write; later ones are decoded twice
 
 Attempt = Callable[[Target, p4runtime_pb2.Update], RequestError | None]
 
@@ -25,7 +25,7 @@ class WriteBatch:
     """The updates of a request, in their order."""
 
     def __init__(self, message: bytes) -> None:
-        """Raises RequestError for what is no WriteRequest, as far as that can be seen from outside its updates."""
+        """Raises RequestError if the message is not a WriteRequest; the updates themselves are not checked."""
         self._tables = TableUpdates(message, MAX_UPDATES)
         self._decoded: dict[int, p4runtime_pb2.Update] = {}
         self._written: set[str] = set()
@@ -47,7 +47,7 @@ class WriteBatch:
         return self._size
 
     def check(self) -> None:
-        """Raises RequestError if an update is none."""
+        """Raise RequestError if an update cannot be decoded."""
         if self._tables.is_sound:
             for place in range(self._size):
                 if not self._tables.is_plain(place):
@@ -65,23 +65,23 @@ class WriteBatch:
         return decode(p4runtime_pb2.Update, self._tables.message(place), MAX_UPDATE_BYTES)
 
     def has_written(self, kind: str) -> bool:
-        """Whether update() has given one of such an entity."""
+        """Whether update() has returned an update of this kind of entity."""
         return kind in self._written
 
     def write_entries(self, target: Target, first: int, *, only_inserts: bool = False) -> int:
-        """Writes plain table entries from `first` on; the place of the first update that is none, or is refused."""
+        """Write plain table entries from `first` on; return the place of the first other or refused update."""
         if not self._tables.is_sound:
             return first
-        # What is remembered of an entry beside it, modify and delete would have to forget.
+        # Modify and delete of an entry with opaque data must also forget that data, which native code does not have.
         return target.entries.write(self._tables, first, only_inserts or bool(target.opaque))
 
     def take_back(self, target: Target, written: range) -> int:
-        """Deletes entries that write_entries() has inserted, the last first; the number of those deleted."""
+        """Delete entries that write_entries() has inserted, the last first; return the number of deleted ones."""
         return target.entries.take_back(self._tables, written.start, written.stop)
 
 
 def write_each(target: Target, batch: WriteBatch, attempt: Attempt) -> list[RequestError | None]:
-    """CONTINUE_ON_ERROR: the error of each update, as `attempt` gives it for one."""
+    """CONTINUE_ON_ERROR: apply each update; return the errors of `attempt`, one for each update."""
     errors: list[RequestError | None] = [None] * len(batch)
     place = 0
     while (place := batch.write_entries(target, place)) < len(batch):

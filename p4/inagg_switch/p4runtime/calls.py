@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How gRPC calls the service: bytes in, bytes out, each call counted, and none that keeps the switch waiting for long.
+"""Connects the service to gRPC: decodes requests, counts calls, and ends calls that keep the switch waiting too long.
 
-All methods are streams to gRPC here, though most take one message: only so is a method called, and can end the call,
-before its client has sent that.
+All methods are streams to gRPC, though most take one message: gRPC calls a unary method only after its client has sent
+the message, and then the switch could not end a call that never sends it.
 """
 
 import logging
@@ -29,13 +29,13 @@ from inagg_switch.p4runtime.service import P4RuntimeService, abort
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_S = 30.0  # with a client that does not take its answer, or say who it is
-REQUEST_PATIENCE_S = 5.0  # with one that has called and does not send its request
+PATIENCE_S = 30.0  # with a client that does not read its answer, or does not send its arbitration message
+REQUEST_PATIENCE_S = 5.0  # with a client that has called and does not send its request
 _TICK_S = 0.5
 
 
 class Patience:
-    """Ends calls whose clients the switch has waited for too long."""
+    """Ends calls for whose clients the switch has waited too long."""
 
     def __init__(self) -> None:
         self._until: dict[grpc.ServicerContext, float] = {}
@@ -43,27 +43,27 @@ class Patience:
         self._stop = threading.Event()
 
     def begin(self, context: grpc.ServicerContext, seconds: float = PATIENCE_S) -> None:
-        """The switch waits for this client from now on."""
+        """Start waiting for a client."""
         with self._lock:
             self._until[context] = time.monotonic() + seconds
 
     def end(self, context: grpc.ServicerContext) -> None:
-        """It does not wait any more."""
+        """Stop waiting for a client."""
         with self._lock:
             self._until.pop(context, None)
 
     def waiting(self) -> int:
-        """For how many clients the switch waits."""
+        """Number of clients for which the switch waits."""
         with self._lock:
             return len(self._until)
 
     def run(self) -> None:
-        """Until stop()."""
+        """End overdue calls until stop()."""
         while not self._stop.wait(_TICK_S):
             self.lose(time.monotonic())
 
     def lose(self, now: float) -> None:
-        """Ends the calls that have been waited for too long by then."""
+        """End the calls whose time is over at `now`."""
         with self._lock:
             overdue = [context for context, until in self._until.items() if until <= now]
         for context in overdue:
@@ -72,7 +72,7 @@ class Patience:
             self.end(context)
 
     def stop(self) -> None:
-        """Ends run()."""
+        """End run()."""
         self._stop.set()
 
 
@@ -87,17 +87,17 @@ class Calls:
         self._lock = threading.Lock()
 
     def ended(self) -> dict[tuple[str, str], int]:
-        """How many calls of which method have ended with which status."""
+        """(method, status) -> number of calls that have ended."""
         with self._lock:
             return dict(self._ended)
 
     def open(self, method: str) -> int:
-        """How many calls of a method have not ended yet."""
+        """Number of calls of a method that have not ended."""
         with self._lock:
             return self._begun[method] - sum(n for (name, _), n in self._ended.items() if name == method)
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        """What the server needs."""
+        """The handlers for the gRPC server."""
         service = self._service
         return grpc.method_handlers_generic_handler(
             "p4.v1.P4Runtime",
@@ -163,7 +163,7 @@ class Calls:
         context: grpc.ServicerContext,
         decoded: Callable[[bytes], Any],
     ) -> Any:
-        """The one message of a call."""
+        """The decoded request of a call."""
         self.patience.begin(context, REQUEST_PATIENCE_S)
         try:
             message = next(messages, None)

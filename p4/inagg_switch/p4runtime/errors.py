@@ -13,10 +13,10 @@ from p4.v1 import p4runtime_pb2
 from inagg_switch.errors import SwitchError
 
 MAX_ERROR_TEXT = 300
-# What a client's gRPC library takes as trailing metadata is 8 KiB by default, for all errors of a batch; beyond it a
-# call may fail with RESOURCE_EXHAUSTED and no details. The status message is in it a second time, with some overhead.
+# A client's gRPC library accepts 8 KiB of trailing metadata by default, for all errors of a batch. With more, a call
+# may fail with RESOURCE_EXHAUSTED and no details. The metadata contain the status message twice, with some overhead.
 MAX_STATUS_BYTES = 7000
-_SHORT_TEXT = 40  # below it, texts get the room of what else an error has
+_SHORT_TEXT = 40  # if texts would be shorter than this, other parts of an error are left out
 
 
 class Code(IntEnum):
@@ -39,7 +39,7 @@ class Code(IntEnum):
 
 
 class RequestError(SwitchError):
-    """A request, or one element of its batch, is refused; nothing was changed by it."""
+    """A request, or one element of its batch, is refused and has changed nothing."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class RequestError(SwitchError):
 
 
 def invalid(message: str) -> RequestError:
-    """A request that is malformed whatever the state of the switch."""
+    """The error for a request that is invalid in every state of the switch."""
     return RequestError(Code.INVALID_ARGUMENT, message)
 
 
@@ -63,13 +63,13 @@ _CODE_OF_ERRNO = {
 
 
 def from_errno(error: OSError, subject: str) -> RequestError:
-    """The RequestError for a refusal by the program (runtime/program.h) about `subject`."""
+    """The error for a refusal by the program (runtime/program.h) of a request about `subject`."""
     code, text = _CODE_OF_ERRNO.get(error.errno or 0, (Code.INTERNAL, str(error)))
     return RequestError(code, f"{subject}: {text}")
 
 
 class BatchError(SwitchError):
-    """Some elements of a batch were refused; `errors` has one item an element, None for those that succeeded."""
+    """Some elements of a batch were refused. errors: one for each element, None for successful ones."""
 
     def __init__(self, what: str, errors: Sequence[RequestError | None]) -> None:
         failed = [error for error in errors if error is not None]
@@ -77,18 +77,21 @@ class BatchError(SwitchError):
             f"{len(failed)} of {len(errors)} {what} failed; first: {failed[0].message}"[:MAX_ERROR_TEXT]
         )
         self.errors = list(errors)
-        self._counted = Counter(map(_kind, self.errors))  # most are the same
+        self._counted = Counter(map(_kind, self.errors))  # most errors are equal
 
     def status(self) -> status_pb2.Status:
-        """The google.rpc.Status with one p4.v1.Error an element, in the order of the request. Texts are cut to one
-        length at which the whole has at most MAX_STATUS_BYTES: batches of up to 300 updates always fit."""
+        """The google.rpc.Status with a p4.v1.Error for each element, in the order of the request.
+
+        All texts are cut to a length at which the status has at most MAX_STATUS_BYTES. Batches of up to 300 updates
+        always fit.
+        """
         longest = self._longest_text(terse=False)
         if longest >= _SHORT_TEXT:
             return self._status(longest, terse=False)
         return self._status(self._longest_text(terse=True), terse=True)
 
     def _longest_text(self, *, terse: bool) -> int:
-        """The number of characters at which the status fits; 0 if there is none."""
+        """The largest number of characters of a text with which the status fits; 0 if it never fits."""
         low, high = 0, MAX_ERROR_TEXT
         while low < high:
             middle = (low + high + 1) // 2
@@ -106,8 +109,10 @@ class BatchError(SwitchError):
         return int(whole + sum(sizes[error] * count for error, count in self._counted.items()))
 
     def _status(self, longest: int, *, terse: bool) -> status_pb2.Status:
-        """With texts of at most so many characters. `terse`: no error space, and a type URL without its host, which
-        no client looks at."""
+        """The status with texts of at most `longest` characters.
+
+        terse: without the error space and the host of type URLs, which no client reads.
+        """
         status = status_pb2.Status(code=Code.UNKNOWN, message=str(self))
         details = {error: _detail(error, longest, terse=terse) for error in self._counted}
         status.details.extend(details[_kind(error)] for error in self.errors)
@@ -133,5 +138,5 @@ def _detail(error: _Kind, longest: int, *, terse: bool) -> any_pb2.Any:
 
 
 def _field_bytes(size: int) -> int:
-    """Of a message in a field with a small number: tag, length, contents."""
+    """Encoded size of a message of `size` bytes in a field with a small number: tag, length, contents."""
     return 1 + max(1, -(-size.bit_length() // 7)) + size

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SetForwardingPipelineConfig: which program runs, which one is saved, and how one becomes the other.
+"""SetForwardingPipelineConfig: the running and the saved program, and the actions that change them.
 
-A saved program is a loaded one that no packet reaches yet. Writes after VERIFY_AND_SAVE go straight into it, so that
-COMMIT, which the specification describes as a replay of those writes, only has to swap.
+A saved program is loaded, but no packet reaches it. Writes after VERIFY_AND_SAVE go to it. So COMMIT, which the
+specification describes as a replay of those writes, only swaps the programs.
 """
 
 import logging
@@ -29,13 +29,13 @@ logger = logging.getLogger(__name__)
 
 Request: TypeAlias = p4runtime_pb2.SetForwardingPipelineConfigRequest
 
-# Parts of a P4Info that describe the source and not the pipeline; another compiler may word them otherwise. So may
-# it know fields that are newer than the messages here: p4c's initial_default_action.
+# Parts of a P4Info that describe the source and not the pipeline; they may differ between compilers. So may fields that
+# are newer than these messages, such as p4c's initial_default_action.
 _DESCRIPTIVE = ("annotations", "annotation_locations", "structured_annotations", "doc")
 
 
 def pipeline_of(p4info: p4info_pb2.P4Info) -> dict[int, bytes]:
-    """What each object of a P4Info means to the pipeline, by id; equal for equal pipelines."""
+    """Id -> the encoded object of a P4Info without its description; equal for equal pipelines."""
     objects: dict[int, bytes] = {}
     for _, items in p4info.ListFields():
         if isinstance(items, Message):
@@ -59,7 +59,7 @@ def _strip(message: Message) -> None:
 
 
 def check_same_pipeline(given: p4info_pb2.P4Info, compiled: p4info_pb2.P4Info) -> None:
-    """Refuses a P4Info that is not the program's."""
+    """Raise RequestError if a P4Info is not the program's."""
     ours, theirs = pipeline_of(compiled), pipeline_of(given)
     for object_id in sorted(ours.keys() | theirs.keys()):
         if ours.get(object_id) != theirs.get(object_id):
@@ -70,7 +70,7 @@ def check_same_pipeline(given: p4info_pb2.P4Info, compiled: p4info_pb2.P4Info) -
 
 
 class Pipeline:
-    """The running and the saved target of a device. The server's lock guards it, except for prepare()."""
+    """The running and the saved target of a device. The service's lock guards it, except for prepare()."""
 
     def __init__(
         self,
@@ -78,8 +78,9 @@ class Pipeline:
         install: Callable[[Program], None],
         now: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`compile_program` loads preprocessed P4 source; `install` makes the ports run a program, which is told the
-        time `now` (seconds)."""
+        """compile_program: loads preprocessed P4 source. install: makes the ports run a program. now: the ports' time,
+        in
+        seconds."""
         self._compile = compile_program
         self._install = install
         self._now = now
@@ -90,18 +91,21 @@ class Pipeline:
 
     @property
     def current(self) -> Target | None:
-        """What reads and writes refer to: the saved target as long as there is one."""
+        """The target of reads and writes: the saved one if there is one, else the running one."""
         return self.saved or self.running
 
     def start_with(self, program: Program, source: str) -> None:
-        """Runs a program that did not come through P4Runtime."""
+        """Run a program that did not come through P4Runtime."""
         config = p4runtime_pb2.ForwardingPipelineConfig(
             p4info=program.p4info, p4_device_config=source.encode()
         )
         self._run(Target(program, config, self._now))
 
     def prepare(self, request: Request) -> Target | None:
-        """Compiles what a request brings, which takes seconds; changes nothing, needs no lock."""
+        """Compile the program of a request, which takes seconds.
+
+        Changes nothing, needs no lock. Raises RequestError.
+        """
         if request.action == Request.COMMIT:
             if request.HasField("config"):
                 raise invalid("COMMIT takes no config: it runs the saved one")
@@ -126,7 +130,7 @@ class Pipeline:
         return Target(program, config, self._now)
 
     def apply(self, request: Request, target: Target | None) -> None:
-        """Carries out a request that prepare() has accepted."""
+        """Carry out a request that prepare() has accepted. Raises RequestError."""
         if request.action == Request.VERIFY:
             return
         if request.action == Request.COMMIT:
@@ -149,9 +153,9 @@ class Pipeline:
 
 
 def _carry_over(old: Target, new: Target) -> None:
-    """Gives a fresh target the entries, default actions and groups of another one.
+    """Copy the entries, default actions and groups of a target to a fresh one.
 
-    Counters and registers start afresh. INVALID_ARGUMENT when the new pipeline's tables or actions are others.
+    Counters and registers start at zero. Raises RequestError if the tables or actions of the two pipelines differ.
     """
     ours, theirs = pipeline_of(old.names.layout), pipeline_of(new.names.layout)
     if any(ours[item] != theirs.get(item) for item in (*old.names.tables, *old.names.actions)):
@@ -187,7 +191,7 @@ def _carry_profiles(old: Target, new: Target) -> None:
 
 
 def _carry_table(old: Target, new: Target, table: Table) -> None:
-    # What the program declares and the controller may delete is there if it was.
+    # The new program has its declared entries again; those that the controller had deleted are deleted here too.
     for match, priority, _, _, _, _, is_const, *_ in new.control.table_entries(table.id, table.field_bytes):
         if not is_const:
             new.control.table_delete(table.id, match, priority)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read: finds what the elements of a ReadRequest ask for (P4Runtime specification, "Wildcard Reads").
+"""Read: finds the entities that a ReadRequest selects (P4Runtime specification, "Wildcard Reads").
 
-What controllers write is looked up at once, so that a Read shows a state between two Writes, and encoded as it is
-sent. Cells of counters, meters and registers, which packets change anyway, are looked up as they are sent.
+State that controllers write is looked up at once, so that a Read shows a state between two Writes; it is encoded when
+it is sent. Cells of counters, meters and registers, which packets change anyway, are looked up when they are sent.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,24 +30,24 @@ from inagg_switch.p4runtime.errors import Code, RequestError, from_errno, invali
 from inagg_switch.program.abi import ACTION
 
 Entities = Iterator[p4runtime_pb2.Entity]
-# A ReadResponse, encoded; any number of them, one after the other, are one again.
+# An encoded ReadResponse. A concatenation of several is one ReadResponse again.
 Response: TypeAlias = bytes
 
 _Part = TypeVar("_Part", p4runtime_pb2.Entity, bytes)
 
-RESPONSE_BYTES = 256 << 10  # of most messages; gRPC's clients take 4 MiB
-MAX_HELD_BYTES = 256 << 20  # what all Reads together may have looked up and not yet sent
-_ENTRY_BYTES = 1000  # of an entry that is not encoded yet, roughly
+RESPONSE_BYTES = 256 << 10  # usual size of a message; gRPC's clients accept 4 MiB
+MAX_HELD_BYTES = 256 << 20  # that all Reads together may have looked up and not yet sent
+_ENTRY_BYTES = 1000  # estimated memory of an entry that is not encoded yet
 
 
 class Room:
-    """What Reads hold of MAX_HELD_BYTES. Not thread-safe."""
+    """The memory that Reads hold, of MAX_HELD_BYTES. Not thread-safe."""
 
     def __init__(self) -> None:
         self.held = 0
 
     def take(self, size: int) -> None:
-        """Raises RequestError where there is too much; a single table is never too much."""
+        """Take `size` bytes. Raises RequestError if there is no room; a Read alone always has room."""
         if self.held and self.held + size > MAX_HELD_BYTES:
             raise RequestError(
                 Code.RESOURCE_EXHAUSTED,
@@ -58,15 +58,17 @@ class Room:
 
 @dataclass
 class Found:
-    """What answers one Read: `responses` needs no lock, and not the target as it is now."""
+    """The result of a Read. Consuming `responses` needs no lock and does not depend on later changes."""
 
     responses: Iterator[Response]
     errors: list[RequestError | None]
 
 
 def read(target: Target, requests: Iterable[p4runtime_pb2.Entity], room: Room | None = None) -> Found:
-    """Looks up what the elements of a ReadRequest ask for. Nobody may write meanwhile. What is looked up counts in
-    `room`, also if this raises RequestError."""
+    """Look up the entities that the elements of a ReadRequest select, while nothing is written.
+
+    The memory is taken from `room`, even if this raises RequestError.
+    """
     view, room = target.frozen(), room or Room()
     found: list[Iterable[Response]] = []
     errors: list[RequestError | None] = []
@@ -80,7 +82,7 @@ def read(target: Target, requests: Iterable[p4runtime_pb2.Entity], room: Room | 
 
 
 def _packed(parts: Iterable[Response]) -> Iterator[Response]:
-    """Messages of a size that is worth sending."""
+    """Join parts into messages of about RESPONSE_BYTES."""
     gathered: list[Response] = []
     size = 0
     for part in parts:
@@ -113,7 +115,7 @@ def _encoded(entity: p4runtime_pb2.Entity) -> bytes:
 
 
 def _plain_tables(target: Target, request: p4runtime_pb2.Entity) -> list[Table] | None:
-    """The tables of which all entries are wanted; None where read_entities() has more to look at."""
+    """The tables whose entries are all selected, if native code can read them; else None."""
     wanted = request.table_entry
     given = {descriptor.name for descriptor, _ in wanted.ListFields()}
     if not request.HasField("table_entry") or given - {"table_id", "counter_data"} or target.opaque:
@@ -125,7 +127,7 @@ def _plain_tables(target: Target, request: p4runtime_pb2.Entity) -> list[Table] 
 
 
 def read_entities(target: Target, request: p4runtime_pb2.Entity, room: Room | None = None) -> Entities:
-    """The entities that `request` selects, as messages. Raises RequestError. What is looked up counts in `room`."""
+    """The entities that `request` selects, as messages. Takes memory from `room`. Raises RequestError."""
     kind = request.WhichOneof("entity")
     if kind is None:
         raise invalid("the request has no entity")
@@ -174,7 +176,7 @@ def _select(target: Target, table: Table, request: p4runtime_pb2.TableEntry) -> 
 
 
 def _candidates(target: Target, table: Table, request: p4runtime_pb2.TableEntry) -> Iterable[EntryTuple]:
-    """Entries with the match that is asked for; the priority has yet to be looked at."""
+    """Entries with the requested match, with any priority."""
     if request.is_default_action:
         if request.match or request.priority:
             raise invalid(f"table {table.name}: the default entry has no match and no priority")
@@ -193,7 +195,7 @@ def _candidates(target: Target, table: Table, request: p4runtime_pb2.TableEntry)
 def table_entity(
     target: Target, table: Table, request: p4runtime_pb2.TableEntry, entry: EntryTuple
 ) -> p4runtime_pb2.Entity:
-    """An entry as a read shows it that asks for the direct resources which `request` has."""
+    """The message of an entry, with the direct resources that `request` asks for."""
     entity = p4runtime_pb2.Entity()
     out = entity.table_entry
     _, _, action, params, packets, byte_count, is_const, kind, identity, _, meter = entry
@@ -274,7 +276,7 @@ def _direct_counter(
 def _cells(
     ranges: Iterable[tuple[Array, int, int]], cell_bytes: Callable[[Array], int], response: "_ReadCells"
 ) -> Iterator[Response]:
-    """Of arrays, from the first index, a number of cells."""
+    """Responses with the cells of arrays. ranges: (array, first index, number of cells)."""
     for array, first, count in ranges:
         at_a_time = max(1, RESPONSE_BYTES // (cell_bytes(array) + _CELL_OVERHEAD))
         for start in range(first, first + count, at_a_time):
@@ -307,7 +309,7 @@ def _read_registers(target: Target, request: p4runtime_pb2.RegisterEntry) -> Ite
 
 
 _ReadCells: TypeAlias = Callable[[Array, int, int], Response]
-_CELL_OVERHEAD = 40  # bytes of a cell's message beside its value
+_CELL_OVERHEAD = 40  # bytes of a cell's message besides its value
 
 _ARRAYS: dict[str | None, Callable[[Target, Any], Iterator[Response]]] = {
     "counter_entry": _read_counters,

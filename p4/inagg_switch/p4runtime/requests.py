@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests as they come, and how much of them is decoded: of a message of two bytes, protobuf's Python makes some 500
-bytes of objects, so that a request within gRPC's limit could take gigabytes.
+"""Decodes requests in bounded memory: protobuf's Python makes about 500 bytes of objects from two bytes of a message,
+so a request within gRPC's limit could take gigabytes.
 
-What any client may send is small. Large parts are decoded one by one, or after it is known that their sender may
-change the switch.
+Requests that any client may send are limited to small sizes. Large parts are decoded one by one, or after the sender is
+known to be the primary controller.
 """
 
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ from p4.v1 import p4runtime_pb2
 
 from inagg_switch.p4runtime.errors import Code, RequestError, invalid
 
-MAX_MESSAGE_BYTES = 16 << 20  # of any; larger ones gRPC refuses with RESOURCE_EXHAUSTED
+MAX_MESSAGE_BYTES = 16 << 20  # of any message; gRPC refuses larger ones with RESOURCE_EXHAUSTED
 MAX_HEAD_BYTES = 64 << 10  # without updates, entities or config
-MAX_STREAM_MESSAGE_BYTES = 128 << 10  # the largest packet there is, and its metadata
+MAX_STREAM_MESSAGE_BYTES = 128 << 10  # the largest packet and its metadata
 MAX_READ_ELEMENTS = 10_000
 MAX_READ_ELEMENT_BYTES = 64 << 10
 MAX_P4INFO_BYTES = 1 << 20
 
-_MAX_FIELDS = 20_000  # on the top level of a message whose parts are decoded apart
+_MAX_FIELDS = 20_000  # at the top level of a message whose parts are decoded separately
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 _Message = TypeVar("_Message", bound=Message)
@@ -30,7 +30,7 @@ _SetRequest: TypeAlias = p4runtime_pb2.SetForwardingPipelineConfigRequest
 
 
 def decode(kind: type[_Message], message: bytes, limit: int = MAX_HEAD_BYTES) -> _Message:
-    """Raises RequestError for what is too long, or no such message."""
+    """Decode a message. Raises RequestError if it is longer than `limit` or malformed."""
     if len(message) > limit:
         raise RequestError(
             Code.RESOURCE_EXHAUSTED,
@@ -38,17 +38,17 @@ def decode(kind: type[_Message], message: bytes, limit: int = MAX_HEAD_BYTES) ->
         )
     try:
         return cast(_Message, kind.FromString(message))
-    except (DecodeError, UnicodeDecodeError, RecursionError):  # the last two of protobuf in Python
+    except (DecodeError, UnicodeDecodeError, RecursionError):  # the last two from protobuf in Python
         raise malformed() from None
 
 
 def malformed() -> RequestError:
-    """Of bytes that are not the message they should be."""
+    """The error for bytes that are not the expected message."""
     return invalid("the message is not what protobuf expects here: it is damaged, or of another service")
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, and the place behind it."""
+    """The number at a place, and the place after it."""
     number = shift = 0
     while at < len(message) and shift < 70:
         byte = message[at]
@@ -61,7 +61,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def split(message: bytes, number: int) -> tuple[bytes, list[bytes]]:
-    """A message without the field of that number, and that field's contents (protobuf.dev, "Encoding")."""
+    """A message without the field `number`, and the contents of that field (protobuf.dev, "Encoding")."""
     rest, found = bytearray(), []
     at = fields = 0
     while at < len(message):
@@ -91,7 +91,7 @@ def split(message: bytes, number: int) -> tuple[bytes, list[bytes]]:
 
 
 class ReadElements:
-    """A ReadRequest, its entities apart."""
+    """A ReadRequest whose entities are decoded one by one."""
 
     def __init__(self, message: bytes) -> None:
         """Raises RequestError."""
@@ -104,12 +104,12 @@ class ReadElements:
         self.head = decode(p4runtime_pb2.ReadRequest, rest)
 
     def entities(self) -> Iterator[p4runtime_pb2.Entity]:
-        """Raises RequestError for one that is none."""
+        """The entities. Raises RequestError for one that is malformed."""
         return (decode(p4runtime_pb2.Entity, one, MAX_READ_ELEMENT_BYTES) for one in self._entities)
 
 
 class PipelineRequest:
-    """A SetForwardingPipelineConfigRequest, its config apart."""
+    """A SetForwardingPipelineConfigRequest whose config is decoded later."""
 
     def __init__(self, message: bytes) -> None:
         """Raises RequestError."""
@@ -118,7 +118,7 @@ class PipelineRequest:
         self.head = decode(_SetRequest, rest)
 
     def decoded(self) -> _SetRequest:
-        """The whole of it. Raises RequestError."""
+        """The request with its config. Raises RequestError."""
         for config in self._configs:
             _, p4infos = split(config, _number(p4runtime_pb2.ForwardingPipelineConfig, "p4info"))
             for p4info in p4infos:

@@ -2,7 +2,8 @@
 """ROLLBACK_ON_ERROR and DATAPLANE_ATOMIC: all updates of a batch are applied, or none (P4Runtime specification, "Batch
 Atomicity").
 
-An update is undone by others that write back what was there. With ROLLBACK_ON_ERROR packets may see what lies between.
+Other updates, which restore the earlier state, undo an update. With ROLLBACK_ON_ERROR packets may see intermediate
+states.
 """
 
 import logging
@@ -23,21 +24,23 @@ MODIFY = p4runtime_pb2.Update.MODIFY
 INSERT = p4runtime_pb2.Update.INSERT
 DELETE = p4runtime_pb2.Update.DELETE
 
-# Places in the batch, and what undoes their updates; None: they are plain INSERTs.
+# Places in the batch, and the updates that undo them; None: the places are plain INSERTs.
 _Done = tuple[range, list[p4runtime_pb2.Update] | None]
 
 
 def write_all_or_none(
     target: Target, batch: WriteBatch, attempt: Attempt, undo: Attempt | None = None
 ) -> list[RequestError | None]:
-    """The error of each update, as `attempt` gives it for one; where one has failed, the others are ABORTED, and `undo`
-    (else `attempt`) writes back what was there."""
+    """Apply all updates with `attempt`; if one fails, undo the others with `undo` (by default `attempt`).
+
+    Returns the error of each update; after a failure the other updates are ABORTED.
+    """
     done: list[_Done] = []
     place = 0
     while (end := batch.write_entries(target, place, only_inserts=True)) < len(batch):
         done.append((range(place, end), None))
         update = batch.update(end)
-        # Packets that are counted between the two would be lost by an undo.
+        # Locked, so that no packet is counted between reading the state and changing it: an undo would lose its count.
         with target.program.locked():
             back = list(_undo(target, update))
             error = attempt(target, update)
@@ -56,7 +59,10 @@ def _undone(
     failed: int,
     error: RequestError,
 ) -> list[RequestError | None]:
-    """Undoes all, the last first. That is refused only if somebody else writes to the program, or memory is short."""
+    """Undo all updates, the last first.
+
+    An undo fails only if something else writes to the program, or without memory.
+    """
     aborted = RequestError(Code.ABORTED, "undone, or not tried: another update of the batch failed")
     stuck = RequestError(Code.INTERNAL, "done, and could not be undone: see the switch's log")
     errors: list[RequestError | None] = [aborted] * len(batch)
@@ -75,7 +81,7 @@ def _undone(
 
 
 def _undo(target: Target, update: p4runtime_pb2.Update) -> Iterator[p4runtime_pb2.Update]:
-    """What undoes an update, in this order; nothing for one that will be refused."""
+    """The updates that undo an update, in this order; none for an update that will be refused."""
     if update.type == INSERT:
         yield p4runtime_pb2.Update(type=DELETE, entity=update.entity)
         return
@@ -107,7 +113,7 @@ def _undo_entry(target: Target, update: p4runtime_pb2.Update) -> Iterator[p4runt
     back = p4runtime_pb2.Update(
         type=INSERT if is_gone else MODIFY, entity=table_entity(target, table, wanted, found)
     )
-    # What the update does not change.
+    # Leave out what the update does not change.
     back.entity.table_entry.is_const = False
     if not (is_gone or given.HasField("action")):
         back.entity.table_entry.ClearField("action")
@@ -142,7 +148,7 @@ def _undo_meter(given: p4runtime_pb2.TableEntry, found: EntryTuple) -> p4runtime
 
 
 def _strip_default(target: Target, entry: p4runtime_pb2.TableEntry) -> None:
-    """What cannot be written is not what the update has changed."""
+    """Remove parts of a default entry that cannot be written, which no update has changed."""
     indirect = target.names.table(entry.table_id).profile is not None
     if entry.is_const or (indirect and entry.action.HasField("action")):
         entry.ClearField("action")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write: applies one update to a program. Raises RequestError, and has then changed nothing."""
+"""Write: applies one update to a program. An update that raises RequestError has changed nothing."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ DELETE = p4runtime_pb2.Update.DELETE
 
 
 def apply_update(target: Target, update: p4runtime_pb2.Update) -> None:
-    """Applies an update of any kind that this server supports."""
+    """Apply an update. Raises RequestError."""
     if update.type not in (INSERT, MODIFY, DELETE):
         raise invalid("the update has no type: INSERT, MODIFY or DELETE")
     kind = update.entity.WhichOneof("entity")
@@ -86,7 +86,7 @@ def _insert_entry(target: Target, table: Table, message: p4runtime_pb2.TableEntr
 
 
 def _write_resources(target: Target, table: Table, key: Key, message: p4runtime_pb2.TableEntry) -> None:
-    """What belongs to an entry that is there; _check_resources() has accepted it."""
+    """Write the direct resources of an existing entry, after _check_resources()."""
     try:
         if message.HasField("counter_data"):
             data = message.counter_data

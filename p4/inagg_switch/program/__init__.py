@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled program as Python objects: what `Switch` is made of.
+"""The parts of `Switch`: a compiled program as Python objects.
 
-Read `abi` (the C ABI for ctypes), `externs` and `lock` (its calls) and `running` (what the others need of a program),
-then `values` and `arguments` (from Python to bytes and the checks on them), `entries`, `profiles` and `arrays` (tables,
-action profiles, counters and registers).
+Read `abi` (the C ABI for ctypes), `externs` and `lock` (its calls) and `running` (the protocol of a program), then
+`values` and `arguments` (conversion of Python values to bytes, and their checks), `entries`, `profiles` and `arrays`
+(tables, action profiles, counters and registers).
 """

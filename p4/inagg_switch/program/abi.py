@@ -10,7 +10,7 @@ EmitFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_uint32, c.POINTER(c.c_uint8), c
 
 
 class Match(c.Structure):
-    """isw_match; the bytes that the pointers refer to must be kept alive by the caller."""
+    """isw_match. The caller keeps the bytes alive to which the pointers refer."""
 
     _fields_ = (("value", c.c_char_p), ("mask_or_high", c.c_char_p), ("prefix_length", c.c_uint32))
 
@@ -33,13 +33,13 @@ class Meter(c.Structure):
     )
 
 
-ALL = (1 << 31) - 1  # entries, more than there can be
+ALL = (1 << 31) - 1  # a number of entries, more than a table can have
 
 ACTION, MEMBER, GROUP = 0, 1, 2  # isw_entry.indirect_kind
 
 
 class ShownMatch(c.Structure):
-    """isw_match, as the program shows it: bytes by address, because they may hold zeros."""
+    """isw_match from the program: bytes by address, because they may contain zeros."""
 
     _fields_ = (("value", c.c_void_p), ("mask_or_high", c.c_void_p), ("prefix_length", c.c_uint32))
 
@@ -144,7 +144,7 @@ class Api(c.Structure):
 
 
 def load(library: Path) -> Api:
-    """The function table of a compiled program. The library stays loaded as long as the process lives."""
+    """Load a compiled program and return its function table. The library stays loaded until the process ends."""
     loaded = c.CDLL(str(library))
     loaded.isw_program_v1.restype = c.POINTER(Api)
     api: Api = loaded.isw_program_v1().contents

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What callers give, looked at before ctypes cuts or refuses it. A refusal says what was given and what is expected."""
+"""Checks arguments before ctypes truncates or refuses them. An error names the given and the expected value."""
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -13,16 +13,16 @@ _LONGEST = 60  # characters of a value in a message
 
 
 def shown(value: object) -> str:
-    """A value as messages have it, cut if it is long."""
+    """A value for an error message, cut if it is long."""
     try:
         text = hex(value) if isinstance(value, int) and value.bit_length() > 128 else repr(value)
-    except Exception:  # numbers in it are too long for Python to print, or its class is not ready for this
+    except Exception:  # a number in it is too long for Python to print, or its class has a broken __repr__
         text = f"a {type(value).__name__}"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def whole(value: object, what: str, limit: int = 1 << 32) -> int:
-    """A number from 0 to `limit` - 1, of any type that is an integer. Raises EntryError."""
+    """An integer of any type from 0 to `limit` - 1. Raises EntryError."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -33,7 +33,7 @@ def whole(value: object, what: str, limit: int = 1 << 32) -> int:
 
 
 def several(values: object, what: str, expected: str, count: int | None = None) -> list[Any]:
-    """The items of a list or another iterable; exactly `count` of them if that is given. Raises EntryError."""
+    """The items of a list or another iterable, exactly `count` if given. Raises EntryError."""
     if isinstance(values, Iterable) and not isinstance(values, str | bytes | bytearray):
         found = list(values)
         if count is None or len(found) == count:
@@ -51,19 +51,19 @@ def replica_pairs(values: object, what: str) -> list[tuple[int, int]]:
 
 
 def function(value: Callable[..., Any] | None, what: str) -> None:
-    """Raises SwitchError for what cannot be called and is not None."""
+    """Raise SwitchError unless the value is callable or None."""
     if value is not None and not callable(value):
         raise SwitchError(f"{what}: expected a function or None, not {shown(value)}")
 
 
 def text(value: object, what: str) -> None:
-    """Raises SwitchError for what is no text."""
+    """Raise SwitchError unless the value is a str."""
     if not isinstance(value, str):
         raise SwitchError(f"{what} is text, not {shown(value)}")
 
 
 def compiler_arguments(path: object, defines: object, include_paths: object) -> None:
-    """Raises SwitchError where the compiler could not use them."""
+    """Raise SwitchError if an argument for the compiler has a wrong type."""
     for one in (path, *several(include_paths, "include_paths", "a list of folders")):
         if not isinstance(one, str | Path):
             raise SwitchError(f"a file or folder is given as text or a Path, not {shown(one)}")
@@ -77,7 +77,7 @@ def compiler_arguments(path: object, defines: object, include_paths: object) -> 
 
 
 def seed_bits(seed: object) -> int:
-    """The 64 bits of a seed, any whole number. Raises SwitchError."""
+    """The low 64 bits of a seed, which is any integer. Raises SwitchError."""
     try:
         return operator.index(seed) & (1 << 64) - 1  # type: ignore[arg-type]
     except TypeError:
@@ -85,7 +85,7 @@ def seed_bits(seed: object) -> int:
 
 
 def microseconds(time: object) -> int:
-    """A time in seconds as the program takes it. Raises SwitchError."""
+    """A time in seconds as integer microseconds. Raises SwitchError."""
     if not isinstance(time, SupportsFloat | SupportsIndex):
         raise SwitchError(f"the time is a number of seconds, not {shown(time)}")
     try:
@@ -98,7 +98,7 @@ def microseconds(time: object) -> int:
 
 
 def frame_bytes(frame: object) -> bytes:
-    """Raises SwitchError for what is no bytes."""
+    """A frame as bytes. Raises SwitchError for another type."""
     if not isinstance(frame, bytes | bytearray | memoryview):
         raise SwitchError(f"a frame is bytes, not {shown(frame)}")
     return bytes(frame)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of state that a program keeps: counters, registers, meters, as Python sequences."""
+"""A program's counters, registers and meters as Python sequences."""
 
 import ctypes
 import errno
@@ -28,14 +28,14 @@ _REASONS = {
 
 
 def check(result: int, what: str) -> None:
-    """Raises EntryError for a refusal by the program (runtime/program.h)."""
+    """Raise EntryError for a refusal by the program (runtime/program.h)."""
     if result != 0:
         raise EntryError(f"{what}: {_REASONS.get(-result, os.strerror(-result))}")
 
 
 @contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """The same of calls whose refusals are OSErrors."""
+    """Raise OSErrors of a block as EntryError."""
     try:
         yield
     except OSError as error:
@@ -43,11 +43,11 @@ def refusals(what: str) -> Iterator[None]:
 
 
 class OutsideError(EntryError, IndexError):
-    """An index that an array does not have; an IndexError ends a `for` over one."""
+    """An index out of range. It is an IndexError too, which ends a `for` loop over an array."""
 
 
 def index_of(index: int, size: int) -> int:
-    """The index, if it is one. Raises OutsideError."""
+    """A valid index as an int. Raises EntryError for another type, OutsideError out of range."""
     try:
         number = operator.index(index)
     except TypeError:
@@ -114,7 +114,7 @@ class Register:
 
 
 class Meter:
-    """An indexed meter: meter[i] is a MeterConfig, or None where every packet is green."""
+    """An indexed meter: meter[i] is a MeterConfig, or None: every packet is green."""
 
     def __init__(self, program: Program, info: pb.Meter) -> None:
         self._program = program
@@ -136,7 +136,7 @@ class Meter:
 
 
 def meter_config(value: tuple[int, int, int, int] | None, what: str) -> MeterConfig | None:
-    """The four numbers of a meter. Raises EntryError when they are not."""
+    """The configuration of a meter. Raises EntryError if it is invalid."""
     if value is None:
         return None
     rates = several(value, what, "(cir, cburst, pir, pburst) or None", 4)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table entries as Python values, from what the program shows of them."""
+"""Table entries of a program as Python values."""
 
 import ctypes
 from collections.abc import Mapping
@@ -15,8 +15,11 @@ from inagg_switch.program.values import MatchValue
 
 @dataclass(frozen=True)
 class TableEntry:
-    """An entry as the program has it. Match values are what insert() takes; don't-care keys are left out. `meter` is
-    that of a direct meter; `last_hit` a time in seconds, of tables with support_timeout."""
+    """An entry of a table.
+
+    match: values as for insert(), without don't-care keys. meter: of a direct meter. last_hit: in seconds, for tables
+    with support_timeout.
+    """
 
     match: Mapping[str, MatchValue]
     action: str | Member | Group
@@ -30,7 +33,7 @@ class TableEntry:
 
 
 def table_entry(p4info: pb.P4Info, table: pb.Table, entry: abi.Entry) -> TableEntry:
-    """An entry, or the default entry, of `table`."""
+    """Convert an entry, or the default entry, of `table`."""
     if entry.indirect_kind != abi.ACTION:
         kind = Member if entry.indirect_kind == abi.MEMBER else Group
         return _entry_of(table, entry, kind(entry.indirect_id), {})

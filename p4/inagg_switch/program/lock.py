@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program's mutex and life, and what is called back while the mutex is held."""
+"""A program's mutex and lifetime, and the callbacks that run while the mutex is held."""
 
 import logging
 import threading
@@ -13,21 +13,20 @@ logger = logging.getLogger(__name__)
 
 
 class ProgramLock:
-    """Safe to use from several threads. A callback may not use its program: it gets an error, where it would wait for
-    itself for ever."""
+    """Guards a program. Thread-safe. A callback that uses its own program gets an error instead of a deadlock."""
 
     def __init__(self, api: Api, handle: int) -> None:
-        """Destroys the program of `handle` after close()."""
+        """Own the program of `handle`, which is destroyed after close()."""
         self._api = api
         self._handle = handle
         self._users = 0  # threads that have the mutex or wait for it
         self._closed = False
-        self._life = threading.Lock()  # guards these two; taken before or after the mutex, never with it held
-        self._calls_back: int | None = None  # the thread that is in a callback; written with the mutex held
-        self._raised: list[Exception] | None = None  # by callbacks, if somebody waits for them; likewise
+        self._life = threading.Lock()  # guards the two above; never taken while the mutex is held
+        self._calls_back: int | None = None  # the thread in a callback; written with the mutex held
+        self._raised: list[Exception] | None = None  # exceptions of callbacks, for raising(); likewise
 
     def refuse_callback(self) -> None:
-        """Raises SwitchError in a callback of this program."""
+        """Raise SwitchError if called in a callback of this program."""
         if self._calls_back == threading.get_ident():
             raise SwitchError(
                 "a callback (on_log, on_trace) may not use its switch, which waits for it: note what it was told, and"
@@ -36,7 +35,7 @@ class ProgramLock:
 
     @contextmanager
     def held(self) -> Iterator[tuple[Api, int]]:
-        """The function table and handle, with the mutex held."""
+        """Hold the mutex in a block; yields the function table and the handle. Raises SwitchError."""
         self.refuse_callback()
         with self._life:
             handle = self.handle
@@ -54,13 +53,13 @@ class ProgramLock:
 
     @property
     def handle(self) -> int:
-        """The program's, until close(). Raises SwitchError after it."""
+        """The program's handle. Raises SwitchError after close()."""
         if self._closed:
             raise SwitchError("the program is closed")
         return self._handle
 
     def close(self) -> None:
-        """Ends the program: now, or when the last thread that is in it has left it."""
+        """Destroy the program, now or when the last thread that uses it is done."""
         self.refuse_callback()
         with self._life:
             is_last = not self._closed and self._users == 0
@@ -70,7 +69,7 @@ class ProgramLock:
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """Raises at the end what a callback has raised. The mutex is held."""
+        """At the end of the block, raise the first exception of a callback. The mutex must be held."""
         raised: list[Exception] = []
         self._raised = raised
         try:
@@ -82,7 +81,7 @@ class ProgramLock:
 
     @contextmanager
     def callback(self) -> Iterator[None]:
-        """Around a callback, which native code calls: no exception gets past this."""
+        """Run a callback from native code in a block, which lets no exception pass."""
         self._calls_back = threading.get_ident()
         try:
             yield

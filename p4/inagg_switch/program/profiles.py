@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Action profiles and selectors: actions that table entries refer to, alone (members) or in groups."""
+"""Action profiles and selectors: members and groups of members, to which table entries refer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from inagg_switch.program.values import encode_params, find
 
 @dataclass(frozen=True)
 class Member:
-    """In the place of an entry's action: a member of the table's action profile."""
+    """An entry's action: a member of the table's action profile."""
 
     id: int
     kind: ClassVar[int] = abi.MEMBER
@@ -25,36 +25,36 @@ class Member:
 
 @dataclass(frozen=True)
 class Group:
-    """In the place of an entry's action: a group of the table's action selector."""
+    """An entry's action: a group of the table's action selector."""
 
     id: int
     kind: ClassVar[int] = abi.GROUP
 
 
 class ActionProfile:
-    """Members and groups have ids of the caller's choice."""
+    """An action profile or selector. The caller chooses the ids of members and groups."""
 
     def __init__(self, program: Program, info: pb.ActionProfile) -> None:
         self._program = program
         self._info = info
 
     def insert(self, member: int, action: str, params: Mapping[str, int | bytes] | None = None) -> None:
-        """Adds a member. Raises EntryError when it is there."""
+        """Add a member. Raises EntryError if it exists."""
         self._change("insert", member, action, {} if params is None else params)
 
     def modify(self, member: int, action: str, params: Mapping[str, int | bytes] | None = None) -> None:
-        """Changes a member's action. Raises EntryError when it is not there."""
+        """Change a member's action. Raises EntryError if it does not exist."""
         self._change("modify", member, action, {} if params is None else params)
 
     def delete(self, member: int) -> None:
-        """Removes a member. Raises EntryError while an entry or a group refers to it."""
+        """Remove a member. Raises EntryError while an entry or a group refers to it."""
         what = f"cannot delete member {shown(member)} of {self._info.preamble.name}"
         member = whole(member, what)
         with refusals(what):
             self._program.externs.member_delete(self._info.preamble.id, member)
 
     def set_group(self, group: int, members: Sequence[int]) -> None:
-        """Makes or replaces a group; a member of weight n is given n times."""
+        """Make or replace a group; `members` contains a member of weight n n times. Raises EntryError."""
         what = f"cannot set group {shown(group)} of {self._info.preamble.name}"
         group = whole(group, what)
         members = [whole(member, f"{what}, member") for member in several(members, what, "a list of members")]
@@ -67,7 +67,7 @@ class ActionProfile:
             self._program.externs.group_set(self._info.preamble.id, group, members)
 
     def delete_group(self, group: int) -> None:
-        """Removes a group. Raises EntryError while an entry refers to it."""
+        """Remove a group. Raises EntryError while an entry refers to it."""
         what = f"cannot delete group {shown(group)} of {self._info.preamble.name}"
         group = whole(group, what)
         with refusals(what):

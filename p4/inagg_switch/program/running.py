@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of a Switch, and servers of its program, need of it."""
+"""The protocol of a running program, for the parts of Switch and for the P4Runtime server."""
 
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -11,7 +11,7 @@ from inagg_switch.program.externs import Externs
 
 
 class Program(Protocol):
-    """A program that runs, as inagg_switch.switch.Switch."""
+    """A running program, such as inagg_switch.switch.Switch."""
 
     @property
     def p4info(self) -> p4info_pb2.P4Info: ...

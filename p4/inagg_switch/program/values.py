@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names to P4Info objects, and Python values to the bytes of the ABI and back."""
+"""Finds P4Info objects by name, and converts Python values to the bytes of the ABI and back."""
 
 import ctypes
 import difflib
@@ -27,8 +27,10 @@ T = TypeVar("T", bound=_Named)
 
 
 def find(objects: Iterable[T], name: str, kind: str, owner: str = "") -> T:
-    """The object of that full name, or the only one whose name ends in it at a dot; `owner` is what has the objects,
-    for messages. Raises UnknownName."""
+    """The object with a full name, or the only one whose last parts, from a dot on, are `name`. Raises UnknownName.
+
+    owner: names the owner of the objects in error messages.
+    """
     if not isinstance(name, str):
         raise UnknownName(f"{kind}: expected a name, not {shown(name)}")
     listed = list(objects)
@@ -46,7 +48,7 @@ def find(objects: Iterable[T], name: str, kind: str, owner: str = "") -> T:
 
 
 def _names_known(name: str, known: Sequence[str]) -> str:
-    """Of a name that is unknown: the one that was probably meant, else all."""
+    """A hint for an unknown name: the probably intended one, else all names."""
     endings = {each.rpartition(".")[2]: each for each in known} | {each: each for each in known}
     if close := difflib.get_close_matches(name, endings, 1):
         return f"did you mean `{endings[close[0]]}`?"
@@ -54,7 +56,7 @@ def _names_known(name: str, known: Sequence[str]) -> str:
 
 
 def encode(value: int | bytes, width: int, what: str) -> bytes:
-    """Big-endian in (width + 7) / 8 bytes. Raises EntryError when it does not fit."""
+    """A value as (width + 7) / 8 big-endian bytes. Raises EntryError if it does not fit."""
     if isinstance(value, bytes | bytearray):
         number = int.from_bytes(value, "big")
     else:
@@ -68,12 +70,12 @@ def encode(value: int | bytes, width: int, what: str) -> bytes:
 
 
 def encode_match(table: pb.Table, match: Mapping[str, MatchValue]) -> "ctypes.Array[Match]":
-    """One isw_match a field; a field that is not given matches anything."""
+    """An isw_match for each field; omitted fields match anything. Raises UnknownName or EntryError."""
     return key_of(match_tuples(table, match))
 
 
 def match_tuples(table: pb.Table, match: Mapping[str, MatchValue]) -> list[MatchTuple]:
-    """The same as the native calls take it. Raises UnknownName or EntryError."""
+    """encode_match() in the form of the native calls."""
     if not isinstance(match, Mapping):
         raise EntryError(f"table {table.preamble.name}: expected match values by key, not {shown(match)}")
     return fields_match(table.match_fields, match, f"table {table.preamble.name}")
@@ -82,7 +84,7 @@ def match_tuples(table: pb.Table, match: Mapping[str, MatchValue]) -> list[Match
 def fields_match(
     fields: Sequence[pb.MatchField], match: MatchValue | Mapping[str, MatchValue], owner: str
 ) -> list[MatchTuple]:
-    """The same for any list of fields; what is no mapping is the value of the only field."""
+    """match_tuples() for any list of fields. A match that is not a mapping is the value of the only field."""
     if not isinstance(match, Mapping):
         if len(fields) != 1:
             raise EntryError(f"{owner} has {len(fields)} fields: give the values by name")
@@ -124,7 +126,7 @@ def _field(field: pb.MatchField, value: MatchValue, owner: str) -> MatchTuple:
 
 
 def _masked(data: bytes, mask: int) -> bytes:
-    """10.0.1.1/24 is 10.0.1.0/24, as for BMv2. (P4Runtime refuses it.)"""
+    """Clear the bits outside the mask: 10.0.1.1/24 is 10.0.1.0/24, as in BMv2. (P4Runtime refuses it.)"""
     return (int.from_bytes(data, "big") & mask).to_bytes(len(data), "big")
 
 
@@ -136,14 +138,14 @@ _PAIRS = {
 
 
 def _all_of(kind: int, value: int | bytes, width: int) -> int | bytes:
-    """The second number that makes a key match one value."""
+    """The second number with which a key matches only one value."""
     if kind == pb.MatchField.LPM:
         return width
     return (1 << width) - 1 if kind == pb.MatchField.TERNARY else value
 
 
 def split_fields(layout: pb.P4Info, spec: P4DataTypeSpec, data: bytes) -> dict[str, int]:
-    """The fields of a digest's data, by name; of a tuple by position, of a single value as "value"."""
+    """The fields of a digest's data by name; of a tuple by position; a single value has the name "value"."""
     fields: dict[str, int] = {}
     for name, width in field_widths(layout, spec):
         size = (width + 7) // 8
@@ -152,7 +154,7 @@ def split_fields(layout: pb.P4Info, spec: P4DataTypeSpec, data: bytes) -> dict[s
 
 
 def field_widths(p4info: pb.P4Info, spec: P4DataTypeSpec) -> list[tuple[str, int]]:
-    """Name and bits of each field of a digest or value set, in order; nested ones as "outer.inner"."""
+    """Name and bits of each field of a digest or value set, in order; nested fields are "outer.inner"."""
     kind = spec.WhichOneof("type_spec")
     types = p4info.type_info
     if kind == "struct":
@@ -179,7 +181,7 @@ def _bits(spec: P4BitstringLikeTypeSpec) -> int:
 
 
 def encode_params(action: pb.Action, params: Mapping[str, int | bytes]) -> bytes:
-    """The parameters one after the other. Raises UnknownName or EntryError."""
+    """The concatenated parameters. Raises UnknownName or EntryError."""
     names = [p.name for p in action.params]
     if not isinstance(params, Mapping):
         raise EntryError(f"action {action.preamble.name}: expected parameters by name, not {shown(params)}")
@@ -206,7 +208,7 @@ _ORDERED = {
 
 
 def check_priority(table: pb.Table, priority: int, what: str) -> None:
-    """Raises EntryError for a priority in a table that knows none, or none in a table that needs one."""
+    """Raise EntryError for a priority in a table without priorities, or a missing one in a table that needs one."""
     ordered = [
         kind for kind, type_ in _ORDERED.items() if any(f.match_type == type_ for f in table.match_fields)
     ]

@@ -192,7 +192,7 @@ def test_a_key_is_read_back_as_it_was_written(text: str) -> None:
         (
             ORDERED,
             r'match { field_id: 2 lpm { value: "\x01" prefix_len: 11 } } priority: 1',
-            "behind the prefix",
+            "after the prefix",
         ),
         (
             ORDERED,

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digests on their way to the controller: lists, duplicates, acknowledgements (P4Runtime specification, "DigestEntry").
+"""Collects digests for the controller: lists, duplicates, acknowledgements (P4Runtime specification, "DigestEntry").
 
-Sans-IO: time is an argument, in seconds; the sender adds the time of day. Lists that are due come back from add() and
-due().
+Sans-IO: time is an argument, in seconds; the sender adds the time of day. add() and due() return the lists to send.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from inagg_switch.p4runtime.errors import Code, RequestError, invalid
 INSERT = p4runtime_pb2.Update.INSERT
 DELETE = p4runtime_pb2.Update.DELETE
 
-MAX_LIST_SIZE = 1000  # where the client sets no limit
+MAX_LIST_SIZE = 1000  # if the client sets no limit
 MAX_UNACKNOWLEDGED = 100_000  # digests; further ones are lost
 
 
@@ -26,7 +25,7 @@ class _Learning:
     """One digest that a controller has enabled."""
 
     config: p4runtime_pb2.DigestEntry.Config
-    buffer: dict[bytes, None] = field(default_factory=dict)  # in order, each once
+    buffer: dict[bytes, None] = field(default_factory=dict)  # an ordered set
     buffered_since: float = 0.0
     lists: dict[int, tuple[float, list[bytes]]] = field(
         default_factory=dict
@@ -35,13 +34,13 @@ class _Learning:
     next_list: int = 1
 
     def forget(self, list_id: int) -> bool:
-        """Lets the digests of a list be sent again; whether there is such a list."""
+        """Let the digests of a list be sent again; return whether the list exists."""
         _, data = self.lists.pop(list_id, (0.0, None))
         self.waiting.difference_update(data or ())
         return data is not None
 
     def forget_old(self, now: float) -> None:
-        """The same of lists that were not acknowledged in time."""
+        """Forget lists that were not acknowledged in time."""
         timeout = self.config.ack_timeout_ns * 1e-9
         while self.lists and now - next(iter(self.lists.values()))[0] >= timeout:
             self.forget(next(iter(self.lists)))
@@ -56,11 +55,11 @@ class Digests:
 
     @property
     def any_enabled(self) -> bool:
-        """Whether a controller wants to hear of any."""
+        """Whether a controller has enabled a digest."""
         return bool(self._enabled)
 
     def write(self, kind: int, message: p4runtime_pb2.DigestEntry) -> None:
-        """Enables, changes or disables a digest."""
+        """Enable, change or disable a digest. Raises RequestError."""
         digest = self._digest(message.digest_id)
         there = digest.id in self._enabled
         if kind == INSERT and there:
@@ -78,7 +77,7 @@ class Digests:
         self._enabled.setdefault(digest.id, _Learning(kept)).config = kept
 
     def read(self, request: p4runtime_pb2.DigestEntry) -> Iterator[p4runtime_pb2.Entity]:
-        """Id 0 stands for all that are enabled. These are looked up at once."""
+        """The enabled digest with the id, or all for id 0, looked up at once. Raises RequestError."""
         if request.digest_id:
             self._digest(request.digest_id)
         found = [
@@ -97,7 +96,7 @@ class Digests:
         return self._known[digest_id]
 
     def acknowledge(self, message: p4runtime_pb2.DigestListAck) -> None:
-        """Lets the digests of a list be sent again. Raises RequestError for a list that is not waited for."""
+        """Let the digests of a list be sent again. Raises RequestError for a list that awaits no acknowledgement."""
         digest = self._digest(message.digest_id)
         learning = self._enabled.get(digest.id)
         if learning is None or not learning.forget(message.list_id):
@@ -106,7 +105,7 @@ class Digests:
             )
 
     def add(self, digest_id: int, data: bytes, now: float) -> list[p4runtime_pb2.DigestList]:
-        """A digest from the program."""
+        """Add a digest of the program; return lists to send."""
         learning = self._enabled.get(digest_id)
         if learning is None:
             return []
@@ -124,7 +123,7 @@ class Digests:
         return []
 
     def due(self, now: float) -> list[p4runtime_pb2.DigestList]:
-        """Lists whose digests have waited for max_timeout_ns."""
+        """Lists to send because their digests have waited for max_timeout_ns."""
         return [
             self._send(digest_id, learning, now)
             for digest_id, learning in self._enabled.items()
@@ -148,7 +147,7 @@ def _deadline(learning: _Learning) -> float:
 
 
 def to_p4data(digest: Digest, data: bytes) -> p4data_pb2.P4Data:
-    """The fields end to end as the message that the digest's type asks for."""
+    """Concatenated fields as the message of the digest's type."""
     message = p4data_pb2.P4Data()
     for width in digest.widths:
         size = byte_width(width)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table entries between P4Runtime messages and the form of runtime/program.h.
+"""Converts table entries between P4Runtime messages and the form of runtime/program.h.
 
-A parsed message has been checked against the P4Info as far as that goes; what depends on the table's contents
-(whether the entry exists, whether there is room) is left to the program.
+Parsing checks a message against the P4Info. The program checks what depends on the table's contents: whether the entry
+exists, whether there is room. All functions that parse raise RequestError.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from inagg_switch.p4runtime.entities.values import byte_width, canonical, full_w
 from inagg_switch.p4runtime.errors import Code, RequestError, from_errno, invalid
 
 # As in _ports.pyi: (value, mask or high, prefix length), and
-# (match, priority, action id, parameters end to end, packets, bytes, is const, indirect kind and id, last hit (us),
+# (match, priority, action id, concatenated parameters, packets, bytes, is const, indirect kind and id, last hit (us),
 # meter).
 MatchTuple = tuple[bytes | None, bytes | None, int]
 EntryTuple = tuple[
@@ -30,7 +30,7 @@ MAX_PRIORITY = 2**31 - 1
 
 @dataclass(frozen=True)
 class Key:
-    """What identifies an entry in its table; `match` has one item a field, in P4Info order."""
+    """Identifies an entry in its table; `match` has one item for each field, in P4Info order."""
 
     match: tuple[MatchTuple, ...]
     priority: int
@@ -41,7 +41,7 @@ def _parse_lpm(field: Field, lpm: p4runtime_pb2.FieldMatch.LPM, subject: str) ->
     if not 0 < lpm.prefix_len <= field.bit_width:
         raise invalid(f"{subject}: the prefix length {lpm.prefix_len} is not in 1 to {field.bit_width}")
     if value & ((1 << (field.bit_width - lpm.prefix_len)) - 1):
-        raise invalid(f"{subject}: bits are set behind the prefix")
+        raise invalid(f"{subject}: bits are set after the prefix")
     return (full_width(value, field.bit_width), None, lpm.prefix_len)
 
 
@@ -81,14 +81,14 @@ def _parse_field(owner: str, field: Field, message: p4runtime_pb2.FieldMatch) ->
 
 
 def parse_match(table: Table, messages: Iterable[p4runtime_pb2.FieldMatch]) -> tuple[MatchTuple, ...]:
-    """The match of an entry, fields that are left out (not exact ones) as "don't care"."""
+    """The match of an entry; omitted fields, which must not be exact ones, match anything."""
     return parse_fields(table.fields, messages, f"table {table.name}")
 
 
 def parse_fields(
     known: tuple[Field, ...], messages: Iterable[p4runtime_pb2.FieldMatch], owner: str
 ) -> tuple[MatchTuple, ...]:
-    """The same for any list of fields; `owner` is for messages."""
+    """parse_match() for any list of fields; `owner` names their owner in error messages."""
     fields = {field.id: field for field in known}
     parsed: dict[int, MatchTuple] = {}
     for message in messages:
@@ -120,7 +120,7 @@ def parse_key(table: Table, message: p4runtime_pb2.TableEntry) -> Key:
 def parse_action(
     names: Names, table: Table, message: p4runtime_pb2.TableAction, *, is_default: bool
 ) -> tuple[int, bytes]:
-    """The action's id and its parameters, end to end."""
+    """The action's id and its concatenated parameters."""
     kind = message.WhichOneof("type")
     if kind != "action":
         raise invalid(f"table {table.name}: an entry needs an action, not {kind or 'an empty one'}")
@@ -142,7 +142,7 @@ def parse_action(
 
 
 def parse_params(action: Action, messages: Iterable[p4runtime_pb2.Action.Param]) -> bytes:
-    """The parameters, end to end."""
+    """The concatenated parameters."""
     fields = {param.id: param for param in action.params}
     values: dict[int, bytes] = {}
     for message in messages:
@@ -153,7 +153,7 @@ def parse_params(action: Action, messages: Iterable[p4runtime_pb2.Action.Param])
             raise invalid(f"action {action.name}, parameter {param.name}: given twice")
         subject = f"action {action.name}, parameter {param.name}"
         number = parse_value(message.value, param.given_width, subject)
-        # BMv2 keeps all bits that a controller gives; the program sees its own.
+        # As in BMv2, a value may have the bits of the controller's type; the program sees those of its own.
         values[param.id] = full_width(number & (1 << param.bit_width) - 1, param.bit_width)
     missing = [param.name for param in action.params if param.id not in values]
     if missing:
@@ -181,12 +181,12 @@ def _write_field(out: p4runtime_pb2.FieldMatch, field: Field, match: MatchTuple)
 
 
 def entry_key(entry: EntryTuple) -> Key:
-    """The key of an entry as the program shows it."""
+    """The key of an entry that the program returned."""
     return Key(tuple(entry[0]), entry[1])
 
 
 def find_entry(control: ProgramControl, table: Table, key: Key) -> EntryTuple:
-    """The entry as the program shows it. Raises RequestError when it is not there."""
+    """The entry with this key. Raises RequestError if it does not exist."""
     try:
         return control.table_entry(table.id, key.match, key.priority)
     except OSError as error:
@@ -194,7 +194,7 @@ def find_entry(control: ProgramControl, table: Table, key: Key) -> EntryTuple:
 
 
 def write_key(out: p4runtime_pb2.TableEntry, table: Table, key: Key) -> None:
-    """Fills in table id, match and priority."""
+    """Write table id, match and priority to a message."""
     out.table_id = table.id
     out.priority = key.priority
     for field, match in zip(table.fields, key.match, strict=True):
@@ -203,7 +203,7 @@ def write_key(out: p4runtime_pb2.TableEntry, table: Table, key: Key) -> None:
 
 
 def write_action(out: p4runtime_pb2.TableEntry, names: Names, action_id: int, params: bytes) -> None:
-    """Fills in the action and its parameters."""
+    """Write the action and its parameters to a message."""
     action = names.action(action_id)
     out.action.action.action_id = action_id
     offset = 0

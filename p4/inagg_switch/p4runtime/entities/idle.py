@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Idle timeouts: entries that no packet has hit for as long as their controller allows (specification, "Idle-timeout").
+"""Idle timeouts: finds entries that no packet has hit for their timeout (specification, "Idle-timeout").
 
-Time is that of the program: what process() is told, in seconds. Entries are looked at when their time may be up: a hit
-since then is seen only at that moment, and puts it off.
+Times are the program's, in seconds, as passed to process(). An entry is checked when its timeout may have passed; if it
+was hit meanwhile, the check is rescheduled.
 """
 
 from p4.v1 import p4runtime_pb2
@@ -13,11 +13,11 @@ from inagg_switch.p4runtime.entities.target import Target
 from inagg_switch.p4runtime.entities.timers import Timer
 from inagg_switch.p4runtime.errors import invalid
 
-SCAN_S = 0.1  # timeouts are as exact as this
+SCAN_S = 0.1  # precision of timeouts
 
 
 def check_entry(table: Table, message: p4runtime_pb2.TableEntry, *, write: bool) -> None:
-    """Refuses idle timeouts where there are none."""
+    """Raise RequestError if an entry has fields of idle timeouts that its table does not support."""
     if write and message.HasField("time_since_last_hit"):
         raise invalid(f"table {table.name}: time_since_last_hit cannot be written")
     if message.idle_timeout_ns < 0:
@@ -31,21 +31,21 @@ def check_entry(table: Table, message: p4runtime_pb2.TableEntry, *, write: bool)
 
 
 def start(target: Target, table: Table, key: Key, message: p4runtime_pb2.TableEntry) -> None:
-    """Notes that an entry was written."""
+    """Start the timer of an entry that was written."""
     if table.has_idle_timeout:
         now = target.now()
         target.timers.set((table.id, key), Timer(message.idle_timeout_ns, now, now))
 
 
 def elapsed_ns(target: Target, table: Table, entry: EntryTuple) -> int:
-    """Since a packet last hit the entry, or since it was written."""
+    """Nanoseconds since a packet last hit the entry, or since it was written."""
     timer = target.timers.by_entry.get((table.id, entry_key(entry)))
     last = max(entry[9] * 1e-6, timer.written if timer is not None else 0.0)
     return max(0, int((target.now() - last) * 1e9))
 
 
 def expired(target: Target) -> list[p4runtime_pb2.TableEntry]:
-    """Entries whose timeout has passed; each of them starts anew."""
+    """Entries whose timeout has passed; restarts their timers."""
     found = []
     now = target.now()
     for (table_id, key), timer in target.timers.take(now):

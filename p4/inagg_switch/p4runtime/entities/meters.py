@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters and direct meters. A MeterConfig that is left out stands for the default: every packet is green."""
+"""Meters and direct meters. A missing MeterConfig means the default: every packet is green."""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,7 +22,7 @@ MODIFY = p4runtime_pb2.Update.MODIFY
 
 
 def parse_config(message: p4runtime_pb2.MeterConfig, subject: str) -> MeterConfig:
-    """The rates and bursts of a message."""
+    """The rates and bursts of a message. Raises RequestError."""
     config = MeterConfig(message.cir, message.cburst, message.pir, message.pburst)
     if min(config) < 0 or message.eburst < 0:
         raise invalid(f"{subject}: a rate or burst is negative")
@@ -34,12 +34,12 @@ def parse_config(message: p4runtime_pb2.MeterConfig, subject: str) -> MeterConfi
 
 
 def write_config(out: p4runtime_pb2.MeterConfig, config: Sequence[int]) -> None:
-    """Fills in the rates and bursts."""
+    """Write the rates and bursts to a message."""
     out.cir, out.cburst, out.pir, out.pburst = config
 
 
 def write_meter(target: Target, kind: int, message: p4runtime_pb2.MeterEntry) -> None:
-    """Configures one index, or all."""
+    """Configure one index of a meter, or all. Raises RequestError."""
     meter = target.names.meter(message.meter_id)
     subject = f"meter {meter.name}"
     if kind != MODIFY:
@@ -60,7 +60,7 @@ def _metered(target: Target, message: p4runtime_pb2.TableEntry) -> Table:
 
 
 def write_direct_meter(target: Target, kind: int, message: p4runtime_pb2.DirectMeterEntry) -> None:
-    """Configures the meter of a table entry."""
+    """Configure the meter of a table entry. Raises RequestError."""
     table = _metered(target, message.table_entry)
     if kind != MODIFY:
         raise invalid(f"table {table.name}: a direct meter can only be modified")
@@ -72,7 +72,7 @@ def write_direct_meter(target: Target, kind: int, message: p4runtime_pb2.DirectM
 
 
 def set_direct_meter(target: Target, table: Table, key: Key, config: MeterConfig | None) -> None:
-    """Raises RequestError when there is no such entry."""
+    """Configure the meter of an entry. Raises RequestError if the entry does not exist."""
     try:
         target.externs.direct_meter_write(table.id, key.match, key.priority, config)
     except OSError as error:
@@ -82,7 +82,10 @@ def set_direct_meter(target: Target, table: Table, key: Key, config: MeterConfig
 def read_direct_meters(
     target: Target, request: p4runtime_pb2.DirectMeterEntry
 ) -> Iterator[p4runtime_pb2.Entity]:
-    """Table id 0 stands for all tables that have one, no match for all entries. These are looked up at once."""
+    """The meters of the requested entries, looked up at once. Raises RequestError.
+
+    Table id 0 selects all tables with direct meters; without a match, all entries are selected.
+    """
     wanted = request.table_entry
     tables = [table for table in target.names.tables.values() if table.has_direct_meter]
     if wanted.table_id:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a P4Info message declares, by id and by name; no gRPC, no state."""
+"""Look-ups in a P4Info: its objects by id. No gRPC, no state."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MatchKind(Enum):
-    """Match kinds that P4Runtime and the program's ABI both have."""
+    """Match kinds of both P4Runtime and the program's ABI."""
 
     EXACT = "exact"
     LPM = "lpm"
@@ -38,8 +38,11 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Field:
-    """A match field or an action parameter. `bit_width` is what the program works on; a controller's values have
-    `given_width` bits (@p4runtime_translation), 0 if they are strings."""
+    """A match field or an action parameter.
+
+    bit_width: the program's. given_width: bits of a controller's values (@p4runtime_translation), 0 if these are
+    strings.
+    """
 
     id: int
     name: str
@@ -48,7 +51,7 @@ class Field:
     kind: MatchKind = MatchKind.EXACT
 
     def parse(self, value: bytes, subject: str) -> int:
-        """A controller's binary string as a number. Raises RequestError when one or the other has not the bits."""
+        """A controller's binary string as a number. Raises RequestError if it does not fit both widths."""
         return parse_value(value, min(self.bit_width, self.given_width), subject)
 
 
@@ -79,13 +82,13 @@ class Table:
 
     @property
     def needs_priority(self) -> bool:
-        """Whether entries are ordered by a priority, which is then mandatory."""
+        """Whether entries have a priority, which is then mandatory."""
         ordered = (MatchKind.TERNARY, MatchKind.RANGE, MatchKind.OPTIONAL)
         return any(field.kind in ordered for field in self.fields)
 
     @property
     def is_plain(self) -> bool:
-        """Whether its entries have actions, and no state beside the program's."""
+        """Whether the table's entries have direct actions and no state outside the program."""
         return bool(self.fields) and self.profile is None and not self.has_idle_timeout
 
     @property
@@ -106,8 +109,11 @@ class Array:
 
 @dataclass(frozen=True)
 class Profile:
-    """An action profile or selector; `actions` are those of its tables. 0: no limit. The size of a group is the sum of
-    its weights, or the number of its members (`counts_members`)."""
+    """An action profile or selector. actions: those of its tables.
+
+    A limit of 0 means no limit. The size of a group is the sum of its weights, or the number of its members if
+    `counts_members`.
+    """
 
     id: int
     name: str
@@ -130,7 +136,7 @@ class ValueSet:
 
 @dataclass(frozen=True)
 class Digest:
-    """A digest: `kind` is struct, tuple or bitstring, `widths` the bits of its fields."""
+    """A digest. kind: struct, tuple or bitstring; widths: the bits of its fields."""
 
     id: int
     name: str
@@ -195,7 +201,9 @@ def _table(
 
 
 def _action(message: p4info_pb2.Action, layout: p4info_pb2.Action) -> Action:
-    params = layout.params[: len(message.params)]  # none are shown of an action that no listed table has
+    params = layout.params[
+        : len(message.params)
+    ]  # P4Info lists no parameters of an action without a listed table
     return Action(message.preamble.id, message.preamble.name, fields_of(message.params, params))
 
 
@@ -234,13 +242,13 @@ def _by_id(items: Iterable[_Item]) -> dict[int, _Item]:
 
 
 def _same(shown: Iterable[_Resource], layout: Iterable[_Resource]) -> Iterator[tuple[_Resource, _Resource]]:
-    """What a P4Info lists, each beside what the layout, which may have more, says of it."""
+    """Each object of a P4Info with the same object of the layout, which may have more objects."""
     inner = {one.preamble.id: one for one in layout}
     return ((one, inner[one.preamble.id]) for one in shown)
 
 
 class Names:
-    """Look-ups in one P4Info and its layout, the P4Info with the widths of the program."""
+    """Look-ups in a P4Info and its layout, which is the P4Info with the program's widths."""
 
     def __init__(self, p4info: p4info_pb2.P4Info, layout: p4info_pb2.P4Info) -> None:
         self.p4info = p4info
@@ -263,9 +271,7 @@ class Names:
             )
             for v, inner in _same(p4info.value_sets, layout.value_sets)
         )
-        self.actions = _by_id(
-            _action(a, a) for a in layout.actions
-        )  # entries may have those that are @hidden
+        self.actions = _by_id(_action(a, a) for a in layout.actions)  # entries may have @hidden actions
         self.actions |= _by_id(_action(*both) for both in _same(p4info.actions, layout.actions))
         self.counters = _by_id(Array(c.preamble.id, c.preamble.name, c.size) for c in p4info.counters)
         self.registers = _by_id(
@@ -273,43 +279,43 @@ class Names:
         )
 
     def table(self, table_id: int) -> Table:
-        """The table of that id; INVALID_ARGUMENT when there is none."""
+        """The table with an id. Raises RequestError (INVALID_ARGUMENT) if there is none, as the methods below."""
         return self.find(self.tables, table_id, "table")
 
     def action(self, action_id: int) -> Action:
-        """The action of that id; INVALID_ARGUMENT when there is none."""
+        """The action with an id."""
         return self.find(self.actions, action_id, "action")
 
     def counter(self, counter_id: int) -> Array:
-        """The indexed counter of that id; INVALID_ARGUMENT when there is none."""
+        """The indexed counter with an id."""
         return self.find(self.counters, counter_id, "counter")
 
     def meter(self, meter_id: int) -> Array:
-        """The indexed meter of that id; INVALID_ARGUMENT when there is none."""
+        """The indexed meter with an id."""
         return self.find(self.meters, meter_id, "meter")
 
     def profile(self, profile_id: int) -> Profile:
-        """The action profile of that id; INVALID_ARGUMENT when there is none."""
+        """The action profile with an id."""
         return self.find(self.profiles, profile_id, "action profile")
 
     def value_set(self, value_set_id: int) -> ValueSet:
-        """The value set of that id; INVALID_ARGUMENT when there is none."""
+        """The value set with an id."""
         return self.find(self.value_sets, value_set_id, "value set")
 
     def register(self, register_id: int) -> Array:
-        """The register of that id; INVALID_ARGUMENT when there is none."""
+        """The register with an id."""
         return self.find(self.registers, register_id, "register")
 
     @staticmethod
     def find(items: dict[int, _Item], item_id: int, what: str) -> _Item:
-        """The item of that id; INVALID_ARGUMENT when there is none."""
+        """The item with an id."""
         if item_id not in items:
             raise invalid(f"the program has no {what} with the id 0x{item_id:08x}")
         return items[item_id]
 
 
 def table_shapes(names: Names) -> list["TableShape"]:
-    """The plain tables, as native code takes them."""
+    """The plain tables in the form of the native code."""
     return [_table_shape(names, table) for table in names.tables.values() if table.is_plain]
 
 
@@ -333,7 +339,7 @@ def arrays_of(
     message: p4runtime_pb2.CounterEntry | p4runtime_pb2.RegisterEntry | p4runtime_pb2.MeterEntry,
     what: str,
 ) -> list[tuple[Array, int, int]]:
-    """The arrays that a read means, all of them for id 0, and of each the first index and the number of cells."""
+    """(array, first index, number of cells) for each array that a read selects; id 0 selects all."""
     if array_id:
         array = Names.find(known, array_id, what)
         return [(array, *index_range(array, message, what))]
@@ -347,7 +353,7 @@ def index_range(
     message: p4runtime_pb2.CounterEntry | p4runtime_pb2.RegisterEntry | p4runtime_pb2.MeterEntry,
     what: str,
 ) -> tuple[int, int]:
-    """First index and number of the cells that a message means: one, or all when it has no index."""
+    """First index and number of the cells that a message selects: one, or all without an index."""
     if not message.HasField("index"):
         return 0, array.size
     index = message.index.index

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets between the controller and the program: the bytes behind a CPU port, and PacketIn and PacketOut messages.
+"""Converts between frames of the CPU port and PacketIn and PacketOut messages.
 
-The program sees the message's metadata as a header in front of the packet, fields in P4Info order, most significant
-bit first (P4Runtime specification, "Packet I/O").
+The program sees the message's metadata as a header before the packet, with fields in P4Info order, most significant bit
+first (P4Runtime specification, "Packet I/O").
 """
 
 from collections.abc import Sequence
@@ -17,19 +17,19 @@ from inagg_switch.p4runtime.errors import invalid
 
 @dataclass(frozen=True)
 class ControllerHeader:
-    """A header with @controller_header. Without fields it takes no bytes."""
+    """A header with @controller_header. Without fields it has no bytes."""
 
     name: str
     fields: tuple[Field, ...] = ()
 
     @property
     def bit_width(self) -> int:
-        """Bits of the whole header: a multiple of 8, as of any header."""
+        """Bits of the header, a multiple of 8."""
         return sum(field.bit_width for field in self.fields)
 
 
 def controller_header(names: Names, name: str) -> ControllerHeader:
-    """The header of that name ("packet_in", "packet_out"); one without fields when the program has none."""
+    """The header with a name ("packet_in", "packet_out"); without fields if the program has no such header."""
     listed = (names.p4info.controller_packet_metadata, names.layout.controller_packet_metadata)
     for message, layout in zip(*listed, strict=True):
         if message.preamble.name == name:
@@ -38,7 +38,7 @@ def controller_header(names: Names, name: str) -> ControllerHeader:
 
 
 def packet_in(header: ControllerHeader, frame: bytes) -> p4runtime_pb2.PacketIn | None:
-    """The message for a frame that left by the CPU port; None when it is shorter than the header."""
+    """The message for a frame that the program sent to the CPU port; None if the frame is shorter than the header."""
     size = header.bit_width // 8
     if len(frame) < size:
         return None
@@ -53,7 +53,7 @@ def packet_in(header: ControllerHeader, frame: bytes) -> p4runtime_pb2.PacketIn 
 
 
 def packet_out(header: ControllerHeader, message: p4runtime_pb2.PacketOut) -> bytes:
-    """The frame that comes in by the CPU port. Raises RequestError unless the metadata are exactly the header's."""
+    """The frame of a message, for the CPU port. Raises RequestError unless the metadata are exactly the header's."""
     values = _values(header, message.metadata)
     number = 0
     for field in header.fields:

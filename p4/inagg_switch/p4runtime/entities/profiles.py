@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Action profiles: members, groups, and what the entries of their tables refer to, one-shot action sets among it.
+"""Action profiles: members, groups, and references of table entries to them, one-shot action sets included.
 
-To the program a one-shot set is a group with members of its own, which reads do not show. As an action profile takes
-either one-shot sets or members and groups (specification, "One Shot Action Selector Programming"), their ids cannot be
-those of a client's.
+In the program a one-shot set is a group with its own members, which reads do not show. Their ids never collide with a
+client's, because an action profile has either one-shot sets or members and groups (specification, "One Shot Action
+Selector Programming").
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ INSERT = p4runtime_pb2.Update.INSERT
 MODIFY = p4runtime_pb2.Update.MODIFY
 DELETE = p4runtime_pb2.Update.DELETE
 
-MAX_WEIGHT = 10_000  # of a group: BMv2's tables of members have no limit of their own
+MAX_WEIGHT = 10_000  # of a group; BMv2 has no limit
 
 
 def _check_known(kind: int, identity: int, there: bool, subject: str) -> None:
@@ -47,7 +47,7 @@ def _parse_action(target: Target, profile: Profile, message: p4runtime_pb2.Actio
 
 
 def write_member(target: Target, kind: int, message: p4runtime_pb2.ActionProfileMember) -> None:
-    """Inserts, modifies or deletes a member."""
+    """Insert, modify or delete a member. Raises RequestError."""
     profile = target.names.profile(message.action_profile_id)
     subject = f"action profile {profile.name}, member {message.member_id}"
     member = message.member_id
@@ -75,7 +75,7 @@ def write_member(target: Target, kind: int, message: p4runtime_pb2.ActionProfile
 def read_members(
     target: Target, request: p4runtime_pb2.ActionProfileMember
 ) -> Iterator[p4runtime_pb2.Entity]:
-    """Id 0 stands for all profiles or members. These are looked up at once."""
+    """The requested members, looked up at once; id 0 selects all profiles or members. Raises RequestError."""
     if request.action_profile_id:
         target.names.profile(request.action_profile_id)
     found = [
@@ -90,7 +90,7 @@ def read_members(
 
 
 def write_group(target: Target, kind: int, message: p4runtime_pb2.ActionProfileGroup) -> None:
-    """Inserts, modifies or deletes a group."""
+    """Insert, modify or delete a group. Raises RequestError."""
     profile = target.names.profile(message.action_profile_id)
     subject = f"action profile {profile.name}, group {message.group_id}"
     if not profile.with_selector:
@@ -119,7 +119,7 @@ def write_group(target: Target, kind: int, message: p4runtime_pb2.ActionProfileG
 def _group_members(
     target: Target, profile: Profile, message: p4runtime_pb2.ActionProfileGroup, subject: str
 ) -> list[int]:
-    """A member of weight n, n times."""
+    """The ids of a group's members, each as often as its weight. Raises RequestError."""
     if message.max_size < 0 or (profile.max_group_size and message.max_size > profile.max_group_size):
         raise invalid(f"{subject}: max_size {message.max_size} is not in 0 to {profile.max_group_size}")
     members: list[int] = []
@@ -156,7 +156,7 @@ def _check_size(profile: Profile, members: int, weight: int, limit: int, subject
 
 
 def read_groups(target: Target, request: p4runtime_pb2.ActionProfileGroup) -> Iterator[p4runtime_pb2.Entity]:
-    """Id 0 stands for all profiles or groups. These are looked up at once."""
+    """The requested groups, looked up at once; id 0 selects all profiles or groups. Raises RequestError."""
     if request.action_profile_id:
         target.names.profile(request.action_profile_id)
     found = [
@@ -171,7 +171,7 @@ def read_groups(target: Target, request: p4runtime_pb2.ActionProfileGroup) -> It
 
 
 def refer(target: Target, table: Table, message: p4runtime_pb2.TableAction) -> Reference:
-    """What the entry's action refers to; makes the parts of a one-shot set."""
+    """The member or group that an entry's action refers to; creates those of a one-shot set. Raises RequestError."""
     profile, kind = table.profile, message.WhichOneof("type")
     assert profile is not None
     if kind == "action_profile_member_id":
@@ -213,7 +213,7 @@ def _make_one_shot(
             target.externs.member_insert(profile.id, member, action, params)
             made.append(member)
             weighted += [member] * weight
-            # BMv2 makes the copies of an action one behind the other, which decides what a hash chooses.
+            # BMv2 creates the copies of an action one after another; their order decides which one a hash selects.
             target.externs.group_set(profile.id, member, [member] * weight)
         target.externs.group_set(profile.id, group, weighted)
     except OSError as error:
@@ -227,7 +227,7 @@ def _make_one_shot(
 
 
 def let_go(target: Target, table: Table, reference: Reference | None) -> None:
-    """Removes the parts of a one-shot set that no entry refers to any more."""
+    """Remove the members and the group of a one-shot set, to which no entry refers; else do nothing."""
     if reference is None or reference.one_shot is None or table.profile is None:
         return
     target.externs.group_delete(table.profile.id, reference.id)
@@ -238,7 +238,7 @@ def let_go(target: Target, table: Table, reference: Reference | None) -> None:
 def place(
     target: Target, table: Table, key: Key, message: p4runtime_pb2.TableAction, *, insert: bool
 ) -> None:
-    """Inserts or modifies an entry. Raises RequestError, and has then changed nothing."""
+    """Insert or modify an entry. Raises RequestError; nothing has changed then."""
     reference = refer(target, table, message)
     call = target.externs.insert_indirect if insert else target.externs.modify_indirect
     try:
@@ -254,7 +254,7 @@ def place(
 def write_reference(
     out: p4runtime_pb2.TableAction, target: Target, table: Table, key: Key, kind: int, identity: int
 ) -> None:
-    """Fills in the action of an entry that refers to a member or a group."""
+    """Write the action of an entry that refers to a member or a group to a message."""
     reference = target.one_shots.get((table.id, key))
     if reference is not None and reference.one_shot is not None:
         out.CopyFrom(reference.one_shot)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packet replication engine: multicast groups and clone sessions, kept as they were written."""
+"""The packet replication engine: multicast groups and clone sessions. Their messages are kept as written."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -22,7 +22,7 @@ MAX_SESSION_ID = 0x7FFF  # BMv2's
 
 
 def write_replication(target: Target, kind: int, message: p4runtime_pb2.PacketReplicationEngineEntry) -> None:
-    """Inserts, modifies or deletes a group or session."""
+    """Insert, modify or delete a group or session. Raises RequestError."""
     which = message.WhichOneof("type")
     if which == "multicast_group_entry":
         _write_group(target, kind, message.multicast_group_entry)
@@ -81,9 +81,9 @@ def _write(
     subject: str,
     send: Callable[[list[tuple[int, int]]], None],
 ) -> None:
-    """Gives the program the replicas of a group or session, and keeps the message."""
+    """Pass the replicas of a group or session to the program, and keep the message."""
     replicas = [] if kind == DELETE else parse_replicas(entry.replicas, subject)
-    # To the program one without replicas is none: packets to either are dropped.
+    # The program does not distinguish a group without replicas from no group: packets to both are dropped.
     had_replicas = identity in kept and len(kept[identity].replicas) > 0
     if replicas or had_replicas:
         try:
@@ -98,8 +98,10 @@ def _write(
 
 
 def parse_replicas(messages: Sequence[p4runtime_pb2.Replica], subject: str) -> list[tuple[int, int]]:
-    """(port, rid) of each replica."""
-    replicas: dict[tuple[int, int], None] = {}  # in order; a list would make large groups take quadratic time
+    """(port, rid) of each replica. Raises RequestError."""
+    replicas: dict[
+        tuple[int, int], None
+    ] = {}  # an ordered set; with a list, large groups would take quadratic time
     for replica in messages:
         port = replica.egress_port
         if replica.port:
@@ -117,7 +119,7 @@ def parse_replicas(messages: Sequence[p4runtime_pb2.Replica], subject: str) -> l
 def read_replication(
     target: Target, request: p4runtime_pb2.PacketReplicationEngineEntry
 ) -> Iterator[p4runtime_pb2.Entity]:
-    """Id 0 stands for all groups or sessions; without a type, for all of both. These are looked up at once."""
+    """The requested groups or sessions, looked up at once; id 0 selects all; without a type, all of both kinds."""
     which = request.WhichOneof("type")
     groups = _chosen(target.groups, request.multicast_group_entry.multicast_group_id)
     sessions = _chosen(target.sessions, request.clone_session_entry.session_id)
@@ -129,7 +131,7 @@ def read_replication(
 
 
 def _chosen(kept: Mapping[int, _Kept], identity: int) -> list[_Kept]:
-    """All for 0, else the one with this id, if there is one."""
+    """All messages for id 0, else the one with the id, if it exists."""
     if not identity:
         return list(kept.values())
     return [kept[identity]] if identity in kept else []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loaded program together with what P4Runtime has to remember about it and the program itself does not."""
+"""A loaded program with the P4Runtime state that the program itself does not keep."""
 
 import copy
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from inagg_switch.program.running import Program
 
 @dataclass(frozen=True)
 class Opaque:
-    """What a client wants back with an entry; it means nothing to the switch."""
+    """A client's data of an entry, which the switch only returns."""
 
     metadata: bytes = b""
     controller_metadata: int = 0
@@ -26,7 +26,7 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Reference:
-    """What an entry refers to: `kind` and `id` of runtime/program.h; the parts of a one-shot set belong to it."""
+    """An entry's reference: `kind` and `id` of runtime/program.h. A one-shot set's `members` belong to the entry."""
 
     kind: int
     id: int
@@ -36,17 +36,17 @@ class Reference:
 
 @dataclass
 class Target:
-    """One program and its P4Runtime state. Not thread-safe: the server serialises requests."""
+    """One program and its P4Runtime state. Not thread-safe: the service serialises requests."""
 
     program: Program
     config: p4runtime_pb2.ForwardingPipelineConfig
-    now: Callable[[], float] = lambda: 0.0  # the time that the program is told, in seconds
+    now: Callable[[], float] = lambda: 0.0  # the program's time, in seconds
     names: Names = field(init=False)
     control: ProgramControl = field(init=False)
-    entries: TableEntries = field(init=False)  # of those that table_shapes() has
+    entries: TableEntries = field(init=False)  # of the tables of table_shapes()
     externs: Externs = field(init=False)
     digests: Digests = field(init=False)
-    # As written, so that a read gives back what a write gave (specification, "Read-Write Symmetry").
+    # Messages as written, which reads return (specification, "Read-Write Symmetry").
     groups: dict[int, p4runtime_pb2.MulticastGroupEntry] = field(default_factory=dict)
     sessions: dict[int, p4runtime_pb2.CloneSessionEntry] = field(default_factory=dict)
     value_sets: dict[int, p4runtime_pb2.ValueSetEntry] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Target:
     # By table id and key, as `opaque`.
     one_shots: dict[tuple[int, Key], Reference] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
-    # By table id and key; the default entry's key is None. Entries without any are not there.
+    # By table id and key; the default entry's key is None. Entries without opaque data are missing.
     opaque: dict[tuple[int, Key | None], Opaque] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -68,28 +68,28 @@ class Target:
         self._last_id = 0
 
     def frozen(self) -> "Target":
-        """The same program with what is remembered now of entries: to look at when others may write."""
+        """The same program with a copy of the entries' state, to be read while others write."""
         view = copy.copy(self)
         view.opaque, view.one_shots = self.opaque.copy(), self.one_shots.copy()
         view.timers = Timers(self.timers.by_entry.copy())
         return view
 
     def new_id(self) -> int:
-        """Of a member or group that stands for a one-shot action set."""
+        """A new id for a member or group of a one-shot action set."""
         self._last_id += 1
         return self._last_id
 
     def opaque_of(self, table_id: int, key: Key | None) -> Opaque:
-        """The opaque fields of an entry, as written."""
+        """The opaque data of an entry."""
         return self.opaque.get((table_id, key), Opaque())
 
     def forget(self, table_id: int, key: Key) -> None:
-        """Forgets what belonged to a deleted entry."""
+        """Forget the state of a deleted entry."""
         self.opaque.pop((table_id, key), None)
         self.timers.by_entry.pop((table_id, key), None)
 
     def remember(self, table_id: int, key: Key | None, message: p4runtime_pb2.TableEntry) -> None:
-        """Keeps the opaque fields of a written entry, in place of the ones it had."""
+        """Replace the opaque data of an entry by those of a message."""
         opaque = Opaque(message.metadata, message.controller_metadata)
         self.opaque.pop((table_id, key), None)
         if opaque != Opaque():

@@ -13,7 +13,7 @@ MODIFY = p4runtime_pb2.Update.MODIFY
 
 
 def write_value_set(target: Target, kind: int, message: p4runtime_pb2.ValueSetEntry) -> None:
-    """Replaces the members of a value set."""
+    """Replace the members of a value set. Raises RequestError."""
     value_set = target.names.value_set(message.value_set_id)
     subject = f"value set {value_set.name}"
     if kind != MODIFY:
@@ -32,7 +32,7 @@ def write_value_set(target: Target, kind: int, message: p4runtime_pb2.ValueSetEn
 
 
 def read_value_sets(target: Target, request: p4runtime_pb2.ValueSetEntry) -> Iterator[p4runtime_pb2.Entity]:
-    """Id 0 stands for all value sets. These are looked up at once."""
+    """The requested value sets, looked up at once; id 0 selects all. Raises RequestError."""
     value_sets = list(target.names.value_sets.values())
     if request.value_set_id:
         value_sets = [target.names.value_set(request.value_set_id)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """P4Runtime binary strings: big-endian, shortest form (P4Runtime specification, "Bytestrings").
 
-Refusals are INVALID_ARGUMENT, which the sections on matches and actions ask for and BMv2 answers.
+Invalid values are INVALID_ARGUMENT, as in the specification's sections on matches and actions, and in BMv2.
 """
 
 from inagg_switch.p4runtime.errors import invalid
@@ -13,8 +13,10 @@ def byte_width(bit_width: int) -> int:
 
 
 def parse_value(value: bytes, bit_width: int, subject: str) -> int:
-    """The number in a binary string of any length; refuses an empty one and one that needs more bits. Without bits it
-    is no number at all."""
+    """The number in a binary string. Raises RequestError if the string is empty or the number needs more bits.
+
+    bit_width 0: the type is translated to a string, so there is no number.
+    """
     if not bit_width:
         raise invalid(
             f"{subject}: its type is translated to a string or a name, which the program does not know"
@@ -28,10 +30,10 @@ def parse_value(value: bytes, bit_width: int, subject: str) -> int:
 
 
 def full_width(number: int, bit_width: int) -> bytes:
-    """`number` as the program takes it: all of its bytes."""
+    """`number` in the program's form: big-endian, with all bytes of its width."""
     return number.to_bytes(byte_width(bit_width), "big")
 
 
 def canonical(value: bytes) -> bytes:
-    """The shortest binary string of the same number; one byte for zero."""
+    """The shortest binary string with the same number; one byte for zero."""
     return value.lstrip(b"\0") or b"\0"
