@@ -157,7 +157,7 @@ def _trace_printer(stop: threading.Event) -> Callable[[str], None]:
 
     def write(line: str) -> None:
         # The first line of a packet is at the margin, the others are indented.
-        text = line if line.startswith("packet of") and " in by " in line else f"    {line}"
+        text = line if line.startswith("packet of") and " received on " in line else f"    {line}"
         try:
             print(text, flush=True)
         except BrokenPipeError:

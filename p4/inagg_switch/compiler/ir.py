@@ -448,7 +448,7 @@ class Program:
     # Headers of packets from and to the controller: @controller_header("packet_in") and the like.
     controller_headers: list[StructType] = field(default_factory=list)
 
-    def packets_return(self) -> bool:
+    def makes_requests(self) -> bool:
         """True if the program may clone, truncate, resubmit or recirculate packets."""
         return any(
             name.startswith(("clone", "resubmit", "recirculate", "truncate"))

@@ -44,8 +44,9 @@ _PROGRAM = frozenset(
     p parse verify ingress egress update deparse packet copy seed process forward send groups random packet_bytes
     current_length exited checksum_error multicast_set set_valid set_invalid count elapsed mutex tables counted_tables
     counters registers V1Program ProgramBase clones requests hash_input halt halted log log_to log_context digest_to
-    digest_context meters metered_tables profiles value_sets preserve rounds again bare clone_ingress clone_egress
-    clone_set go_round loop_rounds clock_us now_us digest_id digest_data trace trace_to error_name
+    digest_context meters metered_tables profiles value_sets preserve run_waiting pass_again count_pass with_field_list
+    clone_ingress clone_egress clone_set next_iteration loop_iterations clock_us now_us digest_id digest_data trace
+    trace_to error_name
     """.split()  # noqa: SIM905
 )
 # Names that get the ending _x: macros of C headers look like these, and a P4 name that already ends with _x must differ

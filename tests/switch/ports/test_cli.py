@@ -186,7 +186,7 @@ def test_packets_are_captured_by_port_and_direction_and_traced(
     sent = b"\x02\0\0\0\0\x07" + bytes(54)  # to tell this frame from those that the kernel sends
     with net.packet_socket(1) as first:
         first.send(sent)
-        while process.stdout.readline() != "packet of 60 bytes in by port 1\n":
+        while process.stdout.readline() != "packet of 60 bytes received on port 1\n":
             pass
         assert process.stdout.readline().startswith("    parser ")
     os.kill(process.pid, signal.SIGTERM)

@@ -74,9 +74,9 @@ def test_the_command_prints_the_path_of_a_packet_that_went_wrong(
     wrong, *path, summary = traced.stdout.splitlines()
     assert [wrong, summary] == plain.stdout.splitlines()
     assert wrong.startswith(f"{vectors}:1: expected 2:00, got ")
-    assert path[0] == "    packet of 4 bytes in by port 1"
+    assert path[0] == "    packet of 4 bytes received on port 1"
     assert all(line.startswith("    ") for line in path)
-    assert sum(" in by port " in line for line in path) == 1
+    assert sum(" received on port " in line for line in path) == 1
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_an_endless_loop_is_ended() -> None:
         for times in (1, 2):
             assert len(switch.process(1, FRAME)) == 1
             assert switch.counter("rounds")[0][0] == times * 1_000_000
-    assert messages == ["a loop is left after 1000000 rounds"] * 2
+    assert messages == ["loops end after 1000000 iterations for one packet"] * 2
 
 
 def test_a_callback_may_not_use_its_switch_and_its_errors_are_raised() -> None:
@@ -106,11 +106,13 @@ def test_nothing_runs_after_a_failed_assertion(ingress: str, egress: str) -> Non
         failed = lines.index(messages[0])
         assert lines[failed + 1 :][-1] == "dropped: an assertion failed"
         assert not [
-            line for line in lines[failed:] if line.startswith(("egress", "ingress again", "packet of"))
+            line
+            for line in lines[failed:]
+            if line.startswith(("egress", "another pass: ingress", "packet of"))
         ]
         copies, _ = switch.counter("copies")[0]
         lines, out = switch.trace(1, FRAME)
-        assert (lines, out) == (["packet of 8 bytes in by port 1", "dropped: an assertion failed"], [])
+        assert (lines, out) == (["packet of 8 bytes received on port 1", "dropped: an assertion failed"], [])
         assert switch.counter("copies")[0][0] == copies
 
 

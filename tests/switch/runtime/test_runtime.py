@@ -71,6 +71,6 @@ def test_a_packet_leads_to_a_bounded_number_of_copies(ingress: str, egress: str,
             lines, out = switch.trace(1, frame)
             assert most - 11 <= len(out) <= most
             assert (
-                "dropped: 1024 clones and further rounds came of one packet, the most there may be" in lines
+                "dropped: one packet made 1024 clones, resubmissions and recirculations, the limit" in lines
             )
         switch.clone_session(1, [])

@@ -25,7 +25,7 @@ def traced() -> Iterator[Switch]:
 def test_the_path_of_a_packet(traced: Switch) -> None:
     lines, out = traced.trace(1, FRAME)
     assert lines == [
-        "packet of 21 bytes in by port 1",
+        "packet of 21 bytes received on port 1",
         "parser SmallParser, state start",
         "extract(hdr.ethernet)",
         "parser: error.NoError, 7 bytes not parsed",
@@ -45,7 +45,7 @@ def test_the_path_of_a_packet(traced: Switch) -> None:
         "control SmallEgress",
         "control SmallCompute",
         "control SmallDeparser",
-        "packet of 21 bytes out by port 2",
+        "packet of 21 bytes sent to port 2",
     ]
     assert out == [(2, FRAME)]
 

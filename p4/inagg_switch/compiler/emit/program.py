@@ -98,7 +98,7 @@ def _state(out: Emitter) -> None:
     out.close("};")
     out.line()
     out.open("struct Program final : V1Pipeline<Program, Packet> {")
-    out.line(f"static constexpr bool kReturns = {truth(program.packets_return())};")
+    out.line(f"static constexpr bool kRequests = {truth(program.makes_requests())};")
     out.line(
         f"static constexpr bool kHalts = {truth(bool({'assert', 'assume'} & program.extern_functions))};"
     )
@@ -119,7 +119,7 @@ def _state(out: Emitter) -> None:
     out.line()
     for name in ("parse", "verify", "ingress", "egress", "update", "deparse"):
         out.line(f"void {name}(Packet& p);")
-    if program.packets_return():
+    if program.makes_requests():
         _preserve(out)
     if out.traced:
         _error_names(out)

@@ -159,7 +159,7 @@ def _loop(out: Emitter, s: ir.Loop) -> None:
     updates = ", ".join(_as_expression(out, u) for u in s.update)
     condition = expr(out, s.condition)
     if not s.bounded:
-        condition = f"{condition} && program.go_round()"
+        condition = f"{condition} && program.next_iteration()"
     out.open(f"for (; {condition}; {updates}) {{")
     write_inside(out, s.body)
     out.close()

@@ -6,7 +6,8 @@ namespace {
 
 ProgramBase& program(void* handle) { return *static_cast<ProgramBase*>(handle); }
 
-// Runs `f` on the object with that id. No exception leaves: the only one thrown here is for lack of memory.
+// Runs `f` on the object with this id. Out of memory is the only exception that `f` throws; it becomes an
+// error code.
 template <class T, class F>
 int with(const Directory<T>& directory, std::uint32_t id, F f) noexcept {
     T* object = directory.find(id);

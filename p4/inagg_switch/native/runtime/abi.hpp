@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C ABI of program.h over a generated program.
+// Implements the C ABI of program.h for a generated program.
 #ifndef INAGG_SWITCH_ABI_HPP
 #define INAGG_SWITCH_ABI_HPP
 
@@ -21,7 +21,7 @@
 
 namespace isw {
 
-// Objects of one kind by P4Info id.
+// Finds the objects of one kind by P4Info id.
 template <class T>
 class Directory {
   public:
@@ -41,6 +41,7 @@ class Directory {
     std::vector<Named> objects_;
 };
 
+// What every generated program has: the objects that the control plane reaches, and the mutex of program.h.
 class ProgramBase {
   public:
     virtual ~ProgramBase() = default;
@@ -66,7 +67,7 @@ class ProgramBase {
     void* log_context = nullptr;
 };
 
-// The functions of program.h for a program that `create` makes.
+// The function table of program.h for programs that `create` makes.
 isw_api api_with(void* (*create)(std::uint64_t seed, isw_text_fn why, void* ctx));
 
 template <class P>
@@ -76,7 +77,7 @@ void* create_program(std::uint64_t seed, isw_text_fn why, void* ctx) {
         return static_cast<ProgramBase*>(new P(seed));
     } catch (const std::bad_alloc&) {
         why(ctx, reason, std::strlen(reason));
-    } catch (const std::exception& error) {  // what the compiler should have refused
+    } catch (const std::exception& error) {  // declared entries that the compiler should have refused
         why(ctx, error.what(), std::strlen(error.what()));
     }
     return nullptr;

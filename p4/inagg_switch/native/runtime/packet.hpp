@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A packet on its way in (packet_in) and out (packet_out), and header stacks.
+// core.p4's packet_in and packet_out, header stacks, and copying of headers.
 #ifndef INAGG_SWITCH_PACKET_HPP
 #define INAGG_SWITCH_PACKET_HPP
 
@@ -14,7 +14,7 @@
 
 namespace isw {
 
-// Values of `error`, in the order of core.p4: these come first in every program.
+// Values of `error` in the order of core.p4. A program's own values follow.
 enum CoreError : std::uint32_t {
     kNoError,
     kPacketTooShort,
@@ -35,8 +35,8 @@ std::size_t length_of(const T& header) {
     }
 }
 
-// An assignment of what has headers in it: an invalid header makes the other one invalid and leaves its
-// fields (assign_header in BMv2's core/primitives.cpp).
+// Assigns a header, or a struct that contains headers. Assigning an invalid header makes the destination
+// invalid and keeps its fields (assign_header in BMv2's core/primitives.cpp).
 template <class T>
 void assign_object(T& to, const T& from) {
     if constexpr (requires { to.valid; }) {
@@ -52,7 +52,7 @@ void assign_object(T& to, const T& from) {
     }
 }
 
-// What a new variable becomes: headers of it that are not valid have no fields.
+// A copy for a new variable. The fields of its invalid headers are zero.
 template <class T>
 T fresh(const T& from) {
     T made{};
@@ -65,16 +65,16 @@ struct Stack {
     T items[N];
     std::uint32_t next;  // elements extracted so far
 
-    // An index outside the stack reads, and writes, a header that belongs to nobody.
-    T& at(std::uint64_t index) { return index < N ? items[index] : nobodys(); }
-    const T& at(std::uint64_t index) const { return index < N ? items[index] : nobodys(); }
+    // An index outside the stack refers to a spare header that nothing else uses.
+    T& at(std::uint64_t index) { return index < N ? items[index] : unused(); }
+    const T& at(std::uint64_t index) const { return index < N ? items[index] : unused(); }
     bool full() const { return next >= N; }
     const T& last() const { return at(std::uint64_t{next} - 1); }
     T& last() { return at(std::uint64_t{next} - 1); }
     std::uint32_t last_index() const { return next - 1; }
 
-    // As BMv2 moves them (StackP4_16 in stacks.cpp): elements change places, and then headers of those that
-    // come in are invalid. It does not make unions invalid.
+    // As in BMv2 (StackP4_16 in stacks.cpp): elements are swapped, then the headers of the new elements
+    // become invalid. Header unions stay as they are.
     void push_front(unsigned count) {
         for (unsigned i = N; i-- > count;) std::swap(items[i], items[i - count]);
         for (unsigned i = 0; i < N && i < count; ++i) invalidate(items[i]);
@@ -97,7 +97,7 @@ struct Stack {
         return true;
     }
 
-    static T& nobodys() {
+    static T& unused() {
         static thread_local T spare;
         spare = T{};
         return spare;
@@ -113,19 +113,19 @@ struct Stack {
     }
 };
 
-// GCC's and Clang's vectors, for copying and clearing what holds a packet: compilers make `rep` instructions
-// of an assignment of such a size, which start slowly.
+// A vector type of GCC and Clang, to copy and clear packet structs. Compilers turn a plain assignment of this
+// size into `rep` instructions, which start slowly.
 using ObjectBlock = std::uint64_t __attribute__((vector_size(64)));
 
-// By memcpy, though the attribute `may_alias` promises as much: GCC 12 then takes writes to the fields for
-// writes to something else (-fipa-modref), and copies what was there before them.
+// Uses memcpy and not a vector type with the attribute `may_alias`: with that, GCC 12 (-fipa-modref) misses
+// that writes to the fields alias the block, and copies stale values.
 inline void copy_block(std::byte* to, const std::byte* from) {
     ObjectBlock block;
     std::memcpy(&block, from, sizeof block);
     std::memcpy(to, &block, sizeof block);
 }
 
-// to = from; what lies in whole blocks between the bytes kLeftBegin and kLeftEnd is left as it is.
+// to = from, except the whole blocks between the bytes kLeftBegin and kLeftEnd, which stay as they are.
 template <std::size_t kLeftBegin = 0, std::size_t kLeftEnd = 0, class T>
 void copy_object(T& to, const T& from) {
     static_assert(std::is_trivially_copyable_v<T> && alignof(T) % sizeof(ObjectBlock) == 0);
@@ -141,7 +141,7 @@ void copy_object(T& to, const T& from) {
     for (std::size_t at = kAfter; at < sizeof(T); at += kBlock) copy_block(target + at, source + at);
 }
 
-// Fields zero, headers invalid.
+// Sets all fields to zero and all headers to invalid.
 template <class T>
 void clear_object(T& object) {
     static_assert(std::is_trivially_copyable_v<T> && alignof(T) % sizeof(ObjectBlock) == 0);
@@ -170,7 +170,7 @@ class PacketIn {
         error = why;
         return false;
     }
-    // The header stays as it was, and the cursor too, when the packet is too short.
+    // If the packet is too short, header and cursor stay as they were.
     template <class T>
     bool extract(T& header) {
         if (rest_length() < T::bytes) return fail(kPacketTooShort);
@@ -179,8 +179,9 @@ class PacketIn {
         cursor_ += T::bytes;
         return true;
     }
-    // A header with a varbit field of `bits` bits; the checks and their order are BMv2's (extract_VL in
-    // parser.cpp): in its int a size of 2^31 or more is 2^31 - 1.
+    // Extracts a header with a varbit field of `bits` bits. The checks and their order are BMv2's (extract_VL
+    // in parser.cpp). BMv2 stores the size in an int, so that 2^31 or more becomes 2^31 - 1, which is not a
+    // multiple of 8.
     template <class T>
     bool extract(T& header, std::uint64_t bits) {
         if (bits % 8 != 0 || bits >> 31 != 0) return fail(kParserInvalidArgument);
@@ -191,7 +192,7 @@ class PacketIn {
         cursor_ += T::bytes + bits / 8;
         return true;
     }
-    // `bits` is empty, or the bits of the varbit field.
+    // `bits`: the size of the varbit field, for headers that have one.
     template <class T, unsigned N, class... Bits>
     bool extract_next(Stack<T, N>& stack, Bits... bits) {
         if (stack.next >= N) return fail(kStackOutOfBounds);
@@ -215,7 +216,7 @@ class PacketIn {
 
 class PacketOut {
   public:
-    // What leaves until end_copies() are copies of one packet, which may share their tail.
+    // All packets until end_copies() are copies of one packet. They may share their tail.
     void start_copies() {
         copies_ = true;
         tail_ = kNone;
@@ -226,8 +227,8 @@ class PacketOut {
         length_ = 0;
         reached_tail_ = kept_tail_ = false;
     }
-    // From here on the deparser writes the same for every copy. True if that is there already, from the copy
-    // before, and all of the packet with it.
+    // Called where the deparser begins to write what is the same for every copy. True if the buffer already
+    // holds it, with the rest of the packet, from the previous copy.
     bool reuse_tail() {
         if (!copies_) return false;
         reached_tail_ = true;
@@ -237,7 +238,7 @@ class PacketOut {
             length_ = end_;
             kept_tail_ = true;
         } else {
-            copies_ = false;  // the headers have another length: this copy and those after it share nothing
+            copies_ = false;  // the headers have another length: this copy and later ones share nothing
         }
         return kept_tail_;
     }
@@ -247,7 +248,7 @@ class PacketOut {
         header.store(buffer_ + kOffset + length_);
         length_ += length_of(header);
     }
-    // What the parser did not read follows the headers.
+    // Appends what the parser did not read: `n` bytes of payload.
     void finish(const std::uint8_t* rest, std::size_t n) {
         if (kept_tail_) return;
         if (n > kRoom - length_) n = kRoom - length_;
@@ -261,13 +262,13 @@ class PacketOut {
     }
     const std::uint8_t* data() const { return buffer_ + kOffset; }
     std::size_t length() const { return length_; }
-    // Bytes at the end that all copies have which say so.
+    // Length in bytes of the tail that this copy shares with the others; 0 if it shares none.
     std::size_t shared() const { return copies_ ? length_ - tail_ : 0; }
 
   private:
     static constexpr std::size_t kNone = ~std::size_t{0};
-    // Puts what follows the 14 bytes of Ethernet on a multiple of four, as drivers do, and what follows
-    // Ethernet, IPv4, UDP and a header of 20 bytes on a cache line.
+    // Aligns the byte after Ethernet's 14 to four bytes, as drivers do, and the byte after Ethernet, IPv4,
+    // UDP and a header of 20 bytes to a cache line.
     static constexpr std::size_t kOffset = 2;
     static constexpr std::size_t kRoom = 2 * ISW_MAX_FRAME;
 
@@ -275,8 +276,8 @@ class PacketOut {
     bool copies_ = false;
     bool reached_tail_ = false;
     bool kept_tail_ = false;
-    std::size_t tail_ = kNone;  // where the copies' tail begins and ends
-    std::size_t end_ = 0;
+    std::size_t tail_ = kNone;  // where the shared tail begins
+    std::size_t end_ = 0;       // where it ends
     alignas(64) std::uint8_t buffer_[kOffset + kRoom];
 };
 

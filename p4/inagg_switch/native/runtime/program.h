@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C ABI of a compiled P4 program. The compiler emits one shared library a program; ports (C++) and
-// inagg_switch.switch (ctypes) drive it through the function table that isw_program_v1() returns.
+// The C ABI of a compiled P4 program. The compiler emits one shared library per program. The packet loop
+// (C++) and inagg_switch.switch (ctypes) call it through the function table that isw_program_v1() returns.
 //
-// Names are P4Info ids (0x02...... a table, 0x01...... an action, and so on): whoever holds the program's
-// P4Info can drive it, and nothing else has to be agreed on.
+// Objects are named by their P4Info ids (0x02...... is a table, 0x01...... an action, and so on). A caller
+// needs the program's P4Info and nothing else.
 //
-// Values are big-endian, (width + 7) / 8 bytes, bits above the width zero. A key is one isw_match a match
-// field, in P4Info order. Action parameters are the values in P4Info order, one after the other, nothing
-// between them.
+// Values are big-endian, (width + 7) / 8 bytes; bits above the width are zero. A key is an array with one
+// isw_match for each match field, in P4Info order. Action parameters are the values in P4Info order, without
+// gaps.
 //
 // Results: 0, or -errno:
 //   -ENOENT  no such table, action, entry, group, session, member, object or index
-//   -EEXIST  an equal entry is there
+//   -EEXIST  an entry with this key and priority exists
 //   -ENOSPC  the table is full (its `size`)
-//   -EINVAL  a value does not fit its width, a length is wrong, a priority is missing (> 0 is needed when the
-//   table
-//            has a ternary, range or optional field) or given where none belongs, or a match does not fit its
-//            kind
+//   -EINVAL  a value does not fit its width, a length is wrong, a match does not fit its kind, or the
+//   priority
+//            is wrong: > 0 if the table has a ternary, range or optional field, else 0
 //   -EPERM   the table has const entries, the default action is const, or the action may not be used there
 //   -EBUSY   the member or group of an action profile is used by an entry or a group
 // A call that fails leaves the program's state as it was.
 //
-// Threads: one mutex a program; who holds it may lock it again. Hold it (lock/unlock) around every call below
-// it, process() included; process() does not take it, so that a port thread takes it once a batch. emit is
-// called with it held.
+// Threads: each program has one recursive mutex. Callers hold it (lock, unlock) around every call declared
+// after them, process() included. process() does not take the mutex itself, so that the packet loop takes it
+// once for a batch of frames. Callbacks run with the mutex held.
 #ifndef INAGG_SWITCH_PROGRAM_H
 #define INAGG_SWITCH_PROGRAM_H
 
@@ -37,8 +36,8 @@ extern "C" {
 
 #define ISW_ABI_VERSION 5u
 
-// A packet leaves through `port`. `frame` is valid during the call only. All packets that leave with
-// shared > 0 in one call of process() have the same length, and the same last `shared` bytes.
+// Called for each packet that leaves through `port`. `frame` is valid during the call only. All packets with
+// shared > 0 in one call of process() have the same length and the same last `shared` bytes.
 typedef void (*isw_emit_fn)(void* ctx, uint32_t port, const uint8_t* frame, size_t length, size_t shared);
 
 // One field of a key, by its match kind; value NULL means "don't care" (lpm, ternary, range and optional
@@ -59,7 +58,7 @@ typedef struct isw_replica {
 } isw_replica;
 
 // A meter's rates: two-rate three-colour (RFC 2698), colour blind. Rates are bytes or packets a second,
-// bursts bytes or packets, by the meter's type. `is_set` 0: not configured, every packet is green.
+// bursts bytes or packets, depending on the meter's type. `is_set` 0: not configured, every packet is green.
 typedef struct isw_meter {
     uint64_t cir, cburst, pir, pburst;
     int is_set;
@@ -80,15 +79,16 @@ typedef struct isw_entry {
     int is_const;             // written in the program: cannot be changed
     uint32_t indirect_kind;   // ISW_ACTION, or ISW_MEMBER or ISW_GROUP: then `action` is 0
     uint32_t indirect_id;     // the member or group
-    uint64_t last_hit_us;     // `now_us` of the last packet that matched; of a table with support_timeout
+    uint64_t last_hit_us;     // `now_us` of the last packet that matched; tables with support_timeout only
     isw_meter meter;          // direct meter
 } isw_entry;
 
 typedef void (*isw_entry_fn)(void* ctx, const isw_entry* entry);
 
-// A line of text, without its end.
+// A line of text without the line break.
 typedef void (*isw_text_fn)(void* ctx, const char* text, size_t length);
-// A member (`member_count` 0: action and params) or group (its members, ascending, one of weight n n times).
+// A member (`member_count` is 0; `action` and `params` are set) or a group: the ids of its members in
+// ascending order. A member of weight n stands in the list n times.
 typedef struct isw_profile_entry {
     uint32_t id;
     uint32_t action;
@@ -100,18 +100,18 @@ typedef struct isw_profile_entry {
 
 typedef void (*isw_profile_fn)(void* ctx, const isw_profile_entry* entry);
 
-// A digest: the fields of its struct in order, (width + 7) / 8 bytes each, nothing between them. `digest` is
-// its P4Info id.
+// A digest: the fields of its struct in order, (width + 7) / 8 bytes each, without gaps. `digest` is its
+// P4Info id.
 typedef void (*isw_digest_fn)(void* ctx, uint32_t digest, const uint8_t* data, size_t length);
 
-// A message of log_msg(), or of an assert() or assume() that failed; a C string.
+// A message of log_msg(), or of an assert() or assume() that failed. `message` is a C string.
 typedef void (*isw_log_fn)(void* ctx, const char* message);
 
 typedef struct isw_api {
     uint32_t abi_version;  // ISW_ABI_VERSION
 
-    // A program with fresh state. `seed` starts its random number generator: equal seeds, equal runs.
-    // NULL when there can be none; `why` is then called with the reason.
+    // Returns a program with initial state. `seed` seeds its random number generator: runs with equal seeds
+    // and equal input are equal. On failure returns NULL and calls `why` with the reason.
     void* (*create)(uint64_t seed, isw_text_fn why, void* ctx);
     void (*destroy)(void* program);
 
@@ -119,8 +119,8 @@ typedef struct isw_api {
     void (*unlock)(void* program);
 
     // Runs one received frame through the pipeline; emit is called once for every frame that leaves.
-    // `now_us` is a monotonic time in microseconds; timestamps count from the first packet's.
-    // A port above 510 or a frame over ISW_MAX_FRAME bytes is dropped.
+    // `now_us` is a monotonic time in microseconds; the program's timestamps count from the first frame's.
+    // Drops a frame of a port above 510 or of more than ISW_MAX_FRAME bytes.
     void (*process)(void* program, uint32_t port, const uint8_t* frame, size_t length, uint64_t now_us,
                     isw_emit_fn emit, void* ctx);
 
@@ -129,23 +129,23 @@ typedef struct isw_api {
     int (*table_modify)(void* program, uint32_t table, const isw_match* match, int32_t priority,
                         uint32_t action, const uint8_t* params, size_t params_length);
     int (*table_delete)(void* program, uint32_t table, const isw_match* match, int32_t priority);
-    // action 0 puts back the default action that the program declares; params are then ignored.
+    // action 0 restores the default action that the program declares; params are then ignored.
     int (*table_set_default)(void* program, uint32_t table, uint32_t action, const uint8_t* params,
                              size_t params_length);
-    // `count` entries from the `first` on, in an order that lasts until one is inserted or deleted; the
-    // default entry is not among them. The number of those that there are, or -errno.
+    // Visits `count` entries, beginning with number `first`. The order changes only when an entry is inserted
+    // or deleted. The default entry is not visited. Returns the number of entries visited, or -errno.
     int (*table_entries)(void* program, uint32_t table, size_t first, size_t count, isw_entry_fn visit,
                          void* ctx);
-    // One entry; -ENOENT if it is not there.
+    // Visits one entry; -ENOENT if it does not exist.
     int (*table_entry)(void* program, uint32_t table, const isw_match* match, int32_t priority,
                        isw_entry_fn visit, void* ctx);
     int (*table_default)(void* program, uint32_t table, isw_entry_fn visit, void* ctx);
 
-    // Sets a group's replicas, in order; count 0 deletes the group (-ENOENT if it is not there). Group 0 does
-    // not exist (-EINVAL); a packet sent to a group that is not set is dropped.
+    // Sets a group's replicas, in order. count 0 deletes the group (-ENOENT if it does not exist). Group 0 is
+    // -EINVAL. A packet sent to a group that does not exist is dropped.
     int (*multicast_set)(void* program, uint32_t group, const isw_replica* replicas, size_t count);
 
-    // A counter that does not count packets (or bytes) reads 0 there.
+    // `packets` is 0 for a counter of bytes only, and `bytes` for a counter of packets only.
     int (*counter_read)(void* program, uint32_t counter, uint64_t index, uint64_t* packets, uint64_t* bytes);
     int (*counter_write)(void* program, uint32_t counter, uint64_t index, uint64_t packets, uint64_t bytes);
 
@@ -157,10 +157,10 @@ typedef struct isw_api {
     int (*register_read)(void* program, uint32_t reg, uint64_t index, uint8_t* value);
     int (*register_write)(void* program, uint32_t reg, uint64_t index, const uint8_t* value);
 
-    // Calls `write` for every step of every packet from now on, during process(); NULL ends that.
-    // -ENOTSUP: the program was not compiled to be traced.
+    // Calls `write`, during process(), for every step of every later packet; NULL turns tracing off.
+    // -ENOTSUP: the program was not compiled for tracing.
     int (*trace)(void* program, isw_text_fn write, void* ctx);
-    // `config` NULL or not set: back to "always green". A meter that is written starts with full buckets.
+    // `config` NULL or not set: the meter is always green. Writing a meter fills its buckets.
     int (*meter_read)(void* program, uint32_t meter, uint64_t index, isw_meter* config);
     int (*meter_write)(void* program, uint32_t meter, uint64_t index, const isw_meter* config);
     int (*direct_meter_read)(void* program, uint32_t table, const isw_match* match, int32_t priority,
@@ -168,19 +168,20 @@ typedef struct isw_api {
     int (*direct_meter_write)(void* program, uint32_t table, const isw_match* match, int32_t priority,
                               const isw_meter* config);
 
-    // What clone() sends to session `session` (0..32767) goes to these replicas, as in a multicast group, cut
-    // after `max_length` bytes (0: whole). count 0 deletes the session (-ENOENT if it is not there); a clone
-    // to a session that is not set is dropped.
+    // Sets the replicas of clone session `session` (0..32767). Clones are truncated to `max_length` bytes
+    // (0: whole). count 0 deletes the session (-ENOENT if it does not exist). A clone to a session that does
+    // not exist is dropped.
     int (*clone_set)(void* program, uint32_t session, const isw_replica* replicas, size_t count,
                      uint32_t max_length);
 
-    // Digests go to `f`, called by process() with the lock held; NULL: nowhere.
+    // process() calls `f` for each digest; NULL: digests are dropped.
     int (*on_digest)(void* program, isw_digest_fn f, void* ctx);
-    // Messages go to `f`, likewise.
+    // process() calls `f` for each message; NULL: messages are dropped.
     int (*on_log)(void* program, isw_log_fn f, void* ctx);
 
-    // Members and groups of an action profile or selector: two spaces of ids. A group is replaced when it is
-    // there; it may be empty (an entry that refers to it then runs no action). -EBUSY: deleting what is used.
+    // Members and groups of an action profile or selector. Their ids are separate: a member and a group may
+    // have the same. group_set creates the group or replaces its members. An entry that refers to an empty
+    // group runs no action. Deleting a member or group that is used is -EBUSY.
     int (*member_insert)(void* program, uint32_t profile, uint32_t member, uint32_t action,
                          const uint8_t* params, size_t params_length);
     int (*member_modify)(void* program, uint32_t profile, uint32_t member, uint32_t action,
@@ -190,24 +191,23 @@ typedef struct isw_api {
     int (*group_delete)(void* program, uint32_t profile, uint32_t group);
     int (*profile_members)(void* program, uint32_t profile, isw_profile_fn visit, void* ctx);
     int (*profile_groups)(void* program, uint32_t profile, isw_profile_fn visit, void* ctx);
-    // table_insert, table_modify and table_set_default (a member or group in place of an action) of a table
-    // with an action profile; those with an action are -EINVAL there, but for the default that the program
-    // declares.
+    // As table_insert, table_modify and table_set_default, for tables with an action profile: the entry
+    // refers to a member or group in place of an action. The functions that take an action are -EINVAL for
+    // such a table, except to restore the default that the program declares.
     int (*table_insert_indirect)(void* program, uint32_t table, const isw_match* match, int32_t priority,
                                  uint32_t kind, uint32_t id);
     int (*table_modify_indirect)(void* program, uint32_t table, const isw_match* match, int32_t priority,
                                  uint32_t kind, uint32_t id);
     int (*table_set_default_indirect)(void* program, uint32_t table, uint32_t kind, uint32_t id);
 
-    // Replaces the members of a parser value set: `count` rows of one isw_match a field.
+    // Replaces the members of a parser value set: `count` rows, each with one isw_match per field.
     int (*value_set_write)(void* program, uint32_t value_set, const isw_match* rows, size_t count);
 } isw_api;
 
-// Longest frame accepted, bytes: a GSO frame's segment is never longer than the largest IP packet and its
-// header.
+// Longest frame accepted, in bytes: the largest IP packet (65535) and its Ethernet header, rounded up.
 #define ISW_MAX_FRAME 65600u
 
-// The one symbol that a compiled program exports.
+// The only symbol that a compiled program exports.
 const isw_api* isw_program_v1(void);
 
 #ifdef __cplusplus

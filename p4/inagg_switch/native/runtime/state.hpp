@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// State that outlives a packet: registers, counters, multicast groups, random numbers.
+// State that outlives a packet: registers, counters, multicast groups, clone sessions, random numbers.
 //
-// An index outside an array: BMv2 leaves the destination of a read as it was and ignores writes and counts,
-// with a message in its log (targets/simple_switch/primitives.cpp); so does this, without the message. Only
-// 32 bits of an index that a packet gives count there.
+// An index outside an array behaves as in BMv2 (targets/simple_switch/primitives.cpp), without its log
+// message: a read leaves the destination as it was, writes and counts are ignored. Only the low 32 bits of an
+// index that a packet gives are used.
 #ifndef INAGG_SWITCH_STATE_HPP
 #define INAGG_SWITCH_STATE_HPP
 
@@ -21,7 +21,7 @@
 
 namespace isw {
 
-// Zeroed memory that takes no space before it is written.
+// Zeroed memory whose pages the kernel provides when they are first written.
 class ZeroPages {
   public:
     explicit ZeroPages(std::size_t bytes) : bytes_(bytes == 0 ? 1 : bytes) {
@@ -40,7 +40,7 @@ class ZeroPages {
     std::size_t bytes_;
 };
 
-// What the control plane sees of a register, whatever its width.
+// A register as the control plane reaches it: values as bytes, any width.
 class RegisterBase {
   public:
     virtual ~RegisterBase() = default;
@@ -110,7 +110,7 @@ class Counter {
     std::vector<Cell> cells_;
 };
 
-// Groups of replicas, by group number; 0 is no group.
+// The replicas of each multicast group. Group 0 does not exist.
 class MulticastGroups {
   public:
     int set(std::uint32_t group, const isw_replica* replicas, std::size_t count) {
@@ -132,14 +132,14 @@ class MulticastGroups {
     std::vector<std::vector<isw_replica>> groups_;
 };
 
-// What clone() sends where, by session number.
+// The replicas of each clone session, and the length that its clones are truncated to.
 class CloneSessions {
   public:
     static constexpr std::uint32_t kMax = 32767;
 
     struct Session {
         std::vector<isw_replica> replicas;
-        std::uint32_t max_length = 0;  // 0: whole packets
+        std::uint32_t max_length = 0;  // bytes; 0: whole packets
     };
 
     int set(std::uint32_t session, const isw_replica* replicas, std::size_t count, std::uint32_t max_length) {
@@ -153,7 +153,7 @@ class CloneSessions {
         to.max_length = max_length;
         return 0;
     }
-    // NULL if there is none.
+    // NULL if the session does not exist.
     const Session* get(std::uint32_t session) const {
         const auto found = sessions_.find(session);
         return found == sessions_.end() ? nullptr : &found->second;
@@ -163,7 +163,7 @@ class CloneSessions {
     std::unordered_map<std::uint32_t, Session> sessions_;
 };
 
-// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014, figure 16).
+// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014, figure 16).
 class Random {
   public:
     explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -174,8 +174,8 @@ class Random {
         z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
         return z ^ (z >> 31);
     }
-    // Uniform on low..high, both inclusive, low <= high (Lemire: Fast random integer generation in an
-    // interval, 2019).
+    // Uniform on low..high, both inclusive; low <= high (Lemire: Fast Random Integer Generation in an
+    // Interval, 2019).
     std::uint64_t between(std::uint64_t low, std::uint64_t high) {
         const std::uint64_t span = high - low + 1;
         if (span == 0) return next();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The path of a packet in words, line by line, for programs compiled to be traced (ISW_TRACED). To all others
-// this file is nothing.
+// Describes each step of a packet in a line of text, in programs compiled with ISW_TRACED. In other programs
+// ISW_TRACE expands to nothing.
 #ifndef INAGG_SWITCH_TRACE_HPP
 #define INAGG_SWITCH_TRACE_HPP
 
@@ -15,13 +15,13 @@
 #include "tables/table.hpp"
 #include "values/bits.hpp"
 
-// `...` is a std::string, made only when somebody listens. For use where `trace` is a Trace.
+// Evaluates `...` (a std::string) and writes it only while tracing is on. `trace` must be a Trace in scope.
 #define ISW_TRACE(...) \
     if (trace.is_on()) trace.line(__VA_ARGS__)
 
 namespace isw {
 
-// What a table is called, for the reader.
+// The names of a table and of its key fields, as the P4 source spells them.
 struct TableNames {
     const char* name;
     const char* const* fields;
@@ -51,7 +51,7 @@ class Trace {
         return text;
     }
 
-    // A look-up: the key, and the entry that it found.
+    // Writes a look-up: the key and the entry found (NULL: miss).
     void table(const TableInfo& info, const TableNames& names, const std::uint64_t* key,
                const Entry* found) const {
         if (!is_on()) return;
@@ -68,7 +68,7 @@ class Trace {
     }
 
   private:
-    // What of the field's value the entry asked for; nothing where it is the value.
+    // The entry's match of one field, in brackets: prefix, range or mask. Empty for an exact match.
     static std::string matched(const FieldInfo& field, const Entry& entry, std::size_t limb) {
         const std::uint32_t limbs = limbs_of(field.width);
         const std::string value = number(&entry.value[limb], limbs);
@@ -83,7 +83,7 @@ class Trace {
     void* ctx_ = nullptr;
 };
 
-// A value of W bits.
+// A value of W bits as hexadecimal digits.
 template <unsigned W>
 std::string shown(const value_t<W>& value) {
     std::uint64_t limbs[limbs_of(W) == 0 ? 1 : limbs_of(W)] = {};

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The v1model pipeline as BMv2's simple_switch runs it (targets/simple_switch/simple_switch.cpp and its
-// documentation, docs/simple_switch.md):
-//   parser, checksum verification, ingress; then clone, digest and resubmission if they were asked for; else
-//   multicast if mcast_grp is set, else unicast to egress_spec unless that is the drop port; then, for every
-//   copy, egress, and unless that drops it, checksum update and deparser.
+// The v1model pipeline as BMv2's simple_switch runs it (targets/simple_switch/simple_switch.cpp and
+// docs/simple_switch.md there):
+//   1. parser, checksum verification, ingress;
+//   2. digest, clone and resubmission, if ingress requested them; a resubmitted packet ends here;
+//   3. multicast if mcast_grp is set, else unicast to egress_spec, unless that is the drop port;
+//   4. for every copy: egress, then, unless egress drops it, checksum update and deparser.
 #ifndef INAGG_SWITCH_V1MODEL_HPP
 #define INAGG_SWITCH_V1MODEL_HPP
 
@@ -29,11 +30,18 @@ inline constexpr std::uint32_t kInstanceRecirculated = 4;
 inline constexpr std::uint32_t kInstanceReplication = 5;
 inline constexpr std::uint32_t kInstanceResubmitted = 6;
 
-// Clones, resubmissions and recirculations that one received packet may lead to; BMv2 would go on for ever.
-inline constexpr unsigned kMaxRounds = 1024;
+// The most clones, resubmissions and recirculations that one received packet may cause. BMv2 has no limit: an
+// endless chain never ends there.
+inline constexpr unsigned kMaxPasses = 1024;
 
-// Derived is the generated class, Packet its state of a packet: headers, metadata, standard. Derived has
-// parse, verify, ingress, egress, update and deparse.
+// Derived is the generated class, with the methods parse, verify, ingress, egress, update and deparse. Packet
+// is the state of one packet: headers, metadata, standard. Derived's constants say which parts the program
+// uses:
+//   kRequests       clone, resubmit, recirculate or truncate (struct Requests)
+//   kDigests        digest
+//   kHalts          assert or assume
+//   kEndlessLoops   loops whose end the compiler cannot prove
+//   kUntouchedBegin, kUntouchedEnd   the bytes of Packet that egress and checksum update never change
 template <class Derived, class Packet>
 class V1Pipeline : public V1Program {
   public:
@@ -44,7 +52,8 @@ class V1Pipeline : public V1Program {
         if (port >= kDropPort || length > ISW_MAX_FRAME) return;
         auto& self = static_cast<Derived&>(*this);
         if (stopped()) {
-            ISW_TRACE("packet of " + std::to_string(length) + " bytes in by port " + std::to_string(port));
+            ISW_TRACE("packet of " + std::to_string(length) + " bytes received on port " +
+                      std::to_string(port));
             ISW_TRACE("dropped: an assertion failed");
             return;
         }
@@ -55,17 +64,17 @@ class V1Pipeline : public V1Program {
         clock_us = now_us;
         this->now_us = elapsed(now_us);
         packet.standard.ingress_global_timestamp = wrap<48>(this->now_us);
-        ISW_TRACE("packet of " + std::to_string(length) + " bytes in by port " + std::to_string(port));
-        if constexpr (Derived::kReturns) rounds_made_ = 0;
-        if constexpr (Derived::kEndlessLoops) loop_rounds = 0;
+        ISW_TRACE("packet of " + std::to_string(length) + " bytes received on port " + std::to_string(port));
+        if constexpr (Derived::kRequests) passes_made_ = 0;
+        if constexpr (Derived::kEndlessLoops) loop_iterations = 0;
         ingress(self, frame, length, now_us, emit, ctx);
-        if constexpr (Derived::kReturns) rounds(self, now_us, emit, ctx);
+        if constexpr (Derived::kRequests) run_waiting(self, now_us, emit, ctx);
     }
 
   private:
-    // A packet on its way into ingress again, and a clone on its way into egress. They wait until the packet
-    // that they come from is through.
-    struct Round {
+    // A packet that waits for another pass through ingress (Pass), and a clone that waits for egress (Clone).
+    // They wait until the packet that they come from is finished.
+    struct Pass {
         std::unique_ptr<Packet> packet;
         std::vector<std::uint8_t> frame;
     };
@@ -76,23 +85,23 @@ class V1Pipeline : public V1Program {
         PacketIn in;
         std::uint32_t length, bytes;
     };
-    std::deque<Round> rounds_;
+    std::deque<Pass> passes_;
     std::deque<Clone> clones_;
-    unsigned rounds_made_ = 0;  // of the packet received last, those that wait among them
+    unsigned passes_made_ = 0;  // for the current received packet, waiting ones included
 
-    // After an assertion that failed: nothing is done any more.
+    // True after a failed assertion: every packet is dropped.
     bool stopped() const {
         if constexpr (Derived::kHalts) return halted;
         return false;
     }
-    // Counts a clone or a further round; false if there may be no more.
-    bool one_more() {
-        if (rounds_made_ == kMaxRounds) {
-            ISW_TRACE("dropped: " + std::to_string(kMaxRounds) +
-                      " clones and further rounds came of one packet, the most there may be");
+    // Counts a clone or another pass. False at the limit: the caller drops it.
+    bool count_pass() {
+        if (passes_made_ == kMaxPasses) {
+            ISW_TRACE("dropped: one packet made " + std::to_string(kMaxPasses) +
+                      " clones, resubmissions and recirculations, the limit");
             return false;
         }
-        ++rounds_made_;
+        ++passes_made_;
         return true;
     }
 
@@ -100,7 +109,7 @@ class V1Pipeline : public V1Program {
                  isw_emit_fn emit, void* ctx) {
         auto& packet = self.packet;
         current_length = packet_bytes = static_cast<std::uint32_t>(length);
-        if constexpr (Derived::kReturns) requests = Requests{};
+        if constexpr (Derived::kRequests) requests = Requests{};
         packet_in.start(frame, length);
         self.parse(packet);
         ISW_TRACE(std::string("parser: error.") + Derived::error_name(packet_in.error) + ", " +
@@ -124,23 +133,23 @@ class V1Pipeline : public V1Program {
             }
             digest_id = 0;
         }
-        if constexpr (Derived::kReturns) {
+        if constexpr (Derived::kRequests) {
             if (requests.clone_list != 0) clone_ingress(self, frame, length, now_us, emit, ctx);
             if (requests.resubmit != 0) {
                 ISW_TRACE("resubmitted");
-                again(self, packet, requests.resubmit, kInstanceResubmitted, frame, length);
+                pass_again(self, packet, requests.resubmit, kInstanceResubmitted, frame, length);
                 return;
             }
         }
         forward(self, now_us, emit, ctx);
     }
 
-    // The packets and clones that wait, in order, until none is left.
-    void rounds(Derived& self, std::uint64_t now_us, isw_emit_fn emit, void* ctx) {
+    // Runs the clones and packets that wait, in order, until none is left.
+    void run_waiting(Derived& self, std::uint64_t now_us, isw_emit_fn emit, void* ctx) {
         for (;;) {
             if (stopped()) {
                 clones_.clear();
-                rounds_.clear();
+                passes_.clear();
             }
             if (!clones_.empty()) {
                 const Clone clone = std::move(clones_.front());
@@ -155,11 +164,11 @@ class V1Pipeline : public V1Program {
                     self.copy.standard.egress_rid = wrap<16>(replica.rid);
                     send(self, self.copy, replica.port, now_us, emit, ctx);
                 }
-            } else if (!rounds_.empty()) {
-                frames_.push_back(std::move(rounds_.front().frame));
-                copy_object(self.packet, *rounds_.front().packet);
-                rounds_.pop_front();
-                ISW_TRACE("ingress again");
+            } else if (!passes_.empty()) {
+                frames_.push_back(std::move(passes_.front().frame));
+                copy_object(self.packet, *passes_.front().packet);
+                passes_.pop_front();
+                ISW_TRACE("another pass: ingress");
                 ingress(self, frames_.back().data(), frames_.back().size(), now_us, emit, ctx);
             } else {
                 frames_.clear();
@@ -167,26 +176,26 @@ class V1Pipeline : public V1Program {
             }
         }
     }
-    std::deque<std::vector<std::uint8_t>> frames_;  // of the rounds; clones may still refer to them
+    std::deque<std::vector<std::uint8_t>> frames_;  // of the passes; clones may still point into them
 
-    // A packet with nothing but a field list of another's metadata.
-    std::unique_ptr<Packet> bare(Derived& self, const Packet& from, std::uint32_t list,
-                                 std::uint32_t instance_type) {
+    // A new packet with the metadata of `from` that field list `list` names; all else is zero.
+    std::unique_ptr<Packet> with_field_list(Derived& self, const Packet& from, std::uint32_t list,
+                                            std::uint32_t instance_type) {
         auto made = std::make_unique<Packet>();
         clear_object(*made);
         self.preserve(list, from, *made);
         made->standard.instance_type = instance_type;
         return made;
     }
-    void again(Derived& self, const Packet& packet, std::uint32_t list, std::uint32_t instance_type,
-               const std::uint8_t* frame, std::size_t length) {
-        if (length > ISW_MAX_FRAME || !one_more()) return;
-        auto made = bare(self, packet, list, instance_type);
+    void pass_again(Derived& self, const Packet& packet, std::uint32_t list, std::uint32_t instance_type,
+                    const std::uint8_t* frame, std::size_t length) {
+        if (length > ISW_MAX_FRAME || !count_pass()) return;
+        auto made = with_field_list(self, packet, list, instance_type);
         made->standard.packet_length = static_cast<std::uint32_t>(length);
-        rounds_.push_back(Round{std::move(made), std::vector<std::uint8_t>(frame, frame + length)});
+        passes_.push_back(Pass{std::move(made), std::vector<std::uint8_t>(frame, frame + length)});
     }
 
-    // The clone is the packet as it came in, parsed again, without the metadata that parsing gives it.
+    // Clones the packet as it was received: parses it again and drops the metadata that the parser sets.
     void clone_ingress(Derived& self, const std::uint8_t* frame, std::size_t length, std::uint64_t now_us,
                        isw_emit_fn emit, void* ctx) {
         const auto* session = clones.get(requests.clone_session);
@@ -202,11 +211,11 @@ class V1Pipeline : public V1Program {
         clone->standard.ingress_port = self.packet.standard.ingress_port;
         packet_in.start(frame, length);
         self.parse(*clone);
-        auto kept = bare(self, self.packet, requests.clone_list, kInstanceIngressClone);
+        auto kept = with_field_list(self, self.packet, requests.clone_list, kInstanceIngressClone);
         clone->metadata = kept->metadata;
         clone->standard = kept->standard;
         for (const isw_replica& replica : std::vector<isw_replica>(session->replicas)) {
-            if (!one_more()) break;
+            if (!count_pass()) break;
             requests = Requests{};
             requests.truncate(session->max_length == 0 ? Requests::kWhole : session->max_length);
             copy_object(self.copy, *clone);
@@ -226,18 +235,18 @@ class V1Pipeline : public V1Program {
         }
         std::vector<isw_replica> to;
         for (const isw_replica& replica : session->replicas) {
-            if (!one_more()) break;
+            if (!count_pass()) break;
             to.push_back(replica);
         }
         if (to.empty()) return;
-        auto clone = bare(self, packet, requests.clone_list, kInstanceEgressClone);
+        auto clone = with_field_list(self, packet, requests.clone_list, kInstanceEgressClone);
         clone->headers = packet.headers;
         clones_.push_back(Clone{std::move(clone), std::move(to),
                                 session->max_length == 0 ? Requests::kWhole : session->max_length, packet_in,
                                 current_length, packet_bytes});
     }
 
-    // What egress and the checksum update may change of a packet's state.
+    // Copies the part of a packet's state that egress and the checksum update may change.
     static void copy_touched(Packet& to, const Packet& from) {
         copy_object<Derived::kUntouchedBegin, Derived::kUntouchedEnd>(to, from);
     }
@@ -261,13 +270,13 @@ class V1Pipeline : public V1Program {
         }
         if (replicas.size() > 1) {
             copy_touched(self.copy, packet);
-            if constexpr (!Derived::kReturns) packet_out.start_copies();
+            if constexpr (!Derived::kRequests) packet_out.start_copies();
         }
         for (std::size_t i = 0; i < replicas.size(); ++i) {
             if (i > 0) copy_touched(packet, self.copy);
             packet.standard.egress_rid = wrap<16>(replicas[i].rid);
             current_length = length;
-            if constexpr (Derived::kReturns) requests = Requests{};
+            if constexpr (Derived::kRequests) requests = Requests{};
             send(self, packet, replicas[i].port, now_us, emit, ctx);
         }
         packet_out.end_copies();
@@ -277,11 +286,11 @@ class V1Pipeline : public V1Program {
               void* ctx) {
         if (stopped()) return;
         if (packet.standard.priority != 0) {
-            // simple_switch has one queue a port unless it is started with more.
+            // simple_switch has one queue per port unless it is started with more.
             ISW_TRACE("dropped: there is no queue of priority " + std::to_string(packet.standard.priority));
             return;
         }
-        if constexpr (Derived::kReturns) requests.clone_list = requests.recirculate = 0;
+        if constexpr (Derived::kRequests) requests.clone_list = requests.recirculate = 0;
         packet.standard.egress_port = wrap<9>(port);
         packet.standard.egress_spec = 0;
         packet.standard.packet_length = current_length;
@@ -296,7 +305,7 @@ class V1Pipeline : public V1Program {
             ISW_TRACE("dropped: an assertion failed");
             return;
         }
-        if constexpr (Derived::kReturns) {
+        if constexpr (Derived::kRequests) {
             if (requests.clone_list != 0) clone_egress(self, packet);
         }
         if (packet.standard.egress_spec == kDropPort) {
@@ -311,16 +320,16 @@ class V1Pipeline : public V1Program {
             ISW_TRACE("dropped: an assertion failed");
             return;
         }
-        if constexpr (Derived::kReturns) {
+        if constexpr (Derived::kRequests) {
             if (requests.recirculate != 0) {
                 ISW_TRACE("recirculated");
-                again(self, packet, requests.recirculate, kInstanceRecirculated, packet_out.data(),
-                      packet_out.length());
+                pass_again(self, packet, requests.recirculate, kInstanceRecirculated, packet_out.data(),
+                           packet_out.length());
                 return;
             }
             packet_out.truncate(requests.length);
         }
-        ISW_TRACE("packet of " + std::to_string(packet_out.length()) + " bytes out by port " +
+        ISW_TRACE("packet of " + std::to_string(packet_out.length()) + " bytes sent to port " +
                   std::to_string(port));
         emit(ctx, port, packet_out.data(), packet_out.length(), packet_out.shared());
     }

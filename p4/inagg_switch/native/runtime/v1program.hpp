@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What generated code works on: a program's state, and what it asks to be done with its packet.
+// The base of generated programs: state, per-packet context, and the requests of a packet (clone,
+// resubmit...).
 #ifndef INAGG_SWITCH_V1PROGRAM_HPP
 #define INAGG_SWITCH_V1PROGRAM_HPP
 
@@ -23,14 +24,14 @@
 
 namespace isw {
 
-// Transitions that a parser which can go round may make; BMv2 would go on for ever.
+// The most transitions of a parser that has a cycle. BMv2 has no limit.
 inline constexpr unsigned kMaxParserSteps = 100000;
 
-// Rounds that loops make for one received packet, of those that do not evidently end; BMv2 would go on for
-// ever.
-inline constexpr std::uint32_t kMaxLoopRounds = 1000000;
+// The most iterations, for one received packet, of loops whose end the compiler cannot prove. BMv2 has no
+// limit.
+inline constexpr std::uint32_t kMaxLoopIterations = 1000000;
 
-// ApplyResult.action where nothing ran.
+// ApplyResult.action when no action ran.
 inline constexpr std::uint32_t kNoAction = 0xFFFFFFFF;
 
 struct ApplyResult {
@@ -38,8 +39,8 @@ struct ApplyResult {
     std::uint32_t action;  // index in the table's actions
 };
 
-// What a program asks to be done with its packet after ingress or egress; the last call of each kind counts.
-// Field lists are numbered from 1, 0 is none.
+// What a program requests for its packet after ingress or egress. The last call of each kind counts. Field
+// lists are numbered from 1; 0 means no request.
 struct Requests {
     static constexpr std::uint32_t kWhole = std::numeric_limits<std::uint32_t>::max();
 
@@ -56,7 +57,7 @@ struct Requests {
     void truncate(std::uint32_t bytes) { length = std::min(length, bytes); }
 };
 
-// State and per-packet context that generated code works on.
+// The base class of a generated program: its state and the context of the current packet.
 class V1Program : public ProgramBase {
   public:
     explicit V1Program(std::uint64_t seed) : random(seed) {}
@@ -66,40 +67,41 @@ class V1Program : public ProgramBase {
     Random random;
     PacketIn packet_in;
     PacketOut packet_out;
-    std::uint32_t packet_bytes = 0;    // length of the packet as it came in: what counters count
-    std::uint32_t current_length = 0;  // the same, with headers added and removed since
-    std::uint64_t clock_us = 0;        // what process() was given
-    std::uint64_t now_us = 0;          // the same, since the first packet
+    std::uint32_t packet_bytes = 0;    // length as received; counters count this
+    std::uint32_t current_length = 0;  // length with headers added and removed
+    std::uint64_t clock_us = 0;        // the time that process() was called with
+    std::uint64_t now_us = 0;          // the same, counted from the first packet
     std::uint32_t digest_id = 0;       // 0: none
     std::vector<std::uint8_t> digest_data;
-    std::uint32_t loop_rounds = 0;
+    std::uint32_t loop_iterations = 0;
     bool exited = false;
     bool checksum_error = false;
-    bool halted = false;  // an assertion failed; BMv2 ends then
+    bool halted = false;  // an assertion failed
     Requests requests;
     HashInput hash_input;
 
-    // BMv2's process ends; here no packet gets any further.
+    // After a failed assertion. BMv2's process exits; this program drops every packet.
     void halt(const char* why) {
         halted = true;
         ISW_TRACE(why);
         if (log_to != nullptr) log_to(log_context, why);
     }
-    // False when loops have gone round too often: they all end then.
-    bool go_round() {
-        if (loop_rounds < kMaxLoopRounds) {
-            ++loop_rounds;
+    // Counts an iteration of a loop. False at the limit: every loop ends, for the rest of the packet.
+    bool next_iteration() {
+        if (loop_iterations < kMaxLoopIterations) {
+            ++loop_iterations;
             return true;
         }
-        if (loop_rounds == kMaxLoopRounds) {
-            ++loop_rounds;
-            const std::string why = "a loop is left after " + std::to_string(kMaxLoopRounds) + " rounds";
+        if (loop_iterations == kMaxLoopIterations) {
+            ++loop_iterations;
+            const std::string why =
+                "loops end after " + std::to_string(kMaxLoopIterations) + " iterations for one packet";
             ISW_TRACE(why);
             if (log_to != nullptr) log_to(log_context, why.c_str());
         }
         return false;
     }
-    // log_msg: every {} of the text is a number; \{ and \} are brackets.
+    // log_msg(): each {} in `text` is replaced by the next number; \{ and \} are literal brackets.
     void log(const char* text, std::initializer_list<std::string> numbers) {
         std::string message;
         auto next = numbers.begin();
@@ -133,8 +135,8 @@ class V1Program : public ProgramBase {
         return clones.set(session, replicas, count, max_length);
     }
 
-    // setValid of a header that is invalid makes its fields zero; both change the packet_length that egress
-    // sees (add_header and remove_header in BMv2's primitives.cpp).
+    // setValid() of an invalid header sets its fields to zero. setValid() and setInvalid() change the
+    // packet_length that egress sees (add_header and remove_header in BMv2's primitives.cpp).
     template <class T>
     void set_valid(T& header) {
         if (header.valid) return;
@@ -153,13 +155,12 @@ class V1Program : public ProgramBase {
         current_length -= static_cast<std::uint32_t>(length_of(header));
     }
 
-    // What a checksum takes of the payload: once the packet is to be truncated, so much of it alone, as in
-    // BMv2.
+    // Bytes of payload that a checksum covers. After truncate() only that many, as in BMv2.
     std::size_t payload_length() const {
         return std::min<std::size_t>(packet_in.rest_length(), requests.length);
     }
 
-    // A count that direct counters make on every hit, whether or not an action calls count(), as in BMv2.
+    // A direct counter counts every hit, whether or not an action calls count(), as in BMv2.
     void count(Entry& entry) {
         ++entry.packets;
         entry.bytes += packet_bytes;

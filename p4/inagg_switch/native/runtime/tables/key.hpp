@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The key of a table entry or a row of a value set: one match a field.
+// The key of a table entry or of a row of a value set: one match for each field.
 #ifndef INAGG_SWITCH_KEY_HPP
 #define INAGG_SWITCH_KEY_HPP
 
@@ -16,12 +16,12 @@
 namespace isw {
 
 struct Key {
-    std::uint32_t prefix = 0;          // of the lpm field
-    std::vector<std::uint64_t> value;  // as matched: zero where the mask is; a range's lower end
-    std::vector<std::uint64_t> mask;   // a range's upper end
+    std::uint32_t prefix = 0;          // length of the lpm field's prefix, in bits
+    std::vector<std::uint64_t> value;  // bits outside the mask are zero; a range: its lower end
+    std::vector<std::uint64_t> mask;   // a range: its upper end
 };
 
-// The mask of a prefix over n limbs of a field.
+// Writes the mask of a prefix of `prefix` bits: limbs_of(width) limbs.
 inline void prefix_mask(std::uint32_t width, std::uint32_t prefix, std::uint64_t* mask) {
     std::memset(mask, 0, limbs_of(width) * 8);
     for (std::uint32_t bit = width - prefix; bit < width;) {
@@ -39,7 +39,7 @@ inline bool not_above(const std::uint64_t* a, const std::uint64_t* b, std::uint3
     return true;
 }
 
-// Whether a key matches the fields, given as limbs one after the other.
+// True if the key matches the fields' values. `limbs` holds the values of all fields, one after the other.
 inline bool matches(const Key& key, const FieldInfo* fields, std::uint32_t count,
                     const std::uint64_t* limbs) {
     std::size_t at = 0;

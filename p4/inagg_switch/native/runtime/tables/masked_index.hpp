@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Entries whose keys have masks (ternary, optional, range), found by tuple space search: one hash table for
-// every combination of masks, tried from the highest priority down (Srinivasan, Suri, Varghese: Packet
-// classification using tuple space search, SIGCOMM 1999). A table has few such combinations, however many
-// entries; where every entry has its own, this is a scan. Of a range, the blocks that it consists of have
-// such a mask: of the first range field of up to 64 bits, once there are more than a few entries.
+// Look-up of entries with masked keys (ternary, optional, range) by tuple space search: one hash table for
+// each combination of masks, tried from the highest priority down (Srinivasan, Suri, Varghese: Packet
+// Classification using Tuple Space Search, SIGCOMM 1999). Most tables have few combinations, however many
+// entries. If every entry has its own combination, the search is a scan.
+//
+// Ranges have no mask, but a range is a union of aligned blocks of 2^n numbers, and a block has one. The
+// first range field of at most 64 bits is looked up by its blocks, once the table has more than kScanned
+// entries.
 #ifndef INAGG_SWITCH_MASKED_INDEX_HPP
 #define INAGG_SWITCH_MASKED_INDEX_HPP
 
@@ -28,8 +31,8 @@ inline std::uint64_t mix(std::uint64_t hash, std::uint64_t limb) {
     return static_cast<std::uint64_t>(m) ^ static_cast<std::uint64_t>(m >> 64);
 }
 
-// Calls visit(first number, bits in which its numbers differ) for each of the blocks 2^n numbers long, and
-// aligned to that, which make up low..high: at most two for each bit.
+// Splits low..high into aligned blocks of 2^n numbers, at most two for each n. Calls visit(first number of
+// the block, mask of the bits in which its numbers differ) for each.
 template <class Visit>
 void each_block(std::uint64_t low, std::uint64_t high, Visit visit) {
     for (;;) {
@@ -41,8 +44,8 @@ void each_block(std::uint64_t low, std::uint64_t high, Visit visit) {
     }
 }
 
-// Entry is a Key with `priority` and `order`: of two that match, the one of the higher priority wins, then
-// the one that came first.
+// Entry is a Key with `priority` and `order`. Among entries that match, the one with the highest priority
+// wins; among equals, the one inserted first.
 template <class Entry>
 class MaskedIndex {
   public:
@@ -56,7 +59,7 @@ class MaskedIndex {
         }
     }
 
-    // The entry that wins among those that match; NULL if none does.
+    // The winning entry, or NULL if none matches.
     Entry* find(const std::uint64_t* key) const {
         Entry* best = nullptr;
         for (const Masks* masks : by_priority_) {
@@ -104,19 +107,19 @@ class MaskedIndex {
     }
 
   private:
-    using Row = std::vector<Entry*>;  // of one hash: the winner first
+    using Row = std::vector<Entry*>;  // the entries of one hash value, the winner first
     using Limbs = std::vector<std::uint64_t>;
-    static constexpr std::size_t kScanned =
-        16;  // entries with ranges: so many are faster scanned than looked up
+    // Up to this many entries with ranges, a scan is faster than look-ups by block.
+    static constexpr std::size_t kScanned = 16;
 
     struct Masks {
         explicit Masks(Limbs limbs) : mask(std::move(limbs)) {}
         std::int32_t highest() const { return priorities.begin()->first; }
 
-        Limbs mask;  // 0 in range fields, but for the one whose blocks are looked up
+        Limbs mask;  // 0 in range fields, except in the one that is looked up by its blocks
         std::unordered_map<std::uint64_t, Row> rows;
-        std::map<std::int32_t, std::size_t, std::greater<>> priorities;  // entries of each
-        const Row* only = nullptr;  // the row, if there is one only: it needs no hash
+        std::map<std::int32_t, std::size_t, std::greater<>> priorities;  // number of entries by priority
+        const Row* only = nullptr;  // the row, if there is exactly one: no hash is needed
     };
 
     static bool wins(const Entry* a, const Entry* b) {
@@ -137,7 +140,7 @@ class MaskedIndex {
         }
         return mask;
     }
-    // Calls visit(mask, value) for each place that an entry has.
+    // Calls visit(mask, value) for each place of the entry in the index.
     template <class Visit>
     void each_part(const Entry& entry, Visit visit) const {
         Limbs mask = masks_of(entry);
@@ -186,11 +189,11 @@ class MaskedIndex {
     const FieldInfo* fields_;
     std::uint32_t field_count_;
     bool has_range_ = false;
-    std::size_t range_limb_ = 0;  // of the field whose blocks are looked up
-    bool is_spread_ = false;      // entries are in the index by their blocks
+    std::size_t range_limb_ = 0;  // first limb of the range field that is looked up by its blocks
+    bool is_spread_ = false;      // entries are indexed by their blocks
     std::size_t count_ = 0;
     std::map<Limbs, std::unique_ptr<Masks>> all_;
-    std::vector<Masks*> by_priority_;  // the one with the highest first
+    std::vector<Masks*> by_priority_;  // highest priority first
 };
 
 }  // namespace isw

@@ -17,7 +17,8 @@ enum Colour : std::uint32_t { kGreen = 0, kYellow = 1, kRed = 2 };
 
 class Meter {
   public:
-    // `now_us`: since the program was started. `input`: 1, or the packet's bytes.
+    // Returns the Colour. `now_us`: microseconds since the program's first packet. `input`: 1, or the
+    // packet's length in bytes.
     std::uint32_t execute(std::uint64_t input, std::uint64_t now_us) {
         if (config_.is_set == 0) return kGreen;
         if (!take(peak_, config_.pir, config_.pburst, input, now_us)) return kRed;
@@ -39,12 +40,12 @@ class Meter {
   private:
     struct Bucket {
         std::uint64_t tokens = 0;
-        std::uint64_t made = 0;  // tokens since the program was started, as of the last packet
+        std::uint64_t made = 0;  // tokens generated between the program's first packet and the last one
     };
     static bool take(Bucket& bucket, std::uint64_t rate, std::uint64_t burst, std::uint64_t input,
                      std::uint64_t now_us) {
-        // In doubles, like BMv2, which keeps rates by the microsecond. Where they are beyond 64 bits the
-        // bucket is always full.
+        // In doubles, like BMv2, which stores rates per microsecond. Beyond 64 bits the bucket is always
+        // full.
         const double sum = static_cast<double>(now_us) * (static_cast<double>(rate) / 1000000.0);
         if (sum >= 0x1p64) {
             bucket.tokens = burst;
@@ -64,12 +65,12 @@ class Meter {
     Bucket peak_;
 };
 
-// meter: an array of them.
+// v1model's `meter`: an array of meters.
 class Meters {
   public:
     Meters(std::uint64_t size, bool counts_bytes) : counts_bytes_(counts_bytes), cells_(size) {}
 
-    // The colour, or `colour` as it was when the index is outside the array.
+    // Writes the Colour to `colour`, unless the index is outside the array.
     template <class T>
     void execute(std::uint32_t index, T& colour, std::uint32_t length, std::uint64_t now_us) {
         if (index >= cells_.size()) return;

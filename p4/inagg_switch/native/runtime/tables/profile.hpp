@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Action profiles and selectors: actions with parameters (members) that entries of tables refer to by id,
-// alone or in groups.
+// Action profiles and selectors. A member is an action with parameters; table entries refer to a member, or
+// to a group of members, by id.
 //
-// Which member of a group a packet gets depends, in BMv2, on the handles that it gave them: the n-th in their
-// order, n = hash modulo the group's size (src/bm_sim/action_profile.cpp). Handles are the lowest free
-// numbers. A member of weight w stands in a group w times, the second and later ones under handles of their
-// own, as the P4Runtime front end of BMv2 has it.
+// A selector picks the member of a group as BMv2 does (src/bm_sim/action_profile.cpp): it sorts the members
+// by handle and takes number `hash modulo size`. A new handle is the lowest free number. A member of weight w
+// is in the group w times, each time with another handle, as in BMv2's P4Runtime front end.
 #ifndef INAGG_SWITCH_PROFILE_HPP
 #define INAGG_SWITCH_PROFILE_HPP
 
@@ -28,23 +27,23 @@ struct ProfileMember {
     std::uint32_t action = 0;  // P4Info id
     std::uint32_t action_index = 0;
     std::vector<std::uint64_t> params;
-    std::uint32_t entries = 0;                   // that refer to it
-    std::map<std::size_t, std::size_t> weights;  // that it has in groups, with how many have it
+    std::uint32_t entries = 0;                   // number of table entries that refer to it
+    std::map<std::size_t, std::size_t> weights;  // number of groups by its weight there
     std::vector<std::uint32_t> handles;          // at least one
 };
 
 struct ProfileGroup {
     std::uint32_t id = 0;
     std::uint32_t entries = 0;
-    std::vector<ProfileMember*> slots;  // by handle
+    std::vector<ProfileMember*> slots;  // in order of handles
 };
 
-// What an entry refers to.
+// The member or group that an entry refers to, or neither.
 struct Indirect {
     ProfileMember* member = nullptr;
     ProfileGroup* group = nullptr;
 
-    // The member that applies; NULL when there is none. `hash` is called for groups only.
+    // The member whose action runs, or NULL. Calls `hash` for groups only.
     template <class F>
     const ProfileMember* choose(F hash) const {
         if (group == nullptr) return member;
@@ -137,7 +136,7 @@ class ActionProfile {
         }
     }
 
-    // What an entry refers to, counted as a use of it.
+    // Sets `out` to the member or group with this id and counts the reference. -ENOENT if it does not exist.
     int refer(std::uint32_t kind, std::uint32_t id, Indirect& out) {
         if (kind == ISW_MEMBER) {
             const auto found = members_.find(id);
@@ -181,8 +180,8 @@ class ActionProfile {
         free_handles_.erase(free_handles_.begin());
         return handle;
     }
-    // The slots of a group that is no more, or of what it was: handles for weights that no group has are
-    // freed.
+    // Undoes the use of `slots` by a group that is deleted or replaced. Frees the handles of each member that
+    // its highest remaining weight does not need.
     void let_go(const std::vector<ProfileMember*>& slots) {
         std::map<ProfileMember*, std::size_t> weights;
         for (ProfileMember* member : slots) ++weights[member];

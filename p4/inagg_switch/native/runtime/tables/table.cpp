@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of Table that no program has its own of: entries from and to the control plane, and the searches
-// other than by hash.
+// The parts of Table that do not depend on the program: conversion of entries from and to the control plane,
+// and the look-ups with masks and prefixes. Built once and linked with every program.
 #include "tables/table.hpp"
 
 #include <algorithm>
@@ -116,8 +116,7 @@ void Table::remove_from_index(const Entry* e) {
     const std::size_t mask = buckets_.size() - 1;
     std::size_t hole = e->hash & mask;
     while (buckets_[hole].entry != e) hole = (hole + 1) & mask;
-    // Entries after the hole move into it, unless that would put them before the place that their hash asks
-    // for.
+    // Move later entries into the hole, except those that would end up before their hash's own bucket.
     for (std::size_t i = (hole + 1) & mask; buckets_[i].entry != nullptr; i = (i + 1) & mask) {
         if (((i - buckets_[i].hash) & mask) >= ((i - hole) & mask)) {
             buckets_[hole] = buckets_[i];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Match-action tables. Keys are arrays of 64-bit limbs: every field takes (width + 63) / 64 of them, least
-// significant first. Tables with exact keys, and at most one lpm key, are looked up by hash; those with a
-// ternary, range or optional key by masked_index.hpp.
+// Match-action tables. A key is an array of 64-bit limbs: each field takes (width + 63) / 64 of them, least
+// significant first. Tables with exact fields and at most one lpm field are looked up by hash, one look-up
+// for each prefix length; tables with a ternary, range or optional field are looked up in masked_index.hpp.
 #ifndef INAGG_SWITCH_TABLE_HPP
 #define INAGG_SWITCH_TABLE_HPP
 
@@ -27,13 +27,13 @@ struct Entry : Key {
     std::uint32_t action = 0;  // index in the table's actions
     std::int32_t priority = 0;
     bool is_const = false;
-    std::uint64_t order = 0;  // among the table's entries, by insertion
-    std::size_t place = 0;    // in the table's list of them
+    std::uint64_t order = 0;  // number of earlier insertions into the table
+    std::size_t place = 0;    // index in Table::entries_
     std::uint64_t hash = 0;
     std::uint64_t packets = 0;
     std::uint64_t bytes = 0;
     std::vector<std::uint64_t> params;
-    Indirect indirect;  // of a table with an action profile; `action` and `params` are then unused
+    Indirect indirect;  // set in tables with an action profile; `action` and `params` are then unused
     std::uint64_t last_hit_us = 0;
     Meter meter;
 
@@ -45,7 +45,7 @@ struct Entry : Key {
 
 class Table {
   public:
-    // `profile`: where the actions of its entries are, if not in the entries.
+    // `profile`: the action profile that the entries refer to; NULL if the entries hold their actions.
     explicit Table(const TableInfo& info, ActionProfile* profile = nullptr);
 
     const TableInfo& info() const { return info_; }
@@ -73,15 +73,16 @@ class Table {
     int set_default_indirect(std::uint32_t kind, std::uint32_t id);
     int remove(const isw_match* match, std::int32_t priority);
     int set_default(std::uint32_t action, const std::uint8_t* params, std::size_t length);
-    // An entry that the program declares. Throws std::logic_error for one that insert() would refuse.
+    // Adds an entry that the program declares. Throws std::logic_error if insert() would refuse it.
     void declare_entry(const isw_match* match, std::int32_t priority, std::uint32_t action,
                        const std::uint8_t* params, std::size_t length, bool is_const);
-    // The default action that the program declares; set_default(0) puts it back. Throws as declare_entry().
+    // Sets the default action that the program declares; set_default(0) restores it. Throws std::logic_error
+    // if set_default() would refuse it.
     void declare_default(std::uint32_t action, const std::uint8_t* params, std::size_t length);
     int visit_entries(std::size_t first, std::size_t count, isw_entry_fn visit, void* ctx) const;
     int visit_entry(const isw_match* match, std::int32_t priority, isw_entry_fn visit, void* ctx);
     void visit_default(isw_entry_fn visit, void* ctx) const;
-    // NULL where there is none, with the reason in `error`.
+    // Returns NULL and the reason in `error` (-errno) if there is no such entry.
     Entry* find_entry(const isw_match* match, std::int32_t priority, int& error);
 
   private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the compiler says of tables, actions and action profiles, and values between the control plane's bytes
-// and 64-bit limbs, least significant first.
+// Descriptions of tables, actions and action profiles, which the compiler emits; and conversion of values
+// between the control plane's bytes and 64-bit limbs, least significant first.
 #ifndef INAGG_SWITCH_TABLE_INFO_HPP
 #define INAGG_SWITCH_TABLE_INFO_HPP
 
@@ -19,13 +19,14 @@ enum class MatchKind : std::uint8_t { exact, lpm, ternary, range, optional };
 struct FieldInfo {
     std::uint32_t width;
     MatchKind kind;
-    const std::uint64_t* mask = nullptr;  // limbs, of a key `field & mask`: entries are behind it too
+    const std::uint64_t* mask =
+        nullptr;  // limbs of the mask in a key `field & mask`, which applies to entries too
 };
 
 struct ActionInfo {
     std::uint32_t id;
-    bool in_entries;  // not @defaultonly
-    bool as_default;  // not @tableonly
+    bool in_entries;  // may be used in entries: not @defaultonly
+    bool as_default;  // may be the default action: not @tableonly
     const std::uint32_t* widths;
     std::uint32_t width_count;
 };
@@ -50,7 +51,7 @@ struct TableInfo {
 
 constexpr std::uint32_t limbs_of(std::uint32_t width) { return (width + 63) / 64; }
 
-// A field or parameter from its (width + 7) / 8 bytes to limbs; false if it does not fit the width.
+// Converts (width + 7) / 8 bytes of a field or parameter to limbs. False if the value does not fit the width.
 inline bool decode_value(const std::uint8_t* bytes, std::uint32_t width, std::uint64_t* limbs) {
     const std::uint32_t n = (width + 7) / 8;
     if (width % 8 != 0 && (bytes[0] >> (width % 8)) != 0) return false;
@@ -65,7 +66,7 @@ inline void encode_value(const std::uint64_t* limbs, std::uint32_t width, std::u
         bytes[n - 1 - i] = static_cast<std::uint8_t>(limbs[i / 8] >> (8 * (i % 8)));
 }
 
-// A value of W bits from the limbs of an entry's parameters.
+// The value of W bits that begins at `limbs`.
 template <unsigned W>
 inline value_t<W> from_limbs(const std::uint64_t* limbs) {
     if constexpr (W <= 64) {
@@ -86,7 +87,7 @@ inline void to_limbs(const value_t<W>& v, std::uint64_t* limbs) {
     }
 }
 
-// Parameters as the ABI has them to limbs; false if they do not fit the action.
+// Converts action parameters in the ABI's format to limbs. False if they do not fit the action.
 inline bool decode_params(const ActionInfo& action, const std::uint8_t* params, std::size_t length,
                           std::vector<std::uint64_t>& limbs) {
     std::size_t bytes = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A parser's value set: rows of one match a field, written by the control plane.
+// A parser's value set: rows, written by the control plane, with one match for each field.
 #ifndef INAGG_SWITCH_VALUE_SET_HPP
 #define INAGG_SWITCH_VALUE_SET_HPP
 
@@ -17,7 +17,7 @@ class ValueSet {
     ValueSet(std::uint32_t size, const FieldInfo* fields, std::uint32_t field_count)
         : size_(size), fields_(fields), field_count_(field_count) {}
 
-    // Whether a row matches the fields, given as limbs one after the other.
+    // True if a row matches the fields' values. `key` holds the values of all fields, one after the other.
     bool contains(const std::uint64_t* key) const {
         for (const Key& row : rows_) {
             if (matches(row, fields_, field_count_, key)) return true;

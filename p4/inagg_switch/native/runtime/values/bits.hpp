@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values of bit<W> and int<W>. Up to 64 bits: the smallest unsigned integer that holds them. Wider: Wide<W>,
-// 64-bit limbs, least significant first. Bits above W are always zero; int<W> is two's complement in the same
-// storage, and the operations that differ by sign have an `_signed` name.
+// Values of bit<W> and int<W>. Up to 64 bits they are stored in the smallest unsigned integer that holds
+// them, wider ones in Wide<W>: 64-bit limbs, least significant first. Bits above W are always zero. int<W> is
+// two's complement in the same storage; operations that depend on the sign have names with `_signed`.
 #ifndef INAGG_SWITCH_BITS_HPP
 #define INAGG_SWITCH_BITS_HPP
 
@@ -30,7 +30,7 @@ struct Storage<W> {
     using type = Wide<W>;
 };
 
-// How bit<W> and int<W> are stored.
+// The C++ type of bit<W> and int<W>.
 template <unsigned W>
 using value_t = typename Storage<W>::type;
 
@@ -42,7 +42,7 @@ constexpr narrow_t<W> wrap(std::uint64_t v) {
     return static_cast<narrow_t<W>>(v & ones<W>);
 }
 
-// The value as a signed number (W <= 64).
+// Sign-extends a value of W <= 64 bits.
 template <unsigned W>
 constexpr std::int64_t to_signed(std::uint64_t v) {
     return static_cast<std::int64_t>(v << (64 - W)) >> (64 - W);
@@ -140,7 +140,7 @@ constexpr bool less_signed(const value_t<W>& a, const value_t<W>& b) {
     }
 }
 
-// --- shifts: by any distance; what leaves is lost
+// --- shifts, by any distance
 
 template <unsigned W>
 constexpr std::uint64_t distance(const value_t<W>& v) {
@@ -205,7 +205,7 @@ constexpr value_t<W> one_bit(unsigned position) {
     }
 }
 
-// Largest int<W> for a negative == false, smallest for true.
+// The smallest int<W> if `negative`, else the largest.
 template <unsigned W>
 constexpr value_t<W> signed_limit(bool negative) {
     const value_t<W> smallest = one_bit<W>(W - 1);
@@ -238,7 +238,7 @@ constexpr value_t<W> sub_saturating_signed(const value_t<W>& a, const value_t<W>
 
 // --- widths
 
-// The low To bits, or zeros above.
+// The low To bits of `v`, extended with zeros if To > From.
 template <unsigned From, unsigned To>
 constexpr value_t<To> resize(const value_t<From>& v) {
     if constexpr (From <= 64 && To <= 64) {
@@ -254,7 +254,7 @@ constexpr value_t<To> resize(const value_t<From>& v) {
     }
 }
 
-// The same number in more (or fewer) bits of a signed type.
+// The low To bits of `v`, sign-extended if To > From.
 template <unsigned From, unsigned To>
 constexpr value_t<To> resize_signed(const value_t<From>& v) {
     if constexpr (To <= From) {
@@ -290,7 +290,7 @@ constexpr value_t<W> with_slice(const value_t<W>& v, const value_t<High - Low + 
 
 // --- big-endian memory
 
-// W bits from bit Offset on, most significant first, as they lie in a packet.
+// Reads W bits, beginning at bit Offset, in packet order: most significant first.
 template <unsigned Offset, unsigned W>
 inline value_t<W> load_bits(const std::uint8_t* p) {
     if constexpr (W <= 64) {
@@ -311,7 +311,7 @@ inline value_t<W> load_bits(const std::uint8_t* p) {
     }
 }
 
-// to = v; wide numbers by blocks.
+// to = v; copies wide numbers in vector blocks.
 template <unsigned W>
 constexpr void set(value_t<W>& to, const value_t<W>& v) {
     if constexpr (W <= 64) {
@@ -330,8 +330,8 @@ inline void load_bits_to(value_t<W>& to, const std::uint8_t* p) {
     }
 }
 
-// Puts W bits at bit Offset. A field that does not fill its bytes is added to what is there, which must be
-// zero.
+// Writes W bits, beginning at bit Offset. Bits of a byte that the field shares with others are ORed: they
+// must be zero before.
 template <unsigned Offset, unsigned W>
 inline void store_bits(std::uint8_t* p, const value_t<W>& v) {
     if constexpr (W <= 64) {
@@ -352,7 +352,7 @@ inline void store_bits(std::uint8_t* p, const value_t<W>& v) {
 template <unsigned W>
 inline constexpr unsigned bytes_of = (W + 7) / 8;
 
-// The value in (W + 7) / 8 bytes, zeros above it: how the control plane writes it.
+// Reads a value in the control plane's format: (W + 7) / 8 bytes, big-endian, zeros above the value.
 template <unsigned W>
 inline value_t<W> load_value(const std::uint8_t* p) {
     return load_bits<8 * bytes_of<W> - W, W>(p);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checksums over fields: the algorithms of v1model's HashAlgorithm.
+// The checksum csum16 over fields, without writing them to memory first.
 #ifndef INAGG_SWITCH_CHECKSUM_HPP
 #define INAGG_SWITCH_CHECKSUM_HPP
 
@@ -11,13 +11,13 @@
 
 namespace isw {
 
-// The 16-bit words of fields that follow one another as in a packet, summed without putting them there: 2^16
-// is 1 modulo 2^16 - 1, so a field counts as its value, shifted to where its last bit lies in a word.
+// The sum of the 16-bit words that the fields would form in a packet. 2^16 is 1 modulo 2^16 - 1, so a field
+// adds its value, shifted by the position of its last bit in a word.
 struct FieldSum {
     std::uint64_t sum = 0;
-    unsigned bits = 0;  // in the fields so far; zero bits fill them up to whole bytes
+    unsigned bits = 0;  // total width of the fields so far
 
-    // At a place that is known; the caller sets `bits`.
+    // Adds a field at bit Offset, known at compile time. The caller sets `bits`.
     template <unsigned Offset, unsigned W>
     void put(const value_t<W>& v) {
         add<W>(v, (16 - (Offset + W) % 16) % 16);
@@ -42,7 +42,7 @@ struct FieldSum {
     }
 };
 
-// RFC 1071, over the fields and then `n` bytes that follow them directly.
+// The checksum of RFC 1071 over the fields, padded to whole bytes, and the `n` bytes after them.
 inline std::uint16_t csum16(const FieldSum& fields, const std::uint8_t* p = nullptr, std::size_t n = 0) {
     std::uint64_t bytes = 0;
     std::size_t i = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers in words, for log_msg().
+// Values as decimal text, for log_msg().
 #ifndef INAGG_SWITCH_DECIMAL_HPP
 #define INAGG_SWITCH_DECIMAL_HPP
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The algorithms of v1model's HashAlgorithm over a list of fields, as BMv2 computes them
-// (src/bm_sim/calculations.cpp). Custom CRCs have the parameters that BMv2 starts with: those of the plain
-// ones.
+// (src/bm_sim/calculations.cpp). crc32_custom and crc16_custom have the parameters that BMv2 starts with:
+// those of crc32 and crc16.
 #ifndef INAGG_SWITCH_HASH_HPP
 #define INAGG_SWITCH_HASH_HPP
 
@@ -16,7 +16,7 @@
 
 namespace isw {
 
-// Fields one after the other, bit for bit; zero bits fill the last byte.
+// The concatenated bits of the fields. Zero bits fill the last byte.
 class HashInput {
   public:
     void start() {
@@ -34,7 +34,7 @@ class HashInput {
     void append(const Varbit<W>& v) {
         append(v.data, v.length());
     }
-    // Bytes that follow: the payload starts at a whole byte (align).
+    // Appends `n` bytes of payload. Call align() first: the payload starts at a whole byte.
     void append(const std::uint8_t* p, std::size_t n) {
         for (std::size_t i = 0; i < n; ++i) put(p[i], 8);
     }
@@ -43,7 +43,7 @@ class HashInput {
     const std::uint8_t* end() const { return bytes_.data() + bytes_.size(); }
 
   private:
-    // The low `count` bits of a byte.
+    // Appends the low `count` bits of a byte.
     void put(std::uint8_t byte, unsigned count) {
         if (used_ == 8) {
             bytes_.push_back(static_cast<std::uint8_t>(byte << (8 - count)));
@@ -62,10 +62,10 @@ class HashInput {
     }
 
     std::vector<std::uint8_t> bytes_;
-    unsigned used_ = 8;  // bits of the last byte
+    unsigned used_ = 8;  // bits used in the last byte
 };
 
-// Tables of a CRC whose bits go the other way round (least significant first); `polynomial` reversed.
+// The table of a reflected CRC (least significant bit first). `polynomial` has its bits reversed.
 template <class T>
 constexpr std::array<T, 256> crc_table(T polynomial) {
     std::array<T, 256> table{};
@@ -97,7 +97,7 @@ inline std::uint64_t hash_crc16(const HashInput& input) {
 }
 inline std::uint64_t hash_crc16_custom(const HashInput& input) { return hash_crc16(input); }
 
-// The first eight bytes as a number.
+// The first eight bytes as a big-endian number.
 inline std::uint64_t hash_identity(const HashInput& input) {
     std::uint64_t result = 0;
     const std::uint8_t* const end = input.end() - input.begin() > 8 ? input.begin() + 8 : input.end();
@@ -127,7 +127,7 @@ inline std::uint64_t hash_csum16(const HashInput& input) {
     return ~sum & 0xFFFF;
 }
 
-// What hash() writes: base + hash % max, in 64 bits; BMv2 takes max 0 for 1.
+// The result of hash(): base + hash % max, in 64 bits. As in BMv2, max 0 gives `base`.
 inline std::uint64_t hash_in_range(std::uint64_t hash, std::uint64_t base, std::uint64_t max) {
     return base + (max == 0 ? 0 : hash % max);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tuple<...> of P4: an aggregate that can be copied as bytes, which std::tuple cannot.
+// P4's tuple<...>. Unlike std::tuple it is trivially copyable.
 #ifndef INAGG_SWITCH_TUPLE_HPP
 #define INAGG_SWITCH_TUPLE_HPP
 
@@ -22,7 +22,7 @@ struct Tuple<T, Rest...> {
     bool operator==(const Tuple&) const = default;
 };
 
-// Element I, also of an l-value.
+// A reference to element I.
 template <unsigned I, class T>
 constexpr auto& part(T& tuple) {
     if constexpr (I == 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values of varbit<W>: as many bits as were extracted, most significant first, as they lie in a packet.
+// Values of varbit<W>: the extracted bits in packet order, most significant first.
 #ifndef INAGG_SWITCH_VARBIT_HPP
 #define INAGG_SWITCH_VARBIT_HPP
 
@@ -18,7 +18,7 @@ struct Varbit {
 
     std::size_t length() const { return bits / 8; }
 
-    // Reads `count` bits from bit `offset` (0 to 7) of p on.
+    // Reads `count` bits, beginning at bit `offset` (0 to 7) of p.
     void load(const std::uint8_t* p, unsigned offset, std::uint32_t count) {
         bits = count;
         if (offset == 0) {
@@ -29,14 +29,14 @@ struct Varbit {
             data[i] = static_cast<std::uint8_t>(p[i] << offset | p[i + 1] >> (8 - offset));
         }
     }
-    // Adds the bits to what is at bit `offset` of p, which must be zero.
+    // Writes the bits, beginning at bit `offset` of p. They must be zero before.
     void store(std::uint8_t* p, unsigned offset) const {
         for (std::size_t i = 0; i < length(); ++i) {
             p[i] = static_cast<std::uint8_t>(p[i] | data[i] >> offset);
             if (offset != 0) p[i + 1] = static_cast<std::uint8_t>(p[i + 1] | data[i] << (8 - offset));
         }
     }
-    // BMv2 compares the numbers that the bits spell: leading zeros, and with them the lengths, do not count.
+    // As in BMv2: compares the bits as numbers, so that leading zeros and the length do not matter.
     bool operator==(const Varbit& other) const {
         const Varbit& longer = length() >= other.length() ? *this : other;
         const Varbit& shorter = length() >= other.length() ? other : *this;
@@ -46,7 +46,7 @@ struct Varbit {
         }
         return std::memcmp(longer.data + more, shorter.data, shorter.length()) == 0;
     }
-    // setValid() makes the bits zero and leaves their number (Header::reset in BMv2's headers.cpp).
+    // For setValid(): sets the bits to zero and keeps their number (Header::reset in BMv2's headers.cpp).
     void clear() { std::memset(data, 0, sizeof data); }
 };
 

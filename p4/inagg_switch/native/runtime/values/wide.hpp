@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers of more than 64 bits. The loops are written so that the compiler turns them into vector code (byte
-// order, logic, copies); addition has a hand-made path, because a carry chain is what compilers do worst.
+// Numbers of more than 64 bits. Compilers vectorise these loops (byte order, logic, copies). They do not
+// vectorise the carry chain of an addition, so wide_x86.hpp has one written by hand.
 #ifndef INAGG_SWITCH_WIDE_HPP
 #define INAGG_SWITCH_WIDE_HPP
 
@@ -18,7 +18,7 @@ namespace isw {
 
 __extension__ typedef unsigned __int128 uint128;
 
-// True of widths that the vector versions take: whole 512-bit blocks, up to 4096 bits.
+// True for widths that the vector versions support: whole 512-bit blocks, at most 4096 bits.
 template <unsigned W>
 inline constexpr bool wide_in_blocks =
 #if defined(__AVX2__)
@@ -27,7 +27,7 @@ inline constexpr bool wide_in_blocks =
     false;
 #endif
 
-// Numbers in blocks do not cross cache lines.
+// Numbers of whole blocks are aligned to cache lines.
 template <unsigned W>
 struct alignas(wide_in_blocks<W> ? 64 : alignof(std::uint64_t)) Wide {
     static constexpr unsigned limbs = (W + 63) / 64;
@@ -48,7 +48,7 @@ constexpr void wide_trim(Wide<W>& v) {
     v.limb[Wide<W>::limbs - 1] &= Wide<W>::top_mask;
 }
 
-// to = from. An assignment would do, were compilers not fond of `rep movs` for it.
+// to = from. Compilers turn a plain assignment into `rep movs`, which starts slowly.
 template <unsigned W>
 constexpr void wide_copy(Wide<W>& to, const Wide<W>& from) {
     if constexpr (wide_in_blocks<W>) {
@@ -60,7 +60,7 @@ constexpr void wide_copy(Wide<W>& to, const Wide<W>& from) {
     to = from;
 }
 
-// to = a + b; `to` may be one of them.
+// to = a + b; `to` may be `a` or `b`.
 template <unsigned W>
 constexpr void wide_add_to(Wide<W>& to, const Wide<W>& a, const Wide<W>& b) {
     if constexpr (wide_in_blocks<W>) {
@@ -198,7 +198,7 @@ inline void store_be64(std::uint8_t* p, std::uint64_t v) {
     std::memcpy(p, &v, 8);
 }
 
-// `width` <= 64 bits from bit `offset` on.
+// Reads `width` <= 64 bits, beginning at bit `offset`.
 inline std::uint64_t load_span(const std::uint8_t* p, unsigned offset, unsigned width) {
     uint128 v = 0;
     const unsigned shift = offset % 8;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The hot operations on wide numbers with x86 vector instructions: copying, reversing bytes (packets are
-// big-endian, limbs little-endian) and adding. Included by wide.hpp, which has plain versions of the same
-// functions for other machines; which of them is compiled in follows from -march.
+// big-endian, limbs little-endian) and adding. wide.hpp includes this file when -march has AVX2, and has
+// portable versions of the same functions.
 //
 // n counts limbs of 64 bits. Source and destination may be the same but must not overlap otherwise.
 #ifndef INAGG_SWITCH_WIDE_X86_HPP
@@ -44,7 +44,7 @@ inline void store_block(void* p, Block v) { _mm256_storeu_si256(static_cast<__m2
 
 #endif
 
-// n limbs, a multiple of kBlockLimbs.
+// Copies n limbs; n is a multiple of kBlockLimbs.
 template <unsigned n>
 inline void copy_limbs(std::uint64_t* to, const std::uint64_t* from) {
 #pragma GCC unroll 64
@@ -69,9 +69,9 @@ inline void limbs_to_bytes(std::uint8_t* to, const std::uint64_t* from) {
 
 #if defined(__AVX512BW__)
 
-// Adds limbs side by side, then finds with one ordinary addition which of them a carry reaches: with C the
-// limbs that overflowed and P those that are all ones (and pass a carry on), the bits that change in P when
-// C, one place up, is added to it are where carries go through or end.
+// Adds all limbs in parallel, then propagates the carries with one integer addition. Bit i of C says that
+// limb i overflowed; bit i of P says that limb i is all ones and passes a carry on. The bits in which P + (C
+// << 1) and P differ are the limbs that receive a carry.
 template <unsigned n>
 inline void add_limbs(std::uint64_t* to, const std::uint64_t* a, const std::uint64_t* b) {
     static_assert(n <= 64);
