@@ -70,7 +70,7 @@ Ip = Annotated[str, AfterValidator(_checked_ip)]
 Mac = Annotated[str, AfterValidator(_checked_mac)]
 Port = Annotated[int, Field(ge=0, le=511)]
 UdpPort = Annotated[int, Field(ge=1, le=65535)]
-Whole = Annotated[int, Field(ge=0, lt=1 << 63)]
+NonNegative = Annotated[int, Field(ge=0, lt=1 << 63)]
 Rank = Annotated[int, Field(ge=0, lt=MOST_WORKERS)]
 Seconds = Annotated[float, Field(gt=0, le=_LONGEST_S)]
 # The state of a job. Not a Literal, so that a client can read a state that it does not know.
@@ -129,8 +129,8 @@ class CallRange(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    first: Annotated[Whole, Field(ge=1)]
-    last: Annotated[Whole, Field(ge=1)]
+    first: Annotated[NonNegative, Field(ge=1)]
+    last: Annotated[NonNegative, Field(ge=1)]
 
 
 def _ascending(calls: CallRange | None) -> CallRange | None:
@@ -146,10 +146,10 @@ class Beat(Request):
     through the switch. waited_s: total time that the rank has waited for other ranks to start these sums.
     """
 
-    begun: Whole = 0
+    begun: NonNegative = 0
     asked: CallRange | None = None
     calls: Annotated[list[CallDocument], Field(max_length=1 << 14)] = []
-    sums: Whole = 0
+    sums: NonNegative = 0
     waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
 
 
@@ -171,8 +171,8 @@ class LossList(Answer):
 class PacketCount(Answer):
     """The value of a counter."""
 
-    packets: Whole
-    bytes: Whole
+    packets: NonNegative
+    bytes: NonNegative
 
 
 class Lost(Answer):
@@ -210,14 +210,14 @@ class Aggregator(Answer):
 class Mismatch(Answer):
     """The first collective in which ranks differ. number: its number in the group. calls: rank -> the rank's call."""
 
-    number: Whole
+    number: NonNegative
     calls: Mapping[Rank, str]
 
 
 class Waits(Answer):
     """A rank's sums and waiting, from its last heartbeat (`Beat`)."""
 
-    sums: Whole
+    sums: NonNegative
     waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)]
 
 

@@ -75,10 +75,10 @@ def _url(text: str | None) -> str | None:
         return None
     try:
         parts = urlsplit(text)
-        whole = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1) > 0
+        valid = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1) > 0
     except ValueError:  # of the port, or of brackets
-        whole = False
-    if not whole or any(map(str.isspace, text)):
+        valid = False
+    if not valid or any(map(str.isspace, text)):
         raise ValueError("must be a URL such as http://10.0.0.254:9560")
     return text
 

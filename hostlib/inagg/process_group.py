@@ -31,7 +31,7 @@ from inagg.membership.session import Session
 from inagg.options import LaneBits, Options
 from inagg.sums.calls import describe
 from inagg.sums.collectives import SwitchCollectives, Wanted
-from inagg.sums.elements import is_contiguous_float32, takes, whole
+from inagg.sums.elements import is_contiguous_float32, is_integer, takes
 from inagg.sums.operation import Operation, or_sum
 
 _log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class ProcessGroup(ForwardingGroup):
     def reduce_scatter(  # type: ignore[override]
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any = None
     ) -> Work:
-        """Give each rank its part of the sum. Through the switch, as in gloo, every rank receives the whole sum."""
+        """Give each rank its part of the sum. Through the switch, as in gloo, every rank receives the complete sum."""
         operation = Operation.of(opts)
         parts = [tensor for several in inputs for tensor in several]
         sizes_fit = all(
@@ -201,12 +201,13 @@ class ProcessGroup(ForwardingGroup):
 
         All ranks decide alike, because only operation, type, layout and size count.
         """
+        scaled = operation.average or operation.factor is not None
         through_switch = (
             self._switch is not None
             and operation.is_sum
             and all(map(takes, tensors))
             and len({tensor.dtype for tensor in tensors}) == 1
-            and not (operation.scale_for(2) is not None and any(whole(tensor.dtype) for tensor in tensors))
+            and not (scaled and any(is_integer(tensor.dtype) for tensor in tensors))
         )
         for tensor in tensors:
             if tensor.layout != torch.strided and not self._warned_of_sparse:

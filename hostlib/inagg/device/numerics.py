@@ -147,11 +147,11 @@ def quantise(
     torch.mul(elements, up, out=values)
     if seed is None:
         return values.round_().to(_SIGNED[lanes.bits])
-    whole = values.trunc()
+    truncated = values.trunc()
     draws = draw(seed, first_element // 4, elements.numel() // 4, elements.device).view(elements.shape)
     threshold = draws.mul_(2).add_(1).to(torch.float32).mul_(2.0**-17)
-    away = ((values - whole).abs_() > threshold).to(torch.float32)
-    return whole.add_(away.copysign_(values)).to(_SIGNED[lanes.bits])
+    away = ((values - truncated).abs_() > threshold).to(torch.float32)
+    return truncated.add_(away.copysign_(values)).to(_SIGNED[lanes.bits])
 
 
 def write_lanes(quantised: torch.Tensor, lanes: Lanes, words: torch.Tensor) -> torch.Tensor:
@@ -225,9 +225,8 @@ def draw(key: int, counter: int, count: int, device: torch.device) -> torch.Tens
     for number in range(13):
         bits = (13, 15, 26, 6, 17, 29, 16, 24)[number % 8]
         x.add_(y)
-        torch.bitwise_right_shift(y, 32 - bits, out=low).bitwise_and_(
-            (1 << bits) - 1
-        )  # the shift keeps the sign
+        # The shift repeats the sign bit, so the mask removes it.
+        torch.bitwise_right_shift(y, 32 - bits, out=low).bitwise_and_((1 << bits) - 1)
         y.bitwise_left_shift_(bits).bitwise_or_(low).bitwise_xor_(x)
         if number % 4 == 3:
             turn = number // 4 + 1

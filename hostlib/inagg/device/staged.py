@@ -78,9 +78,8 @@ class StagedSum:
         )
         self._factors = pinned_empty(3 * self.staging.blocks, torch.float64, flat.device).view(3, -1)
         self.ticket = 0
-        self.special = np.zeros(
-            self.staging.blocks, np.bool_
-        )  # this rank's special blocks; written by the scan
+        # This rank's special blocks; written by the scan.
+        self.special = np.zeros(self.staging.blocks, np.bool_)
         self._queued = threading.Event()
         self._end: Event | None = None
         self._problem: Exception | None = None
@@ -129,8 +128,8 @@ class StagedSum:
         found = np.zeros((len(numbers), self.lanes.block_elements), np.float32)
         if len(numbers) == 0:  # the usual case
             return found
-        index, whole, short = self._whole_and_short(numbers)
-        found[: len(index)] = whole[index].cpu().numpy()
+        index, full, short = self._full_and_short(numbers)
+        found[: len(index)] = full[index].cpu().numpy()
         if len(index) < len(numbers):
             found[-1, : len(short)] = short.cpu().numpy()
         return found
@@ -139,18 +138,18 @@ class StagedSum:
         """Write elements that are laid out as `floats` returns them into the tensor."""
         if len(numbers) == 0:  # the usual case
             return
-        index, whole, short = self._whole_and_short(numbers)
+        index, full, short = self._full_and_short(numbers)
         given = torch.from_numpy(floats)
-        whole[index] = given[: len(index)].to(self.flat.device)
+        full[index] = given[: len(index)].to(self.flat.device)
         if len(index) < len(numbers):
             short.copy_(given[-1, : len(short)])
 
-    def _whole_and_short(self, numbers: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The `numbers` of whole blocks, all whole blocks, and the elements of a short last block."""
+    def _full_and_short(self, numbers: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Those of `numbers` that are full blocks, all full blocks, and the elements of a short last block."""
         size = self.lanes.block_elements
         count = self.flat.numel() // size
-        whole, short = self.flat[: count * size], self.flat[count * size :]
-        return torch.from_numpy(numbers[numbers < count]).to(self.flat.device), whole.view(-1, size), short
+        full, short = self.flat[: count * size], self.flat[count * size :]
+        return torch.from_numpy(numbers[numbers < count]).to(self.flat.device), full.view(-1, size), short
 
 
 class Stages:
@@ -210,10 +209,8 @@ class Stages:
 
     def _step(self, stage: "_Stage", one: StagedSum) -> None:
         try:
-            with (
-                torch.inference_mode(),
-                stage.stream.current(),
-            ):  # the tensors may have been made in that mode
+            # Inference mode, because the tensors may have been made in it.
+            with torch.inference_mode(), stage.stream.current():
                 stage.step(one, stage.stream)
         except EngineError:
             one.end(None)  # the waiting thread gets this error from the core

@@ -2,7 +2,7 @@
 """The texts of collectives that ranks compare (`journal`): what all ranks must agree on, and nothing else.
 
 Sizes are in elements, because torch sums tensors of different shapes. If parts may have different sizes at different
-ranks, the text has the size of the whole, which is the same at all ranks.
+ranks, the text has their total size, which is the same at all ranks.
 """
 
 import zlib
@@ -60,7 +60,7 @@ _KINDS = {
 
 
 def is_collective(method: str) -> bool:
-    """Whether all ranks must call this method of a process group. Not so send and recv."""
+    """Whether all ranks must call this method of a process group; send and recv are not collectives."""
     return method in _KINDS and _KINDS[method].compared
 
 

@@ -11,7 +11,7 @@ from inagg.errors import ConfigurationError, InaggError
 from inagg.options import LaneBits, Options
 from inagg.profile import profile_range
 from inagg.sums.calls import describe, measure, sum_text
-from inagg.sums.elements import decode, encode, is_contiguous_float32, whole
+from inagg.sums.elements import decode, encode, is_contiguous_float32, is_integer
 from inagg.sums.operation import Operation
 from inagg.sums.queue import SumQueue
 from inagg.sums.reduction import Reduction
@@ -128,7 +128,7 @@ class SwitchCollectives:
             )
 
     def _options_for(self, tensor: torch.Tensor) -> Options:
-        return self._exactly if whole(tensor.dtype) else self._options
+        return self._exactly if is_integer(tensor.dtype) else self._options
 
     def _submit(
         self, call: str, operation: Operation, wanted: Wanted, timeout_s: float, tallied: TalliedCall

@@ -9,11 +9,11 @@
 
 **Integers.** An integer is written in balanced digits of b = 25 - g bits, from -2^(b-1) to 2^(b-1) - 1, where g =
 ceil(log2 N) for N ranks. With 32-bit lanes the sum of N digits is exact, for two reasons. A block's exponent is at most
-b, so one step of its lanes is 2^(b - (31 - g)) = 2^-6 or less, and every digit is a whole number of steps. And the sum
+b, so one step of its lanes is 2^(b - (31 - g)) = 2^-6 or less, and every digit is a multiple of the step. And the sum
 is at most N 2^(b-1) <= 2^24 in magnitude, so float32 holds it exactly. The sums of the digits are combined modulo 2^64,
 because integers wrap around.
 
-float64 is not summed this way: digits of a common scale would lose small elements, and nobody would notice.
+float64 is not summed this way: digits of a common scale would silently lose small elements.
 """
 
 import math
@@ -36,7 +36,7 @@ def summable(dtype: torch.dtype) -> bool:
     return dtype in _FLOATS or dtype in _INTEGERS
 
 
-def whole(dtype: torch.dtype) -> bool:
+def is_integer(dtype: torch.dtype) -> bool:
     """Whether `dtype` is an integer type. Integers need 32-bit lanes and rounding to nearest, and have no AVG."""
     return dtype in _INTEGERS
 
@@ -69,7 +69,7 @@ def encode(tensor: torch.Tensor, ranks: int) -> torch.Tensor:
     Returns:
         float32, contiguous, of shape (k, elements): k is 1 for floats. Contiguous float32 tensors share their memory.
     """
-    if not whole(tensor.dtype):
+    if not is_integer(tensor.dtype):
         return tensor.to(torch.float32).contiguous().view(1, -1)
     values = tensor.contiguous().view(-1).to(torch.int64)
     bits, count = _digit_bits(ranks), digits(tensor.dtype, ranks)
@@ -83,7 +83,7 @@ def encode(tensor: torch.Tensor, ranks: int) -> torch.Tensor:
 
 def decode(sums: torch.Tensor, dtype: torch.dtype, ranks: int) -> torch.Tensor:
     """The sums of what `encode` returned, as `dtype`, one-dimensional."""
-    if not whole(dtype):
+    if not is_integer(dtype):
         return sums[0].to(dtype)
     total = torch.zeros(sums.shape[1], dtype=torch.int64, device=sums.device)
     for k, row in enumerate(sums):

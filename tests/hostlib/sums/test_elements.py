@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from inagg.sums.elements import decode, digits, encode, summable, whole
+from inagg.sums.elements import decode, digits, encode, is_integer, summable
 
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 
@@ -62,6 +62,6 @@ def test_floats_are_one_element_each_and_come_back_as_they_were(dtype: torch.dty
 
 
 def test_what_is_summable() -> None:
-    assert all(summable(dtype) and whole(dtype) for dtype in INTEGERS)
-    assert not whole(torch.bfloat16)
+    assert all(summable(dtype) and is_integer(dtype) for dtype in INTEGERS)
+    assert not is_integer(torch.bfloat16)
     assert not any(summable(dtype) for dtype in (torch.float64, torch.bool, torch.complex64))
