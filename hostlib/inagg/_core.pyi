@@ -82,9 +82,8 @@ class TransportStats(EngineStats):
     beginning_s: float  # until all ranks were known to have begun the oldest collective
     window_s: float  # for the window to admit what could be sent
     answers_s: float  # for results
-    peak_rate: (
-        float  # the highest rate of results over a tenth of a second: bytes of Ethernet frames a second
-    )
+    # The highest rate of results over a tenth of a second, in bytes of Ethernet frames per second
+    peak_rate: float
     processor_s: float  # time that the thread ran
     processor_wait_s: float  # time that it waited for a processor
 

@@ -10,18 +10,10 @@ from typing import Any, Self
 # Values that are not counts: a difference has their value at its end.
 _GAUGES = frozenset(
     {
-        *("job", "rank", "lane_bits", "goodput", "segmentation"),
-        *(
-            "window",
-            "window_limit",
-            "in_flight",
-            "peak_rate",
-            "link_rate",
-            "least_rtt_s",
-            "srtt_s",
-            "rttvar_s",
-            "rto_s",
-        ),
+        *("job", "rank", "lane_bits", "segmentation"),
+        *("goodput", "peak_rate", "link_rate"),
+        *("window", "window_limit", "in_flight"),
+        *("least_rtt_s", "srtt_s", "rttvar_s", "rto_s"),
         *("receive_buffer_bytes", "receive_buffer_wanted_bytes"),
     }
 )
@@ -38,7 +30,7 @@ class Tally:
         self._kinds: dict[str, list[float]] = {}
 
     def begin(self, kind: str, size: int, parts: int = 1) -> "TalliedCall":
-        """Count the begin of a call on `size` bytes. The call ends with the last of its parts."""
+        """Count the start of a call on `size` bytes. The call ends with the last of its parts."""
         with self._lock:
             row = self._kinds.setdefault(kind, [0, 0, 0, 0, 0.0])
             row[0] += 1

@@ -7,10 +7,10 @@
     │   ├── ControllerUnreachableError    does not answer (also a ConnectionError)
     │   └── ControllerRefusedError        answered with an error status
     │       └── ControllerForbiddenError      ... because a secret is missing or wrong (also a PermissionError)
-    ├── JobError                  the job has ended or failed as a whole
+    ├── JobError                  the job has failed or ended
     │   ├── PeerLostError         ... because of another rank
     │   └── CollectiveTimeoutError    ... because of a collective that took too long (also a TimeoutError)
-    ├── NetworkTimeoutError       the network or the switch: no answer, or none to large packets (also a TimeoutError)
+    ├── NetworkTimeoutError       the network or the switch: no answer, or only to small packets (also a TimeoutError)
     ├── IntegrityError            a link, the switch or a rank: a result does not fit its checksum
     └── MismatchError             the ranks: they disagree about a collective
 

@@ -33,7 +33,7 @@ from inagg.sums.reduction import memory_of
 
 # Methods for which gloo ignores the strides of tensors and works on the memory from the first element on: how many of
 # the first arguments this concerns. Other methods copy tensors with gaps, or refuse them.
-_AS_THEY_LIE = {
+_STRIDES_IGNORED = {
     "all_to_all_single": 1,
     "allreduce": 1,
     "allreduce_coalesced": 1,
@@ -49,8 +49,8 @@ _AS_THEY_LIE = {
 _WITHOUT_THREAD = ("send", "recv")
 
 _CONNECT = timedelta(seconds=6)
-_FINDING_S = 1.0  # other ranks take this long to say why gloo failed
-DRAIN_S = 3.0  # after so long without a packet, a rank that leaves gives up collectives under way
+_FINDING_S = 1.0  # other ranks take this long to report why gloo failed
+DRAIN_S = 3.0  # a rank that leaves gives up its unfinished collectives after this time without a packet
 _LOOK_S = 0.01
 
 
@@ -62,7 +62,7 @@ def refuse_gaps(name: str, arguments: Sequence[Any]) -> None:
     Raises:
         ConfigurationError: a tensor's elements share memory or have gaps between them.
     """
-    for tensor in tree_leaves(arguments[: _AS_THEY_LIE.get(name, 0)]):
+    for tensor in tree_leaves(arguments[: _STRIDES_IGNORED.get(name, 0)]):
         if tensor.layout == torch.strided and len(memory_of(tensor)) != tensor.nbytes:
             raise ConfigurationError(
                 f"{name} of a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()}: gloo does this "

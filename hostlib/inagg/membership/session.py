@@ -24,8 +24,8 @@ _FORKED = (
     "this process was forked from a member of the job and is not a member itself, so its sums would never end. Use the "
     "group in the parent only."
 )
-_DRAIN_S = 3.0  # after so long without a packet, a rank that leaves gives up sums under way
-_GOODBYE_S = 1.0  # to say why the rank gives up; if this fails, the end of its presence ends the job
+_DRAIN_S = 3.0  # a rank that leaves gives up its unfinished sums after this time without a packet
+_REPORT_S = 1.0  # to report why the rank gives up; if this fails, the end of its presence ends the job
 
 
 class Session:
@@ -230,7 +230,7 @@ class Session:
 def give_up_on(client: ControlClient, job: int, rank: int, reason: str) -> None:
     """Report to the controller that this rank gives up, so that the other ranks do not wait for it."""
     try:
-        client.leave(job, rank, error=reason, timeout_s=_GOODBYE_S)
+        client.leave(job, rank, error=reason, timeout_s=_REPORT_S)
     except InaggError as complaint:
         _log.warning(
             "job %d, rank %d: could not report to the controller why it gives up: %s", job, rank, complaint

@@ -53,7 +53,8 @@ class Standing:
     """Holds the state of one rank. Any thread may read and change it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the transition; a State is read as a whole
+        # Guards the transition. Reading needs no lock, because a State is replaced in one step.
+        self._lock = threading.Lock()
         self._state = State()
 
     @property

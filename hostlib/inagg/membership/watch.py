@@ -20,11 +20,12 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from inagg.membership.sockets import tcp_sockets
 
-_PROBE_S = (
-    1  # silence before the first probe, and time between probes (tcp(7), TCP_KEEPIDLE and TCP_KEEPINTVL)
-)
-_SILENT_S = 4.0  # a host that owes an answer for so long is cut off
-_STOPPED_S = 60.0  # a store that does not answer for so long, on a host that does, is stopped
+# Silence before the first probe, and time between probes (tcp(7): TCP_KEEPIDLE, TCP_KEEPINTVL).
+_PROBE_S = 1
+# A host that leaves data or probes unanswered for this time counts as cut off.
+_SILENT_S = 4.0
+# A store that does not answer for this time counts as stopped, if its host answers.
+_STOPPED_S = 60.0
 _CUT_OFF = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
@@ -99,12 +100,12 @@ def _call(address: tuple[str, int]) -> socket.socket:
 
 
 def _bound_answers(tcp: socket.socket, seconds: float) -> None:
-    """Limit a wait for the other process to so many seconds; 0: no limit."""
+    """Limit each wait for the other process to `seconds`; 0: no limit."""
     tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", int(seconds), 0))
 
 
 def _bound_silence(tcp: socket.socket, seconds: float) -> None:
-    """End the connection when the other host has owed an answer for so many seconds; 0: after the kernel's default."""
+    """End the connection when the other host leaves data or probes unanswered for `seconds`; 0: kernel's default."""
     tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * seconds))
 
 
