@@ -82,7 +82,7 @@ elif FAILS and HOW == "switch ends before packets pass":
     inagg.membership.join.Session.try_path = after_the_switch(inagg.membership.join.Session.try_path)  # type: ignore[method-assign]
 elif FAILS:
     inagg.membership.join._enter = fail  # type: ignore[assignment]
-inagg.membership.join._OTHERS = timedelta(seconds=2)
+inagg.membership.join._OUTCOMES_PATIENCE = timedelta(seconds=2)
 try:
     dist.init_process_group("inagg")
 except BaseException as error:
