@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the ranks of a group become members of one job."""
+"""Makes the ranks of a group members of one job."""
 
 import contextlib
 import os
 import socket
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 
 from torch.distributed import DistStoreError
 
@@ -43,35 +44,45 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
         # Another rank may take this long: three requests, the wait for registrations, the wait for packets.
         patience = timedelta(seconds=2 * options.setup_timeout_s + 3 * client.timeout_s)
         try:
-            session = _enter(
-                client, _agree_on_job(client, ranks, options, patience), ranks, options, on_failure
-            )
+            job = _agree_on_job(client, ranks, options, patience)
+            session = _enter(client, job, ranks, options, on_failure)
             undo.callback(session.close)
         except InaggError as error:
             if ranks.over:
                 raise
             problem = error
         try:
-            if problem is not None:
-                ranks.publish("trouble", [ranks.rank, describe(problem)])
-                patience = _OUTCOMES_PATIENCE
-            try:
-                outcomes = ranks.exchange("outcome", None if problem is None else describe(problem), patience)
-            except DistStoreError:
-                if problem is None:
-                    raise
-                ranks.over = True  # perhaps a rank is stopped, and can agree to nothing
-                raise problem from None
-            failed = next((rank for rank, outcome in enumerate(outcomes) if outcome is not None), None)
-            if problem is not None:
-                raise problem
-            if failed is not None:
-                raise JobError(f"rank {failed} could not join: {outcomes[failed]}", rank=ranks.rank)
+            _compare_outcomes(ranks, problem, patience)
         finally:
-            del problem  # whose traceback refers to this frame, and to the group
+            del problem  # its traceback refers to this frame, and to the group
         assert session is not None
         undo.pop_all()
         return session
+
+
+def _compare_outcomes(ranks: Assembly, problem: InaggError | None, patience: timedelta) -> None:
+    """Exchange the outcomes of all ranks. Raise if this rank or another could not join.
+
+    problem: why this rank could not join; None if it has joined.
+    """
+    try:
+        if problem is not None:
+            ranks.publish("trouble", [ranks.rank, describe(problem)])
+            patience = _OUTCOMES_PATIENCE
+        try:
+            outcomes = ranks.exchange("outcome", None if problem is None else describe(problem), patience)
+        except DistStoreError:
+            if problem is None:
+                raise
+            ranks.over = True  # a rank that is stopped may be the cause: it can agree to nothing
+            raise problem from None
+        if problem is not None:
+            raise problem
+        failed = next((rank for rank, outcome in enumerate(outcomes) if outcome is not None), None)
+        if failed is not None:
+            raise JobError(f"rank {failed} could not join: {outcomes[failed]}", rank=ranks.rank)
+    finally:
+        del problem  # its traceback refers to this frame
 
 
 def all_fall_back(ranks: Assembly, options: Options) -> bool:
@@ -110,25 +121,13 @@ def _agree_on_job(client: ControlClient, ranks: Assembly, options: Options, pati
 def _enter(
     client: ControlClient, job: int, ranks: Assembly, options: Options, on_failure: Callback
 ) -> Session:
-    """Register, become a member, wait for the other ranks, and see that packets pass."""
+    """Register, become a member, wait for the other ranks, and check that packets pass."""
     rank = ranks.rank
-
-    def check() -> None:
-        """Raise if a rank has failed, or cannot join. The second kind still runs: gloo may do the sums."""
-        ranks.check()
-        if (trouble := ranks.peek("trouble")) is not None:
-            raise JobError(f"rank {trouble[0]} could not join: {trouble[1]}", job=job, rank=rank)
-
+    check = partial(_check_others, ranks, job)
     aggregator = client.status(job).aggregator
     address = str(options.address) if options.address else source_address(aggregator.ip)
     interface = interface_of(address)
-    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        udp.bind((address, 0))
-    except OSError as error:
-        udp.close()
-        raise ConfigurationError(f"{address} is not an address of this host: {error.strerror}") from error
-    with udp:
+    with _bind(address) as udp:
         status = client.register(
             job,
             rank,
@@ -154,6 +153,24 @@ def _enter(
                 session.close()  # and the client with it
             raise
         return session
+
+
+def _check_others(ranks: Assembly, job: int) -> None:
+    """Raise if a rank has failed, or cannot join. A rank that cannot join still runs: gloo may do the sums."""
+    ranks.check()
+    if (trouble := ranks.peek("trouble")) is not None:
+        raise JobError(f"rank {trouble[0]} could not join: {trouble[1]}", job=job, rank=ranks.rank)
+
+
+def _bind(address: str) -> socket.socket:
+    """A UDP socket at any free port of `address`. Raises ConfigurationError if this host does not have it."""
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        udp.bind((address, 0))
+    except OSError as error:
+        udp.close()
+        raise ConfigurationError(f"{address} is not an address of this host: {error.strerror}") from error
+    return udp
 
 
 def _begin(
@@ -186,13 +203,13 @@ def _begin(
             spin_s=options.spin_us * 1e-6,
         )
         undo.pop_all()
-    udp.detach()  # the transport's now
+    udp.detach()  # the transport owns it
     return Session(client, status, rank, transport, on_failure, presence, link_rate)
 
 
 @contextlib.contextmanager
 def confined_to(cpus: str | None) -> Iterator[None]:
-    """Threads that start in the block run on these processors. Then the calling thread has its own again.
+    """Threads that start in the block run on these processors. At its end the calling thread gets its own back.
 
     cpus: as `Options.cpus`; None changes nothing.
 
