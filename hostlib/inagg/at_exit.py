@@ -29,8 +29,8 @@ living: "weakref.WeakSet[Group]" = weakref.WeakSet()
 def leave_all() -> None:
     """Leave the jobs of all living groups, and end their inner groups.
 
-    A program may end without destroying its groups. The other ranks should hear "left", not silence. And a gloo thread
-    that returns to an interpreter that has ended would abort the process.
+    A program may end without destroying its groups. The other ranks then learn at once that this rank has left.
+    And no gloo thread may return to an interpreter that has ended: that would abort the process.
     """
     cause, since = _uncaught(), time.monotonic()
     for group in tuple(living):
@@ -39,8 +39,8 @@ def leave_all() -> None:
         except BaseException:  # a second Ctrl-C included: the other groups still leave
             _log.warning("inagg: at the end of the program, a group failed to leave its job", exc_info=True)
     if cause is not None or any(group.failed for group in living):
-        # Whoever restarts the job waits for this process to end. On a busy machine the interpreter's last garbage
-        # collection takes seconds, because torch has so many objects.
+        # The launcher waits for this process to end before it restarts the job. On a busy machine the interpreter's
+        # last garbage collection takes seconds, because torch has many objects.
         gc.freeze()
 
 

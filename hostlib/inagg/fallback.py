@@ -18,9 +18,9 @@ from inagg.options import Options
 
 _log = logging.getLogger(__name__)
 
-# The trial of gloo: float32 elements between every two ranks, more than a jumbo frame, and the time they may take.
+# The trial of gloo: float32 elements from each rank to each other (more than a jumbo frame), and the time allowed.
 _TRIAL_ELEMENTS, _TRIAL_S = 4096, 8.0
-_LEAST_PATIENCE_S = 1.0  # that gloo gets after joining has failed, however long that took
+_LEAST_PATIENCE_S = 1.0  # after joining has failed, gloo gets at least this long
 
 
 def join_or_fall_back(
@@ -32,9 +32,9 @@ def join_or_fall_back(
         The session of the job; if gloo does the sums, the reason why there is no job.
 
     Raises:
-        InaggError: neither is possible. All ranks raise.
+        InaggError: neither the switch nor gloo can do the sums. All ranks raise.
     """
-    # The trial runs while the job is joined: if both fail, all ranks know it as soon as joining has failed.
+    # The trial runs while the job is joined, so that its outcome is known when joining fails.
     trial = _begin_trial(group) if options.fallback == "inner" else None
     end = time.monotonic() + _TRIAL_S
     try:
@@ -45,13 +45,13 @@ def join_or_fall_back(
         assert trial is not None
         reason = str(error)
         _end_trial(ranks, trial, max(_LEAST_PATIENCE_S, end - time.monotonic()), reason)
-        # Only the error's text: a handler that keeps records would keep the error, whose traceback refers to the group.
+        # Log only the error's text: a handler may keep records, and the error's traceback refers to the group.
         _log.warning("inagg: no job on the switch, gloo does the sums of this group instead: %s", reason)
         return reason
 
 
 def _begin_trial(group: ForwardingGroup) -> Work:
-    """Have gloo carry large packets between every two ranks."""
+    """Start to send large packets between every two ranks with gloo."""
     sent = torch.zeros(group.size() * _TRIAL_ELEMENTS)
     work: Work = group.inner.alltoall_base(torch.empty_like(sent), sent, [], [])
     return work
@@ -74,8 +74,8 @@ def _end_trial(ranks: Assembly, trial: Work, patience_s: float, reason: str) -> 
     failed = [rank for rank, found in enumerate(problems) if found is not None]
     if failed:
         raise JobError(
-            f"there is no job on the switch ({reason}), and gloo does not get {4 * _TRIAL_ELEMENTS} bytes from each "
-            f"rank to each other within {_TRIAL_S:g} s either. Is the MTU the same on all hosts and switches? "
+            f"there is no job on the switch ({reason}), and gloo did not carry {4 * _TRIAL_ELEMENTS} bytes from each "
+            f"rank to each other within {_TRIAL_S:g} s. Is the MTU the same on all hosts and switches? "
             f"Gloo, at {name_ranks(failed)}: {problems[failed[0]]}",
             rank=ranks.rank,
         )

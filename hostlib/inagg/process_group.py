@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The torch.distributed backend ``"inagg"``.
 
-What the switch can sum goes through it (docs/backend.md has the list). Everything else goes to the inner group.
+Sums that the switch can do go through it (docs/backend.md has the list). All other collectives go to the inner group.
 """
 
 import atexit
@@ -57,7 +57,7 @@ class ProcessGroup(ForwardingGroup):
         self.options = options
         self._warned_of_sparse = False
         self._made = time.monotonic()
-        # Where gloo does the sums, both are None and `_why_inner` has the reason.
+        # If gloo does the sums, both are None, and `_why_inner` has the reason.
         self._session: Session | None = None
         self._switch: SwitchCollectives | None = None
         self._why_inner = ""
@@ -95,7 +95,7 @@ class ProcessGroup(ForwardingGroup):
             store: keys that no other group has used: a ``PrefixStore`` with a different prefix for each group.
             rank, size: this process's rank, from 0 to size - 1, and the number of ranks.
             timeout: of each collective.
-            options: `Options.resolve` finds the values of those that are left out.
+            options: `Options.resolve` adds those that are not set.
 
         Raises:
             ConfigurationError: the rank is out of range, or this rank has already made a group with this store.
@@ -199,7 +199,7 @@ class ProcessGroup(ForwardingGroup):
     def _switch_for(self, operation: Operation, tensors: Sequence[torch.Tensor]) -> SwitchCollectives | None:
         """The switch's collectives if the switch does this reduction, else None.
 
-        All ranks decide alike, because only operation, type, layout and size count.
+        All ranks decide alike, because the decision depends only on operation, type, layout and size.
         """
         scaled = operation.average or operation.factor is not None
         through_switch = (
@@ -235,8 +235,7 @@ class ProcessGroup(ForwardingGroup):
             lane_bits: 32, 16 or 8; the same at all ranks.
             average: divides by the number of ranks.
             rounding: of floats to lanes.
-            residual: another tensor of the same type, size and device. It receives what this rank's lanes leave out of
-                each element.
+            residual: another tensor of the same type, size and device. It receives the residual of each element.
 
         Raises:
             ConfigurationError: a tensor is of another type, or the group has fallen back to gloo.
@@ -275,12 +274,12 @@ class ProcessGroup(ForwardingGroup):
             self._inner.abort()
         self._break_off()  # gloo's abort does not end collectives under way
         if self._session is not None:
-            self._session.close()  # so that a program need not call shutdown too
+            self._session.close()  # after abort, a program does not have to call shutdown
 
     def _on_failure(self) -> None:
         """End gloo's collectives, because the job has failed.
 
-        Not while the job is being joined: nothing waits for the job yet, and gloo may have to do the sums.
+        While the job is being joined, do nothing: nothing waits for the job yet, and gloo may have to do the sums.
         """
         if self._session is not None:
             self._break_off()

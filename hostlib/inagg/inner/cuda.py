@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses what does the collectives of CUDA tensors that the switch does not do: NCCL, or gloo as on the CPU.
+"""Chooses the backend for collectives of CUDA tensors that the switch does not do: NCCL, or gloo as on the CPU.
 
 NCCL is far faster, but refuses two ranks on one GPU. When a group is made it is not known which GPU a rank will use,
-and asking CUDA would take memory of a GPU. So the ranks exchange how many GPUs each sees, with which
-CUDA_VISIBLE_DEVICES, on which machine. They use NCCL if there are enough GPUs for all of them.
+and asking CUDA would take memory of a GPU. So each rank publishes the number of GPUs that it sees, its
+CUDA_VISIBLE_DEVICES and its machine. The group uses NCCL if there are enough GPUs for all ranks.
 """
 
 import os
@@ -24,9 +24,9 @@ InnerCuda = Literal["auto", "nccl", "gloo"]
 
 
 class Gpus(NamedTuple):
-    """What a rank sees.
+    """The GPUs that a rank sees, and its option.
 
-    machine: its boot id. visible: CUDA_VISIBLE_DEVICES. gpus: how many. nccl: whether its torch has NCCL. wish: its
+    machine: its boot id. visible: CUDA_VISIBLE_DEVICES. gpus: their number. nccl: whether its torch has NCCL. wish: its
     `Options.inner_cuda`.
     """
 

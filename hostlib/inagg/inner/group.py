@@ -31,8 +31,8 @@ from inagg.membership.assembly import CLOSING_S, Assembly
 from inagg.sums.calls import is_collective, is_reduction, measure
 from inagg.sums.reduction import memory_of
 
-# Methods for which gloo ignores the strides of tensors and works on the memory from the first element on: how many of
-# the first arguments this concerns. Other methods copy tensors with gaps, or refuse them.
+# Methods for which gloo ignores the strides of tensors and works on the memory from the first element on, with the
+# number of leading arguments for which it does. Other methods copy tensors with gaps, or refuse them.
 _STRIDES_IGNORED = {
     "all_to_all_single": 1,
     "allreduce": 1,
@@ -44,8 +44,7 @@ _STRIDES_IGNORED = {
     "scatter": 2,
 }
 
-
-# The thread of gloo's device does these. Their works are not completed before somebody waits for them.
+# The thread of gloo's device does these. Their works are completed only when somebody waits for them.
 _WITHOUT_THREAD = ("send", "recv")
 
 _CONNECT = timedelta(seconds=6)
@@ -310,7 +309,7 @@ class ForwardingGroup(dist.ProcessGroup):
         """Called before gloo begins a collective."""
 
     def _failure(self) -> InaggError | None:
-        """What has broken the group, if it is known to be broken: then no collective begins."""
+        """What has broken the group; None if it is not known to be broken. No collective begins in a broken group."""
         return None
 
     def _refuse_broken(self) -> None:
@@ -319,10 +318,10 @@ class ForwardingGroup(dist.ProcessGroup):
             if failure is not None:
                 raise failure
         finally:
-            del failure  # whose traceback refers to this frame
+            del failure  # its traceback refers to this frame
 
     def _diagnose(self) -> InaggError | None:
-        """What has broken the group, if more is known than gloo's error says. Called when a collective has failed."""
+        """What has broken the group; None if only gloo's error is known. Called when a collective has failed."""
         return None
 
     # Before there is an inner group.

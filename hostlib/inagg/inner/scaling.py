@@ -17,7 +17,7 @@ def scale_for_sum(
     """Scale the contributions, if they are floats and the operation scales them.
 
     Args:
-        ranks: how many the group has.
+        ranks: number of ranks in the group.
         in_place: the name of the called method, if the contributions themselves hold the result: they are then changed.
 
     Returns:

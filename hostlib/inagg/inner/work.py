@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a collective of the inner group returns: gloo's Work, but its failures say what broke the group."""
+"""The Work that a collective of the inner group returns: gloo's, but its failures say what broke the group."""
 
 import contextlib
 import threading
@@ -38,7 +38,7 @@ def raising_cause(
         try:
             raise problem from error
         finally:
-            del problem  # whose traceback refers to this frame
+            del problem  # its traceback refers to this frame
 
 
 @skip_dynamo

@@ -39,7 +39,7 @@ class Assembly:
         self.rank = rank
         self.size = size
         self.timeout = timeout
-        # The group cannot be made any more, for the reason that a method has raised. Do not exchange anything.
+        # Set when a method has raised the reason why the group cannot be made. After that, exchange nothing.
         self.over = False
         # Ends gloo's connections, so that other ranks notice.
         self.break_off: Callable[[], None] = lambda: None
@@ -82,7 +82,7 @@ class Assembly:
             self._watch.look_out()
 
     def exchange(self, name: str, mine: Any, timeout: timedelta | None = None) -> list[Any]:
-        """Wait until each rank has called this with this name. Returns what each gave as `mine`, by rank.
+        """Wait until each rank has called this with this name. Returns the values of `mine`, by rank.
 
         A rank may use a name once. mine: a value that JSON can hold; tuples arrive as lists.
 

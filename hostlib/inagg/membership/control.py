@@ -124,7 +124,7 @@ class ControlClient:
     def learn_secret(self, job: int, secret: Any) -> None:
         """Use the secret of a job that another client has created. Raises ControllerError if it cannot be a secret."""
         if not (isinstance(secret, str) and _SECRET.fullmatch(secret)):
-            raise self._stranger("a new job", "it has no secret, or none that a header can carry")
+            raise self._wrong_answer("a new job", "it has no secret, or none that a header can carry")
         self._secrets[job] = secret
 
     def register(
@@ -146,7 +146,9 @@ class ControlClient:
         body = NewWorker.model_construct(rank=rank, ip=ip, mac=mac, udp_port=udp_port, mtu=mtu, port=port)
         status = self._job("POST", job, "/workers", body=body)
         if status.id != job or rank >= status.workers:
-            raise self._stranger(f"rank {rank} of job {job}", f"job {status.id} of {status.workers} workers")
+            raise self._wrong_answer(
+                f"rank {rank} of job {job}", f"job {status.id} of {status.workers} workers"
+            )
         return status
 
     def status(self, job: int) -> JobStatus:
@@ -262,9 +264,9 @@ class ControlClient:
         try:
             return read(kind, document)
         except ValueError as error:
-            raise self._stranger(what, str(error)) from error
+            raise self._wrong_answer(what, str(error)) from error
 
-    def _stranger(self, what: str, instead: str) -> ControllerError:
+    def _wrong_answer(self, what: str, instead: str) -> ControllerError:
         return ControllerError(
             f"{self.base_url} answered with something that is not {what} ({instead}). Is it an inagg-controller of the "
             "same version?",

@@ -33,7 +33,7 @@ _CONFER_PAUSE_S = 0.05
 # At the end of training, all ranks leave within this time.
 _LEAVING_S = 3.0
 
-# How long a rank confers: the controller sees a dead process, and gets a few beats of all ranks, in less time.
+# How long a rank confers. In less time the controller sees a dead process, and gets a few beats of all ranks.
 _CONFER_S = 3.0
 
 # A beat may take this part of the timeout. The next one then uses another connection.

@@ -11,7 +11,7 @@ from inagg.membership.control import ControlClient
 from inagg.sums.reduction import Callback
 from inagg_contract.sizes import FRAME_HEADERS_BYTES, HEADERS_BYTES, data_mtu
 
-_FULL_SIZE_S = 6.0  # once small packets pass, a packet of full size gets this long: it is sent eight times
+_FULL_SIZE_S = 6.0  # time for a packet of full size once small packets pass; it is sent eight times
 _COUNTERS_S = 1.0  # a job that another rank has just ended has no counters for a moment
 _LOOK_S = 0.05
 _CHECK_S = 0.1  # between calls of `check`
@@ -59,15 +59,15 @@ class MtuProbe:
             waited_s=waited_s,
             packet_bytes=data_mtu(self._words),
             passed_bytes=HEADERS_BYTES if small_passed else None,
-            narrow=self._narrow_ways() if small_passed else None,
+            narrow=self._narrow_paths() if small_passed else None,
             job=self._job,
             rank=self._rank,
         )
 
-    def _narrow_ways(self) -> tuple[int, ...] | None:
-        """The ranks whose way to the switch loses large packets, by the switch's counters; None: no counters.
+    def _narrow_paths(self) -> tuple[int, ...] | None:
+        """The ranks whose path to the switch loses large packets, by the switch's counters; None: no counters.
 
-        If all large packets reach the switch, the way back to this rank loses them: then it is this rank.
+        If all large packets reach the switch, the path back to this rank loses them, so it is this rank.
         """
         end = time.monotonic() + _COUNTERS_S
         try:
@@ -77,9 +77,9 @@ class MtuProbe:
                 time.sleep(_LOOK_S)
         except InaggError:
             return None
-        heard_little = (
+        without_large = (
             rank
             for rank, count in sorted(counters.items())
             if count.bytes <= count.packets * FRAME_HEADERS_BYTES
         )
-        return tuple(heard_little) or (self._rank,)
+        return tuple(without_large) or (self._rank,)

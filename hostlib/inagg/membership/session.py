@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's membership of one job: its sums, its heartbeat, how it ends. `join` makes it."""
+"""A rank's membership of one job: its sums, its heartbeat, its end. `join` makes it."""
 
 import logging
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the ranks of a group exchange values through torch's store while they make the group."""
+"""Exchanges values through torch's store, between the ranks that make a group."""
 
 import json
 import time
@@ -28,7 +28,7 @@ def exchange(
     timeout: timedelta,
     check: Check = lambda: None,
 ) -> list[Any]:
-    """Wait until each of `ranks` has called this with this name. Returns what each gave as `mine`, in their order.
+    """Wait until each of `ranks` has called this with this name. Returns the values of `mine`, in the order of `ranks`.
 
     A rank may use a name once. mine: a value that JSON can hold; tuples arrive as lists. check: see `wait_for`.
 

@@ -26,7 +26,7 @@ class SwitchCollectives:
 
     Args:
         queue: the sums of the group's job.
-        ranks: how many the group has.
+        ranks: number of ranks in the group.
         options: the group's.
         tally: counts the calls.
     """
@@ -36,7 +36,7 @@ class SwitchCollectives:
         self.queue = queue
         self._ranks = ranks
         self._options = options
-        # Integers are exact whatever the lanes of floats are.
+        # Integers are summed exactly, whatever the lane width of floats.
         self._exactly = options.model_copy(update={"lane_bits": 32, "rounding": "nearest"})
         self._tally = tally
 
@@ -62,14 +62,14 @@ class SwitchCollectives:
                 try:
                     parts.append(self._submit(call, operation, one, timeout_s, tallied))
                 except InaggError as error:
-                    problem = error.with_traceback(None)  # which refers to this frame
+                    problem = error.with_traceback(None)  # the traceback refers to this frame
                     break
         return SwitchWork([output for _, output, _ in wanted if output is not None], parts, problem)
 
     def all_reduce_float32(self, tensor: torch.Tensor, operation: Operation, timeout_s: float) -> SwitchWork:
         """`reduce` for the commonest all-reduce: one contiguous float32 tensor, SUM or AVG.
 
-        The time of a small tensor is mostly that of Python code. So this does as little as it can.
+        For a small tensor, most of the time is spent in Python code, so this method does as little as it can.
         """
         try:
             part = self._submit_float32(

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-# How many texts are kept: more than the collectives by which a rank can be ahead of another, and more than the
-# collectives that begin between two heartbeats.
+# Number of texts that are kept: more than the collectives by which one rank can be ahead of another, and more than
+# those that begin between two heartbeats.
 REMEMBERED = 4096
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch's options ask of a reduction: the operation, its scale, its timeout."""
+"""Reads a reduction's operation, scale and timeout from torch's options."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -44,7 +44,7 @@ class Job(Protocol):
         """End the job for all ranks: a sum was not done within its timeout."""
 
     def translate(self, error: Exception) -> InaggError:
-        """What the core or a device raised, as the error class that says whose fault it is."""
+        """Make an InaggError, which says whose fault it is, from what the core or a device raised."""
 
 
 class SumQueue:
@@ -85,15 +85,15 @@ class SumQueue:
     ) -> Reduction:
         """Queue the all-reduce of `flat` (float32, contiguous, one-dimensional, on any device), in place.
 
-        The core works on several sums at once. But a program that issues two sums in the same memory means one after
-        the other: so this waits for sums under way in that memory. After an error the values of `flat` are unspecified.
+        The core works on several sums at once. Two sums in the same memory must be done one after the other, so this
+        waits for sums under way in that memory. After an error the values of `flat` are unspecified.
 
         Args:
             call: what all ranks must agree on (`calls.describe`).
             touches: the tensor that holds the result in the end; None: `flat`.
             deliver: brings the result to `touches`. Called once, on the thread that first notices that the sum is done;
                 for a device, when the sum has been queued there.
-            residual: as `flat`; receives what this rank's lanes leave out of it.
+            residual: a tensor like `flat` that receives the residual; None: it is not computed.
             timeout_s: seconds after which an unfinished sum ends the job.
             tallied: ends with the last sum of the call.
 

@@ -26,7 +26,7 @@ class Queue(Protocol):
 
 
 class Reduction:
-    """A sum, under way until `finish`. `SumQueue.submit` makes it.
+    """A sum, which is under way until `finish` is called. `SumQueue.submit` makes it.
 
     ticket: the core's number of it. flat: the tensor that the core sums. memory: the addresses of the tensor that holds
     the result. timeout_s: see `SumQueue.submit`. deliver: brings the result to `memory`, if the core does not. staged:

@@ -172,7 +172,7 @@ def test_where_gloo_does_not_get_through_either_making_a_group_is_an_error_on_al
     for outcome in found:
         assert outcome["ended"] - all_there < ENOUGH_S
         assert outcome["error"] == "JobError"
-        assert "gloo does not get 16384 bytes from each rank to each other" in outcome["message"]
+        assert "gloo did not carry 16384 bytes from each rank to each other" in outcome["message"]
         assert SMALL_ONES_PASS in outcome["message"]
 
 
