@@ -12,7 +12,7 @@ _ReduceOp: Any = dist.ReduceOp
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A reduction's operation; `of` reads it from torch's options, or from a plain ReduceOp.
+    """A reduction's operation; `of` reads it from torch's options, or from a ReduceOp.
 
     is_sum: SUM, AVG or PREMUL_SUM. average: divides by the number of ranks. factor: multiplies each contribution first;
     None: 1. timeout_s: None for the group's. asynchronous: the caller may not wait at once.

@@ -41,11 +41,11 @@ def pipeline_of(p4info: p4info_pb2.P4Info) -> dict[int, bytes]:
         if isinstance(items, Message):
             continue  # the package's own description
         for item in items:
-            plain = type(item)()
-            plain.CopyFrom(item)
-            plain.DiscardUnknownFields()
-            _strip(plain)
-            objects[plain.preamble.id] = plain.SerializeToString(deterministic=True)
+            stripped = type(item)()
+            stripped.CopyFrom(item)
+            stripped.DiscardUnknownFields()
+            _strip(stripped)
+            objects[stripped.preamble.id] = stripped.SerializeToString(deterministic=True)
     return objects
 
 

@@ -29,7 +29,7 @@ class ProgramLock:
         """Raise SwitchError if called in a callback of this program."""
         if self._calls_back == threading.get_ident():
             raise SwitchError(
-                "a callback (on_log, on_trace) may not use its switch, which waits for it: note what it was told, and"
+                "a callback (on_log, on_trace) may not use its switch, which waits for it: copy its arguments, and"
                 " act afterwards"
             )
 

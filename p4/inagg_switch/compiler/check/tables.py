@@ -124,10 +124,10 @@ def _constant_arguments(checker: Checker, ref: syntax.ActionRef) -> None:
     """Checks the arguments of a default action or entry: those of the directionless parameters, or of all."""
     assert ref.declaration is not None
     parameters = ref.declaration.parameters
-    plain = [p for p in parameters if not p.direction]
-    given = parameters if len(ref.arguments) == len(parameters) else plain
+    directionless = [p for p in parameters if not p.direction]
+    given = parameters if len(ref.arguments) == len(parameters) else directionless
     ref.bound = bind(checker, f"action {ref.name}", given, ref.arguments, {}, ref.at, of_action=True)
-    for parameter in plain:
+    for parameter in directionless:
         value = ref.bound[parameter.name]
         if value is None or not compile_time(value):
             raise CompileError(

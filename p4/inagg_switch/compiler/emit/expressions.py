@@ -166,10 +166,10 @@ def _in_order(out: Emitter, e: ir.Operation) -> str:
     lets = " ".join(
         f"const {cpp_type(out, o.type)} {n} = {expr(out, o)};" for n, o in zip(names, e.operands, strict=True)
     )
-    plain = ir.Operation(
+    evaluated = ir.Operation(
         e.type, e.name, tuple(ir.Var(o.type, n) for n, o in zip(names, e.operands, strict=True))
     )
-    return f"[&] {{ {lets} return {expr(out, plain)}; }}()"
+    return f"[&] {{ {lets} return {expr(out, evaluated)}; }}()"
 
 
 def _cast(out: Emitter, e: ir.Operation) -> str:

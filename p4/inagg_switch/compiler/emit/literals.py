@@ -3,8 +3,8 @@
 
 
 def c_string(text: str) -> str:
-    """A literal of the text in UTF-8. Bytes other than plain ASCII become three octal digits, which a following digit
-    cannot extend."""
+    """A literal of the text in UTF-8. Bytes that are not printable ASCII become three octal digits, which a following
+    digit cannot extend."""
     return f'"{"".join(_spelt(byte) for byte in text.encode())}"'
 
 

@@ -196,9 +196,9 @@ class _Writer:
         if table.const_default:
             message.const_default_action_id = identity
         message.initial_default_action.action_id = identity
-        plain = [p for p in use.action.declaration.parameters if not p.direction]
-        ids = field_ids([p.annotations for p in plain])
-        for number, parameter, value in zip(ids, plain, table.default_arguments, strict=True):
+        directionless = [p for p in use.action.declaration.parameters if not p.direction]
+        ids = field_ids([p.annotations for p in directionless])
+        for number, parameter, value in zip(ids, directionless, table.default_arguments, strict=True):
             argument = message.initial_default_action.arguments.add()
             argument.param_id = number
             width = self._types.width(parameter.type) or t.bit_width(parameter.type)
@@ -216,8 +216,10 @@ class _Writer:
         )
         declaration = next(in_tables, None)
         # p4c turns the parameters of actions that are only called into variables.
-        plain = [] if declaration is None else [p for p in declaration.parameters if not p.direction]
-        for number, parameter in zip(field_ids([p.annotations for p in plain]), plain, strict=True):
+        directionless = [] if declaration is None else [p for p in declaration.parameters if not p.direction]
+        for number, parameter in zip(
+            field_ids([p.annotations for p in directionless]), directionless, strict=True
+        ):
             param = message.params.add()
             param.id, param.name = number, parameter.shown_name()
             self._types.write(param, parameter.type)
