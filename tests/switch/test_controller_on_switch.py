@@ -28,7 +28,7 @@ from inagg_contract.constants import EXPONENT_CHECK
 from inagg_contract.documents import JobStatus, PacketCount
 from tests import INAGG_P4
 from tests.switch.network import MakeNetwork, Network
-from tests.switch.waiting import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.netns
 

@@ -37,7 +37,7 @@ from tests.switch.p4runtime.client import (
     insert,
     modify,
 )
-from tests.switch.waiting import wait_until
+from tests.waiting import wait_until
 
 SERVER = """
 import sys

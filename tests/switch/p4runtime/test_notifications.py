@@ -19,7 +19,7 @@ from inagg_switch.p4runtime.errors import Code, RequestError
 from inagg_switch.p4runtime.write import apply_update
 from tests.switch.p4runtime.client import Controller, Update, delete, insert, modify
 from tests.switch.p4runtime.objects import Entity, flow, frame, learn, refused, route
-from tests.switch.waiting import wait_until
+from tests.waiting import wait_until
 
 # --- digests
 

@@ -20,7 +20,7 @@ from inagg_switch.p4runtime.server import ServerError, SwitchServer, Tls
 from inagg_switch.p4runtime.service import P4RuntimeService
 from inagg_switch.ports import PortOptions, Ports
 from tests.switch.p4runtime.client import Connect, Controller
-from tests.switch.waiting import wait_until
+from tests.waiting import wait_until
 
 PACKETS_P4 = Path(__file__).parent / "packets.p4"
 CPU_PORT = 510

@@ -15,7 +15,7 @@ import pytest
 
 from tests import INAGG_P4
 from tests.switch.network import MakeNetwork, Network
-from tests.switch.waiting import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.netns
 

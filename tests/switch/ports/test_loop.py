@@ -14,7 +14,7 @@ import pytest
 from inagg_switch.ports import PortError, PortOptions, Ports, PortSpec
 from tests.switch.network import MakeNetwork, Network
 from tests.switch.ports.hub import MakeHub
-from tests.switch.waiting import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.netns
 

@@ -24,7 +24,7 @@ from inagg_switch.ports import Ports
 from tests import INAGG_P4
 from tests.switch.network import MakeNetwork
 from tests.switch.p4runtime.client import SMALL_P4, Connect, arp_entry, delete, insert, table_id
-from tests.switch.waiting import wait_until
+from tests.waiting import wait_until
 
 
 def samples(text: str) -> dict[str, float]:

@@ -20,7 +20,7 @@ from inagg_switch.ports import PortOptions, Ports, PortSpec
 from tests.switch.network import MakeNetwork, Network
 from tests.switch.ports.hub import MakeHub
 from tests.switch.ports.segments import TCP, UDP, Packet
-from tests.switch.waiting import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.netns
 

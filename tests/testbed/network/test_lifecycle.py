@@ -4,7 +4,6 @@
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from inagg_testbed.network.lifecycle import (
     tagged_processes,
 )
 from inagg_testbed.operate.status import uptime_s
+from tests.waiting import wait_until
 
 Sleeper = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -50,13 +50,6 @@ def dead_launcher() -> ProcessId:
     process.kill()
     process.wait()
     return identity
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, f"not within 10 s: {what}"
-        time.sleep(0.01)
 
 
 def test_a_manifest_reads_back_as_written(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -24,6 +23,7 @@ from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.switches import Bmv2Switch, BridgeSwitch, ModelSwitch
 from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.topology import run_in_namespace
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.netns
 
@@ -46,13 +46,6 @@ def network_namespaces() -> set[str]:
 
 def namespaces_of(manifest: Manifest) -> set[str]:
     return {str(Path(f"/proc/{entry.pid}/ns/net").readlink()) for entry in manifest.namespaces.values()}
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, f"not within 10 s: {what}"
-        time.sleep(0.02)
 
 
 def test_every_host_reaches_every_other_and_the_controllers_address(bridge: Testbed) -> None:

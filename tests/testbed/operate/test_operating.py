@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from scapy.layers.inet import UDP
 from scapy.utils import rdpcap
 
 from inagg_testbed.network.lifecycle import manifests, tagged_processes
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.netns
 
@@ -37,13 +38,6 @@ def inagg(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]"
         env={**os.environ, "COLUMNS": "100"},
         **options,
     )
-
-
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.05)
 
 
 @dataclass
@@ -119,7 +113,7 @@ def job(testbed: Up) -> Iterator[list["subprocess.Popen[bytes]"]]:
                 stderr=subprocess.DEVNULL,
             )
         )
-    wait_until(lambda: running(testbed), "the job runs")
+    wait_until(lambda: running(testbed), "the job runs", timeout_s=60)
     yield ranks
     for process in ranks:
         process.kill()
@@ -193,7 +187,7 @@ def test_loss_is_set_shown_counted_and_cleared(testbed: Up, job: list[Any]) -> N
         found = json.loads(inagg("counters", *run, "--json").stdout)
         return dict(found.get("ingress_loss_injected", {}))
 
-    wait_until(counted, "packets are lost")
+    wait_until(counted, "packets are lost", timeout_s=60)
     assert set(counted()) == {"2"}
     table = inagg("counters", *run).stdout
     assert re.search(r"ingress_loss_injected +h2 +[\d,]+ ", table)
@@ -220,7 +214,7 @@ def test_ctrl_c_ends_a_capture_with_all_it_has(testbed: Up, job: list[Any], tmp_
     path = tmp_path / "out.pcap"
     command = [*INAGG, "capture", "--run", testbed.run, "h2", "-o", str(path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    wait_until(lambda: path.exists() and path.stat().st_size > 10_000, "frames are in the file")
+    wait_until(lambda: path.exists() and path.stat().st_size > 10_000, "frames are in the file", timeout_s=60)
     process.send_signal(signal.SIGINT)
     told, _ = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -315,7 +309,7 @@ def test_a_rank_that_is_killed_is_shown_as_lost(testbed: Up, job: list["subproce
         (shown,) = status(testbed)["jobs"]
         return bool(shown["state"] == "failed")
 
-    wait_until(failed, "the job has failed")
+    wait_until(failed, "the job has failed", timeout_s=60)
     text = inagg("status", "--run", testbed.run, "--interval", "0.1", "--all").stdout
     assert re.search(r"1 +lost: ", text)
     assert "jobs: none now; 1 ended" in inagg("status", "--run", testbed.run, "--interval", "0.1").stdout

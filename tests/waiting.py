@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 10.0) -> None:
     """Waits for a condition. Fails the test at the deadline and names `what` it waited for."""
     deadline = time.monotonic() + timeout_s
     while not condition():
