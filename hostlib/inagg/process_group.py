@@ -54,7 +54,7 @@ class ProcessGroup(ForwardingGroup):
     """
 
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, options: Options) -> None:
-        self.options = options
+        self._options = options
         self._warned_of_sparse = False
         self._made = time.monotonic()
         # If gloo does the sums, both are None, and `_why_inner` has the reason.
@@ -75,6 +75,20 @@ class ProcessGroup(ForwardingGroup):
         except BaseException:
             self.end_inner()
             raise
+
+    @property
+    def options(self) -> Options:
+        """The group's options. A change of `lane_bits`, `rounding` or `seed` applies to later sums.
+
+        All ranks must change them between the same two calls.
+        """
+        return self._options
+
+    @options.setter
+    def options(self, options: Options) -> None:
+        self._options = options
+        if self._switch is not None:
+            self._switch.options = options
 
     @classmethod
     def create(

@@ -27,7 +27,7 @@ class SwitchCollectives:
     Args:
         queue: the sums of the group's job.
         ranks: number of ranks in the group.
-        options: the group's.
+        options: the group's; an assignment applies to later calls.
         tally: counts the calls.
     """
 
@@ -35,10 +35,18 @@ class SwitchCollectives:
         self.begun = 0  # calls
         self.queue = queue
         self._ranks = ranks
+        self._tally = tally
+        self.options = options
+
+    @property
+    def options(self) -> Options:
+        return self._options
+
+    @options.setter
+    def options(self, options: Options) -> None:
         self._options = options
         # Integers are summed exactly, whatever the lane width of floats.
         self._exactly = options.model_copy(update={"lane_bits": 32, "rounding": "nearest"})
-        self._tally = tally
 
     def reduce(
         self, method: str, opts: Any, operation: Operation, wanted: Sequence[Wanted], timeout_s: float

@@ -399,3 +399,19 @@ def float8_is_refused() -> None:
     for operation in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
         with pytest.raises(ConfigurationError, match=r"nothing sums torch\.float8_e4m3fn on the CPU"):
             dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fn), op=operation)
+
+
+@case
+def options_that_are_assigned_apply_to_later_sums() -> None:
+    group = dist.group.WORLD
+    assert isinstance(group, inagg.ProcessGroup)
+    options = group.options
+    results = []
+    for lane_bits in (32, 8, 32):
+        group.options = options.model_copy(update={"lane_bits": lane_bits})
+        tensor = normal(dist.get_rank(), 700)
+        dist.all_reduce(tensor)
+        results.append(tensor)
+    group.options = options
+    assert torch.equal(results[0], results[2])
+    assert not torch.equal(results[0], results[1])
