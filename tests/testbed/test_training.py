@@ -241,7 +241,7 @@ def test_a_jumbo_switch_refuses_a_worker_whose_mtu_is_too_small(tmp_path: Path) 
         assert job["words"] == 32
         worker = {"rank": 0, "ip": "10.0.0.1", "mac": "02:00:0a:00:00:01", "udp_port": 4000, "mtu": 1500}
         with pytest.raises(
-            ControllerRefusedError, match=r"mtu is 1500, but a DATA packet .* takes 8240 bytes"
+            ControllerRefusedError, match=r"mtu is 1500, but a DATA packet .* needs 8240 bytes"
         ):
             testbed.controller.request("POST", f"/jobs/{job['id']}/workers", worker)
         testbed.controller.request("POST", f"/jobs/{job['id']}/workers", worker | {"mtu": 9000})

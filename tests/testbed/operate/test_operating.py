@@ -246,7 +246,7 @@ def test_mininets_command_line(testbed: Up) -> None:
     assert "10.0.0.2 ping statistics" in done.stdout
     assert "http://10.0.0.254:9560" in done.stdout
     assert "0% dropped (2/2 received)" in done.stdout
-    assert "it would end every iperf on the machine" in done.stdout
+    assert "it would end every iperf process on the machine" in done.stdout
     assert "Unknown command: nosuch thing" in done.stdout
     assert "10.0.0.254 ping statistics" in done.stdout
     typed = inagg("shell", "--run", testbed.run, input="h1 ip -4 -br addr show up\nexit\nh2 echo never\n")
@@ -284,7 +284,7 @@ def test_logs_are_shown_and_followed(testbed: Up) -> None:
         (("loss", "h1"), "the probability is missing, as in: inagg loss h1 5%"),
         (("loss", "h1", "120%"), "loss 120%: want a percentage like 5%"),
         (("loss", "h1", "nan"), "loss nan: want a percentage"),
-        (("logs", "nosuch"), "no log of nosuch; there are controller"),
+        (("logs", "nosuch"), "no log of nosuch; the logs in "),
     ],
 )
 def test_what_is_typed_wrong_is_explained_in_one_line(
