@@ -6,8 +6,11 @@ import json
 import resource
 import socket
 import stat
+import subprocess
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -15,7 +18,10 @@ from typer.testing import CliRunner
 
 from inagg.errors import ControllerForbiddenError
 from inagg.membership.control import ControlClient
+from inagg.membership.presence import TcpPresence
 from inagg_controller.cli import app
+from tests.controller.launching import CommandLine, Launcher, read_line
+from tests.controller.serving import OPERATORS_TOKEN
 
 WORKER = {"rank": 0, "ip": "10.0.0.1", "mac": "02:00:00:00:00:01", "udp_port": 4000}
 
@@ -23,44 +29,49 @@ WORKER = {"rank": 0, "ip": "10.0.0.1", "mac": "02:00:00:00:00:01", "udp_port": 4
 class Victim:
     """A controller with job 1, of two ranks of which one has registered."""
 
-    def __init__(self, process, port, token):
+    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
         self.process = process
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
-        self.token = token
+        self.token = OPERATORS_TOKEN
         self.stranger = httpx.Client(base_url=self.url, trust_env=False, timeout=10)
         job = self.stranger.post("/jobs", json={"workers": 2, "slots": 4}).json()
         self.secret = job["secret"]
         assert self.as_(self.secret, "POST", "/jobs/1/workers", json=WORKER).status_code == 200
 
-    def as_(self, secret, method, path, **options):
-        headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
+    def as_(self, secret: str | None, method: str, path: str, **options: Any) -> httpx.Response:
+        """Send a request as somebody who knows this secret; None: nobody."""
+        headers = {} if secret is None else {b"Authorization": f"Bearer {secret}".encode()}
         return self.stranger.request(method, path, headers=headers, **options)
 
-    def job(self):
-        return self.as_(self.secret, "GET", "/jobs/1").json()
+    def job(self) -> dict[str, Any]:
+        job: dict[str, Any] = self.as_(self.secret, "GET", "/jobs/1").json()
+        return job
 
-    def memory(self):
+    def memory(self) -> int:
         """Bytes that have ever been resident."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
 
-    def log(self):
+    def log(self) -> str:
         self.process.terminate()
         return self.process.communicate(timeout=20)[1]
 
-    def connect(self, host="127.0.0.1"):
+    def connect(self, host: str = "127.0.0.1") -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), 10, source_address=(host, 0))
 
 
-@pytest.fixture
-def victim(launch, free_port, operators_token):
-    started = []
+StartVictim = Callable[..., Victim]  # with options of the controller
 
-    def start(**options):
+
+@pytest.fixture
+def victim(launch: Launcher, free_port: int) -> Iterator[StartVictim]:
+    started: list[Victim] = []
+
+    def start(**options: object) -> Victim:
         process = launch(**options)
-        assert process.stdout.readline() == "ready\n"
-        started.append(Victim(process, free_port, operators_token))
+        assert read_line(process) == "ready"
+        started.append(Victim(process, free_port))
         return started[-1]
 
     yield start
@@ -86,7 +97,7 @@ OPERATORS = [
 ]
 
 
-def test_only_who_has_a_jobs_secret_or_the_operators_token_may_deal_with_it(victim):
+def test_only_who_has_a_jobs_secret_or_the_operators_token_may_deal_with_it(victim: StartVictim) -> None:
     controller = victim()
     other = controller.stranger.post("/jobs", json={"workers": 1, "slots": 4}).json()["secret"]
     before = controller.job()
@@ -95,18 +106,14 @@ def test_only_who_has_a_jobs_secret_or_the_operators_token_may_deal_with_it(vict
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
         assert "needs the job's secret, which the answer to POST /jobs contains" in answer.json()["detail"]
         for wrong in (other, "wrong", f"{controller.secret}x", controller.secret[:-1], "é"):
-            answer = (
-                controller.as_(wrong.encode(), method, path, json=body)
-                if wrong == "é"
-                else controller.as_(wrong, method, path, json=body)
-            )
+            answer = controller.as_(wrong, method, path, json=body)
             assert (answer.status_code, answer.json()["title"]) == (403, "Wrong secret")
             assert "this is not the secret of job 1" in answer.json()["detail"]
     assert controller.job() == before
     assert controller.as_(controller.token, "DELETE", "/jobs/1").json()["state"] == "failed"
 
 
-def test_only_the_operator_may_see_all_jobs_and_counters_and_inject_loss(victim):
+def test_only_the_operator_may_see_all_jobs_and_counters_and_inject_loss(victim: StartVictim) -> None:
     controller = victim()
     for method, path, body in OPERATORS:
         answer = controller.as_(None, method, path, json=body)
@@ -120,7 +127,7 @@ def test_only_the_operator_may_see_all_jobs_and_counters_and_inject_loss(victim)
         assert controller.as_(controller.token, method, path, json=body).is_success
 
 
-def test_no_spelling_of_a_jobs_number_gets_around_its_secret(victim):
+def test_no_spelling_of_a_jobs_number_gets_around_its_secret(victim: StartVictim) -> None:
     controller = victim()
     for number in ("1.0", "+1", "%201", "1_0", "-1", "0x1", "%D9%A1", "1" * 5000, "01.0", "1%00"):
         assert controller.as_("wrong", "DELETE", f"/jobs/{number}").status_code == 404
@@ -129,7 +136,7 @@ def test_no_spelling_of_a_jobs_number_gets_around_its_secret(victim):
     assert controller.job()["state"] == "joining"
 
 
-def test_one_host_cannot_have_all_slots(victim):
+def test_one_host_cannot_have_all_slots(victim: StartVictim) -> None:
     controller = victim()
     greedy = httpx.HTTPTransport(local_address="127.0.0.2")
     with httpx.Client(base_url=controller.url, transport=greedy) as host:
@@ -141,11 +148,11 @@ def test_one_host_cannot_have_all_slots(victim):
     assert controller.stranger.post("/jobs", json={"workers": 1, "slots": 2}).status_code == 201
 
 
-def test_health_is_for_everybody(victim):
+def test_health_is_for_everybody(victim: StartVictim) -> None:
     assert victim().stranger.get("/health").json()["switch"] == "connected"
 
 
-def test_what_clients_send_makes_no_line_of_the_log(victim):
+def test_what_clients_send_makes_no_line_of_the_log(victim: StartVictim) -> None:
     controller = victim()
     forged = (
         "bad\n2026-01-01 00:00:00,000 WARNING inagg_controller.service: job 2 failed: forged\x1b[2J\u2028x"
@@ -158,7 +165,7 @@ def test_what_clients_send_makes_no_line_of_the_log(victim):
     assert not {"\x1b", "\u2028"} & set(log)
 
 
-def send_for_ever(connection, piece):
+def send_for_ever(connection: socket.socket, piece: bytes) -> None:
     with contextlib.suppress(OSError):
         for _ in range(6400):
             connection.sendall(piece)
@@ -168,7 +175,7 @@ PATHS = ["/jobs", "/loss", "/jobs/1/workers/0/heartbeat", "/jobs/1/workers"]
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_of_400_mib_is_refused_and_costs_no_memory(victim, chunked):
+def test_a_body_of_400_mib_is_refused_and_costs_no_memory(victim: StartVictim, chunked: bool) -> None:
     controller = victim()
     before = controller.memory()
     for path in PATHS:
@@ -177,7 +184,7 @@ def test_a_body_of_400_mib_is_refused_and_costs_no_memory(victim, chunked):
     assert controller.job()["state"] == "joining"
 
 
-def send_400_mib(controller, path, chunked):
+def send_400_mib(controller: Victim, path: str, chunked: bool) -> None:
     method = "PUT" if path == "/loss" else "POST"
     secret = controller.token if path == "/loss" else controller.secret
     framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {400 << 20}"
@@ -197,7 +204,7 @@ def send_400_mib(controller, path, chunked):
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"].startswith("the body is larger than ")
 
 
-def test_a_request_without_the_secret_does_not_get_its_body_read(victim):
+def test_a_request_without_the_secret_does_not_get_its_body_read(victim: StartVictim) -> None:
     controller = victim()
     with controller.connect() as connection:
         head = f"POST /jobs/1/workers HTTP/1.1\r\nHost: x\r\nContent-Length: {1 << 20}\r\n\r\n"
@@ -205,7 +212,7 @@ def test_a_request_without_the_secret_does_not_get_its_body_read(victim):
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 401 ")
 
 
-def test_a_client_that_goes_before_its_body_has_come_logs_nothing(victim):
+def test_a_client_that_goes_before_its_body_has_come_logs_nothing(victim: StartVictim) -> None:
     controller = victim()
     with controller.connect() as connection:
         head = "POST /jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
@@ -215,7 +222,7 @@ def test_a_client_that_goes_before_its_body_has_come_logs_nothing(victim):
     assert "Traceback" not in controller.log()
 
 
-def test_an_upgrade_that_is_asked_for_is_ignored_and_logs_nothing(victim):
+def test_an_upgrade_that_is_asked_for_is_ignored_and_logs_nothing(victim: StartVictim) -> None:
     controller = victim()
     with controller.connect() as connection:
         head = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
@@ -225,7 +232,7 @@ def test_an_upgrade_that_is_asked_for_is_ignored_and_logs_nothing(victim):
     assert "install" not in log
 
 
-def test_idle_connections_of_one_host_leave_room_for_others_and_are_ended(victim):
+def test_idle_connections_of_one_host_leave_room_for_others_and_are_ended(victim: StartVictim) -> None:
     controller = victim(connections_per_host=100, idle_timeout_s=2)
     with contextlib.ExitStack() as stack:
         idle = [stack.enter_context(controller.connect("127.0.0.2")) for _ in range(1000)]
@@ -243,7 +250,7 @@ def test_idle_connections_of_one_host_leave_room_for_others_and_are_ended(victim
     assert controller.log().count("refusing connections from 127.0.0.2") == 1
 
 
-def test_the_controller_raises_its_limit_of_open_files(victim):
+def test_the_controller_raises_its_limit_of_open_files(victim: StartVictim) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
     try:
@@ -254,7 +261,7 @@ def test_the_controller_raises_its_limit_of_open_files(victim):
     assert int(limits.partition("Max open files")[2].split()[0]) == min(hard, (1 << 14) + 64)
 
 
-def reset(connection):
+def reset(connection: socket.socket) -> bool:
     """Whether it has been cut off, rather than closed; waits until it is one of them."""
     try:
         connection.recv(1, socket.MSG_PEEK)
@@ -263,11 +270,14 @@ def reset(connection):
     return False
 
 
-def test_a_rank_that_lives_may_be_silent_for_longer_than_a_connection_may_be_idle(victim, wait_until):
+def test_a_rank_that_lives_may_be_silent_for_longer_than_a_connection_may_be_idle(
+    victim: StartVictim,
+) -> None:
     controller = victim(idle_timeout_s=1, heartbeat_timeout_s=30)
     with ControlClient(controller.url) as client:
         client.learn_secret(1, controller.secret)
         presence = client.attend(1, 0, 20.0)
+        assert isinstance(presence, TcpPresence)
         connection = presence._connection
         connection.settimeout(3)
         with pytest.raises(TimeoutError):
@@ -276,12 +286,14 @@ def test_a_rank_that_lives_may_be_silent_for_longer_than_a_connection_may_be_idl
     assert "Traceback" not in controller.log()
 
 
-def test_the_operators_token_is_made_for_its_owner_alone_and_kept(launch, tmp_path, free_port):
+def test_the_operators_token_is_made_for_its_owner_alone_and_kept(
+    launch: Launcher, tmp_path: Path, free_port: int
+) -> None:
     path = tmp_path / "new" / "controller.token"
     tokens = []
     for _ in range(2):
         process = launch(token_file=path)
-        assert process.stdout.readline() == "ready\n"
+        assert read_line(process) == "ready"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert list(path.parent.iterdir()) == [path]
         tokens.append(path.read_text().strip())
@@ -304,7 +316,9 @@ def test_the_operators_token_is_made_for_its_owner_alone_and_kept(launch, tmp_pa
         ("one of two lines\nlonger than that", 0o600, "not a token"),
     ],
 )
-def test_a_token_that_would_protect_nothing_is_refused(command_line, token_file, content, mode, message):
+def test_a_token_that_would_protect_nothing_is_refused(
+    command_line: CommandLine, token_file: Path, content: str, mode: int, message: str
+) -> None:
     token_file.write_text(content)
     token_file.chmod(mode)
     result = CliRunner().invoke(app, command_line())
@@ -312,12 +326,12 @@ def test_a_token_that_would_protect_nothing_is_refused(command_line, token_file,
     assert f"--token-file {token_file}: {message}" in result.stderr
 
 
-def test_a_rank_with_a_wrong_secret_raises_an_error_of_its_own_kind(victim):
+def test_a_rank_with_a_wrong_secret_raises_an_error_of_its_own_kind(victim: StartVictim) -> None:
     controller = victim()
     with ControlClient(controller.url) as client:
         with pytest.raises(ControllerForbiddenError, match="needs the job's secret") as missing:
             client.status(1)
         client.learn_secret(1, "wrong")
-        with pytest.raises(PermissionError, match="this is not the secret of job 1") as wrong:
+        with pytest.raises(ControllerForbiddenError, match="this is not the secret of job 1") as wrong:
             client.status(1)
     assert (missing.value.status, wrong.value.status) == (401, 403)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank survives whatever well-formed JSON it is answered with: it makes sense of it, or raises one of our errors."""
 
-import asyncio
 import contextlib
 import json
 import math
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -15,9 +16,10 @@ from inagg._core import Transport
 from inagg.counters import straggler
 from inagg.errors import ControllerError, InaggError
 from inagg.membership.control import ControlClient
-from inagg.membership.heartbeat import HeartbeatMonitor, HeartbeatThread
+from inagg.membership.heartbeat import Failure, HeartbeatMonitor, HeartbeatThread
 from inagg.sums.journal import Journal
 from inagg_contract.documents import JobStatus, read
+from tests.controller.serving import Serving, run
 
 URL = "http://10.0.0.254:9560"
 HEARTBEAT = {
@@ -72,17 +74,17 @@ JSON = st.recursive(
 )
 
 
-def places(document, path=()):
+def places(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Paths to everything in a document, itself included."""
     yield path
-    children = document.items() if isinstance(document, dict) else ()
-    children = enumerate(document) if isinstance(document, list) else children
-    for key, child in children:
-        yield from places(child, (*path, key))
+    if isinstance(document, (dict, list)):
+        keys = document if isinstance(document, dict) else range(len(document))
+        for key in keys:
+            yield from places(document[key], (*path, key))
 
 
 @st.composite
-def strange(draw, document):
+def strange(draw: st.DrawFn, document: Any) -> Any:
     """The document with some of it replaced, removed or added."""
     changed = json.loads(json.dumps(document))
     for path in draw(st.lists(st.sampled_from(list(places(document))), min_size=1, max_size=3)):
@@ -104,7 +106,7 @@ def strange(draw, document):
     return changed
 
 
-def answered(document, status=200):
+def answered(document: Any, status: int = 200) -> ControlClient:
     text = document if isinstance(document, str) else json.dumps(document)
     content = text.encode(errors="surrogatepass")
     transport = httpx.MockTransport(lambda request: httpx.Response(status, content=content))
@@ -113,7 +115,7 @@ def answered(document, status=200):
 
 @settings(max_examples=300)
 @given(strange(HEARTBEAT))
-def test_a_rank_survives_any_answer_to_a_heartbeat(document):
+def test_a_rank_survives_any_answer_to_a_heartbeat(document: Any) -> None:
     with answered(document) as client:
         try:
             beat = client.heartbeat(1, 0)
@@ -147,13 +149,15 @@ CALLS = [
     st.sampled_from(CALLS),
     st.sampled_from([200, 201, 403, 422, 500]),
 )
-def test_a_rank_survives_any_answer_to_what_else_it_asks(document, call, status):
+def test_a_rank_survives_any_answer_to_what_else_it_asks(
+    document: Any, call: Callable[[ControlClient], object], status: int
+) -> None:
     with answered(document, status) as client, contextlib.suppress(InaggError):
         call(client)
 
 
 @given(strange({name: JOB[name] for name in ("id", "workers", "epoch", "slots", "words", "policy")}))
-def test_a_transport_can_be_made_of_every_job_that_is_read(document):
+def test_a_transport_can_be_made_of_every_job_that_is_read(document: Any) -> None:
     try:
         status = read(JobStatus, JOB | document if isinstance(document, dict) else document)
     except ValueError:
@@ -178,30 +182,30 @@ def test_a_transport_can_be_made_of_every_job_that_is_read(document):
 @pytest.mark.parametrize(
     "new", [{"colour": "red"}, {"state": "paused"}, {"waits": None}, {"ask": "everything"}]
 )
-def test_what_a_newer_controller_adds_or_changes_does_not_end_a_rank(new):
+def test_what_a_newer_controller_adds_or_changes_does_not_end_a_rank(new: dict[str, object]) -> None:
     with answered(HEARTBEAT | new) as client:
         beat = client.heartbeat(1, 0)
     assert beat.lost[0].rank == 1
     assert HeartbeatMonitor(timeout_s=3.0, now=0.0).answered(beat, 1.0) is None
 
 
-def test_a_controller_that_never_stops_asking_does_not_keep_a_rank_from_its_next_beat():
+def test_a_controller_that_never_stops_asking_does_not_keep_a_rank_from_its_next_beat() -> None:
     asked = []
 
-    def handle(request):
+    def handle(request: httpx.Request) -> httpx.Response:
         asked.append(request)
         ask = {"first": len(asked), "last": len(asked) + 9}
         return httpx.Response(200, json={**HEARTBEAT, "ask": ask})
 
     client = ControlClient(URL, transport=httpx.MockTransport(handle))
-    failures = []
+    failures: list[Failure] = []
     HeartbeatThread(client, 1, 0, 1e6, 1e6, failures.append, Journal()).confer(0.2)
     assert 0 < len(asked) < 20
     assert failures == []
 
 
 @pytest.mark.parametrize("secret", [None, 7, "", "a b", "a\r\nX: y", "é", ["a"]])
-def test_a_secret_that_a_header_cannot_carry_is_refused(secret):
+def test_a_secret_that_a_header_cannot_carry_is_refused(secret: object) -> None:
     with answered(JOB | {"secret": secret}) as client, pytest.raises(ControllerError, match="not a new job"):
         client.create_job(2, 8)
 
@@ -210,8 +214,10 @@ INFINITE = ["1e999", "-1e999", "Infinity", "-Infinity", "NaN"]
 
 
 @pytest.mark.parametrize("number", INFINITE)
-def test_no_infinity_or_nan_gets_into_the_controller_or_to_another_rank(serving, number):
-    async def body():
+def test_no_infinity_or_nan_gets_into_the_controller_or_to_another_rank(
+    serving: Serving, number: str
+) -> None:
+    async def body() -> Any:
         async with serving() as (client, _, _):
             await client.post("/jobs", json={"workers": 2, "slots": 4})
             for rank in range(2):
@@ -235,4 +241,4 @@ def test_no_infinity_or_nan_gets_into_the_controller_or_to_another_rank(serving,
             other = await client.post("/jobs/1/workers/1/heartbeat", json={})
             return json.loads(other.text, parse_constant=pytest.fail)
 
-    assert asyncio.run(body())["waits"] == {"1": {"sums": 0, "waited_s": 0.0}}
+    assert run(body)["waits"] == {"1": {"sums": 0, "waited_s": 0.0}}

@@ -4,6 +4,7 @@
 import signal
 import socket
 from collections import Counter
+from pathlib import Path
 
 import httpx
 import pytest
@@ -12,12 +13,16 @@ from typer.testing import CliRunner
 from inagg_controller.cli import app
 from inagg_controller.configuration import parse_hosts
 from inagg_controller.switch.entries import Binding, binding_entries
+from tests.controller.fake_server import FakeServer
+from tests.controller.launching import CommandLine, Launcher, read_line
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_ready_when_jobs_can_be_created_and_ends_cleanly(launch, fake_server, free_port, number):
+def test_it_says_ready_when_jobs_can_be_created_and_ends_cleanly(
+    launch: Launcher, fake_server: FakeServer, free_port: int, number: signal.Signals
+) -> None:
     process = launch()
-    assert process.stdout.readline() == "ready\n"
+    assert read_line(process) == "ready"
     assert fake_server.servicer.pushes == 1
     answer = httpx.post(
         f"http://127.0.0.1:{free_port}/jobs", json={"workers": 2, "slots": 4}, trust_env=False
@@ -30,9 +35,9 @@ def test_it_says_ready_when_jobs_can_be_created_and_ends_cleanly(launch, fake_se
     assert fake_server.servicer.primary is None
 
 
-def test_a_waiting_client_does_not_hold_up_the_end(launch, free_port):
+def test_a_waiting_client_does_not_hold_up_the_end(launch: Launcher, free_port: int) -> None:
     process = launch()
-    process.stdout.readline()
+    read_line(process)
     url = f"http://127.0.0.1:{free_port}/jobs"
     secret = httpx.post(url, json={"workers": 2, "slots": 4}, trust_env=False).json()["secret"]
     with socket.create_connection(("127.0.0.1", free_port)) as client:
@@ -44,11 +49,11 @@ def test_a_waiting_client_does_not_hold_up_the_end(launch, free_port):
         assert process.wait(10) == 0
 
 
-def test_epochs_of_a_restarted_controller_are_higher_than_before(launch, free_port):
+def test_epochs_of_a_restarted_controller_are_higher_than_before(launch: Launcher, free_port: int) -> None:
     epochs = []
     for _ in range(2):
         process = launch()
-        process.stdout.readline()
+        read_line(process)
         answer = httpx.post(
             f"http://127.0.0.1:{free_port}/jobs", json={"workers": 2, "slots": 4}, trust_env=False
         )
@@ -86,14 +91,16 @@ def test_epochs_of_a_restarted_controller_are_higher_than_before(launch, free_po
         ({"max_slots": "1"}, "Invalid value for '--max-slots'"),
     ],
 )
-def test_what_cannot_work_is_told_before_anything_starts(command_line, changes, message):
+def test_what_cannot_work_is_told_before_anything_starts(
+    command_line: CommandLine, changes: dict[str, object], message: str
+) -> None:
     result = CliRunner().invoke(app, command_line(**changes), env={"COLUMNS": "200", "NO_COLOR": "1"})
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stdout == ""
 
 
-def test_hosts_with_a_mac_address_are_bound_to_their_port():
+def test_hosts_with_a_mac_address_are_bound_to_their_port() -> None:
     known, bindings = parse_hosts(
         ["10.0.0.1=1,02:00:00:00:00:01", "10.0.0.2=2", "10.0.0.3=1,02:00:00:00:00:01"]
     )
@@ -106,7 +113,7 @@ def test_hosts_with_a_mac_address_are_bound_to_their_port():
     assert tables == {"source_ip": 2, "source_mac": 1, "station": 1, "bound_port": 1}
 
 
-def test_a_switch_that_is_not_there_is_one_clear_line_and_status_2(launch):
+def test_a_switch_that_is_not_there_is_one_clear_line_and_status_2(launch: Launcher) -> None:
     out, log = (process := launch(switch="127.0.0.1:1")).communicate(timeout=20)
     assert process.returncode == 2
     assert log.splitlines()[-1] == "inagg-controller: no switch at 127.0.0.1:1: Connection refused"
@@ -114,13 +121,13 @@ def test_a_switch_that_is_not_there_is_one_clear_line_and_status_2(launch):
     assert out == ""
 
 
-def test_an_address_in_use_is_named(launch, free_port):
+def test_an_address_in_use_is_named(launch: Launcher, free_port: int) -> None:
     with socket.create_server(("127.0.0.1", free_port)):
         _, log = launch().communicate(timeout=20)
     assert f"cannot listen on 127.0.0.1:{free_port}: Address already in use" in log
 
 
-def test_p4info_of_another_program_is_refused_by_name(command_line, tmp_path):
+def test_p4info_of_another_program_is_refused_by_name(command_line: CommandLine, tmp_path: Path) -> None:
     other = tmp_path / "other.txtpb"
     other.write_text("")
     result = CliRunner().invoke(app, command_line(p4info=other))
@@ -128,9 +135,10 @@ def test_p4info_of_another_program_is_refused_by_name(command_line, tmp_path):
     assert "is not the P4Info of inagg.p4: it has no table InaggEgress.delivery.receiver" in result.stderr
 
 
-def test_it_can_be_stopped_while_it_waits_for_the_switch(launch, fake_server):
+def test_it_can_be_stopped_while_it_waits_for_the_switch(launch: Launcher, fake_server: FakeServer) -> None:
     fake_server.stop()
     process = launch(switch_timeout_s=60)
+    assert process.stderr is not None
     assert "waiting for the switch: no switch at" in process.stderr.readline()
     process.terminate()
     assert process.wait(15) == 0

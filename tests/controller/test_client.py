@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 import threading
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -26,17 +27,20 @@ from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatMonitor, HeartbeatThread
 from inagg.sums.journal import Journal, Report
 from inagg_contract.documents import Heartbeat, Lost, Mismatch, PacketCount
+from tests.controller.launching import Launcher, read_line
+from tests.controller.serving import OPERATORS_TOKEN, Serving
+from tests.waiting import wait_until
 
 URL = "http://10.0.0.254:9560"
 RUNNING = Heartbeat(state="running", lost=(), reason=None)
 
 
-def answering(*answers):
+def answering(*answers: Exception | tuple[int, object]) -> tuple[ControlClient, list[httpx.Request]]:
     """A client whose transport gives these answers in turn: exceptions, or (status, document)."""
     waiting = list(answers)
     requests = []
 
-    def handle(request):
+    def handle(request: httpx.Request) -> httpx.Response:
         requests.append(request)
         answer = waiting.pop(0) if len(waiting) > 1 else waiting[0]
         if isinstance(answer, Exception):
@@ -47,60 +51,69 @@ def answering(*answers):
     return client, requests
 
 
-WELL = {"state": "running", "lost": [], "reason": None, "mismatch": None, "ask": None, "waits": {}}
+WELL: dict[str, object] = {
+    "state": "running",
+    "lost": [],
+    "reason": None,
+    "mismatch": None,
+    "ask": None,
+    "waits": {},
+}
 BEAT = (200, WELL)
 
 
+class Api:
+    """The real API on its own thread. client: the operator's."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self.loop = asyncio.new_event_loop()
+        self.ready = threading.Event()
+        self.thread = threading.Thread(target=lambda: self.loop.run_until_complete(self.main()))
+        self.thread.start()
+        assert self.ready.wait(10)
+        self.client = self.connect(token=OPERATORS_TOKEN)
+
+    def connect(self, token: str | None = None) -> ControlClient:
+        return ControlClient(URL, token=token, transport=httpx.MockTransport(self.forward))
+
+    async def main(self) -> None:
+        self.end = asyncio.Event()
+        async with self._serving() as (self.http, self.service, self.clock):
+            self.ready.set()
+            await self.end.wait()
+
+    def forward(self, request: httpx.Request) -> httpx.Response:
+        secret = {"Authorization": request.headers.get("Authorization", "")}
+        sent = self.http.request(
+            request.method,
+            str(request.url),
+            content=request.content,
+            headers={**request.headers, **secret},
+        )
+        answer = asyncio.run_coroutine_threadsafe(sent, self.loop).result(10)
+        return httpx.Response(answer.status_code, content=answer.content)
+
+    def close(self) -> None:
+        self.client.close()
+        self.loop.call_soon_threadsafe(self.end.set)
+        self.thread.join(10)
+        self.loop.close()
+
+
 @pytest.fixture
-def api(serving, operators_token):
-    """The real API on a thread of its own, behind a client; api.table is its job table."""
-
-    class Api:
-        def __init__(self):
-            self.loop = asyncio.new_event_loop()
-            self.ready = threading.Event()
-            self.thread = threading.Thread(target=lambda: self.loop.run_until_complete(self.main()))
-            self.thread.start()
-            assert self.ready.wait(10)
-            self.client = self.connect(token=operators_token)
-
-        def connect(self, token=None):
-            return ControlClient(URL, token=token, transport=httpx.MockTransport(self.forward))
-
-        async def main(self):
-            self.end = asyncio.Event()
-            async with serving() as (self.http, self.service, self.clock):
-                self.ready.set()
-                await self.end.wait()
-
-        def forward(self, request):
-            secret = {"Authorization": request.headers.get("Authorization", "")}
-            sent = self.http.request(
-                request.method,
-                str(request.url),
-                content=request.content,
-                headers={**request.headers, **secret},
-            )
-            answer = asyncio.run_coroutine_threadsafe(sent, self.loop).result(10)
-            return httpx.Response(answer.status_code, content=answer.content)
-
-        def close(self):
-            self.client.close()
-            self.loop.call_soon_threadsafe(self.end.set)
-            self.thread.join(10)
-            self.loop.close()
-
-    api = Api()
+def api(serving: Serving) -> Iterator[Api]:
+    api = Api(serving)
     yield api
     api.close()
 
 
-def register_both(client, job):
+def register_both(client: ControlClient, job: int) -> None:
     for rank in range(2):
         client.register(job, rank, ip=f"10.0.0.{rank + 1}", mac=f"02:00:00:00:00:0{rank + 1}", udp_port=4000)
 
 
-def test_the_client_speaks_the_real_api_from_creation_to_the_end(api):
+def test_the_client_speaks_the_real_api_from_creation_to_the_end(api: Api) -> None:
     client = api.client
     assert client.health().switch == "connected"
     job = client.create_job(2, 8, name="digits")
@@ -122,14 +135,14 @@ def test_the_client_speaks_the_real_api_from_creation_to_the_end(api):
     assert client.end_job(job.id).state == "finished"
 
 
-def test_waiting_for_a_job_whose_ranks_do_not_come_names_them(api):
+def test_waiting_for_a_job_whose_ranks_do_not_come_names_them(api: Api) -> None:
     job = api.client.create_job(2, 8)
     api.client.register(job.id, 1, ip="10.0.0.2", mac="02:00:00:00:00:02", udp_port=1)
     with pytest.raises(JobError, match=r"job 1: ranks \[0\] have not registered within 0.02 s"):
         api.client.wait_running(job.id, timeout_s=0.02)
 
 
-def test_waiting_for_a_job_that_the_switch_does_not_take_says_so(api):
+def test_waiting_for_a_job_that_the_switch_does_not_take_says_so(api: Api) -> None:
     job = api.client.create_job(2, 8)
     api.loop.call_soon_threadsafe(api.service.jobs.switch_lost, 0.0)
     register_both(api.client, job.id)
@@ -137,14 +150,14 @@ def test_waiting_for_a_job_that_the_switch_does_not_take_says_so(api):
         api.client.wait_running(job.id, timeout_s=0.02)
 
 
-def test_waiting_for_a_job_that_fails_says_why(api):
+def test_waiting_for_a_job_that_fails_says_why(api: Api) -> None:
     job = api.client.create_job(2, 8)
     api.client.end_job(job.id)
     with pytest.raises(JobError, match="job 1: failed: ended on request"):
         api.client.wait_running(job.id, timeout_s=5)
 
 
-def test_a_refusal_carries_status_and_detail(api):
+def test_a_refusal_carries_status_and_detail(api: Api) -> None:
     with pytest.raises(
         ControllerRefusedError, match=r"GET /jobs/9: Unknown job \(404\): there is no job 9"
     ) as e:
@@ -152,27 +165,27 @@ def test_a_refusal_carries_status_and_detail(api):
     assert (e.value.status, e.value.url) == (404, URL)
 
 
-def test_a_request_that_may_be_repeated_is(wait_until):
+def test_a_request_that_may_be_repeated_is() -> None:
     client, requests = answering(httpx.ConnectError("refused"), httpx.ReadTimeout("slow"), BEAT)
     assert client.heartbeat(1, 0).state == "running"
     assert len(requests) == 3
 
 
-def test_no_answer_in_time_is_an_error_that_names_the_controller():
+def test_no_answer_in_time_is_an_error_that_names_the_controller() -> None:
     client, _ = answering(httpx.ConnectError("Connection refused"))
     with pytest.raises(ControllerUnreachableError, match=f"no answer from the controller at {URL}") as e:
         client.heartbeat(1, 0)
     assert isinstance(e.value, ConnectionError)
 
 
-def test_a_job_is_not_created_twice_when_the_answer_is_lost():
+def test_a_job_is_not_created_twice_when_the_answer_is_lost() -> None:
     client, requests = answering(httpx.ReadTimeout("slow"))
     with pytest.raises(ControllerUnreachableError):
         client.create_job(2, 8)
     assert len(requests) == 1
 
 
-def test_a_job_is_created_again_when_the_request_never_arrived(api):
+def test_a_job_is_created_again_when_the_request_never_arrived(api: Api) -> None:
     client, requests = answering(
         httpx.ConnectError("refused"), (503, {"title": "Unavailable", "detail": "full"})
     )
@@ -184,20 +197,22 @@ def test_a_job_is_created_again_when_the_request_never_arrived(api):
 @pytest.mark.parametrize(
     "document", [{}, [], None, {"state": "running"}, {"state": 1, "lost": 3, "reason": None}]
 )
-def test_an_answer_of_another_kind_is_an_error_of_the_controller(document):
+def test_an_answer_of_another_kind_is_an_error_of_the_controller(document: object) -> None:
     client, _ = answering((200, document))
     with pytest.raises(ControllerError, match="Is it an inagg-controller of the same version"):
         client.heartbeat(1, 0)
 
 
-def test_a_refusal_that_is_not_json_is_told_as_it_is():
+def test_a_refusal_that_is_not_json_is_told_as_it_is() -> None:
     transport = httpx.MockTransport(lambda request: httpx.Response(502, text="<html>bad gateway"))
     with pytest.raises(ControllerRefusedError, match=r"Bad Gateway \(502\): <html>bad gateway"):
         ControlClient(URL, transport=transport).health()
 
 
-def test_requests_to_the_controller_are_not_logged_and_the_users_own_are(launch, free_port, caplog):
-    assert launch().stdout.readline() == "ready\n"
+def test_requests_to_the_controller_are_not_logged_and_the_users_own_are(
+    launch: Launcher, free_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert read_line(launch()) == "ready"
     url = f"http://127.0.0.1:{free_port}"
     with caplog.at_level(logging.INFO):
         with ControlClient(url) as client:
@@ -207,7 +222,7 @@ def test_requests_to_the_controller_are_not_logged_and_the_users_own_are(launch,
     assert [record.name for record in caplog.records] == ["httpx"]
 
 
-def test_a_client_that_has_been_closed_sends_nothing():
+def test_a_client_that_has_been_closed_sends_nothing() -> None:
     client, requests = answering(BEAT)
     client.close()
     with pytest.raises(RuntimeError, match="closed"):
@@ -215,8 +230,8 @@ def test_a_client_that_has_been_closed_sends_nothing():
     assert requests == []
 
 
-def test_an_answer_that_cannot_be_decoded_is_none():
-    def handle(request):
+def test_an_answer_that_cannot_be_decoded_is_none() -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"garbage"))
 
     client = ControlClient(URL, timeout_s=0.01, transport=httpx.MockTransport(handle))
@@ -224,8 +239,8 @@ def test_an_answer_that_cannot_be_decoded_is_none():
         client.health()
 
 
-def test_calls_that_are_too_many_for_a_heartbeat_count_as_forgotten(launch, free_port):
-    assert launch().stdout.readline() == "ready\n"
+def test_calls_that_are_too_many_for_a_heartbeat_count_as_forgotten(launch: Launcher, free_port: int) -> None:
+    assert read_line(launch()) == "ready"
     calls = [(number, f"{number:999}") for number in range(4096)]
     with ControlClient(f"http://127.0.0.1:{free_port}") as client:
         job = client.create_job(2, 4)
@@ -234,38 +249,39 @@ def test_calls_that_are_too_many_for_a_heartbeat_count_as_forgotten(launch, free
         assert client.heartbeat(job.id, 0, report).state == "joining"
 
 
-def monitor(now=0.0):
+def monitor(now: float = 0.0) -> HeartbeatMonitor:
     return HeartbeatMonitor(timeout_s=3.0, now=now)
 
 
-def test_answers_keep_a_rank_going():
+def test_answers_keep_a_rank_going() -> None:
     watch = monitor()
     assert [watch.answered(RUNNING, now) for now in (1.0, 9.0)] == [None, None]
 
 
-def test_a_failed_job_is_a_failure_at_once_and_names_the_lost():
+def test_a_failed_job_is_a_failure_at_once_and_names_the_lost() -> None:
     lost = (Lost(rank=2, reason="no heartbeat for 3 s"),)
     beat = Heartbeat(state="failed", lost=lost, reason="rank 2: no heartbeat for 3 s")
     assert monitor().answered(beat, 0.1) == Failure("rank 2: no heartbeat for 3 s", (2,))
 
 
-def test_a_restarted_switch_is_nobodys_fault():
+def test_a_restarted_switch_is_nobodys_fault() -> None:
     assert monitor().answered(Heartbeat(state="failed", lost=(), reason="switch restarted"), 0.1) == Failure(
         "switch restarted", ()
     )
 
 
-def test_silence_is_a_failure_only_after_the_timeout_since_the_last_answer():
+def test_silence_is_a_failure_only_after_the_timeout_since_the_last_answer() -> None:
     watch = monitor()
     error = ControllerUnreachableError(url=URL, request="POST", cause="refused")
     watch.answered(RUNNING, 5.0)
     assert watch.silent(error, 7.9) is None
     failure = watch.silent(error, 8.0)
+    assert failure is not None
     assert failure.reason.startswith("no answer to heartbeats for 3.0 s: no answer from the controller at")
     assert failure.lost_ranks == ()
 
 
-def test_a_rank_that_leaves_last_is_not_disturbed_and_one_left_behind_is_told_in_the_end():
+def test_a_rank_that_leaves_last_is_not_disturbed_and_one_left_behind_is_told_in_the_end() -> None:
     watch = monitor()
     left = Heartbeat(state="running", lost=(Lost(rank=1, reason="left"),), reason=None)
     assert watch.answered(left, 1.0) is None
@@ -274,83 +290,85 @@ def test_a_rank_that_leaves_last_is_not_disturbed_and_one_left_behind_is_told_in
 
 
 @pytest.mark.parametrize(("status", "fails"), [(404, True), (409, True), (500, False), (503, False)])
-def test_a_controller_that_does_not_know_the_rank_is_a_failure_at_once(status, fails):
+def test_a_controller_that_does_not_know_the_rank_is_a_failure_at_once(status: int, fails: bool) -> None:
     error = ControllerRefusedError(url=URL, request="POST", status=status, title="", detail="no job 1")
     assert (monitor().refused(error, 0.1) is not None) == fails
 
 
-def beating(client, failed, rank=0, timeout_s=0.2):
+def beating(
+    client: ControlClient, failed: list[Failure], rank: int = 0, timeout_s: float = 0.2
+) -> HeartbeatThread:
     thread = HeartbeatThread(client, 1, rank, 0.01, timeout_s, failed.append, Journal())
     thread.start()
     return thread
 
 
-def test_the_thread_beats_until_stopped_and_stops_at_once(wait_until):
+def test_the_thread_beats_until_stopped_and_stops_at_once() -> None:
     client, requests = answering(BEAT)
-    failed = []
+    failed: list[Failure] = []
     thread = beating(client, failed)
-    wait_until(lambda: len(requests) >= 3)
+    wait_until(lambda: len(requests) >= 3, "three heartbeats")
     thread.stop()
     assert not thread.is_alive()
     assert failed == []
     thread.stop()
 
 
-def test_a_beat_that_gets_no_answer_is_tried_again_long_before_the_timeout(wait_until):
+def test_a_beat_that_gets_no_answer_is_tried_again_long_before_the_timeout() -> None:
     answered = []
 
-    def handle(request):
+    def handle(request: httpx.Request) -> httpx.Response:
         answered.append(request)
         if len(answered) == 1:
             raise httpx.ReadTimeout("packets were lost", request=request)
         return httpx.Response(200, json=BEAT[1])
 
-    failed = []
+    failed: list[Failure] = []
     client = ControlClient(URL, transport=httpx.MockTransport(handle))
     thread = beating(client, failed)
-    wait_until(lambda: len(answered) > 5)
+    wait_until(lambda: len(answered) > 5, "five heartbeats were answered")
     assert answered[0].extensions["timeout"]["read"] <= 0.2 / 3
     thread.stop()
     assert failed == []
 
 
-def test_the_thread_reports_a_failure_once_and_ends(wait_until):
+def test_the_thread_reports_a_failure_once_and_ends() -> None:
     lost = [{"rank": 1, "reason": "no heartbeat for 3 s"}]
     client, _ = answering(
         BEAT, (200, {**WELL, "state": "failed", "lost": lost, "reason": "rank 1: no heartbeat for 3 s"})
     )
-    failed = []
+    failed: list[Failure] = []
     thread = beating(client, failed)
-    wait_until(lambda: failed)
+    wait_until(lambda: failed, "a failure is reported")
     thread.join(10)
     thread.stop()
     assert failed == [Failure("rank 1: no heartbeat for 3 s", (1,))]
 
 
-def test_a_rank_does_not_count_itself_among_the_lost(wait_until):
+def test_a_rank_does_not_count_itself_among_the_lost() -> None:
     lost = [{"rank": 0, "reason": "no heartbeat for 3 s"}]
     gone = {**WELL, "state": "failed", "lost": lost, "reason": "rank 0: no heartbeat for 3 s"}
     client, _ = answering((200, gone))
-    failed = []
+    failed: list[Failure] = []
     beating(client, failed)
-    wait_until(lambda: failed)
+    wait_until(lambda: failed, "a failure is reported")
     assert failed == [Failure("rank 0: no heartbeat for 3 s", ())]
 
 
-def test_the_thread_reports_a_controller_that_is_gone(wait_until):
+def test_the_thread_reports_a_controller_that_is_gone() -> None:
     client, _ = answering(httpx.ConnectError("refused"))
-    failed = []
+    failed: list[Failure] = []
     beating(client, failed)
-    wait_until(lambda: failed)
+    wait_until(lambda: failed, "a failure is reported")
     assert failed[0].reason.startswith("no answer to heartbeats for")
     assert failed[0].lost_ranks == ()
 
 
-def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch(wait_until):
+def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch() -> None:
     reports = []
     calls = {"0": "barrier()", "1": "gather(float32[3], dst=0)"}
 
-    def handle(request):
+    def handle(request: httpx.Request) -> httpx.Response:
         reports.append(json.loads(request.content))
         if "calls" not in reports[-1]:
             return httpx.Response(200, json={**WELL, "ask": {"first": 2, "last": 3}})
@@ -359,7 +377,7 @@ def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch(wait_until):
 
     journal = Journal()
     digests = [journal.begin(text) for text in ("barrier()", "barrier()", "barrier()", "later()")]
-    failed = []
+    failed: list[Failure] = []
     client = ControlClient(URL, transport=httpx.MockTransport(handle))
     # An interval for ever: what follows the question follows at once.
     thread = HeartbeatThread(client, 1, 0, 1e6, 1e6, failed.append, journal, lambda: (7, 0.25))
@@ -373,11 +391,11 @@ def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch(wait_until):
     assert failed[0].mismatch == Mismatch(number=3, calls={0: "barrier()", 1: "gather(float32[3], dst=0)"})
 
 
-def test_stopping_from_the_failure_callback_does_not_wait_for_itself():
+def test_stopping_from_the_failure_callback_does_not_wait_for_itself() -> None:
     client, _ = answering((404, {"title": "Unknown job", "detail": "there is no job 1"}))
     stopped = threading.Event()
 
-    def on_failure(failure):
+    def on_failure(failure: Failure) -> None:
         thread.stop()
         stopped.set()
 
@@ -387,7 +405,7 @@ def test_stopping_from_the_failure_callback_does_not_wait_for_itself():
     thread.join(10)
 
 
-def test_stopping_a_thread_that_was_never_started_is_harmless():
+def test_stopping_a_thread_that_was_never_started_is_harmless() -> None:
     client, _ = answering(BEAT)
     HeartbeatThread(client, 1, 0, 0.01, 1.0, lambda failure: None, Journal()).stop()
 
@@ -405,14 +423,14 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_errors_cross_a_process_boundary_whole(error):
+def test_errors_cross_a_process_boundary_whole(error: InaggError) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
     assert (str(copy), copy.__dict__) == (str(error), error.__dict__)
     assert isinstance(copy, InaggError)
 
 
-def test_a_result_that_stays_wrong_is_told_with_what_was_tried_and_what_to_do():
+def test_a_result_that_stays_wrong_is_told_with_what_was_tried_and_what_to_do() -> None:
     text = str(IntegrityError(77, job=1, rank=0))
     assert "chunk 77" in text
     assert "the result failed its checks, and again after two retransmissions" in text
@@ -421,7 +439,7 @@ def test_a_result_that_stays_wrong_is_told_with_what_was_tried_and_what_to_do():
     assert "ip -s link" in text
 
 
-def test_a_lost_peer_is_told_with_ranks_chunk_and_what_to_do():
+def test_a_lost_peer_is_told_with_ranks_chunk_and_what_to_do() -> None:
     assert str(PeerLostError([2, 3], reason="no heartbeat for 3 s", job=1, rank=0, chunk=77)) == (
         "job 1, rank 0: lost ranks 2, 3 (no heartbeat for 3 s); the oldest chunk without a result is 77. "
         "Restart the job from its last checkpoint."

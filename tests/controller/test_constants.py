@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller had to repeat is what its source says."""
+"""Constants that exist twice are equal."""
 
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from inagg_controller.jobs.job import Policy
 from inagg_controller.switch.program import load_program
 from tests import ROOT
 
 
-def test_constants_are_those_of_the_p4_source(tmp_path):
+def test_constants_are_those_of_the_p4_source(tmp_path: Path) -> None:
     written = tmp_path / "constants.py"
     script = ROOT / "contract" / "generate_constants.py"
     subprocess.run([sys.executable, script, ROOT / "p4/include/constants.p4", written], check=True)
     assert written.read_text() == (ROOT / "contract/inagg_contract/constants.py").read_text()
 
 
-def test_the_default_policy_is_the_protocols():
+def test_the_default_policy_is_the_protocols() -> None:
     text = (ROOT / "docs" / "protocol.md").read_text()
     policy = Policy()
     for row, value in {
@@ -28,10 +29,12 @@ def test_the_default_policy_is_the_protocols():
         "heartbeat interval": policy.heartbeat_interval_s,
         "heartbeat timeout": policy.heartbeat_timeout_s,
     }.items():
-        assert float(re.search(rf"\| {row} \| ([\d.]+) s \|", text)[1]) == value
+        found = re.search(rf"\| {row} \| ([\d.]+) s \|", text)
+        assert found is not None, row
+        assert float(found[1]) == value
 
 
-def test_sizes_are_read_from_p4info(program_files):
+def test_sizes_are_read_from_p4info(program_files: tuple[Path, Path]) -> None:
     program = load_program(*program_files)
     assert (program.words, program.slot_versions, program.max_workers) == (4, 64, 64)
     assert program.counters == ("started", "result_sent")

@@ -2,37 +2,40 @@
 """The life of jobs, in virtual time: literal cases, and any sequence of events against what must always hold."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from inagg_contract.constants import FLOOD_GROUP
 from inagg_controller.errors import ConflictError, RequestError, UnavailableError, UnknownJobError
-from inagg_controller.jobs.job import Install, Limits, Policy, Remove
+from inagg_controller.jobs.job import Install, Job, Limits, Policy, Remove
 from inagg_controller.jobs.table import JobTable
-from inagg_controller.switch.entries import FLOOD_GROUP, Member
+from inagg_controller.switch.entries import Entity, Member
 
 POLICY = Policy(heartbeat_timeout_s=3.0, join_timeout_s=20.0, keep_s=30.0)
 
 
-def member(rank, host=None):
+def member(rank: int, host: int | None = None) -> Member:
     host = rank + 1 if host is None else host
     return Member(rank=rank, ip=0x0A000000 + host, mac=0x020000000000 + host, udp_port=4000, port=host)
 
 
-def new_table(slot_versions=64, **limits):
+def new_table(slot_versions: int = 64, **limits: Any) -> JobTable:
     table = JobTable(Limits(slot_versions=slot_versions, **limits), POLICY, first_epoch=100, now=0.0)
     table.switch_connected()
     return table
 
 
-def carry_out(table, now):
+def carry_out(table: JobTable, now: float) -> None:
     while table.effects:
         table.done(table.effects.popleft(), now)
 
 
-def running(table, workers=2, now=0.0, slots=4):
+def running(table: JobTable, workers: int = 2, now: float = 0.0, slots: int = 4) -> Job:
     job = table.create(workers, slots, "", now)
     for rank in range(workers):
         table.register(job.id, member(rank), now)
@@ -41,7 +44,7 @@ def running(table, workers=2, now=0.0, slots=4):
     return job
 
 
-def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol():
+def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
     table = new_table()
     table.create(1, 4, "", 0.0)
     job = table.create(2, 4, "", 0.0)
@@ -49,11 +52,14 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol():
     assert not table.effects
     table.register(job.id, member(0), 0.0)
     (effect,) = table.effects
-    receivers, (group,), admissions = effect.entries.stages
-    assert [dict(entry.match) for entry in receivers] == [{"job": 2, "rank": 0}, {"job": 2, "rank": 1}]
-    assert (group.group, group.replicas) == (3, ((1, 1), (2, 2)))
-    assert dict(admissions[1].match) == {"port": 2, "source": 0x0A000002, "job": 2, "rank": 1}
-    assert dict(admissions[1].params) == {
+    entries = effect.entries
+    assert [dict(entry.match) for entry in entries.receivers] == [
+        {"job": 2, "rank": 0},
+        {"job": 2, "rank": 1},
+    ]
+    assert (entries.group.group, entries.group.replicas) == (3, ((1, 1), (2, 2)))
+    assert dict(entries.admissions[1].match) == {"port": 2, "source": 0x0A000002, "job": 2, "rank": 1}
+    assert dict(entries.admissions[1].params) == {
         "worker": 0b10,
         "all": 0b11,
         "slot_base": 8,
@@ -63,14 +69,15 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol():
     }
 
 
-def test_sixty_four_workers_use_every_bit():
+def test_sixty_four_workers_use_every_bit() -> None:
     job = running(new_table(), workers=64)
+    assert job.entries is not None
     *_, last = job.entries.admissions
     assert dict(last.params)["worker"] == 1 << 63
     assert dict(last.params)["all"] == 2**64 - 1
 
 
-def test_a_job_runs_only_when_its_entries_are_in():
+def test_a_job_runs_only_when_its_entries_are_in() -> None:
     table = new_table()
     job = table.create(1, 4, "", 0.0)
     table.register(job.id, member(0), 0.0)
@@ -82,11 +89,11 @@ def test_a_job_runs_only_when_its_entries_are_in():
 @pytest.mark.parametrize(
     ("asked", "max_slots", "granted"), [(2, 8, 2), (8, 8, 8), (16, 8, 8), (16, 15, 8), (1024, 1024, 32)]
 )
-def test_slots_are_capped_by_the_limit_and_by_what_is_free(asked, max_slots, granted):
+def test_slots_are_capped_by_the_limit_and_by_what_is_free(asked: int, max_slots: int, granted: int) -> None:
     assert new_table(max_slots=max_slots).create(2, asked, "", 0.0).slots == granted
 
 
-def test_a_smaller_window_is_granted_before_a_job_is_refused():
+def test_a_smaller_window_is_granted_before_a_job_is_refused() -> None:
     table = new_table()
     assert [table.create(1, 16, "", 0.0).slots for _ in range(2)] == [16, 16]
     with pytest.raises(UnavailableError, match="slot pool is full"):
@@ -97,7 +104,7 @@ def test_a_smaller_window_is_granted_before_a_job_is_refused():
     assert table.create(1, 16, "", 0.0).slots == 8
 
 
-def test_many_jobs_find_room_beside_one_another_as_each_leaves_some():
+def test_many_jobs_find_room_beside_one_another_as_each_leaves_some() -> None:
     table = new_table(slot_versions=16384)
     granted = [table.create(1, 256, "", 0.0).slots for _ in range(41)]
     assert granted == [256] * 29 + [128] * 3 + [64] * 3 + [32] * 6
@@ -105,7 +112,7 @@ def test_many_jobs_find_room_beside_one_another_as_each_leaves_some():
         table.create(1, 256, "", 0.0)
 
 
-def test_slots_that_are_about_to_be_free_are_known():
+def test_slots_that_are_about_to_be_free_are_known() -> None:
     table = new_table()
     job = running(table)
     assert not table.frees_slots
@@ -115,7 +122,7 @@ def test_slots_that_are_about_to_be_free_are_known():
     assert not table.frees_slots
 
 
-def test_the_tables_bound_the_number_of_workers():
+def test_the_tables_bound_the_number_of_workers() -> None:
     table = new_table(max_members=3)
     table.create(2, 2, "", 0.0)
     with pytest.raises(UnavailableError, match="hold 3 workers and 2 are taken"):
@@ -123,13 +130,13 @@ def test_the_tables_bound_the_number_of_workers():
     table.create(1, 2, "", 0.0)
 
 
-def test_no_job_is_created_without_a_switch():
+def test_no_job_is_created_without_a_switch() -> None:
     table = JobTable(Limits(slot_versions=64), POLICY, first_epoch=1, now=0.0)
     with pytest.raises(UnavailableError, match="not connected"):
         table.create(1, 2, "", 0.0)
 
 
-def test_epochs_end_with_an_error_and_never_wrap():
+def test_epochs_end_with_an_error_and_never_wrap() -> None:
     table = JobTable(Limits(slot_versions=64), POLICY, first_epoch=2**32 - 1, now=0.0)
     table.switch_connected()
     assert table.create(1, 2, "", 0.0).epoch == 2**32 - 1
@@ -137,7 +144,7 @@ def test_epochs_end_with_an_error_and_never_wrap():
         table.create(1, 2, "", 0.0)
 
 
-def test_a_heartbeat_just_in_time_keeps_a_job_and_one_too_late_does_not():
+def test_a_heartbeat_just_in_time_keeps_a_job_and_one_too_late_does_not() -> None:
     table = new_table()
     job = running(table, now=10.0)
     for now in (10.5, 11.0, 11.5, 12.0, 12.5):
@@ -152,7 +159,7 @@ def test_a_heartbeat_just_in_time_keeps_a_job_and_one_too_late_does_not():
     assert (job.state, job.lost) == ("failed", {1: "no heartbeat for 3 s"})
 
 
-def test_heartbeats_are_not_asked_of_ranks_that_wait_for_others():
+def test_heartbeats_are_not_asked_of_ranks_that_wait_for_others() -> None:
     table = new_table()
     job = table.create(2, 2, "", 0.0)
     table.register(job.id, member(0), 0.0)
@@ -164,7 +171,7 @@ def test_heartbeats_are_not_asked_of_ranks_that_wait_for_others():
     assert job.state == "running"
 
 
-def test_a_rank_that_began_to_beat_and_stops_fails_a_job_that_still_waits_for_others():
+def test_a_rank_that_began_to_beat_and_stops_fails_a_job_that_still_waits_for_others() -> None:
     table = new_table()
     job = table.create(2, 2, "", 0.0)
     table.register(job.id, member(0), 0.0)
@@ -175,7 +182,7 @@ def test_a_rank_that_began_to_beat_and_stops_fails_a_job_that_still_waits_for_ot
     assert table.pool.free == 64
 
 
-def test_a_rank_whose_process_has_ended_is_lost_as_soon_as_others_have_had_the_last_results():
+def test_a_rank_whose_process_has_ended_is_lost_as_soon_as_others_have_had_the_last_results() -> None:
     table = new_table()
     job = running(table, now=10.0)
     table.vanish(job.id, job.members[1], 10.1)
@@ -187,7 +194,7 @@ def test_a_rank_whose_process_has_ended_is_lost_as_soon_as_others_have_had_the_l
 
 
 @pytest.mark.parametrize("again_first", [False, True])
-def test_a_connection_that_breaks_and_is_made_again_is_no_death(again_first):
+def test_a_connection_that_breaks_and_is_made_again_is_no_death(again_first: bool) -> None:
     table = new_table()
     job = running(table, now=10.0)
     first = table.attend(job.id, 1, 10.0)
@@ -204,7 +211,7 @@ def test_a_connection_that_breaks_and_is_made_again_is_no_death(again_first):
     assert (job.state, job.lost) == ("failed", {1: "its process has ended without leaving the job"})
 
 
-def test_the_end_of_a_process_that_has_left_or_was_replaced_means_nothing():
+def test_the_end_of_a_process_that_has_left_or_was_replaced_means_nothing() -> None:
     table = new_table()
     job = running(table)
     table.leave(job.id, 0, 0.1)
@@ -220,7 +227,7 @@ def test_the_end_of_a_process_that_has_left_or_was_replaced_means_nothing():
     assert (job.state, other.state) == ("running", "joining")
 
 
-def test_time_in_which_the_controller_itself_stood_still_is_not_held_against_ranks():
+def test_time_in_which_the_controller_itself_stood_still_is_not_held_against_ranks() -> None:
     table = new_table()
     job = running(table)
     table.tick(0.1)
@@ -231,7 +238,7 @@ def test_time_in_which_the_controller_itself_stood_still_is_not_held_against_ran
     assert job.state == "failed"
 
 
-def test_a_rank_that_leaves_a_joining_job_makes_room():
+def test_a_rank_that_leaves_a_joining_job_makes_room() -> None:
     table = new_table()
     job = table.create(2, 2, "", 0.0)
     table.register(job.id, member(0), 0.0)
@@ -240,7 +247,7 @@ def test_a_rank_that_leaves_a_joining_job_makes_room():
     assert job.members[0].port == 9
 
 
-def test_a_rank_that_leaves_while_entries_are_being_installed_fails_the_job():
+def test_a_rank_that_leaves_while_entries_are_being_installed_fails_the_job() -> None:
     table = new_table()
     job = table.create(1, 2, "", 0.0)
     table.register(job.id, member(0), 0.0)
@@ -254,7 +261,7 @@ def test_a_rank_that_leaves_while_entries_are_being_installed_fails_the_job():
     assert table.pool.free == 64
 
 
-def test_a_rank_that_has_left_is_not_lost_when_it_stops_beating():
+def test_a_rank_that_has_left_is_not_lost_when_it_stops_beating() -> None:
     table = new_table()
     job = running(table)
     table.leave(job.id, 0, 0.1)
@@ -266,7 +273,7 @@ def test_a_rank_that_has_left_is_not_lost_when_it_stops_beating():
         table.heartbeat(job.id, 0, 6.0)
 
 
-def test_a_lost_rank_is_told_beside_those_that_left():
+def test_a_lost_rank_is_told_beside_those_that_left() -> None:
     table = new_table()
     job = running(table, workers=3)
     table.leave(job.id, 0, 0.1)
@@ -275,7 +282,7 @@ def test_a_lost_rank_is_told_beside_those_that_left():
     assert job.reason == "rank 2: chunk 8: bad checksum"
 
 
-def test_a_joining_job_survives_a_switch_restart_and_a_half_installed_one_is_installed_again():
+def test_a_joining_job_survives_a_switch_restart_and_a_half_installed_one_is_installed_again() -> None:
     table = new_table()
     waiting = table.create(2, 2, "", 0.0)
     table.register(waiting.id, member(0), 0.0)
@@ -290,7 +297,7 @@ def test_a_joining_job_survives_a_switch_restart_and_a_half_installed_one_is_ins
     assert (waiting.state, complete.state) == ("joining", "running")
 
 
-def test_a_lost_switch_frees_what_waited_for_removal():
+def test_a_lost_switch_frees_what_waited_for_removal() -> None:
     table = new_table()
     job = running(table, slots=32)
     table.end(job.id, 1.0)
@@ -300,7 +307,7 @@ def test_a_lost_switch_frees_what_waited_for_removal():
     assert not table.effects
 
 
-def test_ended_jobs_are_forgotten_after_a_while_and_above_a_number():
+def test_ended_jobs_are_forgotten_after_a_while_and_above_a_number() -> None:
     table = new_table(max_ended=2)
     numbers = [table.create(1, 2, "", now).id for now in (0.0, 1.0, 2.0)]
     for now, number in enumerate(numbers):
@@ -313,7 +320,7 @@ def test_ended_jobs_are_forgotten_after_a_while_and_above_a_number():
     assert list(table.jobs) == numbers[2:]
 
 
-def test_job_numbers_are_not_used_again_soon():
+def test_job_numbers_are_not_used_again_soon() -> None:
     table = new_table()
     numbers = []
     for now in range(5):
@@ -330,15 +337,15 @@ class Life(RuleBasedStateMachine):
     """Any order of requests, time, effects and failures, with a switch that does what effects say."""
 
     @initialize()
-    def start(self):
+    def start(self) -> None:
         self.now = 0.0
         self.table = new_table(max_members=10, max_ended=3)
-        self.entries = set()
-        self.epochs = []
-        self.endings = {}
+        self.entries: set[Entity] = set()
+        self.epochs: list[int] = []
+        self.endings: dict[int, tuple[str, str | None, dict[int, str]]] = {}
 
     @rule(workers=st.integers(1, 4), slots=st.sampled_from([2, 4, 8, 16, 32, 64]))
-    def create(self, workers, slots):
+    def create(self, workers: int, slots: int) -> None:
         before = self.picture()
         try:
             job = self.table.create(workers, slots, "", self.now)
@@ -350,11 +357,11 @@ class Life(RuleBasedStateMachine):
             assert job.slots == 1 << int(math.log2(job.slots))
 
     @rule(workers=st.integers(1, 3))
-    def create_complete(self, workers):
+    def create_complete(self, workers: int) -> None:
         self.create(workers, 2)
         self.register_all(0)
 
-    def act(self, method, *arguments):
+    def act(self, method: Callable[..., object], *arguments: object) -> None:
         """A request; one that is refused must leave everything as it was."""
         before = self.picture()
         try:
@@ -362,31 +369,31 @@ class Life(RuleBasedStateMachine):
         except RequestError:
             assert self.picture() == before
 
-    def pick(self, index):
+    def pick(self, index: int) -> int:
         """One of the jobs there are, the newest for 0; sometimes one that is not there."""
         numbers = [*self.table.jobs][::-1]
         return numbers[index] if index < len(numbers) else 9999
 
     @rule(index=INDEX, rank=st.integers(-1, 4), host=st.integers(1, 4))
-    def register(self, index, rank, host):
+    def register(self, index: int, rank: int, host: int) -> None:
         self.act(self.table.register, self.pick(index), member(rank, host), self.now)
 
     @rule(index=INDEX)
-    def register_all(self, index):
+    def register_all(self, index: int) -> None:
         number = self.pick(index)
         for rank in range(4):
             self.act(self.table.register, number, member(rank), self.now)
 
     @rule(index=INDEX, rank=st.integers(0, 4))
-    def beat(self, index, rank):
+    def beat(self, index: int, rank: int) -> None:
         self.act(self.table.heartbeat, self.pick(index), rank, self.now)
 
     @rule(index=INDEX, rank=st.integers(0, 4))
-    def attend(self, index, rank):
+    def attend(self, index: int, rank: int) -> None:
         self.act(self.table.attend, self.pick(index), rank, self.now)
 
     @rule(index=INDEX, rank=st.integers(0, 4))
-    def vanish(self, index, rank):
+    def vanish(self, index: int, rank: int) -> None:
         number = self.pick(index)
         self.act(self.table.vanish, number, member(rank), self.now)  # a stranger, as far as the table knows
         known = self.table.jobs[number].members.get(rank) if number in self.table.jobs else None
@@ -394,27 +401,27 @@ class Life(RuleBasedStateMachine):
             self.table.vanish(number, known, self.now)
 
     @rule(index=INDEX, rank=st.integers(0, 4), error=st.sampled_from([None, None, "broken"]))
-    def leave(self, index, rank, error):
+    def leave(self, index: int, rank: int, error: str | None) -> None:
         self.act(self.table.leave, self.pick(index), rank, self.now, error)
 
     @rule(index=INDEX)
-    def leave_all(self, index):
+    def leave_all(self, index: int) -> None:
         number = self.pick(index)
         for rank in range(4):
             self.act(self.table.leave, number, rank, self.now)
 
     @rule(index=INDEX)
-    def end(self, index):
+    def end(self, index: int) -> None:
         self.act(self.table.end, self.pick(index), self.now)
 
     @rule(seconds=st.sampled_from([0.0, 0.1, 0.5, 0.7, 5.0, 31.0]))
-    def wait(self, seconds):
+    def wait(self, seconds: float) -> None:
         self.now += seconds
         self.table.tick(self.now)
 
     @precondition(lambda self: self.table.effects)
     @rule()
-    def carry_out(self):
+    def carry_out(self) -> None:
         effect = self.table.effects.popleft()
         entities = {entity for stage in effect.entries.stages for entity in stage}
         if isinstance(effect, Install):
@@ -426,7 +433,7 @@ class Life(RuleBasedStateMachine):
 
     @precondition(lambda self: self.table.effects)
     @rule(data=st.data())
-    def refuse(self, data):
+    def refuse(self, data: st.DataObject) -> None:
         effect = self.table.effects.popleft()
         entities = [entity for stage in effect.entries.stages for entity in stage]
         done = data.draw(st.integers(0, len(entities)))
@@ -437,7 +444,7 @@ class Life(RuleBasedStateMachine):
         self.table.done(effect, self.now, "refused")
 
     @rule(in_flight=st.booleans())
-    def restart_switch(self, in_flight):
+    def restart_switch(self, in_flight: bool) -> None:
         effect = self.table.effects.popleft() if in_flight and self.table.effects else None
         self.table.switch_lost(self.now)
         if effect is not None:
@@ -446,7 +453,7 @@ class Life(RuleBasedStateMachine):
         assert not any(job.state == "running" for job in self.table.jobs.values())
         self.table.switch_connected()
 
-    def picture(self):
+    def picture(self) -> object:
         table = self.table
         jobs = {
             number: (job.state, dict(job.members), set(job.left), dict(job.lost), job.entries, job.removing)
@@ -455,24 +462,24 @@ class Life(RuleBasedStateMachine):
         return jobs, table.pool.leases, list(table.effects), table.version
 
     @invariant()
-    def epochs_grow(self):
+    def epochs_grow(self) -> None:
         assert self.epochs == sorted(set(self.epochs))
 
     @invariant()
-    def an_ended_job_stays_as_it_ended(self):
+    def an_ended_job_stays_as_it_ended(self) -> None:
         for number, job in self.table.jobs.items():
             if number in self.endings or job.ended:
                 ending = (job.state, job.reason, dict(job.lost))
                 assert self.endings.setdefault(number, ending) == ending
 
     @invariant()
-    def a_job_that_everybody_has_left_does_not_run(self):
+    def a_job_that_everybody_has_left_does_not_run(self) -> None:
         assert not any(
             job.state == "running" and len(job.left) == job.workers for job in self.table.jobs.values()
         )
 
     @invariant()
-    def leases_belong_to_jobs_that_hold_them_and_to_nobody_else(self):
+    def leases_belong_to_jobs_that_hold_them_and_to_nobody_else(self) -> None:
         held = sorted(
             (job.lease for job in self.table.jobs.values() if job.holds_resources),
             key=lambda lease: lease.base,
@@ -483,7 +490,7 @@ class Life(RuleBasedStateMachine):
             assert job.lease.size == 2 * job.slots
 
     @invariant()
-    def what_is_in_the_switch_belongs_to_a_job_that_still_holds_its_lease(self):
+    def what_is_in_the_switch_belongs_to_a_job_that_still_holds_its_lease(self) -> None:
         mine = {
             entity
             for job in self.table.jobs.values()
@@ -495,18 +502,19 @@ class Life(RuleBasedStateMachine):
         assert FLOOD_GROUP not in {job.group for job in self.table.jobs.values()}
 
     @invariant()
-    def a_running_job_is_complete_and_installed(self):
+    def a_running_job_is_complete_and_installed(self) -> None:
         for job in self.table.jobs.values():
             if job.state == "running":
                 assert len(job.members) == job.workers
+                assert job.entries is not None
                 assert {entity for stage in job.entries.stages for entity in stage} <= self.entries
 
     @invariant()
-    def the_number_of_remembered_jobs_is_bounded_after_a_tick(self):
+    def the_number_of_remembered_jobs_is_bounded_after_a_tick(self) -> None:
         self.table.tick(self.now)
         assert sum(not job.holds_resources for job in self.table.jobs.values()) <= 3
 
-    def teardown(self):
+    def teardown(self) -> None:
         """Whatever happened: once every job has ended and the switch has done its part, nothing is left."""
         for number in list(self.table.jobs):
             self.table.end(number, self.now)

@@ -4,10 +4,13 @@
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from inagg.membership.control import ControlClient
+from tests.controller.launching import Launcher, read_line
+from tests.waiting import wait_until
 
 # argv: URL, rank, the job's secret, the scheme by which it is seen to live. Joins job 1, says so, does what it is told
 # to by lines of its standard input.
@@ -59,35 +62,39 @@ for order in sys.stdin:
 
 
 class Rank:
-    def __init__(self, url, rank, secret, way):
+    def __init__(self, url: str, rank: int, secret: str, way: str) -> None:
         command = [sys.executable, "-c", WORKER, url, str(rank), secret, way]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
 
-    def hears(self):
-        return self.process.stdout.readline().rstrip("\n")
+    def hears(self) -> str:
+        return read_line(self.process)
 
-    def told(self, order):
+    def told(self, order: str) -> None:
+        assert self.process.stdin is not None
         self.process.stdin.write(f"{order}\n")
 
-    def close(self):
+    def close(self) -> None:
         self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self.process.communicate()
+
+
+RunJob = Callable[..., tuple[ControlClient, list[Rank]]]
 
 
 @pytest.fixture
-def run_job(launch, free_port):
+def run_job(launch: Launcher, free_port: int) -> Iterator[RunJob]:
     """run_job(heartbeat timeout and interval in seconds, scheme): a controller runs job 1, with two ranks -> (client,
     ranks)."""
-    ranks = []
+    ranks: list[Rank] = []
     client = ControlClient(f"http://127.0.0.1:{free_port}")
 
-    def start(timeout_s, interval_s=0.2, way="http"):
+    def start(
+        timeout_s: float, interval_s: float = 0.2, way: str = "http"
+    ) -> tuple[ControlClient, list[Rank]]:
         controller = launch(heartbeat_interval_s=interval_s, heartbeat_timeout_s=timeout_s)
-        assert controller.stdout.readline() == "ready\n"
+        assert read_line(controller) == "ready"
         client.create_job(2, 4)
         ranks.extend(Rank(client.base_url, rank, client.secret(1), way) for rank in range(2))
         assert [rank.hears() for rank in ranks] == ["in", "in"]
@@ -100,19 +107,19 @@ def run_job(launch, free_port):
     client.close()
 
 
-def lost(client, wait_until):
-    wait_until(lambda: client.status(1).state == "failed")
+def lost(client: ControlClient) -> dict[int, str]:
+    wait_until(lambda: client.status(1).state == "failed", "the job has failed")
     return {one.rank: one.reason for one in client.status(1).lost}
 
 
-def test_a_rank_that_holds_the_gil_is_not_taken_for_a_dead_one(run_job):
+def test_a_rank_that_holds_the_gil_is_not_taken_for_a_dead_one(run_job: RunJob) -> None:
     client, ranks = run_job(timeout_s=1.5)
     ranks[1].told("hold the GIL")
     assert ranks[1].hears() == "held"
     assert client.status(1).state == "running"
 
 
-def test_a_killed_rank_is_noticed_and_told_at_once_even_if_its_children_live_on(run_job, wait_until):
+def test_a_killed_rank_is_noticed_and_told_at_once_even_if_its_children_live_on(run_job: RunJob) -> None:
     client, ranks = run_job(timeout_s=600)
     ranks[1].told("fork")
     assert ranks[1].hears().startswith("child")
@@ -120,18 +127,18 @@ def test_a_killed_rank_is_noticed_and_told_at_once_even_if_its_children_live_on(
     killed = time.monotonic()
     assert ranks[0].hears() == "rank 1: its process has ended without leaving the job"
     assert time.monotonic() - killed < 5
-    assert lost(client, wait_until) == {1: "its process has ended without leaving the job"}
+    assert lost(client) == {1: "its process has ended without leaving the job"}
 
 
-def test_a_killed_rank_is_noticed_behind_https_too(run_job, wait_until):
+def test_a_killed_rank_is_noticed_behind_https_too(run_job: RunJob) -> None:
     client, ranks = run_job(timeout_s=600, way="https")
     time.sleep(0.5)  # more than a heartbeat interval
     assert client.status(1).state == "running"
     ranks[1].process.kill()
-    assert lost(client, wait_until) == {1: "its process has ended without leaving the job"}
+    assert lost(client) == {1: "its process has ended without leaving the job"}
 
 
-def test_a_connection_that_the_network_breaks_is_made_again(run_job, wait_until):
+def test_a_connection_that_the_network_breaks_is_made_again(run_job: RunJob) -> None:
     client, ranks = run_job(timeout_s=600, interval_s=2)
     for _ in range(3):
         ranks[1].told("break")
@@ -139,33 +146,35 @@ def test_a_connection_that_the_network_breaks_is_made_again(run_job, wait_until)
     time.sleep(2.5)  # longer than a process may be gone
     assert client.status(1).state == "running"
     ranks[1].process.kill()
-    assert lost(client, wait_until) == {1: "its process has ended without leaving the job"}
+    assert lost(client) == {1: "its process has ended without leaving the job"}
 
 
-def test_a_rank_that_says_nothing_is_lost_after_the_timeout(run_job, wait_until):
+def test_a_rank_that_says_nothing_is_lost_after_the_timeout(run_job: RunJob) -> None:
     client, ranks = run_job(timeout_s=1)
     ranks[1].process.send_signal(19)  # SIGSTOP: its connections stay
-    assert lost(client, wait_until) == {1: "no heartbeat for 1 s"}
+    assert lost(client) == {1: "no heartbeat for 1 s"}
 
 
 def test_ranks_of_a_controller_that_was_restarted_are_told_that_their_job_is_gone(
-    run_job, launch, wait_until
-):
+    run_job: RunJob, launch: Launcher
+) -> None:
     _, ranks = run_job(timeout_s=600)
     launch.processes[0].kill()
     launch.processes[0].wait()
-    assert launch().stdout.readline() == "ready\n"
+    assert read_line(launch()) == "ready"
     for rank in ranks:
         assert rank.hears().startswith("there is no job 1: it never existed")
 
 
-def test_ranks_of_a_controller_that_was_restarted_take_no_other_job_for_theirs(run_job, launch, free_port):
+def test_ranks_of_a_controller_that_was_restarted_take_no_other_job_for_theirs(
+    run_job: RunJob, launch: Launcher, free_port: int
+) -> None:
     _, ranks = run_job(timeout_s=600)
     for rank in ranks:
         rank.process.send_signal(19)  # SIGSTOP
     launch.processes[0].kill()
     launch.processes[0].wait()
-    assert launch().stdout.readline() == "ready\n"
+    assert read_line(launch()) == "ready"
     with ControlClient(f"http://127.0.0.1:{free_port}") as client:
         assert client.create_job(2, 4).id == 1
     for rank in ranks:
@@ -173,7 +182,7 @@ def test_ranks_of_a_controller_that_was_restarted_take_no_other_job_for_theirs(r
         assert rank.hears().startswith("this is not the secret of job 1")
 
 
-def test_the_controller_ends_at_once_while_ranks_are_connected(run_job, launch):
+def test_the_controller_ends_at_once_while_ranks_are_connected(run_job: RunJob, launch: Launcher) -> None:
     run_job(timeout_s=600)
     launch.processes[0].terminate()
     _, log = launch.processes[0].communicate(timeout=10)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from importlib.metadata import version
+from typing import Any
 
 import httpx
 import pytest
@@ -15,11 +16,14 @@ from inagg_controller.http.api import description
 from inagg_controller.http.reference import reference_markdown
 from inagg_controller.switch.client import Count
 from tests import ROOT
+from tests.controller.launching import Launcher, read_line
+from tests.controller.memory_switch import MemorySwitch
+from tests.controller.serving import OPERATORS_TOKEN, Serving, run
 
 MEMBER = {"mac": "02:00:00:00:00:01", "udp_port": 4000}
 
 
-def samples(text):
+def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """(name, labels) -> value."""
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
@@ -28,8 +32,10 @@ def samples(text):
     }
 
 
-def test_metrics_tell_of_jobs_ranks_slots_and_the_switchs_counters(serving, memory_switch):
-    async def body():
+def test_metrics_tell_of_jobs_ranks_slots_and_the_switchs_counters(
+    serving: Serving, memory_switch: MemorySwitch
+) -> None:
+    async def body() -> Any:
         async with serving() as (client, _, clock):
             job = {"workers": 2, "slots": 4, "name": 'a "name"\n'}
             await client.post("/jobs", json=job)
@@ -47,7 +53,7 @@ def test_metrics_tell_of_jobs_ranks_slots_and_the_switchs_counters(serving, memo
             await client.get("/jobs/9")
             return (await client.get("/metrics")).text
 
-    found = samples(asyncio.run(body()))
+    found = samples(run(body))
     for name, labels, value in [
         ("inagg_controller_info", {"version": version("inagg")}, 1),
         ("inagg_switch_connected", {}, 1),
@@ -76,8 +82,8 @@ def test_metrics_tell_of_jobs_ranks_slots_and_the_switchs_counters(serving, memo
 job_name = 'a "name"\n'
 
 
-def test_metrics_are_there_without_a_switch_as_well(serving, memory_switch):
-    async def body():
+def test_metrics_are_there_without_a_switch_as_well(serving: Serving, memory_switch: MemorySwitch) -> None:
+    async def body() -> Any:
         async with serving() as (client, service, _):
             memory_switch.away = True
             memory_switch.restart()
@@ -85,18 +91,20 @@ def test_metrics_are_there_without_a_switch_as_well(serving, memory_switch):
                 await asyncio.sleep(0.001)
             return await client.get("/metrics")
 
-    answer = asyncio.run(body())
+    answer = run(body)
     found = samples(answer.text)
     assert answer.status_code == 200
     assert found["inagg_switch_connected", frozenset()] == 0
     assert not any(name.startswith("inagg_switch_packets") for name, _ in found)
 
 
-def test_metrics_of_the_real_process_count_its_connections_and_memory(launch, free_port, operators_token):
-    assert launch().stdout.readline() == "ready\n"
+def test_metrics_of_the_real_process_count_its_connections_and_memory(
+    launch: Launcher, free_port: int
+) -> None:
+    assert read_line(launch()) == "ready"
     url = f"http://127.0.0.1:{free_port}/metrics"
     assert httpx.get(url, trust_env=False).status_code == 401
-    operator = {"Authorization": f"Bearer {operators_token}"}
+    operator = {"Authorization": f"Bearer {OPERATORS_TOKEN}"}
     answer = httpx.get(url, headers=operator, trust_env=False)
     assert answer.headers["content-type"].startswith("text/plain")
     found = samples(answer.text)
@@ -105,12 +113,12 @@ def test_metrics_of_the_real_process_count_its_connections_and_memory(launch, fr
     assert found["process_resident_memory_bytes", frozenset()] > 1 << 20
 
 
-def test_the_apis_documentation_is_one_page_with_every_operation_and_loads_nothing(serving):
-    async def body():
+def test_the_apis_documentation_is_one_page_with_every_operation_and_loads_nothing(serving: Serving) -> None:
+    async def body() -> Any:
         async with serving() as (client, _, _):
             return await client.get("/docs"), (await client.get("/openapi.json")).json()
 
-    page, description = asyncio.run(body())
+    page, description = run(body)
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert re.findall(r"(?:src|href)\s*=\s*\"([^\"]*)", page.text) == ["/openapi.json"]
@@ -124,23 +132,23 @@ def test_the_apis_documentation_is_one_page_with_every_operation_and_loads_nothi
         assert f'id="{name}"' in page.text
 
 
-def test_the_description_has_the_bounds_of_a_job(serving):
-    async def body():
+def test_the_description_has_the_bounds_of_a_job(serving: Serving) -> None:
+    async def body() -> Any:
         async with serving() as (client, _, _):
             return (await client.get("/openapi.json")).json()["components"]["schemas"]["NewJob"]["properties"]
 
-    job = asyncio.run(body())
+    job = run(body)
     assert (job["workers"]["minimum"], job["workers"]["maximum"], job["slots"]["minimum"]) == (1, 64, 2)
 
 
-def test_the_documentation_says_which_secret_each_operation_needs(serving):
-    async def body():
+def test_the_documentation_says_which_secret_each_operation_needs(serving: Serving) -> None:
+    async def body() -> Any:
         async with serving() as (client, _, _):
             return (await client.get("/openapi.json")).json()["paths"]
 
     needed = {
         f"{method.upper()} {path}": [name for entry in operation.get("security", []) for name in entry]
-        for path, methods in asyncio.run(body()).items()
+        for path, methods in run(body).items()
         for method, operation in methods.items()
     }
     assert {request for request, secrets in needed.items() if not secrets} == {"GET /health", "POST /jobs"}
@@ -151,26 +159,26 @@ def test_the_documentation_says_which_secret_each_operation_needs(serving):
 
 
 @pytest.mark.parametrize("command", [["-m", "inagg_controller"]])
-def test_it_tells_its_version(command):
+def test_it_tells_its_version(command: list[str]) -> None:
     done = subprocess.run([sys.executable, *command, "--version"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"inagg-controller {version('inagg')}\n", "")
 
 
-def test_the_api_page_of_the_documentation_is_the_apis_own_description():
+def test_the_api_page_of_the_documentation_is_the_apis_own_description() -> None:
     page = (ROOT / "docs" / "controller-api.md").read_text()
     assert page == reference_markdown(description()), (
         "python -m inagg_controller.http > docs/controller-api.md"
     )
 
 
-def test_the_documentation_names_every_metric_and_no_other(serving):
-    async def body():
+def test_the_documentation_names_every_metric_and_no_other(serving: Serving) -> None:
+    async def body() -> Any:
         async with serving() as (client, _, _):
             return (await client.get("/metrics")).text
 
     ours = {
         f"{family.name}_total" if family.type == "counter" else family.name
-        for family in text_string_to_metric_families(asyncio.run(body()))
+        for family in text_string_to_metric_families(run(body))
         if not family.name.startswith("process_")
     }
     page = (ROOT / "docs" / "counters.md").read_text()

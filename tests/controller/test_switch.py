@@ -2,14 +2,19 @@
 """The switch through p4runtime-shell, against a P4Runtime server in memory."""
 
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from inagg_controller.errors import SwitchRefusedError, SwitchTakenError, SwitchUnreachableError
 from inagg_controller.switch.client import Count, P4RuntimeSwitch
 from inagg_controller.switch.entries import Member, arp_entry, flood_group, job_entries, loss_entry
+from inagg_controller.switch.program import Program
 from inagg_controller.switch.session import ELECTION_ID
+from tests.controller.fake_server import FakeServer
 
 MEMBERS = {
     0: Member(rank=0, ip=0x0A000001, mac=0x020000000001, udp_port=4000, port=1),
@@ -19,32 +24,38 @@ JOB = job_entries(job=7, epoch=9, slot_base=16, slots=4, group=2, members=MEMBER
 
 
 @pytest.fixture
-def switch(fake_server, program):
+def switch(fake_server: FakeServer, program: Program) -> Iterator[P4RuntimeSwitch]:
     switch = P4RuntimeSwitch(fake_server.address, 1, program)
     yield switch
     switch.close()
 
 
-def nothing(error):
+def nothing(error: SwitchUnreachableError) -> None:
     pass
 
 
 class Heard(threading.Event):
     """What on_lost is given."""
 
-    def __call__(self, error):
+    def __call__(self, error: SwitchUnreachableError) -> None:
         self.error = error
         self.set()
 
 
-def test_connecting_pushes_the_pipeline_as_the_files_have_it(switch, fake_server, p4info, program):
+def test_connecting_pushes_the_pipeline_as_the_files_have_it(
+    switch: P4RuntimeSwitch, fake_server: FakeServer, p4info: p4info_pb2.P4Info, program: Program
+) -> None:
     switch.connect(nothing)
     assert fake_server.servicer.primary == ELECTION_ID
-    assert fake_server.servicer.config.p4info == p4info
-    assert fake_server.servicer.config.p4_device_config == program.device_config_path.read_bytes()
+    config = fake_server.servicer.config
+    assert config is not None
+    assert config.p4info == p4info
+    assert config.p4_device_config == program.device_config_path.read_bytes()
 
 
-def test_a_jobs_entries_reach_the_switch_with_their_values(switch, fake_server):
+def test_a_jobs_entries_reach_the_switch_with_their_values(
+    switch: P4RuntimeSwitch, fake_server: FakeServer
+) -> None:
     switch.connect(nothing)
     for stage in JOB.stages:
         switch.insert(stage)
@@ -61,7 +72,9 @@ def test_a_jobs_entries_reach_the_switch_with_their_values(switch, fake_server):
     assert servicer.groups == {2: [(1, 1), (2, 2)]}
 
 
-def test_removing_takes_out_exactly_what_was_inserted(switch, fake_server):
+def test_removing_takes_out_exactly_what_was_inserted(
+    switch: P4RuntimeSwitch, fake_server: FakeServer
+) -> None:
     switch.connect(nothing)
     switch.insert([arp_entry(1, 2)])
     for stage in JOB.stages:
@@ -72,13 +85,17 @@ def test_removing_takes_out_exactly_what_was_inserted(switch, fake_server):
     assert len(fake_server.servicer.entries) == 1
 
 
-def test_removing_what_was_never_inserted_writes_nothing(switch, fake_server):
+def test_removing_what_was_never_inserted_writes_nothing(
+    switch: P4RuntimeSwitch, fake_server: FakeServer
+) -> None:
     switch.connect(nothing)
     switch.remove([*JOB.receivers, JOB.group])
     assert fake_server.servicer.writes == []
 
 
-def test_a_half_refused_batch_says_so_and_can_be_taken_back(switch, fake_server):
+def test_a_half_refused_batch_says_so_and_can_be_taken_back(
+    switch: P4RuntimeSwitch, fake_server: FakeServer
+) -> None:
     switch.connect(nothing)
     fake_server.servicer.refused_tables = {"InaggEgress.egress_loss.egress_loss"}
     batch = [arp_entry(1, 2), loss_entry(1, "egress", True, 0.5)]
@@ -88,7 +105,9 @@ def test_a_half_refused_batch_says_so_and_can_be_taken_back(switch, fake_server)
     assert fake_server.servicer.entries == {}
 
 
-def test_a_batch_refused_as_a_whole_can_be_taken_back_whatever_came_of_it(switch, fake_server):
+def test_a_batch_refused_as_a_whole_can_be_taken_back_whatever_came_of_it(
+    switch: P4RuntimeSwitch, fake_server: FakeServer
+) -> None:
     switch.connect(nothing)
     fake_server.servicer.write_error = "out of memory"
     with pytest.raises(SwitchRefusedError, match="INTERNAL: out of memory"):
@@ -99,7 +118,7 @@ def test_a_batch_refused_as_a_whole_can_be_taken_back_whatever_came_of_it(switch
     assert fake_server.servicer.entries == {}
 
 
-def test_modifying_replaces_an_entrys_parameters(switch, fake_server):
+def test_modifying_replaces_an_entrys_parameters(switch: P4RuntimeSwitch, fake_server: FakeServer) -> None:
     switch.connect(nothing)
     switch.insert([loss_entry(1, "ingress", True, 0.5)])
     switch.modify([loss_entry(1, "ingress", True, 0.25)])
@@ -107,7 +126,9 @@ def test_modifying_replaces_an_entrys_parameters(switch, fake_server):
     assert table == {(1, 1): ("InaggIngress.ingress_loss.inject_ingress_loss", {"threshold": 1 << 30})}
 
 
-def test_counters_are_read_for_the_ports_asked_and_zeroes_left_out(switch, fake_server):
+def test_counters_are_read_for_the_ports_asked_and_zeroes_left_out(
+    switch: P4RuntimeSwitch, fake_server: FakeServer
+) -> None:
     switch.connect(nothing)
     fake_server.servicer.counts = {(0x12000001, 2): (3, 300), (0x12000002, 9): (4, 400)}
     assert switch.read_counters([1, 2]) == {
@@ -116,18 +137,20 @@ def test_counters_are_read_for_the_ports_asked_and_zeroes_left_out(switch, fake_
     }
 
 
-def test_admitted_packets_are_told_by_job_and_rank(switch):
+def test_admitted_packets_are_told_by_job_and_rank(switch: P4RuntimeSwitch) -> None:
     switch.connect(nothing)
     switch.insert(JOB.admissions)
     assert switch.read_admitted() == {(7, 0): Count(7, 700), (7, 1): Count(7, 700)}
 
 
-def test_nothing_listening_is_an_error_that_names_the_address(program):
+def test_nothing_listening_is_an_error_that_names_the_address(program: Program) -> None:
     with pytest.raises(SwitchUnreachableError, match=r"no switch at 127\.0\.0\.1:1: "):
         P4RuntimeSwitch("127.0.0.1:1", 1, program).connect(nothing)
 
 
-def test_a_second_controller_is_refused(switch, fake_server, program, monkeypatch):
+def test_a_second_controller_is_refused(
+    switch: P4RuntimeSwitch, fake_server: FakeServer, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
     switch.connect(nothing)
     second = P4RuntimeSwitch(fake_server.address, 1, program)
     monkeypatch.setattr("inagg_controller.switch.session.ELECTION_ID", (1, 0))
@@ -136,20 +159,26 @@ def test_a_second_controller_is_refused(switch, fake_server, program, monkeypatc
     switch.insert([arp_entry(1, 2)])
 
 
-def test_a_switch_that_a_higher_controller_has_left_is_taken_with_a_higher_election_id(switch, fake_server):
+def test_a_switch_that_a_higher_controller_has_left_is_taken_with_a_higher_election_id(
+    switch: P4RuntimeSwitch, fake_server: FakeServer
+) -> None:
     fake_server.servicer.highest = (1 << 40, 2**64 - 1)
     switch.connect(nothing)
     assert fake_server.servicer.primary == ((1 << 40) + 1, 0)
     switch.insert([arp_entry(1, 2)])
 
 
-def test_a_switch_that_has_had_the_highest_controller_there_is_says_what_to_do(switch, fake_server):
+def test_a_switch_that_has_had_the_highest_controller_there_is_says_what_to_do(
+    switch: P4RuntimeSwitch, fake_server: FakeServer
+) -> None:
     fake_server.servicer.highest = (2**64 - 1, 2**64 - 1)
     with pytest.raises(SwitchUnreachableError, match=r"highest possible election id.*restart the switch"):
         switch.connect(nothing)
 
 
-def test_another_controller_that_becomes_primary_is_told_at_once(switch, fake_server):
+def test_another_controller_that_becomes_primary_is_told_at_once(
+    switch: P4RuntimeSwitch, fake_server: FakeServer
+) -> None:
     lost = Heard()
     switch.connect(lost)
     fake_server.servicer.take_over((1 << 40, 5))
@@ -160,12 +189,14 @@ def test_another_controller_that_becomes_primary_is_told_at_once(switch, fake_se
         switch.insert([arp_entry(1, 2)])
 
 
-def test_a_call_without_a_connection_is_an_error(switch):
+def test_a_call_without_a_connection_is_an_error(switch: P4RuntimeSwitch) -> None:
     with pytest.raises(SwitchUnreachableError, match="not connected"):
         switch.insert([flood_group([1])])
 
 
-def test_the_end_of_the_connection_is_told_once_it_happens(switch, fake_server):
+def test_the_end_of_the_connection_is_told_once_it_happens(
+    switch: P4RuntimeSwitch, fake_server: FakeServer
+) -> None:
     lost = Heard()
     switch.connect(lost)
     fake_server.stop()
@@ -174,7 +205,7 @@ def test_the_end_of_the_connection_is_told_once_it_happens(switch, fake_server):
         switch.insert([arp_entry(1, 2)])
 
 
-def test_closing_is_not_reported_as_a_loss(switch):
+def test_closing_is_not_reported_as_a_loss(switch: P4RuntimeSwitch) -> None:
     lost = Heard()
     switch.connect(lost)
     before = {thread for thread in threading.enumerate() if thread.name == "inagg-stream"}
@@ -184,7 +215,9 @@ def test_closing_is_not_reported_as_a_loss(switch):
     assert not lost.is_set()
 
 
-def test_a_restarted_switch_can_be_connected_to_and_starts_empty(switch, fake_server):
+def test_a_restarted_switch_can_be_connected_to_and_starts_empty(
+    switch: P4RuntimeSwitch, fake_server: FakeServer
+) -> None:
     lost = Heard()
     switch.connect(lost)
     switch.insert([arp_entry(1, 2)])
@@ -197,7 +230,7 @@ def test_a_restarted_switch_can_be_connected_to_and_starts_empty(switch, fake_se
     assert len(fake_server.servicer.entries) == 1
 
 
-def test_a_switch_may_be_behind_a_unix_socket(fake_server, program):
+def test_a_switch_may_be_behind_a_unix_socket(fake_server: FakeServer, program: Program) -> None:
     switch = P4RuntimeSwitch(f"unix:{fake_server.path}", 1, program)
     switch.connect(nothing)
     switch.insert([arp_entry(1, 2)])
@@ -207,7 +240,9 @@ def test_a_switch_may_be_behind_a_unix_socket(fake_server, program):
         P4RuntimeSwitch("unix:/nowhere", 1, program).connect(nothing)
 
 
-def test_two_switches_in_one_process_do_not_mix(switch, fake_server, program, tmp_path):
+def test_two_switches_in_one_process_do_not_mix(
+    switch: P4RuntimeSwitch, fake_server: FakeServer, program: Program, tmp_path: Path
+) -> None:
     other_server = type(fake_server)(tmp_path / "other")
     other_server.start()
     other = P4RuntimeSwitch(other_server.address, 1, program)
@@ -223,7 +258,9 @@ def test_two_switches_in_one_process_do_not_mix(switch, fake_server, program, tm
         other_server.stop()
 
 
-def test_a_refused_pipeline_is_the_switchs_word_and_leaves_no_connection(switch, fake_server):
+def test_a_refused_pipeline_is_the_switchs_word_and_leaves_no_connection(
+    switch: P4RuntimeSwitch, fake_server: FakeServer
+) -> None:
     fake_server.servicer.pipeline_error = "line 3: no such table"
     with pytest.raises(SwitchRefusedError, match="INVALID_ARGUMENT: line 3: no such table"):
         switch.connect(nothing)
@@ -231,7 +268,9 @@ def test_a_refused_pipeline_is_the_switchs_word_and_leaves_no_connection(switch,
         switch.insert([arp_entry(1, 2)])
 
 
-def test_deleting_a_group_does_not_name_its_replicas(switch, fake_server):
+def test_deleting_a_group_does_not_name_its_replicas(
+    switch: P4RuntimeSwitch, fake_server: FakeServer
+) -> None:
     switch.connect(nothing)
     switch.insert([JOB.group])
     switch.remove([JOB.group])

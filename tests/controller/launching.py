@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""inagg-controller as a process."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+
+
+class CommandLine:
+    """The words of a command line from good options."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._options = options
+
+    def __call__(self, **changes: object) -> list[str]:
+        """The words, with some options replaced; a list repeats its option."""
+        options = {**self._options, **{name.replace("_", "-"): value for name, value in changes.items()}}
+        return [
+            word
+            for name, given in options.items()
+            for value in (given if isinstance(given, list) else [given])
+            for word in (f"--{name}", str(value))
+        ]
+
+
+class Launcher:
+    """Starts controllers. processes: all that it has started."""
+
+    def __init__(self, command_line: CommandLine) -> None:
+        self.processes: list[subprocess.Popen[str]] = []
+        self._command_line = command_line
+
+    def __call__(self, **changes: object) -> subprocess.Popen[str]:
+        """Start a controller with the good options, some of them replaced."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "inagg_controller", *self._command_line(**changes)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def close(self) -> None:
+        """Kill all processes."""
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    """The next line that the process prints, without its end; waits for it."""
+    assert process.stdout is not None
+    return process.stdout.readline().rstrip("\n")

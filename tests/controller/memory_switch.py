@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch in memory: what the controller's service needs of a switch, without P4Runtime."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from inagg_controller.errors import SwitchRefusedError, SwitchUnreachableError
+from inagg_controller.switch.client import Count
+from inagg_controller.switch.entries import Entity, MulticastGroup, TableEntry
+
+
+class MemorySwitch:
+    """Keeps the entities that are inserted.
+
+    refuse, refuse_removal: entities that are refused. away: every call fails.
+    """
+
+    def __init__(self) -> None:
+        self.entities: dict[object, Entity] = {}
+        self.connections = 0
+        self.refuse: Callable[[Entity], bool] = lambda entity: False
+        self.refuse_removal: Callable[[Entity], bool] = lambda entity: False
+        self.away = False
+        self.admitted: dict[tuple[int, int], Count] = {}
+        self.calls: list[tuple[str, Entity]] = []
+        self._on_lost: Callable[[SwitchUnreachableError], None] | None = None
+
+    def connect(self, on_lost: Callable[[SwitchUnreachableError], None]) -> None:
+        self._check()
+        self.entities.clear()
+        self.connections += 1
+        self._on_lost = on_lost
+
+    def insert(self, entities: Sequence[Entity]) -> None:
+        for entity in entities:
+            self._check(self.refuse(entity))
+            assert self._key(entity) not in self.entities
+            self.entities[self._key(entity)] = entity
+            self.calls.append(("insert", entity))
+
+    def modify(self, entities: Sequence[Entity]) -> None:
+        for entity in entities:
+            self._check(self.refuse(entity))
+            assert self._key(entity) in self.entities
+            self.entities[self._key(entity)] = entity
+
+    def remove(self, entities: Sequence[Entity]) -> None:
+        for entity in entities:
+            self._check(self.refuse_removal(entity))
+            if self.entities.pop(self._key(entity), None) is not None:
+                self.calls.append(("remove", entity))
+
+    def read_counters(self, ports: Sequence[int]) -> Mapping[str, Mapping[int, Count]]:
+        self._check()
+        return {"started": {port: Count(port, 100 * port) for port in ports if port < 3}}
+
+    def read_admitted(self) -> Mapping[tuple[int, int], Count]:
+        self._check()
+        return self.admitted
+
+    def close(self) -> None:
+        pass
+
+    def restart(self) -> None:
+        """Lose everything, as a switch process that ends does."""
+        assert self._on_lost is not None, "the switch is not connected"
+        self.entities.clear()
+        self._on_lost(SwitchUnreachableError("the switch closed the connection"))
+
+    def in_table(self, table: str) -> list[TableEntry]:
+        """The entries of a table."""
+        return [
+            entity
+            for entity in self.entities.values()
+            if isinstance(entity, TableEntry) and entity.table == table
+        ]
+
+    @property
+    def groups(self) -> list[int]:
+        """The numbers of the multicast groups, in order."""
+        return sorted(entity.group for entity in self.entities.values() if isinstance(entity, MulticastGroup))
+
+    @staticmethod
+    def _key(entity: Entity) -> object:
+        return entity.group if isinstance(entity, MulticastGroup) else (entity.table, entity.match)
+
+    def _check(self, refused: bool = False) -> None:
+        if self.away:
+            raise SwitchUnreachableError("the switch is away")
+        if refused:
+            raise SwitchRefusedError("the switch is full")

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's API and service inside the test's process, with virtual time and a MemorySwitch."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar
+
+import httpx
+
+from inagg_controller.http.api import create_app
+from inagg_controller.jobs.job import Limits, Policy
+from inagg_controller.jobs.table import JobTable
+from inagg_controller.service import Network, Service
+from inagg_controller.switch.entries import Binding
+from tests.controller.memory_switch import MemorySwitch
+from tests.controller.p4info import SLOT_VERSIONS, WORDS
+
+OPERATORS_TOKEN = "the-token-of-the-operator-of-these-tests"
+
+NETWORK = Network(
+    ports=(1, 2, 3, 4, 255),
+    hosts={0x0A000001: 1, 0x0A000002: 2, 0x0A000003: 3},
+    bindings=(Binding(ip=0x0A000003, mac=0x0200000000BB, port=3),),
+    aggregator_ip=0x0A0000FD,
+    aggregator_mac=0x024941000001,
+    aggregator_udp_port=18753,
+    words=WORDS,
+)
+
+Result = TypeVar("Result")
+
+
+class Clock:
+    """Virtual time in seconds."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Serving:
+    """Makes a service of a switch; a test's asynchronous context."""
+
+    def __init__(self, switch: MemorySwitch) -> None:
+        self._switch = switch
+
+    @contextlib.asynccontextmanager
+    async def __call__(
+        self,
+        policy: Policy | None = None,
+        on_crash: Callable[[], None] = lambda: None,
+        **limits: Any,
+    ) -> AsyncIterator[tuple[httpx.AsyncClient, Service, Clock]]:
+        """Yields the operator's client of the API, the service, and the job table's clock. limits: of `Limits`."""
+        clock = Clock()
+        table = JobTable(
+            Limits(slot_versions=SLOT_VERSIONS, **limits), policy or Policy(), first_epoch=100, now=clock()
+        )
+        service = Service(table, self._switch, NETWORK, clock=clock, on_crash=on_crash)
+        await service.start()
+        try:
+            async with httpx.AsyncClient(
+                transport=httpx.ASGITransport(create_app(service, OPERATORS_TOKEN)),
+                base_url="http://controller",
+                headers={"Authorization": f"Bearer {OPERATORS_TOKEN}"},
+            ) as client:
+                yield client, service, clock
+        finally:
+            await service.stop()
+
+
+def run(body: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    """Run a test's coroutine function to its end."""
+    return asyncio.run(body())
+
+
+def worker(rank: int, **changes: object) -> dict[str, object]:
+    """The document that registers a rank."""
+    return {
+        "rank": rank,
+        "ip": f"10.0.0.{rank + 1}",
+        "mac": f"02:00:00:00:00:{rank + 1:02x}",
+        "udp_port": 4000,
+        "port": rank + 1,
+        **changes,
+    }
+
+
+async def start_job(client: httpx.AsyncClient, workers: int = 2, slots: int = 4) -> int:
+    """Create a job, register its ranks, and wait until it runs. Returns its number."""
+    number: int = (await client.post("/jobs", json={"workers": workers, "slots": slots})).json()["id"]
+    for rank in range(workers):
+        answer = await client.post(f"/jobs/{number}/workers", json=worker(rank))
+        assert answer.status_code == 200, answer.text
+    job = (await client.get(f"/jobs/{number}", params={"wait": "running"})).json()
+    assert job["state"] == "running", job
+    return number
+
+
+async def settle(condition: Callable[[], object]) -> None:
+    """Wait in the loop for a condition, 10 s at most."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
