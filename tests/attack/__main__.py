@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m attack [--amount small] [ATTACK ...]: attack, print the table, exit with 1 if a promise was broken."""
+"""python -m tests.attack [--amount small] [ATTACK ...]: attack, print a table, exit with 1 if a promise was broken."""
 
 import argparse
 import importlib
@@ -19,7 +19,7 @@ NAMES = [module.name for module in pkgutil.iter_modules(attacks.__path__)]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="attack", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
     parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=", ".join(NAMES))
     parser.add_argument("--amount", choices=("small", "full"), default="full")
     parser.add_argument("--results", type=Path, default=Path("results/attack"))

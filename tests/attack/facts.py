@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an attacker knows: addresses, the header, and the job, which every host that listens can learn."""
+"""What an attacker knows: addresses, the header's format, and the job, which any host that listens can learn."""
 
 import struct
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ class JobFacts:
 
 
 def spy(testbed: Testbed) -> JobFacts:
-    """What the datagrams of host 1 tell."""
+    """Learn the job from the datagrams of host 1."""
     frame = next(frame for frame in capture(testbed, 1, 50) if frame[36:38] == INAGG_PORT.to_bytes(2, "big"))
     _, _, job, _, _, epoch, chunk, _ = HEADER.unpack_from(frame, _UDP_PAYLOAD)
     return JobFacts(job, epoch, chunk, int.from_bytes(frame[34:36], "big"))
 
 
 def payload(kind: int, job: JobFacts, *, rank: int = 0, exponent: int = 256) -> bytes:
-    """A datagram's payload that passes every check which does not need the sums."""
+    """A datagram's payload that passes all checks except those that depend on the sums."""
     header = HEADER.pack(kind, rank, job.job, exponent, exponent + 341, job.epoch, job.chunk & 0xFFFFFFFF, 0)
     return header + (bytes(WORDS_BYTES) if kind & 0xF in (0x2, 0xA) else b"")

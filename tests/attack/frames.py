@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ethernet frames out of a host, many at a time (sendmmsg(2)), and into it."""
+"""Send Ethernet frames from a host, many at a time (sendmmsg(2)), and capture a host's frames."""
 
 import contextlib
 import ctypes
@@ -15,7 +15,7 @@ from inagg_testbed.network.testbed import Testbed
 BATCH = 128
 _ETH_P_ALL = 3
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_BUSY = (errno.ENOBUFS, errno.EAGAIN)  # a full queue; or a frame that the other end of the link drops
+_BUSY = (errno.ENOBUFS, errno.EAGAIN)  # the queue is full, or the other end of the link drops the frame
 _MOST_WAITS = 20
 
 
@@ -39,18 +39,18 @@ class _Message(ctypes.Structure):
 
 
 class Batch:
-    """Frames that are sent as often as one likes."""
+    """Frames to send any number of times."""
 
     def __init__(self, frames: Sequence[bytes]) -> None:
         count = len(frames)
-        self._vectors = (_IoVector * count)(*((frame, len(frame)) for frame in frames))
+        self._vectors = (_IoVector * count)(*(_IoVector(frame, len(frame)) for frame in frames))
         self._messages = (_Message * count)(
             *(_Message(vectors=ctypes.pointer(vector), vector_count=1) for vector in self._vectors)
         )
         self.count = count
 
     def send(self, link: socket.socket) -> int:
-        """Send each once; returns how many the kernel took. It refuses frames that the interface cannot carry."""
+        """Send each frame once; returns how many the kernel took. It refuses frames that the interface cannot carry."""
         at = taken = waits = 0
         while at < self.count:
             messages = ctypes.byref(self._messages, at * ctypes.sizeof(_Message))
@@ -87,8 +87,8 @@ def packet_socket(testbed: Testbed, host: int) -> Iterator[socket.socket]:
 
 
 def capture(testbed: Testbed, host: int, count: int, *, timeout_s: float = 20.0) -> list[bytes]:
-    """Datagrams of the protocol that leave or reach a host, `count` in all. Segmentation offload joins datagrams into
-    large frames: these are left out."""
+    """Up to `count` datagrams of the protocol that leave or reach a host. The large frames that segmentation offload
+    makes of several datagrams are left out."""
     found: list[bytes] = []
     deadline = time.monotonic() + timeout_s
     with packet_socket(testbed, host) as link:

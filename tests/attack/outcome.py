@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of an attack, and whether that is what docs/ promise."""
+"""The outcome of an attack, and whether it is what docs/ promise."""
 
 import json
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from tests.attack.ranks import Sums
 class Outcome:
     """One row of the table.
 
-    amount: frames, cases, or what was done. seconds: how long the attack took, or, where something was killed, the time
-    until every other rank had ended or gone on. named: for each rank whether its error names the cause, None for those
-    without error. memory: part -> MB before and after. left: processes and interfaces that remained. broken: promises
-    that were not kept; each names the place in docs/.
+    amount: what was done, such as the number of frames. seconds: the duration of the attack; after a kill, the time
+    until all other ranks had ended or gone on. named: for each rank, whether its error names the cause; None without an
+    error. memory: part -> MB before and after. left: processes, namespaces and interfaces that remained. broken:
+    promises that were not kept, with the page of docs/ that makes the promise.
     """
 
     attack: str
@@ -37,19 +37,19 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """What is wrong, if anything."""
+        """What is wrong, or "as promised"."""
         return "; ".join(self.broken) or "as promised"
 
 
 def save(outcomes: Sequence[Outcome], folder: Path, name: str) -> None:
-    """One attack's outcomes as JSON."""
+    """Write one attack's outcomes to `folder`/`name`.json."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps([asdict(outcome) for outcome in outcomes], indent=1)
     (folder / f"{name}.json").write_text(text + "\n")
 
 
 def show(outcomes: Sequence[Outcome], console: Console) -> None:
-    """The table; below it errors, and what was broken."""
+    """Print the table, then the errors of ranks, then the broken promises."""
     table = Table(title="attacks", title_justify="left")
     for column in (
         "attack",

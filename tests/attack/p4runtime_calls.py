@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m tests.attack.p4runtime_calls NAME COUNT: calls of a P4Runtime server on 127.0.0.1:9559. Prints the
-outcomes as JSON.
+"""python -m tests.attack.p4runtime_calls NAME COUNT: call the P4Runtime server on 127.0.0.1:9559, print the outcomes as
+JSON.
 
-None of them takes the primary role: a controller with a higher election id may (docs/protocol.md, 7).
+No call takes the primary role, because any controller with a higher election id may do that (docs/protocol.md, 7).
 """
 
 import json
@@ -44,7 +44,7 @@ def code(error: grpc.RpcError) -> str:
 
 
 def garbage(count: int) -> Counter[str]:
-    """Random bytes, and whole messages with random values, to every method."""
+    """Call all methods with random bytes and with well-formed messages of random values."""
     draws, found = random.Random(14), Counter[str]()
     with channel() as server:
         for _ in range(count):
@@ -65,10 +65,10 @@ def garbage(count: int) -> Counter[str]:
 
 
 def takes_over(method: str, data: bytes) -> bool:
-    """Whether a request is what a controller in charge would send."""
+    """Whether a request has an election id, so that it could take the primary role or act in it."""
     try:
         request = REQUESTS[method].FromString(data)
-    except (DecodeError, ValueError):  # protobuf in Python lets errors of UTF-8 through
+    except (DecodeError, ValueError):  # protobuf's Python code raises UnicodeDecodeError for invalid UTF-8
         return False
     return any("election_id" in field.name for field, _ in request.ListFields()) or (
         method == "StreamChannel" and request.HasField("arbitration")
@@ -76,7 +76,7 @@ def takes_over(method: str, data: bytes) -> bool:
 
 
 def filled(method: str, draws: random.Random) -> bytes:
-    """A request with some of its fields filled."""
+    """A request, serialised, with random values in some of its fields."""
     request = REQUESTS[method]()
     fill(request, draws, 6)
     request.ClearField("election_id") if "election_id" in request.DESCRIPTOR.fields_by_name else None
@@ -119,7 +119,7 @@ def value(field: Any, draws: random.Random) -> Any:
 
 
 def streams(count: int) -> Counter[str]:
-    """Streams of backup controllers, all at once, each of which then sends what it may not."""
+    """Open all streams at once as backup controllers; then each stream sends a packet, which a backup may not."""
     found, open_streams = Counter[str](), []
     for number in range(count):
         server, requests = channel(), queue.SimpleQueue[Any]()
@@ -147,7 +147,7 @@ def streams(count: int) -> Counter[str]:
 
 
 def idle(count: int) -> Counter[str]:
-    """Connections on which nothing is asked; a call on a new one works all the same."""
+    """Open connections without a call; a call on one more connection still works."""
     channels = [channel() for _ in range(count)]
     ready = sum(is_ready(one) for one in channels)
     with channel() as server:
@@ -173,7 +173,7 @@ def wildcard(*names: str) -> p4runtime_pb2.ReadRequest:
 
 
 def reads(count: int) -> Counter[str]:
-    """All that the switch has, of every kind by itself and of all kinds at once."""
+    """Read every entity of the switch, kind by kind `count` times, then all kinds at once."""
     found = Counter[str]()
     with channel() as server:
         stub = p4runtime_pb2_grpc.P4RuntimeStub(server)
@@ -189,7 +189,7 @@ def reads(count: int) -> Counter[str]:
 
 
 def cancelled(count: int) -> Counter[str]:
-    """Wildcard reads of all registers that are left after the first answer, and some with a short deadline."""
+    """Wildcard reads of all registers, cancelled after the first answer. Every second one has a deadline of 50 ms."""
     found = Counter[str]()
     with channel() as server:
         stub = p4runtime_pb2_grpc.P4RuntimeStub(server)

@@ -13,11 +13,11 @@ POLL_S = 0.01
 
 
 class BrokenPromiseError(Exception):
-    """What was to come has not come, or something else has."""
+    """The system did not do what docs/ promise."""
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float) -> None:
-    """Raises BrokenPromiseError."""
+    """Poll until `condition()` is true. Raises BrokenPromiseError after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -27,7 +27,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float) -> No
 
 @dataclass(frozen=True)
 class Sums:
-    """What ranks have checked."""
+    """How many sums ranks have checked, how many were wrong, and how many corrupt datagrams they received."""
 
     checked: int = 0
     wrong: int = 0
@@ -38,7 +38,7 @@ class Sums:
 
 
 class Ranks:
-    """`count` ranks on the first hosts of a testbed. timeout_s: the group's."""
+    """`count` ranks on the first hosts of a testbed. timeout_s: the group's timeout."""
 
     def __init__(
         self, testbed: Testbed, count: int, *, fallback: str = "error", timeout_s: float = 300.0
@@ -55,7 +55,7 @@ class Ranks:
         self._testbed = testbed
 
     def look(self) -> None:
-        """Read events; note who has ended, and when."""
+        """Read events; note which ranks have ended, and when."""
         for worker, events in zip(self.workers, self._events, strict=True):
             for event in worker.events.read():
                 events[event["event"]] = event
@@ -63,17 +63,17 @@ class Ranks:
                 self._ended[worker.rank] = time.time()
 
     def has(self, rank: int, event: str) -> bool:
-        """Whether a rank has said `event`."""
+        """Whether a rank has written `event`."""
         self.look()
         return event in self._events[rank]
 
     def at(self, rank: int, event: str) -> float:
-        """When a rank has said `event` (time.time); 0 if it has not."""
+        """When a rank wrote `event` (time.time); 0 if it has not."""
         self.look()
         return float(self._events[rank].get(event, {}).get("at", 0))
 
     def wait_for(self, event: str, *, timeout_s: float = 120.0) -> None:
-        """Until all ranks have said `event`. Raises BrokenPromiseError, also when a rank has ended without."""
+        """Wait until all ranks have written `event`. Raises BrokenPromiseError, also if a rank ends without it."""
 
         def all_have() -> bool:
             if all(self.has(rank, event) for rank in range(len(self.workers))):
@@ -97,7 +97,7 @@ class Ranks:
         return sum((self.sums(rank) for rank in range(len(self.workers))), Sums())
 
     def go_on(self, more: int = 20, *, timeout_s: float = 60.0) -> None:
-        """Until each rank has checked `more` sums from here on. Raises BrokenPromiseError."""
+        """Wait until each rank has checked `more` further sums. Raises BrokenPromiseError."""
         before = [self.sums(rank).checked for rank in range(len(self.workers))]
 
         def progressed() -> bool:
@@ -112,7 +112,10 @@ class Ranks:
         self._stop.touch()
 
     def wait_ended(self, *, timeout_s: float, besides: int | None = None) -> float:
-        """Until all have ended, but for one; returns the latest end (time.time). Raises BrokenPromiseError."""
+        """Wait until all ranks except `besides` have ended; returns the latest end (time.time).
+
+        Raises BrokenPromiseError.
+        """
         others = [rank for rank in range(len(self.workers)) if rank != besides]
 
         def ended() -> bool:
@@ -123,14 +126,14 @@ class Ranks:
         return max(self._ended[rank] for rank in others)
 
     def statuses(self) -> list[int | None]:
-        """Exit statuses; None of those that run."""
+        """Each rank's exit status; None while it runs."""
         return [worker.process.poll() for worker in self.workers]
 
     def errors(self) -> list[str | None]:
-        """The last error that each rank has printed."""
+        """The last error that each rank has printed, or None."""
         return [worker.process.reported_error() for worker in self.workers]
 
     def stop(self) -> None:
-        """End all that have not ended."""
+        """End the ranks that still run."""
         for worker in self.workers:
             worker.process.stop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A testbed whose ranks sum while it is attacked, and what every attack is judged by."""
+"""A testbed whose ranks sum while it is attacked, and the rules by which all attacks are judged."""
 
 import contextlib
 import logging
@@ -14,20 +14,19 @@ from inagg_testbed.network.testbed import Testbed, open_testbed
 from tests.attack.outcome import Outcome
 from tests.attack.ranks import BrokenPromiseError, Ranks
 
-STRANGER = 3  # the host that no rank is on
-GROWTH_MB = 128.0  # more is a leak, or a bound that does not hold
+STRANGER = 3  # the host without a rank
+GROWTH_MB = 128.0  # a service that grows more has a leak, or a bound that does not hold
 
 
 @contextlib.contextmanager
 def besieged(
     outcome: Outcome, folder: Path, *, hosts: int = 3, link: str = "unshaped", victim: str = ""
 ) -> Iterator[Testbed]:
-    """A testbed for one attack, and the part of the verdict that is the same for all: services that live and do not
-    grow, but for the victim, and nothing that remains."""
+    """A testbed for one attack, with the rules that all attacks share: services other than `victim` live and do not
+    grow, and nothing remains after the testbed."""
     run = None
-    logging.getLogger("inagg_testbed").setLevel(
-        logging.ERROR
-    )  # there are no counters of a switch that was killed
+    # Without warnings: the testbed cannot read the counters of a switch that was killed.
+    logging.getLogger("inagg_testbed").setLevel(logging.ERROR)
     try:
         with open_testbed(hosts=hosts, link=LinkSpec.parse(link), results_root=folder) as testbed:
             run, outcome.logs = testbed.run, str(testbed.results)
@@ -43,7 +42,7 @@ def besieged(
 
 
 def judge_services(services: Sequence[NodeProcess], outcome: Outcome, before: dict[str, float]) -> None:
-    """Switch and controller live, have logged no traceback, and have not grown."""
+    """Switch and controller must live, have logged no traceback and not have grown by more than GROWTH_MB."""
     for process in services:
         status = process.poll()
         if status is not None:
@@ -60,8 +59,8 @@ def judge_services(services: Sequence[NodeProcess], outcome: Outcome, before: di
 def attack_sums(
     outcome: Outcome, folder: Path, attack: Callable[[Testbed, Ranks], str], *, link: str = "unshaped"
 ) -> Outcome:
-    """Two ranks sum while `attack` does what it does from a third host; it returns how much that was. They have to go
-    on meanwhile and afterwards, and end well (protocol.md, 6: what others send changes nothing)."""
+    """Two ranks sum while `attack` runs on a third host; `attack` returns the amount for the table. The ranks must go
+    on during the attack and after it, and end without error (protocol.md, 6: what others send changes nothing)."""
     with besieged(outcome, folder, link=link) as testbed:
         ranks = Ranks(testbed, 2)
         try:
@@ -82,7 +81,8 @@ def attack_sums(
 
 
 def judge_ranks(ranks: Ranks, outcome: Outcome, *, may_fail: bool, besides: int | None = None) -> None:
-    """No sum is wrong and no rank crashes, but for one that was killed."""
+    """No sum may be wrong, and no rank may crash, except `besides`, which was killed. may_fail: whether ranks may end
+    with an error."""
     outcome.sums += ranks.total()
     outcome.statuses, outcome.errors = ranks.statuses(), ranks.errors()
     if ranks.total().wrong:
@@ -94,7 +94,7 @@ def judge_ranks(ranks: Ranks, outcome: Outcome, *, may_fail: bool, besides: int 
 
 
 def refused(testbed: Testbed) -> dict[str, int]:
-    """What the switch has counted, by counter, over all ports."""
+    """The switch's counters: packets over all ports, by the counter's name."""
     assert testbed.controller is not None
     counters = testbed.controller.counters()
     return {name: sum(count.packets for count in ports.values()) for name, ports in counters.items()}
@@ -114,7 +114,7 @@ def namespaces(run: Run) -> set[str]:
 
 
 def remains(run: Run, names: set[str]) -> list[str]:
-    """What is still there of a testbed that is down."""
+    """The processes, namespaces, interfaces and the manifest that remain of a testbed that is down."""
     found = [f"process {entry.pid}" for entry in tagged_processes(run.id, besides=0)]
     there = set()
     for entry in Path("/proc").glob("[0-9]*/ns/net"):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank under attack: python -m tests.attack.worker EVENTS STOP TIMEOUT_S.
 
-It sums without pause what every rank knows the exact result of, until rank 0 finds the file STOP, and leaves. Events
-say how far it is.
+It sums without pause tensors whose exact sum every rank knows, until rank 0 finds the file STOP. Then it leaves. It
+writes its progress to the file EVENTS.
 """
 
 import sys
@@ -31,24 +31,25 @@ import inagg  # noqa: E402
 STOP = Path(sys.argv[2])
 TIMEOUT = timedelta(seconds=float(sys.argv[3]))
 SIZES = (3, 1000, 40_000, 300_000)
-TELL_EVERY_S = 0.1
+REPORT_EVERY_S = 0.1
 
 
 def contribution(rank: int, number: int, size: int) -> torch.Tensor:
-    """Whole numbers below 512. Lanes hold them, and their sums, exactly."""
+    """Integers with absolute values below 512. Lanes hold them and their sums exactly."""
     places = torch.arange(size, dtype=torch.int64)
     return ((places * (rank + 3) + number * 7919) % 1021 - 510).to(torch.float32)
 
 
 def sums() -> Iterator[bool]:
-    """Sums, each right or wrong, until rank 0 has found STOP. The last element tells all ranks that it has."""
+    """Sum until rank 0 has found STOP; yields for each sum whether it was right. The tensor's last element tells all
+    ranks that STOP was found."""
     rank, world = dist.get_rank(), dist.get_world_size()
     number, last = 0, False
     while not last:
         size = SIZES[number % len(SIZES)]
         tensor = contribution(rank, number, size)
         tensor[-1] = float(rank == 0 and STOP.exists())
-        expected = sum(contribution(other, number, size) for other in range(world))
+        expected = sum((contribution(other, number, size) for other in range(world)), torch.zeros(size))
         dist.all_reduce(tensor)
         last = bool(tensor[-1] == 1)
         expected[-1] = float(last)
@@ -58,13 +59,13 @@ def sums() -> Iterator[bool]:
 
 def run() -> None:
     checked = wrong = corrupt = 0
-    told = 0.0
+    reported = 0.0
     try:
         for right in sums():
             checked += 1
             wrong += not right
-            if time.monotonic() - told > TELL_EVERY_S:
-                told = time.monotonic()
+            if time.monotonic() - reported > REPORT_EVERY_S:
+                reported = time.monotonic()
                 corrupt = inagg.stats().get("corrupt", 0)
                 say("sums", checked=checked, wrong=wrong, corrupt=corrupt)
     finally:

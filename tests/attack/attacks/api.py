@@ -24,27 +24,30 @@ from tests.attack.outcome import Outcome
 from tests.attack.ranks import BrokenPromiseError, Ranks, wait_until
 from tests.attack.siege import STRANGER, attack_sums, besieged, judge_ranks
 
-# In an environment beside the project's: its plug-in for pytest would be loaded by every test run.
+# In a virtual environment apart from the project's: there, every test run would load its plug-in for pytest.
 SCHEMATHESIS = "schemathesis==4.32.5"
 TOOLS = Path("build/attack")
 SEED = "14"
 SETTINGS = Path(__file__).parents[1] / "schemathesis.toml"
-# Of the job that is under attack these would be no attack but a use of the operator's rights.
+# With the operator's token, other calls may rightly end the job under attack.
 HARMLESS = ("--include-method", "GET", "--include-path", "/jobs")
 
 
 def schemathesis() -> Path:
-    """The command; installed where it is missing."""
+    """The path of the command, which is installed first if it is missing."""
     command = TOOLS.resolve() / "bin" / "schemathesis"
     if not command.exists():
         subprocess.run([sys.executable, "-m", "venv", TOOLS], check=True)
-        pip = [TOOLS / "bin" / "pip", "install", "--quiet"]
+        pip: list[str | Path] = [TOOLS / "bin" / "pip", "install", "--quiet"]
         subprocess.run([*pip, "--constraint", "constraints.txt", SCHEMATHESIS], check=True)
     return command
 
 
 def generated(testbed: Testbed, name: str, options: Sequence[str], examples: int) -> int:
-    """Requests made of the API's own description, from the third host; returns how many."""
+    """Send requests generated from the API's own description, from the third host; returns how many.
+
+    Raises BrokenPromiseError if an answer is not as the description says.
+    """
     report = testbed.results / f"schemathesis-{name}.json"
     command = [str(schemathesis()), "--config-file", str(SETTINGS), "run", f"{CONTROLLER_URL}/openapi.json"]
     command += ["--no-color", "--seed", SEED, "--no-shrink", "--continue-on-failure"]
@@ -69,12 +72,13 @@ def generated(testbed: Testbed, name: str, options: Sequence[str], examples: int
 
 
 def with_token(testbed: Testbed) -> tuple[str, str]:
-    """The header of the operator."""
+    """The option that sends the operator's token."""
     return "--header", f"Authorization: Bearer {token_path(testbed.results).read_text().strip()}"
 
 
 def everything_of_the_operator(outcome: Outcome, folder: Path, examples: int) -> Outcome:
-    """All calls, with all rights, beside jobs that they may end. Ranks that come afterwards sum as ever."""
+    """All calls, with all rights, while there are no ranks: the calls may end any job. Ranks that join afterwards sum
+    correctly."""
     with besieged(outcome, folder) as testbed:
         controller = testbed.controller
         assert controller is not None
@@ -98,7 +102,7 @@ def everything_of_the_operator(outcome: Outcome, folder: Path, examples: int) ->
 
 @contextlib.contextmanager
 def connections(testbed: Testbed, count: int) -> Iterator[list[socket.socket]]:
-    """As many connections from the third host as the controller takes, up to `count`."""
+    """As many connections from the third host as the controller accepts, up to `count`."""
     found: list[socket.socket] = []
 
     def connect() -> None:
@@ -115,7 +119,7 @@ def connections(testbed: Testbed, count: int) -> Iterator[list[socket.socket]]:
 
 
 def closed(links: Sequence[socket.socket]) -> int:
-    """How many of them the other end has closed."""
+    """How many of the connections the other end has closed."""
     count = 0
     for link in links:
         link.setblocking(False)

@@ -14,13 +14,12 @@ from tests.attack.outcome import Outcome
 from tests.attack.ranks import Ranks
 from tests.attack.siege import STRANGER, attack_sums
 
-LINK = (
-    "100mbit"  # a flood at this rate leaves the switch's processor to others; a link without a rate does not
-)
+# At this rate a flood leaves processor time for the switch's other work; a link without a rate does not.
+LINK = "100mbit"
 
 
 def floods() -> dict[str, list[bytes]]:
-    """Frames by what they are meant to fill."""
+    """A batch of frames for each flood, by the flood's name."""
     from scapy.layers.inet import ICMP, IP, UDP
     from scapy.layers.l2 import ARP, Ether
 
@@ -44,7 +43,7 @@ def floods() -> dict[str, list[bytes]]:
 
 
 def run(folder: Path, full: bool) -> Iterator[Outcome]:
-    """Each flood for some seconds."""
+    """Each flood for 15 s, or for 3 s."""
     for name, frames in floods().items():
         seconds = 15.0 if full else 3.0
 

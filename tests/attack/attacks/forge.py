@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames with others' names: from a third host, the aggregator's addresses, the ranks', the controller's."""
+"""Forged frames: a third host sends with the addresses of the aggregator, of the ranks and of the controller."""
 
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from inagg_contract.documents import DEFAULT_PORT
 from inagg_testbed.network.testbed import Testbed
@@ -27,6 +28,9 @@ from tests.attack.outcome import Outcome
 from tests.attack.ranks import Ranks
 from tests.attack.siege import STRANGER, attack_sums
 
+if TYPE_CHECKING:
+    from scapy.packet import Packet
+
 OWN, OWN_IP = host_mac(STRANGER), host_address(STRANGER)
 RANK, RANK_IP = host_mac(1), host_address(1)
 OTHER, OTHER_IP = host_mac(2), host_address(2)
@@ -34,63 +38,67 @@ EVERYBODY = "ff:ff:ff:ff:ff:ff"
 
 
 def datagram(
-    data: bytes, *, src: str = OWN, ip: str = OWN_IP, dst: str = RANK, to: str = RANK_IP, **udp: int
-) -> Any:
+    data: bytes,
+    *,
+    src: str = OWN,
+    ip: str = OWN_IP,
+    dst: str = RANK,
+    to: str = RANK_IP,
+    sport: int,
+    dport: int,
+) -> "Packet":
+    """A UDP datagram from MAC `src` and address `ip` to MAC `dst` and address `to`."""
     from scapy.layers.inet import IP, UDP
     from scapy.layers.l2 import Ether
 
-    return Ether(src=src, dst=dst) / IP(src=ip, dst=to) / UDP(**udp) / data
+    return Ether(src=src, dst=dst) / IP(src=ip, dst=to) / UDP(sport=sport, dport=dport) / data
 
 
-def results(job: JobFacts) -> dict[str, Any]:
-    """Results that the switch has not made."""
-    ports = {"sport": INAGG_PORT, "dport": job.udp_port}
-    found = {}
+def results(job: JobFacts) -> "dict[str, Packet]":
+    """Results that the switch did not make."""
+    to_rank = partial(datagram, sport=INAGG_PORT, dport=job.udp_port)
+    found: dict[str, Packet] = {}
     for kind, name in ((EXPONENT_RESULT, "exponent"), (DATA_RESULT, "data")):
         data = payload(kind, job)
         found |= {
-            f"{name} result, aggregator's MAC and IP": datagram(
-                data, src=AGGREGATOR_MAC, ip=AGGREGATOR_IP, **ports
-            ),
-            f"{name} result, aggregator's IP": datagram(data, ip=AGGREGATOR_IP, **ports),
-            f"{name} result, aggregator's MAC": datagram(data, src=AGGREGATOR_MAC, **ports),
-            f"{name} result, own addresses": datagram(data, **ports),
-            f"{name} result, a rank's addresses": datagram(data, src=OTHER, ip=OTHER_IP, **ports),
+            f"{name} result, aggregator's MAC and IP": to_rank(data, src=AGGREGATOR_MAC, ip=AGGREGATOR_IP),
+            f"{name} result, aggregator's IP": to_rank(data, ip=AGGREGATOR_IP),
+            f"{name} result, aggregator's MAC": to_rank(data, src=AGGREGATOR_MAC),
+            f"{name} result, own addresses": to_rank(data),
+            f"{name} result, a rank's addresses": to_rank(data, src=OTHER, ip=OTHER_IP),
         }
     return found
 
 
-def contributions(job: JobFacts) -> dict[str, Any]:
-    """Contributions of ranks that are somebody else."""
-    to_switch = {"dst": AGGREGATOR_MAC, "to": AGGREGATOR_IP, "sport": job.udp_port, "dport": INAGG_PORT}
-    rank = {"src": RANK, "ip": RANK_IP, **to_switch}
+def contributions(job: JobFacts) -> "dict[str, Packet]":
+    """Contributions in the name of a rank, and contributions that no rank makes."""
+    to_switch = partial(datagram, dst=AGGREGATOR_MAC, to=AGGREGATOR_IP, sport=job.udp_port, dport=INAGG_PORT)
+    as_rank = partial(to_switch, src=RANK, ip=RANK_IP)
     return {
-        "exponents as a rank": datagram(payload(EXPONENT, job), **rank),
-        "data as a rank": datagram(payload(DATA, job), **rank),
-        "data as a rank, far ahead": datagram(
-            payload(DATA, replace(job, chunk=job.chunk + (1 << 30))), **rank
-        ),
-        "data from own addresses": datagram(payload(DATA, job), **to_switch),
-        "data from a rank's IP": datagram(payload(DATA, job), ip=RANK_IP, **to_switch),
-        "data of rank 63": datagram(payload(DATA, job, rank=63), **to_switch),
-        "data of rank 255": datagram(payload(DATA, job, rank=255), **to_switch),
-        "data of another epoch": datagram(payload(DATA, replace(job, epoch=job.epoch - 1)), **rank),
-        "data of job 0": datagram(payload(DATA, replace(job, job=0)), **rank),
-        "data of job 65535": datagram(payload(DATA, replace(job, job=65535)), **rank),
-        "a result to the switch": datagram(payload(DATA_RESULT, job), **rank),
-        "an unknown kind": datagram(payload(0x2F, job), **to_switch),
-        "another version": datagram(payload(0x12, job), **to_switch),
-        "an exponent that is none": datagram(payload(EXPONENT, job, exponent=600), **to_switch),
-        "a header cut short": datagram(payload(DATA, job)[:11], **to_switch),
-        "no payload": datagram(b"", **to_switch),
+        "exponents as a rank": as_rank(payload(EXPONENT, job)),
+        "data as a rank": as_rank(payload(DATA, job)),
+        "data as a rank, far ahead": as_rank(payload(DATA, replace(job, chunk=job.chunk + (1 << 30)))),
+        "data from own addresses": to_switch(payload(DATA, job)),
+        "data from a rank's IP": to_switch(payload(DATA, job), ip=RANK_IP),
+        "data of rank 63": to_switch(payload(DATA, job, rank=63)),
+        "data of rank 255": to_switch(payload(DATA, job, rank=255)),
+        "data of another epoch": as_rank(payload(DATA, replace(job, epoch=job.epoch - 1))),
+        "data of job 0": as_rank(payload(DATA, replace(job, job=0))),
+        "data of job 65535": as_rank(payload(DATA, replace(job, job=65535))),
+        "a result to the switch": as_rank(payload(DATA_RESULT, job)),
+        "an unknown kind": to_switch(payload(0x2F, job)),
+        "another version": to_switch(payload(0x12, job)),
+        "an invalid exponent": to_switch(payload(EXPONENT, job, exponent=600)),
+        "a header cut short": to_switch(payload(DATA, job)[:11]),
+        "no payload": to_switch(b""),
     }
 
 
-def addresses() -> dict[str, Any]:
-    """ARP that claims what is another's."""
+def addresses() -> "dict[str, Packet]":
+    """ARP packets that claim the address of another host."""
     from scapy.layers.l2 import ARP, Ether
 
-    found = {}
+    found: dict[str, Packet] = {}
     for name, ip, mac in (
         ("aggregator", AGGREGATOR_IP, AGGREGATOR_MAC),
         ("rank", RANK_IP, RANK),
@@ -107,13 +115,13 @@ def addresses() -> dict[str, Any]:
     return found
 
 
-def errors(job: JobFacts) -> dict[str, Any]:
-    """ICMP errors about a rank's own datagrams, and TCP resets of its connections."""
+def errors(job: JobFacts) -> "dict[str, Packet]":
+    """ICMP errors about a rank's datagrams, and a TCP reset of its connection to the controller."""
     from scapy.layers.inet import ICMP, IP, TCP, UDP
     from scapy.layers.l2 import Ether
 
     about = IP(src=RANK_IP, dst=AGGREGATOR_IP) / UDP(sport=job.udp_port, dport=INAGG_PORT) / bytes(8)
-    found = {}
+    found: dict[str, Packet] = {}
     for name, ip in (("own address", OWN_IP), ("aggregator's address", AGGREGATOR_IP)):
         head = Ether(src=OWN, dst=RANK) / IP(src=ip, dst=RANK_IP)
         found |= {
@@ -130,8 +138,8 @@ def errors(job: JobFacts) -> dict[str, Any]:
     return found
 
 
-def shapes(job: JobFacts) -> dict[str, Any]:
-    """Frames of unusual make."""
+def shapes(job: JobFacts) -> "dict[str, Packet | bytes]":
+    """Fragments, VLANs, IPv6, wrong lengths and checksums, runts and giants."""
     from scapy.layers.inet import IP, UDP, IPOption, fragment
     from scapy.layers.inet6 import ICMPv6ND_NA, IPv6
     from scapy.layers.l2 import Dot1AD, Dot1Q, Ether
@@ -142,11 +150,12 @@ def shapes(job: JobFacts) -> dict[str, Any]:
     result = payload(DATA_RESULT, job)
     udp = UDP(sport=job.udp_port, dport=INAGG_PORT) / payload(DATA, job)
     whole = bytes(head / ip / udp)
-    pieces = fragment(forged / result, fragsize=256)
+    pieces: list[Packet] = fragment(forged / result, fragsize=256)  # type: ignore[no-untyped-call]
+    fragmented: list[Packet] = fragment(ip / udp, fragsize=256)  # type: ignore[no-untyped-call]
     return {
         "first fragment of a result": Ether(src=OWN, dst=RANK) / pieces[0],
         "last fragment of a result": Ether(src=OWN, dst=RANK) / pieces[-1],
-        "fragmented contribution": head / fragment(ip / udp, fragsize=256)[1],
+        "fragmented contribution": head / fragmented[1],
         "IP options": head / IP(src=OWN_IP, dst=AGGREGATOR_IP, options=[IPOption(b"\x01\x01\x01\x00")]) / udp,
         "wrong IP header checksum": head / IP(src=OWN_IP, dst=AGGREGATOR_IP, chksum=1) / udp,
         "UDP length too short": head / ip / UDP(sport=4000, dport=INAGG_PORT, len=9) / bytes(20),
@@ -180,7 +189,7 @@ def shapes(job: JobFacts) -> dict[str, Any]:
 
 
 def run(folder: Path, full: bool) -> Iterator[Outcome]:
-    """Every kind in turn, again and again, so that kinds meet each chunk of the job."""
+    """Sends all kinds of frames in turn, many times, so that each kind meets many chunks of the job."""
 
     def forge(testbed: Testbed, ranks: Ranks) -> str:
         kinds = taken = 0
@@ -189,7 +198,13 @@ def run(folder: Path, full: bool) -> Iterator[Outcome]:
         with packet_socket(testbed, STRANGER) as link:
             for _ in range(100 if full else 5):
                 job = spy(testbed)
-                forged = results(job) | contributions(job) | addresses() | errors(job) | shapes(job)
+                forged: dict[str, Packet | bytes] = {
+                    **results(job),
+                    **contributions(job),
+                    **addresses(),
+                    **errors(job),
+                    **shapes(job),
+                }
                 kinds = len(forged)
                 frames = [bytes(frame) for frame in forged.values()]
                 taken += send_all(link, frames * 10)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kills, stops and pauses of each part in each phase of a job: how long until all other ranks have ended or gone on,
-and what they say."""
+"""Kills, stops or pauses each part in each phase of a job. Measures how long the other ranks take to end or to go on,
+and reads the errors that they print."""
 
 import itertools
 import re
@@ -19,10 +19,10 @@ from tests.attack.outcome import Outcome
 from tests.attack.ranks import BrokenPromiseError, Ranks, wait_until
 from tests.attack.siege import besieged, judge_ranks
 
-AT_ONCE = 3  # cases: most of their time is waiting
+AT_ONCE = 3  # cases that run at the same time: they mostly wait
 PAUSE_S = 5.0
-TIMEOUT_S = 30.0  # of the groups whose ranks do not all come; the others have 300 s
-SLACK_S = 5.0  # a busy machine's
+TIMEOUT_S = 30.0  # the timeout of groups whose ranks do not all join; the others have 300 s
+SLACK_S = 5.0  # for a busy machine
 LAST_SUM_S = 60.0
 
 Victim = Literal["rank", "rank 0", "switch", "controller"]
@@ -35,7 +35,7 @@ WHENS: tuple[When, ...] = ("importing", "joining", "summing", "leaving")
 
 @dataclass(frozen=True)
 class Case:
-    """One victim, hit once. The rank that is no special one is the last."""
+    """One victim, hit once. The victim "rank" is the last rank."""
 
     victim: Victim
     how: How
@@ -54,21 +54,22 @@ class Case:
 
     @property
     def cause(self) -> re.Pattern[str]:
-        """What names the victim. Ranks that do not reach rank 0's store, or a switch, know an address only."""
+        """Matches an error that names the victim. Ranks that cannot reach rank 0's store, or the switch, know only an
+        address."""
         if self.rank is not None:
             return re.compile(rf"\branks? (\[?\d+, )*\[?{self.rank}\b|10\.0\.0\.{self.rank + 1}\b")
         return re.compile(r"switch|controller|heartbeat|10\.0\.0\.\d")
 
 
 def promise(case: Case) -> tuple[End, float]:
-    """What docs/ promise of the other ranks: that they fail, go on, or end in either way; and within how many seconds.
+    """What docs/ promise about the other ranks: that they fail, go on, or end in either way ("end"), and within how
+    many seconds.
 
     backend.md, "Work, timeouts, errors" and "While a group is made"; protocol.md, 6.3; deployment.md, "If the server
     stops".
     """
     if case.how == "pause":
-        # A network that carries nothing for 4 s, or a controller that does not answer for 5 s, ends a group that is
-        # being made.
+        # While a group is being made, 4 s without network, or 5 s without an answer of the controller, end it.
         either = case.when == "leaving" or (
             case.victim in ("switch", "controller") and case.when == "joining"
         )
@@ -83,7 +84,7 @@ def promise(case: Case) -> tuple[End, float]:
     if case.victim == "switch":
         limits = {"importing": 2 * TIMEOUT_S, "joining": 10.0, "summing": 40.0, "leaving": 40.0}
     elif died:
-        # Torch's client of a store that never comes waits for up to three times its timeout, with any backend.
+        # If a store never comes, torch's client waits for up to three times its timeout, with any backend.
         importing = 3 * TIMEOUT_S if case.rank == 0 else TIMEOUT_S
         limits = {"importing": importing, "joining": 10.0, "summing": 2.0, "leaving": 10.0}
     else:
@@ -92,7 +93,8 @@ def promise(case: Case) -> tuple[End, float]:
 
 
 def cases(full: bool) -> list[Case]:
-    """With full: everything killed in each phase with 2 and with 4 ranks, stopped and paused with 4, and so on."""
+    """Each victim killed in each phase, with 2 ranks. If `full`, also with 4 ranks, terminated, stopped and paused with
+    4 ranks, and killed with fallback="inner"."""
     found = [
         Case(victim, "KILL", when, ranks)
         for ranks in ((2, 4) if full else (2,))
@@ -108,7 +110,7 @@ def cases(full: bool) -> list[Case]:
 
 
 def run(folder: Path, full: bool) -> Iterator[Outcome]:
-    """Some cases at a time, each on a testbed of its own."""
+    """AT_ONCE cases at the same time, each on its own testbed."""
     pool = ProcessPoolExecutor(AT_ONCE, mp_context=get_context("spawn"))
     try:
         for done in as_completed([pool.submit(hit, case, folder) for case in cases(full)]):
@@ -118,7 +120,7 @@ def run(folder: Path, full: bool) -> Iterator[Outcome]:
 
 
 def hit(case: Case, folder: Path) -> Outcome:
-    """One case."""
+    """Runs one case."""
     outcome = Outcome(str(case))
     ended, limit_s = promise(case)
     with besieged(outcome, folder, hosts=case.ranks, victim=case.victim) as testbed:
@@ -139,7 +141,7 @@ def hit(case: Case, folder: Path) -> Outcome:
 
 
 def reach(case: Case, testbed: Testbed, ranks: Ranks) -> None:
-    """Until the job is in the phase of the case."""
+    """Wait until the job is in the phase of the case. Raises BrokenPromiseError."""
     controller = testbed.controller
     assert controller is not None
     if case.when == "joining":
@@ -174,7 +176,7 @@ def target(case: Case, testbed: Testbed, ranks: Ranks) -> NodeProcess:
 
 
 def see(case: Case, ended: End, ranks: Ranks, began: float) -> float:
-    """Seconds until the other ranks have gone on, or ended. Raises BrokenPromiseError when it takes far too long."""
+    """Seconds until the other ranks have gone on, or ended. Raises BrokenPromiseError if they take far too long."""
     if ended == "go on":
         ranks.wait_for("joined")
         ranks.go_on(10)
@@ -184,13 +186,13 @@ def see(case: Case, ended: End, ranks: Ranks, began: float) -> float:
         return seconds
     besides = None if case.how == "pause" else case.rank
     end = ranks.wait_ended(timeout_s=200, besides=besides)
-    if case.when == "importing":  # to import torch takes long, and no rank can notice anything meanwhile
+    if case.when == "importing":  # a rank notices nothing while it imports torch, which takes long
         began = max([began, *(ranks.at(rank, "joining") for rank in range(case.ranks))])
     return end - began
 
 
 def judge(case: Case, ended: End, ranks: Ranks, outcome: Outcome) -> None:
-    """How ranks have ended, and what they have said. The victim is exempt."""
+    """Judge how the ranks ended and what they printed, except for the victim."""
     outcome.named = [None] * case.ranks
     judge_ranks(ranks, outcome, may_fail=ended != "go on", besides=case.rank if case.how != "pause" else None)
     for rank, (status, error) in enumerate(zip(outcome.statuses, outcome.errors, strict=True)):
@@ -198,7 +200,9 @@ def judge(case: Case, ended: End, ranks: Ranks, outcome: Outcome) -> None:
             continue
         if status == 1:
             outcome.named[rank] = case.cause.search(error or "") is not None
-            if not outcome.named[rank] and case.when != "importing":  # torch's own error, of its store
+            if (
+                not outcome.named[rank] and case.when != "importing"
+            ):  # then it is torch's error about its store
                 outcome.broken.append(f"rank {rank} does not name the cause: {error}")
         elif status == 0 and ended == "fail":
-            outcome.broken.append(f"rank {rank} ended as if all were well")
+            outcome.broken.append(f"rank {rank} ended without an error")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged datagrams of the job on the wire, from a third host and from a rank's own."""
+"""Captures datagrams of the job, damages them and sends them, from a third host and from a rank's host."""
 
 import random
 import time
@@ -34,7 +34,7 @@ def mutated(frame: bytes, draws: random.Random) -> bytes:
 
 
 def with_checksum(frame: bytes) -> bytes:
-    """The frame with the right IPv4 header checksum, so that damage gets beyond it."""
+    """The frame with the right IPv4 header checksum, so that later checks see the damage."""
     if len(frame) < _UDP:
         return frame
     head = frame[_IP : _IP + 10] + b"\0\0" + frame[_IP + 12 : _UDP]
@@ -45,20 +45,20 @@ def with_checksum(frame: bytes) -> bytes:
 
 
 def as_own(frame: bytes) -> bytes:
-    """The frame from the third host's own addresses, which the switch lets pass."""
+    """The frame with the third host's addresses as its source; the switch forwards these."""
     mac = bytes.fromhex(host_mac(STRANGER).replace(":", ""))
     ip = bytes(int(part) for part in host_address(STRANGER).split("."))
     return frame[:6] + mac + frame[12:26] + ip + frame[30:]
 
 
 def damaged(frames: Sequence[bytes], count: int, draws: random.Random) -> list[bytes]:
-    """`count` mutations of frames that are captured; three in four have a right IPv4 checksum."""
+    """`count` mutations of captured frames. Three in four have the right IPv4 checksum."""
     made = (mutated(draws.choice(frames), draws) for _ in range(count))
     return [with_checksum(frame) if draws.random() < 0.75 else frame for frame in made]
 
 
 def run(folder: Path, full: bool) -> Iterator[Outcome]:
-    """Half of the datagrams from each of the two."""
+    """The same number of datagrams from the third host and from a rank's host."""
     count = 50_000 if full else 2000
 
     def from_stranger(testbed: Testbed, ranks: Ranks) -> str:
@@ -75,8 +75,8 @@ def run(folder: Path, full: bool) -> Iterator[Outcome]:
 
 
 def from_a_rank(outcome: Outcome, folder: Path, count: int) -> Outcome:
-    """A host can spoil the sums of its own job (protocol.md, 9): then all its ranks end with an error, and the next
-    job is attacked. No sum is wrong."""
+    """Send from a rank's host, which can spoil its job's sums (protocol.md, 9). No sum is wrong. If all ranks of a job
+    end with an error, the attack continues with a new job."""
     draws, taken, jobs, began = random.Random(SEED), 0, 0, time.monotonic()
     with besieged(outcome, folder) as testbed:
         while taken < count:
@@ -85,7 +85,7 @@ def from_a_rank(outcome: Outcome, folder: Path, count: int) -> Outcome:
                 ranks.wait_for("joined")
                 with packet_socket(testbed, 2) as link:
                     while taken < count:
-                        ranks.go_on(1, timeout_s=150)  # a slot that is spoilt: the give-up time, 120 s
+                        ranks.go_on(1, timeout_s=150)  # if a slot is spoilt, ranks give up after 120 s
                         own = capture(testbed, 2, 50, timeout_s=5)
                         if own:
                             taken += send_all(link, damaged(own, 2000, draws))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of the switch's P4Runtime server beside the controller's: garbage, streams, reads without end."""
+"""Calls the switch's P4Runtime server next to the controller: garbage, many streams, endless reads."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ AMOUNTS = {
 
 
 def run(folder: Path, full: bool) -> Iterator[Outcome]:
-    """Each from a process in the switch's namespace, where the server listens."""
+    """Each attack runs in a process in the switch's namespace, where the server listens."""
     for name, (most, few) in AMOUNTS.items():
 
         def attack(testbed: Testbed, _ranks: Ranks, name: str = name, n: int = most if full else few) -> str:
