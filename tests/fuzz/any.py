@@ -3,10 +3,9 @@
 
 python -m tests.fuzz.any prog.p4 --seeds 1..20 [--packets 40] [--keep DIR]
 
-Packets follow the paths of the program's parser; keys of entries are of the same few values that headers have, and
-constants of the program. What BMv2 alone decides differs every time: timestamps, random(), and fields of headers that
-were never valid, where BMv2 shows what an earlier packet left. Packets that differ after others but not alone are
-therefore left out, and counted.
+Packets follow the paths of the program's parser. Keys of entries have the same few values as headers, and constants of
+the program. Timestamps, random(), and fields of headers that were never valid (BMv2 shows those of an earlier packet)
+always differ. Therefore packets that differ after other packets, but not when sent alone, are left out and counted.
 """
 
 import argparse
@@ -28,13 +27,13 @@ from tests.fuzz.run import seeds_of
 from tests.switch import bmv2
 from tests.switch.bmv2_vectors import StateError, run_config
 
-_TRIES = 60  # runs of BMv2 to make a case smaller
-_LEFT_OUT = 20  # packets of a seed
+_TRIES = 60  # runs of BMv2 to make a case smaller, at most
+_LEFT_OUT = 20  # packets left out of a seed, at most
 
 
 @dataclass
 class Difference:
-    """`packet` is None where only counters or registers differ."""
+    """A difference between the model and BMv2. `packet` is None if only counters or registers differ."""
 
     text: str
     packet: Packet | None = None
@@ -44,7 +43,7 @@ class Difference:
 
 
 def expect_model(program: Path, vectors: Vectors, cells: int = 16) -> Vectors:
-    """The vectors with what the model says, also of the first cells of its counters and registers."""
+    """The vectors with the model's outputs and the first cells of its counters and registers."""
     expected = copy.deepcopy(vectors)
     with Switch.from_p4(program) as switch:
         set_up(switch, expected)
@@ -56,9 +55,8 @@ def expect_model(program: Path, vectors: Vectors, cells: int = 16) -> Vectors:
         for info in switch.layout.registers:
             register, name = switch.register(info.preamble.name), info.preamble.name
             shown = ((i, register[i]) for i in range(min(cells, len(register))))
-            expected.registers += [
-                Cell(name, i, (value,)) for i, value in shown if value < 1 << 63
-            ]  # BMv2 shows no more
+            # BMv2 shows no larger values.
+            expected.registers += [Cell(name, i, (value,)) for i, value in shown if value < 1 << 63]
         for info in switch.layout.direct_counters:
             table = next(
                 t for t in switch.layout.tables if t.preamble.id == info.direct_table_id
@@ -72,7 +70,7 @@ def expect_model(program: Path, vectors: Vectors, cells: int = 16) -> Vectors:
 
 
 def difference(config: Path, program: Path, vectors: Vectors) -> Difference | None:
-    """What BMv2 does otherwise. Raises SwitchError or bmv2.Bmv2Error."""
+    """The first difference between the model and BMv2. Raises SwitchError or bmv2.Bmv2Error."""
     with Switch.from_p4(program) as switch:
         info = switch.layout
     expected = expect_model(program, vectors)
@@ -94,7 +92,7 @@ def difference(config: Path, program: Path, vectors: Vectors) -> Difference | No
 
 
 def minimise(vectors: Vectors, differs: Callable[[Vectors], bool]) -> Vectors:
-    """Takes out packets, entries and defaults, half of them first, as long as the difference stays."""
+    """Removes packets, entries and defaults, half of them first, as long as the difference remains."""
     tries = _TRIES
     for name in ("groups", "clones", "meters", "value_sets"):
         smaller = replace(vectors, **{name: type(getattr(vectors, name))()})
@@ -117,7 +115,8 @@ def minimise(vectors: Vectors, differs: Callable[[Vectors], bool]) -> Vectors:
 
 
 def check(program: Path, seeds: range, packets: int, keep: Path | None) -> int:
-    """Compares a program on both; returns how many seeds differ. Raises SwitchError or bmv2.Bmv2Error."""
+    """Compares the model with BMv2 on a program; returns how many seeds differ. Raises SwitchError or
+    bmv2.Bmv2Error."""
     with Switch.from_p4(program) as switch:
         info = switch.layout
     wrong = 0
@@ -148,7 +147,7 @@ def check(program: Path, seeds: range, packets: int, keep: Path | None) -> int:
 
 
 def _small(config: Path, program: Path, info: P4Info, vectors: Vectors) -> str:
-    """A few vectors that still differ, and how, as the text of a file."""
+    """A few vectors that still differ, as the text of a vectors file, with the difference in a comment."""
 
     def differs(smaller: Vectors) -> bool:
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random entries and packets for any program, from its P4Info and BMv2's JSON of it (docs/JSON_format.md of BMv2)."""
+"""Random entries and packets for any program, from its P4Info and its BMv2 JSON (docs/JSON_format.md of BMv2)."""
 
 import random
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from inagg_switch.vectors.format import (
 
 _PORTS = range(1, 5)
 _PORT_BITS = 9
-_STATES = 16  # of the parser, at most
+_STATES = 16  # parser states on a packet's path, at most
 _BY_PRIORITY = (pb.MatchField.TERNARY, pb.MatchField.RANGE, pb.MatchField.OPTIONAL)
 
 
@@ -48,7 +48,7 @@ class VectorGenerator:
         self._random = random.Random(seed)
         self._constants = sorted({n for n in _numbers(config) if n > 0})
         self._pools: dict[int, list[int]] = {}
-        # p4c drops tables that nothing applies. Those with entries of their own have enough to match.
+        # Tables without constant entries in the config. p4c removes tables that are never applied.
         tables = [t for pipeline in config["pipelines"] for t in pipeline["tables"]]
         self._tables = {t["name"] for t in tables if not t.get("entries")}
         self._types = {t["name"]: t["fields"] for t in config["header_types"]}
@@ -75,7 +75,7 @@ class VectorGenerator:
         return self._random.choice(self._pools[width]) & (1 << width) - 1
 
     def vectors(self, packets: int) -> Vectors:
-        """The control plane's part and so many packets."""
+        """Random entries and configuration, and `packets` packets."""
         made = Vectors()
         sessions = {n for n in self._constants if n <= 32767}
         for number in range(1, 5):
@@ -102,12 +102,12 @@ class VectorGenerator:
     # --- entries
 
     def _replicas(self) -> list[tuple[int, int]]:
-        """At most one copy a port: the order of two is nobody's."""
+        """At most one copy a port: two copies could leave in any order."""
         ports = self._random.sample(_PORTS, self._random.randrange(1, 4))
         return [(port, self._random.randrange(4)) for port in ports]
 
     def _rates(self) -> tuple[int, int, int, int]:
-        """Bursts only: time is not the same on both."""
+        """Rates of 0 with random bursts: time is not the same on the model and on BMv2."""
         small = self._random.choice((0, 1, 2, 5, 100, 1000))
         return 0, small, 0, small + self._random.choice((0, 1, 3, 200))
 

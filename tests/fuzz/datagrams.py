@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mutated datagrams on their way through the P4 program: no wrong sum, no crash, no job that stands still.
+"""Mutates datagrams on their way through the P4 program: no sum may be wrong, nothing may crash, no job may hang.
 
 A seed is a job: real engines sum a few tensors in virtual time, through p4/inagg.p4 in this process. Some contributions
-are mutated, and some results; mutated copies, packets of earlier jobs and garbage come between them. The job ends with
-the exact sums, or with an error at some rank. All seeds run on one switch, one job after another.
+and some results are mutated. Mutated copies, packets of earlier jobs and garbage are added. The job must end with the
+exact sums, or with an error at some rank. All seeds run on one switch, one job after another.
 
-Several changes of words or checksums may cancel (protocol.md, 9), so one packet of a job has its own changed.
+Several changes of words or checksums may cancel (protocol.md, 9), so they are changed in only one packet of a job.
 
     python -m tests.fuzz.datagrams --seeds 1..1000
-    python -m tests.fuzz.datagrams --count 100000          # from seed 1 on, until so many datagrams have been mutated
+    python -m tests.fuzz.datagrams --count 100000          # from seed 1, until 100000 datagrams have been mutated
 """
 
 import argparse
@@ -39,15 +39,15 @@ from tests.conformance.virtual_network import Impairment, Network, make_workers
 
 WORDS = 1
 FLOOD_GROUP = 1
-# Virtual seconds; a job that stands still ends after the give-up time, 120 s.
+# Virtual seconds: less than the give-up time, 120 s, after which a job that hangs would end.
 SOON_S = 60.0
 UDP_LENGTH, IP_LENGTH, IP_CHECKSUM = slice(38, 40), slice(16, 18), slice(24, 26)
-# Of the inagg header, by (first byte, bytes): those of one size are swapped, or taken from another packet.
+# Fields of the inagg header: (first byte, bytes). Fields of one size are swapped, or taken from another packet.
 FIELDS = [(1, 1), (0, 1), (2, 2), (4, 2), (6, 2), (8, 4), (12, 4), (16, 4)]
 
 
 def with_lengths(frame: bytes, udp: int, ip: int) -> bytes:
-    """The frame with these lengths in its headers, and the IPv4 checksum that belongs to them."""
+    """The frame with these lengths in its UDP and IPv4 headers, and the right IPv4 checksum."""
     made = bytearray(frame)
     made[UDP_LENGTH], made[IP_LENGTH], made[IP_CHECKSUM] = (
         struct.pack("!H", udp),
@@ -155,12 +155,12 @@ MUTATIONS: list[Mutation] = [
 
 
 def summed(datagram: bytes) -> bytes:
-    """Checksum and words: what the linear checksum covers."""
+    """The checksum and the words that it covers."""
     return datagram[reference.HEADER.size - 4 :]
 
 
 def cancels(a: bytes, b: bytes) -> bool:
-    """Whether datagrams of one length differ so that the checksum does not tell, with lanes of some width."""
+    """Whether the checksum, with lanes of some width, misses the difference of two datagrams of one length."""
     words = reference.HEADER.size
     stated = int.from_bytes(a[16:20], "big") - int.from_bytes(b[16:20], "big")
     for lane in (np.dtype(">u4"), np.dtype(">u2"), np.dtype("u1")):
@@ -172,7 +172,7 @@ def cancels(a: bytes, b: bytes) -> bool:
 
 @dataclass
 class Mutating:
-    """A switch on a network that mutates: what virtual_network.Network sends its packets through."""
+    """A switch behind a network that mutates packets: the switch of a virtual_network.Network."""
 
     program: Switch
     workers: int
@@ -181,10 +181,10 @@ class Mutating:
     added: float  # probability that a mutated packet comes before a contribution
     seen: list[tuple[int, bytes]]  # (port, frame) of this job and earlier ones
     mutated: Counter[str] = field(default_factory=Counter)
-    spoiled: bool = False  # a packet with other words, or another checksum, is there
+    spoiled: bool = False  # the job has a packet with changed words or checksum
 
     def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]:
-        """(receiver's rank, datagram) of all results that leave."""
+        """Returns (receiver's rank, datagram) of all results that leave."""
         port = rank + 1
         frame = p4_switch.contribution_headers(rank, len(datagram)) + datagram
         self.seen.append((port, frame))
@@ -208,7 +208,7 @@ class Mutating:
                 return made
 
     def may_change(self, datagram: bytes, made: bytes) -> bool:
-        """Whether one may be sent for the other."""
+        """Whether `made` may be sent instead of `datagram`."""
         if len(made) != len(datagram) or summed(made) == summed(datagram):
             return True
         if self.spoiled or cancels(made, datagram):
@@ -229,7 +229,7 @@ class Mutating:
         return made
 
     def results(self, frames: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-        """What the kernels of the workers hand to their sockets, connected to the aggregator's address."""
+        """The datagrams that the workers' kernels deliver to their sockets, which are connected to the aggregator."""
         out = []
         for port, frame in frames:
             rank = port - 1
@@ -259,7 +259,7 @@ class Fuzzer:
         self._seen: list[tuple[int, bytes]] = []
 
     def run(self, seed: int) -> None:
-        """One job; what is wrong comes into the report."""
+        """Runs one job and adds its outcome to the report."""
         number = next(self._jobs)
         draws = random.Random(seed)
         workers, slots = draws.choice((1, 2, 2, 3, 5)), draws.choice((1, 2, 4))
@@ -306,7 +306,7 @@ class Fuzzer:
             network.flush(rank)
         # A rank that fails ends the job: the controller tells the others (6.3).
         while all(engine.failure is None for engine in engines) and network.step():
-            assert network.now < SOON_S, f"the job stands still, completed: {network.completed}"
+            assert network.now < SOON_S, f"the job hangs, completed: {network.completed}"
         for rank, done in network.completed.items():
             for ticket in done:
                 lane_bits, array = inputs[ticket - 1]

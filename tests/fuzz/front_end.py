@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mutated and truncated programs for the compiler's front end: each must compile or give a CompileError, soon.
+"""Mutated and truncated programs for the compiler's front end: each must compile or raise a CompileError within 20 s.
 
 python -m tests.fuzz.front_end --seeds 1..100000
-python -m tests.fuzz.front_end --seeds 1..2000 --p4c       # also: what the compiler takes, does p4c take it?
+python -m tests.fuzz.front_end --seeds 1..2000 --p4c       # also: does p4c accept what the compiler accepts?
 """
 
 import argparse
@@ -22,7 +22,7 @@ from inagg_switch.compiler import generate
 from inagg_switch.compiler.parse.preprocess import preprocess_text
 from tests.switch import PROGRAMS
 
-SOON_S = 20.0
+SOON_S = 20.0  # a compilation that takes longer is a fault
 _TOKEN = re.compile(
     r'[A-Za-z_]\w*|\d\w*|"[^"\n]*"|&&&|\|\+\||\|-\||\.\.|\+\+|<<|&&|\|\||[<>=!]=|\n|[ \t]+|.', re.DOTALL
 )
@@ -39,13 +39,13 @@ _WORDS = """
 
 @cache
 def corpus() -> list[tuple[str, list[str]]]:
-    """(name, tokens) of the programs that are mutated."""
+    """The programs to mutate: (name, tokens)."""
     paths = [*sorted(PROGRAMS.glob("*.p4")), PROGRAMS.with_name("p4runtime") / "small.p4"]
     return [(p.name, _TOKEN.findall(p.read_text())) for p in paths]
 
 
 def mutant(seed: int) -> tuple[str, str]:
-    """The name of a program and its text, damaged; the same for the same seed."""
+    """Returns the name of a program and its damaged text; the same for the same seed."""
     generator = random.Random(seed)
     name, original = generator.choice(corpus())
     tokens = list(original)
@@ -82,7 +82,7 @@ def mutant(seed: int) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Result:
-    """`wrong` says what a compiler must not do; `error` is the diagnostic."""
+    """`error`: the diagnostic. `wrong`: what the compiler did that it must not do."""
 
     accepted: bool = False
     error: str = ""
@@ -90,7 +90,7 @@ class Result:
 
 
 def compile_mutant(name: str, text: str) -> Result:
-    """All stages before the C++ compiler."""
+    """Runs all stages before the C++ compiler."""
     started = time.monotonic()
     try:
         generate(preprocess_text(text, name).text, name)
@@ -108,7 +108,7 @@ def compile_mutant(name: str, text: str) -> Result:
 
 
 def refused_by_p4c(text: str) -> str:
-    """p4c's first error, or nothing if it takes the program."""
+    """p4c's first error, or "" if it accepts the program."""
     with tempfile.TemporaryDirectory(prefix="inagg-fuzz-") as folder:
         path = Path(folder) / "mutant.p4"
         path.write_text(text)
@@ -120,7 +120,7 @@ def refused_by_p4c(text: str) -> str:
 
 
 def main() -> int:
-    """The command line; returns how many programs were treated wrongly."""
+    """The command line; returns for how many programs the compiler failed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a generated program and its packets on the model, on BMv2 and in the Python evaluator, and shrinks what differs.
+"""Runs generated programs and packets on the model, on BMv2 and in the Python evaluator; shrinks programs that differ.
 
 python -m tests.fuzz.run --seeds 1..200                # model against the evaluator, and against BMv2 if it is on PATH
 python -m tests.fuzz.run --seeds 7 --show              # the program of a seed
@@ -33,7 +33,7 @@ from tests.switch.bmv2_vectors import StateError, run_config
 
 @dataclass
 class Difference:
-    """`frame` is None where a program was refused."""
+    """A difference between two machines. `frame` is None if a program was refused."""
 
     what: str
     frame: bytes | None = None
@@ -47,8 +47,8 @@ class Difference:
 
 
 def run_model(program: GeneratedProgram, wanted: Vectors) -> tuple[Vectors, list[str], P4Info]:
-    """The vectors with what the model says of the packets, what of its counters is not as `wanted`, and the program's
-    P4Info. Raises CompileError, ToolchainError or another SwitchError."""
+    """Returns the vectors with the model's outputs, the differences of its counters and registers from `wanted`, and
+    the program's P4Info. Raises CompileError, ToolchainError or another SwitchError."""
     with Switch.from_source(preprocess_text(program.p4(), "fuzz.p4").text, name="fuzz.p4") as switch:
         set_up(switch, wanted)
         seen = []
@@ -60,7 +60,7 @@ def run_model(program: GeneratedProgram, wanted: Vectors) -> tuple[Vectors, list
 
 
 def run_bmv2(program: GeneratedProgram, info: P4Info, vectors: Vectors) -> list[Output]:
-    """Raises bmv2.Bmv2Error, or StateError."""
+    """BMv2's output for each packet. Raises bmv2.Bmv2Error or StateError."""
     with tempfile.TemporaryDirectory(prefix="inagg-fuzz-") as folder:
         path = Path(folder) / "fuzz.p4"
         path.write_text(program.p4())
@@ -69,10 +69,11 @@ def run_bmv2(program: GeneratedProgram, info: P4Info, vectors: Vectors) -> list[
 
 
 def _that_bmv2_has(vectors: Vectors, config: dict[str, Any]) -> Vectors:
-    """p4c leaves out what it finds is never reached; BMv2 sends equal digests once."""
+    """The vectors without the objects that p4c removed as unreachable, and with equal digests once, as BMv2 sends
+    them."""
     pipelines, sets = config["pipelines"], {known["name"] for known in config["parse_vsets"]}
     tables = {table["name"] for pipeline in pipelines for table in pipeline["tables"]}
-    # BMv2 knows a profile's actions from its tables: one without has none.
+    # BMv2 knows a profile's actions from its tables: a profile without a table has none.
     profiles = {table.get("action_profile") for pipeline in pipelines for table in pipeline["tables"]}
     counters = {counter["name"] for counter in config["counter_arrays"]}
     meters = {meter["name"] for meter in config["meter_arrays"]}
@@ -96,8 +97,7 @@ def _that_bmv2_has(vectors: Vectors, config: dict[str, Any]) -> Vectors:
 
 
 def compare(program: GeneratedProgram, frames: list[bytes], on_bmv2: bool) -> Difference | None:
-    """The first difference between the model, the evaluator and BMv2. The order in which the frames of one packet leave
-    is nobody's."""
+    """The first difference between the model, the evaluator and BMv2. Frames of one packet may leave in any order."""
     wanted = expected(program, frames)
     try:
         seen, state, info = run_model(program, wanted)
@@ -132,7 +132,8 @@ def compare(program: GeneratedProgram, frames: list[bytes], on_bmv2: bool) -> Di
 
 
 def _reductions(program: GeneratedProgram) -> Iterator[Callable[[GeneratedProgram], None]]:
-    """Edits, large ones first. Each is applied to a copy of the program, in which nodes have the same places."""
+    """Edits that make the program smaller, large ones first. Apply each to a copy of the program: nodes have the same
+    places in it."""
     for place, node in enumerate(_nodes(program)):
         if isinstance(node, Block):
             for at in range(len(node.statements)):
@@ -175,7 +176,7 @@ def _nodes(program: GeneratedProgram) -> list[Any]:
 def minimise(
     program: GeneratedProgram, differs: Callable[[GeneratedProgram], bool], tries: int = 150
 ) -> GeneratedProgram:
-    """Applies reductions as long as the difference stays. Every try compiles a program."""
+    """Applies reductions as long as the difference remains. Each try compiles a program."""
     again = True
     while again and tries > 0:
         again = False
@@ -199,7 +200,7 @@ def minimise(
 def _frames_that_differ(
     program: GeneratedProgram, frames: list[bytes], difference: Difference, on_bmv2: bool
 ) -> list[bytes]:
-    """One if it can be; registers may need those before it."""
+    """The frame that differs if it is enough, or all frames up to it, because registers may depend on them."""
     if difference.frame is None:
         return frames[:1]
     alone = [difference.frame]
@@ -211,7 +212,7 @@ def _frames_that_differ(
 def check_seed(
     seed: int, packets: int, on_bmv2: bool
 ) -> tuple[GeneratedProgram, list[bytes], Difference | None]:
-    """Generates, runs and compares."""
+    """Generates a program and packets, runs and compares them."""
     generator = Generator(seed)
     program = generator.program()
     frames = generator.packets(program, packets)
@@ -254,7 +255,7 @@ def main() -> int:
             only = _frames_that_differ(program, frames, difference, on_bmv2)
 
             def differs(p: GeneratedProgram, only: list[bytes] = only, what: str = difference.what) -> bool:
-                """In the same way: a smaller program may be wrong."""
+                """Whether it differs in the same way: a smaller program may be invalid."""
                 try:
                     found = compare(p, only, on_bmv2)
                 except bmv2.Bmv2Error:

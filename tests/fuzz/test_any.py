@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries and packets made up for a program, and the comparison of the model with BMv2 on them (`tests.fuzz.any`)."""
+"""Random entries and packets for any program, and the comparison of the model with BMv2 (`tests.fuzz.any`)."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ INFO = text_format.Parse(
     """,
     P4Info(),
 )
-# A header of a byte, and after a 7 in it another of two.
+# A header of one byte; if it is 7, a header of two bytes follows.
 CONFIG = {
     "header_types": [{"name": "a_t", "fields": [["x", 8, False]]}, {"name": "b_t", "fields": [["y", 16, False]]}],
     "headers": [{"name": "a", "header_type": "a_t"}, {"name": "b", "header_type": "b_t"}],

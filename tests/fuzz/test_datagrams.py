@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mutated datagrams give no wrong sum and make no job stand still (fuzz_datagrams, a short run)."""
+"""Mutated datagrams cause no wrong sum, and no job hangs (a short run of `tests.fuzz.datagrams`)."""
 
 from tests.fuzz.datagrams import MUTATIONS, Fuzzer
 
 FIRST, COUNT = 1, 60
 
 
-def test_mutated_datagrams_give_no_wrong_sum_and_no_job_stands_still() -> None:
+def test_mutated_datagrams_cause_no_wrong_sum_and_no_job_hangs() -> None:
     fuzzer = Fuzzer()
     with fuzzer.program:
         for seed in range(FIRST, FIRST + COUNT):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged programs give a diagnostic, never a traceback (`tests.fuzz.front_end`, a short run)."""
+"""Damaged programs give a diagnostic, never a traceback (a short run of `tests.fuzz.front_end`)."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_the_same_seed_gives_the_same_program() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "/*", "#", "\0", "@", '"', "#include <core.p4>", "é", "control"])
-def test_hardly_a_program(text: str) -> None:
+def test_a_text_that_is_not_a_program_is_refused(text: str) -> None:
     result = compile_mutant("hardly.p4", text)
     assert result.error
     assert not result.wrong

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated programs behave as the evaluator says, and as BMv2 does (`tests.fuzz.run`, a short run)."""
+"""The model runs generated programs as the evaluator and BMv2 do (a short run of `tests.fuzz.run`)."""
 
 import pytest
 
@@ -79,7 +79,7 @@ CASES: list[tuple[Expression, object]] = [
 @pytest.mark.parametrize(
     ("expression", "value"), CASES, ids=lambda c: c.p4() if isinstance(c, Expression) else ""
 )
-def test_values(expression: Expression, value: object) -> None:
+def test_expressions_have_their_values(expression: Expression, value: object) -> None:
     assert expression.value({"h.$valid": False}) == value
 
 
@@ -92,7 +92,7 @@ def test_arguments_are_copied_in_and_out() -> None:
     )
     env = {"x": 1}
     Call(swap, [Ref(B8, "x"), Ref(B8, "x")]).run(env)
-    assert env["x"] == 1  # the last copy out, of q, which nobody changed
+    assert env["x"] == 1  # q, which nobody changed, is copied out last
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ def test_arguments_are_copied_in_and_out() -> None:
         ("csum16", 0xF62A),
     ],
 )
-def test_hashes(algorithm: str, value: int) -> None:
-    """The CRCs have published check values, of these nine bytes."""
+def test_hashes_have_their_values(algorithm: str, value: int) -> None:
+    """The values of the CRCs are their published check values, for these nine bytes."""
     assert digest_of(algorithm, "".join(f"{byte:08b}" for byte in b"123456789")) == value
 
 
-def test_a_member_of_a_union_ends_the_others() -> None:
+def test_a_member_of_a_union_that_becomes_valid_invalidates_the_others() -> None:
     env = {UNIONS: {"u.a": ["u.b"], "u.b": ["u.a"]}, "u.a.$valid": True, "u.b.$valid": False}
     SetValid("u.b", True, []).run(env)
     assert (env["u.a.$valid"], env["u.b.$valid"]) == (False, True)
@@ -138,7 +138,7 @@ def test_a_varbit_field_has_the_size_that_is_asked_for(size: int, error: str | N
 # --- the minimiser
 
 
-def test_what_does_not_matter_is_taken_out() -> None:
+def test_the_minimiser_removes_what_does_not_matter() -> None:
     program = Generator(2).program()
     before = program.p4()
     assert before.count("|-|") > 1

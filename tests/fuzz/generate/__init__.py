@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random programs and packets, from a seed: `generator` first."""
+"""Random programs and packets, from a seed. Start with `generator`."""

@@ -31,9 +31,12 @@ WIDTHS = (1, 2, 3, 4, 7, 8, 8, 9, 13, 16, 16, 31, 32, 32, 33, 48, 63, 64, 65, 10
 
 
 class ExpressionGenerator:
-    """Headers of one type are `h_paths` and `s_paths`."""
+    """All headers of `h_paths` have the type `h`, all of `s_paths` the type `s`."""
 
-    unions_alone = ("hdr.u", "hdr.w")  # BMv2 does not load isValid() or a copy of one in a stack
+    unions_alone = (
+        "hdr.u",
+        "hdr.w",
+    )  # not in a stack: there BMv2 loads neither isValid() nor a copy of a union
     unions = (*unions_alone, *(f"hdr.us[{n}]" for n in range(UNION_STACK)))
     h_paths = ("hdr.a", "hdr.b", *(f"{u}.h" for u in unions))
     s_paths = (*(f"hdr.s[{n}]" for n in range(STACK)), *(f"{u}.s" for u in unions))
@@ -45,10 +48,10 @@ class ExpressionGenerator:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self._count = 0
-        self.scope: list[Ref] = []  # what may be read and assigned to
+        self.scope: list[Ref] = []  # scalars that may be read and assigned to
         self.read_only: list[Ref] = []
         self.types = Types()
-        self.others: list[Ref] = []  # of named types and structs, which may be read and assigned to
+        self.others: list[Ref] = []  # variables of named types and structs, which may be read and assigned to
         self.others_read_only: list[Ref] = []
         self.functions: list[Routine] = []
         self.headers_seen = False  # whether expressions may ask which headers are valid
@@ -97,7 +100,7 @@ class ExpressionGenerator:
         return [*self.types.named, *self.types.structs]
 
     def enter(self, refs: list[Ref], *, writable: bool) -> None:
-        """More variables in scope, and the parts of those that are structs."""
+        """Add variables to the scope, and the parts of structs."""
         scalars, others = (self.scope, self.others) if writable else (self.read_only, self.others_read_only)
         for ref in refs:
             (others if isinstance(ref.type, Named | Struct) else scalars).append(ref)
@@ -110,7 +113,7 @@ class ExpressionGenerator:
             self.enter([Ref(parameter.type, parameter.name)], writable=writable)
 
     def kept_scope(self) -> tuple[list[Ref], ...]:
-        """For restore_scope(). The lists that follow are copies."""
+        """The scope, for restore_scope(). The generator continues with copies of the lists."""
         kept = self.scope, self.read_only, self.others, self.others_read_only
         self.scope, self.read_only, self.others, self.others_read_only = (list(one) for one in kept)
         return kept
@@ -123,7 +126,7 @@ class ExpressionGenerator:
         return self.filled(Header(name, fields))
 
     def filled(self, header: Header) -> Header:
-        """With a last field that makes it whole bytes."""
+        """The header with a last field that pads it to whole bytes."""
         fields = header.fields
         left = -header.width % 8
         if left:
@@ -133,7 +136,7 @@ class ExpressionGenerator:
     # --- expressions
 
     def other(self, type_: Type, depth: int) -> Expression:
-        """Of a named type or a struct."""
+        """An expression of a named type or a struct."""
         known = [r for r in self.others + self.others_read_only if r.type == type_]
         if known and self.chance(0.4):
             return self.random.choice(known)
@@ -149,7 +152,7 @@ class ExpressionGenerator:
         return self.first_of(type_)
 
     def first_of(self, type_: Type) -> Expression:
-        """A constant."""
+        """A constant of the type."""
         if isinstance(type_, Struct):
             return StructList(type_, [self.first_of(t) for _, t in type_.fields], self.chance(0.5))
         if isinstance(type_, Named):
@@ -259,7 +262,7 @@ class ExpressionGenerator:
         return Logic(self.random.choice(("&&", "||")), left, right)
 
     def can_call(self, callee: Routine) -> bool:
-        """Whether there is something to assign to for each parameter that is copied out."""
+        """Whether the scope has a variable for each parameter that is copied out."""
         known = {r.type for r in self.scope + self.others}
         return all(p.type in known for p in callee.parameters if p.direction in ("out", "inout"))
 
@@ -275,7 +278,7 @@ class ExpressionGenerator:
         return Call(callee, arguments)
 
     def small(self, width: int) -> int:
-        """Values that packets are likely to have."""
+        """A value that packets are likely to have."""
         if self.chance(0.7):
             return self.random.choice((0, 1, 2, 3, 255)) & (1 << width) - 1
         return self.random.getrandbits(width)
@@ -285,7 +288,7 @@ class ExpressionGenerator:
 
 
 def _asks_unions(e: Expression) -> bool:
-    """p4c then leaves a comparison of bools to BMv2, which compares something else."""
+    """Whether an expression contains isValid() of a union or of a union's member. BMv2 compares such bools wrongly."""
     if isinstance(e, Valid) and e.header.count(".") > 1:
         return True
     return isinstance(e, UnionValid) or any(_asks_unions(child) for child in e.children())

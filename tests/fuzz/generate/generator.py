@@ -2,7 +2,7 @@
 """Random valid programs and packets, the same for the same seed."""
 
 from tests.fuzz.generate.parsers import ParserGenerator
-from tests.fuzz.generate.statements import StatementGenerator
+from tests.fuzz.generate.routines import RoutineGenerator
 from tests.fuzz.generate.tables import TableGenerator
 from tests.fuzz.programs.evaluate import Evaluator
 from tests.fuzz.programs.expressions import BOOL, Compare, Const, Expression, Ref, Type, Valid
@@ -14,7 +14,7 @@ from tests.fuzz.programs.program import METADATA, ROUNDS, GeneratedProgram
 from tests.fuzz.programs.statements import Block, Statement
 
 
-class Generator(StatementGenerator, TableGenerator, ParserGenerator):
+class Generator(RoutineGenerator, TableGenerator, ParserGenerator):
     def program(self) -> GeneratedProgram:
         self.declare_types()
         self.i = Header("i_t", self.header("i_t", self.random.randrange(4, 9)).fields)
@@ -71,7 +71,7 @@ class Generator(StatementGenerator, TableGenerator, ParserGenerator):
         return {n: [ROUNDS.path, *(name for name in names if self.chance(0.3))] for n in FIELD_LISTS}
 
     def checksums(self, *, update: bool) -> Block:
-        """Over fields of any header, into fields of `i`."""
+        """Checksum statements over fields of any header, with their results in fields of `i`."""
         fields: list[Ref] = self.i_fields()
         for path in (*self.h_paths[:3], *self.s_paths[:2], "hdr.v"):
             header = self.v if path == "hdr.v" else self.s if path in self.s_paths else self.h
@@ -112,13 +112,13 @@ class Generator(StatementGenerator, TableGenerator, ParserGenerator):
             if program.verify.statements and self.chance(0.6):
                 frame = self.with_checksum(program, frame)
             if self.chance(0.05):
-                # Not within `i`: BMv2 shows an older packet's bits in a header that is not there.
+                # Not within `i`: for a header that is not there, BMv2 shows the bits of an older packet.
                 frame = frame[: self.random.randrange(program.i.width // 8, len(frame) + 1)]
             frames.append(frame)
         return frames
 
     def with_checksum(self, program: GeneratedProgram, frame: bytes) -> bytes:
-        """With what the last verify_checksum() wants in its target, which lies at the start of `i`."""
+        """The frame with the value that the last verify_checksum() expects. Its target lies at the start of `i`."""
         checksum = program.verify.statements[-1]
         assert isinstance(checksum, Checksum)
         env = Evaluator(program).parsed(Round(frame, {}, NORMAL))

@@ -109,7 +109,7 @@ class ParserGenerator(ExpressionGenerator):
         return Extract(self.s if path.endswith(".s") else self.h, path)
 
     def call_parser(self, path: str) -> ParserStatement:
-        """Of a parser that extracts a header of type `h`, made now or before."""
+        """A call of an inner parser, new or known, that extracts a header of type `h`."""
         if not self.sub_parsers or self.chance(0.5):
             self.sub_parsers.append(self.sub_parser())
         called = self.random.choice(self.sub_parsers)
@@ -152,7 +152,7 @@ class ParserGenerator(ExpressionGenerator):
             if self.chance(0.2):
                 made.append(Verify(self.expression(BOOL, 2), "Mine"))
             else:
-                # Each once: p4c drops one that is overwritten, even if the parser ends between the two.
+                # Each variable once: p4c drops an assignment that is overwritten, even if the parser ends in between.
                 name = next((n for n in METADATA if n not in self.assigned), None)
                 if name is not None:
                     self.assigned.add(name)
@@ -168,7 +168,7 @@ class ParserGenerator(ExpressionGenerator):
             return value
         if made == 3:
             return None
-        # p4c makes `default` of a mask of zero and of the whole range, and BMv2 tries that last.
+        # p4c turns a mask of zero, or the whole range, into `default`, which BMv2 tries last.
         if made == 4:
             return ("&&&", value, other or 1)
         low, high = min(value, other), max(value, other)

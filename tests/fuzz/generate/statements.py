@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random statements, functions and actions."""
+"""Random statements."""
+
+from typing import Literal
 
 from tests.fuzz.generate.expressions import ExpressionGenerator
-from tests.fuzz.programs.blocks import Control, Instance
+from tests.fuzz.programs.blocks import Instance
 from tests.fuzz.programs.expressions import (
     BOOL,
     Cast,
@@ -58,7 +60,6 @@ from tests.fuzz.programs.statements import (
     Leave,
     LValue,
     OperatorAssign,
-    Parameter,
     Routine,
     Statement,
     SwitchValue,
@@ -67,6 +68,8 @@ from tests.fuzz.programs.tables import Apply, Table
 from tests.fuzz.programs.types import Struct, Tuple, TupleElement, TupleList
 
 OPERATOR_ASSIGN = ("+", "-", "&", "|", "^", "|+|", "|-|", "*")
+# Where a statement stands: in a function, an action, an inner control ("sub"), the ingress ("control") or the egress.
+Where = Literal["function", "action", "sub", "control", "egress"]
 
 
 class StatementGenerator(ExpressionGenerator):
@@ -85,40 +88,26 @@ class StatementGenerator(ExpressionGenerator):
 
     def target(self) -> LValue:
         whole = self.random.choice(self.scope)
-        # p4c: no slices of an int<W>; and in a loop it takes the value that a variable had before for that of every
-        # round, if all that changes it is an assignment to a slice.
+        # p4c rejects slices of an int<W> as targets. If only an assignment to a slice changes a variable in a loop, p4c
+        # uses the value before the loop in each round.
         if whole.type.width > 1 and not whole.type.signed and not self.in_loop and self.chance(0.2):
             low = self.random.randrange(whole.type.width)
             return Slice(whole, self.random.randrange(low, whole.type.width), low)
         return whole
 
-    def statement(self, depth: int, where: str) -> Statement:
-        """`where`: function, action or control."""
+    def statement(self, depth: int, where: Where) -> Statement:
+        """A random statement. `depth`: how deep blocks may nest in it."""
         made = self.random.randrange(20)
         if self.others and self.chance(0.12):
             return self.other_statement(depth, where)
         if self.chance(0.04) and where != "egress":
             return self.tuple_statement()
-        if made < 7 or depth <= 0:
-            target = self.target()
-            return Assign(target, self.expression(target.type, 3))
-        if made < 9:
-            numbers = [r for r in self.scope if r.type != BOOL]
-            target = self.random.choice(numbers)
-            return OperatorAssign(
-                target, self.random.choice(OPERATOR_ASSIGN), self.expression(target.type, 2)
-            )
-        if made < 12:
-            return If(self.expression(BOOL, 2), self.block(depth - 1, where), self.block(depth - 1, where))
+        if made < 12 or depth <= 0:
+            return self.plain_statement(made, depth, where)
         if where == "function":
             return self.statement(depth - 1, where)
         if where == "sub":
-            made = self.random.randrange(14, 18)
-            if made == 14:
-                return self.switch(depth, where)
-            if made == 15:
-                return If(self.expression(BOOL, 2), Block([Leave(self.chance(0.5))]), Block())
-            return self.statement(depth - 1, where)
+            return self.sub_statement(depth)
         if made in (12, 13):
             return self.header_statement(where)
         if where == "egress":
@@ -127,39 +116,72 @@ class StatementGenerator(ExpressionGenerator):
             return self.extern_statement()
         if self.chance(0.1):
             return self.pipeline_statement("ingress")
+        return self.ingress_statement(made, depth, where)
+
+    def plain_statement(self, made: int, depth: int, where: Where) -> Statement:
+        """An assignment, or an `if` on any condition."""
+        if made < 7 or depth <= 0:
+            target = self.target()
+            return Assign(target, self.expression(target.type, 3))
+        if made < 9:
+            number = self.random.choice([r for r in self.scope if r.type != BOOL])
+            operator = self.random.choice(OPERATOR_ASSIGN)
+            return OperatorAssign(number, operator, self.expression(number.type, 2))
+        return If(self.expression(BOOL, 2), self.block(depth - 1, where), self.block(depth - 1, where))
+
+    def sub_statement(self, depth: int) -> Statement:
+        """A statement of an inner control."""
+        made = self.random.randrange(14, 18)
+        if made == 14:
+            return self.switch(depth, "sub")
+        if made == 15:
+            return self.leave()
+        return self.statement(depth - 1, "sub")
+
+    def ingress_statement(self, made: int, depth: int, where: Where) -> Statement:
+        """A call, a `switch`, a table or an early end: of the ingress control or of one of its actions."""
         if self.instances and where == "control" and self.chance(0.2):
             instance = self.random.choice(self.instances)
-            # p4c does not get over an `exit` that it puts in two places.
+            # p4c fails if it has to put an `exit` in two places.
             if not (instance.exits and instance in self.called):
                 self.called.append(instance)
                 return self.call(instance, 1)
         if made == 14 and self.actions:
             return self.call(self.random.choice(self.actions), 1)
         if where == "action":
-            if self.chance(0.3):
-                self.in_loop = True
-                body = self.block(0, where)
-                self.in_loop = False
-                return For(self.name("n"), 1, self.random.randrange(1, 4), body)
-            return If(
-                self.expression(BOOL, 2), Block([Leave(self.chance(0.2))]), self.block(depth - 1, where)
-            )
+            return self.action_statement(depth)
         if made == 15:
             return self.switch(depth, where)
         if made == 16:
-            return If(self.expression(BOOL, 2), Block([Leave(self.chance(0.5))]), Block())
+            return self.leave()
         unused = [t for t in self.tables if t not in self.applied]
         if made > 16 and unused:
-            table = self.random.choice(unused)
-            self.applied.append(table)
-            how = self.random.choice(("plain", "hit", "miss", "switch"))
-            if how == "plain":
-                return Apply(table)
-            return Apply(table, how, self.block(depth - 1, where), self.block(depth - 1, where))
+            return self.apply_table(self.random.choice(unused), depth)
         return self.statement(depth - 1, where)
 
-    def other_statement(self, depth: int, where: str) -> Statement:
-        """With a variable of a named type or a struct."""
+    def action_statement(self, depth: int) -> Statement:
+        """A loop or an early end, of an action."""
+        if self.chance(0.3):
+            self.in_loop = True
+            body = self.block(0, "action")
+            self.in_loop = False
+            return For(self.name("n"), 1, self.random.randrange(1, 4), body)
+        condition, leave = self.expression(BOOL, 2), Leave(self.chance(0.2))
+        return If(condition, Block([leave]), self.block(depth - 1, "action"))
+
+    def leave(self) -> Statement:
+        """An `exit` or `return` under a condition."""
+        return If(self.expression(BOOL, 2), Block([Leave(self.chance(0.5))]), Block())
+
+    def apply_table(self, table: Table, depth: int) -> Statement:
+        self.applied.append(table)
+        how = self.random.choice(("plain", "hit", "miss", "switch"))
+        if how == "plain":
+            return Apply(table)
+        return Apply(table, how, self.block(depth - 1, "control"), self.block(depth - 1, "control"))
+
+    def other_statement(self, depth: int, where: Where) -> Statement:
+        """A statement on a variable of a named type or a struct."""
         target = self.random.choice(self.others)
         if depth > 0 and isinstance(target.type, Struct) and self.chance(0.3):
             known = [r for r in self.others + self.others_read_only if r.type == target.type]
@@ -179,7 +201,7 @@ class StatementGenerator(ExpressionGenerator):
             [Declare(whole, made), *([self.statement(0, "function")] if self.chance(0.5) else []), taken]
         )
 
-    def header_statement(self, where: str) -> Statement:
+    def header_statement(self, where: Where) -> Statement:
         made = self.random.randrange(10)
         if made == 0:
             target, source = self.random.sample(self.unions_alone, 2)
@@ -199,13 +221,14 @@ class StatementGenerator(ExpressionGenerator):
         if self.chance(0.5):
             return SetValid(self.random.choice(paths), self.chance(0.6), header.names())
         target, source = self.random.sample(paths, 2)
-        if self.chance(0.3):  # p4c: only as a condition of its own
+        if self.chance(0.3):  # p4c fails on `==` of headers inside larger conditions
             same = SameHeader(target, source, self.random.choice(("==", "!=")), header.names())
             return If(same, self.block(0, where), self.block(0, where))
         return CopyHeader(target, source, header.names())
 
     def varbit_statement(self) -> Statement:
-        """Nothing that makes a varbit field whose length BMv2 has from an older packet."""
+        """A statement on a header with a varbit field. None makes such a header valid: BMv2 would use the field's
+        length in an older packet."""
         target, source = self.random.sample(("hdr.v", "hdr.x"), 2)
         made = self.random.randrange(4)
         if made == 0:
@@ -222,7 +245,7 @@ class StatementGenerator(ExpressionGenerator):
         return CopyHeader(target, source, self.v.names())
 
     def guarded(self) -> Statement:
-        """Fields of a header, where it is valid."""
+        """Statements on fields of a header, in an `if` that it is valid."""
         header, paths = (self.h, self.h_paths) if self.chance(0.6) else (self.s, self.s_paths)
         if self.chance(0.2):
             header, paths = self.v, ("hdr.v", "hdr.x")
@@ -234,7 +257,7 @@ class StatementGenerator(ExpressionGenerator):
         return If(Valid(path), body, Block())
 
     def guarded_element(self) -> Statement:
-        """A field of the element at an index that is computed, where it must be valid."""
+        """An assignment to a field of the element at a computed index, in an `if` that the element is valid."""
         number = self.random.choice([r for r in self.scope if r.type.width > 1 and not r.type.signed])
         index = Cast(Type(32), Slice(number, 0, 0))
         name, type_ = self.random.choice(self.s.fields)
@@ -243,7 +266,7 @@ class StatementGenerator(ExpressionGenerator):
         fitting = [r for r in self.scope if r.type == type_ and r is not number]
         if fitting and self.chance(0.6):
             statements.insert(self.random.randrange(2), Assign(self.random.choice(fitting), element))
-        # BMv2 does not load isValid() of an element at an index that is computed.
+        # BMv2 does not load isValid() of an element at a computed index.
         both = Logic("&&", Valid("hdr.s[0]"), Valid("hdr.s[1]"))
         return If(both, Block(statements), Block())
 
@@ -278,7 +301,7 @@ class StatementGenerator(ExpressionGenerator):
         wide = [r for r in unsigned if r.type.width > 1]
         if made == 1 and self.meters and wide:
             return Execute(self.random.choice(self.meters), self.within(), self.random.choice(wide))
-        # Each once: p4c makes a list of every call, and BMv2 drops a list equal to one it sent before.
+        # Each struct once: p4c makes a list of every call, and BMv2 drops a list equal to one that it sent before.
         plain = [s for s in self.types.structs if all(type(t) is Type for _, t in s.fields)]
         fitting = [s for s in plain if s not in self.digested]
         if not fitting:
@@ -288,7 +311,8 @@ class StatementGenerator(ExpressionGenerator):
         return Digest(struct, [self.expression(t, 1) for _, t in struct.fields])
 
     def pipeline_statement(self, block: str) -> Statement:
-        """In `block` ingress or egress: it ends with the rounds that a packet has been through."""
+        """A clone, drop, truncation and the like, in `block` (ingress or egress). A condition on the packet's rounds
+        ends them."""
         made: Statement
         fields = self.random.choice(FIELD_LISTS)
         choice = self.random.randrange(8)
@@ -311,9 +335,9 @@ class StatementGenerator(ExpressionGenerator):
         rounds = Compare("<", ROUNDS, Const(Type(8), self.random.randrange(2, 5)))
         return If(Logic("&&", rounds, self.expression(BOOL, 1)), Block([made]), Block())
 
-    def switch(self, depth: int, where: str) -> Statement:
+    def switch(self, depth: int, where: Where) -> Statement:
         numbers = [r for r in self.scope if r.type != BOOL]
-        # p4c does not get over a `switch` on what it finds is constant.
+        # p4c fails on a `switch` whose subject it finds to be constant.
         subject = self.convert(self.random.choice(numbers), Type(self.random.choice((2, 3, 8))))
         labels = self.random.sample(range(4), 3)
         cases: list[tuple[int | None, Block | None]] = [
@@ -324,74 +348,5 @@ class StatementGenerator(ExpressionGenerator):
             cases.append((None, self.block(depth - 1, where)))
         return SwitchValue(subject, cases)
 
-    def block(self, depth: int, where: str) -> Block:
+    def block(self, depth: int, where: Where) -> Block:
         return Block([self.statement(depth, where) for _ in range(self.random.randrange(1, 4))])
-
-    # --- declarations
-
-    def function(self) -> Routine:
-        kept, seen = self.kept_scope(), self.headers_seen
-        self.headers_seen = False
-        types = [r.type for r in self.scope + self.others]
-        parameters = []
-        for _ in range(self.random.randrange(1, 4)):
-            direction = self.random.choice(("in", "in", "inout", "out"))
-            parameters.append(Parameter(self.name("p"), self.random.choice(types), direction))
-        self.scope, self.read_only, self.others, self.others_read_only = [], [], [], []
-        self.enter_parameters(parameters)
-        result = self.random.choice(types)
-        body = self.block(2, "function") if any(r.type != BOOL for r in self.scope) else Block()
-        body.statements[:0] = self.first_values(parameters)
-        made = Routine(self.name("function"), parameters, body, result, self.expression(result, 2))
-        self.restore_scope(kept)
-        self.headers_seen = seen
-        return made
-
-    def first_values(self, parameters: list[Parameter]) -> list[Statement]:
-        """Of those that nothing is copied in to."""
-        return [
-            Assign(Ref(p.type, p.name), self.first_of(p.type)) for p in parameters if p.direction == "out"
-        ]
-
-    def action(self, for_table: bool) -> Routine:
-        kept = self.kept_scope()
-        types = [r.type for r in self.scope + self.others]
-        parameters = []
-        for _ in range(self.random.randrange(3)):
-            direction = "" if for_table else self.random.choice(("in", "inout", "inout", "out"))
-            type_ = self.random.choice(types)
-            if for_table and (type_.signed or type(type_) is not Type or type_ == BOOL):
-                type_ = Type(max(1, type_.width))
-            parameters.append(Parameter(self.name("p"), type_, direction))
-        self.enter_parameters(parameters)
-        body = self.block(2, "action")
-        body.statements[:0] = self.first_values(parameters)
-        self.restore_scope(kept)
-        return Routine(self.name("action"), parameters, body)
-
-    def control(self) -> Control:
-        """It sees its parameters alone."""
-        kept, seen = self.kept_scope(), self.headers_seen
-        self.headers_seen = False
-        types = [r.type for r in self.scope + self.others]
-        numbers = [r.type for r in self.scope if r.type != BOOL]
-        parameters = [Parameter(self.name("p"), self.random.choice(numbers), "inout")]
-        for _ in range(self.random.randrange(3)):
-            direction = self.random.choice(("in", "inout", "out"))
-            parameters.append(Parameter(self.name("p"), self.random.choice(types), direction))
-        plain = [t for t in numbers if not t.signed] or [Type(8)]
-        constructor = [
-            Parameter(self.name("c"), self.random.choice([*plain, BOOL]), "")
-            for _ in range(self.random.randrange(3))
-        ]
-        self.scope, self.read_only, self.others, self.others_read_only = [], [], [], []
-        self.enter_parameters([*parameters, *constructor])
-        body = self.block(2, "sub")
-        body.statements[:0] = self.first_values(parameters)
-        self.restore_scope(kept)
-        self.headers_seen = seen
-        return Control(self.name("Control"), constructor, parameters, body)
-
-    def instance(self, control: Control) -> Instance:
-        values = [self.random.getrandbits(max(1, p.type.width)) for p in control.constructor]
-        return Instance.of(control, self.name("inner"), values)

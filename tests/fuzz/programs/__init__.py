@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """P4 programs as nodes that print themselves and evaluate themselves, so that a random program has a known result.
 
-`expressions` and `statements` first; `program` joins the parts, `evaluate` runs it.
+Start with `expressions` and `statements`. `program` joins the parts, `evaluate` runs it.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controls and parsers within those of a generated program, with constructor parameters."""
+"""Inner controls and inner parsers of a generated program, with constructor parameters."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +35,7 @@ class Control:
 
 @dataclass
 class Instance(Routine):
-    """`values` are the constructor's."""
+    """An instance of an inner control. `values` are the constructor's arguments."""
 
     control: Control | None = None
     values: list[int] = field(default_factory=list)
@@ -79,8 +79,8 @@ class SubParser:
 
 @dataclass
 class CallParser(ParserStatement):
-    """Applies an instance that has this value for the constant. p4c puts the arguments in place of the parameters: what
-    was done to them stays where parsing ends in it."""
+    """Applies an instance with this value for the constant. p4c replaces the parameters with the arguments, so
+    changes to the parameters remain even if parsing ends in the inner parser."""
 
     parser: SubParser
     instance: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A generated program in Python: simple_switch as its documentation and source have it, one packet at a time."""
+"""Runs a generated program in Python, one packet at a time, as simple_switch does by its documentation and source."""
 
 from contextlib import suppress
 from typing import Any
@@ -35,12 +35,12 @@ from tests.fuzz.programs.program import METADATA, ROUNDS, GeneratedProgram, leav
 from tests.fuzz.programs.statements import ExitControl, ReturnFrom
 from tests.fuzz.programs.types import Named
 
-PORT = 2  # where packets come in
+PORT = 2  # on which packets arrive
 PARSER_ERROR, INSTANCE_TYPE = "$parser_error", "sm.instance_type"
 
 
 def expected(program: GeneratedProgram, frames: list[bytes]) -> pv.Vectors:
-    """The program's vectors with these packets, and what they should lead to."""
+    """The program's vectors with these packets and the expected results."""
     made = program.vectors()
     evaluator = Evaluator(program)
     lasting = evaluator.lasting
@@ -61,14 +61,14 @@ def expected(program: GeneratedProgram, frames: list[bytes]) -> pv.Vectors:
 
 
 class Evaluator:
-    """`lasting` is what stays from packet to packet."""
+    """`lasting`: the state that remains from packet to packet."""
 
     def __init__(self, program: GeneratedProgram) -> None:
         self.program = program
         self.lasting = Lasting()
 
     def start(self, round_: Round) -> Environment:
-        """As it is before the parser."""
+        """The environment before the parser."""
         env: Environment = {
             PACKET: Packet(round_.frame), LASTING: self.lasting, LENGTH: len(round_.frame), DIGEST: None,
             "hdr.s.$next": 0, "hdr.us.$next": 0, MCAST_GRP.path: 0,
@@ -82,20 +82,20 @@ class Evaluator:
         return env
 
     def _reset_metadata(self, env: Environment, kept: dict[str, Any]) -> None:
-        """All is 0 but what is kept."""
+        """Sets all metadata to 0 except `kept`."""
         env.update({ref.path: zero(ref.type) for ref in (ROUNDS, *self.program.shown())})
         env.update({CHECKSUM_ERROR: 0, PARSER_ERROR: 0})
         env.update(kept)
 
     def _kept(self, env: Environment, number: int) -> dict[str, Any]:
-        """What a field list preserves."""
+        """The metadata that a field list preserves."""
         wanted = self.program.field_lists[number]
         refs = [ROUNDS, *(Ref(t, n) for n, t in METADATA.items()), *(r for r, _ in self.program.variables)]
         leaves = [leaf for ref in refs if ref.path in wanted for leaf in leaves_of(ref)]
         return {leaf.path: leaf.value(env) for leaf in leaves}
 
     def evaluate(self, frame: bytes) -> pv.Output:
-        """What leaves for a frame."""
+        """The frames that leave for a frame, with their ports."""
         out: pv.Output = []
         rounds = [Round(frame, {}, NORMAL)]
         while rounds:
@@ -103,7 +103,7 @@ class Evaluator:
         return out
 
     def parsed(self, round_: Round) -> Environment:
-        """As it is after the parser."""
+        """The environment after the parser."""
         env = self.start(round_)
         env[PARSER_ERROR] = ERRORS.index(self.program.parser.run(env))
         return env

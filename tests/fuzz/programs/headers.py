@@ -9,7 +9,7 @@ from typing import Any
 from tests.fuzz.programs.expressions import BOOL, Environment, Expression, Ref, Type
 from tests.fuzz.programs.statements import Statement
 
-UNIONS = "$unions"  # in the environment: of a member of a union, the others
+UNIONS = "$unions"  # in the environment: for each member of a union, the other members
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class MoveUnions(Statement):
 
 @dataclass
 class UnionValid(Expression):
-    """isValid() of a union: of any of its members."""
+    """isValid() of a union: true if any member is valid."""
 
     union: str
     members: list[str]
@@ -198,8 +198,8 @@ class UnionValid(Expression):
 
 @dataclass
 class SameHeader(Expression):
-    """`==` or `!=` of headers of one type: both invalid, or both valid with the same fields. A varbit field counts as a
-    number, as in BMv2."""
+    """`==` or `!=` of headers of one type. They are equal if both are invalid, or both valid with the same fields. A
+    varbit field is compared as a number, as in BMv2."""
 
     left: str
     right: str
@@ -229,7 +229,7 @@ def _number(value: Any) -> Any:
 
 @dataclass
 class Element(Expression):
-    """A field of the element of a stack at an index that is computed."""
+    """A field of the element of a stack at a computed index."""
 
     type: Type
     stack: str

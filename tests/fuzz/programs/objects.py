@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of generated programs that last from packet to packet: registers, counters, meters; and digests."""
+"""Registers, counters and meters of generated programs, which keep their state from packet to packet; digests."""
 
 from collections import Counter as Tally
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ LASTING = "$lasting"  # in the environment
 
 @dataclass
 class Lasting:
-    """By (name, index). `digests`: of the packets so far, (name, fields)."""
+    """The state that remains from packet to packet, by (name, index). `digests`: those sent so far, (name, fields)."""
 
     registers: dict[tuple[str, int], Any] = field(default_factory=dict)
     packets: Tally[tuple[str, int]] = field(default_factory=Tally)
@@ -43,7 +43,7 @@ class Register:
 
 @dataclass
 class ReadRegister(Statement):
-    """`index` is a bit<32>; nothing is read where there is no cell."""
+    """`index` is a bit<32>; a read beyond the end leaves the target unchanged."""
 
     register: Register
     target: Ref
@@ -101,7 +101,7 @@ class Count(Statement):
 
 @dataclass
 class Meter:
-    """`bursts`: (committed, peak) of each cell, of packets; the rates are 0. None: not configured."""
+    """`bursts`: (committed, peak) of each cell, in packets; None for a cell that is not configured. The rates are 0."""
 
     name: str
     bursts: list[tuple[int, int] | None]
@@ -141,7 +141,7 @@ class Execute(Statement):
         return False
 
 
-DIGEST = "$digest"  # in the environment: the last of a pass counts
+DIGEST = "$digest"  # in the environment: the last digest() of a pass
 
 
 @dataclass

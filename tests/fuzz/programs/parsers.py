@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parsers of generated programs. Every node prints itself as P4 and runs itself in Python, bit by bit, by the P4_16
-specification (12); after an error the packet goes on to the ingress with what was extracted, as in v1model."""
+"""Parsers of generated programs. Every node prints itself as P4 and runs itself in Python, bit by bit, as in the P4_16
+specification (12). After an error the packet goes on to the ingress with the headers extracted so far, as in
+v1model."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,7 +50,7 @@ PACKET = "$packet"  # its name in the environment
 
 
 def extract(env: Environment, header: Header, path: str, varying: int = 0) -> None:
-    """`varying`: bits of the varbit field."""
+    """Extract a header. `varying`: size of its varbit field in bits."""
     packet: Packet = env[PACKET]
     bits = packet.peek(header.width + varying)
     packet.at += header.width + varying
@@ -86,7 +87,7 @@ class Extract(ParserStatement):
 
 @dataclass
 class ExtractVarbit(ParserStatement):
-    """`size`: bits of the varbit field, a bit<32>."""
+    """`size`: size of the varbit field in bits, a bit<32>."""
 
     header: Header
     path: str
@@ -100,7 +101,7 @@ class ExtractVarbit(ParserStatement):
         most = next(t.width for _, t in self.header.fields if isinstance(t, Varbit))
         if size % 8:
             raise ParserError("ParserInvalidArgument")
-        env[PACKET].peek(self.header.width + size)  # BMv2 looks at this first
+        env[PACKET].peek(self.header.width + size)  # BMv2 checks this first
         if size > most:
             raise ParserError("HeaderTooShort")
         extract(env, self.header, self.path, size)
@@ -108,7 +109,7 @@ class ExtractVarbit(ParserStatement):
 
 @dataclass
 class ExtractNext(ParserStatement):
-    """`member`: of a stack of unions, "" of one of headers."""
+    """`member`: the union's member for a stack of unions, "" for a stack of headers."""
 
     header: Header
     stack: str
@@ -128,7 +129,7 @@ class ExtractNext(ParserStatement):
 
 @dataclass
 class Advance(ParserStatement):
-    """By a number of bits that is a multiple of 8."""
+    """`distance`: bits to skip, a multiple of 8."""
 
     distance: int
 
@@ -178,7 +179,7 @@ class Lookahead(Expression):
 
 @dataclass
 class Last(Expression):
-    """A field of the element that was extracted last."""
+    """A field of the last extracted element of a stack."""
 
     type: Type
     stack: str
@@ -196,7 +197,7 @@ class Last(Expression):
 
 @dataclass
 class ValueSet:
-    """Members have a number a field; with one field it is of a bit<W>, with more of a struct."""
+    """Members have one number a field. The type is bit<W> for one field, a struct for more."""
 
     name: str
     widths: list[int]
@@ -220,8 +221,8 @@ Keyset = int | tuple[str, int, int] | None
 
 @dataclass
 class State:
-    """`keys` empty: goes to `target`. A keyset is a number, ("&&&", value, mask), ("..", low, high) or None (`_`); a
-    value set stands for all the keys."""
+    """Without `keys` the state goes to `target`. A keyset is a number, ("&&&", value, mask), ("..", low, high) or None
+    (`_`). A value set matches all keys."""
 
     name: str
     statements: list[ParserStatement] = field(default_factory=list)
@@ -251,7 +252,7 @@ class State:
         return f"({', '.join(parts)})" if len(parts) > 1 else parts[0]
 
     def run(self, env: Environment) -> str:
-        """Returns the next state's name."""
+        """Runs the state; returns the next state's name."""
         for statement in self.statements:
             statement.run(env)
         if not self.keys:
@@ -284,16 +285,16 @@ class Parser:
         return [v.p4() for v in self.value_sets] + [line for s in self.states for line in s.p4()]
 
     def enter(self, env: Environment) -> None:
-        """Raises ParserError."""
+        """Parses up to `accept`. Raises ParserError."""
         states = {s.name: s for s in self.states}
         now = "start"
         while now != "accept":
             now = states[now].run(env)
             if now == "reject":
-                raise ParserError("NoError")  # BMv2 sets none
+                raise ParserError("NoError")  # BMv2 sets no error
 
     def run(self, env: Environment) -> str:
-        """Returns the name of the error that it ends with, or NoError."""
+        """Parses; returns the name of the error that ended it, or NoError."""
         try:
             self.enter(env)
         except ParserError as error:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a packet between the blocks of a program: clones, copies, further rounds, drops and truncation, as
-in simple_switch. Multicast groups and clone sessions are the same for all programs."""
+"""What simple_switch does with a packet between the blocks of a program: clones, multicast copies, further rounds,
+drops and truncation. Multicast groups and clone sessions are the same for all programs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ FIELD_LISTS = (1, 2, 3)
 
 @dataclass
 class Clone(Statement):
-    """The last of a pass counts."""
+    """A clone(); only the last one of a pass takes effect."""
 
     kind: str  # I2E, E2E
     session: int
@@ -62,7 +62,7 @@ class Drop(Statement):
 
 @dataclass
 class Truncate(Statement):
-    """The smallest length counts."""
+    """A truncate(); the smallest length of a pass takes effect."""
 
     length: int
 
@@ -76,7 +76,7 @@ class Truncate(Statement):
 
 @dataclass
 class Round:
-    """A frame before the parser, with the metadata that it keeps."""
+    """A frame before the parser, with the metadata that it kept from the previous round."""
 
     frame: bytes
     kept: dict[str, Any]
@@ -84,5 +84,5 @@ class Round:
 
 
 def clear_registers(env: Environment) -> None:
-    """What a copy does not have: it was asked for by the packet itself."""
+    """Removes a packet's requests from the environment of its copy."""
     env.update({CLONE: None, RESUBMIT: None, RECIRCULATE: None, TRUNCATED: None})

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole generated program: prints itself as v1model P4_16 and says what leaves for a frame.
+"""A whole generated program, which prints itself as v1model P4_16 and makes the vectors of its control plane.
 
-Headers: `i` (input), `a` and `b` (of one type), a stack `s`, unions `u` and `w` and a stack of them `us`, `v` and `x`
-with a varbit field, and `o`, which the egress fills with every variable, the parser's error, the checksums', and where
-the packet comes from and goes to. Everything valid is emitted, `o` first.
+Headers: `i` (input), `a` and `b` (of one type), a stack `s`, unions `u` and `w` and a stack of unions `us`, `v` and `x`
+with a varbit field, and `o`. The egress fills `o` with all variables, the parser's error, the checksum error, and where
+the packet comes from and goes to. The deparser emits all valid headers, `o` first.
 """
 
 from collections.abc import Iterator
@@ -69,15 +69,14 @@ control C(inout headers_t hdr, inout metadata_t meta) {{
 control D(packet_out packet, in headers_t hdr) {{ apply {{ packet.emit(hdr); }} }}
 V1Switch(P(), V(), I(), E(), C(), D()) main;
 """
-ROUNDS = Ref(
-    Type(8), "meta.rounds"
-)  # blocks that a packet has been through; it keeps that whatever becomes of it
+# How many blocks a packet has been through; clones, resubmitted and recirculated packets keep it.
+ROUNDS = Ref(Type(8), "meta.rounds")
 METADATA = {"meta.m0": Type(8), "meta.m1": Type(16, True), "meta.m2": BOOL, "meta.m3": Type(33)}
 
 
 @dataclass
 class Types:
-    """What is declared: typedefs, named types and enums, structs."""
+    """The declared types: typedefs, named types and enums, structs."""
 
     aliases: list[Type] = field(default_factory=list)
     named: list[Named] = field(default_factory=list)
@@ -85,13 +84,14 @@ class Types:
 
     def p4(self) -> list[str]:
         typedefs = [f"typedef {Type(t.width, t.signed).p4} {t.alias};" for t in self.aliases]
-        return typedefs + [t.declaration() for t in (*self.named, *self.structs)]
+        named, structs = ([t.declaration() for t in declared] for declared in (self.named, self.structs))
+        return typedefs + named + structs
 
 
 @dataclass
 class GeneratedProgram:
-    """`variables`: metadata `meta.v*` by name, with first value. `field_lists`: metadata by list. `tail` comes
-    after the egress has filled `o`."""
+    """`variables`: metadata `meta.v*`, each with its first value. `field_lists`: metadata by list. `tail` runs after
+    the egress has filled `o`."""
 
     i: Header
     h: Header
@@ -140,12 +140,16 @@ class GeneratedProgram:
 
     def p4(self) -> str:
         used = self.used()
-        objects = [o.p4() for o in (*self.registers, *self.counters, *self.meters)]
-        parts = [p for p in (*self.instances, *self.actions, *self.tables) if id(p) in used]
-        above = [p for p in (*self.functions, *self.controls) if id(p) in used]
+        objects: list[Register | Counter | Meter] = [*self.registers, *self.counters, *self.meters]
+        parts: list[Routine | Table] = [*self.instances, *self.actions, *self.tables]
+        above: list[Routine | Control] = [*self.functions, *self.controls]
+        local_lines = [o.p4() for o in objects]
+        local_lines += [line for part in parts if id(part) in used for line in part.p4()]
         headers = [h.p4() for h in (self.i, self.h, self.s, self.v)]
         calls = [s for state in self.parser.states for s in state.statements if isinstance(s, CallParser)]
         called = [p for p in self.sub_parsers if any(c.parser is p for c in calls)]
+        global_lines = [line for part in above if id(part) in used for line in part.p4()]
+        global_lines += [line for parser in called for line in parser.p4()]
         return _TEMPLATE.format(
             types="\n".join(self.types.p4()),
             headers="\n".join(headers + [v.struct for v in self.parser.value_sets if v.struct]),
@@ -153,10 +157,10 @@ class GeneratedProgram:
             stack=STACK,
             union_stack=UNION_STACK,
             metadata=_indented(list(self._metadata()), 4),
-            functions="\n".join(line for part in (*above, *called) for line in part.p4()),
+            functions="\n".join(global_lines),
             parser=_indented([c.declaration() for c in calls] + self.parser.p4(), 4),
             verify=_indented(self.verify.p4()[1:-1], 4),
-            locals=_indented(objects + [line for part in parts for line in part.p4()], 4),
+            locals=_indented(local_lines, 4),
             body=_indented(self._initial(), 8) + "\n" + _indented(self.body.p4()[1:-1], 4),
             egress=_indented(self.egress.p4()[1:-1], 4),
             results=_indented(self._results(), 8),
@@ -174,7 +178,7 @@ class GeneratedProgram:
         return [f"{r.p4()} = {value.p4()};" for r, value in self.variables]
 
     def shown(self) -> list[Ref]:
-        """Scalars."""
+        """The scalars that the egress writes to `o`."""
         refs = [r for r, _ in self.variables] + [Ref(t, n) for n, t in METADATA.items()]
         return [leaf for ref in refs for leaf in leaves_of(ref)]
 
@@ -204,7 +208,7 @@ class GeneratedProgram:
     # --- for the control plane
 
     def vectors(self) -> pv.Vectors:
-        """Entries, members, groups, sessions and members of value sets, without packets."""
+        """Entries, profile members and groups, value sets, meters, multicast groups and clone sessions; no packets."""
         made = pv.Vectors()
         for table in self.used_tables():
             if table.profile is not None:
@@ -252,7 +256,7 @@ def _indented(lines: list[str], blanks: int) -> str:
 
 
 def _insert(table: Table, place: int, entry: Entry) -> pv.Insert:
-    """Keys that match anything are left out."""
+    """An entry of a table. Keys that match anything are omitted."""
     match = {
         table.key_name(i): key
         for i, (key, (_, kind)) in enumerate(zip(entry.keys, table.keys, strict=True))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements of generated programs: controls, actions and functions. Every node prints itself as P4 and runs
-itself in Python: copy-in/copy-out by the specification (6.8)."""
+"""Statements of generated programs: controls, actions and functions. Every node prints itself as P4 and runs itself in
+Python, with copy-in and copy-out as in the P4_16 specification (6.8)."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ class ExitControl(Exception):  # noqa: N818 - control flow, not an error
 
 
 class ReturnFrom(Exception):  # noqa: N818
-    """`return` was run; `value` is a function's."""
+    """`return` was run; `value` is the function's result."""
 
     def __init__(self, value: Any = None) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ LValue = Ref | Slice
 
 
 def store(env: Environment, target: LValue, value: Any) -> None:
-    """Assigns to a scalar or to a slice of one."""
+    """Assigns to a variable or to a slice of one."""
     if isinstance(target, Ref):
         target.type.store(env, target.path, value)
         return
@@ -178,7 +178,7 @@ class For(Statement):
 
 @dataclass(frozen=True)
 class Parameter:
-    """`direction` is in, out, inout, or "" for what the control plane gives."""
+    """`direction`: in, out, inout, or "" if the control plane gives the argument."""
 
     name: str
     type: Type
@@ -190,7 +190,7 @@ class Parameter:
 
 @dataclass
 class Routine:
-    """An action, or with `result` a function. Parameter names are unique in the program."""
+    """An action; with `result`, a function. Parameter names are unique in the program."""
 
     name: str
     parameters: list[Parameter]
@@ -232,7 +232,7 @@ class Routine:
 
 @dataclass
 class Call(Statement, Expression):
-    """Of an action (a statement) or a function (an expression)."""
+    """A call of an action (a statement) or of a function (an expression)."""
 
     callee: Routine
     arguments: list[Expression]

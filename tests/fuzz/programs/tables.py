@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of generated programs, with action profiles and selectors. They look up by trying every entry."""
+"""Tables of generated programs, with action profiles and selectors. A lookup tries all entries."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ from tests.fuzz.programs.statements import Block, Routine, Statement
 
 @dataclass
 class Profile:
-    """An action profile, or with `algorithm` a selector. `members` have the numbers 0, 1...; `groups` are of those."""
+    """An action profile; with `algorithm`, a selector. `members` are numbered 0, 1...; `groups` list member numbers."""
 
     name: str
     members: list[tuple[Routine, list[int]]]
@@ -28,9 +28,9 @@ class Profile:
 
 @dataclass
 class Entry:
-    """`keys`: per key None (anything), a number, or by the key's kind (value, prefix length), (value, mask),
-    (low, high). Earlier entries win where priority decides. In a table with a profile `action` is ("_member", number)
-    or ("_group", number)."""
+    """`keys`: for each key None (anything), a number, or, by the key's kind, (value, prefix length), (value, mask) or
+    (low, high). Earlier entries have priority. In a table with a profile, `action` is ("_member", number) or
+    ("_group", number)."""
 
     keys: list[int | tuple[int, int] | None]
     action: Routine | tuple[str, int]
@@ -93,8 +93,8 @@ class Table:
         return f"{literal(key[0])} {'..' if kind == 'range' else '&&&'} {literal(key[1])}"
 
     def apply(self, env: Environment) -> tuple[bool, Routine | None]:
-        """Looks up and runs the action. Returns whether it hit, and the action: None where a table with a profile,
-        which in BMv2 has no default action, misses."""
+        """Looks up and runs the action. Returns whether it hit, and the action. The action is None if a table with a
+        profile misses: in BMv2 that table has no default action."""
         values = [e.type.unsigned(e.value(env)) for e, _ in self.keys]
         found = [e for e in self.entries if all(map(self._matches, values, e.keys, self.keys))]
         if not self.by_priority():
@@ -175,6 +175,6 @@ class Apply(Statement):
     def run(self, env: Environment) -> None:
         hit, action = self.table.apply(env)
         if self.how == "plain" or (self.how == "switch" and action is None):
-            return  # BMv2 takes not even `default` where no action was run
+            return  # if no action ran, BMv2 does not even take `default`
         taken = {"hit": hit, "miss": not hit, "switch": action is self.table.actions[0]}[self.how]
         (self.then if taken else self.other).run(env)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types that generated programs declare: `type`, enums, structs and tuples, and the expressions on them. A struct's
-value is a tuple of those of its scalars; in the environment each of these has its own name (`meta.p0.q.f1`)."""
+value is a tuple of the values of its scalars. In the environment each scalar has its own name (`meta.p0.q.f1`)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from tests.fuzz.programs.expressions import Cast, Environment, Expression, Ref, 
 
 @dataclass(frozen=True)
 class Named(Type):
-    """`type`, or with `members` (their values) an enum: serialisable if it has a width."""
+    """A `type`; with `members` (their values), an enum, which is serialisable if it has a width."""
 
     name: str = ""
     members: tuple[int, ...] = ()
@@ -22,7 +22,7 @@ class Named(Type):
 
     @property
     def numeric(self) -> bool:
-        """Whether there is a cast to and from a number."""
+        """Whether the type can be cast to and from a number."""
         return self.width > 0
 
     def declaration(self) -> str:
@@ -71,7 +71,7 @@ class Struct(Type):
         return f"struct {self.name} {{ {' '.join(f'{t.p4} {n};' for n, t in self.fields)} }}"
 
     def leaves(self, path: str) -> Iterator[Ref]:
-        """Its scalars, in order."""
+        """The scalars of the struct, in order."""
         for name, type_ in self.fields:
             inner = f"{path}.{name}"
             yield from type_.leaves(inner) if isinstance(type_, Struct) else (Ref(type_, inner),)
@@ -86,7 +86,7 @@ class Struct(Type):
 
 @dataclass
 class StructList(Expression):
-    """A struct of a value for each field: { a, { b, c } }, or with `named` { x = a, y = { ... } }."""
+    """A struct expression, with a value for each field: { a, { b, c } }; with `named`, { x = a, y = { ... } }."""
 
     type: Struct
     parts: list[Expression]
