@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast blocks become lanes and lanes become sums, beside memcpy: python tests/bench/numerics.py
+"""Throughput of the conversion from floats to lanes and back, next to memcpy: python -m tests.bench.numerics
 
-For each build of the inner loops that this machine can run, block after block as the engine does it, on one core: an
-array that stays in the second-level cache, and one that does not. GB are of float32; each round does everything once,
-in turn, and memcpy (numpy's, to an array of the same size) beside it. Medians.
+Measures each build of the inner loops that this machine can run, on one core, block after block as the engine does it.
+One array stays in the second-level cache, one does not. GB are of float32. Each round does each step once, in turn, and
+memcpy (numpy's, to an array of the same size). Results are medians over the rounds.
 
 exponent     the greatest magnitude of each block, and whether it holds a NaN or an infinity
 quantise     scale, round to nearest even, pack, checksum
@@ -28,7 +28,7 @@ WORDS = 4
 WORKERS = 4
 Step = Literal["exponent", "quantise", "stochastic", "dequantise", "average"]
 SIZES = {"256 KiB": 65_536, "40 MB": 10_000_000}
-BYTES_A_ROUND = 40_000_000  # a small array is gone over that often
+BYTES_A_ROUND = 40_000_000  # a step repeats a smaller array until it has processed as many
 
 
 def seconds(action: Callable[[], object]) -> float:
@@ -38,16 +38,17 @@ def seconds(action: Callable[[], object]) -> float:
 
 
 def actions(array: NDArray[np.float32], passes: int) -> dict[tuple[str, int], Callable[[], object]]:
-    """What is timed, by step and lane width (0: none)."""
+    """The actions to time, by step and lane width (0 for memcpy)."""
     target = array.copy()
-    exponent, _ = _core.block_exponent(array, lane_bits=8, workers=WORKERS, stochastic=True)  # the greatest
+    # The exponent for 8-bit lanes and stochastic rounding is the largest, so it fits all steps.
+    exponent, _ = _core.block_exponent(array, lane_bits=8, workers=WORKERS, stochastic=True)
 
     def copying() -> None:
         for _ in range(passes):
             np.copyto(target, array)
 
     def running(step: Step, lane_bits: _core.LaneBits) -> Callable[[], object]:
-        # Sums must not become the next round's inputs.
+        # Steps that write floats use `target`, so that they do not change the next round's input.
         over = target if step in ("dequantise", "average") else array
         return lambda: _core.run_blocks(
             over, step, exponent=exponent, lane_bits=lane_bits, workers=WORKERS, words=WORDS, passes=passes
@@ -60,7 +61,7 @@ def actions(array: NDArray[np.float32], passes: int) -> dict[tuple[str, int], Ca
 
 
 def measure(elements: int, rounds: int) -> list[dict[str, Any]]:
-    """A row for each step and lane width with the kernels in use."""
+    """Times all steps with the kernels in use; returns a row for each step and lane width."""
     array = np.random.default_rng(0).standard_normal(elements, dtype=np.float32)
     passes = max(1, BYTES_A_ROUND // array.nbytes)
     timed = actions(array, passes)
@@ -87,7 +88,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--kernels", choices=_core.available_kernels(), help="only these")
+    parser.add_argument("--kernels", choices=_core.available_kernels(), help="measure only these")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     rows = []

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packets a second through a running switch: hosts in network namespaces -> switch -> hosts.
 
-    sudo .venv/bin/python tests/bench/ports.py [--workers 4] [--seconds 3] [--repeat 5]
+    sudo .venv/bin/python -m tests.bench.ports [--workers 4] [--seconds 3] [--repeat 5]
         [--switch model] [--switch plain] [--switch bmv2] [--json FILE]
 
-Two loads, in both of which one system call of a host sends and takes many packets (UDP_SEGMENT, UDP_GRO):
-  forward    host 1 sends 1 KiB datagrams to host 2 as fast as it can; what leaves the switch is counted
+There are two loads. In both, one system call of a host sends or receives many packets (UDP_SEGMENT, UDP_GRO):
+  forward    host 1 sends 1 KiB datagrams to host 2 as fast as it can; packets that leave the switch are counted
   aggregate  N workers send DATA contributions (WORDS=4) with a window of chunks in flight, and wait for results
 The switches are measured in turn:
-  model  inagg-switch, with offloads: it takes and sends frames of up to 64 KiB
-  plain  inagg-switch --no-offloads: the hosts' kernels cut what is sent, and every packet is a frame of its own
-  bmv2   simple_switch_grpc, with p4c-bm2-ss, where both are on PATH; its queues hold 64 packets, so the window is small
-Reported is the median over the repetitions, with the slowest and the fastest, and for aggregation the ratio to the last
-switch named.
+  model  inagg-switch, with offloads: it receives and sends frames of up to 64 KiB
+  plain  inagg-switch --no-offloads: the hosts' kernels segment the packets, and each packet is one frame
+  bmv2   simple_switch_grpc and p4c-bm2-ss, if both are on PATH; its queues hold 64 packets, so the window is small
+The output has the median, minimum and maximum over the repetitions, and for aggregation the ratio to the last switch.
 """
 
 import argparse
+import ctypes
 import json
 import multiprocessing
 import shutil
@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -48,7 +48,7 @@ NEVER = 2**40
 
 @dataclass(frozen=True)
 class Setting:
-    """A kind of switch; `segments`: packets a system call; `window`: chunks in flight, a multiple of that."""
+    """A kind of switch. `segments`: packets a system call. `window`: chunks in flight, a multiple of `segments`."""
 
     name: str
     offloads: bool
@@ -67,7 +67,7 @@ SETTINGS = {
 
 
 def flood(net: Network, setting: Setting, seconds: float) -> int:
-    """Sends from host 1 to host 2 for so long, where nobody reads; the number of datagrams sent."""
+    """Sends from host 1 to a socket of host 2 that nobody reads; returns the number of datagrams sent."""
     with net.inside(net.host(2)):
         sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sink.setsockopt(socket.SOL_UDP, UDP_GRO, 1)
@@ -84,8 +84,9 @@ def flood(net: Network, setting: Setting, seconds: float) -> int:
     return sent
 
 
-def worker(net: Network, setting: Setting, rank: int, shared: Any, seconds: float) -> None:
-    """A worker's process: keeps a window of chunks in flight for so long; its port, then its chunks, go to `shared`."""
+def worker(net: Network, setting: Setting, rank: int, shared: "Shared", seconds: float) -> None:
+    """A worker's process: keeps a window of chunks in flight for `seconds`. It writes its UDP port to `shared.values`,
+    at the end its number of chunks."""
     with net.inside(net.host(rank + 1)):
         udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         udp.bind((net.ip(rank + 1), 0))
@@ -105,26 +106,26 @@ def worker(net: Network, setting: Setting, rank: int, shared: Any, seconds: floa
     end = time.monotonic() + seconds
     while completed < shared.last.value:
         while sent + setting.segments <= min(completed + setting.window, shared.last.value):
-            udp.send(burst)
+            udp.send(burst.data)
             chunks += setting.segments
             sent += setting.segments
         completed += udp.recv_into(received) // size
         if rank == 0 and time.monotonic() > end and shared.last.value == NEVER:
-            shared.last.value = sent + 2 * setting.window  # further than any other worker can be
+            shared.last.value = sent + 2 * setting.window  # no other worker can be further
     shared.values[rank] = completed
 
 
 class Shared:
-    """What the workers' processes and this one tell each other."""
+    """The memory that the workers' processes share with this one: a value of each worker, and the last chunk."""
 
     def __init__(self, workers: int) -> None:
-        self.values = multiprocessing.Array("l", workers)
+        self.values = multiprocessing.Array(ctypes.c_long, workers)
         self.last = multiprocessing.Value("l", NEVER, lock=False)
         self.start = multiprocessing.Event()
 
 
 def bmv2_config(folder: Path) -> list[str]:
-    """p4/inagg.p4 for BMv2: its P4Info and its device config."""
+    """Compiles p4/inagg.p4 for BMv2; returns the paths of the P4Info and of the device config."""
     files = [str(folder / "p4info.txtpb"), str(folder / "inagg.json")]
     command = [
         "p4c-bm2-ss",
@@ -177,18 +178,21 @@ def running(net: Network, folder: Path, setting: Setting) -> Iterator[Any]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time so far of the model's thread that moves packets, or of all BMv2's threads; the kernel's part
-    of receiving is charged to them as well."""
+    """CPU time, so far, of the model's packet loop or of all BMv2's threads. It includes the kernel's work on received
+    packets."""
     tasks = list(Path(f"/proc/{pid}/task").iterdir())
     moving = [task for task in tasks if (task / "comm").read_text() == "inagg-ports\n"]
     return sum(int((task / "schedstat").read_text().split()[0]) for task in moving or tasks) / 1e9
 
 
 def full_name(sh: Any, kind: Any, short: str) -> str:
-    return next(name for name, _ in sh.context.get_objs(kind) if name.endswith("." + short))
+    names: list[str] = [name for name, _ in sh.context.get_objs(kind)]
+    return next(name for name in names if name.endswith("." + short))
 
 
-def insert(sh: Any, table: str, action: str, match: dict[str, object], params: dict[str, object]) -> None:
+def insert(
+    sh: Any, table: str, action: str, match: Mapping[str, object], params: Mapping[str, object]
+) -> None:
     entry = sh.TableEntry(full_name(sh, sh.P4Type.table, table))(
         action=full_name(sh, sh.P4Type.action, action)
     )
@@ -219,13 +223,13 @@ def add_job(sh: Any, net: Network, udp_ports: list[int]) -> None:
 
 
 def measured(folder: Path, packets: int, seconds: float) -> dict[str, float]:
-    """Rate and cost: of `packets` in so many seconds."""
+    """The rate of `packets` in `seconds`, and the switch's CPU time for each."""
     cpu = float((folder / "cpu.json").read_text())
     return {"pps": packets / seconds, "switch_cpu_us_per_packet": 1e6 * cpu / packets}
 
 
 def measure_forward(net: Network, seconds: float, setting: Setting, folder: Path) -> dict[str, float]:
-    """Packets that reached host 2: its interface's bytes, as one large frame is many packets."""
+    """Packets that reached host 2. They are computed from its interface's bytes: a large frame is many packets."""
     with running(net, folder, setting):
         net.run(net.host(1), f"ping -c 1 {net.ip(2)}")
         started, before = time.monotonic(), received_bytes(net)
@@ -240,19 +244,19 @@ def received_bytes(net: Network) -> int:
 
 
 def measure_aggregate(net: Network, seconds: float, setting: Setting, folder: Path) -> dict[str, float]:
-    """Packets into the switch, all workers together."""
+    """Packets from all workers into the switch."""
     shared = Shared(net.hosts)
     processes = [
         multiprocessing.Process(target=worker, args=(net, setting, rank, shared, seconds))
         for rank in range(net.hosts)
     ]
-    # Before gRPC has threads: a fork would not take them along.
+    # Before gRPC starts threads, which a fork would not have.
     for process in processes:
         process.start()
-    while not all(shared.values):
+    while not all(shared.values[:]):
         time.sleep(0.01)
     with running(net, folder, setting) as sh:
-        add_job(sh, net, list(shared.values))
+        add_job(sh, net, shared.values[:])
         started = time.monotonic()
         shared.start.set()
         for process in processes:
@@ -261,13 +265,14 @@ def measure_aggregate(net: Network, seconds: float, setting: Setting, folder: Pa
     if any(process.exitcode for process in processes):
         stats = folder / "stats.json"
         sys.exit(
-            "a worker waited in vain for a result" + (f":\n{stats.read_text()}" if stats.exists() else "")
+            f"{setting.name}: a worker received no result for 5 s"
+            + (f"; the switch's statistics:\n{stats.read_text()}" if stats.exists() else "")
         )
-    return measured(folder, sum(shared.values), elapsed)
+    return measured(folder, sum(shared.values[:]), elapsed)
 
 
 def repeat(name: str, count: int, run: Callable[[Path], dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Runs a load so often; median, minimum and maximum of each figure."""
+    """Runs a load `count` times; returns median, minimum and maximum of each figure."""
     runs = []
     for _ in range(count):
         with tempfile.TemporaryDirectory() as folder:
@@ -286,7 +291,7 @@ def repeat(name: str, count: int, run: Callable[[Path], dict[str, float]]) -> di
 
 
 def chosen(names: list[str]) -> list[Setting]:
-    """The settings of the names; BMv2 is left out, visibly, where it is not installed."""
+    """The settings with these names. Prints that BMv2 is skipped if it is not installed."""
     missing = [tool for tool in ("p4c-bm2-ss", "simple_switch_grpc") if shutil.which(tool) is None]
     if "bmv2" in names and missing:
         print(f"bmv2: skipped, {' and '.join(missing)} not on PATH")

@@ -82,8 +82,11 @@ def contribution(
 
 def decode(datagram: bytes) -> Header:
     first, rank, job, stated, check, epoch, chunk, checksum = HEADER.unpack_from(datagram)
+    version, kind = divmod(first, 16)
+    flags, exponent = divmod(stated, 1024)
+    flags_check, exponent_check = divmod(check, 1024)
     return Header(
-        *divmod(first, 16), rank, job, *divmod(stated, 1024), *divmod(check, 1024), epoch, chunk, checksum
+        version, kind, rank, job, flags, exponent, flags_check, exponent_check, epoch, chunk, checksum
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from inagg._core import LaneBits
 from tests.conformance import reference
 from tests.conformance.reference_switch import Aggregator
 from tests.conformance.virtual_network import PERFECT, Impairment, Network, make_aggregator, make_workers
@@ -68,7 +69,7 @@ def inputs() -> list[NDArray[np.float32]]:
     return [first, np.array([[0.5, 7], [-3, 1e-3]], np.float32)]
 
 
-LANE_BITS = (32, 16)
+LANE_BITS: tuple[LaneBits, LaneBits] = (32, 16)
 EXPECTED = [
     reference.all_reduce_array(own, lane_bits=lane_bits, words=WORDS)
     for own, lane_bits in zip(inputs(), LANE_BITS, strict=True)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg doctor` tells of packages that are not what inagg, or what it needs, asks for."""
+"""`inagg doctor` reports packages whose version is not one that inagg, or a package that it needs, asks for."""
 
 import sys
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from typer.testing import CliRunner
@@ -11,9 +12,13 @@ from inagg_testbed.cli.main import app
 from inagg_testbed.cli.packages import broken_requirements
 
 
+class Install(Protocol):
+    def __call__(self, name: str, version: str, *requires: str) -> None: ...
+
+
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Puts the metadata of a package in front of what is installed."""
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Writes the metadata of a package. Python finds it before that of an installed package."""
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
 
     def make(name: str, version: str, *requires: str) -> None:
@@ -26,7 +31,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return make
 
 
-def test_what_packages_of_packages_ask_for_is_told_once_each(install):
+def test_each_broken_requirement_of_a_package_s_packages_is_reported_once(install: Install) -> None:
     install("outer", "1.0", "inner>=2", "missing<3", 'other; extra == "all"', 'never; python_version < "3"')
     install("inner", "1.5", "leaf!=4.*", "outer")
     install("leaf", "4.2")
@@ -37,7 +42,7 @@ def test_what_packages_of_packages_ask_for_is_told_once_each(install):
     ]
 
 
-def test_what_extras_ask_for_is_told_too(install):
+def test_broken_requirements_of_extras_are_reported(install: Install) -> None:
     install("outer", "1.0", 'outer[plots]; extra == "testbed"', 'inner[fast]; extra == "plots"')
     install("inner", "1.5", 'leaf>=4; extra == "fast"', 'other; extra == "slow"')
     install("leaf", "3.2")
@@ -48,7 +53,9 @@ def test_what_extras_ask_for_is_told_too(install):
 
 
 @pytest.mark.parametrize(("version", "works"), [("7.36.2", True), ("3.14.0", False)])
-def test_doctor_tells_of_a_protobuf_that_p4runtime_shell_does_not_ask_for(install, version: str, works: bool):
+def test_doctor_reports_a_protobuf_that_p4runtime_shell_does_not_ask_for(
+    install: Install, version: str, works: bool
+) -> None:
     install("protobuf", version)
     said = CliRunner().invoke(app, ["doctor"]).output
     (line,) = [line for line in said.splitlines() if "p4runtime-shell asks for protobuf" in line]
