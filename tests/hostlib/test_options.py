@@ -97,7 +97,7 @@ def test_a_single_processor_may_be_a_number(tmp_path: Path) -> None:
 
 def test_options_do_not_change() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        Options(controller=URL).slots = 128  # type: ignore[misc]
+        Options(controller=URL).slots = 128
 
 
 def test_each_setting_comes_from_the_first_place_that_has_it(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cases of test_collectives.py share: inputs that every rank knows, and what their sum may be."""
+"""What the cases of test_collectives.py share: inputs that every rank knows, and the bounds of their sums."""
 
 import math
 from collections.abc import Callable
@@ -23,19 +23,24 @@ def normal(rank: int, *shape: int, scale: float = 1.0) -> torch.Tensor:
 
 
 def contributions(make: Callable[[int], torch.Tensor]) -> torch.Tensor:
-    """What all ranks contribute, stacked, in float64."""
+    """The contributions of all ranks, stacked, in float64."""
     return torch.stack([make(rank) for rank in range(dist.get_world_size())]).double()
 
 
+def normals(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """`normal` of all ranks, rounded to a type, stacked, in float64."""
+    return contributions(lambda rank: normal(rank, *shape).to(dtype))
+
+
 def bound(inputs: torch.Tensor, lane_bits: int = 32) -> float:
-    """docs/protocol.md, 3.4, with the greatest exponent of the whole tensor: no block's is larger."""
+    """The error bound of docs/protocol.md, 3.4, for the greatest exponent of all blocks."""
     workers = inputs.shape[0]
     fraction = lane_bits - 1 - math.ceil(math.log2(workers)) if workers > 1 else lane_bits - 1
     finite = inputs[torch.isfinite(inputs)]
     greatest = finite.abs().max().item() if finite.numel() else 0.0
     share, exponent = math.frexp(greatest)
     exponent += round(share * 2**fraction) == 2**fraction
-    quantisation = workers * 2.0 ** (exponent - fraction - 1)
+    quantisation = workers * math.ldexp(1.0, exponent - fraction - 1)
     return quantisation + 2.0**-24 * (workers * greatest + quantisation) + 2.0**-150
 
 

@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _coalescing_manager
 from torch.nn.parallel import DistributedDataParallel
 
 import inagg
@@ -23,6 +24,7 @@ from tests.hostlib.backend.collectives_cases import (
     case,
     contributions,
     normal,
+    normals,
 )
 
 
@@ -58,13 +60,13 @@ def an_aborted_group_fails_at_once_on_all_ranks() -> None:
 def coalesced_all_reduces_and_gathers() -> None:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     tensors = [normal(rank, size) for size in (5, 700)]
-    with dist._coalescing_manager():
+    with _coalescing_manager():
         for tensor in tensors:
             dist.all_reduce(tensor)
     for tensor, size in zip(tensors, (5, 700), strict=True):
-        assert_sum(tensor, contributions(lambda other, size=size: normal(other, size)))
+        assert_sum(tensor, normals(size))
     gathered = [torch.empty(ranks * 3) for _ in range(2)]
-    with dist._coalescing_manager():
+    with _coalescing_manager():
         for one in gathered:
             dist.all_gather_into_tensor(one, torch.full((3,), float(rank)))
     for one in gathered:
@@ -144,7 +146,7 @@ def sub_groups_sum_side_by_side() -> None:
         dist.all_reduce(tensor, group=group)
         inputs = torch.stack([normal(rank, 10_000) for rank in mine]).double()
         assert (tensor.double() - inputs.sum(0)).abs().max().item() <= bound(inputs)
-    # Each half makes one of its own, of which torch thinks as the same.
+    # Each half makes its own group; torch gives both the same name.
     within, _ = dist.new_subgroups(len(mine), group)
     ones = torch.ones(3)
     dist.all_reduce(ones, group=within)
@@ -166,6 +168,7 @@ def ddp_trains_as_it_does_over_gloo() -> None:
             optimiser.step()
         return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
+    assert dist.group.WORLD is not None
     through_switch = train(dist.group.WORLD)
     assert_same_everywhere(through_switch)
     over_gloo = train(dist.new_group(backend="gloo"))
@@ -326,6 +329,7 @@ def a_destroyed_group_takes_its_connections_along_at_once() -> None:
 
 @case
 def ranks_share_the_store_of_their_group() -> None:
+    assert dist.group.WORLD is not None
     store = dist.group.WORLD.get_group_store()
     store.add("present", 1)
     dist.barrier()

@@ -9,6 +9,8 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import _make_nccl_premul_sum
+from torch.distributed.distributed_c10d import _coalescing_manager
 
 import inagg
 from inagg.errors import ConfigurationError
@@ -20,6 +22,7 @@ from tests.hostlib.backend.collectives_cases import (
     case,
     contributions,
     normal,
+    normals,
     through_switch,
 )
 
@@ -167,7 +170,7 @@ def many_at_once_and_out_of_order() -> None:
         assert work.wait()
         assert work.is_completed()
     for tensor, size in zip(tensors, sizes, strict=True):
-        assert_sum(tensor, contributions(lambda rank, size=size: normal(rank, size)))
+        assert_sum(tensor, normals(size))
 
 
 @case
@@ -257,7 +260,7 @@ def half_floats_are_summed_in_float32_and_rounded_once() -> None:
             work = dist.all_reduce(tensor, async_op=True)
             assert work is not None
             assert work.get_future().wait()[0] is tensor
-            inputs = contributions(lambda rank, shape=shape, dtype=dtype: normal(rank, *shape).to(dtype))
+            inputs = normals(*shape, dtype=dtype)
             rounding = torch.finfo(dtype).eps / 2 * inputs.sum(0).abs()
             assert ((tensor.double() - inputs.sum(0)).abs() <= bound(inputs) + rounding).all()
     assert through_switch() == before + 6
@@ -267,10 +270,10 @@ def half_floats_are_summed_in_float32_and_rounded_once() -> None:
 def premultiplied_sums() -> None:
     factor = 1 / (dist.get_rank() + 2)
     tensor = normal(dist.get_rank(), 700)
-    dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(factor))
+    dist.all_reduce(tensor, op=_make_nccl_premul_sum(factor))
     assert_sum(tensor, contributions(lambda rank: normal(rank, 700) / (rank + 2)))
     strided = normal(dist.get_rank(), 700, 2)[:, 1]
-    dist.all_reduce(strided, op=dist._make_nccl_premul_sum(torch.tensor([0.5])))
+    dist.all_reduce(strided, op=_make_nccl_premul_sum(torch.tensor([0.5])))
     assert_sum(strided, contributions(lambda rank: normal(rank, 700, 2)[:, 1] / 2))
 
 
@@ -294,7 +297,7 @@ def what_the_switch_cannot_do_goes_to_the_inner_group() -> None:
     bits = torch.tensor([1 << rank])
     dist.all_reduce(bits, op=dist.ReduceOp.BOR)
     assert bits.item() == (1 << ranks) - 1
-    sparse = torch.sparse_coo_tensor([[rank, 7]], [1.0, 2.0], (8,))
+    sparse = torch.sparse_coo_tensor(torch.tensor([[rank, 7]]), [1.0, 2.0], (8,))
     dist.all_reduce(sparse)
     assert sparse.to_dense().tolist()[7] == 2.0 * ranks
     assert through_switch() == before
@@ -326,8 +329,10 @@ def reduce_gives_the_sum_to_the_root_and_leaves_the_others_alone() -> None:
                 inputs = contributions(lambda other: normal(other, 901))
                 assert (tensor.double() - inputs.sum(0)).abs().max().item() <= bound(inputs)
             else:
-                total = sum((normal(other, 901) * 1000).to(torch.int32) for other in range(ranks))
-                assert torch.equal(tensor, total)
+                integers = torch.stack(
+                    [(normal(other, 901) * 1000).to(torch.int32) for other in range(ranks)]
+                )
+                assert torch.equal(tensor, integers.sum(0, dtype=torch.int32))
 
 
 @case
@@ -376,7 +381,7 @@ def reduce_scatter_in_all_its_forms() -> None:
     dist.reduce_scatter(part, uneven)
     check(part, inputs.sum(0)[rank, : 10 + rank])
     outputs = [torch.empty(333), torch.empty(333)]
-    with dist._coalescing_manager():
+    with _coalescing_manager():
         for one in outputs:
             dist.reduce_scatter_tensor(one, mine)
     for one in outputs:

@@ -13,12 +13,13 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import BuiltinCommHookType
 from torch.distributed._functional_collectives import all_gather_tensor, all_reduce
 from torch.distributed.algorithms.ddp_comm_hooks import (
     default_hooks,
@@ -51,7 +52,8 @@ class Net(nn.Module):
 
     def forward(self, inputs: torch.Tensor, deep: bool = True) -> torch.Tensor:
         hidden = torch.tanh(self.first(inputs))
-        return self.last(torch.tanh(self.second(hidden)) if deep else hidden)
+        output: torch.Tensor = self.last(torch.tanh(self.second(hidden)) if deep else hidden)
+        return output
 
 
 def batches(steps: int = 2, rank: int | None = None) -> list[torch.Tensor]:
@@ -93,7 +95,7 @@ def named(runs: dict[str, Weights]) -> Weights:
 @case
 def ddp_hooks_of_float32(_: str) -> Weights:
     model = DistributedDataParallel(Net())
-    model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
+    model._register_builtin_comm_hook(BuiltinCommHookType.ALLREDUCE)
     train(model, batches())
     return named(
         {
@@ -197,7 +199,7 @@ def compiled_model_and_collectives(_: str) -> Weights:
 def compiled(backend: str) -> Weights:
     torch.compiler.reset()
     model = DistributedDataParallel(Net())
-    train(torch.compile(model, backend=backend), batches())
+    train(cast(nn.Module, torch.compile(model, backend=backend)), batches())
 
     @torch.compile(backend=backend)
     def combine(tensor: torch.Tensor) -> torch.Tensor:
@@ -210,7 +212,8 @@ def compiled(backend: str) -> Weights:
 
     @torch.compile(backend=backend, fullgraph=True)
     def in_one_graph(tensor: torch.Tensor) -> torch.Tensor:
-        total = all_reduce(tensor, "sum", dist.group.WORLD)
+        assert dist.group.WORLD is not None
+        total: torch.Tensor = all_reduce(tensor, "sum", dist.group.WORLD)
         return total + all_gather_tensor(tensor + 1, 0, dist.group.WORLD)[: len(tensor)]
 
     mine = torch.full((3,), float(dist.get_rank()))
@@ -261,7 +264,8 @@ def two_dimensions_of_groups(_: str) -> Weights:
     """Data parallel along one dimension of a mesh, sharded along the other: four jobs at once with four ranks."""
     ranks = dist.get_world_size()
     mesh = init_device_mesh("cpu", (ranks // 2, 2), mesh_dim_names=("replicate", "shard"))
-    model = fully_shard(Net(), mesh=mesh)
+    model = Net()
+    fully_shard(model, mesh=mesh)  # in place
     train(model, batches())
     return {name: parameter.full_tensor() for name, parameter in model.state_dict().items()}
 
@@ -368,13 +372,15 @@ def lightning(backend: str) -> Weights:
             self.net = Net()
 
         def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
-            return self.net(batch).square().mean()
+            loss: torch.Tensor = self.net(batch).square().mean()
+            return loss
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    samples = [batch for other in range(ranks) for batch in batches(2, other)]
+    # DataLoader takes any sequence; its annotation says Dataset.
+    samples: Any = torch.stack([batch for other in range(ranks) for batch in batches(2, other)])
     dist.barrier()
     dist.destroy_process_group()
     # What earlier cases left for the garbage collector may keep the store of that group, and so its port.
@@ -391,7 +397,7 @@ def lightning(backend: str) -> Weights:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(module, torch.utils.data.DataLoader(torch.stack(samples), batch_size=None, num_workers=0))
+    trainer.fit(module, torch.utils.data.DataLoader(samples, batch_size=None, num_workers=0))
     assert dist.get_backend() == backend
     assert trainer.global_rank == rank
     return weights(module.net)

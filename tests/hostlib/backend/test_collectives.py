@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backend "inagg" in real processes, on real namespaces, through the compiled P4 program: each case of
-collectives_worker.py, with 1, 2 and 4 ranks, is a test here. With loss, the sums are the same; and where tensors go the
-way of CUDA tensors (`stage_cpu`)."""
+"""Backend "inagg" in real processes and namespaces, through the compiled P4 program. Each case of collectives_worker.py
+is a test, with 1, 2 and 4 ranks. Sums are the same with packet loss, and if CPU tensors are treated as CUDA tensors are
+(`stage_cpu`)."""
 
 import sys
+from collections.abc import Iterator
 
 import pytest
 
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
+from inagg_testbed.network.workers import Event
 from tests.hostlib.backend import collectives_worker
 
 CASES = [run.__name__ for run in collectives_worker.CASES]
@@ -20,7 +22,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
 
 
 @pytest.fixture(scope="module")
-def testbed(tmp_path_factory: pytest.TempPathFactory) -> Testbed:
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     with open_testbed(
         hosts=4, link=LinkSpec.parse("unshaped"), results_root=tmp_path_factory.mktemp("collectives")
     ) as opened:
@@ -28,9 +30,9 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Testbed:
 
 
 def run_all(testbed: Testbed, name: str, ranks: int, loss: float) -> Outcome:
-    """Outcome of one launch. Only sums lose packets: TCP at 5% would show gloo's patience, for minutes at worst."""
+    """Runs all cases in one launch. Only sums lose packets: TCP at 5% loss could delay gloo for minutes."""
     environment = {"INAGG_STAGE_CPU": "1"} if "staged" in name else {}
-    rows: list[tuple[int, dict[str, object]]] = []
+    rows: list[tuple[int, Event]] = []
     with testbed.loss(loss, "aggregation"):
         group = testbed.launch(
             [sys.executable, "-m", collectives_worker.__name__, "{events}"],
@@ -43,19 +45,19 @@ def run_all(testbed: Testbed, name: str, ranks: int, loss: float) -> Outcome:
     seen = set()
     for rank, row in rows:
         seen.add((rank, row["case"]))
-        outcome[str(row["case"])][rank] = row["problem"]  # type: ignore[assignment]
+        outcome[row["case"]][rank] = row["problem"]
     assert len(seen) == ranks * len(CASES), "a rank left out a case"
     return outcome
 
 
 @pytest.fixture(scope="module", params=RUNS)
 def outcome(testbed: Testbed, request: pytest.FixtureRequest) -> Outcome:
-    """Case -> what went wrong, a rank, in one launch of the worker."""
+    """Case -> each rank's problem, or None, in one launch of the worker."""
     name = request.param.replace(" ", "-").replace(",", "").replace("%", "")
     return run_all(testbed, name, ranks=int(name[0]), loss=0.05 if "loss" in name else 0.0)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_case(outcome: Outcome, case: str) -> None:
+def test_no_rank_has_a_problem(outcome: Outcome, case: str) -> None:
     problems = {rank: problem for rank, problem in enumerate(outcome[case]) if problem}
     assert not problems, "\n".join(f"rank {rank}: {problem}" for rank, problem in problems.items())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DDP through inagg.hooks: what narrow lanes leave out is not lost, whatever DDP does to its buckets."""
+"""DDP through inagg.hooks: the rounding errors of narrow lanes are not lost, whatever DDP does to its buckets."""
 
 import sys
 from pathlib import Path
@@ -21,7 +21,7 @@ Rows = dict[str, list[dict[str, Any]]]
 
 @pytest.fixture(scope="module", params=[2, 4], ids=lambda ranks: f"{ranks} ranks")
 def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Rows:
-    """Run -> each rank's row."""
+    """Run -> the row of each rank."""
     ranks: int = request.param
     found: Rows = {name: [{} for _ in range(ranks)] for name in hooks_worker.RUNS}
     with open_testbed(
@@ -35,17 +35,18 @@ def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def distance(rows: Rows, run: str) -> float:
-    """Of the weights at the end from those of float32 over gloo."""
+    """The distance of a run's final weights from those of float32 over gloo."""
     ends = [torch.tensor(rows[name][0]["weights"]) for name in (run, "float32 over gloo")]
-    return (ends[0] - ends[1]).norm().item()
+    return float((ends[0] - ends[1]).norm())
 
 
 def final_loss(rows: Rows, run: str) -> float:
-    return sum(rows[run][0]["curve"][-10:]) / 10
+    curve: list[float] = rows[run][0]["curve"]
+    return sum(curve[-10:]) / 10
 
 
 @pytest.mark.parametrize("run", hooks_worker.RUNS)
-def test_ranks_stay_alike(rows: Rows, run: str) -> None:
+def test_all_ranks_end_with_the_same_weights(rows: Rows, run: str) -> None:
     first, *others = (row["weights"] for row in rows[run])
     assert others == [first] * len(others)
 
@@ -59,18 +60,18 @@ def test_with_feedback_8_bits_end_closer_to_float32_than_without(rows: Rows) -> 
     assert final_loss(rows, "8 bits, feedback") < 1.03 * reference
 
 
-def test_16_bits_are_within_a_hundredth(rows: Rows) -> None:
+def test_the_loss_with_16_bits_is_within_a_hundredth_of_float32_s(rows: Rows) -> None:
     reference = final_loss(rows, "float32 over gloo")
     for run in ("16 bits", "16 bits, feedback"):
         assert final_loss(rows, run) == pytest.approx(reference, rel=0.01)
 
 
-def test_the_warm_up_goes_in_wide_lanes(rows: Rows) -> None:
+def test_the_warm_up_uses_32_bit_lanes(rows: Rows) -> None:
     assert distance(rows, "8 bits after a warm-up") < 1e-5
     assert rows["8 bits after a warm-up"][0]["left"] == {}
 
 
-def test_every_parameter_has_something_left_and_steps_are_counted(rows: Rows) -> None:
+def test_every_parameter_has_a_residual_and_steps_are_counted(rows: Rows) -> None:
     row = rows["8 bits, feedback"][0]
     assert row["step"] == hooks_worker.STEPS
     sizes = [parameter.numel() for parameter in hooks_worker.Model().parameters()]

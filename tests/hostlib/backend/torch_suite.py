@@ -5,12 +5,12 @@
     python -m tests.hostlib.backend.torch_suite --only test_barrier  # some
     python -m tests.hostlib.backend.torch_suite --backend gloo  # over gloo, for comparison
 
-Each rank is a process in a host (network namespace) of the testbed. The tests choose by the backend's name what to
-run; they are told "gloo" while they are defined, so that the list is gloo's, and "inagg" from then on. Processes are
-forked from this one instead of started afresh: importing torch takes longer than most tests.
+Each rank is a process in a host (network namespace) of the testbed. The tests choose by the backend's name what to run.
+While they are defined the name is "gloo", so that the list of tests is gloo's; afterwards it is "inagg". The ranks are
+forked from this process, because importing torch takes longer than most tests.
 
-torch_suite.toml has every test that does not run or pass, with the reason. The exit status is 0 if what happened is
-what it says.
+torch_suite.toml lists every test that does not run or pass, with the reason. The exit status is 0 if the outcomes are
+those of the list.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from inagg_testbed.network.testbed import Testbed, open_testbed
 EXPECTATIONS: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 RANKS = 4
 MANY_RANKS = 8
-# Ranks end without leaving their groups: a job holds its slots until its heartbeats are missed, for a few tests.
+# Ranks end without leaving their groups. A job then keeps its slots until its heartbeats are missed, for a few tests.
 SLOTS = "64"
 
 
@@ -42,14 +42,14 @@ def load_tests_of_torch(backend: str, testbed: Testbed) -> type[unittest.TestCas
         BACKEND="gloo",
         WORLD_SIZE=str(RANKS),
         TEMP_DIR=folder,
-        INIT_METHOD=f"file://{folder}/rendezvous",  # of a second world; without a file, torch skips what makes one
+        INIT_METHOD=f"file://{folder}/rendezvous",  # torch skips tests that make a second world without a file
         OMP_NUM_THREADS="1",
         MKL_NUM_THREADS="1",
     )
     import torch
     import torch.testing._internal.distributed.distributed_test as distributed_test
 
-    import inagg.groups  # noqa: F401 - before the ranks are forked: only once
+    import inagg.groups  # noqa: F401 - once, before the ranks are forked
 
     distributed_test.BACKEND = os.environ["BACKEND"] = backend
     environments = testbed.node_environments()
@@ -69,7 +69,7 @@ def load_tests_of_torch(backend: str, testbed: Testbed) -> type[unittest.TestCas
             super()._run(rank, *arguments, **settings)
 
         def run_test(self, test_name: str, *arguments: Any) -> None:
-            if test_name in EXPECTATIONS["told_gloo"]["tests"]:  # from here on: the group is there
+            if test_name in EXPECTATIONS["told_gloo"]["tests"]:  # from here on, because the group exists
                 distributed_test.BACKEND = os.environ["BACKEND"] = "gloo"
             super().run_test(test_name, *arguments)
 
@@ -77,7 +77,7 @@ def load_tests_of_torch(backend: str, testbed: Testbed) -> type[unittest.TestCas
 
 
 class Outcomes(unittest.TestResult):
-    """What became of each test, told as it happens."""
+    """The outcome of each test, printed and logged when it ends."""
 
     def __init__(self, log: Path) -> None:
         super().__init__()
@@ -103,14 +103,14 @@ class Outcomes(unittest.TestResult):
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802
         self._note(test, "skip", reason)
 
-    def addError(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802
-        self._note(test, "fail", self._exc_info_to_string(err, test))
+    def addError(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802  # err: sys.exc_info()
+        self._note(test, "fail", self._exc_info_to_string(err, test))  # type: ignore[attr-defined]  # private
 
     addFailure = addError  # noqa: N815
 
 
 def surprises(rows: dict[str, tuple[str, str]]) -> list[str]:
-    """Where what happened is not what torch_suite.toml says."""
+    """The tests whose outcome is not that of torch_suite.toml, with details."""
     skipped = {name: group["reason"] for group in EXPECTATIONS["skipped_by_torch"] for name in group["tests"]}
     found = []
     for name, (outcome, detail) in rows.items():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of test_cuda.py: collectives and training of tensors on a GPU that all ranks share; one JSON line a case.
+"""One rank of test_cuda.py: collectives and training with tensors on a GPU that all ranks share; one JSON line a case.
 
-Arguments: the file for the lines, and the device: "cuda", or "cpu", for trying this without a GPU (INAGG_STAGE_CPU=1).
+Arguments: the file for the lines, and the device: "cuda", or "cpu" to try this without a GPU (INAGG_STAGE_CPU=1).
 """
 
 import json
@@ -9,11 +9,11 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import GradBucket, _make_nccl_premul_sum
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -30,7 +30,7 @@ def case(function: Callable[[torch.device], None]) -> Callable[[torch.device], N
 
 
 def normal(*shape: int) -> torch.Tensor:
-    """Of this rank, on the CPU."""
+    """Random numbers of this rank, on the CPU."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(50 + dist.get_rank()))
 
 
@@ -48,7 +48,7 @@ def flat(model: nn.Module) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def by_the_cpu(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def by_the_cpu(group: inagg.ProcessGroup, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """A hook that averages a bucket's gradients through the switch as CPU tensors."""
     buffer = bucket.buffer()
     copy = (buffer / dist.get_world_size()).cpu()
@@ -67,7 +67,7 @@ def sums_of_all_types_are_those_of_the_cpu(device: torch.device) -> None:
     cases = [
         (dtype, operation)
         for dtype in (torch.float32, torch.float16, torch.bfloat16)
-        for operation in (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist._make_nccl_premul_sum(0.3))
+        for operation in (dist.ReduceOp.SUM, dist.ReduceOp.AVG, _make_nccl_premul_sum(0.3))
     ]
     cases += [(dtype, dist.ReduceOp.SUM) for dtype in (torch.int8, torch.uint8, torch.int32, torch.int64)]
     for dtype, operation in cases:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of test_exit.py, which ends its interpreter: python states.py STATE ENDING [destroy].
+"""One rank of test_exit.py: brings a group into STATE, then ends as ENDING says: python states.py STATE ENDING
+[destroy].
 
-In states in which a rank waits, rank 0 does, and is ended by a signal; other ranks make it wait. With fallback to gloo,
-the job fails while it is probed. What each rank is in the end is its exit status: a program that is ended in order
-never aborts.
+If a rank waits in STATE, it is rank 0, which is ended by a signal; the other ranks make it wait. With fallback to gloo,
+the job fails while its path is tried. The result is each rank's exit status: no ending may be an abort.
 """
 
 import contextlib
@@ -19,11 +19,14 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
 
 import inagg
 import inagg.membership.join
+from inagg.membership.control import ControlClient
+from inagg.membership.session import Session
 
-HOLD_S = 60.0  # longer than any rank that waits for another one takes to learn that it has ended
+HOLD_S = 60.0  # longer than a rank that waits for another takes to learn that the other has ended
 
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
@@ -39,13 +42,13 @@ def fail_probing(*_: object) -> NoReturn:
 def make() -> None:
     falls_back = os.environ.get("INAGG_FALLBACK") == "inner"
     if falls_back and rank != 0:
-        inagg.membership.join.Session.try_path = fail_probing  # type: ignore[assignment,method-assign]
+        Session.try_path = fail_probing  # type: ignore[assignment,method-assign]
     dist.init_process_group("inagg", timeout=timedelta(seconds=HOLD_S))
     assert inagg.stats()["path"] == ("inner" if falls_back else "switch")
 
 
 def end_rank_0_soon(*_: object) -> None:
-    """By the signal that this run is about."""
+    """End rank 0 in 0.1 s with the signal that ENDING names."""
     number = getattr(signal, ENDING.removesuffix("-handled").upper(), None)
     if rank == 0 and number is not None:
         threading.Timer(0.1, os.kill, [os.getpid(), number]).start()
@@ -54,7 +57,7 @@ def end_rank_0_soon(*_: object) -> None:
 def before_join() -> None:
     """Rank 0 waits for ranks that do not come."""
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(*address, size, is_master=rank == 0)  # returns when all have connected
+    store = TCPStore(*address, size, is_master=rank == 0)  # returns when all have connected
     if rank == 0:
         end_rank_0_soon()
         dist.init_process_group("inagg", store=store, rank=rank, world_size=size)
@@ -62,7 +65,7 @@ def before_join() -> None:
         store.wait(["never"], timedelta(seconds=HOLD_S))
 
 
-def wait_in_vain(check: Callable[[], None]) -> None:
+def wait_for_nothing(check: Callable[[], None]) -> None:
     end = time.monotonic() + HOLD_S
     while time.monotonic() < end:
         time.sleep(0.01)
@@ -84,10 +87,10 @@ def joining() -> None:
     """Rank 0 has registered; the others do not."""
 
     def enter_nothing(_client: object, _job: int, ranks: Any, *_: object) -> None:
-        wait_in_vain(ranks.check)
+        wait_for_nothing(ranks.check)
 
     if rank == 0:
-        before(inagg.membership.join.ControlClient, "wait_running", end_rank_0_soon)
+        before(ControlClient, "wait_running", end_rank_0_soon)
     else:
         inagg.membership.join._enter = enter_nothing  # type: ignore[assignment]
     make()
@@ -97,12 +100,12 @@ def probing() -> None:
     """Rank 0 has sent its first packet; the others do not."""
 
     def try_nothing(_session: object, _timeout_s: float, check: Callable[[], None]) -> None:
-        wait_in_vain(check)
+        wait_for_nothing(check)
 
     if rank == 0:
-        before(inagg.membership.join.Session, "try_path", end_rank_0_soon)
+        before(Session, "try_path", end_rank_0_soon)
     else:
-        inagg.membership.join.Session.try_path = try_nothing  # type: ignore[assignment,method-assign]
+        Session.try_path = try_nothing  # type: ignore[assignment,method-assign]
     make()
 
 
@@ -113,7 +116,7 @@ def joined() -> None:
 
 
 def summing() -> None:
-    """Sums and collectives of gloo are under way, whose tensors nobody else holds."""
+    """Sums and gloo's collectives are under way; nothing else holds their tensors."""
     make()
     for _ in range(3):
         dist.all_reduce(torch.ones(100_000), async_op=True)
@@ -133,7 +136,7 @@ def waiting() -> None:
 
 
 def leaving() -> None:
-    """Rank 0 destroys the group, and waits for what the others do not call."""
+    """Rank 0 destroys the group, and waits for collectives that the others do not call."""
     make()
     if rank != 0:
         hold_until_failed()
@@ -154,9 +157,10 @@ def failed() -> None:
     dist.all_reduce(torch.ones(3))
     if rank == 0:
         dist.group.WORLD.abort()  # type: ignore[union-attr]
-    for call in (dist.all_reduce, dist.barrier):
-        with contextlib.suppress(inagg.InaggError, RuntimeError):
-            call(*[torch.ones(3)] * (call is dist.all_reduce))
+    with contextlib.suppress(inagg.InaggError, RuntimeError):
+        dist.all_reduce(torch.ones(3))
+    with contextlib.suppress(inagg.InaggError, RuntimeError):
+        dist.barrier()
 
 
 def left() -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program may end in any state of a group, in any way: it never aborts, and the other ranks end as well.
+"""A program may end in any state of a group, in any way. It never aborts, and the other ranks end as well.
 
-`make exit-hunt` (hunt.py) does all of these many times, many at once.
+`make exit-hunt` (hunt.py) runs all states and endings many times, many at once.
 """
 
 import gc
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from inagg.errors import InaggError, JobError
 from inagg.options import Options
@@ -30,7 +30,7 @@ from tests.hostlib.membership.test_session import until
 
 
 def end(testbed: Testbed, case: Case) -> list[int | None]:
-    """The ranks' exit statuses; None for one that had to be ended."""
+    """Runs a case; returns the ranks' exit statuses, None for a rank that had to be ended."""
     command = [sys.executable, str(PROGRAM), *case.arguments]
     group = testbed.launch(command, name=case.name, environment=case.environment)
     noticed: dict[int, int | None] = {}
@@ -100,14 +100,14 @@ def fail(group: ProcessGroup) -> None:
 
 
 @pytest.mark.parametrize("use", [use_nothing, use_gloo, fail])
-def test_what_is_destroyed_is_gone_with_its_threads_without_the_garbage_collector(
+def test_a_destroyed_group_and_its_threads_are_gone_without_the_garbage_collector(
     monkeypatch: pytest.MonkeyPatch, use: Callable[[ProcessGroup], None]
 ) -> None:
     def join(*_: Any) -> None:
         raise JobError("no switch")
 
     monkeypatch.setattr("inagg.fallback.join", join)
-    store = dist.HashStore()
+    store = HashStore()
     options = Options(controller="http://127.0.0.1:9", fallback="inner")
 
     def run(rank: int) -> weakref.ref[ProcessGroup]:
@@ -126,6 +126,6 @@ def test_what_is_destroyed_is_gone_with_its_threads_without_the_garbage_collecto
         with ThreadPoolExecutor(RANKS) as ranks:
             groups = list(ranks.map(run, range(RANKS)))
         assert [group() for group in groups] == [None] * RANKS
-        until(lambda: threads() == before)  # the kernel forgets them a little later than they can be joined
+        until(lambda: threads() == before)  # a joined thread stays in /proc for a moment
     finally:
         gc.enable()

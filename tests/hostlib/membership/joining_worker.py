@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of test_joining.py: python joining_worker.py HOW RANK. That rank fails so while it makes a group. Every rank
-prints, as JSON, when it noticed, and what."""
+"""One rank of test_joining.py: python joining_worker.py HOW RANK. Rank RANK fails in the way HOW while it makes a
+group. Each rank prints as JSON when its attempt ended, and the error."""
 
 import json
 import os
@@ -9,16 +9,17 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
-import inagg
-import inagg.inner.connections
 import inagg.inner.group
 import inagg.membership.join
+from inagg.membership.assembly import Assembly
+from inagg.membership.session import Session
 
 HOW = sys.argv[1]
 FAILS = os.environ["RANK"] == sys.argv[2]
@@ -38,7 +39,7 @@ def fail(*_: object) -> None:
 
 
 def die_within_gloo(*arguments: Any) -> Any:
-    """Of a signal that Python does not handle: gloo's constructor waits for the other ranks meanwhile."""
+    """Die of a signal that Python does not handle, while gloo's constructor waits for the other ranks."""
     say(failed=HOW)
     signal.setitimer(signal.ITIMER_REAL, 0.001)
     return connect(*arguments)
@@ -53,7 +54,8 @@ def enter_without_descriptors(*arguments: Any) -> Any:
 
 
 def after_the_switch(continued: Any) -> Any:
-    """The test ends the switch when this rank says that it is so far, and then makes the file."""
+    """Returns a function that waits, before it calls `continued`, until the switch has ended: the test ends the switch
+    when this rank prints that it is here, and then creates the file SWITCH_HAS_ENDED."""
 
     def wait_and_go_on(*arguments: Any) -> Any:
         say(failed=HOW)
@@ -66,22 +68,18 @@ def after_the_switch(continued: Any) -> Any:
 
 
 connect, begin = inagg.inner.group._gloo, inagg.membership.join._enter
-if FAILS and HOW == "out of descriptors":
-    inagg.membership.join._enter = enter_without_descriptors
-elif FAILS and HOW == "killed before it has met the others":
-    inagg.inner.connections.Assembly.exchange = fail  # type: ignore[assignment,method-assign]
-elif FAILS and HOW == "killed before gloo connects":
-    inagg.inner.group._gloo = fail
-elif FAILS and HOW == "killed as gloo connects":
-    inagg.inner.group._gloo = die_within_gloo
-elif FAILS and HOW == "switch ends before gloo connects":
-    inagg.inner.group._gloo = after_the_switch(connect)
-elif FAILS and HOW == "switch ends before all have joined":
-    inagg.membership.join._enter = after_the_switch(begin)
-elif FAILS and HOW == "switch ends before packets pass":
-    inagg.membership.join.Session.try_path = after_the_switch(inagg.membership.join.Session.try_path)  # type: ignore[method-assign]
-elif FAILS:
-    inagg.membership.join._enter = fail  # type: ignore[assignment]
+REPLACEMENTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
+    "out of descriptors": (inagg.membership.join, "_enter", enter_without_descriptors),
+    "killed before it has met the others": (Assembly, "exchange", fail),
+    "killed before gloo connects": (inagg.inner.group, "_gloo", fail),
+    "killed as gloo connects": (inagg.inner.group, "_gloo", die_within_gloo),
+    "switch ends before gloo connects": (inagg.inner.group, "_gloo", after_the_switch(connect)),
+    "switch ends before all have joined": (inagg.membership.join, "_enter", after_the_switch(begin)),
+    "switch ends before packets pass": (Session, "try_path", after_the_switch(Session.try_path)),
+}
+if FAILS:
+    owner, name, replacement = REPLACEMENTS.get(HOW, (inagg.membership.join, "_enter", fail))
+    setattr(owner, name, replacement)
 inagg.membership.join._OUTCOMES_PATIENCE = timedelta(seconds=2)
 try:
     dist.init_process_group("inagg")

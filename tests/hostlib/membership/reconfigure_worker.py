@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of test_reconfigure.py: groups made again and again of whoever is there, as torchft makes them.
+"""One rank of test_reconfigure.py: makes a group of the ranks that are present, again and again, as torchft does.
 
-Arguments: the file for events. There is no world of torch's; rank 0 keeps the store, as torchft's lighthouse does.
+Argument: the file for events. There is no default process group. Rank 0 keeps the store, as torchft's lighthouse does.
 """
 
 import gc
@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
-from torch.distributed import PrefixStore, TCPStore
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.nn.parallel import DistributedDataParallel
 
 import inagg
@@ -26,7 +26,7 @@ LOG = EventLog(Path(sys.argv[1]))
 
 
 class Reconfigurable:
-    """What torchft's ProcessGroupWrapper does: `configure` aborts the group that there is, and makes another."""
+    """Does what torchft's ProcessGroupWrapper does: `configure` aborts the current group and makes another."""
 
     def __init__(self, store: TCPStore) -> None:
         self.group: inagg.ProcessGroup | None = None
@@ -41,7 +41,7 @@ class Reconfigurable:
 
 
 def summed(group: inagg.ProcessGroup, elements: int = 20_000) -> float:
-    """What the switch makes of rank + 1 of each; all elements are alike."""
+    """The sum, through the switch, of rank + 1 over all ranks. Checks that all elements are equal."""
     tensor = torch.full((elements,), float(group.rank() + 1))
     group.allreduce([tensor]).wait()
     assert inagg.stats(group)["path"] == "switch"
@@ -50,7 +50,7 @@ def summed(group: inagg.ProcessGroup, elements: int = 20_000) -> float:
 
 
 def held() -> dict[str, int]:
-    """What groups hold of the process, when the garbage collector has been."""
+    """The process's threads and descriptors, after a garbage collection."""
     gc.collect()
     return {
         "threads": len(list(Path("/proc/self/task").iterdir())),
@@ -60,7 +60,7 @@ def held() -> dict[str, int]:
 
 
 def meet(store: TCPStore, place: str) -> None:
-    """All ranks have come here: nobody aborts what another still needs."""
+    """Wait until all ranks are here, so that no rank aborts a group that another still needs."""
     store.set(f"{place}/{RANK}", "")
     store.wait([f"{place}/{rank}" for rank in range(RANKS)], LONG)
 
@@ -99,7 +99,7 @@ def main() -> None:
     LOG.write("sum", quorum="survivors", sum=summed(group))
     group.shutdown()
     store.set(f"end/{RANK}", "")
-    if RANK == 0:  # the last to go, since it keeps the store
+    if RANK == 0:  # rank 0 ends last, because it keeps the store
         store.wait([f"end/{rank}" for rank in range(RANKS - 1)], LONG)
 
 

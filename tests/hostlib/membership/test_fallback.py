@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job that cannot be set up on the switch: all ranks agree, on an error or on gloo, as the user chose."""
+"""If a job cannot be set up on the switch, all ranks raise, or gloo sums on all ranks, as the user chose."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from inagg.errors import JobError
 from inagg.options import Options
@@ -32,9 +32,9 @@ def free_port() -> int:
 
 
 def run_ranks(*of_rank: dict[str, str], **environment: str) -> list[tuple[dict[str, Any], str]]:
-    """What each rank printed, and its log, when nobody listens at the controller's address.
+    """Runs ranks whose controller's address has no listener; returns what each rank printed, and its log.
 
-    of_rank: variables for each rank alone.
+    of_rank: environment variables of each rank. environment: those of all ranks.
     """
     shared = {
         **os.environ,
@@ -62,7 +62,7 @@ def run_ranks(*of_rank: dict[str, str], **environment: str) -> list[tuple[dict[s
     return [(json.loads(output), log) for output, log in outputs]
 
 
-def test_every_rank_raises_and_the_message_says_whose_problem_it_was() -> None:
+def test_every_rank_raises_and_the_message_names_the_rank_with_the_problem() -> None:
     (first, _), (second, _) = run_ranks()
     assert first["error"] == "ControllerUnreachableError"
     assert "Is inagg-controller running there" in first["message"]
@@ -78,21 +78,21 @@ def test_gloo_sums_instead_if_the_user_allows_it_and_the_log_says_so() -> None:
         assert log.count("gloo does the sums of this group instead") == 1
 
 
-def test_no_rank_falls_back_where_another_does_not_allow_it() -> None:
+def test_no_rank_falls_back_if_another_does_not_allow_it() -> None:
     (first, _), (second, _) = run_ranks({}, {"INAGG_FALLBACK": "inner"})
     assert first["error"] == "ControllerUnreachableError"
     assert second["error"] == "ConfigurationError"
     assert "it is inner at rank 1, error at rank 0" in second["message"]
 
 
-def test_gloo_sums_too_where_the_job_has_failed_while_it_was_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gloo_sums_if_the_job_fails_while_it_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     def join(*arguments: Any) -> None:
         on_failure: Callable[[], None] = arguments[-1]
-        on_failure()  # as the heartbeat learns it
+        on_failure()  # as the heartbeat thread calls it
         raise JobError("rank 1 could not join")
 
     monkeypatch.setattr("inagg.fallback.join", join)
-    store = dist.HashStore()
+    store = HashStore()
     options = Options(controller="http://127.0.0.1:9", fallback="inner")
 
     def run(rank: int) -> list[float]:

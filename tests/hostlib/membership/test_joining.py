@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever ends the making of a group at one rank is known at all of them within seconds."""
+"""If one rank fails while a group is made, all ranks learn the reason within seconds."""
 
 import json
 import re
@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from inagg.errors import ConfigurationError, InaggError, JobError, PeerLostError
 from inagg.inner.group import _gloo
@@ -30,7 +31,7 @@ HERE = "127.0.0.1"
 
 @pytest.mark.parametrize("kind", [OSError, ConfigurationError, SystemExit, KeyboardInterrupt])
 def test_an_exception_at_one_rank_reaches_those_that_wait(kind: type[BaseException]) -> None:
-    store = dist.HashStore()
+    store = HashStore()
     ours, theirs = (Assembly(store, rank, 2, LIMIT) for rank in range(2))
     broken: list[str] = []
     theirs.break_off = lambda: broken.append("off")
@@ -43,8 +44,8 @@ def test_an_exception_at_one_rank_reaches_those_that_wait(kind: type[BaseExcepti
     assert broken == ["off"]
 
 
-def test_the_first_failure_is_the_one_that_is_told() -> None:
-    store = dist.HashStore()
+def test_the_first_failure_is_the_one_that_is_reported() -> None:
+    store = HashStore()
     for rank, problem in ((2, "first"), (1, "second")):
         with pytest.raises(OSError, match=problem), Assembly(store, rank, 3, LIMIT):
             raise OSError(problem)
@@ -52,8 +53,8 @@ def test_the_first_failure_is_the_one_that_is_told() -> None:
         Assembly(store, 0, 3, LIMIT).check()
 
 
-def test_a_rank_that_has_told_all_before_it_ended_is_missed_by_nobody() -> None:
-    store = dist.HashStore()
+def test_a_rank_that_ends_after_it_has_sent_its_words_is_not_lost() -> None:
+    store = HashStore()
     ours, theirs = (Assembly(store, rank, 2, LIMIT) for rank in range(2))
     with ThreadPoolExecutor(1) as other:
         told = other.submit(theirs.exchange, "words", "there")
@@ -67,8 +68,8 @@ def test_a_rank_that_has_told_all_before_it_ended_is_missed_by_nobody() -> None:
         assert ours.exchange("words", "here") == ["here", "there"]
 
 
-def test_whoever_waits_learns_from_rank_0_which_rank_has_ended() -> None:
-    store = dist.HashStore()
+def test_ranks_that_wait_learn_from_rank_0_which_rank_has_ended() -> None:
+    store = HashStore()
     first, second, third = ranks = [Assembly(store, rank, 4, LIMIT) for rank in range(3)]  # rank 3 is late
     with second, ThreadPoolExecutor(1) as other:
         with third:
@@ -84,10 +85,10 @@ def test_whoever_waits_learns_from_rank_0_which_rank_has_ended() -> None:
 
 
 class Refused:
-    """Gloo, which cannot connect, and says so after a while."""
+    """A gloo group whose constructor raises after a while, because it cannot connect."""
 
-    _Options = dist.ProcessGroupGloo._Options
-    after_s: ClassVar[dict[int, float]] = {}  # by rank; those that are not there can connect
+    _Options = dist.ProcessGroupGloo._Options  # type: ignore[attr-defined]  # torch's stub lacks it
+    after_s: ClassVar[dict[int, float]] = {}  # by rank; ranks that are not here can connect
 
     def __init__(self, _store: object, rank: int, *_: object) -> None:
         if rank in self.after_s:
@@ -108,12 +109,12 @@ class Refused:
         ({2: 0}, False, "says rank 2"),
     ],
 )
-def test_of_gloos_errors_the_cause_is_told(
+def test_if_gloo_cannot_connect_the_cause_is_reported(
     monkeypatch: pytest.MonkeyPatch, after_s: dict[int, float], ended: bool, told: str
 ) -> None:
     monkeypatch.setattr(dist, "ProcessGroupGloo", Refused)
     monkeypatch.setattr(Refused, "after_s", after_s)
-    store = dist.HashStore()
+    store = HashStore()
     first, second, third = ranks = [Assembly(store, rank, 3, LIMIT) for rank in range(3)]
     for rank in ranks:
         rank.watch(HERE)
@@ -132,8 +133,8 @@ def test_of_gloos_errors_the_cause_is_told(
                 made.result(timeout=4)
 
 
-def test_a_process_that_has_ended_before_it_was_looked_for_is_found_as_well() -> None:
-    store = dist.HashStore()
+def test_a_rank_that_ended_before_another_began_to_watch_it_is_lost() -> None:
+    store = HashStore()
     with Assembly(store, 0, 2, LIMIT) as first:
         first.watch(HERE)
     second = Assembly(store, 1, 2, LIMIT)
@@ -163,7 +164,7 @@ LOST = "lost rank {} (its process or its connection has ended while the group wa
         ("interrupted", 1, "rank 1 could not make the group: KeyboardInterrupt: as programs do"),
         ("exits", 1, "rank 1 could not make the group: SystemExit: as programs do"),
         *(
-            # With rank 0 the store ends, which may be all that is seen of it.
+            # The store ends with rank 0, so others may see only that.
             (how, rank, "rank 0" if rank == 0 else LOST.format(rank))
             for how in (
                 "killed before it has met the others",
@@ -198,7 +199,7 @@ def test_ranks_learn_of_one_that_ends_before_it_has_joined(
 
 @pytest.mark.netns
 @FORKED
-def test_a_rank_that_is_stopped_is_not_waited_for_once_the_others_have_failed(network: Testbed) -> None:
+def test_ranks_do_not_wait_for_a_stopped_rank_after_they_have_failed(network: Testbed) -> None:
     how = "stopped before it has joined"
     group = network.launch(
         [sys.executable, str(WORKER), how, "1"],
@@ -229,7 +230,7 @@ def test_a_rank_that_is_stopped_is_not_waited_for_once_the_others_have_failed(ne
     ],
 )
 def test_ranks_learn_that_the_switch_has_ended_before_they_have_joined(tmp_path: Path, how: str) -> None:
-    """The store and the controller are behind the switch as well."""
+    """The ranks reach the store and the controller only through the switch, too."""
     flag = tmp_path / "ended"
     with open_testbed(hosts=3, link=LinkSpec.parse("unshaped"), results_root=tmp_path) as testbed:
         (switch,) = (process for process in testbed.services if process.name == "switch")

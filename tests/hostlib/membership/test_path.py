@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether packets of full size pass is found out when a job is joined; and what a rank says that hears nothing."""
+"""Joining a job checks that packets of full size pass. A rank that receives nothing says what may be wrong."""
 
 import json
 import sys
@@ -27,18 +27,21 @@ OPTIONS = Options(controller="http://127.0.0.1:9")
 SMALL_ONES_PASS = "while packets of 48 bytes pass between all ranks and the switch"
 MTU_IS_TOO_SMALL = "of {} has an MTU below 1072 bytes"
 WORKER = Path(__file__).with_name("fallback_worker.py")
-ENOUGH_S = 15.0  # joining and gloo are tried for eight seconds, side by side; the rest is a busy machine's
+ENOUGH_S = 15.0  # joining and gloo are tried for eight seconds, in parallel; the rest is for a busy machine
 
 
 class CountingController(HealthyController):
-    """Knows how many packets, and bytes of frames, the switch has had of each rank."""
+    """Knows how many packets, and bytes of frames, the switch has received from each rank."""
 
-    counters: Mapping[int, tuple[int, int]] | None = None
+    received: Mapping[int, tuple[int, int]] | None = None
 
     def status(self, job: int) -> JobStatus:
-        counters = self.counters and {
-            rank: PacketCount(packets=packets, bytes=size) for rank, (packets, size) in self.counters.items()
-        }
+        counters: dict[int, PacketCount] | None = None
+        if self.received is not None:
+            counters = {
+                rank: PacketCount(packets=packets, bytes=size)
+                for rank, (packets, size) in self.received.items()
+            }
         return status_of(2).model_copy(update={"counters": counters})
 
 
@@ -59,7 +62,7 @@ def sessions(workers: int, *, give_up_s: float = 120.0, **settings: Any) -> Iter
 
 
 def try_path(ranks: list[Session], timeout_s: float) -> list[InaggError | None]:
-    """What each of the ranks, all at once, finds."""
+    """All ranks try the path at once; returns each rank's error, or None."""
     found: list[InaggError | None] = [None] * len(ranks)
 
     def run(rank: int) -> None:
@@ -77,7 +80,7 @@ def try_path(ranks: list[Session], timeout_s: float) -> list[InaggError | None]:
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.3])
-def test_a_path_that_loses_packets_is_one(loss: float) -> None:
+def test_a_path_that_loses_some_packets_is_accepted(loss: float) -> None:
     with sessions(3, loss=loss) as ranks:
         assert try_path(ranks, 60.0) == [None] * 3
         tensors = [torch.ones(1000) for _ in ranks]
@@ -95,13 +98,14 @@ def test_a_path_that_loses_packets_is_one(loss: float) -> None:
         (None, ["any rank"] * 2),
         ({0: (14, 62 + 13 * 1086), 1: (1, 62)}, ["rank 1"] * 2),
         ({0: (1, 62), 1: (2, 124)}, ["ranks 0, 1"] * 2),
-        ({0: (3, 2234), 1: (3, 2234)}, ["rank 0", "rank 1"]),  # all have come: the results are too large
+        # The switch received all packets, so the results are too large.
+        ({0: (3, 2234), 1: (3, 2234)}, ["rank 0", "rank 1"]),
     ],
 )
-def test_a_path_that_takes_small_packets_alone_is_an_error_that_names_the_mtu_and_what_passed(
+def test_if_only_small_packets_pass_the_error_names_the_mtu_and_the_size_that_passed(
     monkeypatch: pytest.MonkeyPatch, counters: Mapping[int, tuple[int, int]] | None, whose: list[str]
 ) -> None:
-    monkeypatch.setattr(CountingController, "counters", counters)
+    monkeypatch.setattr(CountingController, "received", counters)
     monkeypatch.setattr("inagg.membership.mtu_probe._FULL_SIZE_S", 0.3)
     with sessions(2, longest=1043) as ranks:
         for error, ranks_named in zip(try_path(ranks, 60.0), whose, strict=True):
@@ -112,7 +116,7 @@ def test_a_path_that_takes_small_packets_alone_is_an_error_that_names_the_mtu_an
             assert MTU_IS_TOO_SMALL.format(ranks_named) in str(error)
 
 
-def test_a_path_that_takes_nothing_is_an_error_before_the_give_up_time() -> None:
+def test_if_no_packet_passes_the_error_comes_before_the_give_up_time() -> None:
     with sessions(2, longest=0) as ranks:
         for error in try_path(ranks, 0.3):
             assert isinstance(error, NetworkTimeoutError)
@@ -120,7 +124,7 @@ def test_a_path_that_takes_nothing_is_an_error_before_the_give_up_time() -> None
             assert "no packet from the switch for 0.3 s" in str(error)
 
 
-def test_the_job_s_own_sum_is_none_of_those_that_ranks_have_waited_for() -> None:
+def test_the_sum_that_tries_the_path_is_not_counted_as_a_sum_that_a_rank_waited_for() -> None:
     with sessions(1) as (alone,):
         alone.try_path(60.0)
         assert alone._waited() == (0, 0.0)
@@ -128,7 +132,7 @@ def test_the_job_s_own_sum_is_none_of_those_that_ranks_have_waited_for() -> None
         assert alone._waited()[0] == 1
 
 
-def test_who_gives_up_names_the_mtu_among_the_causes() -> None:
+def test_a_sum_that_is_given_up_names_the_mtu_among_the_causes() -> None:
     with sessions(1, give_up_s=0.3, longest=1043) as (alone,):
         reduction = alone.sums.submit(torch.ones(10), options=OPTIONS, call="")
         assert reduction.wait(20.0)
@@ -139,7 +143,7 @@ def test_who_gives_up_names_the_mtu_among_the_causes() -> None:
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory, forked_ranks: None) -> Iterator[Testbed]:
-    """The switch's port of the second host takes no packet of full size."""
+    """A testbed in which the switch's port to the second host cannot carry packets of full size."""
     folder = tmp_path_factory.mktemp("narrow")
     with open_testbed(hosts=6, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed:
         port = port_interface(testbed.network.run.id, 2)
@@ -148,7 +152,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory, forked_ranks: None) -> Iter
 
 
 def outcomes(testbed: Testbed, name: str, **environment: str) -> list[dict[str, Any]]:
-    """What each rank's attempt to make a group, and to sum, came to."""
+    """Each rank tries to make a group and to sum; returns what each printed at the end."""
     group = testbed.launch([sys.executable, str(WORKER)], name=name, environment=environment)
     group.follow(lambda *_: None, timeout_s=100, watch=testbed.services)
     logs = [worker.process.log_path.read_text() for worker in group.workers]
@@ -156,7 +160,7 @@ def outcomes(testbed: Testbed, name: str, **environment: str) -> list[dict[str, 
 
 
 @pytest.mark.netns
-def test_a_port_of_the_switch_with_a_small_mtu_is_found_when_a_group_is_made(narrow: Testbed) -> None:
+def test_making_a_group_detects_a_port_of_the_switch_with_a_small_mtu(narrow: Testbed) -> None:
     found = outcomes(narrow, "error")
     assert "NetworkTimeoutError" in [outcome["error"] for outcome in found]
     assert all(SMALL_ONES_PASS in outcome["message"] for outcome in found)
@@ -164,7 +168,7 @@ def test_a_port_of_the_switch_with_a_small_mtu_is_found_when_a_group_is_made(nar
 
 
 @pytest.mark.netns
-def test_where_gloo_does_not_get_through_either_making_a_group_is_an_error_on_all_ranks(
+def test_if_gloo_does_not_get_through_either_all_ranks_raise(
     narrow: Testbed,
 ) -> None:
     found = outcomes(narrow, "inner", INAGG_FALLBACK="inner")
@@ -178,7 +182,7 @@ def test_where_gloo_does_not_get_through_either_making_a_group_is_an_error_on_al
 
 @pytest.fixture
 def narrow_for_datagrams(narrow: Testbed) -> Iterator[Testbed]:
-    """TCP keeps its segments below that MTU: the switch's packets are too large, and gloo gets through."""
+    """TCP's segments are smaller than the port's MTU, so gloo gets through; the job's packets are too large."""
     hosts = range(1, narrow.network.size + 1)
     change = "ip route change $(ip route show scope link | sed 's/ advmss [0-9]*//')"
     for number in hosts:
@@ -189,7 +193,7 @@ def narrow_for_datagrams(narrow: Testbed) -> Iterator[Testbed]:
 
 
 @pytest.mark.netns
-def test_gloo_sums_where_only_the_job_s_packets_are_too_large(narrow_for_datagrams: Testbed) -> None:
+def test_gloo_sums_if_only_the_job_s_packets_are_too_large(narrow_for_datagrams: Testbed) -> None:
     for outcome in outcomes(narrow_for_datagrams, "gloo-sums", INAGG_FALLBACK="inner"):
         assert outcome["sum"] == [6.0] * 3
         assert outcome["stats"]["path"] == "inner"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups from a store, made again and again of the ranks that are there, without a world of torch's."""
+"""Ranks make group after group with a store, without torch's default process group."""
 
 import sys
 from pathlib import Path
 
 import pytest
-from torch.distributed import HashStore
+from torch._C._distributed_c10d import HashStore
 
 from inagg.errors import ConfigurationError, ControllerUnreachableError
 from inagg.options import Options
@@ -22,7 +22,7 @@ NOBODY = Options(controller="http://127.0.0.1:9")
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory, forked_ranks: None) -> list[list[Event]]:
-    """Of each rank, in order. The last rank kills itself, and no other may fail."""
+    """Each rank's events, in order. The last rank kills itself; no other may fail."""
     found: list[list[Event]] = [[] for _ in range(RANKS)]
     with open_testbed(
         hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=tmp_path_factory.mktemp("results")
@@ -40,7 +40,7 @@ def sums(events: list[Event]) -> list[Event]:
 
 
 @pytest.mark.netns
-def test_each_group_sums_in_a_job_of_its_own(events: list[list[Event]]) -> None:
+def test_each_group_has_its_own_job(events: list[list[Event]]) -> None:
     for of_rank in events:
         whole = sums(of_rank)[:4]
         assert [event["sum"] for event in whole] == [1 + 2 + 3] * 4
@@ -49,7 +49,7 @@ def test_each_group_sums_in_a_job_of_its_own(events: list[list[Event]]) -> None:
 
 
 @pytest.mark.netns
-def test_those_who_are_left_go_on_when_a_rank_dies(events: list[list[Event]]) -> None:
+def test_the_other_ranks_go_on_in_a_new_group_when_a_rank_dies(events: list[list[Event]]) -> None:
     for of_rank in events[:-1]:
         lost = next(event for event in of_rank if event["event"] == "lost")
         assert lost["error"] == "PeerLostError"
@@ -66,7 +66,7 @@ def test_an_aborted_group_leaves_nothing_behind(events: list[list[Event]], what:
         assert [event[what] for event in others] == [first[what]] * 3
 
 
-def test_a_rank_that_cannot_be_is_refused() -> None:
+def test_a_rank_outside_the_group_s_size_is_refused() -> None:
     for rank, size in ((-1, 2), (2, 2), (0, 0)):
         with pytest.raises(ConfigurationError, match=f"rank {rank} is not in a group of size {size}"):
             ProcessGroup.create(HashStore(), rank, size, options=NOBODY)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank's session: a real transport and the reference switch on the loopback; only the controller's answers are
-made up."""
+"""One rank's session, with a real transport, the reference switch on the loopback, and a fake controller."""
 
 import os
 import queue
@@ -18,7 +17,7 @@ from unittest import mock
 
 import pytest
 import torch
-from torch.distributed import HashStore
+from torch._C._distributed_c10d import HashStore
 
 from inagg._core import Transport
 from inagg.errors import (
@@ -46,12 +45,14 @@ PATIENCE_S = 20.0
 
 @pytest.fixture(params=[False, True], ids=["core", "staged"])
 def options(request: pytest.FixtureRequest) -> Options:
-    """What holds for tensors of the core holds for those of a device."""
+    """Each test runs with tensors of the core and with tensors of a device."""
     return Options(controller="http://127.0.0.1:9", stage_cpu=request.param)
 
 
 class HealthyController(ControlClient):
-    """Answers that all is well."""
+    """Answers that the job runs. `left_with`: the error with which the rank left."""
+
+    left_with: str | None
 
     def heartbeat(
         self, job: int, rank: int, report: Report | None = None, *, timeout_s: float | None = None
@@ -93,7 +94,7 @@ def status_of(workers: int) -> JobStatus:
 
 @contextmanager
 def session(workers: int = 1, on_failure: Callable[[], None] = lambda: None) -> Iterator[Session]:
-    """With two workers nothing is ever done: the other one does not exist."""
+    """The session of rank 0. With two workers no sum completes, because the other worker does not exist."""
     with LoopbackSwitch(make_aggregator(workers, slots=16, words=4)) as switch:
         transport = Transport(
             job=JOB,
@@ -116,6 +117,11 @@ def alone() -> Assembly:
     return Assembly(HashStore(), 0, 1, timedelta(seconds=PATIENCE_S))
 
 
+def left_with(one: Session) -> str | None:
+    assert isinstance(one._client, HealthyController)
+    return one._client.left_with
+
+
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
@@ -125,10 +131,12 @@ def until(condition: Callable[[], bool]) -> None:
 
 def all_reduce(one: Session, tensor: torch.Tensor, options: Options) -> SwitchWork:
     flat = tensor.contiguous()
-    return SwitchWork(
-        [tensor],
-        [one.sums.submit(flat, options=options, call="", touches=tensor, deliver=lambda: tensor.copy_(flat))],
-    )
+
+    def deliver() -> None:
+        tensor.copy_(flat)
+
+    reduction = one.sums.submit(flat, options=options, call="", touches=tensor, deliver=deliver)
+    return SwitchWork([tensor], [reduction])
 
 
 def done_in_the_core(one: Session, count: int) -> None:
@@ -136,10 +144,10 @@ def done_in_the_core(one: Session, count: int) -> None:
 
 
 def descriptors() -> Counter[str]:
-    """What this process has open, by kind."""
+    """The number of this process's open descriptors, by kind."""
     found: Counter[str] = Counter()
     for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # that of the listing itself
+        with suppress(FileNotFoundError):  # the descriptor of the listing is closed again
             found[str(descriptor.readlink()).partition("[")[0]] += 1
     return found
 
@@ -186,7 +194,7 @@ def test_a_callback_may_wait_for_another_all_reduce(options: Options) -> None:
         until(lambda: len(one.sums.threads()) <= 2)
 
 
-def test_a_callback_that_waits_hears_of_a_failure(options: Options) -> None:
+def test_a_callback_that_waits_receives_a_failure(options: Options) -> None:
     with session(workers=2) as one:
         works = [all_reduce(one, torch.ones(5), options) for _ in range(4)]
         futures = [work.get_future() for work in works]
@@ -205,53 +213,55 @@ def test_a_callback_that_waits_hears_of_a_failure(options: Options) -> None:
         assert len(failed) == 3
 
 
-def slowly(tell: Callable[[bool], None], _: object) -> None:
+def slowly(note: Callable[[bool], None], _: object) -> None:
     threading.Event().wait(0.002)
-    tell(True)
+    note(True)
 
 
-def test_when_a_session_is_closed_every_callback_has_been_made(options: Options) -> None:
+def test_when_a_session_is_closed_every_callback_has_been_called(options: Options) -> None:
     for _ in range(20):
-        told: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        called: queue.SimpleQueue[bool] = queue.SimpleQueue()
         with session(workers=2) as one:
             for _ in range(6):
                 future = all_reduce(one, torch.ones(5), options).get_future()
-                future.add_done_callback(partial(slowly, told.put))
+                future.add_done_callback(partial(slowly, called.put))
             one.close()
-            assert told.qsize() == 6
+            assert called.qsize() == 6
 
 
-def test_who_leaves_waits_a_moment_for_its_sums_that_others_may_need(options: Options) -> None:
+def test_a_rank_that_leaves_waits_a_moment_for_its_sums_which_others_may_need(options: Options) -> None:
     with session() as one:
         tensor = torch.ones(300_000)
         work = all_reduce(one, tensor, options)
         one.leave()
-        assert one._client.left_with is None
+        assert left_with(one) is None
         assert work.wait()
 
 
-def test_who_leaves_in_the_middle_of_sums_says_so(monkeypatch: pytest.MonkeyPatch, options: Options) -> None:
+def test_a_rank_that_leaves_during_sums_reports_it(monkeypatch: pytest.MonkeyPatch, options: Options) -> None:
     monkeypatch.setattr("inagg.membership.session._DRAIN_S", 0.05)
     with session(workers=2) as one:
         works = [all_reduce(one, torch.ones(size), options) for size in (5, 6)]
         one.leave()
-        assert one._client.left_with == "left while 2 of its sums were not done"
+        assert left_with(one) == "left while 2 of its sums were not done"
         for work in works:
             with pytest.raises(JobError):
                 work.wait()
 
 
-def test_who_ends_because_another_has_left_leaves_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_ends_because_another_has_left_leaves_without_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("inagg.membership.heartbeat._LEAVING_S", 0.0)
     beat = Heartbeat(state="running", lost=(Lost(rank=1, reason="left"),), reason=None)
     monkeypatch.setattr(HealthyController, "heartbeat", lambda *_, **__: beat)
     with session(workers=2) as one:
         until(lambda: one.failure is not None)
         one.leave()
-        assert one._client.left_with is None
+        assert left_with(one) is None
 
 
-def test_a_forked_child_is_no_member(options: Options) -> None:
+def test_a_forked_child_is_not_a_member(options: Options) -> None:
     with session() as one:
         child = os.fork()
         if child == 0:
@@ -266,14 +276,14 @@ def test_a_forked_child_is_no_member(options: Options) -> None:
         assert all_reduce(one, torch.ones(3), options).wait()
 
 
-def test_who_leaves_because_of_an_error_says_which(options: Options) -> None:
+def test_a_rank_that_leaves_because_of_an_error_reports_it(options: Options) -> None:
     with session(workers=2) as one:
         all_reduce(one, torch.ones(5), options)
         one.leave("its program ended with ValueError: no such file")
-        assert one._client.left_with == "its program ended with ValueError: no such file"
+        assert left_with(one) == "its program ended with ValueError: no such file"
 
 
-def test_what_was_done_before_a_failure_stays_done(options: Options) -> None:
+def test_a_sum_that_completed_before_a_failure_stays_complete(options: Options) -> None:
     strided = torch.ones(10, 2)[:, 0]
     with session() as one:
         work = all_reduce(one, strided, options)
@@ -299,7 +309,7 @@ def test_a_future_asked_for_after_a_failure_is_completed_with_it(options: Option
             unwaited.wait()
 
 
-def test_what_nobody_waits_for_is_forgotten(options: Options) -> None:
+def test_the_queue_forgets_completed_sums_that_nobody_waits_for(options: Options) -> None:
     with session() as one:
         for _ in range(50):
             all_reduce(one, torch.ones(100), options)
@@ -308,7 +318,7 @@ def test_what_nobody_waits_for_is_forgotten(options: Options) -> None:
         assert len(one.sums) == 0
 
 
-def test_a_sum_asks_the_core_as_often_beside_many_others_as_alone(
+def test_a_new_sum_asks_the_core_about_one_earlier_sum_only(
     monkeypatch: pytest.MonkeyPatch, options: Options
 ) -> None:
     with session(workers=2) as one:
@@ -346,14 +356,14 @@ def test_the_packet_thread_stays_on_the_processors_it_is_given() -> None:
     assert os.sched_getaffinity(0) == own
 
 
-def test_processors_that_are_not_there_are_an_error_that_names_those_that_are() -> None:
+def test_missing_processors_are_an_error_that_names_the_ones_available() -> None:
     own = os.sched_getaffinity(0)
     with pytest.raises(ConfigurationError, match=rf"8191.*{max(own)}"), confined_to("8191"):
         pass
     assert os.sched_getaffinity(0) == own
 
 
-def test_who_is_refused_a_rank_leaves_the_job_of_its_owner_alone() -> None:
+def test_a_process_that_is_refused_its_rank_does_not_leave_the_job() -> None:
     class Refusing(HealthyController):
         left_with: str | None = "nothing"
 
@@ -371,8 +381,8 @@ def test_who_is_refused_a_rank_leaves_the_job_of_its_owner_alone() -> None:
     assert client.left_with == "nothing"
 
 
-def test_who_waits_in_vain_for_the_others_to_join_says_why_and_leaves() -> None:
-    told: list[str | None] = []
+def test_if_the_other_ranks_do_not_join_a_rank_leaves_with_the_reason() -> None:
+    reasons: list[str | None] = []
 
     class Waiting(HealthyController):
         def status(self, job: int) -> JobStatus:
@@ -382,7 +392,8 @@ def test_who_waits_in_vain_for_the_others_to_join_says_why_and_leaves() -> None:
             return status_of(2)
 
         def attend(self, *_: object) -> Presence:
-            return mock.create_autospec(TcpPresence, instance=True)
+            presence: Presence = mock.create_autospec(TcpPresence, instance=True)
+            return presence
 
         def wait_running(self, job: int, **_: object) -> JobStatus:
             raise JobError("ranks [1] have not registered", job=job)
@@ -391,13 +402,13 @@ def test_who_waits_in_vain_for_the_others_to_join_says_why_and_leaves() -> None:
             self, job: int, rank: int, *, error: str | None = None, timeout_s: float | None = None
         ) -> JobStatus:
             assert not self._closed
-            told.append(error)
+            reasons.append(error)
             return status_of(2)
 
     client = Waiting("http://127.0.0.1:9")
     with pytest.raises(JobError, match="have not registered"):
         _enter(client, JOB, alone(), Options(address=IPv4Address("127.0.0.1")), lambda: None)
-    assert "have not registered" in (told[0] or "")
+    assert "have not registered" in (reasons[0] or "")
     assert client._closed
 
 
@@ -412,11 +423,11 @@ def test_a_sum_that_takes_longer_than_its_timeout_ends_the_job_for_all_ranks(opt
         assert re.search(r"5 elements were not summed within the group's 0\.05 s", str(reduction.error))
         with pytest.raises(JobError):
             other.wait()
-        assert one._client.left_with == "5 elements were not summed within 0.05 s"
+        assert left_with(one) == "5 elements were not summed within 0.05 s"
         assert failed.is_set()
 
 
-def test_a_future_that_takes_longer_than_its_timeout_fails_with_nobody_waiting(options: Options) -> None:
+def test_a_future_fails_at_its_timeout_even_if_nobody_waits_for_its_sum(options: Options) -> None:
     with session(workers=2) as one:
         reduction = one.sums.submit(torch.ones(5), options=options, call="", timeout_s=0.05)
         future = SwitchWork([], [reduction]).get_future()

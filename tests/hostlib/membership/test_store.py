@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks tell each other while a group is made, and that they do not wait for ever for one that says nothing."""
+"""Ranks exchange words through the store while a group is made. They do not wait for ever for a silent rank."""
 
 import functools
 from datetime import timedelta
@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from inagg.errors import JobError
 from inagg.groups import create
@@ -19,21 +20,21 @@ from inagg.options import Options
 SOON = timedelta(milliseconds=50)
 
 
-def test_each_rank_hears_what_all_have_told() -> None:
-    store = dist.HashStore()
+def test_exchange_returns_the_words_of_all_ranks() -> None:
+    store = HashStore()
     store.set("words/2", '["there", 1]')
     assert exchange(store, "words", 0, [0, 2], "here", SOON) == ["here", ["there", 1]]
 
 
-def test_those_that_do_not_come_are_named() -> None:
-    store = dist.HashStore()
+def test_exchange_names_the_ranks_that_did_not_come() -> None:
+    store = HashStore()
     store.set("words/2", "0")
     with pytest.raises(dist.DistStoreError, match=r"ranks 1, 3 did not come within 0\.05 s"):
         exchange(store, "words", 0, range(4), 0, SOON)
 
 
-def test_what_a_rank_has_told_before_it_failed_counts() -> None:
-    store = dist.HashStore()
+def test_exchange_returns_words_that_a_rank_sent_before_it_failed() -> None:
+    store = HashStore()
 
     def fail() -> None:
         store.set("words/1", '"there"')
@@ -44,8 +45,8 @@ def test_what_a_rank_has_told_before_it_failed_counts() -> None:
         exchange(store, "other words", 0, range(2), "here", SOON, fail)
 
 
-def test_a_group_that_another_rank_does_not_make_ends_with_its_own_timeout_not_the_store_s() -> None:
-    store = dist.HashStore()
+def test_if_another_rank_does_not_make_the_group_its_own_timeout_applies_not_the_store_s() -> None:
+    store = HashStore()
     store.set_timeout(timedelta(minutes=30))
     wanted = SimpleNamespace(
         store=store, global_ranks_in_group=[3, 5], group_rank=0, group_size=2, timeout=SOON
@@ -54,10 +55,10 @@ def test_a_group_that_another_rank_does_not_make_ends_with_its_own_timeout_not_t
         create(wanted, Options(controller="http://127.0.0.1:9"))
 
 
-def test_a_rank_that_says_nothing_about_its_job_is_waited_for_as_long_as_joining_may_take(
+def test_a_rank_waits_for_the_words_of_a_silent_rank_as_long_as_joining_may_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(join, "ControlClient", functools.partial(ControlClient, timeout_s=0.01))
     options = Options(controller="http://127.0.0.1:9", setup_timeout_s=0.01)
     with pytest.raises(dist.DistStoreError, match=r"rank 0 did not come within 0\.05 s"):
-        join.join(Assembly(dist.HashStore(), 1, 2, SOON), options)
+        join.join(Assembly(HashStore(), 1, 2, SOON), options)

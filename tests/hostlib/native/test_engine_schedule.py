@@ -17,9 +17,10 @@ def ones(blocks: int) -> NDArray[np.float32]:
 
 
 def lone_worker(slots: int, **settings: int) -> Engine:
-    """No probe comes between: only answers move it."""
-    patience = {"rto_initial_s": 1e3, "rto_max_s": 1e3, "give_up_s": 1e6}
-    (engine,) = make_workers(1, slots=slots, words=1, **patience, **settings)
+    """A worker that sends no probe within the test: only answers move it."""
+    (engine,) = make_workers(
+        1, slots=slots, words=1, rto_initial_s=1e3, rto_max_s=1e3, give_up_s=1e6, **settings
+    )
     return engine
 
 

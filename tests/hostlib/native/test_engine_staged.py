@@ -30,8 +30,9 @@ class Worker:
     """A worker alone with its switch, which answers at once what is sent to it."""
 
     def __init__(self, slots: int) -> None:
-        patience = {"rto_initial_s": 1e3, "rto_max_s": 1e3, "give_up_s": 1e6}
-        (self.engine,) = make_workers(1, slots=slots, words=1, **patience)
+        (self.engine,) = make_workers(
+            1, slots=slots, words=1, rto_initial_s=1e3, rto_max_s=1e3, give_up_s=1e6
+        )
         self._switch = make_aggregator(1, slots=slots, words=1)
 
     def sends(self) -> list[tuple[int, str]]:
@@ -237,12 +238,12 @@ def test_after_a_failure_no_memory_is_touched() -> None:
     worker.pack(device, 2)
     worker.sends()
     worker.engine.fail("rank 1 was lost")
-    before = [device.staging.datagrams.copy(), device.staging.agreed.copy()]
+    datagrams, agreed = device.staging.datagrams.copy(), device.staging.agreed.copy()
     worker.answer()
     assert worker.engine.progress(device.staging) == (3, 0)
     assert worker.engine.completed() == []
-    assert np.array_equal(device.staging.datagrams, before[0])
-    assert np.array_equal(device.staging.agreed, before[1])
+    assert np.array_equal(device.staging.datagrams, datagrams)
+    assert np.array_equal(device.staging.agreed, agreed)
     for call in (
         lambda: worker.engine.packed(device.staging, 3),
         lambda: make_device(ones(1)).submit(worker.engine),
@@ -340,9 +341,9 @@ def test_impossible_staging_is_refused(arguments: dict[str, Any], message: str) 
         Staging(BLOCK, **({"lane_bits": 32, "workers": 1, "words": 1} | arguments))
 
 
-@pytest.mark.parametrize("shape", [{"workers": 2}, {"words": 2}])
-def test_staging_of_another_job_is_refused(shape: dict[str, int]) -> None:
+@pytest.mark.parametrize(("workers", "words"), [(2, 1), (1, 2)])
+def test_staging_of_another_job_is_refused(workers: int, words: int) -> None:
     worker = Worker(slots=4)
-    staging = Staging(BLOCK, lane_bits=32, **({"workers": 1, "words": 1} | shape))
+    staging = Staging(BLOCK, lane_bits=32, workers=workers, words=words)
     with pytest.raises(ValueError, match="the job has 1 workers and 1 words"):
         worker.engine.submit_staged(staging)

@@ -4,6 +4,7 @@
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -297,15 +298,16 @@ def test_long_blocks_are_packed_and_padded_as_short_ones(
     if special:
         block[::7] = math.nan
     code = 3 + BIAS
-    lanes = {"lane_bits": lane_bits, "workers": 3}
-    words, checksum = _core.quantise(block, exponent=code, words=lane_bits // 2, **lanes)
-    one_by_one = [_core.quantise(block[i : i + 1], exponent=code, words=1, **lanes)[0] for i in range(size)]
-    padding, _ = _core.quantise(f32([]), exponent=code, words=1, **lanes)
+    quantise = partial(_core.quantise, exponent=code, lane_bits=lane_bits, workers=3)
+    dequantise = partial(_core.dequantise, exponent=code, lane_bits=lane_bits, workers=3)
+    words, checksum = quantise(block, words=lane_bits // 2)
+    one_by_one = [quantise(block[i : i + 1], words=1)[0] for i in range(size)]
+    padding, _ = quantise(f32([]), words=1)
     lane_bytes = lane_bits // 8
     assert words == b"".join(word[:lane_bytes] for word in one_by_one) + padding[:lane_bytes] * (1024 - size)
     assert checksum == reference.checksum(reference.Lanes(lane_bits, 3).unpack(words))
-    sums, again = _core.dequantise(words, elements=size, exponent=code, **lanes)
-    alone = [_core.dequantise(word, elements=1, exponent=code, **lanes)[0][0] for word in one_by_one]
+    sums, again = dequantise(words, elements=size)
+    alone = [dequantise(word, elements=1)[0][0] for word in one_by_one]
     assert bits(sums) == bits(alone)
     assert again == checksum
 

@@ -58,7 +58,7 @@ def test_nothing_is_left_of_nan_and_infinities() -> None:
 def test_a_sum_and_the_residuals_make_the_inputs_whatever_is_sent_again(loss: float) -> None:
     # Multiples of 2^-10 below 1: the sums of inputs, residuals and results are exact in float64.
     rng = np.random.default_rng(3)
-    inputs = [rng.integers(-1023, 1024, 2000).astype(np.float32) / 1024 for _ in range(2)]
+    inputs = [rng.integers(-1023, 1024, 2000).astype(np.float32) / np.float32(1024) for _ in range(2)]
     network = make_network(2, slots=4, words=1, impairment=Impairment(loss=loss), seed=5)
     arrays = [x.copy() for x in inputs]
     residuals = [np.full(2000, np.nan, np.float32) for _ in inputs]

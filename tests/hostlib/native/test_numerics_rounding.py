@@ -4,6 +4,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from typing import cast
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def rounded(v: Fraction, random: int) -> int:
 
 
 def quantise(
-    block: Sequence[float] | NDArray[np.float32],
+    block: Sequence[float] | NDArray[np.floating],
     exponent: int,
     lanes: reference.Lanes,
     seed: int,
@@ -74,7 +75,7 @@ def quantise(
     packed, checksum = _core.quantise(
         array,
         exponent=exponent,
-        lane_bits=lanes.bits,
+        lane_bits=cast(_core.LaneBits, lanes.bits),
         workers=lanes.workers,
         words=words,
         seed=seed,
@@ -159,10 +160,8 @@ def test_the_error_is_within_twice_the_bound(
         )[0]
         for block in inputs
     )
-    lane_sums = [
-        int(q) + workers * lanes.bias
-        for q in sum(quantise(x, code, lanes, seed ^ i) for i, x in enumerate(inputs))
-    ]
+    quantised = [quantise(x, code, lanes, seed ^ i) for i, x in enumerate(inputs)]
+    lane_sums = [int(q) + workers * lanes.bias for q in np.sum(quantised, axis=0)]
     assert all(0 <= lane < 2**lane_bits for lane in lane_sums)
     for got, column in zip(
         reference.dequantise(lane_sums, code, lanes), zip(*inputs, strict=True), strict=True

@@ -2,6 +2,7 @@
 """A Lightning script, as its documentation has it for several nodes, but for the backend's name."""
 
 import os
+from typing import Any
 
 import lightning
 import torch
@@ -16,7 +17,8 @@ class Module(lightning.LightningModule):
         self.net = nn.Linear(12, 4)
 
     def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
-        return self.net(batch).square().mean()
+        loss: torch.Tensor = self.net(batch).square().mean()
+        return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=0.1)
@@ -35,7 +37,8 @@ def main() -> None:
         enable_model_summary=False,
     )
     module = Module()
-    trainer.fit(module, torch.utils.data.DataLoader(torch.ones(32, 12), batch_size=4))
+    samples: Any = torch.ones(32, 12)  # DataLoader takes any sequence; its annotation says Dataset
+    trainer.fit(module, torch.utils.data.DataLoader(samples, batch_size=4))
     weight = module.net.weight.detach()
     everyones = module.all_gather(weight)
     assert isinstance(everyones, torch.Tensor)
