@@ -17,10 +17,12 @@ from inagg.errors import InaggError, JobError
 from tests.hostlib.device.rank_sessions import STAGED, bits, inputs, sessions, sums, wait_all
 from tests.hostlib.membership.test_session import until
 
+pytestmark = pytest.mark.usefixtures("small_portions")
 
-@pytest.fixture(autouse=True)
-def _small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that tensors of a few thousand elements take several."""
+
+@pytest.fixture
+def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limit a portion to 2048 elements, so that tensors of a few thousand elements take several portions."""
     monkeypatch.setattr(_staged, "PORTION", 2048)
 
 

@@ -35,9 +35,11 @@ blocks = st.one_of(
 lane_widths = st.sampled_from([8, 16, 32])
 worker_counts = st.integers(1, 64)
 
+pytestmark = pytest.mark.usefixtures("kernels")
 
-@pytest.fixture(params=_core.available_kernels(), autouse=True)
-def _kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+
+@pytest.fixture(params=_core.available_kernels(), scope="module")
+def kernels(request: pytest.FixtureRequest) -> Iterator[None]:
     """Every build of the inner loops passes every test."""
     _core.use_kernels(request.param)
     yield

@@ -17,9 +17,11 @@ elements = st.one_of(st.floats(width=32, allow_nan=False, allow_infinity=False),
 blocks = st.lists(elements, min_size=1, max_size=64)
 lane_widths = st.sampled_from([8, 16, 32])
 
+pytestmark = pytest.mark.usefixtures("kernels")
 
-@pytest.fixture(params=_core.available_kernels(), autouse=True)
-def _kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+
+@pytest.fixture(params=_core.available_kernels(), scope="module")
+def kernels(request: pytest.FixtureRequest) -> Iterator[None]:
     """Every build of the inner loops passes every test."""
     _core.use_kernels(request.param)
     yield
