@@ -98,7 +98,7 @@ class Collective {
 
     // Blocks.
     std::size_t blocks() const { return exponents_.size(); }  // K
-    std::size_t lead() const { return lead_; }                // P: exponents travel so many blocks ahead
+    std::size_t lead() const { return lead_; }                // P: how many blocks ahead exponents travel
     bool exponent_known(std::size_t block) const { return (state_[block] & EXPONENT_KNOWN) != 0; }
     std::uint16_t exponent(std::size_t block) const { return exponents_[block]; }
     bool special(std::size_t block) const { return (state_[block] & SPECIAL) != 0; }
@@ -164,7 +164,7 @@ class Collective {
     std::size_t block_elements_;
     std::variant<HostBlocks, StagedBlocks> data_;
     std::size_t lead_;
-    std::size_t announced_ = 0;  // A: the exponents of so many first blocks travel with the collective before
+    std::size_t announced_ = 0;  // A: the exponents of the first A blocks travel with the previous collective
     bool placed_ = false;
     std::uint32_t base_ = 0;
     std::uint32_t chunks_ = 0;

@@ -27,10 +27,10 @@ class CollectiveQueue {
     bool empty() const { return collectives_.empty(); }
     const Collective& front() const { return collectives_.front(); }
 
-    // Null when there is none.
+    // Null if there is no such collective.
     Collective* find(Ticket ticket);
     Collective* owner(std::uint32_t chunk);
-    // The first that is not placed, if this rank can take part in it yet.
+    // The first collective that is not placed, if this rank is ready for it; else null.
     Collective* next_in_line();
 
     // Places the next collective, if its first chunk is known; null otherwise.
@@ -43,7 +43,7 @@ class CollectiveQueue {
 
   private:
     std::deque<Collective> collectives_;
-    std::size_t placed_ = 0;  // the first so many have a base
+    std::size_t placed_ = 0;  // number of collectives, from the front, that have a base
     std::optional<std::uint32_t> next_base_;
 };
 

@@ -50,7 +50,7 @@ class Recovery {
 
     // The lost slots, in the order in which they were lost. Their packets leave before all others.
     const SlotList& lost() const { return lost_; }
-    // Of chunks sent once, the window lets so many out.
+    // Whether the window permits another chunk besides `more` and those that were sent once.
     bool window_open(unsigned more) const { return fresh_ + more < window_.chunks(); }
     // Whether any result is awaited.
     bool outstanding() const { return outstanding_ > 0; }

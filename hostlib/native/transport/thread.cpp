@@ -123,7 +123,7 @@ Transport::Blocked Transport::send(double now) {
     std::array<std::span<const std::byte>, BATCH> datagrams;
     const std::size_t train = std::clamp<std::size_t>(engine_.stats().window / TRAINS, 1, BATCH);
     while (engine_.anything_to_send()) {
-        // A datagram sent alone shows whether this host itself refuses its size.
+        // Sent one at a time, a datagram's error shows whether this host refuses its size.
         const std::size_t most = too_long_ ? 1 : train;
         const std::size_t count = engine_.to_send(packets_, std::span(datagrams).first(most));
         ++stats_.send_calls;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A hand-written program behind the ABI of native/runtime/program.h: a hub. A frame leaves through every
-// replica of multicast group 1 but not through the port it came in on. It lets the ports be tested without
-// the P4 compiler.
+// A hub, written by hand, behind the ABI of native/runtime/program.h: it sends a frame to every replica of
+// multicast group 1 except the ingress port. With it, tests of the ports need no P4 compiler.
 #include <atomic>
 #include <cerrno>
 #include <mutex>

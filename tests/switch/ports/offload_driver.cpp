@@ -32,7 +32,7 @@ uint32_t read_number() {
     return number;
 }
 
-// No byte longer than it says, so that the address sanitizer sees the first one outside.
+// The allocation has exactly the given size, so that AddressSanitizer detects the first byte outside.
 Bytes read_bytes() {
     Bytes bytes(read_number());
     read_exactly(bytes.data(), bytes.size());
@@ -77,7 +77,7 @@ void queue() {
     for (uint32_t left = read_number(); left > 0; --left) {
         const Bytes packet = read_bytes();
         if (queue.push(packet.data(), packet.size(), limit)) ++taken;
-        // A port that the kernel refuses looks at its queue again and again while it grows.
+        // A port that the kernel refuses peeks repeatedly while its queue grows.
         FramePieces ignored;
         queue.peek(&ignored, 1);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compares ports::OutputQueue with a queue too simple to be wrong, over random pushes and pops of packets
-// that can and that cannot be coalesced; exits 0 if they agree.
+// Compares ports::OutputQueue with a queue that is too simple to be wrong, over random pushes and pops. Some
+// packets can be coalesced, others cannot. The exit status is 0 if the queues agree.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -95,7 +95,7 @@ int main() {
             const auto* bytes = reinterpret_cast<const uint8_t*>(packet.data());
             std::span<const uint8_t> payload;
             if (draw() % 16 == 0) shared.add(bytes, 1);
-            // Also where there are no headers, other copies of the payload lie between, or there is no room.
+            // Includes packets without headers, payloads with other copies between them, and full queues.
             if (packet.size() > 42 && draw() % 4 != 0) payload = shared.add(bytes + 42, packet.size() - 42);
             if (queue.push(bytes, packet.size(), kLongest, payload)) {
                 expected.push_back(packet);
@@ -105,7 +105,8 @@ int main() {
                 }
             } else {
                 ++refused;
-                // A gap at the end of the block may be lost to a frame that does not fit there, never more.
+                // A frame that does not fit at the end of the block leaves a gap there; no other room may be
+                // lost.
                 if (frames < kFrames && waiting + 2 * kLongest <= kBytes) fail("refused with room", step);
             }
         } else if (!expected.empty()) {

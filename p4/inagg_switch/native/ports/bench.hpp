@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Drives a program from native code, so that a measurement sees the program alone.
+// Runs a program from native code, without sockets and without Python, so that a benchmark measures only the
+// program.
 #ifndef INAGG_SWITCH_PORTS_BENCH_HPP
 #define INAGG_SWITCH_PORTS_BENCH_HPP
 
@@ -16,13 +17,14 @@
 namespace inagg::ports {
 
 struct BenchResult {
-    double seconds;
-    uint64_t sent;  // packets that left
+    double seconds;  // wall-clock time of all rounds
+    uint64_t sent;   // packets that the program emitted
 };
 
-// Runs the (port, frame) pairs in order, `rounds` times, one round to a lock. Before each round the 4 bytes
-// at `counter_offset` of every frame are set to the round's number, big-endian; all frames must be long
-// enough.
+// Runs the (port, frame) pairs through the program in order, `rounds` times. Each round holds the program's
+// lock once. Rounds are numbered from `first_round`; the number is also the time, in microseconds, that the
+// program sees. With `counter_offset`, each round first writes its number, 4 bytes big-endian, at that offset
+// of every frame; the caller makes sure that all frames are long enough.
 BenchResult run_bench(const isw_api* api, void* program, std::vector<std::pair<uint32_t, std::string>> frames,
                       uint64_t first_round, uint64_t rounds, std::optional<size_t> counter_offset);
 

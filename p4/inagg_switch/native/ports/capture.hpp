@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a port received and sent, in capture files: libpcap's format, one file a direction.
+// Capture files of the packets that a port receives and sends: libpcap's format, one file for each direction.
 #ifndef INAGG_SWITCH_PORTS_CAPTURE_HPP
 #define INAGG_SWITCH_PORTS_CAPTURE_HPP
 
@@ -12,13 +12,16 @@
 
 namespace inagg::ports {
 
+// One pcap file, open for writing. Owns the file. Only the packet loop's thread uses it.
 class CaptureFile {
   public:
-    // Throws std::system_error, whose what() is the path.
+    // Creates or truncates the file. Throws std::system_error, whose what() starts with the path.
     explicit CaptureFile(const std::string& path);
 
-    // What is written must be flushed to be seen. A full disk loses frames, not the switch.
+    // Writes a frame with the current time into the file's buffer. Write errors are ignored: when the disk is
+    // full, frames are missing from the file and the switch goes on.
     void add(const uint8_t* frame, size_t length);
+    // Makes the added frames visible to readers of the file.
     void flush();
 
   private:
@@ -29,8 +32,9 @@ class CaptureFile {
     bool dirty_ = false;
 };
 
+// The two capture files of a port.
 struct Capture {
-    // DIR/portN_in.pcap and DIR/portN_out.pcap, made anew.
+    // Creates or truncates FOLDER/portN_in.pcap and FOLDER/portN_out.pcap. Throws std::system_error.
     Capture(const std::string& folder, uint32_t port);
     void flush() {
         in.flush();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a port counts, and why it may drop a frame. One thread writes, any thread reads.
+// The counters of a port and the reasons for which it drops a frame. The packet loop's thread writes them,
+// any thread may read them.
 #ifndef INAGG_SWITCH_PORTS_COUNTERS_HPP
 #define INAGG_SWITCH_PORTS_COUNTERS_HPP
 
@@ -11,32 +12,40 @@
 
 namespace inagg::ports {
 
+// Why a frame was dropped.
 enum class Drop : size_t {
-    kRxSocketFull,  // the receive buffer was full: the switch is too slow for its input. Frames, not packets
-    kRxLongerThanMtu,    // a packet too large; without offloads on this port also one that is still to be cut
-    kRxPartialChecksum,  // without offloads on this port: a checksum offload is on at the sender
-    kRxOffloadUnknown,   // a frame that still has to be cut, in a way that neither the kernel's interface nor
-                         // we know
-    kRxOffloadBad,       // what the kernel says of an offload does not fit the frame
-    kRxNoProgram,        // no P4 program is loaded
-    kTxQueueFull,        // this switch's queue of the port was full
-    kTxQdiscFull,        // the interface's own queue (tbf, backlog) was full
+    // The socket's receive buffer was full: the switch is too slow for its input. Counts frames as the kernel
+    // delivers them, each of which may hold several packets.
+    kRxSocketFull,
+    // The packet is longer than the MTU. On a port without offloads also a frame that the sender left to be
+    // cut into segments.
+    kRxLongerThanMtu,
+    kRxPartialChecksum,  // a port without offloads received a frame whose sender has checksum offload on
+    // The frame needs segmentation or a checksum of a kind that Cutter does not support or a virtio_net_hdr
+    // cannot express.
+    kRxOffloadUnknown,
+    kRxOffloadBad,  // the frame's virtio_net_hdr does not match the frame
+    kRxNoProgram,   // no P4 program is loaded
+    kTxQueueFull,   // the port's OutputQueue was full
+    kTxQdiscFull,   // the interface's queue in the kernel (qdisc, for instance tbf, or backlog) was full
     kTxLongerThanMtu,
-    kTxTooShort,  // no whole Ethernet header
+    kTxTooShort,  // shorter than an Ethernet header
     kTxPortDown,
-    kTxError,
+    kTxError,  // any other error of the kernel
     kCount,
 };
 
+// The names in statistics and metrics, in the order of Drop.
 constexpr std::array<const char*, static_cast<size_t>(Drop::kCount)> kDropNames = {
     "rx_socket_full",     "rx_longer_than_mtu", "rx_partial_checksum", "rx_offload_unknown",
     "rx_offload_bad",     "rx_no_program",      "tx_queue_full",       "tx_qdisc_full",
     "tx_longer_than_mtu", "tx_too_short",       "tx_port_down",        "tx_error",
 };
 
+// A count that one thread increments and any thread reads.
 class Counter {
   public:
-    // Not an atomic read-modify-write: only the owner thread adds.
+    // A load and a store, not an atomic read-modify-write: only the packet loop's thread adds.
     void add(uint64_t amount) {
         value_.store(value_.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
     }
@@ -46,6 +55,7 @@ class Counter {
     std::atomic<uint64_t> value_{0};
 };
 
+// Packets are counted after a received frame is cut into segments. Bytes include the Ethernet header.
 struct PortCounters {
     Counter rx_packets;
     Counter rx_bytes;

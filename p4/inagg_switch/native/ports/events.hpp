@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the switch's thread has for others: something to log (an interface went away, an offload is on), and
-// packets for the controller. The thread itself never waits for them.
+// Queues from the packet loop's thread to other threads: events to log (an interface went away, a frame was
+// dropped) and packets for the controller. The packet loop never waits for a reader.
 #ifndef INAGG_SWITCH_PORTS_EVENTS_HPP
 #define INAGG_SWITCH_PORTS_EVENTS_HPP
 
@@ -14,17 +14,18 @@
 
 namespace inagg::ports {
 
+// Something that happened on a port, to be logged.
 struct Event {
     bool warning;
     uint32_t port;
     std::string message;
 };
 
-// What does not fit any more is lost.
+// A bounded first-in, first-out queue between threads. Any thread may call any function.
 template <class T>
 class WaitingQueue {
   public:
-    // Whether it fitted.
+    // Appends the item. Returns false, and drops the item, if the queue is full or closed. Never blocks.
     bool push(T item) {
         {
             const std::lock_guard guard(mutex_);
@@ -35,7 +36,7 @@ class WaitingQueue {
         return true;
     }
 
-    // The next item; nothing once the queue is closed and empty. Blocks.
+    // Waits for the oldest item and removes it. Returns nullopt once the queue is closed and empty.
     std::optional<T> pop() {
         std::unique_lock lock(mutex_);
         ready_.wait(lock, [this] { return closed_ || !items_.empty(); });
@@ -45,6 +46,7 @@ class WaitingQueue {
         return item;
     }
 
+    // Refuses later items and wakes all threads that wait in pop().
     void close() {
         {
             const std::lock_guard guard(mutex_);
@@ -54,7 +56,7 @@ class WaitingQueue {
     }
 
   private:
-    static constexpr size_t kLimit = 1000;  // an interface that flaps must not fill the memory
+    static constexpr size_t kLimit = 1000;  // items; an interface that flaps must not fill the memory
 
     std::mutex mutex_;  // innermost: nothing else is locked while it is held
     std::condition_variable ready_;

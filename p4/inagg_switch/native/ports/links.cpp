@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Interfaces that go down, away and come back, and the ports' figures.
+// The link monitor, and the parts of PacketLoop that follow interfaces (down, removed, back) and read
+// statistics.
 #include "ports/links.hpp"
 
 #include <linux/netlink.h>
@@ -33,11 +34,12 @@ int open_link_monitor() {
 
 void drain_link_monitor(int fd) {
     std::array<char, 8192> ignored;
-    // ENOBUFS says that messages were lost; like a message, it means "look again".
+    // ENOBUFS: messages were lost. The caller reads all interfaces anyway, so this is treated like a message.
     while (recv(fd, ignored.data(), ignored.size(), 0) > 0 || errno == ENOBUFS) {
     }
 }
 
+// Opens the port's socket and adds it to epoll. Throws std::system_error.
 void PacketLoop::attach(Port& port) {
     {
         const std::lock_guard guard(sockets_mutex_);
@@ -55,6 +57,7 @@ void PacketLoop::attach(Port& port) {
     }
 }
 
+// Drops the queued frames and closes the socket. Closing also removes it from epoll.
 void PacketLoop::detach(Port& port) {
     port.up = false;
     port.link = {};
@@ -97,7 +100,8 @@ void PacketLoop::report(Port& port, bool warning, std::string message) {
         {warning, port.id, "port " + std::to_string(port.id) + "@" + port.interface + ": " + message});
 }
 
-// Needs sockets_mutex_. The kernel's count restarts at every reading.
+// Adds the kernel's count, which restarts at 0 at every reading. The caller holds sockets_mutex_ or has ended
+// the thread.
 void PacketLoop::take_overflows(Port& port) { port.overflows += port.socket.take_overflow_count(); }
 
 std::vector<PacketLoop::PortStatistics> PacketLoop::statistics() {

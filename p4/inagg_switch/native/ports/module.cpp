@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Python bindings: inagg_switch._ports. The only file here that knows Python.
+// Python bindings: the module inagg_switch._ports. No other file of ports/ depends on Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -40,7 +40,8 @@ void check(int result) {
     if (result != 0) throw_errno(-result);
 }
 
-// std::system_error as OSError, whose subclass Python picks by errno (PermissionError, FileExistsError...).
+// Raises std::system_error as OSError; Python picks the subclass by errno (PermissionError,
+// FileExistsError...).
 void translate_system_error(const std::exception_ptr& pointer, void*) {
     try {
         std::rethrow_exception(pointer);
@@ -89,7 +90,7 @@ std::vector<EntryTuple> to_tuples(const std::vector<ports::Entry>& entries) {
     return out;
 }
 
-// Runs a call of the control plane without the GIL: it may wait for the ports' thread to finish a burst.
+// Runs a control-plane call without the GIL: it may wait until the packet loop has finished a burst.
 template <typename Call>
 void run(const Call& call) {
     int result = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Life cycle, the loop, and the way of a frame. Interfaces that come and go: links.cpp.
+// Construction and end of a PacketLoop, the loop, and a frame's path from receive to send. links.cpp has the
+// parts that follow interfaces and read statistics.
 #include "ports/packet_loop.hpp"
 
 #include <net/ethernet.h>
@@ -22,15 +23,16 @@
 namespace inagg::ports {
 namespace {
 
-// epoll tokens: a port's index, or one of these.
+// Tokens of epoll events; every other token is an index in ports_.
 constexpr uint64_t kWakeToken = ~uint64_t{0};
 constexpr uint64_t kLinksToken = ~uint64_t{1};
 constexpr size_t kEpollEvents = 64;
 constexpr size_t kSendBatch = 128;
-// Of the results of one round of the loop; a job with 1024 slots and packets of 1 KiB has 1 MiB of them at
-// most.
+// Room for the payloads of the results of one round of the loop. A job with 1024 slots and packets of 1 KiB
+// has at most 1 MiB.
 constexpr size_t kSharedBytes = size_t{4} << 20;
-// A VLAN tag is not part of what an MTU limits; two of them are the most that is seen in practice.
+// Bytes by which a frame may exceed the MTU: the Ethernet header and two VLAN tags, which the MTU does not
+// count. More tags do not occur in practice.
 constexpr size_t kFrameOverhead = ETH_HLEN + 8;
 
 void watch_fd(int epoll, int fd, uint64_t token) {
@@ -67,7 +69,7 @@ PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& port
     }
     if (options_.cpu_port > kMaxPort || by_id_[options_.cpu_port] != nullptr) {
         throw std::invalid_argument("CPU port " + std::to_string(options_.cpu_port) +
-                                    ": it must be one of 1 to 510 that no interface has");
+                                    ": choose a number from 1 to 510 that no port has, or 0 for none");
     }
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -136,12 +138,12 @@ void PacketLoop::run() {
     while (!stopping_) {
         const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), -1);
         for (int i = 0; i < count && !stopping_; ++i) handle(events[i].data.u64, events[i].events);
-        // After the bursts of all ports, so that what they have for one port leaves in one call.
+        // This follows the bursts of all ports, so that one call sends a port's frames from all of them.
         flush_dirty();
     }
 }
 
-void PacketLoop::handle(uint64_t token, uint32_t what) {
+void PacketLoop::handle(uint64_t token, uint32_t events) {
     if (token == kWakeToken) {
         process_injected();
         return;
@@ -153,22 +155,24 @@ void PacketLoop::handle(uint64_t token, uint32_t what) {
     }
     Port& port = *ports_[token];
     if (!port.socket.is_open()) return;
-    if (what & EPOLLOUT) flush(port);
-    if (what & ~static_cast<uint32_t>(EPOLLOUT)) receive_burst(port);
+    if (events & EPOLLOUT) flush(port);
+    if (events & ~static_cast<uint32_t>(EPOLLOUT)) receive_burst(port);
 }
 
 void PacketLoop::receive_burst(Port& port) {
     const int count = port.socket.receive(batch_);
     if (count > 0) process_burst(port, static_cast<size_t>(count));
     if (count == -EINVAL && offloads_) {
-        drop_received(port, Drop::kRxOffloadUnknown, "a frame with an offload that cannot be read");
+        drop_received(port, Drop::kRxOffloadUnknown,
+                      "a frame with an offload that virtio_net_hdr cannot express");
         return;
     }
-    // An error is how the kernel tells, once, that the interface went down or away; netlink tells as well,
-    // and refresh_link() decides.
+    // The kernel reports with one error that the interface went down or was removed. The link monitor reports
+    // it too; refresh_link() reads which it is.
     if (count < 0) refresh_link(port);
 }
 
+// Runs the frames in batch_ through the program, which is locked meanwhile.
 void PacketLoop::process_burst(Port& port, size_t count) {
     const std::lock_guard guard(program_mutex_);
     const bool loaded = program_.api != nullptr;
@@ -193,14 +197,15 @@ void PacketLoop::process_burst(Port& port, size_t count) {
     if (loaded) program_.api->unlock(program_.handle);
 }
 
-// True: cutter_ has the frame's packets.
+// Gives a received frame to cutter_, which cuts it into packets. Returns false if the frame was dropped
+// instead.
 bool PacketLoop::start_frame(Port& port, const ReceivedFrame& frame) {
-    // With offloads it is the packets in the frame that the MTU limits.
+    // With offloads, the MTU limits the packets that the frame is cut into, not the frame.
     const size_t limit = offloads_ ? frame.length : port.link.mtu + kFrameOverhead;
     const bool too_long = frame.wire_length > std::min(limit, frame.length);
-    const bool half_made = frame.partial_checksum && !offloads_;
+    const bool lacks_checksum = frame.partial_checksum && !offloads_;
     auto result = Cutter::Result::kOk;
-    if (!too_long && !half_made) {
+    if (!too_long && !lacks_checksum) {
         result = cutter_.start(frame.offload, frame.data, frame.length);
         if (result == Cutter::Result::kOk) return true;
     }
@@ -208,14 +213,14 @@ bool PacketLoop::start_frame(Port& port, const ReceivedFrame& frame) {
     port.counters.rx_bytes.add(frame.wire_length);
     if (too_long) {
         drop_too_long(port, frame.wire_length);
-    } else if (half_made) {
+    } else if (lacks_checksum) {
         drop_received(port, Drop::kRxPartialChecksum, "a frame whose checksum is left to hardware");
     } else {
         const bool unknown = result == Cutter::Result::kUnknown;
         drop_received(port, unknown ? Drop::kRxOffloadUnknown : Drop::kRxOffloadBad,
                       "a frame with an offload that " +
-                          std::string(unknown ? "is not known" : "does not fit it") + " (gso_type " +
-                          std::to_string(frame.offload.gso_type) + ")");
+                          std::string(unknown ? "this switch does not support" : "does not match the frame") +
+                          " (gso_type " + std::to_string(frame.offload.gso_type) + ")");
     }
     return false;
 }
@@ -226,20 +231,22 @@ void PacketLoop::drop_too_long(Port& port, size_t length) {
                       std::to_string(port.link.mtu));
 }
 
-// `found` is for the first of them alone: a port reports each reason once.
+// Counts the drop. A port logs each reason once, when it first occurs; `found` describes that frame.
 void PacketLoop::drop_received(Port& port, Drop reason, const std::string& found) {
     port.counters.drop(reason).add(1);
     bool& reported = port.reported[static_cast<size_t>(reason)];
     if (reported) return;
     reported = true;
     report(port, true,
-           found + ": dropped, like all that follow." +
+           found + ": dropped. Later drops for this reason are counted but not logged." +
                (offloads_ ? ""
                           : " Switch offloads off at both ends of this link: "
                             "ethtool -K INTERFACE tx off tso off gso off gro off"));
 }
 
-// The payload of a datagram whose copies all have the same one; only those become large frames.
+// Returns the UDP payload of a packet in shared_, which all copies of the packet have in common; empty if it
+// is not there. Only UDP, because only datagrams are joined to large frames. `shared`: the number of bytes at
+// the frame's end that are equal in all copies.
 std::span<const uint8_t> PacketLoop::shared_payload(const uint8_t* frame, size_t length, size_t shared) {
     if (!offloads_ || shared == 0) return {};
     if (!payload_) {
@@ -251,6 +258,7 @@ std::span<const uint8_t> PacketLoop::shared_payload(const uint8_t* frame, size_t
     return *payload_;
 }
 
+// Queues a frame that the program emitted. The program is locked.
 void PacketLoop::enqueue(uint32_t id, const uint8_t* frame, size_t length, size_t shared) {
     Port* port = id <= kMaxPort ? by_id_[id] : nullptr;
     if (port == nullptr) {
@@ -273,8 +281,8 @@ void PacketLoop::enqueue(uint32_t id, const uint8_t* frame, size_t length, size_
     const size_t limit = port->link.mtu + ETH_HLEN;
     const auto payload = shared_payload(frame, length, shared);
     if (!port->queue.push(frame, length, limit, payload)) {
-        // One burst can hold more for a port than its queue: only a port that the kernel refuses is really
-        // full.
+        // A burst may hold more frames for a port than its queue. Unless the kernel refuses frames, sending
+        // makes room.
         if (!port->blocked) flush(*port);
         if (!port->queue.push(frame, length, limit, payload)) {
             port->counters.drop(Drop::kTxQueueFull).add(1);
@@ -320,7 +328,7 @@ void PacketLoop::process_injected() {
     program_.api->unlock(program_.handle);
 }
 
-// A reader of the files sees whole bursts.
+// Called after the bursts, so that readers of the files see whole bursts.
 void PacketLoop::flush_captures() {
     if (options_.capture_folder.empty()) return;
     for (auto& port : ports_) port->capture->flush();
@@ -335,6 +343,7 @@ void PacketLoop::flush_dirty() {
     dirty_.clear();
 }
 
+// Sends the port's queue until it is empty or the kernel accepts no more; then epoll waits for EPOLLOUT.
 void PacketLoop::flush(Port& port) {
     std::array<FramePieces, kSendBatch> frames;
     while (!port.queue.empty()) {
@@ -354,7 +363,8 @@ void PacketLoop::flush(Port& port) {
     watch(port, false);
 }
 
-// The kernel refused the queue's first frame for good. False when the whole queue had to go.
+// Drops the queue's oldest frame, which the kernel refused with this errno. Returns false if the interface is
+// down or gone and the whole queue was dropped.
 bool PacketLoop::drop_refused(Port& port, int error) {
     Drop reason = Drop::kTxError;
     switch (error) {
@@ -363,7 +373,7 @@ bool PacketLoop::drop_refused(Port& port, int error) {
         case ENODEV:
             abandon_queue(port, Drop::kTxPortDown);
             return false;
-        case ENOBUFS:  // the qdisc, or the other end's backlog, has dropped it
+        case ENOBUFS:  // the qdisc, or the backlog of the link's other end, dropped the frame
             reason = Drop::kTxQdiscFull;
             break;
         case EMSGSIZE:
@@ -384,6 +394,7 @@ void PacketLoop::abandon_queue(Port& port, Drop reason) {
     watch(port, false);
 }
 
+// Makes epoll report when the kernel accepts frames of this port again, or stops that.
 void PacketLoop::watch(Port& port, bool for_output) {
     if (port.blocked == for_output) return;
     port.blocked = for_output;

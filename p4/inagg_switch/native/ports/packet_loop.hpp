@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The packet side of the switch: one thread moves frames between network interfaces and the P4 program.
+// The packet loop: one thread moves frames between network interfaces and the P4 program.
 //
-// One thread for everything, as BMv2 has one ingress thread: every packet sees the effects of all packets
-// before it, so `@atomic` needs nothing. The loop sleeps in epoll, takes a burst from one port, runs the
-// program on each of its frames under the program's lock, and then, without the lock, sends what came out.
-#ifndef INAGG_SWITCH_PORTS_SWITCH_HPP
-#define INAGG_SWITCH_PORTS_SWITCH_HPP
+// A single thread processes all ports, as BMv2 has a single ingress thread: every packet sees the effects of
+// all packets before it, so `@atomic` needs no implementation. The loop waits in epoll, receives a burst from
+// one port, runs the program on each frame of the burst with the program locked, and then, with the program
+// unlocked, sends the frames that the program emitted.
+#ifndef INAGG_SWITCH_PORTS_PACKET_LOOP_HPP
+#define INAGG_SWITCH_PORTS_PACKET_LOOP_HPP
 
 #include <array>
 #include <atomic>
@@ -33,41 +34,53 @@
 
 namespace inagg::ports {
 
-constexpr uint32_t kMaxPort = 510;  // 511 is BMv2's drop port, 0 its "unset"
+// The largest port number. As in BMv2, 511 means "drop" and 0 means "not set".
+constexpr uint32_t kMaxPort = 510;
 
 struct Options {
+    // Receive buffer of each port's socket.
     size_t receive_buffer_bytes = size_t{32} << 20;
-    // More than any sensible tbf limit: a shaped port's queue is its qdisc, and the qdisc decides what to
-    // drop.
+    // Send buffer of each port's socket. It is larger than any sensible tbf limit, so that on a shaped port
+    // the qdisc, and not the socket, decides which frames to drop.
     size_t send_buffer_bytes = size_t{32} << 20;
+    // Limits of each port's OutputQueue.
     size_t queue_frames = 1024;
     size_t queue_bytes = size_t{4} << 20;
-    // Frames with segmentation and checksum offloads are taken and sent, where the kernel can.
+    // Receive and send frames with segmentation and checksum offloads, if the kernel supports it.
     bool offloads = true;
-    // What the program sends to this port goes to the controller; 0: there is none.
+    // Frames that the program sends to this port number go to the controller. 0: there is no CPU port.
     uint32_t cpu_port = 0;
-    // Folder for capture files; empty: none are written.
+    // Folder for capture files. Empty: no capture.
     std::string capture_folder;
 };
 
+// A program instance, as its C ABI (runtime/program.h) refers to it. It must outlive its use by the loop.
 struct Program {
     const isw_api* api = nullptr;
     void* handle = nullptr;
 };
 
+// Owns the ports, their sockets and the thread. Any thread may call the public functions, but start() and
+// stop() are for one thread, and after stop() only statistics(), events(), to_cpu() and the counters may be
+// used.
 class PacketLoop {
   public:
-    // Opens every port. Throws std::system_error (its what() names the port) or std::invalid_argument.
+    // Opens every port; each pair is a port number and an interface name. Throws std::system_error, whose
+    // what() starts with the port, if a port cannot be opened, and std::invalid_argument for a wrong port
+    // number or a duplicate.
     PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& ports, const Options& options);
     ~PacketLoop();
     PacketLoop(const PacketLoop&) = delete;
     PacketLoop& operator=(const PacketLoop&) = delete;
 
+    // Starts the thread.
     void start();
+    // Ends the thread and closes the sockets, the capture files and the queues events() and to_cpu(). A loop
+    // cannot be started again.
     void stop();
 
-    // Frames received from now on run through `program`; one without api drops them. On return the previous
-    // program is no longer in use.
+    // Frames received after this call run through `program`; if its api is null, they are dropped. On return
+    // the loop does not use the previous program any more.
     void set_program(Program program);
 
     struct PortStatistics {
@@ -78,24 +91,27 @@ class PacketLoop {
         std::array<uint64_t, static_cast<size_t>(Drop::kCount)> drops;
     };
     std::vector<PortStatistics> statistics();
-    // Frames that the program sent to a port number without a port.
+    // Counts the frames that the program sent to a port number that no port has.
     uint64_t unknown_port_drops() const { return unknown_port_.read(); }
 
-    // Whether frames with offloads are taken: they were wanted, and the kernel can.
+    // Whether ports receive and send frames with offloads: Options::offloads is set and the kernel supports
+    // it.
     bool has_offloads() const { return offloads_; }
 
     EventQueue& events() { return events_; }
 
-    // Frames that the program sent to the CPU port.
+    // The frames that the program sent to the CPU port.
     WaitingQueue<std::string>& to_cpu() { return to_cpu_; }
-    // Those for which it had no room.
+    // Counts the frames to the CPU port that were dropped because to_cpu() was full.
     uint64_t to_cpu_drops() const { return to_cpu_drops_.read(); }
-    // Runs a frame through the program as if it had come in by `port`; false if too many wait for that.
+    // Hands a frame to the loop's thread, which runs it through the program as if `port` had received it.
+    // Returns false, and drops the frame, if kMaxInjected frames are waiting.
     bool inject(uint32_t port, std::string frame);
-    // The time that the program is told, microseconds.
+    // Microseconds since this object was made: the `now_us` that the program gets with each packet.
     uint64_t now_us() const;
 
   private:
+    // A port's state. The loop's thread owns it, except where a comment says otherwise.
     struct Port {
         Port(uint32_t id_, std::string interface_, uint64_t token_, const Options& options, bool offloads,
              SharedBytes& shared)
@@ -106,22 +122,23 @@ class PacketLoop {
 
         const uint32_t id;
         const std::string interface;
-        const uint64_t token;  // its index in ports_
+        const uint64_t token;  // the port's index in ports_; identifies it in epoll events
         PacketSocket socket;
         Link link;
         OutputQueue queue;
         PortCounters counters;
-        std::unique_ptr<Capture> capture;  // none unless there is a folder for it
-        uint64_t overflows = 0;            // the kernel's drops; guarded by sockets_mutex_
-        std::atomic<bool> up{false};
-        bool dirty = false;    // has frames to send after this burst
-        bool blocked = false;  // waits for EPOLLOUT
-        std::array<bool, static_cast<size_t>(Drop::kCount)> reported{};  // drops of received frames
-        bool error_reported = false;
+        std::unique_ptr<Capture> capture;  // null without a capture folder
+        uint64_t overflows = 0;            // Drop::kRxSocketFull; guarded by sockets_mutex_
+        std::atomic<bool> up{false};       // statistics() reads it on any thread
+        bool dirty = false;                // in dirty_: has frames to send after this burst
+        bool blocked = false;              // the kernel accepts no more frames: epoll waits for EPOLLOUT
+        // The reasons for drops of received frames that have been logged.
+        std::array<bool, static_cast<size_t>(Drop::kCount)> reported{};
+        bool error_reported = false;  // a Drop::kTxError has been logged
     };
 
     void run();
-    void handle(uint64_t token, uint32_t what);
+    void handle(uint64_t token, uint32_t events);
     void receive_burst(Port& port);
     void process_burst(Port& port, size_t count);
     bool start_frame(Port& port, const ReceivedFrame& frame);
@@ -155,35 +172,37 @@ class PacketLoop {
     const Options options_;
     const bool offloads_;
     SharedBytes shared_;
-    // In shared_, of the copies of the packet that is being processed; none: not looked for yet.
+    // The payload, in shared_, of the copies of the packet that is being processed. Empty: the payload is not
+    // shared. nullopt: shared_payload() has not been called for this packet.
     std::optional<std::span<const uint8_t>> payload_;
     std::vector<std::unique_ptr<Port>> ports_;
     std::array<Port*, kMaxPort + 1> by_id_{};
-    std::vector<Port*> dirty_;
+    std::vector<Port*> dirty_;  // ports with frames to send after this burst
     ReceiveBatch batch_;
     Cutter cutter_;
     Counter unknown_port_;
     EventQueue events_;
     WaitingQueue<std::string> to_cpu_;
     Counter to_cpu_drops_;
-    static constexpr size_t kMaxInjected = 1000;
-    std::mutex injected_mutex_;  // guards injected_; innermost
+    static constexpr size_t kMaxInjected = 1000;  // frames
+    std::mutex injected_mutex_;                   // guards injected_; no other lock is taken while it is held
     std::vector<std::pair<uint32_t, std::string>> injected_;
 
     int epoll_ = -1;
     int wake_ = -1;   // eventfd: stop, or a frame was injected
-    int links_ = -1;  // netlink: some interface changed
+    int links_ = -1;  // the link monitor: some interface changed
     std::thread thread_;
     std::atomic<bool> stopping_{false};
     const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 
     // Lock order: program_mutex_, then the program's own lock.
-    std::mutex program_mutex_;  // guards program_; held by the loop for a burst
+    std::mutex program_mutex_;  // guards program_; the loop holds it for a burst
     Program program_;
-    // Guards the sockets being opened and closed, against statistics() of another thread.
+    // Held to open or close a port's socket and to read the kernel's drop counts, because statistics() runs
+    // on other threads.
     std::mutex sockets_mutex_;
 };
 
 }  // namespace inagg::ports
 
-#endif  // INAGG_SWITCH_PORTS_SWITCH_HPP
+#endif  // INAGG_SWITCH_PORTS_PACKET_LOOP_HPP

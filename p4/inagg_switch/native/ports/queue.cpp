@@ -6,7 +6,7 @@
 
 namespace inagg::ports {
 
-// for_overwrite: untouched pages of the block are never made resident.
+// for_overwrite: pages that are never written stay non-resident.
 OutputQueue::OutputQueue(size_t max_frames, size_t max_bytes, bool offloads, SharedBytes& shared)
     : shared_(shared),
       bytes_(std::make_unique_for_overwrite<uint8_t[]>(max_bytes)),
@@ -43,7 +43,8 @@ size_t OutputQueue::room_behind_tail() {
 }
 
 std::optional<size_t> OutputQueue::place(size_t bytes) {
-    // Starting over at the front keeps a queue that drains every burst in the cache.
+    // A queue that is empty after every burst starts again at the front, which stays in the processor's
+    // cache.
     if (count_ == 0) return bytes <= capacity_ ? std::optional<size_t>(0) : std::nullopt;
     if (bytes <= room_behind_tail()) return tail_;
     const size_t head = slot(0).offset;
@@ -54,11 +55,11 @@ bool OutputQueue::join_last(const uint8_t* packet, size_t length, std::span<cons
     if (count_ == 0) return false;
     Slot& last = slot(count_ - 1);
     const size_t shared_bytes = last.payload == nullptr ? 0 : last.length - last.header_bytes;
-    const bool goes_on = shared_bytes > 0 && payload.data() == last.payload + shared_bytes &&
-                         length - payload.size() == last.header_bytes;
-    if (!goes_on && shared_bytes + length > room_behind_tail()) return false;
+    const bool is_contiguous = shared_bytes > 0 && payload.data() == last.payload + shared_bytes &&
+                               length - payload.size() == last.header_bytes;
+    if (!is_contiguous && shared_bytes + length > room_behind_tail()) return false;
     if (!row_.add(packet, length)) return false;
-    if (!goes_on) {
+    if (!is_contiguous) {
         if (shared_bytes > 0) {
             append(last.payload, shared_bytes);
             last.payload = nullptr;

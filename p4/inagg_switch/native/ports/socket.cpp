@@ -23,11 +23,11 @@ namespace {
 
 constexpr size_t kMacBytes = 2 * ETH_ALEN;
 constexpr size_t kVlanBytes = 4;
-// In front of each frame: its virtio_net_hdr, and room to move the MAC addresses when a VLAN tag goes back
-// in.
+// Bytes in front of each received frame: for its virtio_net_hdr, and then to move the MAC addresses forward
+// when a VLAN tag is put back.
 constexpr size_t kHeadroom = 16;
 static_assert(kHeadroom >= sizeof(Offload) && kHeadroom >= kVlanBytes);
-// Not a power of two, so that the starts of a burst's frames fall into different cache sets.
+// Distance between frames of a burst. Not a power of two, so that the frames start in different cache sets.
 constexpr size_t kStride = kHeadroom + ISW_MAX_FRAME + 64;
 constexpr size_t kSendBatch = 128;
 
@@ -35,6 +35,7 @@ constexpr size_t kSendBatch = 128;
     throw std::system_error(error, std::generic_category(), what);
 }
 
+// Owns a file descriptor.
 class ScopedFd {
   public:
     explicit ScopedFd(int fd) : fd_(fd) {}
@@ -53,7 +54,8 @@ void set_option(int fd, int level, int name, const char* label, const void* valu
     if (setsockopt(fd, level, name, value, length) < 0) fail(errno, label);
 }
 
-// FORCE goes beyond net.core.[rw]mem_max; without CAP_NET_ADMIN the kernel's limit has to do.
+// Sets a socket buffer's size. The FORCE option may exceed net.core.[rw]mem_max but needs CAP_NET_ADMIN;
+// without it the kernel's limit applies.
 void set_buffer(int fd, int force_name, int name, size_t bytes) {
     const int value = static_cast<int>(bytes);
     if (setsockopt(fd, SOL_SOCKET, force_name, &value, sizeof value) < 0) {
@@ -61,6 +63,7 @@ void set_buffer(int fd, int force_name, int name, size_t bytes) {
     }
 }
 
+// The kernel strips the outer VLAN tag from a received frame; this restores it from the auxiliary data.
 void put_vlan_tag_back(ReceivedFrame& frame, const tpacket_auxdata& aux) {
     frame.data -= kVlanBytes;
     std::memmove(frame.data, frame.data + kVlanBytes, kMacBytes);
@@ -92,8 +95,8 @@ Link read_link(const std::string& interface) {
 }
 
 bool kernel_has_offloads() {
-    // VIRTIO_NET_HDR_GSO_UDP_L4 came with 6.2. A probe would have to send a frame, and without it a large
-    // datagram is lost while it is being read, so the version is asked.
+    // Packet sockets have VIRTIO_NET_HDR_GSO_UDP_L4 from Linux 6.2 on. Older kernels lose a large UDP frame
+    // when it is read. The kernel's version decides, because a probe would have to send a frame.
     utsname kernel{};
     std::pair<int, int> version{0, 0};
     if (uname(&kernel) < 0) return false;
@@ -140,7 +143,8 @@ void PacketSocket::open(const std::string& interface, size_t receive_buffer_byte
     close();
     index_ = if_nametoindex(interface.c_str());
     if (index_ == 0) fail(ENODEV, "no such interface");
-    // Protocol 0: nothing arrives, least of all from other interfaces, until bind() names one.
+    // With protocol 0 the socket receives nothing until bind() sets the protocol and the interface. Otherwise
+    // it would receive frames of other interfaces until then.
     fd_ = ::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd_ < 0) fail(errno, "AF_PACKET socket");
     try {
@@ -164,10 +168,11 @@ void PacketSocket::configure(size_t receive_buffer_bytes, size_t send_buffer_byt
     address.sll_protocol = htons(ETH_P_ALL);
     address.sll_ifindex = static_cast<int>(index_);
     if (bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) < 0) {
-        // An interface that is down can be bound; the kernel reports it on the first receive instead.
+        // ENETDOWN is no failure: the socket is bound, and the first receive reports that the interface is
+        // down.
         if (errno != ENETDOWN) fail(errno, "bind");
     }
-    // A switch takes every frame, whatever its destination address.
+    // A switch receives every frame, whatever its destination address.
     packet_mreq membership{};
     membership.mr_ifindex = static_cast<int>(index_);
     membership.mr_type = PACKET_MR_PROMISC;

@@ -14,8 +14,8 @@ namespace {
 // Members of p4.v1.Entity.
 enum class Kind : uint32_t { meter = 5, counter = 7, reg = 11 };
 
-// Of counter, meter and register entries alike: id, index and data have the numbers 1 to 3. The index and the
-// data are there even if all in them is 0; no data: none.
+// Counter, meter and register entries have the same field numbers: id 1, index 2, data 3. Index and data are
+// written even if their values are 0; without `data` there is no data field.
 class Response {
   public:
     Response(Kind kind, uint32_t array, std::string& response)
@@ -41,7 +41,7 @@ class Response {
     std::string outer_;
 };
 
-// Reads cells with the program locked, a few at a time, and writes them while it is not.
+// Reads a few cells at a time with the program locked, and encodes them with the program unlocked.
 template <class Cell, class Read, class Write>
 int each(const isw_api* api, void* handle, Cells cells, Read read, Write write) {
     std::vector<Cell> some(std::min<uint64_t>(cells.count, kCellsAtATime));

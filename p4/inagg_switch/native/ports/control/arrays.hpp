@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cells of counters, registers and meters as P4Runtime's messages have them: protobuf's Python takes up to
-// 0.5 ms for each. The result of all functions is 0 or -errno (program.h).
+// Reads cells of counters, registers and meters into encoded P4Runtime messages. protobuf's Python
+// implementation takes up to 0.5 ms for each cell. Functions return 0 or -errno (program.h).
 #ifndef INAGG_SWITCH_PORTS_ARRAYS_HPP
 #define INAGG_SWITCH_PORTS_ARRAYS_HPP
 
@@ -20,7 +20,7 @@ struct Cells {
     uint64_t count;
 };
 
-// A ReadResponse, encoded, with an entity for each cell. The program is locked for a few at a time.
+// Encodes a ReadResponse with an entity for each cell. The program is locked for a few cells at a time.
 int counter_response(const isw_api* api, void* handle, Cells cells, std::string& response);
 int meter_response(const isw_api* api, void* handle, Cells cells, std::string& response);
 int register_response(const isw_api* api, void* handle, Cells cells, size_t value_bytes,

@@ -90,7 +90,8 @@ int Control::table_entries(uint32_t table, const std::vector<size_t>& field_byte
 
 int Control::table_count(uint32_t table, uint64_t& count) {
     const ProgramLock lock(api_, handle_);
-    // There is no call for the number, but one for the entry at a place.
+    // The ABI has no call for the number of entries, but one for the entry at an index: search for the last
+    // index.
     const auto shown = [&](uint64_t place) {
         return api_->table_entries(handle_, table, place, 1, [](void*, const isw_entry*) {}, nullptr);
     };
@@ -98,7 +99,7 @@ int Control::table_count(uint32_t table, uint64_t& count) {
     int result = shown(0);
     for (; result == 1; result = shown(end)) end *= 2;
     if (result < 0) return result;
-    uint64_t begin = 0;  // below end, the places of entries
+    uint64_t begin = 0;  // begin <= the number <= end
     while (begin < end) {
         const uint64_t middle = (begin + end) / 2;
         if (shown(middle) == 1) {
@@ -140,7 +141,7 @@ int Control::multicast_set(uint32_t group, const std::vector<std::pair<uint32_t,
     return api_->multicast_set(handle_, group, list.data(), list.size());
 }
 
-// Until one is refused.
+// Stops at the first refused entry.
 template <class Write>
 int Control::each_cell(uint64_t first, uint64_t count, Write write) {
     for (uint64_t i = 0; i < count;) {

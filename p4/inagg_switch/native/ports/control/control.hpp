@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control side of a program, for Python: each call takes the program's lock for as long as the program
-// itself works and not a moment longer, because the ports' thread waits meanwhile. Python code never runs
-// under the lock.
+// The control side of a program, for Python. A call holds the program's lock only while the program works,
+// because the packet loop waits for the lock. Python code never runs with the lock held.
 #ifndef INAGG_SWITCH_PORTS_CONTROL_HPP
 #define INAGG_SWITCH_PORTS_CONTROL_HPP
 
@@ -18,7 +17,7 @@
 namespace inagg::ports {
 
 struct Match {
-    std::optional<std::string> value;         // big-endian; nothing: don't care
+    std::optional<std::string> value;         // big-endian; nullopt: don't care
     std::optional<std::string> mask_or_high;  // ternary and range
     uint32_t prefix_length = 0;               // lpm
 };
@@ -42,10 +41,9 @@ struct Count {
     uint64_t bytes = 0;
 };
 
-// Entries that are read or written at a time with the program locked, some 50 us of work: packets wait
-// meanwhile.
+// Entries that are read or written in one locked section, about 50 us of work, during which packets wait.
 inline constexpr size_t kEntriesAtATime = 64;
-// The same of cells of an array.
+// Cells of an array that are read in one locked section.
 inline constexpr size_t kCellsAtATime = 512;
 
 // Holds a program's mutex.
@@ -61,7 +59,7 @@ class ProgramLock {
     void* handle_;
 };
 
-// Results are those of program.h: 0 or -errno.
+// Functions return 0 or -errno, as in program.h.
 class Control {
   public:
     Control(const isw_api* api, void* handle) : api_(api), handle_(handle) {}
@@ -73,19 +71,19 @@ class Control {
     int table_delete(uint32_t table, const std::vector<Match>& match, int32_t priority);
     int table_set_default(uint32_t table, uint32_t action, const std::string& params);
 
-    // `field_bytes`: bytes of each match field's value. Nobody may write entries meanwhile: the program is
-    // locked for a few at a time.
+    // `field_bytes`: the size of each match field's value. The program is locked for a few entries at a time,
+    // so the caller must make sure that nobody writes entries during the call.
     int table_entries(uint32_t table, const std::vector<size_t>& field_bytes, std::vector<Entry>& entries);
-    // The number of entries.
+    // Returns the number of entries.
     int table_count(uint32_t table, uint64_t& count);
-    // One entry, which is -ENOENT if it is not there.
+    // Reads one entry. Returns -ENOENT if it does not exist.
     int table_entry(uint32_t table, const std::vector<Match>& match, int32_t priority,
                     std::vector<Entry>& entries);
     int table_default(uint32_t table, std::vector<Entry>& entries);
 
     int multicast_set(uint32_t group, const std::vector<std::pair<uint32_t, uint32_t>>& replicas);
 
-    // Indices first to first + count - 1, with the program locked for a few at a time.
+    // Reads indices first to first + count - 1, with the program locked for a few at a time.
     int counter_write(uint32_t counter, uint64_t first, uint64_t count, Count value);
     int direct_counter_read(uint32_t table, const std::vector<Match>& match, int32_t priority, Count& value);
     int direct_counter_write(uint32_t table, const std::vector<Match>& match, int32_t priority, Count value);

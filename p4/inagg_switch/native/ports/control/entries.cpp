@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kResponseBytes = 256 << 10;  // far below gRPC's default limit of 4 MiB
 
-// --- from messages to what program.h takes
+// --- from messages to the structs of program.h
 
 size_t bytes_of(uint32_t bits) { return (bits + 7) / 8; }
 
@@ -21,7 +21,7 @@ bool fits(std::string_view digits, uint32_t bits) {
     return bits % 8 == 0 || static_cast<uint8_t>(digits.front()) >> (bits % 8) == 0;
 }
 
-// A P4Runtime binary string at its full width; false if it is empty or has more bits than there are.
+// Widens a P4Runtime binary string to its full width. Returns false if it is empty or has too many bits.
 bool widen(std::string_view value, const FieldShape& field, uint8_t* to) {
     const uint32_t bits = std::min(field.bits, field.given_bits);
     if (value.empty() || bits == 0) return false;
@@ -51,10 +51,10 @@ bool is_everything(const uint8_t* low, const uint8_t* high, uint32_t bits) {
            std::all_of(high + 1, high + size, [](uint8_t byte) { return byte == 0xFF; });
 }
 
-// An update in the form of program.h; its bytes are its own.
+// An update as the structs of program.h; owns its bytes.
 class Prepared {
   public:
-    // False for one that the table may not take.
+    // Returns false if the table might refuse the update.
     bool prepare(const Update& update, const TableShape& table) {
         kind_ = update.kind;
         table_ = table.id;
@@ -101,7 +101,7 @@ class Prepared {
             if (!prepare_field(*given, field, at, match_[f])) return false;
             at += 2 * bytes_of(field.bits);
         }
-        return known == update.match.size();  // none unknown, none twice
+        return known == update.match.size();  // every field is known and occurs once
     }
 
     static bool prepare_field(const Update::Match& given, const FieldShape& field, uint8_t* value,
@@ -153,7 +153,7 @@ class Prepared {
     std::vector<uint8_t> params_;
 };
 
-// --- from what program.h shows to messages
+// --- from the structs of program.h to messages
 
 class Writer {
   public:

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Table entries as P4Runtime's messages have them, written to and read from a program by the thousand. Only
-// what is plain is dealt with here (a match, a priority and an action that the table takes); whatever else a
-// message holds, and every error, is left to p4runtime/write.py and read.py, which say what is
-// right.
+// Writes P4Runtime's encoded table entries to a program, and reads them, thousands at a time. It handles only
+// plain entries: a match, a priority and an action that the table accepts. p4runtime/write.py and read.py
+// handle all others, and every error.
 #ifndef INAGG_SWITCH_PORTS_ENTRIES_HPP
 #define INAGG_SWITCH_PORTS_ENTRIES_HPP
 
@@ -19,7 +18,7 @@
 
 namespace inagg::ports {
 
-// As p4runtime_names.Field: bits in the program, and those that a controller may use of them.
+// As p4runtime.entities.names.Field: the field's bits in the program, and the bits that a controller may use.
 struct FieldShape {
     uint32_t id;
     uint32_t bits;
@@ -29,7 +28,7 @@ struct FieldShape {
 
 struct ActionShape {
     uint32_t id;
-    bool in_entries;  // not the default action's alone
+    bool in_entries;  // the action may be used in entries, not only as the default
     std::vector<FieldShape> params;
 };
 
@@ -42,11 +41,10 @@ struct TableShape {
     std::vector<ActionShape> actions;
 };
 
-// A WriteRequest, its updates apart.
+// A WriteRequest, split into its updates.
 class Updates {
   public:
-    // is_sound() is false for a message that protobuf has to look at as a whole, and for one with more than
-    // `most` updates.
+    // After this, is_sound() is false if the message has more than `most` updates or needs protobuf's parser.
     Updates(std::string request, size_t most);
 
     bool is_sound() const { return is_sound_; }
@@ -55,7 +53,7 @@ class Updates {
     const std::string& rest() const { return rest_; }
     size_t size() const { return updates_.size(); }
     std::string_view message(size_t place) const;
-    // Whether the update could be written from here.
+    // Whether the update has the form of a plain entry.
     bool is_plain(size_t place) const { return updates_[place].is_plain; }
 
   private:
@@ -76,16 +74,17 @@ class Entries {
   public:
     Entries(const isw_api* api, void* handle) : api_(api), handle_(handle) {}
 
-    // A table whose entries are plain: with actions, and nothing that is kept elsewhere.
+    // Registers a table whose entries are plain: with actions, and no action profile or other state
+    // elsewhere.
     void add_table(TableShape table) { tables_.push_back(std::move(table)); }
 
-    // Writes the updates from `first` on, up to one that is not plain, is refused, or is not an INSERT where
-    // only these are wanted. The place of that one.
+    // Writes the updates from index `first` on. Stops at the first one that is not plain, is refused, or,
+    // with inserts only, is not an INSERT; returns its index.
     size_t write(const Updates& updates, size_t first, bool only_inserts);
-    // Takes back INSERTs, the last one first. The number of those that are gone.
+    // Removes inserted entries, the last one first. Returns the number of removed entries.
     size_t take_back(const Updates& updates, size_t first, size_t end);
-    // ReadResponses with all entries of a table. The program is locked for a few at a time: nobody else may
-    // write.
+    // Encodes ReadResponses with all entries of a table. The program is locked for a few entries at a time,
+    // so the caller must make sure that nobody writes during the call.
     int read(uint32_t table, bool with_counters, std::vector<std::string>& responses);
 
   private:

@@ -6,8 +6,8 @@
 namespace inagg::ports {
 namespace {
 
-// True if the message has the fields that `take` knows, each at most once unless it is repeated. It is called
-// for each field and says whether it is one of them.
+// Calls `take` for each field of the message; `take` returns whether it knows the field. Returns true if all
+// fields are known and none that is not repeated occurs twice.
 template <class Take>
 bool read_message(std::string_view message, Take take) {
     wire::Reader reader(message);

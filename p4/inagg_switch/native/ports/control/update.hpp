@@ -39,8 +39,8 @@ struct Update {
     std::vector<Param> params;
 };
 
-// What `update` holds refers to the message. False if the message is not plain: if it has more than the
-// fields that are here, one of them in another wire type, or one twice. Those are protobuf's to understand.
+// Reads an update, whose strings refer to the message. Returns false if the entry is not plain: the message
+// has other fields, a field of another wire type, or a field twice. Such messages need protobuf's parser.
 bool read_update(std::string_view message, Update& update);
 
 }  // namespace inagg::ports

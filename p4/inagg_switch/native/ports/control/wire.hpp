@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The protobuf wire format, as far as P4Runtime's table entries need it: the Python implementation takes 100
-// us for each of them. (protobuf.dev, "Encoding")
+// The part of protobuf's wire format (protobuf.dev, "Encoding") that P4Runtime's table entries use.
+// protobuf's Python implementation takes 100 us for each entry.
 #ifndef INAGG_SWITCH_PORTS_WIRE_HPP
 #define INAGG_SWITCH_PORTS_WIRE_HPP
 
@@ -23,12 +23,12 @@ struct Field {
     std::string_view whole;  // with its tag
 };
 
-// The fields of a message one after the other; groups, which nothing here uses, count as malformed.
+// Iterates over the fields of a message. Groups, which P4Runtime does not use, count as malformed.
 class Reader {
   public:
     explicit Reader(std::string_view message) : at_(message.data()), end_(at_ + message.size()) {}
 
-    // False at the end, or where the message is malformed.
+    // Reads the next field. Returns false at the end and if the message is malformed.
     bool next(Field& field) {
         if (at_ == end_) return false;
         const char* start = at_;
@@ -91,7 +91,7 @@ inline void put_tag(std::string& out, uint32_t number, Type type) {
     put_varint(out, number << 3 | static_cast<uint32_t>(type));
 }
 
-// A number that is not 0; of negative ones the 64 bits of two's complement.
+// Appends a number, unless it is 0. Negative numbers have 64 bits, in two's complement.
 inline void put(std::string& out, uint32_t number, uint64_t value) {
     if (value == 0) return;
     put_tag(out, number, Type::varint);
@@ -104,7 +104,7 @@ inline void put(std::string& out, uint32_t number, std::string_view bytes) {
     out.append(bytes);
 }
 
-// P4Runtime's shortest form of a big-endian number; one byte of 0.
+// Returns P4Runtime's canonical form of a big-endian number: without leading zeros, at least one byte.
 inline std::string_view canonical(std::string_view value) {
     const size_t zeros = value.find_first_not_of('\0');
     return zeros == value.npos ? value.substr(value.size() - 1) : value.substr(zeros);

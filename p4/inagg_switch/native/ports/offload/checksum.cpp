@@ -7,8 +7,8 @@
 namespace inagg::ports {
 namespace {
 
-// GCC's and Clang's vectors: one 512-bit register, or two or four smaller ones, as the instruction set has
-// it.
+// A vector type of GCC and Clang: one 512-bit register, or two or four smaller ones, depending on the
+// instruction set.
 using Words = uint64_t __attribute__((vector_size(64)));
 
 template <class T>
@@ -18,12 +18,12 @@ T load(const uint8_t* at) {
     return value;
 }
 
-// What a byte counts as the first of a 16-bit word's two.
+// The value of a byte that is the first of the two bytes of a 16-bit word.
 constexpr uint64_t kFirstOfTwo = std::endian::native == std::endian::little ? 1 : 256;
 
 }  // namespace
 
-// 32-bit words into 64-bit sums, 2^16 being 1 modulo 2^16 - 1; compiled once for each instruction set.
+// Adds 32-bit words into 64-bit sums: 2^16 is 1 modulo 2^16 - 1. Compiled once for each instruction set.
 #if defined(__x86_64__)
 __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Internet checksum (RFC 1071). Sums are kept as the bytes lie in memory: one's complement addition does
-// not care about the byte order (section 2 (B)), so nothing is swapped, and a folded sum is stored as it is.
+// The Internet checksum (RFC 1071). Sums have the byte order of the packet in memory: one's complement
+// addition gives the same result in either byte order (section 2 (B)), so nothing is swapped.
 #ifndef INAGG_SWITCH_PORTS_CHECKSUM_HPP
 #define INAGG_SWITCH_PORTS_CHECKSUM_HPP
 
@@ -10,11 +10,12 @@
 
 namespace inagg::ports {
 
-// The bytes as 16-bit words, an odd last one followed by a zero; congruent to their sum modulo 2^16 - 1, and
-// zero only if all of them are. Below 2^33 times length / 8 + 1: sums of a few packets can be added up.
+// Adds the bytes as 16-bit words; an odd last byte is padded with a zero. The result is congruent to the sum
+// modulo 2^16 - 1, and 0 only if all bytes are 0. It is less than 2^33 * (length / 8 + 1), so results of
+// several packets can be added without overflow.
 uint64_t ones_sum(const uint8_t* data, size_t length);
 
-// To 16 bits, with end-around carry. Complement it to get the checksum.
+// Folds a sum to 16 bits, with end-around carry. The checksum is the complement.
 inline uint16_t fold(uint64_t sum) {
     sum = (sum & 0xFFFFFFFF) + (sum >> 32);
     sum = (sum & 0xFFFF) + (sum >> 16);

@@ -11,7 +11,7 @@
 namespace inagg::ports {
 namespace {
 
-// 0xFFFF would be the checksum of zeros alone; the kernel writes 0 where it would do as well.
+// 0xFFFF as a checksum is right only if all summed bytes are 0. Otherwise the kernel writes 0 instead.
 bool is_ipv4_exact(const uint8_t* network, size_t bytes) {
     return load16(network + offsetof(iphdr, tot_len)) == bytes &&
            load16(network + offsetof(iphdr, check)) != 0xFFFF &&

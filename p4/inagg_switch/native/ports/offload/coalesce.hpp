@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The way back from segments to one frame: UDP datagrams that the kernel's segmentation (UDP_L4) would make
-// of one large frame, bit for bit, may leave as that frame. Only a datagram without a checksum may get a
-// right one, where the kernel does cut the frame again.
+// Joins UDP datagrams to one large frame, if the kernel's segmentation (UDP_L4) of that frame gives exactly
+// these datagrams. One bit may differ: a datagram without a checksum gets a correct one if the kernel cuts
+// the frame.
 #ifndef INAGG_SWITCH_PORTS_COALESCE_HPP
 #define INAGG_SWITCH_PORTS_COALESCE_HPP
 
@@ -15,23 +15,22 @@
 
 namespace inagg::ports {
 
-// Datagrams in a row, of which the headers of the first stand for all.
+// Consecutive datagrams that form one large frame. The first one's headers determine those of all.
 class Row {
   public:
-    // Begins with a datagram. Not with one that has a VLAN tag or IP options, or whose lengths or checksums
-    // are wrong: it stays alone, as does whatever else is not one. A UDP checksum of zero counts as right in
-    // IPv4.
+    // Starts a row with a packet. Others may join only if it is a UDP datagram without VLAN tag and IP
+    // options, with correct lengths and checksums. In IPv4 a UDP checksum of 0 counts as correct.
     void start(const uint8_t* packet, size_t length);
-    // The next packet stays alone, whatever it is.
+    // Ends the row: no packet joins the last one.
     void stop() { headers_.payload = 0; }
 
-    // Takes the packet in if it is the row's next segment.
+    // Returns whether the packet is the row's next segment, and adds it if so.
     bool add(const uint8_t* packet, size_t length);
 
-    size_t header_bytes() const { return headers_.payload; }  // 0: the packet stays alone
+    size_t header_bytes() const { return headers_.payload; }  // 0: no packet can join
 
   private:
-    // UDP_MAX_SEGMENTS of kernels before 6.9; later ones take 128.
+    // UDP_MAX_SEGMENTS of kernels before 6.9; later ones accept 128.
     static constexpr unsigned kMaxSegments = 64;
     static constexpr size_t kMaxBytes = 65535;
     static constexpr size_t kMaxHeaders = 14 + 40 + 8;
@@ -44,15 +43,15 @@ class Row {
     Headers headers_{};
     bool has_checksum_ = false;
     unsigned segments_ = 0;
-    size_t segment_bytes_ = 0;  // payload of every packet but the last
-    size_t bytes_ = 0;          // of the whole frame so far
-    bool ended_ = false;        // by a shorter packet
+    size_t segment_bytes_ = 0;  // payload of every packet except the last
+    size_t bytes_ = 0;          // length of the frame so far
+    bool ended_ = false;        // a shorter packet was the last
     std::array<uint8_t, kMaxHeaders>
-        expected_;  // headers of a next packet of full size; without UDP checksum
+        expected_;  // headers of the next packet if it has full size, without UDP checksum
 };
 
-// Gives the first packet of a row the headers of the whole frame, `length` bytes long. May be called again
-// when it has grown.
+// Rewrites the first packet's headers to those of the joined frame of `length` bytes. It may be called again
+// after more packets have joined.
 Offload coalesce(uint8_t* frame, size_t length, size_t segment_bytes);
 
 }  // namespace inagg::ports

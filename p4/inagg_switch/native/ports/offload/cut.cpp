@@ -19,7 +19,8 @@ constexpr size_t kTcpFlags = 13;
 constexpr uint8_t kFin = 0x01;
 constexpr uint8_t kPsh = 0x08;
 constexpr uint8_t kCwr = 0x80;
-constexpr uint16_t kZeroChecksum = 0xFFFF;  // a sum of zero: 0 would mean "none" (RFC 768)
+constexpr uint16_t kZeroChecksum =
+    0xFFFF;  // stands for a checksum of 0, because 0 means "no checksum" (RFC 768)
 
 bool fits(uint8_t gso_type, const Headers& headers) {
     switch (gso_type & ~Offload::kEcn) {
@@ -37,11 +38,11 @@ bool is_known(uint8_t gso_type) {
            (gso_type & ~Offload::kEcn) == Offload::kTcpIpv6;
 }
 
-// SCTP's checksum field is a CRC32c, which an interface may leave to hardware as well. No other protocol has
-// its checksum there.
+// SCTP has a CRC32c at this offset, which a sender may also leave to hardware. No other protocol has its
+// checksum there.
 constexpr uint16_t kSctpChecksumOffset = 8;
 
-// What the kernel's skb_checksum_help() does: whatever the protocol, zero becomes 0xFFFF.
+// As in the kernel's skb_checksum_help(): 0 becomes 0xFFFF, for every protocol.
 bool fill_checksum(const Offload& offload, uint8_t* frame, size_t length) {
     const size_t start = offload.checksum_start;
     const size_t field = start + offload.checksum_offset;
@@ -82,8 +83,8 @@ Cutter::Result Cutter::start_segments(const Offload& offload) {
         if (offload.checksum_start != headers_.transport) return Result::kMalformed;
         if (offload.checksum_start + offload.checksum_offset != headers_.checksum())
             return Result::kMalformed;
-        // The pseudo header's sum is there already. Taking it rather than the addresses is right behind a
-        // routing header as well, where the destination is not the one in the IP header.
+        // The field already has the pseudo header's sum. It is also correct behind a routing header, where
+        // the final destination is not the one in the IP header.
         uint16_t partial;
         std::memcpy(&partial, frame_ + headers_.checksum(), sizeof partial);
         const auto bytes = htons(static_cast<uint16_t>(length_ - headers_.transport));
@@ -122,8 +123,8 @@ std::span<uint8_t> Cutter::next() {
     return {packet, headers_.payload + payload_bytes};
 }
 
-// Sums are made of what is known of the headers: reading back what has just been written would make the
-// processor wait.
+// The sum is computed from values in registers: reading back bytes that were just written stalls the
+// processor.
 void Cutter::write_headers(uint8_t* packet, size_t payload_bytes) {
     const size_t transport_bytes = headers_.payload - headers_.transport + payload_bytes;
     const size_t network_bytes = headers_.transport - headers_.network + transport_bytes;
@@ -146,7 +147,7 @@ void Cutter::write_headers(uint8_t* packet, size_t payload_bytes) {
     store_sum(packet + headers_.checksum(), udp && checksum == 0 ? kZeroChecksum : checksum);
 }
 
-// The sum of the header, its checksum being zero; like write_tcp().
+// Returns the sum of the header with a checksum of 0, as write_tcp() does.
 uint64_t Cutter::write_udp(uint8_t* transport, size_t bytes) const {
     store16(transport + offsetof(udphdr, len), bytes);
     return transport_sum_ + htons(static_cast<uint16_t>(bytes));

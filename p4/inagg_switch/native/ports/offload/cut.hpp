@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Segmentation: a frame as the kernel hands it over with PACKET_VNET_HDR becomes the packets that its own
-// software segmentation would have made of it (net/ipv4/udp_offload.c, tcp_offload.c, af_inet.c,
-// net/ipv6/ip6_offload.c).
+// Segmentation: cuts a frame that the kernel delivers with PACKET_VNET_HDR into the packets that the kernel's
+// own software segmentation gives (net/ipv4/udp_offload.c, tcp_offload.c, af_inet.c, net/ipv6/ip6_offload.c).
 //
-// Nothing is copied but headers. Segment k + 1 is made when segment k has been processed: its headers are
-// written over the end of segment k's payload, right in front of its own.
+// Only headers are copied. After segment k has been processed, the headers of segment k + 1 overwrite the end
+// of segment k's payload, directly in front of their own.
 #ifndef INAGG_SWITCH_PORTS_CUT_HPP
 #define INAGG_SWITCH_PORTS_CUT_HPP
 
@@ -23,16 +22,16 @@ class Cutter {
   public:
     enum class Result {
         kOk,
-        kMalformed,  // the virtio header and the frame's own headers do not belong together
-        kUnknown,    // a kind of segmentation that is not done here
+        kMalformed,  // the virtio header does not match the frame's headers
+        kUnknown,    // a kind of segmentation that this class does not support
     };
 
-    // Takes a frame, which stays the caller's; it is changed and must outlive the last call of next(). Not
-    // kOk: the frame may not be used.
+    // Starts a frame. The caller keeps it until the last call of next(), which writes into it. If the result
+    // is not kOk, the frame has no packets.
     Result start(const Offload& offload, uint8_t* frame, size_t length);
 
-    // The next packet, whole and with all checksums; empty when there is none. The one before it is gone
-    // then.
+    // Returns the next packet, with all checksums, or an empty span after the last one. It overwrites the
+    // previous packet.
     std::span<uint8_t> next();
 
   private:
@@ -46,11 +45,11 @@ class Cutter {
 
     uint8_t* frame_ = nullptr;
     size_t length_ = 0;
-    size_t segment_bytes_ = 0;  // payload of every segment but the last; 0: the frame is one packet already
-    size_t at_ = 0;             // of the frame's bytes, those before this have been handed out
+    size_t segment_bytes_ = 0;  // payload of every segment except the last; 0: the frame is one packet
+    size_t at_ = 0;             // offset in the frame: the bytes before it have been returned
     Headers headers_{};
     std::array<uint8_t, kMaxHeaders>
-        template_;                 // the frame's headers; zero what is not the same in all segments
+        template_;                 // the frame's headers; fields that differ between segments are 0
     uint16_t identification_ = 0;  // of the first segment
     uint64_t network_sum_ = 0;     // of the template's IPv4 header
     uint64_t pseudo_sum_ = 0;      // without the length

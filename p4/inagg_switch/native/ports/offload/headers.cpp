@@ -23,8 +23,8 @@ bool is_extension(uint8_t next) {
     return next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING || next == IPPROTO_DSTOPTS;
 }
 
-// `at` is the start of an IP header; set to that of the transport header. The protocol; nothing if there is
-// none.
+// Moves `at` from the IP header to the transport header. Returns the protocol, or nullopt if there is no
+// transport header.
 std::optional<uint8_t> skip_ipv4(const uint8_t* frame, size_t length, size_t& at) {
     if (length - at < sizeof(iphdr)) return std::nullopt;
     const uint8_t* header = frame + at;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a packet socket with PACKET_VNET_HDR says of a frame: struct virtio_net_hdr of linux/virtio_net.h (a
-// header that C++ cannot include), in the byte order of this machine.
+// A frame's offloads as a packet socket with PACKET_VNET_HDR describes them: struct virtio_net_hdr of
+// linux/virtio_net.h (C++ cannot include that header), in host byte order.
 #ifndef INAGG_SWITCH_PORTS_OFFLOAD_HPP
 #define INAGG_SWITCH_PORTS_OFFLOAD_HPP
 
@@ -18,7 +18,7 @@ struct Offload {
     static constexpr uint8_t kTcpIpv4 = 1;
     static constexpr uint8_t kTcpIpv6 = 4;
     static constexpr uint8_t kUdp = 5;     // since Linux 6.2
-    static constexpr uint8_t kEcn = 0x80;  // with one for TCP: the first segment alone has CWR
+    static constexpr uint8_t kEcn = 0x80;  // with a TCP type: only the first segment has CWR
 
     uint8_t flags;
     uint8_t gso_type;
