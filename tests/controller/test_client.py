@@ -4,7 +4,6 @@
 import asyncio
 import json
 import logging
-import pickle
 import threading
 from collections.abc import Iterator
 
@@ -12,16 +11,10 @@ import httpx
 import pytest
 
 from inagg.errors import (
-    ConfigurationError,
     ControllerError,
     ControllerRefusedError,
     ControllerUnreachableError,
-    InaggError,
-    IntegrityError,
     JobError,
-    MismatchError,
-    NetworkTimeoutError,
-    PeerLostError,
 )
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatMonitor, HeartbeatThread
@@ -408,39 +401,3 @@ def test_stopping_from_the_failure_callback_does_not_wait_for_itself() -> None:
 def test_stopping_a_thread_that_was_never_started_is_harmless() -> None:
     client, _ = answering(BEAT)
     HeartbeatThread(client, 1, 0, 0.01, 1.0, lambda failure: None, Journal()).stop()
-
-
-ERRORS = [
-    ConfigurationError("lane_bits is 7; it must be 16 or 32"),
-    ControllerUnreachableError(url=URL, request="GET /health", cause="refused"),
-    ControllerRefusedError(url=URL, request="POST /jobs", status=503, title="Unavailable", detail="full"),
-    JobError("ended on request", job=1, rank=0),
-    PeerLostError([2, 3], reason="no heartbeat for 3 s", job=1, rank=0, chunk=77),
-    NetworkTimeoutError(77, waited_s=120.0, packet_bytes=1072, job=1, rank=0),
-    IntegrityError(77, job=1, rank=0),
-    MismatchError(77, job=1, rank=0, detail="they do", collective=3, calls={0: "barrier()", 1: "gather()"}),
-]
-
-
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_errors_cross_a_process_boundary_whole(error: InaggError) -> None:
-    copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is type(error)
-    assert (str(copy), copy.__dict__) == (str(error), error.__dict__)
-    assert isinstance(copy, InaggError)
-
-
-def test_a_result_that_stays_wrong_is_told_with_what_was_tried_and_what_to_do() -> None:
-    text = str(IntegrityError(77, job=1, rank=0))
-    assert "chunk 77" in text
-    assert "the result failed its checks, and again after two retransmissions" in text
-    assert "Restart the job from its last checkpoint." in text
-    assert "every rank uses the same lane width" in text
-    assert "ip -s link" in text
-
-
-def test_a_lost_peer_is_told_with_ranks_chunk_and_what_to_do() -> None:
-    assert str(PeerLostError([2, 3], reason="no heartbeat for 3 s", job=1, rank=0, chunk=77)) == (
-        "job 1, rank 0: lost ranks 2, 3 (no heartbeat for 3 s); the oldest chunk without a result is 77. "
-        "Restart the job from its last checkpoint."
-    )

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors: their messages, and that they cross process boundaries."""
+
+import pickle
+
+import pytest
+
+from inagg.errors import (
+    ConfigurationError,
+    ControllerRefusedError,
+    ControllerUnreachableError,
+    InaggError,
+    IntegrityError,
+    JobError,
+    MismatchError,
+    NetworkTimeoutError,
+    PeerLostError,
+)
+
+URL = "http://10.0.0.254:9560"
+ERRORS = [
+    ConfigurationError("lane_bits is 7; it must be 16 or 32"),
+    ControllerUnreachableError(url=URL, request="GET /health", cause="refused"),
+    ControllerRefusedError(url=URL, request="POST /jobs", status=503, title="Unavailable", detail="full"),
+    JobError("ended on request", job=1, rank=0),
+    PeerLostError([2, 3], reason="no heartbeat for 3 s", job=1, rank=0, chunk=77),
+    NetworkTimeoutError(77, waited_s=120.0, packet_bytes=1072, job=1, rank=0),
+    IntegrityError(77, job=1, rank=0),
+    MismatchError(77, job=1, rank=0, detail="they do", collective=3, calls={0: "barrier()", 1: "gather()"}),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_errors_cross_a_process_boundary_whole(error: InaggError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert (str(copy), copy.__dict__) == (str(error), error.__dict__)
+    assert isinstance(copy, InaggError)
+
+
+def test_a_result_that_stays_wrong_is_told_with_what_was_tried_and_what_to_do() -> None:
+    text = str(IntegrityError(77, job=1, rank=0))
+    assert "chunk 77" in text
+    assert "the result failed its checks, and again after two retransmissions" in text
+    assert "Restart the job from its last checkpoint." in text
+    assert "every rank uses the same lane width" in text
+    assert "ip -s link" in text
+
+
+def test_a_lost_peer_is_told_with_ranks_chunk_and_what_to_do() -> None:
+    assert str(PeerLostError([2, 3], reason="no heartbeat for 3 s", job=1, rank=0, chunk=77)) == (
+        "job 1, rank 0: lost ranks 2, 3 (no heartbeat for 3 s); the oldest chunk without a result is 77. "
+        "Restart the job from its last checkpoint."
+    )
