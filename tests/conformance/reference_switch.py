@@ -205,7 +205,7 @@ class AllReduce:
     average: bool = False
 
     def __post_init__(self) -> None:
-        self.exponents: dict[int, Header] = {}  # of the sum: the result that told it, by block
+        self.exponents: dict[int, Header] = {}  # by block: the result that carried the exponent
 
     def divide(self, workers: int, slots: int, words: int) -> None:
         """Into blocks: K, P and the blocks of each rank."""
