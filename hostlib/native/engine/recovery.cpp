@@ -66,7 +66,7 @@ void Recovery::measure(const Slot& slot, double now) {
     if (slot.timed()) {
         rtt_.measure(rtt);
         least_rtt_.measure(rtt, now);
-        round_.least_rtt = round_.least_rtt == 0 ? rtt : std::min(round_.least_rtt, rtt);
+        round_trip_.least_rtt = round_trip_.least_rtt == 0 ? rtt : std::min(round_trip_.least_rtt, rtt);
     }
     if (!slot.resent()) {
         // A result of a chunk sent again says nothing about its last sending (Karn), so it does not end the
@@ -80,11 +80,12 @@ void Recovery::measure(const Slot& slot, double now) {
         // their way.
         perhaps_overtaken_ = {slot.sending(), now + rtt_.srtt() + 4 * rtt_.rttvar()};
     }
-    if (slot.sending() > round_.began_behind) {
-        if (round_.least_rtt > 0) {
-            window_.end_round(round_.least_rtt, least_rtt_.value(), round_.limited, round_.lost);
+    if (slot.sending() > round_trip_.began_behind) {
+        if (round_trip_.least_rtt > 0) {
+            window_.end_round_trip(round_trip_.least_rtt, least_rtt_.value(), round_trip_.limited,
+                                   round_trip_.lost);
         }
-        round_ = Round{.began_behind = sendings_};
+        round_trip_ = RoundTrip{.began_behind = sendings_};
     }
 }
 
@@ -94,7 +95,7 @@ void Recovery::advance(bool all_began, double now) {
             break;
         }
         lose(*in_flight_.front());
-        round_.lost = true;
+        round_trip_.lost = true;
     }
     if (const std::optional<double> deadline = probe_deadline(); deadline && *deadline <= now) {
         lose(oldest_in_flight());

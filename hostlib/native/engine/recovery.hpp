@@ -36,7 +36,7 @@ class Recovery {
     // A slot's result was not usable: its packet is to be sent again at once.
     void refused(Slot& slot);
     // A ready packet had to wait for the window.
-    void window_limited() { round_.limited = true; }
+    void window_limited() { round_trip_.limited = true; }
     // Forgets all slots.
     void clear();
 
@@ -92,13 +92,13 @@ class Recovery {
         std::uint64_t by = 0;
         double lost_at = 0;
     } perhaps_overtaken_;
-    // The window changes at the end of a round: the answer to something sent after the round began.
-    struct Round {
+    // The window changes once a round trip, which ends with the answer to something sent after it began.
+    struct RoundTrip {
         std::uint64_t began_behind = 0;  // sending
         double least_rtt = 0;            // 0: none measured
         bool limited = false;
         bool lost = false;
-    } round_;
+    } round_trip_;
 
     double quiet_since_ = 0;       // the last time that anything was heard
     double probe_timer_from_ = 0;  // the same, or the last probe, or when the first packet left

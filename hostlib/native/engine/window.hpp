@@ -28,7 +28,7 @@ class CongestionWindow {
     // A window's worth of results is in. `least_rtt` is the least RTT among them, `empty_rtt` the RTT of
     // empty queues. `limited`: there was more to send than the window let out. `lost`: some packets were
     // lost.
-    void end_round(double least_rtt, double empty_rtt, bool limited, bool lost) {
+    void end_round_trip(double least_rtt, double empty_rtt, bool limited, bool lost) {
         const double queueing = least_rtt - empty_rtt;
         if (queueing > TARGET) {
             shrink(std::max(1 - GENTLENESS * (queueing - TARGET) / queueing, MOST_SHRINKING));
@@ -53,7 +53,7 @@ class CongestionWindow {
 
     unsigned limit_;
     double chunks_;
-    bool starting_ = true;  // doubles each round until queues are seen
+    bool starting_ = true;  // doubles each round trip until queues are seen
 };
 
 }  // namespace inagg
