@@ -145,12 +145,12 @@ def run_bench(
     api_address: int,
     handle: int,
     packets: Sequence[tuple[int, bytes]],
-    first_round: int,
-    rounds: int,
+    first_pass: int,
+    passes: int,
     counter_offset: int | None,
     /,
 ) -> tuple[float, int]:
-    """Run (port, frame) pairs in order, `rounds` times; return seconds and the number of packets sent.
+    """Run (port, frame) pairs in order, `passes` times; return seconds and the number of packets sent.
 
-    Before each round the 4 bytes at `counter_offset` of every frame are set to the round's number, from `first_round`.
+    Before each pass the 4 bytes at `counter_offset` of every frame are set to the pass's number, from `first_pass`.
     """

@@ -29,9 +29,10 @@ class BenchError(SwitchError):
 
 @dataclass(frozen=True)
 class Load:
-    """(port, frame) packets, which are input in rounds. Before each round the 4 bytes at `counter_offset` of every
-    frame
-    are set to the round's number."""
+    """(port, frame) packets, which are input in passes: each pass inputs all, in order.
+
+    Before each pass the 4 bytes at `counter_offset` of every frame are set to the pass's number.
+    """
 
     packets: Sequence[tuple[int, bytes]]
     counter_offset: int | None = None
@@ -56,12 +57,12 @@ class Rate:
 
 def measure(program: Switch, load: Load, *, packets: int = 200_000, runs: int = 9) -> Rate:
     """Input about `packets` packets in each of `runs` runs, after one more run for warm-up."""
-    rounds = max(1, packets // len(load.packets))
-    count = rounds * len(load.packets)
+    passes = max(1, packets // len(load.packets))
+    count = passes * len(load.packets)
     nanoseconds, sent = [], 0
     for run in range(runs + 1):
         seconds, sent = run_bench(
-            program.api_address, program.handle, load.packets, run * rounds, rounds, load.counter_offset
+            program.api_address, program.handle, load.packets, run * passes, passes, load.counter_offset
         )
         nanoseconds.append(1e9 * seconds / count)
     del nanoseconds[0]

@@ -2,7 +2,7 @@
 """Decides whether a loop `for (start; condition; update)` certainly ends.
 
 It does if it counts one variable up or down to a constant, in constant steps that cannot jump over the end of the
-variable's range, and nothing in the loop assigns to that variable. The run time limits the rounds of other loops.
+variable's range, and nothing in the loop assigns to that variable. The run time limits the iterations of other loops.
 """
 
 from typing import Any

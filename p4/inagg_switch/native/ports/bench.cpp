@@ -14,15 +14,15 @@ void count_packet(void* sent, uint32_t, const uint8_t*, size_t, size_t) { ++*sta
 }  // namespace
 
 BenchResult run_bench(const isw_api* api, void* program, std::vector<std::pair<uint32_t, std::string>> frames,
-                      uint64_t first_round, uint64_t rounds, std::optional<size_t> counter_offset) {
+                      uint64_t first_pass, uint64_t passes, std::optional<size_t> counter_offset) {
     BenchResult result{0, 0};
     const auto start = std::chrono::steady_clock::now();
-    for (uint64_t round = first_round; round < first_round + rounds; ++round) {
-        const uint32_t number = htonl(static_cast<uint32_t>(round));
+    for (uint64_t pass = first_pass; pass < first_pass + passes; ++pass) {
+        const uint32_t number = htonl(static_cast<uint32_t>(pass));
         api->lock(program);
         for (auto& [port, frame] : frames) {
             if (counter_offset) std::memcpy(frame.data() + *counter_offset, &number, sizeof number);
-            api->process(program, port, reinterpret_cast<const uint8_t*>(frame.data()), frame.size(), round,
+            api->process(program, port, reinterpret_cast<const uint8_t*>(frame.data()), frame.size(), pass,
                          count_packet, &result.sent);
         }
         api->unlock(program);

@@ -17,16 +17,16 @@
 namespace inagg::ports {
 
 struct BenchResult {
-    double seconds;  // wall-clock time of all rounds
+    double seconds;  // wall-clock time of all passes
     uint64_t sent;   // packets that the program emitted
 };
 
-// Runs the (port, frame) pairs through the program in order, `rounds` times. Each round holds the program's
-// lock once. Rounds are numbered from `first_round`; the number is also the time, in microseconds, that the
-// program sees. With `counter_offset`, each round first writes its number, 4 bytes big-endian, at that offset
+// Runs the (port, frame) pairs through the program in order, `passes` times. Each pass holds the program's
+// lock once. Passes are numbered from `first_pass`; the number is also the time, in microseconds, that the
+// program sees. With `counter_offset`, each pass first writes its number, 4 bytes big-endian, at that offset
 // of every frame; the caller makes sure that all frames are long enough.
 BenchResult run_bench(const isw_api* api, void* program, std::vector<std::pair<uint32_t, std::string>> frames,
-                      uint64_t first_round, uint64_t rounds, std::optional<size_t> counter_offset);
+                      uint64_t first_pass, uint64_t passes, std::optional<size_t> counter_offset);
 
 }  // namespace inagg::ports
 

@@ -375,7 +375,7 @@ void bind_entries(nb::module_& module) {
 
 std::pair<double, uint64_t> run_bench(uintptr_t api, uintptr_t handle,
                                       const std::vector<std::pair<uint32_t, nb::bytes>>& packets,
-                                      uint64_t first_round, uint64_t rounds,
+                                      uint64_t first_pass, uint64_t passes,
                                       std::optional<size_t> counter_offset) {
     std::vector<std::pair<uint32_t, std::string>> frames;
     for (const auto& [port, frame] : packets) {
@@ -387,8 +387,8 @@ std::pair<double, uint64_t> run_bench(uintptr_t api, uintptr_t handle,
     const isw_api* functions = functions_at(api);
     if (functions == nullptr || handle == 0) throw nb::value_error("no program");
     const nb::gil_scoped_release release;
-    const auto result = ports::run_bench(functions, handle_at(handle), std::move(frames), first_round, rounds,
-                                         counter_offset);
+    const auto result =
+        ports::run_bench(functions, handle_at(handle), std::move(frames), first_pass, passes, counter_offset);
     return {result.seconds, result.sent};
 }
 

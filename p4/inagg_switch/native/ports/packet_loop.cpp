@@ -28,8 +28,8 @@ constexpr uint64_t kWakeToken = ~uint64_t{0};
 constexpr uint64_t kLinksToken = ~uint64_t{1};
 constexpr size_t kEpollEvents = 64;
 constexpr size_t kSendBatch = 128;
-// Room for the payloads of the results of one round of the loop. A job with 1024 slots and packets of 1 KiB
-// has at most 1 MiB.
+// Room for the payloads of the results of one iteration of the loop. A job with 1024 slots and packets of 1
+// KiB has at most 1 MiB.
 constexpr size_t kSharedBytes = size_t{4} << 20;
 // Bytes by which a frame may exceed the MTU: the Ethernet header and two VLAN tags, which the MTU does not
 // count. More tags do not occur in practice.
