@@ -122,7 +122,7 @@ def missed(rows: Sequence[Row]) -> list[str]:
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the table, one row a run."""
-    header = ["run", "final loss", "over gloo's", "held-out loss"]
+    header = ["training", "final loss", "over gloo's", "held-out loss"]
     body = [
         [
             f"{row['task']}, {row['label']}",

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from inagg_testbed.demo.run import RunResult
+from inagg_testbed.demo.run import TrainingResult
 
 COLOURS = ("#6b7280", "#2563eb", "#0d9488", "#d97706", "#9333ea", "#dc2626")
 _COMPUTE = "#cbd5e1"
 _STYLES = ("-", "-", "-", "--", ":")
 
 
-def plot_losses(runs: Sequence[RunResult], path: Path) -> None:
+def plot_losses(runs: Sequence[TrainingResult], path: Path) -> None:
     """Plot training loss against steps and against time: step by step the curves agree, in time they differ."""
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     by_step, by_time = figure.subplots(1, 2, sharey=True)
@@ -29,7 +29,7 @@ def plot_losses(runs: Sequence[RunResult], path: Path) -> None:
     finish(figure, path)
 
 
-def plot_steps(runs: Sequence[RunResult], path: Path) -> None:
+def plot_steps(runs: Sequence[TrainingResult], path: Path) -> None:
     """Plot time per step, split into computation and communication."""
     figure = Figure(figsize=(8, 0.8 + 0.6 * len(runs)), layout="constrained")
     axes = figure.subplots()
@@ -50,7 +50,7 @@ def plot_steps(runs: Sequence[RunResult], path: Path) -> None:
     finish(figure, path)
 
 
-def _elapsed_seconds(run: RunResult) -> list[float]:
+def _elapsed_seconds(run: TrainingResult) -> list[float]:
     elapsed, total = [], 0.0
     for step in run.step_ms:
         total += step / 1e3

@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 
 from inagg_testbed.demo.plots import plot_losses, plot_steps
-from inagg_testbed.demo.run import Demo, DemoResult, RunResult, summary
+from inagg_testbed.demo.run import Demo, DemoResult, TrainingResult, summary
 from inagg_testbed.files import handing_over, make_folder
 
 
@@ -67,7 +67,7 @@ def _write(result: DemoResult, files: ReportFiles) -> None:
 
 
 TABLE_HEADER = (
-    "run",
+    "training",
     "test acc.",
     "step ms",
     "compute ms",
@@ -89,7 +89,7 @@ def heading(demo: Demo) -> str:
     return f"{text} ({QUICK})" if demo.quick else text
 
 
-def unmeasured(runs: Iterable[RunResult]) -> str | None:
+def unmeasured(runs: Iterable[TrainingResult]) -> str | None:
     """A note on the runs whose communication time is unknown, and why; None without such runs."""
     names = [run.spec.label for run in runs if run.comm_ms_p50 == 0]
     if not names:
@@ -110,7 +110,7 @@ def table_rows(result: DemoResult) -> list[tuple[str, ...]]:
     ]
 
 
-def _row(run: RunResult, step_gain: float | None, comm_gain: float | None) -> tuple[str, ...]:
+def _row(run: TrainingResult, step_gain: float | None, comm_gain: float | None) -> tuple[str, ...]:
     return (
         run.spec.label,
         f"{run.accuracy:.2%}",

@@ -32,7 +32,7 @@ from inagg_testbed.network.workers import Event
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSpec:
+class TrainingSpec:
     """One training run. lane_bits None: gloo."""
 
     name: str
@@ -47,10 +47,10 @@ class RunSpec:
         return text if self.loss == 0 else f"{text}, {self.loss:.0%} loss"
 
 
-GLOO = RunSpec(name="gloo", backend="gloo")
-INAGG_32 = RunSpec(name="inagg32", backend="inagg", lane_bits=32)
-INAGG_16 = RunSpec(name="inagg16", backend="inagg", lane_bits=16)
-INAGG_32_LOSS = RunSpec(name="inagg32-loss", backend="inagg", lane_bits=32, loss=0.01)
+GLOO = TrainingSpec(name="gloo", backend="gloo")
+INAGG_32 = TrainingSpec(name="inagg32", backend="inagg", lane_bits=32)
+INAGG_16 = TrainingSpec(name="inagg16", backend="inagg", lane_bits=16)
+INAGG_32_LOSS = TrainingSpec(name="inagg32-loss", backend="inagg", lane_bits=32, loss=0.01)
 ALL_RUNS = (GLOO, INAGG_32, INAGG_16, INAGG_32_LOSS)
 
 
@@ -64,15 +64,15 @@ class Demo:
     mtu: int = 1500
     steps: int = 120
     quick: bool = False  # too few steps for meaningful figures
-    runs: Sequence[RunSpec] = ALL_RUNS
+    runs: Sequence[TrainingSpec] = ALL_RUNS
     program: Path | None = None
 
 
 @dataclass
-class RunResult:
+class TrainingResult:
     """Figures of one run. step_ms: each step's slowest rank; losses: each step's mean over ranks."""
 
-    spec: RunSpec
+    spec: TrainingSpec
     accuracy: float
     weights_sha256: str
     step_ms: list[float]
@@ -98,7 +98,7 @@ class DemoResult:
     """All runs, the folder of their logs, and their duration."""
 
     demo: Demo
-    runs: list[RunResult]
+    runs: list[TrainingResult]
     logs: Path
     run_id: str
     seconds: float
@@ -136,7 +136,7 @@ def run_demo(
     return DemoResult(demo, runs, logs, run_id, time.monotonic() - began, settings)
 
 
-def train(testbed: Testbed, spec: RunSpec, steps: int, on_progress: OnProgress) -> RunResult:
+def train(testbed: Testbed, spec: TrainingSpec, steps: int, on_progress: OnProgress) -> TrainingResult:
     """Do one run on a testbed that is up. Raises LauncherError."""
     on_progress(spec.label, 0, steps, "starting")
     command = [sys.executable, "-m", "inagg_testbed.demo.train_digits", "--backend", spec.backend]
@@ -157,7 +157,7 @@ def train(testbed: Testbed, spec: RunSpec, steps: int, on_progress: OnProgress) 
     return result
 
 
-def summarise_run(spec: RunSpec, events: Sequence[tuple[int, Event]]) -> RunResult:
+def summarise_run(spec: TrainingSpec, events: Sequence[tuple[int, Event]]) -> TrainingResult:
     """Compute a run's figures from its events. Raises WrongResultError."""
     ends = {rank: event for rank, event in events if event["event"] == "end"}
     hashes = {event["weights_sha256"] for event in ends.values()}
@@ -167,7 +167,7 @@ def summarise_run(spec: RunSpec, events: Sequence[tuple[int, Event]]) -> RunResu
     losses = values_by_step(events, "step", "loss")
     updates = [event["update_seconds"] for _, event in events if event["event"] == "step"]
     compute = statistics.median(max(found) for found in values_by_step(events, "compute", "seconds").values())
-    return RunResult(
+    return TrainingResult(
         spec=spec,
         accuracy=ends[0]["accuracy"],
         weights_sha256=hashes.pop(),
@@ -180,7 +180,7 @@ def summarise_run(spec: RunSpec, events: Sequence[tuple[int, Event]]) -> RunResu
     )
 
 
-def _speedup(gloo: RunResult | None, run: RunResult) -> float | None:
+def _speedup(gloo: TrainingResult | None, run: TrainingResult) -> float | None:
     if gloo is None or gloo.comm_ms_p50 == 0 or run.comm_ms_p50 == 0:
         return None
     return gloo.comm_ms_p50 / run.comm_ms_p50

@@ -25,8 +25,8 @@ from inagg_testbed.demo.run import (
     INAGG_32_LOSS,
     Demo,
     DemoResult,
-    RunResult,
-    RunSpec,
+    TrainingResult,
+    TrainingSpec,
     summarise_run,
     summary,
 )
@@ -67,8 +67,10 @@ def reported(rank: int, *, weights: str = "aa") -> list[tuple[int, dict[str, Any
     return [(rank, event) for event in events]
 
 
-def result_of(spec: RunSpec, *, comm_ms: float, accuracy: float = 0.98, weights: str = "aa") -> RunResult:
-    return RunResult(
+def result_of(
+    spec: TrainingSpec, *, comm_ms: float, accuracy: float = 0.98, weights: str = "aa"
+) -> TrainingResult:
+    return TrainingResult(
         spec=spec,
         accuracy=accuracy,
         weights_sha256=weights * 32,
