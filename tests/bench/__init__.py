@@ -1,2 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks of single parts. They print their settings, report medians, and never pass or fail."""
+"""Benchmarks of single parts. They print their settings, report medians, and never pass or fail.
+
+`numerics` compares conversions with memcpy; `ports` counts packets through a running switch. Run one with
+`python -m tests.bench.numerics`; `inagg bench` has the benchmarks of the whole system.
+"""

@@ -1,2 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the host library, in the rooms of hostlib/inagg; `native` is the C++ core, `backend` what torch sees."""
+"""Tests of the host library, in the folders of hostlib/inagg; `native` tests the C++ core (hostlib/native).
+
+`backend` runs whole process groups as torch sees them, on a testbed. Start there, or with the folder of the code that
+you change. `tests.conformance.reference` computes the sums that tests here compare with.
+"""

@@ -1,2 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random programs and packets, from a seed. Start with `generator`."""
+"""Makes random P4 programs and packets from a seed.
+
+Start with `generator`, which puts a program together. `expressions` and `statements` make code; `parsers`,
+`routines` and `tables` make the declarations that the code uses.
+"""

@@ -1,2 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the benchmarks' own arithmetic."""
+"""Tests of mininet/inagg_testbed/bench without a testbed: the benchmarks' arithmetic.
+
+`test_rows` computes rows from events, `test_allreduce_check` checks sums, `test_suite` and `test_straggler` summarise.
+Benchmarks that run on a testbed are tested in `tests/testbed/test_training.py`.
+"""

@@ -1,2 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the network of a testbed: links, what a run creates, and that exactly this is removed."""
+"""Tests of mininet/inagg_testbed/network: links, hosts, what a run creates, and that exactly this is removed.
+
+Read `test_links` and `test_network` first. `test_lifecycle` ends runs in every way;
+`test_controller_access` attacks one host's job from another host.
+"""
