@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch in memory: what the controller's service needs of a switch, without P4Runtime."""
+"""A switch in memory, with the interface that the controller's service uses; no P4Runtime."""
 
 from collections.abc import Callable, Mapping, Sequence
 

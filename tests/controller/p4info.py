@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4Info made by hand, with what the controller reads of inagg.p4's. It needs no compiler."""
+"""A P4Info made by hand, without a compiler: the parts of inagg.p4's that the controller reads."""
 
 from p4.config.v1 import p4info_pb2
 

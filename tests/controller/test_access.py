@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host of the network can do to a controller that is not its own: all over real HTTP, to a real process."""
+"""Access control: requests of hosts without a secret, over HTTP to a controller process."""
 
 import contextlib
 import json
@@ -40,7 +40,7 @@ class Victim:
         assert self.as_(self.secret, "POST", "/jobs/1/workers", json=WORKER).status_code == 200
 
     def as_(self, secret: str | None, method: str, path: str, **options: Any) -> httpx.Response:
-        """Send a request as somebody who knows this secret; None: nobody."""
+        """Send a request with this secret; None: without one."""
         headers = {} if secret is None else {b"Authorization": f"Bearer {secret}".encode()}
         return self.stranger.request(method, path, headers=headers, **options)
 
@@ -49,7 +49,7 @@ class Victim:
         return job
 
     def memory(self) -> int:
-        """Bytes that have ever been resident."""
+        """Peak resident memory, in bytes."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
 
@@ -241,7 +241,7 @@ def test_idle_connections_of_one_host_leave_room_for_others_and_are_ended(victim
         transport = httpx.HTTPTransport(local_address="127.0.0.3")
         with httpx.Client(base_url=controller.url, transport=transport) as other:
             assert other.get("/health").status_code == 200
-        # The last ones were refused, with a reason; the first ones have the time that one has for a request.
+        # The last connections were refused with a reason; the first ones stay open until the request timeout.
         assert b" 503 " in idle[-1].recv(1 << 16)
         assert {connection.recv(1) for connection in idle[:100] if not reset(connection)} <= {b""}
         transport = httpx.HTTPTransport(local_address="127.0.0.2")
@@ -262,7 +262,7 @@ def test_the_controller_raises_its_limit_of_open_files(victim: StartVictim) -> N
 
 
 def reset(connection: socket.socket) -> bool:
-    """Whether it has been cut off, rather than closed; waits until it is one of them."""
+    """Wait until the connection ends. Returns whether it was reset, not closed."""
     try:
         connection.recv(1, socket.MSG_PEEK)
     except ConnectionResetError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank survives whatever well-formed JSON it is answered with: it makes sense of it, or raises one of our errors."""
+"""Any well-formed JSON answer of the controller is understood, or raises an inagg error."""
 
 import contextlib
 import json
@@ -101,7 +101,7 @@ def strange(draw: st.DrawFn, document: Any) -> Any:
                 del holder[path[-1]]
             else:
                 holder[path[-1]] = draw(SCALARS | JSON)
-        except (TypeError, KeyError, IndexError):  # changed before
+        except (TypeError, KeyError, IndexError):  # already changed
             continue
     return changed
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that call different collectives are found, with the first difference named; late ones are left alone."""
+"""Finds ranks that call different collectives, and names the first difference. A late rank is not a difference."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from inagg_controller.jobs.calls import Call, Comparison, Mismatch, Question, Re
 
 
 class Rank:
-    """A real journal, and the question last heard."""
+    """A rank: its journal, and the controller's last question."""
 
     def __init__(self, number: int) -> None:
         self.number = number

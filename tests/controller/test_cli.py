@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command itself, as a process, against a P4Runtime server in memory."""
+"""The command `inagg-controller` as a process, with a P4Runtime server in memory."""
 
 import signal
 import socket

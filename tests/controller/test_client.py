@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workers' client and heartbeats: against a transport in memory, and against the real API."""
+"""The workers' client and heartbeats, with a transport in memory and with the real API."""
 
 import asyncio
 import json
@@ -372,7 +372,7 @@ def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch() -> None:
     digests = [journal.begin(text) for text in ("barrier()", "barrier()", "barrier()", "later()")]
     failed: list[Failure] = []
     client = ControlClient(URL, transport=httpx.MockTransport(handle))
-    # An interval for ever: what follows the question follows at once.
+    # The interval is endless, so the answer to the question is sent at once.
     thread = HeartbeatThread(client, 1, 0, 1e6, 1e6, failed.append, journal, lambda: (7, 0.25))
     thread.confer(10.0)
     assert reports[0] == {"begun": 4, "sums": 7, "waited_s": 0.25}

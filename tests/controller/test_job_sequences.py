@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any sequence of events in the life of jobs, against what must always hold. Time is virtual."""
+"""Invariants of the job table under any sequence of events, in virtual time."""
 
 import math
 from collections.abc import Callable
@@ -18,7 +18,7 @@ INDEX = st.integers(0, 3)
 
 
 class Life(RuleBasedStateMachine):
-    """Any order of requests, time, effects and failures, with a switch that does what effects say."""
+    """Requests, time, effects and failures in any order, with a switch that carries out the effects."""
 
     @initialize()
     def start(self) -> None:
@@ -46,7 +46,7 @@ class Life(RuleBasedStateMachine):
         self.register_all(0)
 
     def act(self, method: Callable[..., object], *arguments: object) -> None:
-        """A request; one that is refused must leave everything as it was."""
+        """Make a request. A refused one must change nothing."""
         before = self.picture()
         try:
             method(*arguments)
@@ -54,7 +54,7 @@ class Life(RuleBasedStateMachine):
             assert self.picture() == before
 
     def pick(self, index: int) -> int:
-        """One of the jobs there are, the newest for 0; sometimes one that is not there."""
+        """The number of a job, 0 for the newest; sometimes of none."""
         numbers = [*self.table.jobs][::-1]
         return numbers[index] if index < len(numbers) else 9999
 
@@ -79,7 +79,7 @@ class Life(RuleBasedStateMachine):
     @rule(index=INDEX, rank=st.integers(0, 4))
     def vanish(self, index: int, rank: int) -> None:
         number = self.pick(index)
-        self.act(self.table.vanish, number, member(rank), self.now)  # a stranger, as far as the table knows
+        self.act(self.table.vanish, number, member(rank), self.now)  # not a rank of this job for the table
         known = self.table.jobs[number].members.get(rank) if number in self.table.jobs else None
         if known is not None:
             self.table.vanish(number, known, self.now)
@@ -199,7 +199,7 @@ class Life(RuleBasedStateMachine):
         assert sum(not job.holds_resources for job in self.table.jobs.values()) <= 3
 
     def teardown(self) -> None:
-        """Whatever happened: once every job has ended and the switch has done its part, nothing is left."""
+        """Once every job has ended and the switch has carried out all effects, nothing is left."""
         for number in list(self.table.jobs):
             self.table.end(number, self.now)
         for _ in range(3):

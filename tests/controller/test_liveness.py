@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the controller sees that a rank lives or has died: both are processes, with TCP between them."""
+"""How the controller sees that a rank lives or has died. Both are processes with TCP between them."""
 
 import subprocess
 import sys
@@ -143,7 +143,7 @@ def test_a_connection_that_the_network_breaks_is_made_again(run_job: RunJob) -> 
     for _ in range(3):
         ranks[1].told("break")
         assert ranks[1].hears() == "made again"
-    time.sleep(2.5)  # longer than a process may be gone
+    time.sleep(2.5)  # longer than a process may be absent
     assert client.status(1).state == "running"
     ranks[1].process.kill()
     assert lost(client) == {1: "its process has ended without leaving the job"}

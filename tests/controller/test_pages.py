@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people and Prometheus read: /metrics, /docs, --version."""
+"""Pages for people and Prometheus: /metrics, /docs, --version, docs/controller-api.md."""
 
 import asyncio
 import re

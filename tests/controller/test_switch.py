@@ -35,7 +35,7 @@ def nothing(error: SwitchUnreachableError) -> None:
 
 
 class Heard(threading.Event):
-    """What on_lost is given."""
+    """The arguments of on_lost."""
 
     def __call__(self, error: SwitchUnreachableError) -> None:
         self.error = error

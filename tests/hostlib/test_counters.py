@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of a group: differences over a block, and the rank that the others wait for."""
+"""The figures of a group: their differences in a `with` block, and the rank that the others wait for."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How `inagg.explain` divides time: from figures written down here, to shares worked out by hand."""
+"""How `inagg.explain` divides time: literal figures, and shares computed by hand."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ MB = 1_000_000
 
 
 def figures(**given: Any) -> dict[str, Any]:
-    """Ten seconds in which a group did nothing, but for what is given."""
+    """The figures of ten seconds, zero except for the given ones."""
     return {
         "path": "switch",
         "rank": 0,

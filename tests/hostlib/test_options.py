@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A setting is checked once, when it is given, and a wrong one is named as the user knows it."""
+"""A setting is checked when it is given; an error names it as the user wrote it."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lanes leave out stays with its parameter: through new buckets, and through a checkpoint."""
+"""A residual stays with its parameter when buckets change, and in a checkpoint."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Testbeds for tests. Each knows its own run: other testbeds on the machine do not matter."""
+"""Testbeds for tests. Each belongs to one run; other testbeds on the machine do not interfere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager

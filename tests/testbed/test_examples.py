@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of examples/ learn what they are to learn, several of them at a time on one switch."""
+"""The programs of examples/ reach their losses, several at a time on one switch."""
 
 import sys
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def test_two_jobs_learn_side_by_side(testbed: Testbed) -> None:
     last_epoch = next(line for line in logs["digits"] if line.startswith("epoch 3: "))
     assert float(last_epoch.split()[2].rstrip("%")) > 80
     loss = next(line for line in logs["gpt"] if line.startswith("step 20: "))
-    assert float(loss.split()[2]) < 3.2  # 5.5 is guessing, 3.26 the frequencies of bytes alone
+    assert float(loss.split()[2]) < 3.2  # 5.5: guessing; 3.26: frequencies of bytes only
 
 
 @pytest.mark.netns

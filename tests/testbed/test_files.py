@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Under sudo, what a command makes belongs to whoever called it, and nothing else changes its owner."""
+"""Under sudo, files that a command makes belong to its caller; other files keep their owner."""
 
 import os
 from pathlib import Path

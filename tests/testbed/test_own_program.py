@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4 program of one's own between hosts: what docs/switch.md says, word for word."""
+"""A user's P4 program between hosts: the commands of docs/switch.md, word for word."""
 
 import re
 import shlex

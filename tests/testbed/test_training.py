@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole jobs: hosts, switch, controller and workers as processes of their own."""
+"""Whole jobs: hosts, switch, controller and workers as processes."""
 
 import json
 import os
@@ -142,7 +142,7 @@ def test_a_killed_service_is_named_in_mid_training_and_nothing_is_left(
 ) -> None:
     monkeypatch.setattr(
         inagg_testbed.network.testbed, "NodeProcess", NodeProcess
-    )  # what is left names its run
+    )  # leftovers carry the run's name
     runs = []
 
     def train_until_killed() -> None:
@@ -160,13 +160,13 @@ def test_a_killed_service_is_named_in_mid_training_and_nothing_is_left(
 
     with pytest.raises(ProcessFailedError, match=rf"^{name} ended with signal SIGKILL") as caught:
         train_until_killed()
-    assert type(caught.value) is ProcessFailedError  # not the workers, which suffer from it
+    assert type(caught.value) is ProcessFailedError  # not the workers, which are affected
     assert tagged_processes(runs[0], besides=0) == []
     assert manifests(tmp_path / "state") == {}
 
 
 def inagg(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-    """Run the command; what it leaves behind is a failure of the test."""
+    """Run the command. Fails if it leaves anything behind."""
     done = subprocess.run(
         [sys.executable, "-m", "inagg_testbed", *arguments, "--results", str(folder)],
         capture_output=True,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cases of test_collectives.py share: inputs that every rank knows, and the bounds of their sums."""
+"""Shared by the cases of test_collectives.py: inputs that every rank knows, and the bounds of their sums."""
 
 import math
 from collections.abc import Callable

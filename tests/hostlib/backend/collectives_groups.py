@@ -30,7 +30,7 @@ from tests.hostlib.backend.collectives_cases import (
 
 @case
 def a_sum_that_a_rank_never_calls_ends_in_a_timeout() -> None:
-    dist.barrier()  # the group has to be made within this time as well
+    dist.barrier()  # also the limit for making the group
     group = dist.new_group(timeout=timedelta(seconds=1))
     if dist.get_rank() == 0 and dist.get_world_size() > 1:
         with pytest.raises(CollectiveTimeoutError, match="3 elements were not summed within the group's 1 s"):
@@ -47,7 +47,7 @@ def an_aborted_group_fails_at_once_on_all_ranks() -> None:
     else:
         with pytest.raises(PeerLostError, match=r"lost rank 0 \(aborted the group\)"):
             dist.all_reduce(torch.ones(3), group=group)
-    # Later ones need no network to fail, and fail alike whether the switch or gloo were to do them.
+    # Later collectives fail without the network, whether the switch or gloo would have done them.
     with pytest.raises(InaggError, match="aborted the group"):
         dist.broadcast(torch.ones(3), group=group, group_src=0)
     with pytest.raises(InaggError):
@@ -119,7 +119,7 @@ def a_monitored_barrier_names_the_rank_that_does_not_come_and_the_group_goes_on(
     elif rank != last:
         with pytest.raises(RuntimeError, match="received errors while waiting for send/recv from rank 0"):
             dist.monitored_barrier(group, wait_all_ranks=True)
-    dist.barrier()  # of the world; in `group` it would find the connections that gloo has closed
+    dist.barrier()  # of the world: in `group`, gloo has closed its connections
     dist.all_reduce(torch.ones(3), group=group)
     dist.destroy_process_group(group)
 

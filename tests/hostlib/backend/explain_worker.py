@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of test_explain.py: does sums for a while in each of some situations, and tells what explains their time.
+"""One rank of test_explain.py: sums for a while in each situation, and reports what `inagg.explain` says.
 
 Arguments: the file for events, and the situations.
 """

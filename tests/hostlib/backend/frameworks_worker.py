@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of test_frameworks.py: trains two steps in every way, and saves the weights.
 
-Arguments: the backend, where to save (with -RANK.pt behind it), the cases. Nothing here knows more of the backend than
-its name, so that what holds for "gloo" must hold for "inagg".
+Arguments: the backend, where to save (with -RANK.pt behind it), the cases. The cases use only the
+backend's name, so what holds for "gloo" must hold for "inagg".
 """
 
 import contextlib
@@ -81,7 +81,7 @@ def ddp(_: str) -> Weights:
 
 
 def hooked(state: object, hook: Callable[..., torch.futures.Future[torch.Tensor]], steps: int = 2) -> Weights:
-    """In one bucket: hooks that go on in callbacks have, with several, no order of collectives that ranks share."""
+    """Train with one bucket: with several, hooks that call collectives in callbacks call them in different orders."""
     model = DistributedDataParallel(Net(), bucket_cap_mb=1)
     model.register_comm_hook(state, hook)
     train(model, batches(steps))
@@ -130,7 +130,7 @@ def ddp_hooks_of_half_floats(_: str) -> Weights:
 
 @case
 def ddp_hooks_of_local_steps_and_model_averagers(_: str) -> Weights:
-    """Two steps together, then each pair of ranks on its own, then the mean of all."""
+    """All ranks average for two steps, then each pair of ranks does, then all ranks average the model."""
     from torch.distributed.optim import PostLocalSGDOptimizer  # warns of torch.jit, which it uses
 
     everyone = dist.get_world_size()
@@ -284,7 +284,7 @@ def groups_made_again_and_again(_: str) -> Weights:
 
 @case
 def sync_batch_norm(_: str) -> Weights:
-    """PyTorch has it for accelerators alone."""
+    """PyTorch supports it on accelerators only."""
     model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(12)))
     with pytest.raises(ValueError, match=r"GPU|cuda"):
         model(batches(1)[0])
@@ -293,7 +293,7 @@ def sync_batch_norm(_: str) -> Weights:
 
 @case
 def accelerate(backend: str) -> Weights:
-    """It takes the group that it finds. By itself it makes one of gloo on CPUs, and refuses all other names."""
+    """Accelerate uses the group that exists. On CPUs it would make a gloo group and refuse other backends."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
     from accelerate.utils import InitProcessGroupKwargs
@@ -317,17 +317,17 @@ def accelerate(backend: str) -> Weights:
 
 @case
 def trainer(backend: str) -> Weights:
-    """A GPT-2 of random weights, with the Trainer of Hugging Face, which makes groups as Accelerate does."""
+    """Hugging Face's Trainer trains a GPT-2 with random weights. It makes groups as Accelerate does."""
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
     def arguments(**settings: Any) -> TrainingArguments:
         return TrainingArguments(
-            output_dir=tempfile.gettempdir(),  # where nothing is written
+            output_dir=tempfile.gettempdir(),  # nothing is written there
             save_strategy="no",
             report_to=[],
             disable_tqdm=True,
             use_cpu=True,
-            optim="sgd",  # Adam makes weights as different as its epsilon of gradients that are all but zero
+            optim="sgd",  # Adam would amplify differences of gradients near zero
             learning_rate=0.1,
             lr_scheduler_type="constant",
             per_device_train_batch_size=2,
@@ -362,7 +362,7 @@ def trainer(backend: str) -> Weights:
 
 @case
 def lightning(backend: str) -> Weights:
-    """The last case: it makes the group itself."""
+    """Lightning makes the group itself, so this is the last case."""
     import lightning
     from lightning.pytorch.strategies import DDPStrategy
 
@@ -383,7 +383,7 @@ def lightning(backend: str) -> Weights:
     samples: Any = torch.stack([batch for other in range(ranks) for batch in batches(2, other)])
     dist.barrier()
     dist.destroy_process_group()
-    # What earlier cases left for the garbage collector may keep the store of that group, and so its port.
+    # Objects of earlier cases may keep the group's store, and thus its port, until a garbage collection.
     os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1000)
     module = Module()
     trainer = lightning.Trainer(

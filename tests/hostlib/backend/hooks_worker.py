@@ -35,14 +35,14 @@ class Model(torch.nn.Module):
         self.quiet = torch.nn.Sequential(torch.nn.Linear(20, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
 
     def forward(self, inputs: torch.Tensor, sign: float) -> tuple[torch.Tensor, torch.Tensor]:
-        # The loud parameter adds nothing but its gradient, 4 or -4 in turn.
+        # The loud parameter does not change the loss. Its gradient is 4 or -4 in turn.
         return self.quiet(inputs).squeeze(1), 4 * sign * (self.loud - self.loud.detach()).sum()
 
 
 def train(settings: dict[str, Any] | None, gloo: dist.ProcessGroup | None) -> dict[str, Any]:
     torch.manual_seed(3)
     model = Model()
-    # Small buckets, so that DDP puts them together anew after the first step.
+    # Small buckets, so that DDP rebuilds them after the first step.
     ddp = DistributedDataParallel(
         model, process_group=gloo if settings is None else None, bucket_cap_mb=0.0005
     )

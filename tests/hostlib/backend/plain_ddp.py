@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a newcomer writes from the README: nothing of inagg but the backend's name; no clean end.
+"""A script written from the README: it uses only the backend's name of inagg, and does not destroy the group.
 
 Arguments, if any: the backend's name with devices, and the rendezvous.
 """

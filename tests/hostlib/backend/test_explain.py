@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the cause of a group's speed is known, `inagg.explain` names it; and docs/performance.md has every figure."""
+"""`inagg.explain` names the cause where the cause is known, and docs/performance.md documents every figure."""
 
 import re
 import sys
@@ -19,7 +19,7 @@ WORKER = Path(__file__).with_name("explain_worker.py")
 DOCS = (Path(__file__).parents[3] / "docs/performance.md").read_text()
 RANKS = 3
 
-# By situation, and rank.
+# Situation -> the event of each rank.
 Explained = dict[str, list[dict[str, Any]]]
 
 
@@ -45,7 +45,7 @@ def unshaped(tmp_path_factory: pytest.TempPathFactory) -> Explained:
 
 @pytest.fixture(scope="module")
 def slow_links(tmp_path_factory: pytest.TempPathFactory) -> tuple[Explained, Explained]:
-    """Without loss, and with 5% of the packets lost each way."""
+    """Results without loss, and with 5% loss in each direction."""
     folder = tmp_path_factory.mktemp("slow")
     with open_testbed(hosts=RANKS, link=LinkSpec.parse("100mbit"), results_root=folder) as testbed:
         lossless = explained(testbed, "large sums")
@@ -62,7 +62,7 @@ def test_a_slow_link(slow_links: tuple[Explained, Explained]) -> None:
 
 
 def test_loss(slow_links: tuple[Explained, Explained]) -> None:
-    """While a rank makes good a loss at the end of a sum, the others wait for it to begin the next."""
+    """While a rank recovers a loss at the end of a sum, the others wait for it to begin the next sum."""
     _, lossy = slow_links
     for rank in lossy["large sums"]:
         assert "loss" in rank["causes"], rank["report"]
@@ -72,7 +72,7 @@ def test_loss(slow_links: tuple[Explained, Explained]) -> None:
 
 
 def test_processors_where_links_have_no_limit(unshaped: Explained) -> None:
-    """Those of this host, which carries the rank's thread, or of the switch."""
+    """The limit is the processor of this host, which runs the rank's packet thread, or of the switch."""
     for rank in unshaped["large sums"]:
         assert rank["verdict"] in ("processors", "switch"), rank["report"]
         assert rank["shares"]["processors"] + rank["shares"]["switch"] > 0.5, rank["report"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people train with, unmodified: two steps on backend "inagg" and on gloo end in the same weights."""
+"""Unmodified training frameworks: two steps on backend "inagg" and on gloo end in the same weights."""
 
 import importlib.util
 import sys
@@ -31,7 +31,7 @@ Outcome = dict[str, list[dict[str, dict[str, torch.Tensor]]]]
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """By backend and rank: case -> weights."""
+    """For each backend and rank: case -> weights."""
     folder = tmp_path_factory.mktemp("frameworks")
     present = [
         name for name in frameworks_worker.CASES if importlib.util.find_spec(OPTIONAL.get(name, "torch"))

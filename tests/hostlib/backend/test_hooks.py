@@ -35,7 +35,7 @@ def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def distance(rows: Rows, run: str) -> float:
-    """The distance of a run's final weights from those of float32 over gloo."""
+    """The distance of a training's final weights from those of float32 over gloo."""
     ends = [torch.tensor(rows[name][0]["weights"]) for name in (run, "float32 over gloo")]
     return float((ends[0] - ends[1]).norm())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the testbed gives the processes that it starts is what torchrun would, so that frameworks find their place."""
+"""The testbed gives its processes the environment that torchrun gives, so frameworks find rank and store."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from inagg_testbed.network.testbed import open_testbed
 
 LAUNCHED = Path(__file__).with_name("launched")
 RANKS = 2
-# Of a run's own, or of an agent that watches and restarts workers, which the testbed is not.
+# OWN: values that differ from run to run. AGENTS: only torchrun's agent, which restarts workers, sets them.
 OWN = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "OMP_NUM_THREADS"}
 AGENTS = {
     "TORCHELASTIC_ERROR_FILE",
@@ -28,7 +28,7 @@ def environments(folder: Path) -> list[dict[str, str]]:
 
 
 def under_torchrun(script: str, folder: Path, port: int) -> None:
-    """On as many nodes as there are ranks."""
+    """Run the script under torchrun, one rank a node."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(RANKS), "--nproc-per-node", "1"]
     command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
     agents = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ordinary script, as in the README, runs on the testbed without knowing anything of it, however it is started."""
+"""A script as in the README runs on the testbed without a change, under each launcher."""
 
 import sys
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ TORCHRUN = (
     f"exec {sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 1 --node-rank $RANK"
     f" --master-addr 10.0.0.1 --master-port 29400 {SCRIPT}"
 )
-# docs/deployment.md has the reasons. is_host: what these hosts' names lead to is no address of theirs.
+# docs/deployment.md has the reasons. is_host: the hosts' names do not resolve to their addresses.
 RESTARTING_TORCHRUN = (
     "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1;"
     f" exec {sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 1 --max-restarts 1"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`import torch` makes the backend known, costs nothing for it, and cannot fail because of it."""
+"""`import torch` registers the backend, imports nothing of inagg, and cannot fail because of inagg."""
 
 import subprocess
 import sys

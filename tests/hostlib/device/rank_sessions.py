@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks in one process, each a session with a real transport, around the reference switch on the loopback; and inputs
-and results of their sums."""
+"""Ranks in one process: each is a session with a real transport to the reference switch on the loopback. Also has
+inputs and results of their sums."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU adds to test_staged.py: streams, memory, futures; and training (cuda_worker.py). All ranks share a GPU."""
+"""Sums of CUDA tensors: streams, memory, futures, and training (cuda_worker.py). All ranks share one GPU."""
 
 import contextlib
 import sys
@@ -43,7 +43,7 @@ def filled(*values: float) -> list[torch.Tensor]:
 
 
 def warm_up(ranks: Sequence[Session]) -> None:
-    """What the first sums allocate and load may synchronise; later ones must not."""
+    """Do a few sums. The first ones may synchronise with the GPU, to allocate memory and load kernels."""
     for _ in range(5):
         for work in start(ranks, filled(*[1.0] * len(ranks))):
             work.wait()
@@ -52,7 +52,7 @@ def warm_up(ranks: Sequence[Session]) -> None:
 
 @contextlib.contextmanager
 def late_results(one: Session) -> Iterator[torch.cuda.Event]:
-    """What the block sums is unpacked about a second later. Gives an event that is reached then."""
+    """Delay the results of the block's sums by about a second. Yields an event after the delay."""
     stages = one.sums._devices._stages[DEVICE]
     event = torch.cuda.Event()
     with stages._stages[2].stream.current():
@@ -163,7 +163,7 @@ def test_memory_let_go_of_is_not_used_again_before_the_sum_is_through_with_it() 
             (tensor,) = filled(1.0)
             with late_results(one) as unpacked:
                 (reduction,) = sums([one], [tensor], [False])
-                wait_all([reduction])  # on the host; no stream waits
+                wait_all([reduction])  # the host waits, no stream does
                 del tensor, reduction
                 fresh = [torch.full((SIZE,), 5.0, device=DEVICE) for _ in range(4)]
                 assert not unpacked.query()
@@ -180,7 +180,7 @@ def test_ranks_with_tensors_on_the_gpu_and_on_the_cpu_get_the_bits_of_the_cpu(
         given = inputs(2, elements, elements > 1)
         found = []
         for devices in (("cpu", "cpu"), ("cuda", "cpu"), ("cuda", "cuda")):
-            with sessions(2) as ranks:  # anew: each sum of a job draws from a sequence of its own
+            with sessions(2) as ranks:  # new sessions: each sum of a job has a different seed
                 tensors = [tensor.clone().to(device) for tensor, device in zip(given, devices, strict=True)]
                 left = [torch.full_like(tensor, 7.0) for tensor in tensors]
                 wait_all(sums(ranks, tensors, [False] * 2, options=options, residuals=left))
@@ -201,7 +201,7 @@ def test_a_cuda_graph_cannot_have_a_sum() -> None:
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """Case of the worker -> what went wrong, a rank."""
+    """Case of the worker -> what went wrong, for each rank."""
     found: Outcome = {name: ["did not run"] * 2 for name in cuda_worker.CASES}
     with open_testbed(
         hosts=2, link=LinkSpec.parse("unshaped"), results_root=tmp_path_factory.mktemp("cuda")

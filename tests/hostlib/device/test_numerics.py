@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numerics of devices, in torch, are those of the core, bit for bit: on the CPU, and on a GPU if there is one."""
+"""The torch numerics give the same bits as the core's, on the CPU, and on a GPU if there is one."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -125,7 +125,7 @@ def test_device_and_core_agree_on_every_bit(device: str, given_case: dict[str, A
     quantised = quantise(elements, up, lanes, special=special, seed=seed)
     checksums = write_lanes(quantised, lanes, words).cpu().numpy().view(np.uint32)
     left = residual(elements, quantised, down, special=special).cpu().numpy()
-    # As if this rank were all of them: what results hold is a multiple of these lanes, which stays within lanes.
+    # As if all ranks had these elements: the sums of lanes are multiples of these lanes, and fit into lanes.
     means = lanes.workers % 2 == 0
     divisor = torch.tensor(float(lanes.workers), device=device) if means else None
     back = sums(words, down, lanes, divisor).cpu().numpy()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of tensors that the core does not reach, with CPU tensors in place of a GPU's: all that a GPU adds is streams.
+"""Staged sums of CPU tensors in place of CUDA tensors; only streams are missing.
 
 Results are compared, bit for bit, with those of ranks whose tensors the core has.
 """
@@ -53,7 +53,7 @@ def test_residuals_and_stochastic_rounding_are_those_of_the_core(rounding: str) 
     given = inputs(workers, elements, True)
     found = []
     for staged in (False, True):
-        # Sums that are the first of their job, since each draws from a sequence of its own.
+        # New sessions, because each sum of a job has a different seed.
         with sessions(workers) as ranks:
             tensors = [tensor.clone() for tensor in given]
             left = [torch.full((elements,), 7.0) for _ in ranks]
@@ -102,7 +102,7 @@ def test_what_goes_wrong_on_the_device_fails_the_sum_and_the_job(monkeypatch: py
             assert reduction.wait(20.0)
             assert isinstance(reduction.error, JobError)
             assert "OutOfMemoryError: no memory left" in str(reduction.error)
-            until(lambda: "no memory left" in getattr(one._client, "left_with", ""))  # what others will hear
+            until(lambda: "no memory left" in getattr(one._client, "left_with", ""))  # other ranks get this
             with pytest.raises(InaggError, match="no memory left"):
                 one.sums.submit(torch.ones(3), options=STAGED, call="")
 
@@ -112,7 +112,7 @@ def test_a_failure_ends_sums_in_every_stage_and_the_threads() -> None:
     with sessions(2) as ranks:
         tensors = [inputs(2, 20_000, True) for _ in range(6)]
         wait_all(sums(ranks, tensors[0], [True, True]))
-        # What the other rank does not call never ends.
+        # The other rank does not call these sums, so they never complete.
         endless = [sums(ranks[:1], pair[:1], [True])[0] for pair in tensors[1:]]
         ranks[0].fail("enough")
         for reduction in endless:
@@ -123,7 +123,7 @@ def test_a_failure_ends_sums_in_every_stage_and_the_threads() -> None:
 
 
 class LateEvent:
-    """The end of a sum that the device has not come to."""
+    """The end of a sum that the device has not reached."""
 
     def __init__(self) -> None:
         self.held_back: list[str] = []
@@ -138,7 +138,7 @@ class LateEvent:
 
 
 def test_a_sum_comes_after_one_of_the_same_memory_that_nobody_has_waited_for() -> None:
-    # The earlier one has ended as far as the host can tell; the device may still be at it.
+    # For the host the earlier sum has ended; the device may still work on it.
     with sessions(1) as (one,):
         tensor, other = torch.ones(1000), torch.ones(1000)
         wait_all(sums([one], [tensor], [True]))

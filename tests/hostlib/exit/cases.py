@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways in which programs end, of test_exit.py and hunt.py; states.py is the program."""
+"""The cases of test_exit.py and hunt.py: a state of the group, and a way to end. states.py is the program."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 PROGRAM = Path(__file__).with_name("states.py")
 RANKS = 2
-# Rank 0 waits, and can be ended by a signal alone.
+# In these states rank 0 waits, so only a signal can end it.
 BUSY = ("before_join", "joining", "probing", "waiting", "leaving")
 FREE = ("joined", "summing", "failed", "left")
-# How a program ends, and the status of rank 0. A signal that Python has no handler for kills it at once.
+# Way to end -> exit status of rank 0. A signal without a Python handler kills the process at once.
 ENDINGS = {"fall": 0, "exception": 1, "exit": 3, "fork": 3}
 SIGNALS = {"sigint": -2, "sigterm": -15, "sigterm-handled": 3}
 
@@ -25,37 +25,37 @@ class Case(NamedTuple):
 
     @property
     def state_name(self) -> str:
-        """As it is shown."""
+        """The state as tables show it."""
         return self.state + "-destroyed" * self.destroy + "-fallen-back" * self.fallen_back
 
     @property
     def name(self) -> str:
-        """For the names of logs."""
+        """The case as names of logs show it."""
         return f"{self.state_name}-{self.ending}"
 
     @property
     def arguments(self) -> list[str]:
-        """The program's."""
+        """Arguments of the program."""
         return [self.state, self.ending, *["destroy"] * self.destroy]
 
     @property
     def environment(self) -> dict[str, str]:
-        """The program's, beside a launcher's."""
+        """Environment of the program, besides a launcher's variables."""
         return {"INAGG_FALLBACK": "inner"} if self.fallen_back else {}
 
     @property
     def most(self) -> int:
-        """How many ranks end so, if none fails before because another one has ended."""
+        """The number of ranks that end this way, if no rank fails earlier because another one has ended."""
         return 1 if self.state in BUSY else RANKS
 
     def wrong(self, statuses: Sequence[int | None]) -> int:
-        """How many ranks have not ended as they should. Those but rank 0 may end with an error, or as rank 0 does, but
-        neither by a signal of their own nor never."""
+        """The number of ranks that ended wrongly. Rank 0 must end with the status of the case. Other ranks may also
+        end with status 0 or 1. All must end."""
         wanted = self._wanted
         return sum(one != wanted and (rank == 0 or one not in (0, 1)) for rank, one in enumerate(statuses))
 
     def ended(self, statuses: Sequence[int | None]) -> int:
-        """How many ranks have ended so, or wrongly."""
+        """The number of ranks that ended in the way of the case, or wrongly."""
         return self.wrong(statuses) + sum(one == self._wanted for one in statuses[: self.most])
 
     @property
@@ -64,7 +64,7 @@ class Case(NamedTuple):
 
 
 def cases() -> Iterator[Case]:
-    """All of them."""
+    """All cases."""
     for ending in SIGNALS:
         for state in BUSY:
             yield Case(state, ending)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ends programs in every state of a group and in every way, many at once: python -m tests.hostlib.exit.hunt --help.
 
-Prints for each case how many ranks did not end as they should, keeps their logs, and exits with 1 if there are any. A
-rank that fails because another one has ended is not counted. An interpreter that is forked with torch imported
-(rank_forks.py) has as many threads to end as a new one.
+Prints for each case how many ranks ended wrongly, keeps their logs, and exits with 1 if there are any. A rank that
+fails because another one has ended is not counted. Ranks are forked from an interpreter that has imported torch
+(rank_forks.py): they end as many threads as a new interpreter, and start faster.
 """
 
 import argparse
@@ -31,20 +31,19 @@ from inagg_testbed.network.workers import worker_environment
 from tests.hostlib.exit.cases import ENDINGS, PROGRAM, RANKS, SIGNALS, Case, cases
 from tests.rank_forks import Fork, Forks
 
-_FIRST_PORT, _PORTS = 10_000, 20_000  # of the ranks' stores: below those that kernels give
+_FIRST_PORT, _PORTS = 10_000, 20_000  # ports of the ranks' stores, below the ephemeral ports
 _SLOTS = 8
-# An interpreter that ends frees all that has been imported. That takes a fifth less time if the C library does not join
-# pieces of memory.
+# An interpreter that ends frees all modules. That takes a fifth less time if malloc does not merge freed memory.
 _FREE_FAST = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=65000"}
-_MODULES = ("torch", "inagg.process_group", "httpcore")  # no more, as they have to be freed in each run
-_LONGEST_S = 100.0  # of a run
-_GRACE_S = 40.0  # for the other rank, from when one has ended
-_LINE_EVERY = 100  # runs, where there is no bar
+_MODULES = ("torch", "inagg.process_group", "httpcore")  # few, because each run frees them
+_LONGEST_S = 100.0  # limit for one run
+_GRACE_S = 40.0  # limit for the other rank after one has ended
+_LINE_EVERY = 100  # runs, if there is no progress bar
 
 
 @dataclass
 class _Run:
-    """Of one case, the ranks and the logs."""
+    """One run of a case: its ranks and their logs."""
 
     name: str
     case: Case
@@ -55,11 +54,11 @@ class _Run:
 
     @property
     def statuses(self) -> list[int | None]:
-        """Of the ranks, when they have ended; None of one that had to be killed."""
+        """The exit statuses of the ranks, once all have ended; None for a rank that had to be killed."""
         return [None if rank in self.late else rank.returncode for rank in self.ranks]
 
     def look(self) -> bool:
-        """Whether all have ended; those that are late are killed."""
+        """Whether all ranks have ended. Kills those that are late."""
         running = [rank for rank in self.ranks if rank.poll() is None]
         if len(running) < len(self.ranks):
             self.deadline = min(self.deadline, time.monotonic() + _GRACE_S)
@@ -68,7 +67,7 @@ class _Run:
         return not running
 
     def _kill(self, running: list[Fork]) -> None:
-        """With what they have forked; first so that their threads' stacks come into the logs."""
+        """Kill ranks and their children: first with SIGABRT, which writes their threads' stacks to the logs."""
         number = signal.SIGKILL if self.late else signal.SIGABRT
         self.late = self.late or running
         self.deadline = time.monotonic() + 5
@@ -77,7 +76,7 @@ class _Run:
 
 
 class Hunt:
-    """Runs of all cases, until each has had so many endings."""
+    """Runs the cases until each has `endings` endings."""
 
     def __init__(self, testbed: Testbed, forks: Forks, chosen: Sequence[Case], endings: int) -> None:
         self._testbed = testbed
@@ -85,13 +84,13 @@ class Hunt:
         self._chosen = chosen
         self._endings = endings
         self.runs = 0
-        self._expected: Counter[Case] = Counter()  # endings, with those under way
+        self._expected: Counter[Case] = Counter()  # endings, including those of runs under way
         self.begun: list[_Run] = []
         self.ended: Counter[Case] = Counter()
         self.wrong: Counter[Case] = Counter()
 
     def begin(self) -> bool:
-        """Begin a run of the case that has had the fewest; whether there is one to begin."""
+        """Begin a run of the case with the fewest endings. Returns False if all cases have enough."""
         case = min(self._chosen, key=lambda one: self._expected[one])
         if self._expected[case] >= self._endings:
             return False
@@ -121,7 +120,7 @@ class Hunt:
         )
 
     def end(self) -> str | None:
-        """Wait for the end of a run; what was wrong with it."""
+        """Wait for the end of a run. Returns what was wrong with it; None if nothing was."""
         while not (ended := [run for run in self.begun if run.look()]):
             self._forks.read(1)
         for service in self._testbed.services:
@@ -140,12 +139,12 @@ class Hunt:
 
     @property
     def done(self) -> int:
-        """Endings, of those that are wanted."""
+        """The number of endings so far, at most `endings` for each case."""
         return sum(min(self.ended[case], self._endings) for case in self._chosen)
 
     def table(self) -> Table:
-        """Of the endings of each case, how many were wrong."""
-        table = Table("state", *ENDINGS, *SIGNALS, title="Wrong endings, of how many")
+        """A table with the number of wrong endings of each case."""
+        table = Table("state", *ENDINGS, *SIGNALS, title="Wrong endings / all endings")
         for row in dict.fromkeys(case.state_name for case in cases()):
             found = {case.ending: case for case in cases() if case.state_name == row}
             table.add_row(
@@ -159,7 +158,7 @@ class Hunt:
 
 
 def main(endings: int, at_once: int, chosen: Sequence[Case]) -> int:
-    """The exit status."""
+    """Run the hunt. Returns the exit status."""
     console = Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True)
     folder = Path(tempfile.mkdtemp(prefix="inagg-exit-"))
     with (
@@ -192,14 +191,15 @@ def main(endings: int, at_once: int, chosen: Sequence[Case]) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rounds", type=int, help="how many endings each case has")
+    parser.add_argument("endings", type=int, help="number of endings of each case")
     parser.add_argument(
-        "--at-once", type=int, default=16, help="runs under way at a time, which are the load"
+        "--at-once", type=int, default=16, help="number of runs at the same time, which load the machine"
     )
     parser.add_argument("--only", default="", help="cases whose names contain this")
     given = parser.parse_args()
     try:
         with signals_raise():
-            sys.exit(main(given.rounds, given.at_once, [case for case in cases() if given.only in case.name]))
+            chosen = [case for case in cases() if given.only in case.name]
+            sys.exit(main(given.endings, given.at_once, chosen))
     except Interrupted as interruption:
         sys.exit(128 + interruption.number)

@@ -26,7 +26,7 @@ import inagg.membership.join
 from inagg.membership.control import ControlClient
 from inagg.membership.session import Session
 
-HOLD_S = 60.0  # longer than a rank that waits for another takes to learn that the other has ended
+HOLD_S = 60.0  # a waiting rank learns sooner than this that another has ended
 
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 

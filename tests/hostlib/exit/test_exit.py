@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program may end in any state of a group, in any way. It never aborts, and the other ranks end as well.
+"""A program that ends in any state of a group, in any way, does not abort, and the other ranks end as well.
 
 `make exit-hunt` (hunt.py) runs all states and endings many times, many at once.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who does the collectives of CUDA tensors that the switch does not: all ranks choose alike, from what each sees."""
+"""Whether NCCL or gloo does the collectives of CUDA tensors: all ranks choose alike, from what each rank sees."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of test_fallback.py: a sum on a network that has no controller. Prints what came of it as JSON."""
+"""One rank of test_fallback.py: a sum on a network that has no controller. Prints the outcome as JSON."""
 
 import json
 import logging

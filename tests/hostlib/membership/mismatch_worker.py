@@ -49,7 +49,7 @@ def order(rank: int, group: dist.ProcessGroup) -> None:
 
 @case
 def of_one_length_in_bytes_before_a_sum(rank: int, group: dist.ProcessGroup) -> None:
-    # Gloo adds the one's bits to the other's, and notices nothing.
+    # Gloo adds the bits of different types and reports no error.
     tensor = torch.ones(10, dtype=torch.int32 if rank == 1 else torch.float32)
     dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=group)
     dist.all_reduce(torch.ones(1000), group=group)
@@ -61,7 +61,7 @@ def both_within_the_inner_group(rank: int, group: dist.ProcessGroup) -> None:
         dist.barrier(group=group)
     else:
         dist.broadcast(torch.ones(10), group_src=1, group=group)
-    # Some may be through, by the way gloo does it; here they wait for the others.
+    # With some of gloo's algorithms a rank may be done already; here it waits for the others.
     dist.barrier(group=group)
 
 
@@ -73,7 +73,7 @@ def late_but_right(rank: int, group: dist.ProcessGroup) -> None:
     dist.all_reduce(tensor, group=group)
     dist.barrier(group=group)
     assert tensor.tolist() == [dist.get_world_size()] * 10
-    # Who was late, all ranks know with the next heartbeats.
+    # All ranks learn with the next heartbeats who was late.
     deadline = time.monotonic() + 10
     while (found := inagg.stats(group)["straggler"]) is None and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -83,7 +83,7 @@ def late_but_right(rank: int, group: dist.ProcessGroup) -> None:
 
 
 def groups_in_different_order(rank: int) -> dict[str, object]:
-    """As far as ranks come that would make [0, 2] and [0, 1], in this order or the other."""
+    """Ranks make the groups [0, 2] and [0, 1] in different orders. Reports how far each comes."""
     with pytest.raises(ConfigurationError) as caught:
         dist.new_group([0, 1] if rank == 1 else [0, 2], backend="inagg")
     return {"case": "groups_in_different_order", "error": str(caught.value)}
@@ -107,7 +107,7 @@ def main() -> None:
             row["seconds"] = time.monotonic() - start
             results.write(json.dumps(row) + "\n")
             results.flush()
-            dist.all_reduce(torch.ones(1))  # the world's group is as it was
+            dist.all_reduce(torch.ones(1))  # the world's group still works
             dist.destroy_process_group(group)
         if rank < 2:  # last, since torch then counts groups differently
             results.write(json.dumps(groups_in_different_order(rank)) + "\n")

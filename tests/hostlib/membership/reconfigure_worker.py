@@ -26,7 +26,7 @@ LOG = EventLog(Path(sys.argv[1]))
 
 
 class Reconfigurable:
-    """Does what torchft's ProcessGroupWrapper does: `configure` aborts the current group and makes another."""
+    """Like torchft's ProcessGroupWrapper: `configure` aborts the current group and makes another."""
 
     def __init__(self, store: TCPStore) -> None:
         self.group: inagg.ProcessGroup | None = None

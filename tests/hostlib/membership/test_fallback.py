@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""If a job cannot be set up on the switch, all ranks raise, or gloo sums on all ranks, as the user chose."""
+"""If a job cannot be set up on the switch, all ranks raise or all ranks sum with gloo, as `fallback` says."""
 
 import json
 import os

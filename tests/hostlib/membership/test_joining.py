@@ -164,7 +164,7 @@ LOST = "lost rank {} (its process or its connection has ended while the group wa
         ("interrupted", 1, "rank 1 could not make the group: KeyboardInterrupt: as programs do"),
         ("exits", 1, "rank 1 could not make the group: SystemExit: as programs do"),
         *(
-            # The store ends with rank 0, so others may see only that.
+            # The store ends with rank 0; that may be all that others see.
             (how, rank, "rank 0" if rank == 0 else LOST.format(rank))
             for how in (
                 "killed before it has met the others",

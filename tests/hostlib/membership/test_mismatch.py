@@ -13,7 +13,7 @@ from inagg_testbed.network.testbed import open_testbed
 
 WORKER = Path(__file__).with_name("mismatch_worker.py")
 RANKS = 3
-# Case -> the number of the first collective in which rank 1 differs, what it is there, and at the others.
+# Case -> number of the first collective in which rank 1 differs, its text at rank 1, its text at the others.
 EXPECTED = {
     "sizes": (1, "all_reduce(SUM, float32[1001])", "all_reduce(SUM, float32[1000])"),
     "types": (1, "all_reduce(SUM, int16[1000])", "all_reduce(SUM, float32[1000])"),
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, dict[str, Any]]]:
-    """Case -> rank -> what it got."""
+    """Case -> rank -> the rank's event."""
     found: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
     with open_testbed(
         hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=tmp_path_factory.mktemp("mismatch")

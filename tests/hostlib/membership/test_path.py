@@ -31,7 +31,7 @@ ENOUGH_S = 15.0  # joining and gloo are tried for eight seconds, in parallel; th
 
 
 class CountingController(HealthyController):
-    """Knows how many packets, and bytes of frames, the switch has received from each rank."""
+    """A controller's client that counts the packets and bytes that the switch has received from each rank."""
 
     received: Mapping[int, tuple[int, int]] | None = None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What breaks a group (protocol 4 and 6), and what a worker merely discards."""
+"""Packets that break a group (protocol 4 and 6), and packets that a worker discards."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def damaged(result: bytes, byte: int) -> bytes:
 
 
 def refuse(engine: Engine, result: bytes, times: int) -> None:
-    """A result that is bad so often: it is asked for again each time but the last."""
+    """Receive bad results of one chunk. The worker sends the chunk again after each, except after the last."""
     for time in range(times):
         assert engine.failure is None
         engine.receive(result, float(time))

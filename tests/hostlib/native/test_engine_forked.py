@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that is forked from one with a transport has a copy of everything but the threads."""
+"""A forked child of a process with a transport: it has a copy of everything except the threads."""
 
 import os
 

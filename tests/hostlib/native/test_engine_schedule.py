@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which packet a worker sends when (protocol 3.2, 3.3 and 6)."""
+"""The order in which a worker sends its packets (protocol 3.2, 3.3 and 6)."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def lone_worker(slots: int, **settings: int) -> Engine:
 
 
 class Answering:
-    """A worker alone with its switch: its packets by chunk, each answered when the test says so, a second later."""
+    """A job of one worker. Keeps its packets by chunk; the test answers each, a second later."""
 
     def __init__(self, engine: Engine, slots: int, first_chunk: int) -> None:
         self.engine = engine
@@ -34,7 +34,7 @@ class Answering:
         self._now = 0.0
 
     def sent(self) -> list[tuple[int, str]]:
-        """(chunk, kind) of what the worker sends now."""
+        """(chunk, kind) of each packet that the worker sends now."""
         out = []
         for datagram in self.engine.to_send(self._now):
             header = reference.decode(datagram)
@@ -81,7 +81,7 @@ def test_a_lost_packet_holds_up_its_own_slot_only() -> None:
     worker.answer(1)
     assert worker.sent() == [(3, "data")]
     worker.answer(3)
-    # Something sent a second after chunk 0 has been answered.
+    # A packet that was sent a second later than chunk 0 has been answered.
     assert worker.sent() == [(0, "exponent"), (5, "data")]
     worker.answer(5)
     assert worker.sent() == [(7, "data")]
@@ -96,7 +96,7 @@ def test_the_window_holds_back_what_could_be_sent() -> None:
     assert [chunk for chunk, _ in worker.sent()] == list(range(64))
     assert worker.engine.stats["window"] == 64
     worker.answer(*range(10))
-    # Ten answers let out ten chunks, in order: the exponents that wait come before the lanes that are now known.
+    # Ten answers permit ten chunks, in order: waiting exponents come before the lanes that are now known.
     assert worker.sent() == [(chunk, "exponent") for chunk in range(64, 74)]
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staged collectives (design.md, D11): what a device has to have done before what is sent, and when it is told what.
-That their sums are those of plain ones, on any network, is shown in tests/conformance/test_network.py."""
+"""Staged collectives (design.md, D11): the order of a device's work and of packets.
+
+tests/conformance/test_network.py tests their sums on any network."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +28,7 @@ def make_device(array: NDArray[np.float32]) -> Device:
 
 
 class Worker:
-    """A worker alone with its switch, which answers at once what is sent to it."""
+    """A job of one worker, whose switch answers each packet at once."""
 
     def __init__(self, slots: int) -> None:
         (self.engine,) = make_workers(
@@ -36,7 +37,7 @@ class Worker:
         self._switch = make_aggregator(1, slots=slots, words=1)
 
     def sends(self) -> list[tuple[int, str]]:
-        """(chunk, kind) of what the worker sends now. The answers come with the next call of answer()."""
+        """(chunk, kind) of each packet that the worker sends now. `answer` delivers the results."""
         self._sent = self.engine.to_send(0.0)
         headers = [reference.decode(datagram) for datagram in self._sent]
         return [(header.chunk, {1: "exponent", 2: "data"}[header.kind]) for header in headers]

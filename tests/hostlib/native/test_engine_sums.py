@@ -13,7 +13,7 @@ SIZES = [0, 1, 255, 256, 257, 511, 512, 513]
 
 
 def gradients(workers: int, elements: int, seed: int = 1) -> NDArray[np.float32]:
-    """inputs[rank, element], of magnitudes that differ from block to block."""
+    """inputs[rank, element]; magnitudes differ between blocks."""
     draws = np.random.default_rng(seed)
     exponents = np.repeat(draws.integers(-20, 20, elements // 64 + 1), 64)[:elements]
     return np.ldexp(draws.standard_normal((workers, elements), dtype=np.float32), exponents)
@@ -84,7 +84,7 @@ def test_specials_subnormals_and_zeros_sum_as_floats_do(lane_bits: LaneBits, ave
 
 
 def test_a_block_that_overflows_and_is_special_keeps_its_classes() -> None:
-    # The sum overflows to an infinity in place, before the class lanes are made of what was there before.
+    # The sum overflows to an infinity in place, before the class lanes are made from the elements.
     inputs = np.full((2, 64), np.finfo(np.float32).max, np.float32)
     inputs[0, 3], inputs[1, 3] = np.inf, -np.inf
     check(make_network(2, slots=1, words=1), inputs, lane_bits=32, words=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a worker sends again (protocol 6.1, RFC 6298): literal times."""
+"""The times of retransmissions (protocol 6.1, RFC 6298), as literals."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from tests.conformance.virtual_network import (
 
 
 def lone_worker(**settings: Any) -> tuple[Engine, list[bytes]]:
-    """A worker alone with one slot and one block to sum, and the packet it has sent at time 0."""
+    """A job of one worker with one slot and one block to sum; and the packet that it has sent at time 0."""
     (engine,) = make_workers(1, slots=1, words=1, **settings)
     engine.submit(np.ones(64, np.float32))
     return engine, engine.to_send(0.0)
@@ -127,7 +127,7 @@ def test_a_packet_without_an_answer_goes_again_byte_for_byte() -> None:
 def test_an_answer_stops_the_timer_and_is_a_sample() -> None:
     engine, (exponent,) = lone_worker()
     engine.receive(answer(exponent), 0.01)
-    # Sent before anything of this collective had come back, it may have waited for other ranks: no sample.
+    # It was sent before the first result of this collective, so it may have waited for other ranks: no sample.
     assert engine.stats["rtt_samples"] == 0
     (data,) = engine.to_send(0.01)
     assert engine.deadline() == pytest.approx(0.11)
@@ -158,7 +158,7 @@ def test_silence_is_answered_by_one_packet_not_by_the_window() -> None:
     sent = []
     while (deadline := engine.deadline() or 0.0) < 5.0:
         sent.append((deadline, engine.to_send(deadline)))
-    # The one furthest behind, ever more rarely.
+    # The oldest chunk, with exponential backoff.
     assert [when for when, _ in sent] == pytest.approx([0.1, 0.3, 0.7, 1.5, 2.5, 3.5, 4.5])
     assert [packets for _, packets in sent] == [[first[0]]] * 7
     assert engine.stats["probes"] == engine.stats["retransmits"] == 7
@@ -178,7 +178,7 @@ def test_the_back_off_lasts_until_a_packet_sent_once_is_answered() -> None:
 
 
 class Pipeline:
-    """A worker alone with four slots and eight blocks. Its first four DATA packets leave at 1.00, 1.01, 1.02, 1.03."""
+    """A job of one worker with four slots and eight blocks. Its first DATA packets leave at 1.00, 1.01, 1.02, 1.03."""
 
     def __init__(self) -> None:
         (self.engine,) = make_workers(1, slots=4, words=1, rto_initial_s=50.0, rto_max_s=50.0)
@@ -190,7 +190,7 @@ class Pipeline:
         assert len(self.data) == 4
 
     def answer(self, datagram: bytes, now: float) -> list[bytes]:
-        """What the worker sends when it has the result."""
+        """The packets that the worker sends after the result."""
         self.engine.receive(answer(datagram, slots=4), now)
         return self.engine.to_send(now)
 
@@ -205,7 +205,7 @@ def test_what_is_overtaken_goes_again_before_the_timer_says_so() -> None:
     assert engine.to_send(1.124) == []
     assert engine.to_send(1.126) == [data[0]]
     assert (engine.stats["retransmits"], engine.stats["probes"]) == (1, 0)
-    # What was sent later than the one that was answered is not missed.
+    # Packets that were sent later than the answered one are not missing.
     assert engine.to_send(1.4) == []
 
 

@@ -71,7 +71,7 @@ def test_an_array_lives_as_long_as_its_collective() -> None:
         assert transport.wait(ticket, PATIENCE_S)
 
 
-# A second thread may find the same ticket done while the first lets go of its array: here, in between for sure.
+# A second thread may see the same ticket done while the first drops its array. Here it always does.
 WAITS_AGAIN_AS_IT_DIES = """
 import sys
 import numpy as np
@@ -256,7 +256,7 @@ def test_time_is_charged_to_what_the_engine_waits_for() -> None:
         assert alone["beginning_s"] == pytest.approx(0.3, rel=0.5)
         assert (alone["window_s"], alone["answers_s"], alone["device_s"]) == (0.0, 0.0, 0.0)
         assert alone["processor_s"] > 0
-        assert alone["silent_s"] == 0.0  # nobody knows that the other ranks are there
+        assert alone["silent_s"] == 0.0  # no packet has shown that the other ranks run
         transport.close()
         assert transport.stats()["processor_s"] >= alone["processor_s"]
     with group(1) as (transport,):
@@ -269,7 +269,7 @@ def test_time_is_charged_to_what_the_engine_waits_for() -> None:
 
 def test_an_unreachable_aggregator_is_counted_and_given_up() -> None:
     with silent_peer() as peer:
-        pass  # nobody listens there any more: every packet brings an ICMP error
+        pass  # the port is closed: every packet causes an ICMP error
     transport = make_transport(peer, give_up_s=0.2)
     ticket = transport.submit(np.ones(10, np.float32))
     with pytest.raises(EngineError) as caught:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many chunks a worker keeps in flight (protocol 6.2): on links of known rate and delay, in virtual time."""
+"""The window of chunks in flight (protocol 6.2) on links of known rate and delay, in virtual time."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ DELAY = 0.0002
 
 
 def run(blocks: int, *, slots: int, workers: int = 2, **impairment: float) -> Network:
-    """One all-reduce of so many blocks, done."""
+    """Do one all-reduce of `blocks` blocks."""
     network = make_network(
         workers, slots=slots, words=WORDS, impairment=Impairment(delay=DELAY, rate=RATE, **impairment)
     )
@@ -29,10 +29,10 @@ def test_it_grows_until_queues_reach_the_target_and_stays_there() -> None:
     stats = network.engines[0].stats
     queueing = stats["srtt_s"] - stats["least_rtt_s"]
     assert queueing == pytest.approx(0.004, rel=0.25)
-    # The rate times the RTT.
+    # The bandwidth-delay product.
     assert stats["window"] == pytest.approx((0.004 + 2 * DELAY) * RATE / PACKET_BYTES, rel=0.25)
     assert stats["retransmits"] == 0
-    # And the link was busy.
+    # The link was busy.
     assert network.now < 1.05 * 20_000 * PACKET_BYTES / RATE
 
 

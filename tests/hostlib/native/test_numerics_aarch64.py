@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numerics compiled for another architecture (NEON) give the same bits: under qemu, where it and a cross compiler
-are on PATH."""
+"""The numerics compiled for aarch64 (NEON) give the same bits. Needs qemu and a cross compiler on PATH."""
 
 import shutil
 import subprocess

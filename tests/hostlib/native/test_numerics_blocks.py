@@ -23,7 +23,7 @@ SMALLEST = 2.0**-149
 
 finite_floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 any_floats = st.floats(width=32)
-# Magnitudes that lie close to one another, so that rounding matters for more than the greatest.
+# Similar magnitudes, so that rounding matters for all elements.
 close_floats = st.builds(
     lambda f, e: float(np.float32(f) * np.float32(2.0) ** e), st.floats(-2, 2, width=32), st.integers(-3, 3)
 )
@@ -153,7 +153,7 @@ def test_lanes_are_the_nearest_integers(
 ) -> None:
     lanes = reference.Lanes(lane_bits, workers)
     own = reference.block_exponent(block, lanes)
-    # Another rank's exponent may be greater.
+    # The exponent of another rank may be greater.
     code = min(own + above, 129 + BIAS) if own else 0
     words, checksum = _core.quantise(f32(block), exponent=code, lane_bits=lane_bits, workers=workers, words=1)
     expected = reference.quantise(block, code, lanes, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lanes leave out of a block, for error feedback: nothing is lost between the lanes and the residual."""
+"""Residuals for error feedback: a block's lanes and its residual add up to the block."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -35,14 +35,14 @@ def test_lanes_and_residual_make_the_element(
     array = np.array(block, np.float32)
     lanes = reference.Lanes(lane_bits, workers)
     code, _ = _core.block_exponent(array, lane_bits=lane_bits, workers=workers, stochastic=seed is not None)
-    code += min(louder, reference.EXPONENT_BIAS + 129 - code) if code else 0  # of another rank's block
+    code += min(louder, reference.EXPONENT_BIAS + 129 - code) if code else 0  # another rank's exponent
     packed, _ = _core.quantise(array, exponent=code, lane_bits=lane_bits, workers=workers, words=1, seed=seed)
     out = np.full(len(array), np.nan, np.float32)
     _core.residual(array, packed, exponent=code, lane_bits=lane_bits, workers=workers, out=out)
     scale = reference.two_to(code - reference.EXPONENT_BIAS - lanes.fraction_bits) if code else Fraction(0)
     for x, lane, left in zip(array.tolist(), lanes.unpack(packed), out.tolist(), strict=False):
         exact = Fraction(x) - (lane - lanes.bias) * scale
-        # To nearest no more than half a step is left, which is exact; rounded away it may take one rounding more.
+        # Rounding to nearest leaves at most half a step, which is exact. Stochastic rounding may round it once more.
         assert abs(Fraction(left) - exact) <= (0 if seed is None else abs(exact) * Fraction(1, 2**23))
 
 

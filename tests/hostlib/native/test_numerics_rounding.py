@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stochastic rounding (protocol 3.1): the right draws, without bias, the same on every machine and for every cut."""
+"""Stochastic rounding (protocol 3.1): draws are right, unbiased, and equal on every machine and for every portion."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -228,7 +228,7 @@ def test_the_mean_is_the_value(lane_bits: _core.LaneBits, seed: int) -> None:
             for first in range(0, draws, size)
         )
         p = abs(exact) % 1
-        # And the 2^-17 that 16 bits cannot tell.
+        # 16 bits cannot represent 2^-17.
         assert abs(total / draws - exact) <= 5 * math.sqrt(p * (1 - p) / draws) + 2**-17
 
 

@@ -56,7 +56,7 @@ def test_blocks_in_a_row_leave_in_one_piece() -> None:
         transport.scanned(device.staging, *device.scan())
 
         def receive(segment: int) -> list[int]:
-            """How many datagrams come in each piece, SLOTS in all; answers those without words."""
+            """Receive SLOTS datagrams; answer those without words. Returns the number of datagrams in each piece."""
             pieces: list[int] = []
             while sum(pieces) < SLOTS:
                 data, control, _, address = peer.recvmsg(65536, socket.CMSG_SPACE(4))

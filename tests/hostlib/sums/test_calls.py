@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of a collective has what all ranks must agree on, and nothing that may differ by rank."""
+"""The text of a collective has everything that all ranks must agree on, and nothing that may differ."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Integers and half floats as float32 elements, summed as the core sums them."""
+"""Integers and half floats as float32 elements, and their sums in the core's arithmetic."""
 
 import random
 

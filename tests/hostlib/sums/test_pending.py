@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums under way are found by their memory, and the cost of that does not grow with their number."""
+"""Finding sums under way by their memory; the cost does not grow with their number."""
 
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ from inagg.sums.reduction import Reduction
 
 
 class Sum:
-    """The part of a Reduction that is looked at, and how often it is."""
+    """The part of a Reduction that `Pending` reads, with a count of the reads."""
 
     looks = 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch sees of an asynchronous all-reduce."""
+"""The Work of an asynchronous all-reduce, as torch uses it."""
 
 import threading
 from collections.abc import Callable
@@ -15,12 +15,12 @@ LOST = PeerLostError([2], reason="no heartbeat for 3.0 s", job=1, rank=0, chunk=
 
 
 class Part:
-    """An all-reduce that finishes when the test says so."""
+    """An all-reduce that finishes when the test finishes it."""
 
     def __init__(self) -> None:
         self.error: InaggError | None = None
         self.device = torch.device("cpu")
-        self.held_back = 0  # so often was a stream made to wait for the result
+        self.held_back = 0  # how often a stream was made to wait for the result
         self.arrived = True
         self._done = threading.Event()
         self._callbacks: list[Callable[[], None]] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark's own arithmetic: exact sums, bounds of docs/protocol.md 3.4, and wrong results being seen."""
+"""The benchmark's own arithmetic: exact sums, bounds of docs/protocol.md 3.4, and detection of wrong results."""
 
 import math
 from fractions import Fraction

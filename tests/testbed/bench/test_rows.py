@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what the workers of a benchmark report to its rows."""
+"""The rows of a benchmark, computed from its workers' events."""
 
 import io
 from dataclasses import replace

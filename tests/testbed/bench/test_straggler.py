@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what waiting ranks report to the straggler's figures."""
+"""The figures of a straggler, computed from the waiting ranks' events."""
 
 import math
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `inagg` command, as typed."""
+"""The `inagg` command as a process: help, errors, exit statuses."""
 
 import importlib.util
 import os
@@ -313,12 +313,12 @@ def test_a_testbed_stays_up_until_it_is_taken_down(tmp_path: Path) -> None:
         assert {f"{name}={value}" for name, value in users.items()} <= set(own.stdout.splitlines())
         ended, survivor = lingering(run), lingering(run)
         ended.terminate()
-        output, _ = ended.communicate(timeout=60)  # stderr is the test's own
+        output, _ = ended.communicate(timeout=60)  # stderr is that of the test
         assert output == ""
         assert ended.returncode == -signal.SIGTERM
         assert inagg("down", "--run", run).returncode == 0
         survivor.communicate(timeout=60)
-        # Killed, where the machine was too busy for it to end in the time that teardown leaves it.
+        # Killed, if a busy machine did not let it end within the time that teardown grants.
         assert survivor.returncode in (-signal.SIGTERM, -signal.SIGKILL)
     finally:
         keeper.send_signal(signal.SIGTERM)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what the workers of a training report to summary.json, the plots and the report."""
+"""summary.json, the plots and the report, made from the events of a training's workers."""
 
 import json
 import re
@@ -184,7 +184,7 @@ def test_a_quick_demo_says_so(tmp_path: Path) -> None:
 def test_the_reports_table_fits_without_a_scroll_bar(tmp_path: Path) -> None:
     page = write_report(demo_result(tmp_path), tmp_path / "demo").report.read_text()
     assert "overflow" not in page.replace("overflow-wrap", "")
-    # Headings break; figures do not. In the page's 62 rem a row of the widest figures has room.
+    # Only headings may wrap: a row of the widest figures fits into the page's 62 rem.
     assert "tbody td { white-space: nowrap; }" in page
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each rank of the demo's training gets to see."""
+"""The samples that each rank of the demo's training gets."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher's line to the controller: injected loss ends with its block, and a controller may be gone."""
+"""The launcher's requests to the controller: injected loss ends with its block, also if the controller is gone."""
 
 import socket
 from pathlib import Path
@@ -13,7 +13,7 @@ from inagg_testbed.network.testbed import Testbed
 
 
 class Controller:
-    """Takes losses; fails to clear them, if told to."""
+    """A client that records losses. It can fail to clear them."""
 
     def __init__(self, *, stuck: bool = False) -> None:
         self.stuck = stuck
@@ -29,7 +29,7 @@ class Controller:
 
 
 class OneHost:
-    """As much of a network as loss needs."""
+    """The part of a network that injected loss uses."""
 
     size = 1
 

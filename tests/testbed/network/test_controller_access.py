@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host of the testbed can do to the job of another one, and to the switch: over its own link."""
+"""Requests and packets by which a host attacks another host's job, or the switch, over its own link."""
 
 import stat
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs end completely, and touch nothing that is not theirs."""
+"""Runs end completely, and change nothing that belongs to others."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ Sleeper = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def sleeper() -> Iterator[Sleeper]:
-    """Starts processes that sleep; what a test leaves is killed."""
+    """Starts processes that sleep; kills those that a test leaves."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(**environment: str) -> "subprocess.Popen[bytes]":

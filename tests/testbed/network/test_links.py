@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Link descriptions: what they mean in bits and bytes, and what tc is told."""
+"""Link descriptions: their rates, delays and queues, and the arguments of tc."""
 
 import pytest
 

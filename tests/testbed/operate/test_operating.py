@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on testbeds that are up, as typed: two testbeds at once, a job on one of them."""
+"""Commands on testbeds that are up, as processes: two testbeds at once, a job on one of them."""
 
 import json
 import os
@@ -265,7 +265,7 @@ def test_logs_are_shown_and_followed(testbed: Up) -> None:
     assert follower.stdout is not None
     assert follower.stdout.readline().split()[0] == "controller"
     (results,) = (each.settings["results"] for run, each in manifests().items() if run == testbed.run)
-    (Path(results) / "late.log").write_text("whole\npart")  # a log that comes into being
+    (Path(results) / "late.log").write_text("whole\npart")  # a log that is created later
     while (line := follower.stdout.readline().split())[0] != "late":
         assert line[0] == "switch"
     assert line == ["late", "whole"]

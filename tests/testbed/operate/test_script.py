@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`inagg run`: the script's own result decides. Services that end meanwhile, and full disks, are warnings."""
+"""`inagg run` exits with the script's status. Services that end early, and full disks, cause warnings."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from inagg_testbed.network.lifecycle import manifests, tagged_processes
 
 pytestmark = pytest.mark.netns
 
-# Ends a service of its own testbed as a crash would, found by the run's manifest.
+# Kills a service of its testbed, which it finds in the run's manifest.
 KILL = """
 import json, os, signal, sys
 manifest = json.load(open(f"/run/inagg/{os.environ['INAGG_RUN']}.json"))

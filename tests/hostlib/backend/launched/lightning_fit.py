@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Lightning script, as its documentation has it for several nodes, but for the backend's name."""
+"""A Lightning script for several nodes, as in its documentation except for the backend's name."""
 
 import os
 from typing import Any
