@@ -4,7 +4,7 @@
 # make check   style, types, formatting
 # make bench   all-reduce compared with gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
 # make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes)
-# make exit-hunt  end programs in every state of a group, in every way, on a busy machine; ROUNDS=100 (an hour)
+# make exit-hunt  end programs in every state of a group, in every way, on a busy machine; ENDINGS=100 (an hour)
 # make attack  floods, forgeries, fuzzing and kills while ranks sum (half an hour): results/attack/. AMOUNT=small is
 #              short; ATTACKS="flood kill" selects from api, flood, forge, kill, mutate, p4runtime
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -13,7 +13,7 @@
 # make setup   install what is missing; all other targets do this first
 
 SWITCH ?= model
-ROUNDS ?= 100
+ENDINGS ?= 100
 ATTACKS ?=
 AMOUNT ?= full
 BIN := .venv/bin
@@ -49,7 +49,7 @@ torch-suite:
 exit-hunt:
 	$(NEEDS_ROOT)
 	@scripts/setup
-	@$(ROOT) $(BIN)/python -m tests.hostlib.exit.hunt $(ROUNDS)
+	@$(ROOT) $(BIN)/python -m tests.hostlib.exit.hunt $(ENDINGS)
 
 attack:
 	$(NEEDS_ROOT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every test may need: capabilities of this machine, probed once, and skips that say what is missing."""
+"""Fixtures of all tests: capabilities of this machine, probed once, and skips that name what is missing."""
 
 import os
 import shutil

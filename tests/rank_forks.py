@@ -93,7 +93,7 @@ class Forks:
         self._numbers = count()
 
     def start(self, command: Sequence[str], *, environment: Mapping[str, str], node: int, log: Path) -> Fork:
-        """Fork a program, `command` being `python ...`; its environment is `environment` alone."""
+        """Fork a program, `command` being `python ...`; its environment is only `environment`."""
         assert can_fork(command, environment), command
         number = next(self._numbers)
         self._ask(

@@ -25,7 +25,7 @@ SLOTS = 16
 def run_program(
     source: str, *arguments: str, timeout_s: float, within: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a Python program to its end, in a process of its own that imports what this one can.
+    """Runs a Python program to its end, in a process with the import path of this one.
 
     within: a command that runs the one behind it. Raises subprocess.TimeoutExpired.
     """

@@ -191,7 +191,7 @@ def exchange_queued() -> dict[str, Any]:
 
 
 class Table:
-    """Steps through the decision tables of 5.1 and 5.2, on one job of two workers with two slots."""
+    """A walk through the decision tables of 5.1 and 5.2, on one job of two workers with two slots."""
 
     def __init__(self, first_chunk: int) -> None:
         """All chunks before the first one are summed."""

@@ -63,7 +63,7 @@ def contribution_headers(rank: int, length: int) -> bytes:
 
 @cache
 def result_headers(rank: int, length: int, chunk: int) -> bytes:
-    """The same in front of a result, as protocol 2 has it."""
+    """Ethernet, IPv4 and UDP in front of a result (protocol 2)."""
     return bytes(
         Ether(src=AGGREGATOR_MAC, dst=worker_mac(rank))
         / IP(src=AGGREGATOR_IP, dst=worker_ip(rank), len=28 + length, id=chunk & 0xFFFF, ttl=64)
@@ -72,13 +72,13 @@ def result_headers(rank: int, length: int, chunk: int) -> bytes:
 
 
 def load(words: int) -> Switch:
-    """Compiled once, cached on disk."""
+    """The program, compiled once and cached on disk."""
     return Switch.from_p4(P4, defines={"WORDS": str(words)})
 
 
 @dataclass
 class P4Switch:
-    """One job on the program. A second one on the same program finds whatever the first left in the slots."""
+    """One job on the program. A second job on the same program finds the slots as the first one left them."""
 
     program: Switch
     job: int
@@ -105,21 +105,21 @@ class P4Switch:
             )
 
     def hold(self, versions: Mapping[int, Version]) -> None:
-        """Has the slot versions hold these; without words."""
+        """Set the state of slot versions, without their words."""
         for index, version in versions.items():
             self.program.register("slot_epoch")[index] = version.epoch
             self.program.register("slot_chunk")[index] = version.chunk
             self.program.register("slot_workers")[index] = version.workers
 
     def remove(self) -> None:
-        """What the controller does when the job has ended."""
+        """Remove the job's entries, as the controller does when the job has ended."""
         for rank in range(self.workers):
             self.program.delete("admission", self._admission_key(rank))
             self.program.delete("receiver", {"job": self.job, "rank": rank})
         self.program.multicast_group(self.group, [])
 
     def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]:
-        """(receiver's rank, datagram) of all that leaves; every outer header is checked."""
+        """(receiver's rank, datagram) of each packet that leaves. Checks every outer header."""
         before = self._outcomes(rank)
         frames = self.program.process(rank + 1, contribution_headers(rank, len(datagram)) + datagram)
         self.counters += Counter(self._outcomes(rank)) - Counter(before)

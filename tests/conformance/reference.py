@@ -29,7 +29,7 @@ HEADER = struct.Struct(">BBHHHIII")
 
 
 class Header(NamedTuple):
-    """Section 2.1, in order on the wire."""
+    """The header of section 2.1: its fields in order on the wire."""
 
     version: int
     kind: int
@@ -54,7 +54,7 @@ class Header(NamedTuple):
         )
 
     def announcing(self, flags: int, exponent: int) -> "Header":
-        """The same with these flags and this exponent, and their check fields (section 3.2)."""
+        """A copy with these flags and this exponent, and their check fields (section 3.2)."""
         return self._replace(
             flags=flags, exponent=exponent, flags_check=flags, exponent_check=exponent + EXPONENT_CHECK
         )
@@ -75,7 +75,7 @@ def contribution(
     exponent: int = 0,
     checksum: int = 0,
 ) -> Header:
-    """A header whose check fields are right."""
+    """A header with correct check fields."""
     bare = Header(VERSION, kind, rank, job, 0, 0, 0, 0, epoch, chunk, checksum)
     return bare.announcing(flags, exponent)
 
@@ -148,7 +148,7 @@ def mark(x: int) -> int:
 
 
 def marks(chunk: int, rank: int) -> int:
-    """Section 4: what a contribution's checksum has of its chunk and its rank."""
+    """Section 4: the term of a contribution's checksum that depends on its chunk and rank."""
     return (mark(chunk) + mark(2**32 - 1 - rank)) % 2**32
 
 
@@ -158,7 +158,7 @@ def fingerprint(elements: int, lane_bits: int, average: bool, context: int = 0) 
 
 
 def finite(block: Sequence[float]) -> list[float]:
-    """The block with zero for its NaNs and infinities (section 3.3)."""
+    """The block with zeros in place of NaNs and infinities (section 3.3)."""
     return [x if math.isfinite(x) else 0.0 for x in block]
 
 
@@ -185,7 +185,7 @@ def quantise(block: Sequence[float], code: int, lanes: Lanes, words: int) -> lis
 
 
 def to_float32(x: Fraction) -> float:
-    """Rounded once, to nearest, ties to even; subnormals and overflow as IEEE 754 has them."""
+    """The float32 nearest to a value, ties to even; subnormals and overflow as in IEEE 754."""
     if x == 0:
         return 0.0
     exponent = -149
@@ -249,7 +249,7 @@ def all_reduce_block(
 def all_reduce(
     inputs: Sequence[Sequence[float]], *, lane_bits: int, words: int, average: bool = False
 ) -> list[float]:
-    """What every rank must get, to the bit (a NaN for a NaN)."""
+    """The result that every rank must get, bit for bit, except that any NaN equals any other."""
     size = Lanes(lane_bits, len(inputs)).block_elements(words)
     out: list[float] = []
     for first in range(0, len(inputs[0]), size):
@@ -262,8 +262,8 @@ def all_reduce_array(
 ) -> NDArray[np.float32]:
     """all_reduce of inputs[rank, element] for large arrays.
 
-    In float64, where every step but the roundings asked for is exact: a float32 times a power of two, and sums of at
-    most 64 integers below 2^31. Only the exponent rule is a formula: frexp, and one more where F bits round up.
+    It computes in float64. There every step is exact, except the roundings of the protocol: a product of a float32 and
+    a power of two, and sums of at most 64 integers below 2^31. The exponent is frexp's, plus one where F bits round up.
     """
     workers, elements = inputs.shape
     lanes = Lanes(lane_bits, workers)
@@ -291,7 +291,7 @@ def all_reduce_array(
 
 
 def error_bound(exact: Fraction, code: int, lanes: Lanes) -> Fraction:
-    """Section 3.4."""
+    """The error bound of section 3.4."""
     quantisation = (
         lanes.workers * two_to((code - EXPONENT_BIAS) - lanes.fraction_bits - 1) if code else Fraction(0)
     )

@@ -30,7 +30,7 @@ from tests.conformance.reference import (
 
 
 class Version(NamedTuple):
-    """What one slot version holds (section 5.2)."""
+    """The state of one slot version (section 5.2)."""
 
     epoch: int = 0
     chunk: int = 0
@@ -64,7 +64,7 @@ def age(a: int, b: int) -> int:
 def step(
     held: Version, other: Version, packet: Contribution, slots: int, all_workers: int
 ) -> tuple[Version, str]:
-    """The decision table of section 5.2: what the version holds afterwards, and the counter's name.
+    """The decision table of section 5.2. Returns the new state of the version, and the counter's name.
 
     other: the slot's other version. A result leaves after "result_resent", and after "started" and "added" when all
     bits are set.
@@ -122,7 +122,7 @@ class Job:
 
 @dataclass
 class Aggregator:
-    """The switch as sections 5.1 and 5.2 have it, without ports and addresses: packets come by rank."""
+    """The switch of sections 5.1 and 5.2, without ports and addresses: packets come by rank."""
 
     words: int
     jobs: dict[int, Job]
@@ -130,7 +130,7 @@ class Aggregator:
     counters: Counter[str] = field(default_factory=Counter)
 
     def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]:
-        """(receiver's rank, datagram) of all that leaves."""
+        """(receiver's rank, datagram) of each packet that leaves."""
         replies, counter = self._process(rank, datagram)
         self.counters[counter] += 1
         return replies
@@ -189,7 +189,7 @@ class Aggregator:
 
 
 class Exchange(NamedTuple):
-    """A contribution, and what the switch sends for it."""
+    """A contribution, and the packets that the switch sends because of it."""
 
     rank: int
     datagram: bytes
@@ -198,7 +198,7 @@ class Exchange(NamedTuple):
 
 @dataclass
 class AllReduce:
-    """One collective: what each rank puts in, and how it travels."""
+    """One collective: each rank's elements, and the format of its packets."""
 
     inputs: Sequence[Sequence[float]]
     lane_bits: int
@@ -208,7 +208,7 @@ class AllReduce:
         self.exponents: dict[int, Header] = {}  # by block: the result that carried the exponent
 
     def divide(self, workers: int, slots: int, words: int) -> None:
-        """Into blocks: K, P and the blocks of each rank."""
+        """Divide elements into blocks. Returns K, P and the blocks of each rank."""
         self.lanes = Lanes(self.lane_bits, workers)
         size = self.lanes.block_elements(words)
         self.blocks = [[x[first : first + size] for first in range(0, len(x), size)] for x in self.inputs]
@@ -229,7 +229,7 @@ class Dialogue:
     chunk: int = 0  # the next
 
     def all_reduces(self, collectives: Sequence[AllReduce], *, queued: bool) -> list[list[Exchange]]:
-        """Each collective's packets. `queued`: every rank has them all from the start, else one after the other."""
+        """The packets of each collective. queued: ranks submit all collectives first, not one after the other."""
         job, words = self.aggregator.jobs[self.job], self.aggregator.words
         for collective in collectives:
             collective.divide(job.workers, job.slots, words)
@@ -281,7 +281,7 @@ class Dialogue:
         packed: Sequence[Sequence[int]] | None = None,
         flags: int = 0,
     ) -> list[Exchange]:
-        """One chunk of every rank: EXPONENT without payloads, else DATA."""
+        """Send one chunk of every rank: EXPONENT without payloads, otherwise DATA."""
         out = []
         job = self.aggregator.jobs[self.job]
         for rank in range(job.workers):

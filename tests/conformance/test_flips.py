@@ -37,7 +37,7 @@ SOON_S = 5.0
 
 @dataclass
 class OneHost:
-    """A switch to which all ranks are at one port and address: a packet's rank is what it says."""
+    """A switch with all ranks at one port and address: a packet's rank is the one in its header."""
 
     aggregator: Aggregator
 
@@ -48,7 +48,7 @@ class OneHost:
 
 @dataclass
 class Tampering(Network):
-    """What leaves in one direction passes `tamper`, with its number in that direction."""
+    """A network that passes each packet, with its number in its direction, through `tamper`."""
 
     up: bool = True
     tamper: Callable[[int, bytes], bytes] = lambda _, datagram: datagram
@@ -62,7 +62,7 @@ class Tampering(Network):
 
 
 def inputs() -> list[NDArray[np.float32]]:
-    """Of two collectives, [rank, element]: three blocks, one with an infinity and far greater exponents; then one."""
+    """Inputs of two collectives, [rank, element]. The first has three blocks, one with an infinity."""
     first = np.array([np.linspace(-1, 1, 140), np.linspace(3, 4, 140)], np.float32)
     first[1, 70:80] *= 1000
     first[0, 5] = np.inf
@@ -79,7 +79,7 @@ EXPECTED = [
 def run(
     *, up: bool, tamper: Callable[[int, bytes], bytes], impairment: Impairment = PERFECT
 ) -> tuple[str, Tampering]:
-    """Both collectives; whether all ranks are "done" or one has "failed". AssertionError for a wrong sum, and for a job
+    """Do both collectives. Returns "done", or "failed" if a rank failed. AssertionError for a wrong sum, and for a job
     that stands still."""
     engines = make_workers(WORKERS, slots=SLOTS, words=WORDS, rto_initial_s=0.05)
     switch = OneHost(make_aggregator(WORKERS, slots=SLOTS, words=WORDS))

@@ -2,8 +2,8 @@
 """Exactly once: real engines around a switch, on a network that loses, doubles, reorders and delays packets at will,
 and still holds packets of the job before. Every result is the exact sum, bit for bit, at every rank.
 
-Twice: over the plain model of the slots, and over the P4 program. One switch serves all examples, each of them a new
-job on the same slots, so that every job finds what the last one left behind.
+The tests run with the reference switch and with the P4 program. One switch serves all examples. Each example is a new
+job on the same slots, so it finds the state that the last job left.
 """
 
 import random
@@ -90,8 +90,8 @@ def make_inputs(collective: Collective, workers: int, draws: np.random.Generator
 
 @dataclass
 class LateMail:
-    """Delivers packets of the job before, from any rank, between those of this one. Sees to it that a packet sent again
-    is the same."""
+    """Delivers packets of the job before, from any rank, between those of this one. Checks that a retransmission is
+    the same packet."""
 
     switch: Switch
     draws: random.Random
@@ -111,7 +111,7 @@ class LateMail:
 
 
 class PlainJobs:
-    """Jobs one after another on one plain model."""
+    """Jobs one after another on one reference switch."""
 
     def __init__(self) -> None:
         self._aggregator = Aggregator(WORDS, {})
@@ -127,7 +127,7 @@ class PlainJobs:
 
 
 class P4Jobs:
-    """The same on the P4 program."""
+    """Jobs one after another on the P4 program."""
 
     def __init__(self) -> None:
         self.program = p4_switch.load(WORDS)
@@ -147,7 +147,7 @@ class P4Jobs:
 
 @dataclass
 class Succession:
-    """Runs examples as one job after another, each with the mail of the one before."""
+    """Runs examples as one job after another. Each job also gets packets of the one before."""
 
     jobs: PlainJobs | P4Jobs
     numbers: Iterator[int] = field(default_factory=lambda: count(1))

@@ -45,7 +45,7 @@ class ViolationError(Exception):
 
 
 class Label(NamedTuple):
-    """Of a contribution: whose it is, or what it says."""
+    """Chunk and rank of a contribution: the real ones, or those in its header."""
 
     worker: int
     chunk: int
@@ -62,7 +62,7 @@ def right_sum(setting: Setting, chunk: int) -> int:
 
 
 def sent(setting: Setting, state: State) -> Iterator[Label]:
-    """All contributions sent so far: of a slot's chunks one more than have come back."""
+    """All contributions sent so far: in each slot, one chunk more than have come back."""
     for worker, have in enumerate(state.have):
         for chunk in range(setting.chunks):
             if chunk // setting.slots <= have[chunk % setting.slots]:
@@ -109,7 +109,7 @@ def deliver_result(setting: Setting, state: State, worker: int, chunk: int) -> S
 
 
 def successors(setting: Setting, state: State) -> Iterator[State]:
-    """After one packet that is as it was sent."""
+    """The states after one undamaged packet."""
     labels = set(sent(setting, state))
     for own in labels:
         yield deliver_contribution(setting, state, own, own)
@@ -120,7 +120,7 @@ def successors(setting: Setting, state: State) -> Iterator[State]:
 
 
 def damaged(setting: Setting, state: State) -> Iterator[State]:
-    """After one contribution that says another rank, or another chunk: also one before or behind all of the job."""
+    """The states after one contribution with a wrong rank or chunk, including chunks outside the job."""
     if state.to_damage == 0:
         return
     round_of_versions = 2 * setting.slots
@@ -134,7 +134,7 @@ def damaged(setting: Setting, state: State) -> Iterator[State]:
 
 
 def explore(setting: Setting, start_versions: tuple[Version, ...]) -> dict[State, set[State]]:
-    """Every reachable state, and those that lead to it by one undamaged packet. Raises ViolationError."""
+    """Every reachable state, with the states that lead to it by one undamaged packet. Raises ViolationError."""
     start = State(
         ((0,) * setting.slots,) * setting.workers, start_versions, frozenset(), frozenset(), setting.damaged
     )
@@ -163,7 +163,7 @@ def finished(setting: Setting, state: State) -> bool:
 
 
 def check_progress(setting: Setting, reachable: dict[State, set[State]]) -> None:
-    """None is a dead end: from everywhere undamaged packets lead to the last result, or to a worker that fails."""
+    """No state is a dead end: undamaged packets lead to the last result, or to a worker that fails."""
     ends = [state for state in reachable if state.failed or finished(setting, state)]
     assert any(not state.failed for state in ends)
     assert setting.damaged or not any(state.failed for state in ends)
@@ -177,7 +177,7 @@ def check_progress(setting: Setting, reachable: dict[State, set[State]]) -> None
 
 
 def fresh(setting: Setting, leftover: Version = Version()) -> tuple[Version, ...]:  # noqa: B008
-    """All slot versions hold what an earlier job left behind."""
+    """All slot versions still have the state of an earlier job."""
     return (leftover,) * (setting.versions * setting.slots)
 
 

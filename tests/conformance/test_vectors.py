@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The byte vectors (`vectors/`) against all that speaks the protocol: the C++ core, the P4 program, scapy."""
+"""The C++ core, the P4 program and scapy produce the byte vectors (`vectors/`)."""
 
 import json
 import math
@@ -37,7 +37,7 @@ def bits(values: NDArray[np.float32]) -> list[str]:
 
 
 def summed_before(vectors: dict[str, Any], base: int) -> dict[int, Version]:
-    """What the slot versions hold before the first chunk of the vectors."""
+    """The state of the slot versions before the first chunk of the vectors."""
     job = Job(vectors["workers"], vectors["slots"], vectors["epoch"], base)
     return job.complete_before(vectors["first_chunk"])
 

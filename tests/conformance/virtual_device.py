@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device, played by the processor: holds a worker's floats, and does its part of a staged collective on the memory of
+"""A device simulated on the CPU: holds a worker's floats, and does its part of a staged collective on the memory of
 a Staging, with the core's numerics block by block."""
 
 import numpy as np
@@ -66,7 +66,7 @@ class Device:
         return blocks
 
     def unpack(self, blocks: int) -> None:
-        """Takes the sums up to the block, but for special ones."""
+        """Takes the sums up to the block, except special ones."""
         for i in range(self.unpacked, blocks):
             if self.staging.agreed[i] & SPECIAL == 0:
                 block = self._block(i)
@@ -81,7 +81,7 @@ class Device:
         self.unpacked = blocks
 
     def finish(self, to: Engine | Transport) -> None:
-        """Once the collective is done."""
+        """Take the other sums, once the collective is done: those of special blocks too."""
         self.unpack(self.staging.blocks)
         for i, sums in zip(*to.special_sums(self.staging), strict=True):
             self._block(i)[:] = sums[: self._block(i).size]

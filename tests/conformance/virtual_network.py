@@ -31,7 +31,7 @@ class Switch(Protocol):
 
 @dataclass(frozen=True)
 class Impairment:
-    """What the network does to each packet, in each direction. Probabilities, and seconds."""
+    """Probabilities and times, in seconds, of what happens to each packet in each direction."""
 
     loss: float = 0.0
     duplication: float = 0.0
@@ -69,7 +69,7 @@ class Network:
         self.completed = {rank: [] for rank in range(len(self.engines))}
 
     def send(self, rank: int, datagram: bytes, *, up: bool) -> None:
-        """Puts a packet on the way, however many copies of it arrive."""
+        """Send a packet; any number of copies may arrive."""
         self.packets += 1
         how = self.impairment
         free = max(self.now, self._busy_until.get((rank, up), 0.0))
@@ -87,11 +87,11 @@ class Network:
             heapq.heappush(self._under_way, (sent + delay, next(self._order), rank, datagram, up))
 
     def plan(self, time: float, rank: int, action: Callable[[Engine], object]) -> None:
-        """Something that a worker's program does at a time to come."""
+        """Do something at a later time, as a worker's program."""
         heapq.heappush(self._plans, (time, next(self._order), rank, action))
 
     def flush(self, rank: int) -> None:
-        """Everything a worker has to send now, onto the network, or as much as its socket takes."""
+        """Send all packets that a worker has to send now, or as many as its socket takes."""
         refuses = self.draws.random() < self.impairment.refusal
         limit = self.draws.randrange(4) if refuses else None
         for datagram in self.engines[rank].to_send(self.now, limit):
@@ -103,7 +103,7 @@ class Network:
             self.observers[rank] = [observer for observer in observers if observer(self.engines[rank])]
 
     def step(self) -> bool:
-        """The next event; False when there is none."""
+        """Do the next event. Returns False if there is none."""
         deadlines = [(engine.deadline(), rank) for rank, engine in enumerate(self.engines)]
         timers = [(deadline, rank) for deadline, rank in deadlines if deadline is not None]
         timer = min(timers, default=None)
@@ -130,7 +130,7 @@ class Network:
         return True
 
     def run(self, collectives: int, *, within: float) -> None:
-        """Until every rank has completed so many collectives; AssertionError after `within` virtual seconds."""
+        """Run until every rank has completed so many collectives. AssertionError after `within` virtual seconds."""
         for rank in range(len(self.engines)):
             self.flush(rank)
         while any(len(done) < collectives for done in self.completed.values()):
@@ -141,7 +141,7 @@ class Network:
             assert self.now <= within, f"not done after {within} s, completed: {self.completed}"
 
     def drain(self) -> None:
-        """Delivers what is still under way."""
+        """Deliver all packets in flight."""
         while self._under_way:
             self.step()
 
@@ -180,7 +180,7 @@ def all_reduce(
     average: bool = False,
     within: float = 60.0,
 ) -> list[NDArray[np.float32]]:
-    """One collective of inputs[rank, element]; what each rank got."""
+    """Do one collective of inputs[rank, element]. Returns each rank's result."""
     outputs = [row.copy() for row in inputs]
     before = len(network.completed[0])
     for engine, output in zip(network.engines, outputs, strict=True):
