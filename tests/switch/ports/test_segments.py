@@ -320,6 +320,7 @@ def test_segments_are_those_of_the_kernel(driver: Driver, wire: Wire, large: tup
     packet, segment_bytes = large
     assume(len(packet.payload) > segment_bytes)  # the kernel refuses some frames of only one segment
     offload, frame = packet.large(segment_bytes)
+    assume(offload.header_bytes + segment_bytes <= 1514)  # the kernel drops packets larger than the MTU
     assert driver.cut(offload, frame) == (OK, wire.cut(offload, frame))
 
 
