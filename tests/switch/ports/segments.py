@@ -5,7 +5,7 @@ import random
 import struct
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 SOURCES = (*(f"ports/offload/{name}" for name in ("checksum", "coalesce", "cut", "headers")), "ports/queue")
 
 TCP, UDP = 6, 17
-FIN, PSH, ACK, CWR = 0x01, 0x08, 0x10, 0x80
+FIN, SYN, RST, PSH, ACK, URG, ECE, CWR = (1 << bit for bit in range(8))
 OK, BAD, UNKNOWN = 0, 1, 2
 
 # struct virtio_net_hdr: its layout, the flag, and kinds of segmentation (gso_type).
@@ -199,7 +199,7 @@ def large_packets(draw: st.DrawFn) -> tuple[Packet, int]:
         Packet(
             some_bytes(draw, size), ipv6, protocol, tags, extra,
             tcp_options=b"\x01" * (4 * draw(st.integers(0, 10))),
-            flags=draw(st.sampled_from([ACK, ACK | PSH, ACK | FIN | PSH, ACK | CWR | PSH, ACK | 0x40])),
+            flags=draw(st.sampled_from([ACK, ACK | PSH, ACK | FIN | PSH, ACK | CWR | PSH, ACK | ECE, ACK | URG])),
             sequence=draw(st.integers(0, 2**32 - 1)),
             identification=draw(st.integers(0, 65535)),
             traffic_class=draw(st.integers(0, 255)),
@@ -209,30 +209,42 @@ def large_packets(draw: st.DrawFn) -> tuple[Packet, int]:
     )  # fmt: skip
 
 
+TCP_FLAGS = st.sampled_from([ACK, ACK | PSH, ACK | FIN | PSH, ACK | CWR, ACK | ECE, SYN, RST, ACK | URG])
+
+
 @st.composite
-def datagram_rows(draw: st.DrawFn) -> list[bytes]:
+def packet_rows(draw: st.DrawFn) -> list[bytes]:
     """Frames as a port may get them: runs that can be coalesced, and other frames between them."""
     frames: list[bytes] = []
     for _ in range(draw(st.integers(1, 6))):
         base = Packet(
-            b"", draw(st.booleans()), draw(st.sampled_from([UDP, UDP, UDP, TCP])),
+            b"", draw(st.booleans()), draw(st.sampled_from([UDP, TCP])),
             tags=draw(st.sampled_from([(), (), ((0x8100, 7),)])),
             traffic_class=draw(st.sampled_from([0, 3])),
             checksum=draw(st.sampled_from([None, None, 0, 0, 0x1234])),
             fragment=draw(st.sampled_from([0x4000, 0x4000, 0, 0x2000, 0x0001])),
             ports=draw(st.sampled_from([(5000, 9), (5001, 9)])),
+            tcp_options=draw(st.sampled_from([b"", b"\x01" * 12])),
         )  # fmt: skip
-        size, first = draw(st.integers(0, 1472)), draw(st.integers(0, 65535))
+        size = draw(st.integers(0, 1448))
+        first, sequence = draw(st.integers(0, 65535)), draw(st.integers(0, 2**32 - 1))
         step = draw(st.sampled_from([1, 1, 1, 0, 2]))
-        for k in range(draw(st.integers(1, 80))):
-            fields = {"identification": (first + step * k) % 65536, "payload": some_bytes(draw, size)}
-            frames.append(Packet(**{**base.__dict__, **fields}).encode())
+        overlap = draw(st.sampled_from([0, 0, 0, 1]))  # bytes that a TCP segment repeats
+        flags = {0: draw(st.sampled_from([ACK, ACK | CWR]))}  # by segment; ACK where there are none
+        for _ in range(draw(st.integers(0, 2))):
+            flags[draw(st.integers(0, 80))] = draw(TCP_FLAGS)
+        sizes = [size] * draw(st.integers(1, 80))
         if draw(st.booleans()):
-            fields = {
-                "identification": (first + step * (k + 1)) % 65536,
-                "payload": some_bytes(draw, draw(st.integers(0, size))),
-            }
-            frames.append(Packet(**{**base.__dict__, **fields}).encode())
+            sizes.append(draw(st.integers(0, size)))
+        for k, bytes_here in enumerate(sizes):
+            packet = replace(
+                base,
+                payload=some_bytes(draw, bytes_here),
+                identification=(first + step * k) % 65536,
+                sequence=(sequence + (size - overlap) * k) % 2**32,
+                flags=flags.get(k, ACK),
+            )
+            frames.append(packet.encode())
     if draw(st.booleans()):
         frames[draw(st.integers(0, len(frames) - 1))] += b"padding"
     return frames

@@ -18,20 +18,24 @@ from tests.switch.ports.segments import (
     ACK,
     BAD,
     CWR,
+    ECE,
     FIN,
     NEEDS_CHECKSUM,
     OK,
     PSH,
+    RST,
+    SYN,
     TCP,
     TCP_IPV4,
     TCP_IPV6,
     UDP,
     UNKNOWN,
+    URG,
     Driver,
     Offload,
     Packet,
-    datagram_rows,
     large_packets,
+    packet_rows,
 )
 
 some = settings(max_examples=150, suppress_health_check=list(HealthCheck))
@@ -89,6 +93,72 @@ def test_consecutive_datagrams_become_one_frame(driver: Driver, checksum: int | 
     taken, frames = driver.queue([*packets, last])
     assert taken == 4
     assert frames == [Packet(b"\0" * 8 + b"\1" * 8 + b"\2" * 8 + b"end", identification=0).large(8)]
+
+
+@pytest.mark.parametrize("ipv6", [False, True])
+def test_consecutive_tcp_segments_become_one_frame(driver: Driver, ipv6: bool) -> None:
+    options = b"\x01\x01\x08\x0a" + bytes(8)
+    first = Packet(
+        b"abcd", ipv6, TCP, flags=ACK | CWR, sequence=2**32 - 2, identification=0xFFFF, tcp_options=options
+    )
+    second = replace(first, payload=b"efgh", flags=ACK, sequence=2, identification=0)
+    last = replace(first, payload=b"ij", flags=ACK | PSH | FIN, sequence=6, identification=1)
+    taken, frames = driver.queue([first.encode(), second.encode(), last.encode()])
+    assert taken == 3
+    assert frames == [replace(first, payload=b"abcdefghij", flags=ACK | CWR | PSH | FIN).large(4)]
+
+
+TCP_FIRST = Packet(b"abcdefgh", protocol=TCP, sequence=100)
+TCP_SECOND = Packet(b"12345678", protocol=TCP, sequence=108, identification=2)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (TCP_FIRST, replace(TCP_SECOND, sequence=107)),
+        (TCP_FIRST, replace(TCP_SECOND, sequence=109)),
+        (TCP_FIRST, replace(TCP_SECOND, identification=1)),
+        (TCP_FIRST, replace(TCP_SECOND, flags=ACK | CWR)),
+        (TCP_FIRST, replace(TCP_SECOND, flags=ACK | ECE)),
+        (TCP_FIRST, replace(TCP_SECOND, flags=ACK | RST)),
+        (TCP_FIRST, replace(TCP_SECOND, tcp_options=b"\x01" * 4)),
+        (TCP_FIRST, replace(TCP_SECOND, payload=b"")),
+        (TCP_FIRST, replace(TCP_SECOND, payload=b"123456789")),
+        (TCP_FIRST, replace(TCP_SECOND, checksum=0x1234)),
+        *(
+            (replace(TCP_FIRST, flags=flags), replace(TCP_SECOND, flags=flags))
+            for flags in (SYN, RST | ACK, ACK | URG, ACK | PSH, ACK | FIN)
+        ),
+    ],
+)
+def test_a_segment_that_is_not_the_next_is_not_coalesced(
+    driver: Driver, first: Packet, second: Packet
+) -> None:
+    packets = [first.encode(), second.encode()]
+    assert driver.queue(packets) == (2, [(Offload(), packet) for packet in packets])
+
+
+def test_a_segment_with_psh_is_the_last_of_its_frame(driver: Driver) -> None:
+    rows = [
+        replace(TCP_FIRST, identification=k, sequence=8 * k, flags=ACK | (PSH if k == 1 else 0)).encode()
+        for k in range(4)
+    ]
+    _, frames = driver.queue(rows)
+    assert [len(frame) for _, frame in frames] == [54 + 16, 54 + 16]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "at", "checksum", "frames"), [(TCP, 50, 0, 1), (TCP, 50, 0xFFFF, 2), (UDP, 40, 0xFFFF, 1)]
+)
+def test_a_checksum_of_zero_is_written_as_the_kernel_does(
+    driver: Driver, protocol: int, at: int, checksum: int, frames: int
+) -> None:
+    """0 and 0xFFFF are equal in a sum, but the kernel's segmentation writes 0 for TCP and 0xFFFF for UDP."""
+    empty = Packet(bytes(2), protocol=protocol, sequence=100)
+    payload = empty.encode()[at : at + 2]  # with its checksum as payload, the sum becomes 0
+    first = replace(empty, payload=payload, checksum=checksum)
+    second = Packet(b"ab", protocol=protocol, sequence=102, identification=2)
+    assert len(driver.queue([first.encode(), second.encode()])[1]) == frames
 
 
 OTHER = Packet(b"12345678", identification=2, checksum=0)  # of the same flow as the first packet of the test
@@ -154,7 +224,7 @@ def with_checksum(frame: bytes) -> bytes:
 
 
 @some
-@given(rows=datagram_rows())
+@given(rows=packet_rows())
 def test_cutting_coalesced_frames_restores_the_packets(driver: Driver, rows: list[bytes]) -> None:
     taken, frames = driver.queue(rows)
     assert taken == len(rows)
@@ -162,7 +232,7 @@ def test_cutting_coalesced_frames_restores_the_packets(driver: Driver, rows: lis
     for offload, frame in frames:
         packets = packets_of(driver, [(offload, frame)])
         came = rows[at : at + len(packets)]
-        # The only difference allowed: a datagram without checksum gets one when it is coalesced.
+        # The only difference allowed: a datagram without a checksum gets one when it is coalesced.
         assert packets == (came if len(packets) == 1 else [with_checksum(one) for one in came])
         at += len(packets)
     assert at == len(rows)
@@ -176,14 +246,15 @@ def test_coalescing_the_packets_of_a_frame_restores_it(driver: Driver, large: tu
     packets = packets_of(driver, [(offload, frame)])
     taken, frames = driver.queue(packets)
     assert taken == len(packets)
-    if packet.protocol == UDP and not packet.tags and not packet.extra and len(packets) > 1:
+    plain = not packet.tags and not packet.extra and (packet.protocol == UDP or not packet.flags & URG)
+    if plain and len(packets) > 1:
         assert frames == [(offload, frame)]
     else:
         assert frames == [(Offload(), one) for one in packets]
 
 
 @some
-@given(rows=datagram_rows(), room=st.integers(2000, 30000), limit=st.integers(1, 40))
+@given(rows=packet_rows(), room=st.integers(2000, 30000), limit=st.integers(1, 40))
 def test_a_full_queue_refuses_whole_packets(driver: Driver, rows: list[bytes], room: int, limit: int) -> None:
     taken, frames = driver.queue(rows, room=room, frames=limit)
     assert len(frames) <= limit
@@ -326,7 +397,7 @@ def test_segments_are_those_of_the_kernel(driver: Driver, wire: Wire, large: tup
 
 @pytest.mark.netns
 @some
-@given(rows=datagram_rows())
+@given(rows=packet_rows())
 def test_the_kernel_restores_the_packets_of_coalesced_frames(
     driver: Driver, wire: Wire, rows: list[bytes]
 ) -> None:

@@ -245,8 +245,8 @@ void PacketLoop::drop_received(Port& port, Drop reason, const std::string& found
 }
 
 // Returns the UDP payload of a packet in shared_, which all copies of the packet have in common; empty if it
-// is not there. Only UDP, because only datagrams are joined to large frames. `shared`: the number of bytes at
-// the frame's end that are equal in all copies.
+// is not there. Only UDP: nobody multicasts TCP. `shared`: the number of bytes at the frame's end that are
+// equal in all copies.
 std::span<const uint8_t> PacketLoop::shared_payload(const uint8_t* frame, size_t length, size_t shared) {
     if (!offloads_ || shared == 0) return {};
     if (!payload_) {

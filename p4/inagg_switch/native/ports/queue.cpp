@@ -59,6 +59,7 @@ bool OutputQueue::join_last(const uint8_t* packet, size_t length, std::span<cons
                                length - payload.size() == last.header_bytes;
     if (!is_contiguous && shared_bytes + length > room_behind_tail()) return false;
     if (!row_.add(packet, length)) return false;
+    row_.merge_flags(frame(last), packet);
     if (!is_contiguous) {
         if (shared_bytes > 0) {
             append(last.payload, shared_bytes);

@@ -4,8 +4,8 @@
 // memory: push() copies a packet once and allocates nothing. The queue is limited in frames and in bytes;
 // push() refuses a packet that does not fit (tail drop).
 //
-// Consecutive datagrams that are the segments of one large frame are joined to that frame. For the second and
-// later datagrams, push() copies only the payload, behind the payload before it. It copies nothing if the
+// Consecutive packets that are the segments of one large frame are joined to that frame. For the second and
+// later packets, push() copies only the payload, behind the payload before it. It copies nothing if the
 // payloads lie directly behind each other in SharedBytes.
 #ifndef INAGG_SWITCH_PORTS_QUEUE_HPP
 #define INAGG_SWITCH_PORTS_QUEUE_HPP

@@ -15,10 +15,6 @@
 namespace inagg::ports {
 namespace {
 
-constexpr size_t kTcpFlags = 13;
-constexpr uint8_t kFin = 0x01;
-constexpr uint8_t kPsh = 0x08;
-constexpr uint8_t kCwr = 0x80;
 constexpr uint16_t kZeroChecksum =
     0xFFFF;  // stands for a checksum of 0, because 0 means "no checksum" (RFC 768)
 
@@ -155,12 +151,9 @@ uint64_t Cutter::write_udp(uint8_t* transport, size_t bytes) const {
 
 uint64_t Cutter::write_tcp(uint8_t* transport, bool last) const {
     const size_t before = at_ - headers_.payload;
-    uint32_t sequence;
-    std::memcpy(&sequence, transport + offsetof(tcphdr, seq), sizeof sequence);
-    sequence = htonl(ntohl(sequence) + static_cast<uint32_t>(before));
-    std::memcpy(transport + offsetof(tcphdr, seq), &sequence, sizeof sequence);
-    if (!last) transport[kTcpFlags] &= static_cast<uint8_t>(~(kFin | kPsh));
-    if (before > 0) transport[kTcpFlags] &= static_cast<uint8_t>(~kCwr);
+    advance_sequence(transport, before);
+    if (!last) transport[kTcpFlags] &= static_cast<uint8_t>(~kTcpLastOnly);
+    if (before > 0) transport[kTcpFlags] &= static_cast<uint8_t>(~kTcpFirstOnly);
     return ones_sum(transport, headers_.payload - headers_.transport);
 }
 

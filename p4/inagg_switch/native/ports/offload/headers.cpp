@@ -102,4 +102,11 @@ void set_network_length(uint8_t* frame, const Headers& headers, size_t length) {
     store_sum(check, checksum_of(ones_sum(network, size_t{4} * (network[0] & 0x0F))));
 }
 
+void advance_sequence(uint8_t* tcp, size_t bytes) {
+    uint32_t sequence;
+    std::memcpy(&sequence, tcp + offsetof(tcphdr, seq), sizeof sequence);
+    sequence = htonl(ntohl(sequence) + static_cast<uint32_t>(bytes));
+    std::memcpy(tcp + offsetof(tcphdr, seq), &sequence, sizeof sequence);
+}
+
 }  // namespace inagg::ports

@@ -25,6 +25,17 @@ struct Headers {
     size_t checksum() const;  // offset of the TCP or UDP checksum
 };
 
+// Where TCP has its flags in its header, and the flags (RFC 9293, RFC 3168).
+constexpr size_t kTcpFlags = 13;
+constexpr uint8_t kTcpFin = 0x01;
+constexpr uint8_t kTcpPsh = 0x08;
+constexpr uint8_t kTcpAck = 0x10;
+constexpr uint8_t kTcpEce = 0x40;
+constexpr uint8_t kTcpCwr = 0x80;
+// Segmentation leaves these to the last segment and to the first.
+constexpr uint8_t kTcpLastOnly = kTcpFin | kTcpPsh;
+constexpr uint8_t kTcpFirstOnly = kTcpCwr;
+
 // Returns nullopt for a frame that is not TCP or UDP over IP, is a fragment, or is shorter than its headers.
 // It does not check the lengths of what follows the headers.
 std::optional<Headers> find_headers(const uint8_t* frame, size_t length);
@@ -35,6 +46,9 @@ uint64_t pseudo_header_sum(const uint8_t* frame, const Headers& headers);
 
 // Sets the IP length, and the header checksum of IPv4, for a frame of `length` bytes.
 void set_network_length(uint8_t* frame, const Headers& headers, size_t length);
+
+// Adds to the sequence number of a TCP header.
+void advance_sequence(uint8_t* tcp, size_t bytes);
 
 inline uint16_t load16(const uint8_t* at) {
     uint16_t value;
