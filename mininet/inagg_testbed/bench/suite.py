@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`inagg bench suite`: runs every experiment on three testbeds and writes all figures into one folder.
 
-gloo is measured at its best, over a Linux bridge, on shaped links too. With 4 workers at 1 Gbit/s and 4M elements it
-took 202 ms over the bridge, at 0.95 of line rate, and more than twice that through the switch model, which processes
-each TCP segment separately.
-
 Each kind of link has one testbed, and the workers are launched once on it, because starting a worker takes seconds of
 CPU time. Files of the folder:
 - allreduce.json, latency.json, loss.json, scaling.json: settings and rows (`rows`);
@@ -83,7 +79,6 @@ class Suite:
             link=LinkSpec.parse(link),
             cases=self.cases(link),
             program=self.program,
-            gloo_over="bridge",
         )
 
     def _table(self, link: str) -> Iterable[Case]:
@@ -179,7 +174,7 @@ def run_suite(
             link=bench.link,
             results_root=results_root,
             program=bench.program,
-            gloo_over=bench.gloo_over,
+            gloo_over=bench.gloo_path,
             on_stage=on_stage,
         ) as testbed:
             outcome = measure(bench, testbed, on_progress=partial(on_progress, link))
