@@ -26,8 +26,8 @@ from inagg_testbed.network.workers import Event
 _SECONDS_PER_ITERATION = 60.0
 _START_UP_S = 180.0
 # Up to this link rate gloo is as fast through the switch model as over a bridge. Measured with two processors and 4M
-# elements: 1.00, 1.01 and 1.02 times the bridge's time at 1 Gbit/s with 2, 4 and 8 workers. With 4 workers it is 1.02 at 2
-# Gbit/s, 1.85 at 4 Gbit/s and 2.25 on unshaped links.
+# elements: 1.00, 1.01 and 1.02 times the bridge's time at 1 Gbit/s with 2, 4 and 8 workers. With 4 workers it is 1.02
+# at 2 Gbit/s, 1.85 at 4 Gbit/s and 2.25 on unshaped links.
 _GLOO_THROUGH_SWITCH_BPS = 1e9
 
 
@@ -35,8 +35,8 @@ _GLOO_THROUGH_SWITCH_BPS = 1e9
 class AllReduceBench:
     """What to measure on one testbed.
 
-    slots None: the number that the links need. gloo_over None: the switch where that costs gloo less than a tenth of its
-    time, else a bridge.
+    slots None: the number that the links need. gloo_over None: the switch where that costs gloo less than a tenth of
+    its time, else a bridge.
     """
 
     link_name: str
