@@ -26,6 +26,7 @@ class PacketLoop:
         queue_frames: int,
         queue_bytes: int,
         offloads: bool,
+        fan_out: bool,
         cpu_port: int,
         capture_folder: str,
     ) -> None: ...
@@ -43,6 +44,19 @@ class PacketLoop:
     def unknown_port_drops(self) -> int: ...
     def to_cpu_drops(self) -> int:
         """Dropped frames to the CPU port: 1000 may wait for next_to_cpu()."""
+
+    def next_fan_out(self) -> tuple[int, list[str]] | None:
+        """Wait for a fan-out device to make: (its id, the interfaces that it clones to), or to remove: (its id, []).
+        None after the loop has stopped."""
+
+    def fan_out_made(self, id: int, fd: int) -> None:
+        """The device is made, and `fd` stays open until it is to be removed; -1: it could not be made this time."""
+
+    def refuse_fan_outs(self) -> None:
+        """No device can be made: ask for none."""
+
+    def fan_out_statistics(self) -> tuple[int, int]:
+        """Devices now, and packets that have left once for several ports."""
 
     def next_event(self) -> tuple[bool, int, str] | None:
         """Wait for an event: (is a warning, port id, text). None after the loop has stopped."""

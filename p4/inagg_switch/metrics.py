@@ -55,6 +55,13 @@ class SwitchMetrics(Collector):
             for reason, count in one.drops.items():
                 drops.add_metric((*which, reason), count)
         yield from (packets, octets, drops, up)
+        fan_out = self._ports.fan_out()
+        yield GaugeMetricFamily(
+            "inagg_switch_fan_out_devices", "Devices that clone multicasts to several ports.", fan_out.devices
+        )
+        yield CounterMetricFamily(
+            "inagg_switch_fan_out_packets", "Multicasts that left once for several ports.", fan_out.packets
+        )
         yield CounterMetricFamily(
             "inagg_switch_unknown_port_drops",
             "Packets that the program sent to a port that does not exist.",

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from inagg_switch._ports import PacketLoop
 from inagg_switch.errors import SwitchError
+from inagg_switch.fan_out import FanOutDevices
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,19 @@ class PortStatistics:
     drops: dict[str, int]
 
 
+@dataclass(frozen=True)
+class FanOutStatistics:
+    """Multicasts that left once for several ports.
+
+    devices: in use now, or when the ports stopped. packets: since the start. refusal: why the kernel makes no devices;
+    None if it has refused none.
+    """
+
+    devices: int
+    packets: int
+    refusal: str | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class PortOptions:
     """Options of all ports; buffers are for each port."""
@@ -79,6 +93,8 @@ class PortOptions:
     queue_bytes: int = 4 << 20
     # Exchange frames with segmentation and checksum offloads, if the kernel supports it (Linux 6.2).
     offloads: bool = True
+    # Send equal copies of a multicast once, if the kernel can clone them. Needs offloads.
+    fan_out: bool = True
     # Port whose packets go to the controller (packet-in); None: no such port.
     cpu_port: int | None = None
     # Folder for capture files, one for each port and direction: portN_in.pcap and portN_out.pcap.
@@ -94,6 +110,7 @@ def _open(specs: Sequence[PortSpec], options: PortOptions) -> PacketLoop:
             queue_frames=options.queue_frames,
             queue_bytes=options.queue_bytes,
             offloads=options.offloads,
+            fan_out=options.fan_out,
             cpu_port=options.cpu_port or 0,
             capture_folder=str(options.captures) if options.captures is not None else "",
         )
@@ -129,6 +146,7 @@ class Ports:
         _check_options(options)
         self.cpu_port = options.cpu_port
         self._loop = _open(specs, options)
+        self._fan_outs = FanOutDevices(self._loop)
         self._program: LoadedProgram | None = None
         self._events = threading.Thread(target=self._log_events, name="inagg-port-events", daemon=True)
         self._stopped = False
@@ -137,6 +155,7 @@ class Ports:
         """Start to move packets."""
         self._loop.start()
         self._events.start()
+        self._fan_outs.start()
 
     def stop(self) -> None:
         """Stop and close the ports; statistics() stays usable. Idempotent."""
@@ -146,6 +165,7 @@ class Ports:
         self._loop.stop()
         if self._events.is_alive():
             self._events.join()
+        self._fan_outs.stop()
         self._program = None
 
     def set_program(self, program: LoadedProgram) -> None:
@@ -164,6 +184,10 @@ class Ports:
     def has_offloads(self) -> bool:
         """Whether frames with offloads are exchanged: they were requested, and the kernel supports them."""
         return self._loop.has_offloads()
+
+    def fan_out(self) -> FanOutStatistics:
+        """How many multicasts left once for several ports."""
+        return FanOutStatistics(*self._loop.fan_out_statistics(), self._fan_outs.refusal)
 
     def unknown_port_drops(self) -> int:
         """Number of frames that the program sent to a port that does not exist."""

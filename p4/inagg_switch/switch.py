@@ -467,6 +467,12 @@ class Switch:
                 self._on_trace(ctypes.string_at(text, length).decode())
 
     def _collect(
-        self, _: int, port: int, frame: "ctypes._Pointer[ctypes.c_uint8]", length: int, shared: int
+        self,
+        _: int,
+        port: int,
+        frame: "ctypes._Pointer[ctypes.c_uint8]",
+        length: int,
+        shared: int,
+        copies: int,
     ) -> None:
         self._out.append((port, ctypes.string_at(frame, length)))

@@ -56,6 +56,13 @@ _Offloads = Annotated[
         help="Receive and send frames with segmentation and checksum offloads, if the kernel supports it.",
     ),
 ]
+_FanOut = Annotated[
+    bool,
+    typer.Option(
+        "--fan-out/--no-fan-out",
+        help="Send equal copies of a multicast once, if the kernel can clone them to the ports (tc, CAP_NET_ADMIN).",
+    ),
+]
 _CpuPort = Annotated[
     int | None,
     typer.Option(
@@ -99,6 +106,7 @@ def run(
     device_id: _DeviceId = 1,
     stats: _Stats = None,
     offloads: _Offloads = True,
+    fan_out: _FanOut = True,
     cpu_port: _CpuPort = None,
     pcap: _Pcap = None,
     trace: _Trace = False,
@@ -124,7 +132,7 @@ def run(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    ports = Ports(specs, PortOptions(offloads=offloads, cpu_port=cpu_port, captures=pcap))
+    ports = Ports(specs, PortOptions(offloads=offloads, fan_out=fan_out, cpu_port=cpu_port, captures=pcap))
     on_trace = _trace_printer(stop) if trace else None
     try:
         server = SwitchServer(ports, device_id=device_id, address=grpc, tls=tls, on_trace=on_trace)
@@ -191,6 +199,7 @@ def _configure_logging(level: str) -> None:
 def _write_statistics(ports: "Ports", path: Path) -> None:
     figures = {
         "ports": [dataclasses.asdict(one) for one in ports.statistics()],
+        "fan_out": dataclasses.asdict(ports.fan_out()),
         "unknown_port_drops": ports.unknown_port_drops(),
         "to_cpu_drops": ports.to_cpu_drops(),
     }

@@ -4,9 +4,11 @@
 import ctypes as c
 from pathlib import Path
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 
-EmitFunction = c.CFUNCTYPE(None, c.c_void_p, c.c_uint32, c.POINTER(c.c_uint8), c.c_size_t, c.c_size_t)
+EmitFunction = c.CFUNCTYPE(
+    None, c.c_void_p, c.c_uint32, c.POINTER(c.c_uint8), c.c_size_t, c.c_size_t, c.c_size_t
+)
 
 
 class Match(c.Structure):

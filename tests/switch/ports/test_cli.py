@@ -17,6 +17,8 @@ from inagg_switch.program_log import ProgramLog
 from tests import INAGG_P4
 from tests.switch import PROGRAMS
 from tests.switch.network import MakeNetwork
+from tests.switch.p4runtime.client import Connect
+from tests.switch.ports.fan_out import OFTEN, flood, start_switch
 from tests.switch.snippets import v1program
 
 
@@ -150,9 +152,10 @@ def test_a_switch_says_ready_serves_and_stops_cleanly(
     assert out == ""
     assert "Traceback" not in err
     assert not path.exists()
-    ports = json.loads(figures.read_text())["ports"]
-    assert [port["interface"] for port in ports] == ["port1", "port2"]
-    assert all(port["up"] for port in ports)
+    found = json.loads(figures.read_text())
+    assert [port["interface"] for port in found["ports"]] == ["port1", "port2"]
+    assert all(port["up"] for port in found["ports"])
+    assert found["fan_out"] == {"devices": 0, "packets": 0, "refusal": None}
 
 
 @pytest.mark.netns
@@ -171,6 +174,25 @@ def test_a_program_given_on_the_command_line_runs_at_once(
         assert data == frame(dst=1, src=2, payload=b"to 1")
     os.kill(process.pid, signal.SIGTERM)
     assert process.wait(20) == 0
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize(("option", "devices"), [("--fan-out", 1), ("--no-fan-out", 0)])
+def test_an_option_turns_fan_out_devices_off(
+    network: MakeNetwork,
+    switch_command: list[str],
+    tmp_path: Path,
+    connect: Connect,
+    option: str,
+    devices: int,
+) -> None:
+    net = network(3)
+    process = start_switch(net, switch_command, tmp_path, connect, option, "--log-level", "debug")
+    flood(net, 2 * OFTEN)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=20)  # a device that was asked for is made before the end
+    assert process.returncode == 0, err
+    assert err.count("fan0 clones to port2, port3") == devices
 
 
 @pytest.mark.netns

@@ -24,6 +24,7 @@ from inagg_switch.ports import Ports
 from tests import INAGG_P4
 from tests.switch.network import MakeNetwork
 from tests.switch.p4runtime.client import SMALL_P4, Connect, arp_entry, delete, insert, table_id
+from tests.switch.ports.fan_out import OFTEN, flood, start_switch
 from tests.waiting import wait_until
 
 
@@ -165,6 +166,25 @@ def test_a_switch_counts_its_ports_packets_and_prints_no_lines_of_grpc(
     _, said = process.communicate(timeout=20)
     assert process.returncode == 0, said
     assert not re.search(r"^[EWI]\d{4} ", said, re.MULTILINE)
+
+
+@pytest.mark.netns
+def test_multicasts_that_leave_once_are_counted(
+    network: MakeNetwork, switch_command: list[str], tmp_path: Path, connect: Connect
+) -> None:
+    net = network(3)
+    start_switch(net, switch_command, tmp_path, connect, "--metrics", "127.0.0.1:9561")
+
+    def counted(name: str) -> float:
+        with net.inside(net.switch):
+            return samples(httpx.get("http://127.0.0.1:9561/metrics").text)[f"inagg_switch_fan_out_{name}"]
+
+    assert (counted("devices"), counted("packets_total")) == (0, 0)
+    flood(net, 2 * OFTEN)
+    wait_until(lambda: counted("devices") == 1, "a device")
+    before = counted("packets_total")
+    flood(net)
+    wait_until(lambda: counted("packets_total") >= before + OFTEN, "the packets to be counted")
 
 
 def test_the_users_verbosity_of_grpc_stays() -> None:

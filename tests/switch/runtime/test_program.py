@@ -235,7 +235,9 @@ def shared_by_copies(program: Switch, port: int, frame: bytes) -> list[int]:
     """For each packet that leaves: how many bytes at its end are declared shared. Checks that these are equal."""
     left: list[tuple[bytes, int]] = []
 
-    def emit(_: int, __: int, data: "ctypes._Pointer[ctypes.c_uint8]", length: int, shared: int) -> None:
+    def emit(
+        _: int, __: int, data: "ctypes._Pointer[ctypes.c_uint8]", length: int, shared: int, copies: int
+    ) -> None:
         left.append((ctypes.string_at(data, length), shared))
 
     program._emit = abi.EmitFunction(emit)

@@ -9,7 +9,9 @@
 namespace inagg::ports {
 namespace {
 
-void count_packet(void* sent, uint32_t, const uint8_t*, size_t, size_t) { ++*static_cast<uint64_t*>(sent); }
+void count_packet(void* sent, uint32_t, const uint8_t*, size_t, size_t, size_t) {
+    ++*static_cast<uint64_t*>(sent);
+}
 
 }  // namespace
 

@@ -62,6 +62,8 @@ void PacketLoop::detach(Port& port) {
     port.up = false;
     port.link = {};
     abandon_queue(port, Drop::kTxPortDown);
+    flush_clones();
+    fan_outs_.forget(port);
     const std::lock_guard guard(sockets_mutex_);
     take_overflows(port);
     port.socket.close();

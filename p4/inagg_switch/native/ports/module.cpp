@@ -141,19 +141,27 @@ std::optional<nb::bytes> next_to_cpu(ports::PacketLoop& self) {
     return to_bytes(frame);
 }
 
+std::optional<std::pair<uint32_t, std::vector<std::string>>> next_fan_out(ports::PacketLoop& self) {
+    const nb::gil_scoped_release release;
+    auto task = self.fan_outs().tasks().pop();
+    if (!task) return std::nullopt;
+    return std::pair(task->id, std::move(task->interfaces));
+}
+
 void bind_packet_loop(nb::module_& module) {
     nb::class_<ports::PacketLoop>(module, "PacketLoop")
         .def(
             "__init__",
             [](ports::PacketLoop* self, const std::vector<std::pair<uint32_t, std::string>>& names,
                size_t receive_buffer_bytes, size_t send_buffer_bytes, size_t queue_frames, size_t queue_bytes,
-               bool offloads, uint32_t cpu_port, const std::string& capture_folder) {
-                new (self) ports::PacketLoop(names, {receive_buffer_bytes, send_buffer_bytes, queue_frames,
-                                                     queue_bytes, offloads, cpu_port, capture_folder});
+               bool offloads, bool fan_out, uint32_t cpu_port, const std::string& capture_folder) {
+                new (self)
+                    ports::PacketLoop(names, {receive_buffer_bytes, send_buffer_bytes, queue_frames,
+                                              queue_bytes, offloads, fan_out, cpu_port, capture_folder});
             },
             nb::arg("ports"), nb::kw_only(), nb::arg("receive_buffer_bytes"), nb::arg("send_buffer_bytes"),
-            nb::arg("queue_frames"), nb::arg("queue_bytes"), nb::arg("offloads"), nb::arg("cpu_port"),
-            nb::arg("capture_folder"))
+            nb::arg("queue_frames"), nb::arg("queue_bytes"), nb::arg("offloads"), nb::arg("fan_out"),
+            nb::arg("cpu_port"), nb::arg("capture_folder"))
         .def("start", &ports::PacketLoop::start)
         .def("stop", &ports::PacketLoop::stop, nb::call_guard<nb::gil_scoped_release>())
         .def(
@@ -168,6 +176,14 @@ void bind_packet_loop(nb::module_& module) {
         .def("has_offloads", &ports::PacketLoop::has_offloads)
         .def("unknown_port_drops", &ports::PacketLoop::unknown_port_drops)
         .def("to_cpu_drops", &ports::PacketLoop::to_cpu_drops)
+        .def("next_fan_out", &next_fan_out)
+        .def("fan_out_made", &ports::PacketLoop::fan_out_made, nb::arg("id"), nb::arg("fd"))
+        .def("refuse_fan_outs", [](ports::PacketLoop& self) { self.fan_outs().refuse(); })
+        .def("fan_out_statistics",
+             [](const ports::PacketLoop& self) {
+                 const auto figures = self.fan_outs().statistics();
+                 return std::pair(figures.devices, figures.packets);
+             })
         .def("next_event", &next_event)
         .def("next_to_cpu", &next_to_cpu)
         .def(

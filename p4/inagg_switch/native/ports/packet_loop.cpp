@@ -28,6 +28,10 @@ constexpr uint64_t kWakeToken = ~uint64_t{0};
 constexpr uint64_t kLinksToken = ~uint64_t{1};
 constexpr size_t kEpollEvents = 64;
 constexpr size_t kSendBatch = 128;
+constexpr uint64_t kSweepUs = 1'000'000;
+// The fan-out devices' filter (u32) looks at four bytes behind the Ethernet header. Ethernet has no shorter
+// frames, except where a program or a test makes them.
+constexpr size_t kShortestClone = ETH_ZLEN;
 // Room for the payloads of the results of one iteration of the loop. A job with 1024 slots and packets of 1
 // KiB has at most 1 MiB.
 constexpr size_t kSharedBytes = size_t{4} << 20;
@@ -50,7 +54,8 @@ PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& port
     : options_(options),
       offloads_(options.offloads && kernel_has_offloads()),
       shared_(kSharedBytes),
-      batch_(offloads_) {
+      batch_(offloads_),
+      fan_outs_(offloads_ && options.fan_out, shared_) {
     for (const auto& [id, interface] : ports) {
         const std::string name = std::to_string(id) + "@" + interface;
         if (id == 0 || id > kMaxPort) throw std::invalid_argument("port " + name + ": ids are 1 to 510");
@@ -61,7 +66,9 @@ PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& port
                                             std::to_string(other->id) + " already");
             }
         }
-        ports_.push_back(std::make_unique<Port>(id, interface, ports_.size(), options_, offloads_, shared_));
+        ports_.push_back(std::make_unique<Port>(
+            id, interface, ports_.size(),
+            OutputQueue(options_.queue_frames, options_.queue_bytes, offloads_, shared_)));
         by_id_[id] = ports_.back().get();
         if (!options_.capture_folder.empty()) {
             ports_.back()->capture = std::make_unique<Capture>(options_.capture_folder, id);
@@ -88,11 +95,15 @@ PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& port
         }
     } catch (...) {
         stop();
+        if (wake_ >= 0) ::close(wake_);
         throw;
     }
 }
 
-PacketLoop::~PacketLoop() { stop(); }
+PacketLoop::~PacketLoop() {
+    stop();
+    ::close(wake_);
+}
 
 void PacketLoop::start() {
     if (thread_.joinable()) return;
@@ -103,8 +114,7 @@ void PacketLoop::start() {
 void PacketLoop::stop() {
     stopping_ = true;
     if (thread_.joinable()) {
-        const uint64_t one = 1;
-        [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+        wake();
         thread_.join();
     }
     {
@@ -114,12 +124,14 @@ void PacketLoop::stop() {
             port->socket.close();
         }
     }
-    for (int* fd : {&epoll_, &wake_, &links_}) {
+    // wake_ stays open: the thread that makes fan-out devices may still write to it.
+    for (int* fd : {&epoll_, &links_}) {
         if (*fd >= 0) ::close(*fd);
         *fd = -1;
     }
     events_.close();
     to_cpu_.close();
+    fan_outs_.tasks().close();
     for (auto& port : ports_) port->capture.reset();
 }
 
@@ -136,10 +148,15 @@ uint64_t PacketLoop::now_us() const {
 void PacketLoop::run() {
     std::array<epoll_event, kEpollEvents> events;
     while (!stopping_) {
-        const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), -1);
+        const int patience = fan_outs_.needs_sweep() ? static_cast<int>(kSweepUs / 1000) : -1;
+        const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), patience);
         for (int i = 0; i < count && !stopping_; ++i) handle(events[i].data.u64, events[i].events);
         // This follows the bursts of all ports, so that one call sends a port's frames from all of them.
         flush_dirty();
+        if (const uint64_t now = now_us(); now - swept_us_ >= kSweepUs) {
+            swept_us_ = now;
+            fan_outs_.sweep(now);
+        }
     }
 }
 
@@ -176,7 +193,7 @@ void PacketLoop::receive_burst(Port& port) {
 void PacketLoop::process_burst(Port& port, size_t count) {
     const std::lock_guard guard(program_mutex_);
     const bool loaded = program_.api != nullptr;
-    const uint64_t now = now_us();
+    const uint64_t now = burst_us_ = now_us();
     if (loaded) program_.api->lock(program_.handle);
     for (size_t i = 0; i < count; ++i) {
         const ReceivedFrame frame = batch_.frame(i);
@@ -258,8 +275,18 @@ std::span<const uint8_t> PacketLoop::shared_payload(const uint8_t* frame, size_t
     return *payload_;
 }
 
-// Queues a frame that the program emitted. The program is locked.
-void PacketLoop::enqueue(uint32_t id, const uint8_t* frame, size_t length, size_t shared) {
+// Takes a frame that the program emitted. The program is locked.
+void PacketLoop::take(uint32_t id, const uint8_t* frame, size_t length, size_t shared, size_t copies) {
+    Port* port = receiver(id, frame, length);
+    if (port == nullptr) return;
+    if (copies > 1 && fan_outs_.possible() && keep_copy(*port, frame, length, shared)) return;
+    // A clone of the packet leaves behind the copies that the program emitted before it.
+    if (!copies_.ports.empty()) send_copies();
+    enqueue(*port, frame, length, shared);
+}
+
+// Returns the port that sends the frame; null if none does.
+Port* PacketLoop::receiver(uint32_t id, const uint8_t* frame, size_t length) {
     Port* port = id <= kMaxPort ? by_id_[id] : nullptr;
     if (port == nullptr) {
         if (id == options_.cpu_port && id != 0) {
@@ -267,31 +294,125 @@ void PacketLoop::enqueue(uint32_t id, const uint8_t* frame, size_t length, size_
         } else {
             unknown_port_.add(1);
         }
-        return;
+        return nullptr;
     }
     if (port->capture) port->capture->out.add(frame, length);
     if (length < ETH_HLEN) {
         port->counters.drop(Drop::kTxTooShort).add(1);
-        return;
+        return nullptr;
     }
     if (!port->up.load(std::memory_order_relaxed)) {
         port->counters.drop(Drop::kTxPortDown).add(1);
-        return;
+        return nullptr;
     }
-    const size_t limit = port->link.mtu + ETH_HLEN;
+    return port;
+}
+
+// Keeps a copy of a multicast until all are known. Returns false, and has sent those that were kept, if it
+// differs from them.
+bool PacketLoop::keep_copy(Port& port, const uint8_t* frame, size_t length, size_t shared) {
+    if (copies_.differ) return false;
+    if (copies_.ports.empty()) {
+        copies_.frame.assign(frame, frame + length);
+        copies_.shared = shared;
+        copies_.ports.push_back(&port);
+        return true;
+    }
+    const size_t own = length - std::min(shared, copies_.shared);
+    if (length == copies_.frame.size() && std::memcmp(frame, copies_.frame.data(), own) == 0 &&
+        std::ranges::find(copies_.ports, &port) == copies_.ports.end()) {
+        copies_.ports.push_back(&port);
+        return true;
+    }
+    copies_.differ = true;
+    send_copies();
+    return false;
+}
+
+// Sends the kept copies: once, if there is a device for their ports.
+void PacketLoop::send_copies() {
+    const uint8_t* frame = copies_.frame.data();
+    const size_t length = copies_.frame.size();
+    FanOut* fan = copies_.ports.size() > 1 && length >= kShortestClone
+                      ? fan_outs_.find(copies_.ports, burst_us_)
+                      : nullptr;
+    if (fan == nullptr || !clone(*fan, frame, length)) {
+        for (Port* port : copies_.ports) enqueue(*port, frame, length, copies_.shared);
+    }
+    copies_.ports.clear();
+}
+
+// Queues a frame for the kernel to clone. Returns false if every port has to send its own copy.
+bool PacketLoop::clone(FanOut& fan, const uint8_t* frame, size_t length) {
+    if (cloning_ != &fan && !begin_clones(fan)) return false;
+    if (length > longest_clone_) return false;
+    if (fan.queue.push(frame, length, longest_clone_)) return true;
+    flush_clones();
+    return begin_clones(fan) && fan.queue.push(frame, length, longest_clone_);
+}
+
+bool PacketLoop::begin_clones(FanOut& fan) {
+    flush_clones();
+    for (Port* port : fan.ports) {
+        if (!port->queue.empty() && !port->blocked) flush(*port);
+        if (!port->queue.empty()) return false;
+    }
+    cloning_ = &fan;
+    longest_clone_ = fan.longest();
+    for (Port* port : fan.ports) port->clones_wait = true;
+    return true;
+}
+
+// Hands all frames that wait for a device to the kernel. It clones and sends them before it returns, so the
+// device never refuses a frame because others wait. What a port's qdisc drops is not known here.
+void PacketLoop::flush_clones() {
+    if (cloning_ == nullptr) return;
+    FanOut& fan = *std::exchange(cloning_, nullptr);
+    int error = 0;
+    while (!fan.queue.empty()) {
+        FramePieces frame;
+        fan.queue.peek(&frame, 1);
+        const int result = fan.send(frame);
+        if (result == -EINTR) continue;
+        const OutputQueue::Amount amount = fan.queue.pop(1);
+        for (Port* port : fan.ports) {
+            if (result == 0) {
+                port->counters.tx_packets.add(amount.packets);
+                port->counters.tx_bytes.add(amount.bytes);
+            } else {
+                port->counters.drop(Drop::kTxError).add(amount.packets);
+            }
+        }
+        if (result == 0) {
+            fan_outs_.count_packets(amount.packets);
+        } else {
+            error = -result;
+        }
+    }
+    for (Port* port : fan.ports) port->clones_wait = false;
+    if (error != 0) {
+        report(*fan.ports.front(), true,
+               std::string("a frame could not be cloned to several ports: ") + std::strerror(error));
+        fan.broken = true;
+    }
+}
+
+void PacketLoop::enqueue(Port& port, const uint8_t* frame, size_t length, size_t shared) {
+    if (port.clones_wait) flush_clones();
+    const size_t limit = port.link.mtu + ETH_HLEN;
     const auto payload = shared_payload(frame, length, shared);
-    if (!port->queue.push(frame, length, limit, payload)) {
+    if (!port.queue.push(frame, length, limit, payload)) {
         // A burst may hold more frames for a port than its queue. Unless the kernel refuses frames, sending
         // makes room.
-        if (!port->blocked) flush(*port);
-        if (!port->queue.push(frame, length, limit, payload)) {
-            port->counters.drop(Drop::kTxQueueFull).add(1);
+        if (!port.blocked) flush(port);
+        if (!port.queue.push(frame, length, limit, payload)) {
+            port.counters.drop(Drop::kTxQueueFull).add(1);
             return;
         }
     }
-    if (!port->dirty) {
-        port->dirty = true;
-        dirty_.push_back(port);
+    if (!port.dirty) {
+        port.dirty = true;
+        dirty_.push_back(&port);
     }
 }
 
@@ -305,14 +426,24 @@ bool PacketLoop::inject(uint32_t port, std::string frame) {
         if (injected_.size() >= kMaxInjected) return false;
         injected_.emplace_back(port, std::move(frame));
     }
+    wake();
+    return true;
+}
+
+void PacketLoop::fan_out_made(uint32_t id, int fd) {
+    fan_outs_.made(id, fd);
+    wake();
+}
+
+void PacketLoop::wake() const {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
-    return true;
 }
 
 void PacketLoop::process_injected() {
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
+    fan_outs_.take_made();
     std::vector<std::pair<uint32_t, std::string>> frames;
     {
         const std::lock_guard guard(injected_mutex_);
@@ -320,7 +451,7 @@ void PacketLoop::process_injected() {
     }
     const std::lock_guard guard(program_mutex_);
     if (program_.api == nullptr || frames.empty()) return;
-    const uint64_t now = now_us();
+    const uint64_t now = burst_us_ = now_us();
     program_.api->lock(program_.handle);
     for (const auto& [port, frame] : frames) {
         process(port, reinterpret_cast<const uint8_t*>(frame.data()), frame.size(), now);
@@ -336,6 +467,7 @@ void PacketLoop::flush_captures() {
 
 void PacketLoop::flush_dirty() {
     flush_captures();
+    flush_clones();
     for (Port* port : dirty_) {
         port->dirty = false;
         if (!port->blocked) flush(*port);

@@ -23,11 +23,11 @@
 #include <utility>
 #include <vector>
 
-#include "ports/capture.hpp"
 #include "ports/counters.hpp"
 #include "ports/events.hpp"
+#include "ports/fan_out.hpp"
 #include "ports/offload/cut.hpp"
-#include "ports/queue.hpp"
+#include "ports/port.hpp"
 #include "ports/shared.hpp"
 #include "ports/socket.hpp"
 #include "runtime/program.h"
@@ -48,6 +48,8 @@ struct Options {
     size_t queue_bytes = size_t{4} << 20;
     // Receive and send frames with segmentation and checksum offloads, if the kernel supports it.
     bool offloads = true;
+    // Send equal copies of a multicast once (fan_out.hpp). Needs offloads.
+    bool fan_out = true;
     // Frames that the program sends to this port number go to the controller. 0: there is no CPU port.
     uint32_t cpu_port = 0;
     // Folder for capture files. Empty: no capture.
@@ -107,37 +109,26 @@ class PacketLoop {
     // Hands a frame to the loop's thread, which runs it through the program as if `port` had received it.
     // Returns false, and drops the frame, if kMaxInjected frames are waiting.
     bool inject(uint32_t port, std::string frame);
+
+    // For the maker of fan-out devices (fan_out.hpp).
+    FanOuts& fan_outs() { return fan_outs_; }
+    const FanOuts& fan_outs() const { return fan_outs_; }
+    void fan_out_made(uint32_t id, int fd);
+
     // Microseconds since this object was made: the `now_us` that the program gets with each packet.
     uint64_t now_us() const;
 
   private:
-    // A port's state. The loop's thread owns it, except where a comment says otherwise.
-    struct Port {
-        Port(uint32_t id_, std::string interface_, uint64_t token_, const Options& options, bool offloads,
-             SharedBytes& shared)
-            : id(id_),
-              interface(std::move(interface_)),
-              token(token_),
-              queue(options.queue_frames, options.queue_bytes, offloads, shared) {}
-
-        const uint32_t id;
-        const std::string interface;
-        const uint64_t token;  // the port's index in ports_; identifies it in epoll events
-        PacketSocket socket;
-        Link link;
-        OutputQueue queue;
-        PortCounters counters;
-        std::unique_ptr<Capture> capture;  // null without a capture folder
-        uint64_t overflows = 0;            // Drop::kRxSocketFull; guarded by sockets_mutex_
-        std::atomic<bool> up{false};       // statistics() reads it on any thread
-        bool dirty = false;                // in dirty_: has frames to send after this burst
-        bool blocked = false;              // the kernel accepts no more frames: epoll waits for EPOLLOUT
-        // The reasons for drops of received frames that have been logged.
-        std::array<bool, static_cast<size_t>(Drop::kCount)> reported{};
-        bool error_reported = false;  // a Drop::kTxError has been logged
+    // The copies of the multicast packet that is being processed, as long as they are equal.
+    struct Copies {
+        std::vector<uint8_t> frame;
+        size_t shared = 0;         // bytes at its end that other copies have too, if they say so
+        std::vector<Port*> ports;  // empty: no copy is kept
+        bool differ = false;       // later copies are queued one by one
     };
 
     void run();
+    void wake() const;
     void handle(uint64_t token, uint32_t events);
     void receive_burst(Port& port);
     void process_burst(Port& port, size_t count);
@@ -146,12 +137,22 @@ class PacketLoop {
     void drop_received(Port& port, Drop reason, const std::string& found);
     void process(uint32_t port, const uint8_t* frame, size_t length, uint64_t now) {
         payload_.reset();
+        copies_.differ = false;
         program_.api->process(program_.handle, port, frame, length, now, &PacketLoop::emit, this);
+        if (!copies_.ports.empty()) send_copies();
     }
-    static void emit(void* self, uint32_t port, const uint8_t* frame, size_t length, size_t shared) {
-        static_cast<PacketLoop*>(self)->enqueue(port, frame, length, shared);
+    static void emit(void* self, uint32_t port, const uint8_t* frame, size_t length, size_t shared,
+                     size_t copies) {
+        static_cast<PacketLoop*>(self)->take(port, frame, length, shared, copies);
     }
-    void enqueue(uint32_t id, const uint8_t* frame, size_t length, size_t shared);
+    void take(uint32_t id, const uint8_t* frame, size_t length, size_t shared, size_t copies);
+    Port* receiver(uint32_t id, const uint8_t* frame, size_t length);
+    bool keep_copy(Port& port, const uint8_t* frame, size_t length, size_t shared);
+    void send_copies();
+    bool clone(FanOut& fan, const uint8_t* frame, size_t length);
+    bool begin_clones(FanOut& fan);
+    void flush_clones();
+    void enqueue(Port& port, const uint8_t* frame, size_t length, size_t shared);
     std::span<const uint8_t> shared_payload(const uint8_t* frame, size_t length, size_t shared);
     void send_to_cpu(const uint8_t* frame, size_t length);
     void process_injected();
@@ -180,6 +181,14 @@ class PacketLoop {
     std::vector<Port*> dirty_;  // ports with frames to send after this burst
     ReceiveBatch batch_;
     Cutter cutter_;
+    FanOuts fan_outs_;
+    Copies copies_;
+    // The one device with frames to send. Its ports' queues are empty, so that every port's frames leave in
+    // the order in which the program emitted them.
+    FanOut* cloning_ = nullptr;
+    size_t longest_clone_ = 0;  // bytes, of a frame or of a packet in a coalesced frame
+    uint64_t swept_us_ = 0;     // when fan_outs_ was swept last
+    uint64_t burst_us_ = 0;     // the time of the burst that is being processed
     Counter unknown_port_;
     EventQueue events_;
     WaitingQueue<std::string> to_cpu_;
@@ -189,7 +198,7 @@ class PacketLoop {
     std::vector<std::pair<uint32_t, std::string>> injected_;
 
     int epoll_ = -1;
-    int wake_ = -1;   // eventfd: stop, or a frame was injected
+    int wake_ = -1;   // eventfd: stop, a frame was injected, or a fan-out device was made
     int links_ = -1;  // the link monitor: some interface changed
     std::thread thread_;
     std::atomic<bool> stopping_{false};

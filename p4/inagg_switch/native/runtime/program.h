@@ -34,11 +34,14 @@
 extern "C" {
 #endif
 
-#define ISW_ABI_VERSION 5u
+#define ISW_ABI_VERSION 6u
 
 // Called for each packet that leaves through `port`. `frame` is valid during the call only. All packets with
-// shared > 0 in one call of process() have the same length and the same last `shared` bytes.
-typedef void (*isw_emit_fn)(void* ctx, uint32_t port, const uint8_t* frame, size_t length, size_t shared);
+// shared > 0 in one call of process() have the same length and the same last `shared` bytes. `copies`: how
+// many copies of the packet the program makes, this one and dropped ones included; more than 1 if it is
+// multicast.
+typedef void (*isw_emit_fn)(void* ctx, uint32_t port, const uint8_t* frame, size_t length, size_t shared,
+                            size_t copies);
 
 // One field of a key, by its match kind; value NULL means "don't care" (lpm, ternary, range and optional
 // only):

@@ -88,6 +88,7 @@ class V1Pipeline : public V1Program {
     std::deque<Pass> passes_;
     std::deque<Clone> clones_;
     unsigned passes_made_ = 0;  // for the current received packet, waiting ones included
+    std::size_t copies_ = 1;    // of the packet that is being sent
 
     // True after a failed assertion: every packet is dropped.
     bool stopped() const {
@@ -272,6 +273,7 @@ class V1Pipeline : public V1Program {
             copy_touched(self.copy, packet);
             if constexpr (!Derived::kRequests) packet_out.start_copies();
         }
+        copies_ = replicas.size();
         for (std::size_t i = 0; i < replicas.size(); ++i) {
             if (i > 0) copy_touched(packet, self.copy);
             packet.standard.egress_rid = wrap<16>(replicas[i].rid);
@@ -279,6 +281,7 @@ class V1Pipeline : public V1Program {
             if constexpr (Derived::kRequests) requests = Requests{};
             send(self, packet, replicas[i].port, now_us, emit, ctx);
         }
+        copies_ = 1;
         packet_out.end_copies();
     }
 
@@ -331,7 +334,7 @@ class V1Pipeline : public V1Program {
         }
         ISW_TRACE("packet of " + std::to_string(packet_out.length()) + " bytes sent to port " +
                   std::to_string(port));
-        emit(ctx, port, packet_out.data(), packet_out.length(), packet_out.shared());
+        emit(ctx, port, packet_out.data(), packet_out.length(), packet_out.shared(), copies_);
     }
 };
 

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef INAGG_SWITCH_PORTS_PORT_HPP
+#define INAGG_SWITCH_PORTS_PORT_HPP
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ports/capture.hpp"
+#include "ports/counters.hpp"
+#include "ports/queue.hpp"
+#include "ports/socket.hpp"
+
+namespace inagg::ports {
+
+// One port of a PacketLoop. The loop's thread owns it, except where a comment says otherwise.
+struct Port {
+    Port(uint32_t id_, std::string interface_, uint64_t token_, OutputQueue queue_)
+        : id(id_), interface(std::move(interface_)), token(token_), queue(std::move(queue_)) {}
+
+    const uint32_t id;
+    const std::string interface;
+    const uint64_t token;  // the port's index in the loop; identifies it in epoll events
+    PacketSocket socket;
+    Link link;
+    OutputQueue queue;
+    PortCounters counters;
+    std::unique_ptr<Capture> capture;  // null without a capture folder
+    uint64_t overflows = 0;            // Drop::kRxSocketFull; guarded by PacketLoop::sockets_mutex_
+    std::atomic<bool> up{false};       // statistics() reads it on any thread
+    bool dirty = false;                // the loop sends the queue after this burst
+    bool blocked = false;              // the kernel accepts no more frames: epoll waits for EPOLLOUT
+    // Clones for this port wait in the queue of a FanOut. Only then is `queue` empty.
+    bool clones_wait = false;
+    // The reasons for drops of received frames that have been logged.
+    std::array<bool, static_cast<size_t>(Drop::kCount)> reported{};
+    bool error_reported = false;  // a Drop::kTxError has been logged
+};
+
+}  // namespace inagg::ports
+
+#endif  // INAGG_SWITCH_PORTS_PORT_HPP
