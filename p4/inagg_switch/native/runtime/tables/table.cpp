@@ -233,6 +233,7 @@ int Table::remove(const isw_match* match, std::int32_t priority) {
     } else if (lpm_limb_ >= 0) {
         --prefix_counts_[found->prefix];
     }
+    last_ = nullptr;
     entries_.back()->place = found->place;
     std::swap(entries_[found->place], entries_.back());
     entries_.pop_back();

@@ -57,11 +57,15 @@ class Table {
         if (entries_.empty()) return nullptr;
         if (masked_) return find_masked(key);
         if (lpm_limb_ >= 0) return longest_prefix(key, K);
-        return find(hash_of(key, K, 0), [&](const Entry& e) {
+        const auto same = [&](const Entry& e) {
             std::uint64_t difference = 0;
             for (unsigned i = 0; i < K; ++i) difference |= e.value[i] ^ key[i];
             return difference == 0;
-        });
+        };
+        if (last_ != nullptr && same(*last_)) return last_;
+        Entry* const found = find(hash_of(key, K, 0), same);
+        if (found != nullptr) last_ = found;
+        return found;
     }
 
     int insert(const isw_match* match, std::int32_t priority, std::uint32_t action,
@@ -126,6 +130,9 @@ class Table {
     std::uint32_t lpm_width_ = 0;
     std::vector<std::uint32_t> prefix_counts_;  // entries by prefix length
     std::vector<std::unique_ptr<Entry>> entries_;
+    // The entry that was found last, in tables with exact fields only. The segments of one large frame, and
+    // the copies of one packet, mostly have the same key.
+    mutable Entry* last_ = nullptr;
     MaskedIndex<Entry> by_masks_;
     std::uint64_t inserted_ = 0;
     std::vector<Bucket> buckets_;
