@@ -26,6 +26,19 @@ def parse_mac(text: str) -> int:
     return mac
 
 
+def parse_multicast_network(text: str) -> ipaddress.IPv4Network:
+    """Parse a network of IPv4 multicast addresses. Raises ValueError."""
+    network = ipaddress.IPv4Network(text)
+    if not network.is_multicast:
+        raise ValueError(f"{text} is not a network of multicast addresses, which are in 224.0.0.0/4")
+    return network
+
+
+def multicast_mac(ip: int) -> int:
+    """The MAC address of an IPv4 multicast address (RFC 1112, 6.4)."""
+    return 0x01005E000000 | ip & 0x7FFFFF
+
+
 def format_ip(ip: int) -> str:
     """The inverse of parse_ip."""
     return str(ipaddress.IPv4Address(ip))

@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core.core_schema import ValidatorFunctionWrapHandler
 
-from inagg_contract.addresses import parse_ip, parse_mac
+from inagg_contract.addresses import parse_ip, parse_mac, parse_multicast_network
 
 DEFAULT_PORT = 9560
 MOST_WORKERS = 64
@@ -43,6 +43,11 @@ def _checked_ip(text: str) -> str:
 
 def _checked_mac(text: str) -> str:
     parse_mac(text)
+    return text
+
+
+def _checked_multicast(text: str) -> str:
+    parse_multicast_network(text)
     return text
 
 
@@ -207,6 +212,13 @@ class Aggregator(Answer):
     udp_port: UdpPort
 
 
+class Endpoint(Answer):
+    """An IPv4 multicast address and a UDP port."""
+
+    ip: Annotated[str, AfterValidator(_checked_multicast)]
+    udp_port: UdpPort
+
+
 class Mismatch(Answer):
     """The first collective in which ranks differ. number: its number in the group. calls: rank -> the rank's call."""
 
@@ -240,7 +252,8 @@ class JobStatus(Answer):
     """A job.
 
     slots: the granted number (S of docs/protocol.md), which may be less than requested. words: 256-byte words in a DATA
-    packet. registered, left: ranks. counters: rank -> contributions that the switch has admitted; null if not read.
+    packet. results: the multicast address of its results; null: each worker gets them at its own. registered, left:
+    ranks. counters: rank -> contributions that the switch has admitted; null if not read.
     """
 
     id: Annotated[int, Field(ge=1, le=65535)]
@@ -256,6 +269,7 @@ class JobStatus(Answer):
     reason: str | None
     policy: Policy
     aggregator: Aggregator
+    results: Annotated[Endpoint | None, _unless_unreadable(None)] = None
     counters: Annotated[Mapping[Rank, PacketCount] | None, _unless_unreadable(None)] = None
 
 

@@ -61,6 +61,13 @@ def run(
     aggregator_mac: Annotated[
         str, typer.Option(help="MAC address that workers send to.")
     ] = "02:49:41:00:00:01",
+    multicast: Annotated[
+        str,
+        typer.Option(
+            help="Network of 2^16 or more IPv4 multicast addresses, one for each job's results; or none: results are"
+            " sent to each worker's own address."
+        ),
+    ] = "239.192.0.0/14",
     switch: Annotated[
         str, typer.Option(help="The switch's P4Runtime server: HOST:PORT or unix:PATH.")
     ] = "127.0.0.1:9559",
@@ -114,7 +121,7 @@ def run(
             connections_per_host=connections_per_host,
             idle_timeout_s=idle_timeout_s,
             program=program,
-            network=parse_network(program, ports, host or [], aggregator_ip, aggregator_mac),
+            network=parse_network(program, ports, host or [], aggregator_ip, aggregator_mac, multicast),
             limits=Limits(
                 slot_versions=program.slot_versions,
                 max_workers=program.max_workers,

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from inagg_contract.addresses import format_mac, parse_ip, parse_mac
+from inagg_contract.addresses import format_mac, parse_ip, parse_mac, parse_multicast_network
 from inagg_contract.constants import INAGG_PORT
 from inagg_contract.documents import DEFAULT_PORT
 from inagg_controller.errors import ConfigurationError
@@ -15,6 +15,8 @@ from inagg_controller.switch.entries import Binding
 from inagg_controller.switch.program import Program
 
 _HIGHEST_PORT = 511
+_UNICAST = "none"
+_JOB_NUMBERS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +36,10 @@ class Configuration:
     policy: Policy
 
 
-def parse_network(program: Program, ports: str, hosts: Iterable[str], ip: str, mac: str) -> Network:
-    """The network of --ports, --host, --aggregator-ip and --aggregator-mac."""
+def parse_network(
+    program: Program, ports: str, hosts: Iterable[str], ip: str, mac: str, multicast: str
+) -> Network:
+    """The network of --ports, --host, --aggregator-ip, --aggregator-mac and --multicast."""
     numbers = port_list(_number(port, "--ports", _HIGHEST_PORT) for port in ports.split(","))
     known, bindings = parse_hosts(hosts)
     unknown = sorted(set(known.values()) - set(numbers))
@@ -52,7 +56,22 @@ def parse_network(program: Program, ports: str, hosts: Iterable[str], ip: str, m
         aggregator_mac=aggregator[1],
         aggregator_udp_port=INAGG_PORT,
         words=program.words,
+        multicast=_parsed_multicast(multicast),
     )
+
+
+def _parsed_multicast(text: str) -> int | None:
+    if text == _UNICAST:
+        return None
+    try:
+        network = parse_multicast_network(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--multicast: {error}") from error
+    if network.num_addresses < _JOB_NUMBERS:
+        raise ConfigurationError(
+            f"--multicast: {text} is too small: every job needs an address, so /16 or shorter"
+        )
+    return int(network.network_address)
 
 
 def parse_hosts(texts: Iterable[str]) -> tuple[dict[int, int], tuple[Binding, ...]]:

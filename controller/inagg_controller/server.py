@@ -48,7 +48,11 @@ async def serve(configuration: Configuration) -> bool:
     listener = _listen(configuration.listen)
     service = Service(
         JobTable(
-            configuration.limits, configuration.policy, first_epoch=_first_epoch(), now=time.monotonic()
+            configuration.limits,
+            configuration.policy,
+            first_epoch=_first_epoch(),
+            now=time.monotonic(),
+            multicast=configuration.network.multicast,
         ),
         P4RuntimeSwitch(configuration.switch, configuration.device_id, configuration.program),
         configuration.network,

@@ -21,7 +21,7 @@ from inagg_controller.errors import (
     SwitchUnreachableError,
 )
 from inagg_controller.jobs.calls import Report
-from inagg_controller.jobs.job import Effect, Install, Job
+from inagg_controller.jobs.job import Effect, Install, Job, Regroup
 from inagg_controller.jobs.table import SWITCH_RESTARTED, SWITCH_TAKEN, JobTable
 from inagg_controller.link import SwitchLink
 from inagg_controller.switch.client import Count, Switch
@@ -39,7 +39,8 @@ class Network:
     """The network that the controller serves, from its options.
 
     Addresses are integers. ports: the switch's ports. hosts: IPv4 address -> switch port of the hosts given by --host.
-    bindings: the hosts whose MAC address is given too. words: 256-byte words in a DATA packet.
+    bindings: the hosts whose MAC address is given too. words: 256-byte words in a DATA packet. multicast: the first
+    address for results (`JobTable`).
     """
 
     ports: tuple[int, ...]
@@ -49,6 +50,7 @@ class Network:
     aggregator_mac: int
     aggregator_udp_port: int
     words: int
+    multicast: int | None = None
 
 
 class Service:
@@ -167,6 +169,14 @@ class Service:
                 f"mtu is {mtu}, but a DATA packet of this switch needs {needed} bytes (WORDS = {self.network.words}):"
                 " give every link on the way a larger MTU, or run the P4 program compiled with fewer WORDS"
             )
+
+    def unicast(self, number: int) -> Job:
+        """See JobTable.unicast."""
+        job = self.jobs.unicast(number)
+        if self.jobs.version != self._seen_version:
+            _log.warning("job %d: multicast does not reach all workers; results are sent to each", number)
+            self._publish()
+        return job
 
     def heartbeat(self, number: int, rank: int, report: Report | None) -> Job:
         """See JobTable.heartbeat."""
@@ -303,6 +313,8 @@ class Service:
         if isinstance(effect, Install):
             for stage in effect.entries.stages:
                 self._switch.insert(stage)
+        elif isinstance(effect, Regroup):
+            self._switch.modify((effect.group,))
         else:
             self._last_counts[effect.job] = _of_job(self._switch.read_admitted(), effect.job)
             for stage in reversed(effect.entries.stages):

@@ -74,6 +74,8 @@ class TransportStats(EngineStats):
     receive_calls: int
     send_refusals: int  # sends that the kernel refused (buffer full) and that were repeated
     network_errors: int  # ICMP errors and unreachable routes; retransmission repairs the losses
+    multicast_received: int  # datagrams at the job's multicast address
+    unicast_in_a_row: int  # datagrams at this worker's own address since the last of those
     segmentation: bool  # several datagrams go to the kernel in one message (UDP_SEGMENT)
     receive_buffer_bytes: int  # as granted by the kernel
     receive_buffer_wanted_bytes: int  # needed for a full window of results
@@ -239,8 +241,9 @@ class Transport:
     """One worker's engine on a UDP socket, run by its own thread. All methods are thread-safe.
 
     The socket is either bound here to `local` (ip, port; port 0 selects one) or given as `socket_fd`, the descriptor of
-    a bound UDP socket, so that a worker can register its port before it knows its epoch. The transport takes the
-    descriptor over: socket.detach() it. If the constructor raises, the descriptor is still the caller's.
+    a bound UDP socket, so that a worker can register its port before it knows its epoch. `results_fd` is the descriptor
+    of a second socket, bound to the job's multicast address. The transport takes the descriptors over: socket.detach()
+    them. If the constructor raises, they are still the caller's.
     Raises OSError if the socket cannot be made or connected.
     """
 
@@ -256,6 +259,7 @@ class Transport:
         aggregator: tuple[str, int],
         local: tuple[str, int] | None = None,
         socket_fd: int | None = None,
+        results_fd: int | None = None,
         rto_initial_s: float = 0.1,
         rto_min_s: float = 0.01,
         rto_max_s: float = 1.0,

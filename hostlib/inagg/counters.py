@@ -12,7 +12,7 @@ _GAUGES = frozenset(
     {
         *("job", "rank", "lane_bits", "segmentation"),
         *("goodput", "peak_rate", "link_rate"),
-        *("window", "window_limit", "in_flight"),
+        *("window", "window_limit", "in_flight", "unicast_in_a_row"),
         *("least_rtt_s", "srtt_s", "rttvar_s", "rto_s"),
         *("receive_buffer_bytes", "receive_buffer_wanted_bytes"),
     }

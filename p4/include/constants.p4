@@ -41,6 +41,9 @@ const bit<16> ETHERTYPE_SERVICE_VLAN = 0x88A8;
 const bit<8> IP_PROTOCOL_ICMP = 1;
 const bit<8> IP_PROTOCOL_UDP = 17;
 
+// Stands for all workers of a job as the receiver of a result.
+const bit<8> ALL_RANKS = 255;
+
 // The TTL of every packet from the aggregator.
 const bit<8> OWN_TTL = 64;
 

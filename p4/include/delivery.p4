@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Addresses a result to its receiver (protocol.md, 5.3). Runs in egress, once for every copy. It does not change
-// hdr.inagg, so all copies have the same payload, and the switch keeps it once.
+// hdr.inagg, so all copies have the same payload; if the receiver is the job's multicast address, they are equal.
 
 control Delivery(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(512, CounterType.packets_and_bytes) result_sent;
@@ -25,13 +25,14 @@ control Delivery(inout headers_t hdr, inout metadata_t meta, inout standard_meta
             meta.rank : exact @name("rank");
         }
         actions = { deliver; @defaultonly discard; }
-        size = 4096;
+        size = 8192;    // workers and jobs
         const default_action = discard();
     }
 
     apply {
-        // The replication id of a multicast copy is rank + 1. A result sent again has replication id 0, and meta.rank
-        // is already the rank of the worker that asked.
+        // The replication id of a multicast copy is the receiver's rank + 1; ALL_RANKS + 1 if the receiver is the job's
+        // multicast address. A result sent again has replication id 0, and meta.rank is already the rank of the worker
+        // that asked.
         if (standard_metadata.egress_rid != 0) {
             meta.rank = (bit<8>) (standard_metadata.egress_rid - 1);
         }

@@ -26,8 +26,9 @@ class JobFacts:
 
 
 def spy(testbed: Testbed) -> JobFacts:
-    """Learn the job from the datagrams of host 1."""
-    frame = next(frame for frame in capture(testbed, 1, 50) if frame[36:38] == INAGG_PORT.to_bytes(2, "big"))
+    """Learn the job from the contributions of host 1. (Results to the group address have INAGG_PORT twice.)"""
+    port = INAGG_PORT.to_bytes(2, "big")
+    frame = next(frame for frame in capture(testbed, 1, 50) if frame[36:38] == port != frame[34:36])
     _, _, job, _, _, epoch, chunk, _ = HEADER.unpack_from(frame, _UDP_PAYLOAD)
     return JobFacts(job, epoch, chunk, int.from_bytes(frame[34:36], "big"))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The P4 program, compiled and run in this process, behind the interface of reference.Aggregator.
 
-Worker r of the job is at port r + 1, 10.0.0.(r + 1), UDP port 40000 + r.
+Worker r of the job is at port r + 1, 10.0.0.(r + 1), UDP port 40000 + r. The group address of job j is 239.192.0.j.
 """
 
 from collections import Counter
@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from inagg_switch.switch import Switch
+from inagg_switch.vectors.format import Insert, Key
 from tests.conformance.reference import decode
 from tests.conformance.reference_switch import Version
 from tests.conformance.scapy_layer import IP, PORT, UDP, Ether
@@ -18,6 +19,9 @@ from tests.conformance.scapy_layer import IP, PORT, UDP, Ether
 P4 = Path(__file__).parents[2] / "p4" / "inagg.p4"
 AGGREGATOR_IP = "10.0.0.253"
 AGGREGATOR_MAC = "02:49:41:00:00:01"
+GROUP_IP = "239.192.0.{}"
+GROUP_MAC = "01:00:5e:40:00:{:02x}"  # RFC 1112, 6.4
+ALL_RANKS = 255
 HEADERS_BYTES = 14 + 20 + 8
 RESULT_GROUP = 2
 # Counters that are indexed by the port a packet came in on; each packet to the aggregator increments just one, or one
@@ -63,17 +67,90 @@ def contribution_headers(rank: int, length: int) -> bytes:
 
 @cache
 def result_headers(rank: int, length: int, chunk: int) -> bytes:
-    """Ethernet, IPv4 and UDP in front of a result (protocol 2)."""
+    """Ethernet, IPv4 and UDP in front of a result to a worker's own address (protocol 2)."""
+    return _result_headers(worker_mac(rank), worker_ip(rank), worker_udp_port(rank), length, chunk)
+
+
+@cache
+def group_headers(job: int, length: int, chunk: int) -> bytes:
+    """Ethernet, IPv4 and UDP in front of a result to the group of a job (protocol 2)."""
+    return _result_headers(GROUP_MAC.format(job), GROUP_IP.format(job), PORT, length, chunk)
+
+
+def _result_headers(mac: str, ip: str, udp_port: int, length: int, chunk: int) -> bytes:
     return bytes(
-        Ether(src=AGGREGATOR_MAC, dst=worker_mac(rank))
-        / IP(src=AGGREGATOR_IP, dst=worker_ip(rank), len=28 + length, id=chunk & 0xFFFF, ttl=64)
-        / UDP(sport=PORT, dport=worker_udp_port(rank), len=8 + length, chksum=0)
+        Ether(src=AGGREGATOR_MAC, dst=mac)
+        / IP(src=AGGREGATOR_IP, dst=ip, len=28 + length, id=chunk & 0xFFFF, ttl=64)
+        / UDP(sport=PORT, dport=udp_port, len=8 + length, chksum=0)
     )
 
 
 def load(words: int) -> Switch:
     """The program, compiled once and cached on disk."""
     return Switch.from_p4(P4, defines={"WORDS": str(words)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entries:
+    """The entries of one job. base: its first slot version. group: its multicast group in the switch.
+
+    multicast: results go to the job's group address, if it has more than one worker (protocol 5.3).
+    """
+
+    job: int
+    workers: int
+    slots: int
+    epoch: int
+    base: int = 0
+    group: int = RESULT_GROUP
+    multicast: bool = False
+
+    @property
+    def to_group(self) -> bool:
+        return self.multicast and self.workers > 1
+
+    def inserts(self) -> list[Insert]:
+        ranks = range(self.workers)
+        made = [
+            Insert(
+                table="admission",
+                match={"port": rank + 1, "source": packed_ip(worker_ip(rank)), "job": self.job, "rank": rank},
+                action="admit",
+                params={
+                    "worker": 1 << rank,
+                    "all": (1 << self.workers) - 1,
+                    "slot_base": self.base,
+                    "slot_mask": 2 * self.slots - 1,
+                    "epoch": self.epoch,
+                    "result_group": self.group,
+                },
+            )
+            for rank in ranks
+        ]
+        made += [
+            self._receiver(rank, worker_mac(rank), worker_ip(rank), worker_udp_port(rank)) for rank in ranks
+        ]
+        if self.to_group:
+            made.append(
+                self._receiver(ALL_RANKS, GROUP_MAC.format(self.job), GROUP_IP.format(self.job), PORT)
+            )
+        return made
+
+    def _receiver(self, rank: int, mac: str, ip: str, udp_port: int) -> Insert:
+        params = {"mac": int(mac.replace(":", ""), 16), "ip": packed_ip(ip), "udp_port": udp_port}
+        match: dict[str, Key] = {"job": self.job, "rank": rank}
+        return Insert(table="receiver", match=match, action="deliver", params=params)
+
+    def replicas(self) -> list[tuple[int, int]]:
+        """(port, replication id) of each copy of a result."""
+        return [(rank + 1, (ALL_RANKS if self.to_group else rank) + 1) for rank in range(self.workers)]
+
+    def frame(self, rank: int, result: bytes, *, again: bool) -> bytes:
+        """What a worker's network card gets. again: the result is sent again, to the worker that asked."""
+        size, chunk = len(result), decode(result).chunk
+        if self.to_group and not again:
+            return group_headers(self.job, size, chunk) + result
+        return result_headers(rank, size, chunk) + result
 
 
 @dataclass
@@ -87,22 +164,23 @@ class P4Switch:
     epoch: int
     base: int = 0
     group: int = RESULT_GROUP
+    multicast: bool = False
     counters: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.program.multicast_group(self.group, [(rank + 1, rank + 1) for rank in range(self.workers)])
-        for rank in range(self.workers):
-            self.program.insert("admission", self._admission_key(rank), "admit", self._admission(rank))
-            self.program.insert(
-                "receiver",
-                {"job": self.job, "rank": rank},
-                "deliver",
-                {
-                    "mac": int(worker_mac(rank).replace(":", ""), 16),
-                    "ip": packed_ip(worker_ip(rank)),
-                    "udp_port": worker_udp_port(rank),
-                },
-            )
+        self._entries = Entries(
+            job=self.job,
+            workers=self.workers,
+            slots=self.slots,
+            epoch=self.epoch,
+            base=self.base,
+            group=self.group,
+            multicast=self.multicast,
+        )
+        self.program.multicast_group(self.group, self._entries.replicas())
+        for entry in self._entries.inserts():
+            assert isinstance(entry.action, str)
+            self.program.insert(entry.table, entry.match, entry.action, entry.params)
 
     def hold(self, versions: Mapping[int, Version]) -> None:
         """Set the state of slot versions, without their words."""
@@ -113,35 +191,22 @@ class P4Switch:
 
     def remove(self) -> None:
         """Remove the job's entries, as the controller does when the job has ended."""
-        for rank in range(self.workers):
-            self.program.delete("admission", self._admission_key(rank))
-            self.program.delete("receiver", {"job": self.job, "rank": rank})
+        for entry in self._entries.inserts():
+            self.program.delete(entry.table, entry.match)
         self.program.multicast_group(self.group, [])
 
     def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]:
         """(receiver's rank, datagram) of each packet that leaves. Checks every outer header."""
         before = self._outcomes(rank)
         frames = self.program.process(rank + 1, contribution_headers(rank, len(datagram)) + datagram)
-        self.counters += Counter(self._outcomes(rank)) - Counter(before)
+        outcome = Counter(self._outcomes(rank)) - Counter(before)
+        self.counters += outcome
         out = []
         for port, frame in frames:
             result = frame[HEADERS_BYTES:]
-            assert frame[:HEADERS_BYTES] == result_headers(port - 1, len(result), decode(result).chunk)
+            assert frame == self._entries.frame(port - 1, result, again="result_resent" in outcome)
             out.append((port - 1, result))
         return out
 
     def _outcomes(self, rank: int) -> dict[str, int]:
         return {name: self.program.counter(name)[rank + 1][0] for name in OUTCOMES}
-
-    def _admission_key(self, rank: int) -> dict[str, int]:
-        return {"port": rank + 1, "source": packed_ip(worker_ip(rank)), "job": self.job, "rank": rank}
-
-    def _admission(self, rank: int) -> dict[str, int]:
-        return {
-            "worker": 1 << rank,
-            "all": (1 << self.workers) - 1,
-            "slot_base": self.base,
-            "slot_mask": 2 * self.slots - 1,
-            "epoch": self.epoch,
-            "result_group": self.group,
-        }

@@ -127,15 +127,18 @@ class PlainJobs:
 
 
 class P4Jobs:
-    """Jobs one after another on the P4 program."""
+    """Jobs one after another on the P4 program. multicast: their results go to their groups."""
 
-    def __init__(self) -> None:
+    def __init__(self, multicast: bool = False) -> None:
         self.program = p4_switch.load(WORDS)
+        self._multicast = multicast
         self._running: p4_switch.P4Switch | None = None
 
     def start(self, job: int, epoch: int, example: Example) -> Switch:
         made = Job(example.workers, example.slots, epoch)
-        self._running = p4_switch.P4Switch(self.program, job, example.workers, example.slots, epoch)
+        self._running = p4_switch.P4Switch(
+            self.program, job, example.workers, example.slots, epoch, multicast=self._multicast
+        )
         self._running.hold(made.complete_before(example.first_chunk))
         return self._running
 
@@ -214,7 +217,11 @@ def check_collectives(network: Network, example: Example) -> None:
         assert engine.deadline() is None
 
 
-@pytest.fixture(scope="module", params=[PlainJobs, P4Jobs])
+@pytest.fixture(
+    scope="module",
+    params=[PlainJobs, P4Jobs, partial(P4Jobs, multicast=True)],
+    ids=["reference", "P4 program", "P4 program, to the group"],
+)
 def succession(request: pytest.FixtureRequest) -> Iterator[Succession]:
     jobs = request.param()
     yield Succession(jobs)

@@ -12,11 +12,13 @@ import pytest
 from numpy.typing import NDArray
 
 from inagg import _core
+from inagg_switch import Switch
 from tests.conformance import make_vectors, p4_switch, reference
 from tests.conformance.reference_switch import Job, Version
 from tests.conformance.scapy_layer import KINDS, UDP, Ether, Inagg, Raw
 
 VECTORS = Path(__file__).with_name("vectors")
+RECEIVERS = pytest.mark.parametrize("multicast", [False, True], ids=["to each worker", "to the group"])
 EXCHANGES = ["exchange_pair.json", "exchange_queued.json", "exchange_specials.json"]
 
 
@@ -118,14 +120,29 @@ def test_the_core_sends_these_packets_for_these_results(name: str) -> None:
             assert bits(output) == collective["output"]
 
 
+def on_the_program(
+    program: Switch, vectors: dict[str, Any], base: int, multicast: bool
+) -> p4_switch.P4Switch:
+    """The job of the vectors, with the state before their first chunk."""
+    switch = p4_switch.P4Switch(
+        program,
+        vectors["job"],
+        vectors["workers"],
+        vectors["slots"],
+        vectors["epoch"],
+        base=base,
+        multicast=multicast,
+    )
+    switch.hold(summed_before(vectors, base))
+    return switch
+
+
+@RECEIVERS
 @pytest.mark.parametrize("name", EXCHANGES)
-def test_the_p4_program_gives_these_results(name: str) -> None:
+def test_the_p4_program_gives_these_results(name: str, multicast: bool) -> None:
     vectors = load(name)
     with p4_switch.load(vectors["words"]) as program:
-        switch = p4_switch.P4Switch(
-            program, vectors["job"], vectors["workers"], vectors["slots"], vectors["epoch"], base=64
-        )
-        switch.hold(summed_before(vectors, base=64))
+        switch = on_the_program(program, vectors, 64, multicast)
         for collective in vectors["collectives"]:
             for step in collective["steps"]:
                 results = switch.process(step["rank"], bytes.fromhex(step["datagram"]))
@@ -136,13 +153,11 @@ def test_the_p4_program_gives_these_results(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["slots.json", "slots_wrap.json"])
 @pytest.mark.parametrize("base", [0, 64])
-def test_the_p4_program_decides_by_the_table(base: int, name: str) -> None:
+@RECEIVERS
+def test_the_p4_program_decides_by_the_table(multicast: bool, base: int, name: str) -> None:
     vectors = load(name)
     with p4_switch.load(vectors["words"]) as program:
-        switch = p4_switch.P4Switch(
-            program, vectors["job"], vectors["workers"], vectors["slots"], vectors["epoch"], base=base
-        )
-        switch.hold(summed_before(vectors, base))
+        switch = on_the_program(program, vectors, base, multicast)
         for step in vectors["steps"]:
             before = switch.counters.copy()
             results = switch.process(step["rank"], bytes.fromhex(step["datagram"]))

@@ -11,7 +11,8 @@ from inagg_controller.switch.entries import Entity, MulticastGroup, TableEntry
 class MemorySwitch:
     """Keeps the entities that are inserted.
 
-    refuse, refuse_removal: entities that are refused. away: every call fails.
+    refuse, refuse_removal: entities that are refused. away: every call fails. calls: each entity that was inserted,
+    modified or removed.
     """
 
     def __init__(self) -> None:
@@ -42,6 +43,7 @@ class MemorySwitch:
             self._check(self.refuse(entity))
             assert self._key(entity) in self.entities
             self.entities[self._key(entity)] = entity
+            self.calls.append(("modify", entity))
 
     def remove(self, entities: Sequence[Entity]) -> None:
         for entity in entities:
@@ -78,6 +80,12 @@ class MemorySwitch:
     def groups(self) -> list[int]:
         """The numbers of the multicast groups, in order."""
         return sorted(entity.group for entity in self.entities.values() if isinstance(entity, MulticastGroup))
+
+    def replicas(self, group: int) -> tuple[tuple[int, int], ...]:
+        """(port, replication id) of each copy that a multicast group makes."""
+        entity = self.entities[group]
+        assert isinstance(entity, MulticastGroup)
+        return entity.replicas
 
     @staticmethod
     def _key(entity: Entity) -> object:

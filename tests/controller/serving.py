@@ -51,12 +51,20 @@ class Serving:
         self,
         policy: Policy | None = None,
         on_crash: Callable[[], None] = lambda: None,
+        multicast: int | None = None,
         **limits: Any,
     ) -> AsyncIterator[tuple[httpx.AsyncClient, Service, Clock]]:
-        """Yields the operator's client of the API, the service, and the job table's clock. limits: of `Limits`."""
+        """Yields the operator's client of the API, the service, and the job table's clock.
+
+        multicast: of `JobTable`. limits: of `Limits`.
+        """
         clock = Clock()
         table = JobTable(
-            Limits(slot_versions=SLOT_VERSIONS, **limits), policy or Policy(), first_epoch=100, now=clock()
+            Limits(slot_versions=SLOT_VERSIONS, **limits),
+            policy or Policy(),
+            first_epoch=100,
+            now=clock(),
+            multicast=multicast,
         )
         service = Service(table, self._switch, NETWORK, clock=clock, on_crash=on_crash)
         await service.start()

@@ -82,6 +82,7 @@ def victim(launch: Launcher, free_port: int) -> Iterator[StartVictim]:
 ABOUT_A_JOB = [
     ("GET", "/jobs/1", None),
     ("DELETE", "/jobs/1", None),
+    ("POST", "/jobs/1/unicast", None),
     ("POST", "/jobs/1/workers", WORKER | {"rank": 1, "ip": "10.0.0.2", "port": 2}),
     ("POST", "/jobs/1/workers/0/heartbeat", {}),
     ("POST", "/jobs/1/workers/0/presence", None),

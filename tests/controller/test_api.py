@@ -170,6 +170,7 @@ def test_unknown_jobs_and_paths_are_not_found_and_wrong_methods_refused(serving:
             for method, path, status in [
                 ("GET", "/jobs/5", 404),
                 ("DELETE", "/jobs/5", 404),
+                ("POST", "/jobs/5/unicast", 404),
                 ("POST", "/jobs/5/workers/0/heartbeat", 404),
                 ("GET", "/nothing", 404),
                 ("PUT", "/jobs", 405),
@@ -186,6 +187,7 @@ def test_a_wrong_method_is_answered_with_all_that_there_are(serving: Serving) ->
             for method, path, allowed in [
                 ("PUT", "/jobs", "GET, POST"),
                 ("PUT", "/jobs/5", "DELETE, GET"),
+                ("GET", "/jobs/5/unicast", "POST"),
                 ("POST", "/loss", "DELETE, GET, PUT"),
                 ("PATCH", "/jobs/5/workers/0", "DELETE"),
                 ("POST", "/metrics", "GET"),

@@ -11,8 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from inagg_controller.cli import app
-from inagg_controller.configuration import parse_hosts
+from inagg_controller.configuration import parse_hosts, parse_network
 from inagg_controller.switch.entries import Binding, binding_entries
+from inagg_controller.switch.program import Program
 from tests.controller.fake_server import FakeServer
 from tests.controller.launching import CommandLine, Launcher, read_line
 
@@ -83,6 +84,11 @@ def test_epochs_of_a_restarted_controller_are_higher_than_before(launch: Launche
         ({"host": "10.0.0.1=9"}, "--host names ports [9], which are not in --ports"),
         ({"aggregator_ip": "239.0.0.1"}, "--aggregator-ip: 239.0.0.1 is not a host's address"),
         ({"aggregator_mac": "zz"}, "--aggregator-mac: 'zz' is not a MAC address"),
+        ({"multicast": "all"}, "--multicast: Expected 4 octets in 'all'"),
+        ({"multicast": "10.0.0.0/8"}, "--multicast: 10.0.0.0/8 is not a network of multicast addresses"),
+        ({"multicast": "224.0.0.0/3"}, "--multicast: 224.0.0.0/3 is not a network of multicast addresses"),
+        ({"multicast": "239.192.0.1/14"}, "--multicast: 239.192.0.1/14 has host bits set"),
+        ({"multicast": "239.192.0.0/17"}, "--multicast: 239.192.0.0/17 is too small"),
         ({"rto_min_s": "2"}, "--rto-min-s, --rto-initial-s and --rto-max-s must be in this order"),
         ({"give_up_s": "0"}, "--give-up-s must be positive"),
         ({"give_up_s": "nan"}, "--give-up-s must be positive"),
@@ -111,6 +117,34 @@ def test_hosts_with_a_mac_address_are_bound_to_their_port() -> None:
     )
     tables = Counter(entry.table.rpartition(".")[2] for entry in binding_entries(bindings))
     assert tables == {"source_ip": 2, "source_mac": 1, "station": 1, "bound_port": 1}
+
+
+@pytest.mark.parametrize(
+    ("multicast", "first"),
+    [("239.192.0.0/14", 0xEFC00000), ("239.255.0.0/16", 0xEFFF0000), ("none", None)],
+)
+def test_the_addresses_of_results_are_counted_from_the_first_of_a_network(
+    program: Program, multicast: str, first: int | None
+) -> None:
+    network = parse_network(program, "1,2", [], "10.0.0.253", "02:49:41:00:00:01", multicast)
+    assert network.multicast == first
+
+
+@pytest.mark.parametrize(
+    ("options", "results"),
+    [
+        ({}, {"ip": "239.192.0.1", "udp_port": 18753}),
+        ({"multicast": "239.255.0.0/16"}, {"ip": "239.255.0.1", "udp_port": 18753}),
+        ({"multicast": "none"}, None),
+    ],
+)
+def test_jobs_say_where_their_results_go(
+    launch: Launcher, free_port: int, options: dict[str, object], results: object
+) -> None:
+    assert read_line(launch(**options)) == "ready"
+    url = f"http://127.0.0.1:{free_port}/jobs"
+    job = httpx.post(url, json={"workers": 2, "slots": 4}, trust_env=False).json()
+    assert job["results"] == results
 
 
 def test_a_switch_that_is_not_there_is_one_clear_line_and_status_2(launch: Launcher) -> None:

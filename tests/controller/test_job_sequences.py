@@ -2,7 +2,7 @@
 """Invariants of the job table under any sequence of events, in virtual time."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -10,11 +10,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from inagg_contract.constants import FLOOD_GROUP
 from inagg_controller.errors import RequestError, UnavailableError
-from inagg_controller.jobs.job import Install
-from inagg_controller.switch.entries import Entity
+from inagg_controller.jobs.job import Effect, Install, Regroup
+from inagg_controller.switch.entries import Entity, TableEntry
 from tests.controller.test_jobs import POLICY, member, new_table
 
 INDEX = st.integers(0, 3)
+
+
+def entities_of(effect: Effect) -> list[Entity]:
+    if isinstance(effect, Regroup):
+        return [effect.group]
+    return [entity for stage in effect.entries.stages for entity in stage]
+
+
+def key(entity: Entity) -> object:
+    """What the switch knows the entity by."""
+    return (entity.table, entity.match) if isinstance(entity, TableEntry) else entity.group
 
 
 class Life(RuleBasedStateMachine):
@@ -89,6 +100,10 @@ class Life(RuleBasedStateMachine):
         self.act(self.table.leave, self.pick(index), rank, self.now, error)
 
     @rule(index=INDEX)
+    def unicast(self, index: int) -> None:
+        self.act(self.table.unicast, self.pick(index))
+
+    @rule(index=INDEX)
     def leave_all(self, index: int) -> None:
         number = self.pick(index)
         for rank in range(4):
@@ -107,24 +122,29 @@ class Life(RuleBasedStateMachine):
     @rule()
     def carry_out(self) -> None:
         effect = self.table.effects.popleft()
-        entities = {entity for stage in effect.entries.stages for entity in stage}
+        entities = entities_of(effect)
         if isinstance(effect, Install):
-            assert not entities & self.entries
-            self.entries |= entities
+            assert not {key(entity) for entity in entities} & {key(entity) for entity in self.entries}
+            self.entries |= set(entities)
         else:
-            self.entries -= entities
+            self.remove(entities)
+            self.entries |= set(entities) if isinstance(effect, Regroup) else set()
         self.table.done(effect, self.now)
+
+    def remove(self, entities: Sequence[Entity]) -> None:
+        gone = {key(entity) for entity in entities}
+        self.entries = {entity for entity in self.entries if key(entity) not in gone}
 
     @precondition(lambda self: self.table.effects)
     @rule(data=st.data())
     def refuse(self, data: st.DataObject) -> None:
         effect = self.table.effects.popleft()
-        entities = [entity for stage in effect.entries.stages for entity in stage]
+        entities = entities_of(effect)
         done = data.draw(st.integers(0, len(entities)))
         if isinstance(effect, Install):
             self.entries |= set(entities[:done])
-        else:
-            self.entries -= set(entities[done:])
+        elif not isinstance(effect, Regroup):
+            self.remove(entities[done:])
         self.table.done(effect, self.now, "refused")
 
     @rule(in_flight=st.booleans())

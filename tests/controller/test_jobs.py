@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The life of jobs: literal cases, in virtual time."""
 
+from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from inagg_controller.errors import ConflictError, UnavailableError, UnknownJobError
-from inagg_controller.jobs.job import Install, Job, Limits, Policy, Remove
+from inagg_controller.jobs.job import Install, Job, Limits, Policy, Regroup, Remove
 from inagg_controller.jobs.table import JobTable
-from inagg_controller.switch.entries import Member
+from inagg_controller.switch.entries import Member, MulticastGroup
 
 POLICY = Policy(heartbeat_timeout_s=3.0, join_timeout_s=20.0, keep_s=30.0)
 
@@ -19,7 +21,9 @@ def member(rank: int, host: int | None = None) -> Member:
 
 
 def new_table(slot_versions: int = 64, **limits: Any) -> JobTable:
-    table = JobTable(Limits(slot_versions=slot_versions, **limits), POLICY, first_epoch=100, now=0.0)
+    table = JobTable(
+        Limits(slot_versions=slot_versions, **limits), POLICY, first_epoch=100, now=0.0, multicast=0xEFC00000
+    )
     table.switch_connected()
     return table
 
@@ -46,12 +50,16 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
     assert not table.effects
     table.register(job.id, member(0), 0.0)
     (effect,) = table.effects
+    assert isinstance(effect, Install)
     entries = effect.entries
     assert [dict(entry.match) for entry in entries.receivers] == [
         {"job": 2, "rank": 0},
         {"job": 2, "rank": 1},
+        {"job": 2, "rank": 255},
     ]
-    assert (entries.group.group, entries.group.replicas) == (3, ((1, 1), (2, 2)))
+    to_all = {"mac": 0x01005E400002, "ip": 0xEFC00002, "udp_port": 0x4941}
+    assert dict(entries.receivers[2].params) == to_all
+    assert (entries.group.group, entries.group.replicas) == (3, ((1, 256), (2, 256)))
     assert dict(entries.admissions[1].match) == {"port": 2, "source": 0x0A000002, "job": 2, "rank": 1}
     assert dict(entries.admissions[1].params) == {
         "worker": 0b10,
@@ -69,6 +77,44 @@ def test_sixty_four_workers_use_every_bit() -> None:
     *_, last = job.entries.admissions
     assert dict(last.params)["worker"] == 1 << 63
     assert dict(last.params)["all"] == 2**64 - 1
+
+
+def test_results_are_sent_once_for_all_workers_behind_a_port() -> None:
+    table = new_table()
+    job = table.create(3, 4, "", 0.0)
+    for rank, host in enumerate((1, 2, 1)):
+        table.register(job.id, replace(member(rank, host), udp_port=4000 + rank), 0.0)
+    carry_out(table, 0.0)
+    assert job.entries is not None
+    assert job.entries.group.replicas == ((1, 256), (2, 256))
+
+
+def test_a_job_of_one_worker_has_no_multicast_address() -> None:
+    job = running(new_table(), workers=1)
+    assert job.results_ip is None
+    assert job.entries is not None
+    assert [dict(entry.match)["rank"] for entry in job.entries.receivers] == [0]
+    assert job.entries.group.replicas == ((1, 1),)
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_job_without_multicast_gets_a_copy_for_each_worker(installed: bool) -> None:
+    table = new_table()
+    job = table.create(2, 4, "", 0.0)
+    table.register(job.id, member(0), 0.0)
+    if installed:
+        table.register(job.id, member(1), 0.0)
+        carry_out(table, 0.0)
+    for _ in range(2):
+        assert table.unicast(job.id).results_ip is None
+    if installed:
+        assert table.effects == deque([Regroup(job.id, MulticastGroup(2, ((1, 1), (2, 2))), 0)])
+    else:
+        table.register(job.id, member(1), 0.0)
+    carry_out(table, 0.0)
+    assert job.state == "running"
+    assert job.entries is not None
+    assert job.entries.group.replicas == ((1, 1), (2, 2))
 
 
 def test_a_job_runs_only_when_its_entries_are_in() -> None:

@@ -11,7 +11,14 @@ from p4.v1 import p4runtime_pb2
 
 from inagg_controller.errors import SwitchRefusedError, SwitchTakenError, SwitchUnreachableError
 from inagg_controller.switch.client import Count, P4RuntimeSwitch
-from inagg_controller.switch.entries import Member, arp_entry, flood_group, job_entries, loss_entry
+from inagg_controller.switch.entries import (
+    Member,
+    arp_entry,
+    flood_group,
+    job_entries,
+    loss_entry,
+    unicast_group,
+)
 from inagg_controller.switch.program import Program
 from inagg_controller.switch.session import ELECTION_ID
 from tests.controller.fake_server import FakeServer
@@ -21,6 +28,7 @@ MEMBERS = {
     1: Member(rank=1, ip=0x0A000002, mac=0x020000000002, udp_port=4001, port=2),
 }
 JOB = job_entries(job=7, epoch=9, slot_base=16, slots=4, group=2, members=MEMBERS)
+GROUPED = job_entries(job=8, epoch=10, slot_base=32, slots=4, group=3, members=MEMBERS, results_ip=0xEFC00008)
 
 
 @pytest.fixture
@@ -124,6 +132,41 @@ def test_modifying_replaces_an_entrys_parameters(switch: P4RuntimeSwitch, fake_s
     switch.modify([loss_entry(1, "ingress", True, 0.25)])
     table = fake_server.servicer.table("InaggIngress.ingress_loss.ingress_loss")
     assert table == {(1, 1): ("InaggIngress.ingress_loss.inject_ingress_loss", {"threshold": 1 << 30})}
+
+
+def test_modifying_a_group_replaces_its_copies(switch: P4RuntimeSwitch, fake_server: FakeServer) -> None:
+    servicer = fake_server.servicer
+    switch.connect(nothing)
+    switch.insert([JOB.group, GROUPED.group])
+    assert servicer.groups == {2: [(1, 1), (2, 2)], 3: [(1, 256), (2, 256)]}
+    switch.modify([unicast_group(3, MEMBERS)])
+    assert servicer.groups == {2: [(1, 1), (2, 2)], 3: [(1, 1), (2, 2)]}
+    switch.remove([GROUPED.group])  # as it was inserted
+    assert servicer.groups == {2: [(1, 1), (2, 2)]}
+
+
+def test_modifying_what_is_not_there_is_refused(switch: P4RuntimeSwitch, fake_server: FakeServer) -> None:
+    switch.connect(nothing)
+    with pytest.raises(SwitchRefusedError, match="1 of 1 writes refused, the first with NOT_FOUND"):
+        switch.modify([unicast_group(3, MEMBERS)])
+    assert fake_server.servicer.groups == {}
+
+
+def test_a_job_with_a_group_address_has_one_receiver_more(
+    switch: P4RuntimeSwitch, fake_server: FakeServer
+) -> None:
+    switch.connect(nothing)
+    for stage in GROUPED.stages:
+        switch.insert(stage)
+    receivers = fake_server.servicer.table("InaggEgress.delivery.receiver")
+    assert receivers.keys() == {(8, 0), (8, 1), (8, 255)}
+    assert receivers[8, 255] == (
+        "InaggEgress.delivery.deliver",
+        {"mac": 0x01005E400008, "ip": 0xEFC00008, "udp_port": 18753},
+    )
+    for stage in reversed(GROUPED.stages):
+        switch.remove(stage)
+    assert (fake_server.servicer.entries, fake_server.servicer.groups) == ({}, {})
 
 
 def test_counters_are_read_for_the_ports_asked_and_zeroes_left_out(

@@ -23,9 +23,10 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from inagg.errors import ControllerRefusedError
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatThread
+from inagg.membership.multicast import open_socket
 from inagg.sums.journal import Journal
 from inagg_contract.constants import EXPONENT_CHECK
-from inagg_contract.documents import JobStatus, PacketCount
+from inagg_contract.documents import Endpoint, JobStatus, PacketCount
 from tests import INAGG_P4
 from tests.switch.network import MakeNetwork, Network
 from tests.waiting import wait_until
@@ -85,7 +86,7 @@ class Testbed:
     def start_switch(self) -> None:
         self.switch = self.network.start(self.network.switch, *self.switch_command)
 
-    def start_controller(self) -> None:
+    def start_controller(self, multicast: str = "none") -> None:
         p4info, config = self.files
         ports = range(1, self.network.hosts + 1)
         options = {
@@ -95,6 +96,7 @@ class Testbed:
             "listen": HTTP,
             "ports": ",".join(map(str, ports)),
             "aggregator-ip": AGGREGATOR[0],
+            "multicast": multicast,
             "switch-timeout-s": 60,
             "token-file": self.token_file,
             "heartbeat-interval-s": 0.2,
@@ -125,12 +127,31 @@ class Testbed:
                     found[table.preamble.name.rpartition(".")[2]] = count
             return found
 
+    def replicas(self, group: int) -> list[tuple[int, int]]:
+        """(port, replication id) of each copy of a multicast group, read with P4Runtime."""
+        request = p4runtime_pb2.ReadRequest(device_id=1)
+        asked = request.entities.add().packet_replication_engine_entry.multicast_group_entry
+        asked.multicast_group_id = group
+        with grpc.insecure_channel(GRPC) as channel:
+            stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+            (answer,) = [entity for one in stub.Read(request, timeout=10) for entity in one.entities]
+        entry = answer.packet_replication_engine_entry.multicast_group_entry
+        return sorted((replica.egress_port, replica.instance) for replica in entry.replicas)
+
     @contextlib.contextmanager
     def worker_socket(self, host: int) -> Iterator[socket.socket]:
         with self.network.inside(self.network.host(host)):
             endpoint = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         with endpoint:
             endpoint.bind((self.network.ip(host), 0))
+            endpoint.settimeout(10)
+            yield endpoint
+
+    @contextlib.contextmanager
+    def results_socket(self, host: int, results: Endpoint) -> Iterator[socket.socket]:
+        with self.network.inside(self.network.host(host)):
+            endpoint = open_socket(results, self.network.ip(host), AGGREGATOR)
+        with endpoint:
             endpoint.settimeout(10)
             yield endpoint
 
@@ -193,6 +214,37 @@ def test_results_go_to_the_addresses_that_the_workers_registered(testbed: Testbe
             "completed": {2: ONE_PACKET},
             "result_sent": {1: ONE_PACKET, 2: ONE_PACKET},
         }
+
+
+def test_results_go_to_the_group_address_until_the_job_changes_to_unicast(testbed: Testbed) -> None:
+    testbed.controller.kill()
+    testbed.controller.wait()
+    testbed.start_controller("239.192.0.0/14")
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(testbed.client())
+        own = [stack.enter_context(testbed.worker_socket(host)) for host in (1, 2)]
+        created = client.create_job(2, 4)
+        assert created.results is not None
+        grouped = [stack.enter_context(testbed.results_socket(host, created.results)) for host in (1, 2)]
+        job = testbed.register_all(client, created, own)
+        assert testbed.entries()["receiver"] == 3
+
+        def contribute(rank: int, chunk: int) -> None:
+            own[rank].sendto(exponent_packet(job, rank, chunk, 7), AGGREGATOR)
+
+        def chunk_at(endpoint: socket.socket) -> int:
+            return int(HEADER.unpack(endpoint.recv(2048))[6])
+
+        contribute(0, 0)
+        contribute(1, 0)
+        assert [chunk_at(endpoint) for endpoint in grouped] == [0, 0]
+        contribute(1, 0)  # the result has been lost
+        assert chunk_at(own[1]) == 0
+        assert client.unicast(job.id).results is None
+        wait_until(lambda: testbed.replicas(2) == [(1, 1), (2, 2)], "the copies are changed")
+        contribute(0, 1)
+        contribute(1, 1)
+        assert [chunk_at(endpoint) for endpoint in own] == [1, 1]
 
 
 def test_every_entry_of_a_job_is_in_the_switch_while_it_runs_and_gone_when_all_have_left(

@@ -20,12 +20,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from inagg_contract.addresses import format_ip, format_mac, parse_ip, parse_mac
+from inagg_contract.constants import INAGG_PORT
 from inagg_contract.documents import (
     LONGEST_REASON,
     Aggregator,
     Beat,
     CallRange,
     CreatedJob,
+    Endpoint,
     Health,
     Heartbeat,
     JobList,
@@ -181,6 +183,12 @@ def _of_members(service: Service) -> APIRouter:
         """End the job now. Its ranks learn it with their next heartbeat."""
         return _job(service, service.end(number))
 
+    @router.post("/unicast")
+    async def unicast(number: int) -> JobStatus:
+        """Send the job's results to each worker's own address from now on: a rank does not get what is sent to
+        `results` (docs/protocol.md, 5.3)."""
+        return _job(service, service.unicast(number))
+
     @router.post("/workers")
     async def register(number: int, new: NewWorker) -> RegisteredWorker:
         """Register a rank with its address. The job runs when the last rank is registered. Repeating the same request
@@ -268,6 +276,9 @@ def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) 
         reason=job.reason,
         policy=Policy(**{name: getattr(policy, name) for name in Policy.model_fields}),
         aggregator=_aggregator(service),
+        results=None
+        if job.results_ip is None
+        else Endpoint(ip=format_ip(job.results_ip), udp_port=INAGG_PORT),
         counters=None if counts is None else _counts(counts),
     )
 

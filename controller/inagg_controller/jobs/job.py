@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from inagg_controller.jobs.calls import Comparison, Mismatch, Wait
 from inagg_controller.jobs.leases import Lease
-from inagg_controller.switch.entries import JobEntries, Member
+from inagg_controller.switch.entries import JobEntries, Member, MulticastGroup
 from inagg_controller.tokens import new_secret
 
 LEFT = "left"
@@ -63,7 +63,16 @@ class Remove:
     generation: int
 
 
-Effect = Install | Remove
+@dataclass(frozen=True, slots=True)
+class Regroup:
+    """Change the copies that the switch makes of a job's results."""
+
+    job: int
+    group: MulticastGroup
+    generation: int
+
+
+Effect = Install | Remove | Regroup
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,6 +80,7 @@ class Job:
     """One job.
 
     entries: the job's entries that are in the switch or are being inserted or removed; None if there are none.
+    results_ip: the multicast address of its results; None: each worker gets them at its own.
     attended: rank -> presence connections of its process. vanished: rank -> when the last of them ended.
     secret: permits requests about the job. creator: the host that created the job, None for the operator.
     """
@@ -81,6 +91,7 @@ class Job:
     slots: int
     epoch: int
     group: int
+    results_ip: int | None
     lease: Lease
     created_at: float
     comparison: Comparison

@@ -14,12 +14,13 @@ job have them. The slots' contents then belong to another epoch (docs/protocol.m
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from inagg_controller.errors import ConflictError, InvalidRequestError, UnavailableError, UnknownJobError
 from inagg_controller.jobs.calls import Comparison, Report
-from inagg_controller.jobs.job import LEFT, Effect, Install, Job, Limits, Policy, Remove
+from inagg_controller.jobs.job import LEFT, Effect, Install, Job, Limits, Policy, Regroup, Remove
 from inagg_controller.jobs.leases import Lease, LeasePool, Numbers
-from inagg_controller.switch.entries import JobEntries, Member, job_entries
+from inagg_controller.switch.entries import JobEntries, Member, job_entries, unicast_group
 
 SWITCH_RESTARTED = "switch restarted: the sums in its slots are gone"
 SWITCH_TAKEN = "another controller has taken the switch over: its tables and slots are no longer this job's"
@@ -45,11 +46,14 @@ _STALL_S = 0.75
 class JobTable:
     """All jobs. Not thread-safe.
 
-    first_epoch: greater than every epoch that any living worker may have. `version` changes with every change of a
-    job's state.
+    first_epoch: greater than every epoch that any living worker may have. multicast: the first of 2^16 multicast
+    addresses, one for the results of each job, by its number; None: results go to each worker's own address. `version`
+    changes with every change of a job's state.
     """
 
-    def __init__(self, limits: Limits, policy: Policy, *, first_epoch: int, now: float) -> None:
+    def __init__(
+        self, limits: Limits, policy: Policy, *, first_epoch: int, now: float, multicast: int | None = None
+    ) -> None:
         self.limits = limits
         self.policy = policy
         self.jobs: dict[int, Job] = {}
@@ -59,6 +63,7 @@ class JobTable:
         self._numbers = Numbers(1, _LAST_JOB)
         self._groups = Numbers(_FIRST_GROUP, _LAST_GROUP)
         self._next_epoch = first_epoch
+        self._multicast = multicast
         self._connected = False
         # Counts losses of the switch: the outcome of an effect of an earlier generation is void.
         self._generation = 0
@@ -110,6 +115,7 @@ class JobTable:
             slots=granted,
             epoch=self._next_epoch,
             group=group,
+            results_ip=None if workers == 1 or self._multicast is None else self._multicast + number,
             lease=lease,
             created_at=now,
             comparison=Comparison(workers),
@@ -172,6 +178,20 @@ class JobTable:
             job.mismatch = job.comparison.hear(rank, report)
             if job.mismatch is not None:
                 self._end(job, "failed", f"the ranks call different collectives: {job.mismatch}", now)
+        return job
+
+    def unicast(self, number: int) -> Job:
+        """From now on send the job's results to each worker's own address. Repeating it changes nothing.
+
+        Raises UnknownJobError.
+        """
+        job = self.job(number)
+        if job.results_ip is None or job.ended:
+            return job
+        job.results_ip = None
+        self.version += 1
+        if job.entries is not None:
+            self.effects.append(Regroup(job.id, unicast_group(job.group, job.members), self._generation))
         return job
 
     def attend(self, number: int, rank: int, now: float) -> Member:
@@ -253,6 +273,11 @@ class JobTable:
                 self._release(job)
             else:
                 job.retry_at = now + _RETRY_S
+        elif isinstance(effect, Regroup):
+            if error is None and job.entries is not None:
+                job.entries = replace(job.entries, group=effect.group)
+            elif error is not None and not job.ended:  # its sums would need a retransmission for every result
+                self._end(job, "failed", f"the switch refused to copy results to each worker: {error}", now)
         elif not job.removing:
             if error is None:
                 job.state = "running"
@@ -337,6 +362,7 @@ class JobTable:
                 slots=job.slots,
                 group=job.group,
                 members=job.members,
+                results_ip=job.results_ip,
             )
             self.effects.append(Install(job.id, job.entries, self._generation))
 

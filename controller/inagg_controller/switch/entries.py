@@ -8,10 +8,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from inagg_contract.constants import FLOOD_GROUP
+from inagg_contract.addresses import multicast_mac
+from inagg_contract.constants import ALL_RANKS, FLOOD_GROUP, INAGG_PORT
 
 ADMISSION = "InaggIngress.admission.admission"
 RECEIVER = "InaggEgress.delivery.receiver"
+_DELIVER = "InaggEgress.delivery.deliver"
 ARP_RESPONDER = "InaggIngress.arp_responder.arp_responder"
 PING_RESPONDER = "InaggIngress.ping_responder.ping_responder"
 _GUARD = "InaggIngress.source_guard"
@@ -87,16 +89,29 @@ class JobEntries:
 
 
 def job_entries(
-    *, job: int, epoch: int, slot_base: int, slots: int, group: int, members: Mapping[int, Member]
+    *,
+    job: int,
+    epoch: int,
+    slot_base: int,
+    slots: int,
+    group: int,
+    members: Mapping[int, Member],
+    results_ip: int | None = None,
 ) -> JobEntries:
-    """The entries of a complete job (docs/protocol.md, 5.1 and 5.3). members: by rank, all of them."""
+    """The entries of a complete job (docs/protocol.md, 5.1 and 5.3).
+
+    members: by rank, all of them. results_ip: the multicast address of the job's results; None: each worker's own.
+    """
     ranks = sorted(members)
     everyone = (1 << len(ranks)) - 1
+    receivers = [_receiver(job, members[rank]) for rank in ranks]
+    if results_ip is not None:
+        to_all = (("mac", multicast_mac(results_ip)), ("ip", results_ip), ("udp_port", INAGG_PORT))
+        receivers.append(TableEntry(RECEIVER, (("job", job), ("rank", ALL_RANKS)), _DELIVER, to_all))
     return JobEntries(
         job=job,
-        receivers=tuple(_receiver(job, members[rank]) for rank in ranks),
-        # The replication id is the receiver's rank + 1 for egress; 0 marks a packet that is not a copy.
-        group=MulticastGroup(group, tuple((members[rank].port, rank + 1) for rank in ranks)),
+        receivers=tuple(receivers),
+        group=unicast_group(group, members) if results_ip is None else _multicast_group(group, members),
         admissions=tuple(
             TableEntry(
                 ADMISSION,
@@ -116,11 +131,22 @@ def job_entries(
     )
 
 
+def unicast_group(group: int, members: Mapping[int, Member]) -> MulticastGroup:
+    """A copy of each result for each worker. The replication id tells egress the receiver; 0 means "not a copy"."""
+    return MulticastGroup(group, tuple((members[rank].port, rank + 1) for rank in sorted(members)))
+
+
+def _multicast_group(group: int, members: Mapping[int, Member]) -> MulticastGroup:
+    """A copy of each result for each port, for all workers behind it."""
+    ports = sorted({member.port for member in members.values()})
+    return MulticastGroup(group, tuple((port, ALL_RANKS + 1) for port in ports))
+
+
 def _receiver(job: int, member: Member) -> TableEntry:
     return TableEntry(
         RECEIVER,
         (("job", job), ("rank", member.rank)),
-        "InaggEgress.delivery.deliver",
+        _DELIVER,
         (("mac", member.mac), ("ip", member.ip), ("udp_port", member.udp_port)),
     )
 

@@ -90,7 +90,8 @@ def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Progra
         words=words,
         slot_versions=slot_versions,
         max_workers=worker.bitwidth,
-        max_members=min(tables[ADMISSION].size, tables[RECEIVER].size),
+        # A job of two workers or more has a receiver for all of them.
+        max_members=min(tables[ADMISSION].size, tables[RECEIVER].size * 2 // 3),
         counters=_short_names([counter.preamble.name for counter in p4info.counters]),
     )
 

@@ -155,6 +155,10 @@ class ControlClient:
         """The job now, with its counters while the switch is connected."""
         return self._job("GET", job)
 
+    def unicast(self, job: int) -> JobStatus:
+        """Have the job's results sent to each worker's own address. Repeating it changes nothing."""
+        return self._job("POST", job, "/unicast")
+
     def wait_running(
         self, job: int, *, timeout_s: float = 300.0, check: Callable[[], None] = lambda: None
     ) -> JobStatus:

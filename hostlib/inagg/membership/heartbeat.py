@@ -126,6 +126,7 @@ class HeartbeatThread(threading.Thread):
         journal: the collectives that this rank has called; part of each heartbeat.
         waited: returns how many sums this rank has done, and the seconds that it waited for others to begin them; part
             of each heartbeat.
+        before_beat: called before each regular beat.
 
     `waits` has the same of all ranks, from the controller's last answer.
     """
@@ -140,6 +141,7 @@ class HeartbeatThread(threading.Thread):
         on_failure: Callable[[Failure], None],
         journal: Journal,
         waited: Callable[[], tuple[int, float]] = lambda: (0, 0.0),
+        before_beat: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name=f"inagg-heartbeat-{job}-{rank}", daemon=True)
         self._client = client
@@ -150,6 +152,7 @@ class HeartbeatThread(threading.Thread):
         self._on_failure = on_failure
         self._journal = journal
         self._waited = waited
+        self._before_beat = before_beat
         self.waits: Mapping[int, Waits] = {}
         self._asked: tuple[int, int] | None = None
         self._stopping = threading.Event()
@@ -172,6 +175,7 @@ class HeartbeatThread(threading.Thread):
         next_beat = time.monotonic()
         while not self._stopping.wait(max(0.0, next_beat - time.monotonic())):
             next_beat = max(next_beat + self._interval_s, time.monotonic())
+            self._before_beat()
             self._settle(self._beat())
 
     def confer(self, timeout_s: float = _CONFER_S) -> None:

@@ -2,6 +2,7 @@
 """Makes the ranks of a group members of one job."""
 
 import contextlib
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -15,10 +16,13 @@ from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.membership.assembly import Assembly, describe
 from inagg.membership.control import ControlClient
 from inagg.membership.interface import interface_of, source_address
+from inagg.membership.multicast import open_socket
 from inagg.membership.session import Session, give_up_on
 from inagg.options import Options, parse_cpus
 from inagg.sums.reduction import Callback
 from inagg_contract.documents import JobStatus
+
+_log = logging.getLogger(__name__)
 
 # After a rank has failed, the others need this long to see it and to report their outcome: three looks, on a busy
 # machine.
@@ -124,10 +128,10 @@ def _enter(
     """Register, become a member, wait for the other ranks, and check that packets pass."""
     rank = ranks.rank
     check = partial(_check_others, ranks, job)
-    aggregator = client.status(job).aggregator
-    address = str(options.address) if options.address else source_address(aggregator.ip)
+    created = client.status(job)
+    address = str(options.address) if options.address else source_address(created.aggregator.ip)
     interface = interface_of(address)
-    with _bind(address) as udp:
+    with _bind(address) as udp, _join_multicast(client, created, rank, address) as results:
         status = client.register(
             job,
             rank,
@@ -141,7 +145,7 @@ def _enter(
         session: Session | None = None
         try:
             session = _begin(
-                client, status, rank, udp, options, options.link_rate or interface.rate, on_failure
+                client, status, rank, udp, results, options, options.link_rate or interface.rate, on_failure
             )
             client.wait_running(job, timeout_s=options.setup_timeout_s, check=check)
             session.try_path(options.setup_timeout_s, check)
@@ -173,11 +177,39 @@ def _bind(address: str) -> socket.socket:
     return udp
 
 
+@contextlib.contextmanager
+def _join_multicast(
+    client: ControlClient, status: JobStatus, rank: int, address: str
+) -> Iterator[socket.socket | None]:
+    """A socket for the job's results. If this host cannot have it, the job changes to unicast."""
+    if status.results is None:
+        yield None
+        return
+    try:
+        aggregator = (status.aggregator.ip, status.aggregator.udp_port)
+        results = open_socket(status.results, address, aggregator)
+    except OSError as error:
+        _log.warning(
+            "job %d, rank %d: cannot receive multicast at %s (%s), so the switch sends a copy of each result to each "
+            "worker",
+            status.id,
+            rank,
+            status.results.ip,
+            error.strerror,
+        )
+        client.unicast(status.id)
+        yield None
+        return
+    with results:
+        yield results
+
+
 def _begin(
     client: ControlClient,
     status: JobStatus,
     rank: int,
     udp: socket.socket,
+    results: socket.socket | None,
     options: Options,
     link_rate: float | None,
     on_failure: Callback,
@@ -189,6 +221,7 @@ def _begin(
         undo.callback(presence.close)
         transport = Transport(
             socket_fd=udp.fileno(),
+            results_fd=None if results is None else results.fileno(),
             job=status.id,
             rank=rank,
             workers=status.workers,
@@ -203,7 +236,9 @@ def _begin(
             spin_s=options.spin_us * 1e-6,
         )
         undo.pop_all()
-    udp.detach()  # the transport owns it
+    udp.detach()  # the transport owns it, and the other
+    if results is not None:
+        results.detach()
     return Session(client, status, rank, transport, on_failure, presence, link_rate)
 
 

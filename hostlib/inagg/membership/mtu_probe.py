@@ -9,8 +9,10 @@ from inagg._core import Transport
 from inagg.errors import InaggError, NetworkTimeoutError
 from inagg.membership.control import ControlClient
 from inagg.sums.reduction import Callback
+from inagg_contract.constants import WORD_BYTES
 from inagg_contract.sizes import FRAME_HEADERS_BYTES, HEADERS_BYTES, data_mtu
 
+_BLOCKS = 4  # of the sum
 _FULL_SIZE_S = 6.0  # time for a packet of full size once small packets pass; it is sent eight times
 _COUNTERS_S = 1.0  # a job that another rank has just ended has no counters for a moment
 _LOOK_S = 0.05
@@ -18,7 +20,7 @@ _CHECK_S = 0.1  # between calls of `check`
 
 
 class MtuProbe:
-    """The first sum of a job, whose data take one packet of full size (docs/protocol.md, 7).
+    """The first sum of a job, whose data take packets of full size (docs/protocol.md, 7).
 
     words: 256-byte words in a packet.
     """
@@ -40,7 +42,7 @@ class MtuProbe:
         """
         start, end = time.monotonic(), time.monotonic() + timeout_s
         small_passed = False
-        ticket = self._transport.submit(np.zeros(1, dtype=np.float32))
+        ticket = self._transport.submit(np.zeros(_BLOCKS * self._words * WORD_BYTES // 4, dtype=np.float32))
         while not self._transport.wait(ticket, _CHECK_S):
             check()
             now = time.monotonic()

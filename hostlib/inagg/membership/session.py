@@ -11,6 +11,7 @@ from inagg.errors import InaggError, IntegrityError, JobError, MismatchError
 from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatThread
 from inagg.membership.mtu_probe import MtuProbe
+from inagg.membership.multicast import MulticastWatch
 from inagg.membership.presence import Presence
 from inagg.membership.standing import GaveUp, Phase, Standing
 from inagg.sums.journal import Journal
@@ -61,6 +62,7 @@ class Session:
         self._standing = Standing()
         self._probe = MtuProbe(transport, client, status.id, rank, status.words)
         self._waited_at_first = (0, 0.0)  # of the probe's sum
+        self._multicast = MulticastWatch(transport, client, status.id, rank)
         self.journal = Journal()
         self.sums = SumQueue(
             self, transport, workers=status.workers, words=status.words, journal=self.journal
@@ -74,11 +76,12 @@ class Session:
             self._job_failed,
             self.journal,
             self._waited,
+            self._multicast.look,
         )
         self._heartbeat.start()
 
     def try_path(self, timeout_s: float, check: Callback = lambda: None) -> None:
-        """Do the first sum of the job, as `MtuProbe.run`. It does not count as a sum in heartbeats.
+        """Do the first sum of the job, as `MtuProbe.run`, and see whether multicast passes. Heartbeats do not count it.
 
         Raises:
             NetworkTimeoutError: packets of full size do not pass.
@@ -89,6 +92,7 @@ class Session:
         except EngineError as error:
             raise self.translate(error) from error
         self._waited_at_first = self._waited()
+        self._multicast.look()
 
     def stats(self) -> dict[str, Any]:
         """Counters of the transport (packets, bytes, retransmits, RTT...), with job and rank.

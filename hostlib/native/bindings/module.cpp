@@ -122,6 +122,8 @@ nb::dict to_dict(const TransportStats& stats) {
     out["receive_calls"] = stats.receive_calls;
     out["send_refusals"] = stats.send_refusals;
     out["network_errors"] = stats.network_errors;
+    out["multicast_received"] = stats.multicast_received;
+    out["unicast_in_a_row"] = stats.unicast_in_a_row;
     out["segmentation"] = stats.segmentation;
     out["receive_buffer_bytes"] = stats.receive_buffer;
     out["receive_buffer_wanted_bytes"] = stats.receive_buffer_wanted;

@@ -30,8 +30,8 @@ using IpPort = std::pair<std::string, std::uint16_t>;
 // A transport that keeps the arrays given to it alive. The GIL guards its members.
 class PyTransport {
   public:
-    PyTransport(const EngineConfig& config, UdpSocket socket, double spin)
-        : config_(config), transport_(config, std::move(socket), spin) {
+    PyTransport(const EngineConfig& config, UdpSocket socket, std::optional<UdpSocket> results, double spin)
+        : config_(config), transport_(config, std::move(socket), std::move(results), spin) {
         living().insert(this);
     }
 
@@ -209,15 +209,16 @@ class PyTransport {
     std::map<Ticket, KeptAlive> alive_;
 };
 
-UdpSocket open_socket(const IpPort& aggregator, const std::optional<IpPort>& local,
-                      std::optional<int> socket_fd) {
+UdpSocket connected(UdpSocket socket, const IpPort& aggregator) {
+    socket.connect({aggregator.first, aggregator.second});
+    return socket;
+}
+
+UdpSocket open_socket(const std::optional<IpPort>& local, std::optional<int> socket_fd) {
     if (local.has_value() == socket_fd.has_value()) {
         throw std::invalid_argument("give either local or socket_fd");
     }
-    UdpSocket socket =
-        local ? UdpSocket::bound_to({local->first, local->second}) : UdpSocket::duplicate_of(*socket_fd);
-    socket.connect({aggregator.first, aggregator.second});
-    return socket;
+    return local ? UdpSocket::bound_to({local->first, local->second}) : UdpSocket::duplicate_of(*socket_fd);
 }
 
 }  // namespace
@@ -228,18 +229,27 @@ void define_transport(nb::module_& m) {
             "__init__",
             [](PyTransport* self, unsigned job, unsigned rank, unsigned workers, std::uint64_t epoch,
                std::uint64_t slots, unsigned words, const IpPort& aggregator,
-               const std::optional<IpPort>& local, std::optional<int> socket_fd, double rto_initial,
-               double rto_min, double rto_max, double give_up, double spin) {
+               const std::optional<IpPort>& local, std::optional<int> socket_fd,
+               std::optional<int> results_fd, double rto_initial, double rto_min, double rto_max,
+               double give_up, double spin) {
                 const EngineConfig config = make_config(job, rank, workers, epoch, slots, words, rto_initial,
                                                         rto_min, rto_max, give_up, 0);
-                new (self) PyTransport(config, open_socket(aggregator, local, socket_fd), spin);
-                if (socket_fd) {
-                    const Descriptor taken_over(*socket_fd);  // the duplicate stays
+                std::optional<UdpSocket> results;
+                if (results_fd) {
+                    results.emplace(connected(UdpSocket::duplicate_of(*results_fd), aggregator));
+                }
+                new (self) PyTransport(config, connected(open_socket(local, socket_fd), aggregator),
+                                       std::move(results), spin);
+                for (const std::optional<int> given : {socket_fd, results_fd}) {
+                    if (given) {
+                        const Descriptor taken_over(*given);  // the duplicate stays
+                    }
                 }
             },
             nb::kw_only(), "job"_a, "rank"_a, "workers"_a, "epoch"_a, "slots"_a, "words"_a, "aggregator"_a,
-            "local"_a = nb::none(), "socket_fd"_a = nb::none(), "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.01,
-            "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0, "spin_s"_a = 0.0)
+            "local"_a = nb::none(), "socket_fd"_a = nb::none(), "results_fd"_a = nb::none(),
+            "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.01, "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0,
+            "spin_s"_a = 0.0)
         .def_prop_ro("local_address", &PyTransport::local_address)
         .def("submit", &PyTransport::submit_array, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,

@@ -83,7 +83,6 @@ void Transport::run() {
 }
 
 void Transport::loop() {
-    bool more = false;
     while (run_commands(seconds_now())) {
         const double now = seconds_now();
         account(now);
@@ -91,10 +90,12 @@ void Transport::loop() {
         const Blocked blocked = send(now);
         account_.activity = engine_.activity();
         publish();
-        if (!more) {
+        if (engine_.failure() || (!readable_.own && !readable_.results)) {
             wait_for_events(blocked);
         }
-        more = !engine_.failure() && receive();
+        if (!engine_.failure()) {
+            receive();
+        }
     }
 }
 
@@ -179,9 +180,12 @@ void Transport::wait_for_events(Blocked blocked) {
         end = std::min(end.value_or(now + MOMENT), now + MOMENT);
     }
     const short events = blocked == Blocked::until_writable ? POLLIN | POLLOUT : POLLIN;
-    std::array<pollfd, 2> waited{pollfd{wakeup_.fd(), POLLIN, 0}, pollfd{socket_.fd(), events, 0}};
+    const int results = results_ ? results_->fd() : -1;  // ppoll() ignores -1
+    std::array<pollfd, 3> waited{pollfd{wakeup_.fd(), POLLIN, 0}, pollfd{socket_.fd(), events, 0},
+                                 pollfd{results, POLLIN, 0}};
     // A broken group only listens to commands.
-    const std::size_t count = engine_.failure() ? 1 : 2;
+    const std::size_t count = engine_.failure() ? 1 : waited.size();
+    readable_ = {};
     if (poll(std::span(waited).first(count), end ? std::max(0.0, *end - now) : FOR_EVER) <= 0) {
         return;
     }
@@ -192,7 +196,11 @@ void Transport::wait_for_events(Blocked blocked) {
     if ((waited[1].revents & POLLERR) != 0) {
         stats_.network_errors += socket_.take_errors().count;
     }
-    if (waited[1].revents == POLLIN) {
+    if ((waited[2].revents & POLLERR) != 0) {
+        stats_.network_errors += results_->take_errors().count;
+    }
+    readable_ = {.own = (waited[1].revents & POLLIN) != 0, .results = (waited[2].revents & POLLIN) != 0};
+    if ((waited[1].revents | waited[2].revents) == POLLIN) {
         gather();
     }
 }
@@ -226,12 +234,27 @@ void Transport::gather() const {
     }
 }
 
-// Receives one batch; true when there may be more.
-bool Transport::receive() {
-    ++stats_.receive_calls;
-    const BatchResult result = receiving_.receive(socket_);
-    const double now = seconds_now();
+// Receives one batch with each socket that may have one.
+void Transport::receive() {
     received_ = 0;
+    if (readable_.results) {
+        readable_.results = receive_from(*results_).count == ReceiveBatch::MESSAGES;
+        if (received_ > 0) {
+            stats_.multicast_received += received_;
+            stats_.unicast_in_a_row = 0;
+        }
+    }
+    if (readable_.own) {
+        const std::size_t multicast = received_;
+        readable_.own = receive_from(socket_).count == ReceiveBatch::MESSAGES;
+        stats_.unicast_in_a_row += received_ - multicast;
+    }
+}
+
+BatchResult Transport::receive_from(const UdpSocket& socket) {
+    ++stats_.receive_calls;
+    const BatchResult result = receiving_.receive(socket);
+    const double now = seconds_now();
     receiving_.for_each(result.count, [&](std::span<const std::byte> datagram) {
         engine_.receive(datagram, now);
         ++received_;
@@ -242,7 +265,7 @@ bool Transport::receive() {
         engine_.fail(FailureCode::failed,
                      std::string("cannot receive from the aggregator: ") + std::strerror(result.error));
     }
-    return result.count == ReceiveBatch::MESSAGES;
+    return result;
 }
 
 // Charges the time since the last iteration to the engine's activity at its end (Linux's tcp_info does the

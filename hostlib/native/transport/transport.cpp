@@ -50,11 +50,16 @@ int make_eventfd() {
 }
 
 // Makes room for the results of a whole window. If the kernel grants less, the window is smaller.
-EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, TransportStats& stats) {
+EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, std::optional<UdpSocket>& results,
+                               TransportStats& stats) {
     config.validate();
     const std::size_t packet = datagram_bytes(Kind::data, config.words) + PACKET_OVERHEAD;
     stats.receive_buffer_wanted = packet * config.slots;
     stats.receive_buffer = socket.reserve_receive_buffer(stats.receive_buffer_wanted);
+    if (results) {
+        stats.receive_buffer =
+            std::min(stats.receive_buffer, results->reserve_receive_buffer(stats.receive_buffer_wanted));
+    }
     config.window_limit =
         static_cast<std::uint32_t>(std::clamp<std::size_t>(stats.receive_buffer / packet, 1, config.slots));
     return config;
@@ -73,13 +78,15 @@ void read_processor_times(pid_t thread, TransportStats& stats) {
     }
 }
 
-Transport::Transport(const EngineConfig& config, UdpSocket socket, double spin)
+Transport::Transport(const EngineConfig& config, UdpSocket socket, std::optional<UdpSocket> results,
+                     double spin)
     : config_(config),
       spin_(spin),
       local_address_(socket.local_address()),
       wakeup_(make_eventfd()),
       socket_(std::move(socket)),
-      engine_(bounded_by_buffer(config, socket_, stats_)),
+      results_(std::move(results)),
+      engine_(bounded_by_buffer(config, socket_, results_, stats_)),
       packets_(MAX_DATAGRAM) {
     stats_.engine = engine_.stats();
     shared_.stats = stats_;
@@ -244,6 +251,7 @@ void Transport::close() {
     wake();
     thread_.join();
     socket_.close();
+    results_.reset();
     const std::lock_guard lock(mutex_);
     wakeup_.close();
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs an engine on a UDP socket, in its own thread: the packet thread. All public methods may be called from
+// Runs an engine on UDP sockets, in its own thread: the packet thread. All public methods may be called from
 // any thread.
 //
-// The packet thread owns the engine and the socket; no other thread touches them while it runs. Other threads
-// exchange commands and news with it through Shared, under one mutex. The packet thread takes that twice in
-// each iteration of its loop, not for each packet.
+// The packet thread owns the engine and the sockets; no other thread touches them while it runs. Other
+// threads exchange commands and news with it through Shared, under one mutex. The packet thread takes that
+// twice in each iteration of its loop, not for each packet.
 #ifndef INAGG_TRANSPORT_HPP
 #define INAGG_TRANSPORT_HPP
 
@@ -39,7 +39,10 @@ struct TransportStats {
     std::uint64_t receive_calls = 0;
     std::uint64_t send_refusals = 0;   // EAGAIN and ENOBUFS, after which it tries again
     std::uint64_t network_errors = 0;  // ICMP errors and unreachable routes
-    bool segmentation = true;          // several datagrams a message (UDP_SEGMENT)
+    // Datagrams received at the job's multicast address; and at this worker's own since the last of those.
+    std::uint64_t multicast_received = 0;
+    std::uint64_t unicast_in_a_row = 0;
+    bool segmentation = true;  // several datagrams a message (UDP_SEGMENT)
     std::uint64_t receive_buffer = 0;
     std::uint64_t receive_buffer_wanted = 0;
     std::array<double, ACTIVITIES> spent{};  // seconds, by Activity; idle time is not counted
@@ -64,9 +67,11 @@ class GroupFailed : public std::runtime_error {
 
 class Transport {
   public:
-    // The socket is connected. `spin`: seconds to poll the socket before it sleeps; pays off if every worker
+    // Sends with `socket`. Receives with it and with `results`, which is bound to the job's multicast
+    // address. Both are connected. `spin`: seconds to poll them before it sleeps; pays off if every worker
     // has its own core. Throws std::invalid_argument, std::system_error.
-    Transport(const EngineConfig& config, UdpSocket socket, double spin = 0);
+    Transport(const EngineConfig& config, UdpSocket socket, std::optional<UdpSocket> results = {},
+              double spin = 0);
     ~Transport();
     Transport(const Transport&) = delete;
     Transport& operator=(const Transport&) = delete;
@@ -127,7 +132,8 @@ class Transport {
     void wait_for_events(Blocked blocked);
     int poll(std::span<pollfd> waited, double seconds) const;
     void gather() const;
-    bool receive();
+    void receive();
+    BatchResult receive_from(const UdpSocket& socket);
     void account(double now);
     void publish();
     void post(Command command);
@@ -147,12 +153,17 @@ class Transport {
     // Used by the packet thread only.
     TransportStats stats_;
     UdpSocket socket_;
+    std::optional<UdpSocket> results_;
     Engine engine_;
     std::vector<std::byte> packets_;  // room for one batch
     SendBatch sending_;
     ReceiveBatch receiving_;
-    std::size_t received_ = 0;  // datagrams in the last batch
-    bool too_long_ = false;     // the last send returned EMSGSIZE, perhaps after a forged ICMP error
+    std::size_t received_ = 0;  // datagrams since the last wait
+    struct {
+        bool own = false;
+        bool results = false;
+    } readable_;             // the sockets that may have datagrams
+    bool too_long_ = false;  // the last send returned EMSGSIZE, perhaps after a forged ICMP error
     struct {
         Activity activity = Activity::idle;
         double since = 0;

@@ -78,18 +78,18 @@ UdpSocket UdpSocket::duplicate_of(int fd) {
     int type = 0;
     socklen_t length = sizeof type;
     if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0) {
-        throw_errno("socket_fd is not a socket");
+        throw_errno("descriptor " + std::to_string(fd) + " is not a socket");
     }
     sockaddr_storage address{};
     length = sizeof address;
     if (type != SOCK_DGRAM || getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
         address.ss_family != AF_INET) {
-        throw std::invalid_argument("socket_fd is not a UDP/IPv4 socket");
+        throw std::invalid_argument("descriptor " + std::to_string(fd) + " is not a UDP/IPv4 socket");
     }
     Descriptor descriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0));
     const int flags = fcntl(descriptor.fd(), F_GETFL);
     if (descriptor.fd() < 0 || flags < 0 || fcntl(descriptor.fd(), F_SETFL, flags | O_NONBLOCK) != 0) {
-        throw_errno("cannot take over socket_fd");
+        throw_errno("cannot take over descriptor " + std::to_string(fd));
     }
     return UdpSocket(std::move(descriptor));
 }

@@ -126,6 +126,8 @@ def test_a_destroyed_group_and_its_threads_are_gone_without_the_garbage_collecto
         with ThreadPoolExecutor(RANKS) as ranks:
             groups = list(ranks.map(run, range(RANKS)))
         assert [group() for group in groups] == [None] * RANKS
-        until(lambda: threads() == before)  # a joined thread stays in /proc for a moment
+        until(
+            lambda: threads() <= before
+        )  # a joined thread stays in /proc for a moment, also one of another test
     finally:
         gc.enable()

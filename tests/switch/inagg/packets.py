@@ -18,6 +18,7 @@ HEADER_BYTES = 14 + 20 + 8 + 20
 AGGREGATOR_IP = 0x0A0000FD
 AGGREGATOR_MAC = 0x024941000001
 BROADCAST = 0xFFFFFFFFFFFF
+ALL_RANKS = 255
 
 
 def inet_checksum(data: bytes) -> int:
@@ -149,7 +150,10 @@ def read_result(frame: bytes) -> Result:
 
 @dataclass(frozen=True)
 class Job:
-    """A job with one worker a port: rank r is on port r + 1, 10.0.0.(r + 1), 02:00:00:00:00:(r + 1)."""
+    """Rank r has 10.0.0.(r + 1) and 02:00:00:00:00:(r + 1). Ports count from 1, with `per_port` workers each.
+
+    multicast: results go to the job's group, 239.192.0.0 + its number (docs/protocol.md, 5.3).
+    """
 
     workers: int
     number: int = 3
@@ -157,6 +161,19 @@ class Job:
     slots: int = 8
     slot_base: int = 0
     group: int = 2
+    multicast: bool = False
+    per_port: int = 1
+
+    @property
+    def group_ip(self) -> int:
+        return 0xEFC00000 + self.number
+
+    @property
+    def group_mac(self) -> int:
+        return 0x01005E400000 + self.number
+
+    def port(self, rank: int) -> int:
+        return rank // self.per_port + 1
 
     def ip(self, rank: int) -> int:
         return 0x0A000001 + rank
@@ -168,7 +185,7 @@ class Job:
         return 5000 + rank
 
     def key(self, rank: int) -> dict[str, int]:
-        return {"port": rank + 1, "source": self.ip(rank), "job": self.number, "rank": rank}
+        return {"port": self.port(rank), "source": self.ip(rank), "job": self.number, "rank": rank}
 
     def install(self, program: Switch) -> None:
         for rank in range(self.workers):
@@ -179,7 +196,18 @@ class Job:
             program.insert("receiver", {"job": self.number, "rank": rank}, "deliver", {
                 "mac": self.mac(rank), "ip": self.ip(rank), "udp_port": self.udp_port(rank),
             })  # fmt: skip
-        program.multicast_group(self.group, [(rank + 1, rank + 1) for rank in range(self.workers)])
+        if self.multicast:
+            program.insert("receiver", {"job": self.number, "rank": ALL_RANKS}, "deliver", {
+                "mac": self.group_mac, "ip": self.group_ip, "udp_port": INAGG_PORT,
+            })  # fmt: skip
+            ports = range(1, self.port(self.workers - 1) + 1)
+            program.multicast_group(self.group, [(port, ALL_RANKS + 1) for port in ports])
+        else:
+            self.send_to_each(program)
+
+    def send_to_each(self, program: Switch) -> None:
+        """From now on, a copy of each result for each worker."""
+        program.multicast_group(self.group, [(self.port(rank), rank + 1) for rank in range(self.workers)])
 
     def frame(self, header: Inagg, words: Sequence[int] = (), tail: bytes = b"") -> bytes:
         """A contribution of the header's rank."""
