@@ -62,6 +62,11 @@ EngineConfig bounded_by_buffer(EngineConfig config, UdpSocket& socket, std::opti
     }
     config.window_limit =
         static_cast<std::uint32_t>(std::clamp<std::size_t>(stats.receive_buffer / packet, 1, config.slots));
+    // Whole messages: a window that ends within one makes shorter ones, here and behind the switch.
+    const std::uint32_t message = datagrams_in_message(datagram_bytes(Kind::data, config.words));
+    if (config.window_limit > message) {
+        config.window_limit -= config.window_limit % message;
+    }
     return config;
 }
 

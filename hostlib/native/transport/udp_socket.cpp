@@ -167,7 +167,7 @@ BatchResult SendBatch::send(const UdpSocket& socket, std::span<const std::span<c
     const std::size_t offered = std::min(datagrams.size(), BATCH);
     while (taken < offered) {
         const std::size_t segment = datagrams[taken].size();
-        const std::size_t room = segmentation_ ? MAX_DATAGRAM / segment : 1;
+        const std::size_t room = segmentation_ ? datagrams_in_message(segment) : 1;
         std::size_t end = taken + 1;
         while (end < offered && end - taken < room && datagrams[end].size() == segment &&
                datagrams[end].data() == datagrams[end - 1].data() + segment) {

@@ -75,6 +75,11 @@ class UdpSocket {
 // UDP_MAX_SEGMENTS datagrams: 64, and more since Linux 6.9.
 inline constexpr std::size_t BATCH = 62;
 
+// The most datagrams of this size that go as one message.
+constexpr std::uint32_t datagrams_in_message(std::size_t bytes) {
+    return static_cast<std::uint32_t>(std::min(BATCH, MAX_DATAGRAM / bytes));
+}
+
 struct BatchResult {
     std::size_t count;
     int error;  // errno, or 0; only when count is 0
