@@ -352,6 +352,7 @@ void Engine::close(Collective& collective) {
 }
 
 void Engine::complete(Ticket ticket) {
+    finish_streams();
     completions_.push_back(ticket);
     ++stats_.collectives_completed;
 }

@@ -34,7 +34,11 @@ struct HostFloats {
 class HostBlocks {
   public:
     HostBlocks(const HostFloats& floats, const LaneFormat& format, std::size_t block_elements, bool average)
-        : floats_(floats), format_(format), block_elements_(block_elements), average_(average) {}
+        : floats_(floats),
+          format_(format),
+          block_elements_(block_elements),
+          average_(average),
+          streamed_(worth_streaming(floats.data)) {}
 
     // Keeps the classes of a special block, whose elements its result overwrites.
     BlockExponent announce(std::size_t block);
@@ -45,6 +49,7 @@ class HostBlocks {
     std::span<float> floats(std::size_t block) const { return part_of(floats_.data, block); }
 
   private:
+    static bool worth_streaming(std::span<const float> data);
     void prefetch(std::size_t block) const;
     std::span<float> part_of(std::span<float> whole, std::size_t block) const;
 
@@ -52,6 +57,7 @@ class HostBlocks {
     LaneFormat format_;
     std::size_t block_elements_;
     bool average_;
+    bool streamed_;  // sums go to memory past the caches
     SpecialClasses classes_;
 };
 

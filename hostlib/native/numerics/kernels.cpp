@@ -7,6 +7,10 @@
 // the remainder. Only a tensor's last block has a remainder.
 #include "numerics/kernels.hpp"
 
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
 namespace inagg {
 namespace {
 
@@ -191,6 +195,22 @@ void draw(uint64_t key, uint64_t counter, size_t n, uint16_t* __restrict out) {
     }
 }
 
+void stream(const float* __restrict x, size_t n, float* __restrict out) {
+    size_t i = 0;
+#ifdef __AVX512F__
+    for (; i + 16 <= n; i += 16) {
+        _mm512_stream_ps(out + i, _mm512_loadu_ps(x + i));
+    }
+#elif defined(__SSE2__)
+    for (; i + 4 <= n; i += 4) {
+        _mm_stream_ps(out + i, _mm_loadu_ps(x + i));
+    }
+#endif
+    for (; i < n; ++i) {
+        out[i] = x[i];
+    }
+}
+
 void multiply(float* x, size_t n, float factor) {
     for (size_t i = 0; i < n; ++i) {
         x[i] *= factor;
@@ -219,6 +239,7 @@ const Kernels INAGG_CONCAT(KERNELS_, INAGG_KERNELS) = {
     .residual = {residual<uint8_t>, residual<uint16_t>, residual<uint32_t>},
     .finite = finite,
     .draw = draw,
+    .stream = stream,
     .multiply = multiply,
     .divide = divide,
 };

@@ -49,6 +49,10 @@ struct Kernels {
     // least significant first.
     void (*draw)(uint64_t key, uint64_t counter, size_t n, uint16_t* out);
 
+    // Copies to `out`, which is aligned to 64 bytes, without reading it into a cache first (x86's
+    // non-temporal stores). Other threads see the copy after an sfence().
+    void (*stream)(const float* x, size_t n, float* out);
+
     void (*multiply)(float* x, size_t n, float factor);
     void (*divide)(float* x, size_t n, float divisor);
 };

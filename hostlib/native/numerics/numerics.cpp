@@ -269,6 +269,16 @@ void dequantise(const LaneFormat& format, std::uint16_t code, std::span<const st
     }
 }
 
+void stream(std::span<const float> from, std::span<float> out) {
+    kernels().stream(from.data(), from.size(), out.data());
+}
+
+void finish_streams() {
+#ifdef __SSE2__
+    __builtin_ia32_sfence();
+#endif
+}
+
 std::uint32_t lane_sum(const LaneFormat& format, std::span<const std::byte> words) {
     return kernels().sum[width_index(format)](raw(words), lanes_in(format, words));
 }

@@ -83,6 +83,12 @@ void residual(const LaneFormat& format, std::uint16_t code, std::span<const floa
 void dequantise(const LaneFormat& format, std::uint16_t code, std::span<const std::byte> words, bool average,
                 std::span<float> block);
 
+// Copies to memory that nobody reads soon, past the caches: `out` is aligned to STREAM_ALIGNMENT, and not
+// read into a cache before it is written. finish_streams() makes the copies visible to other threads.
+inline constexpr std::size_t STREAM_ALIGNMENT = 64;
+void stream(std::span<const float> from, std::span<float> out);
+void finish_streams();
+
 // The checksum of all lanes, to compare with the header's.
 std::uint32_t lane_sum(const LaneFormat& format, std::span<const std::byte> words);
 
