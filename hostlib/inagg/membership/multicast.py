@@ -7,7 +7,7 @@ import socket
 from inagg._core import Transport
 from inagg.errors import InaggError
 from inagg.membership.control import ControlClient
-from inagg_contract.documents import Endpoint
+from inagg_contract.documents import Endpoint, JobStatus
 
 _log = logging.getLogger(__name__)
 
@@ -38,12 +38,13 @@ def open_socket(results: Endpoint, address: str, aggregator: tuple[str, int]) ->
 class MulticastWatch:
     """Changes a job to unicast if this rank misses what is sent to its multicast address."""
 
-    def __init__(self, transport: Transport, client: ControlClient, job: int, rank: int) -> None:
+    def __init__(self, transport: Transport, client: ControlClient, status: JobStatus, rank: int) -> None:
+        """`status`: of the job, when the rank registered."""
         self._transport = transport
         self._client = client
-        self._job = job
+        self._job = status.id
         self._rank = rank
-        self._over = False
+        self._over = status.results is None
 
     def look(self) -> None:
         """Ask for unicast if needed. Any thread may call it, as often as it likes."""
@@ -53,7 +54,8 @@ class MulticastWatch:
             results = self._client.status(self._job).results
             if results is not None:
                 self._client.unicast(self._job)
-        except InaggError as error:  # asked again at the next look
+        # Asked again at the next look. RuntimeError: the client has been closed.
+        except (InaggError, RuntimeError) as error:
             _log.debug("job %d, rank %d: could not ask for unicast: %s", self._job, self._rank, error)
             return
         self._over = True

@@ -62,7 +62,7 @@ class Session:
         self._standing = Standing()
         self._probe = MtuProbe(transport, client, status.id, rank, status.words)
         self._waited_at_first = (0, 0.0)  # of the probe's sum
-        self._multicast = MulticastWatch(transport, client, status.id, rank)
+        self._multicast = MulticastWatch(transport, client, status, rank)
         self.journal = Journal()
         self.sums = SumQueue(
             self, transport, workers=status.workers, words=status.words, journal=self.journal

@@ -8,7 +8,7 @@ import pytest
 
 from inagg._core import Transport
 from inagg.counters import Stats
-from inagg.errors import ControllerUnreachableError, InaggError
+from inagg.errors import ControllerUnreachableError
 from inagg.membership.control import ControlClient
 from inagg.membership.multicast import MulticastWatch
 from inagg_contract.documents import Endpoint, JobStatus
@@ -33,7 +33,7 @@ class Controller:
 
     def __init__(self) -> None:
         self.results: Endpoint | None = RESULTS
-        self.error: InaggError | None = None
+        self.error: Exception | None = None
         self.calls: list[str] = []
 
     def status(self, job: int) -> JobStatus:
@@ -65,7 +65,13 @@ def client() -> Controller:
 
 @pytest.fixture
 def watch(transport: Counting, client: Controller) -> MulticastWatch:
-    return MulticastWatch(cast(Transport, transport), cast(ControlClient, client), JOB, RANK)
+    return watch_of(transport, client)
+
+
+def watch_of(transport: Counting, client: Controller) -> MulticastWatch:
+    status = status_of(2).model_copy(update={"results": client.results})
+    assert status.id == JOB
+    return MulticastWatch(cast(Transport, transport), cast(ControlClient, client), status, RANK)
 
 
 def test_a_rank_that_gets_results_at_the_group_address_asks_nothing(
@@ -95,6 +101,24 @@ def test_a_rank_whose_job_is_unicast_already_neither_asks_nor_warns(
         watch.look()
     assert client.calls == ["status"]
     assert caplog.records == []
+
+
+def test_a_rank_of_a_job_that_has_always_been_unicast_asks_nothing(
+    transport: Counting, client: Controller
+) -> None:
+    client.results = None
+    transport.in_a_row = 1000
+    watch_of(transport, client).look()
+    assert client.calls == []
+
+
+def test_a_client_that_was_closed_meanwhile_is_no_error(
+    watch: MulticastWatch, transport: Counting, client: Controller
+) -> None:
+    client.error = RuntimeError("the client has been closed")
+    transport.in_a_row = 8
+    watch.look()
+    assert client.calls == ["status"]
 
 
 def test_a_rank_that_gets_no_answer_asks_again_at_the_next_look(
