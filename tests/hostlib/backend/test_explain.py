@@ -23,7 +23,7 @@ RANKS = 3
 Explained = dict[str, list[dict[str, Any]]]
 
 
-def explained(testbed: Testbed, *situations: str) -> Explained:
+def explained(testbed: Testbed, *situations: str, **environment: str) -> Explained:
     found: Explained = {}
 
     def on_event(rank: int, event: Event) -> None:
@@ -31,16 +31,18 @@ def explained(testbed: Testbed, *situations: str) -> Explained:
             found.setdefault(event["situation"], [{}] * RANKS)[rank] = event
 
     command = [sys.executable, str(WORKER), "{events}", *situations]
-    group = testbed.launch(command, name=f"explain-{len(testbed.groups)}")
+    group = testbed.launch(command, name=f"explain-{len(testbed.groups)}", environment=environment)
     group.follow(on_event, timeout_s=120, watch=testbed.services)
     return found
 
 
 @pytest.fixture(scope="module")
 def unshaped(tmp_path_factory: pytest.TempPathFactory) -> Explained:
+    """The links have no limit. Their interfaces report 10 Gbit/s."""
+    situations = ("large sums", "tiny sums", "last rank late", "every rank busy")
     folder = tmp_path_factory.mktemp("unshaped")
     with open_testbed(hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed:
-        return explained(testbed, "large sums", "tiny sums", "last rank late", "every rank busy")
+        return explained(testbed, *situations, INAGG_LINK_RATE="1e12")
 
 
 @pytest.fixture(scope="module")
