@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receives a job's results at its multicast address. Asks for unicast if they do not arrive (docs/protocol.md, 5.3)."""
+"""Receives a job's results at its multicast address. Asks for unicast if they do not arrive (docs/protocol.md, 6)."""
 
 import logging
 import socket

@@ -158,7 +158,7 @@ class Transport {
     std::vector<std::byte> packets_;  // room for one batch
     SendBatch sending_;
     ReceiveBatch receiving_;
-    std::size_t received_ = 0;  // datagrams since the last wait
+    std::size_t received_ = 0;  // datagrams in the last call of receive()
     struct {
         bool own = false;
         bool results = false;
