@@ -162,9 +162,10 @@ def run_bench(
     first_pass: int,
     passes: int,
     counter_offset: int | None,
+    run: int,
     /,
 ) -> tuple[float, int]:
     """Run (port, frame) pairs in order, `passes` times; return seconds and the number of packets sent.
 
-    Before each pass the 4 bytes at `counter_offset` of every frame are set to the pass's number, from `first_pass`.
+    Before packet i of pass p, numbered from `first_pass`, its 4 bytes at `counter_offset` are set to p * run + i % run.
     """

@@ -17,8 +17,10 @@ from inagg_switch.errors import SwitchError
 from inagg_switch.ports import MAX_PORT
 from inagg_switch.switch import Switch
 
-_SLOTS, _EPOCH, _JOB, _GROUP, _FIRST_UDP_PORT = 64, 7, 1, 2, 5000
+_SLOTS, _EPOCH, _JOB, _GROUP, _UDP_PORT = 1024, 7, 1, 2, 5000
+_RUN = 62  # chunks of a datagram of 64 KiB (UDP_SEGMENT) with packets of 1 KiB
 _AGGREGATOR_IP = 0x0A0000FD
+_GROUP_IP, _GROUP_MAC = 0xEFC00001, 0x01005E400001
 _INAGG_OFFSET = 14 + 20 + 8
 _CHUNK_OFFSET = _INAGG_OFFSET + 12
 
@@ -31,11 +33,12 @@ class BenchError(SwitchError):
 class Load:
     """(port, frame) packets, which are input in passes: each pass inputs all, in order.
 
-    Before each pass the 4 bytes at `counter_offset` of every frame are set to the pass's number.
+    Before packet i of pass p the 4 bytes at its `counter_offset` are set to p * run + i % run.
     """
 
     packets: Sequence[tuple[int, bytes]]
     counter_offset: int | None = None
+    run: int = 1
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,13 @@ def measure(program: Switch, load: Load, *, packets: int = 200_000, runs: int = 
     nanoseconds, sent = [], 0
     for run in range(runs + 1):
         seconds, sent = run_bench(
-            program.api_address, program.handle, load.packets, run * passes, passes, load.counter_offset
+            program.api_address,
+            program.handle,
+            load.packets,
+            run * passes,
+            passes,
+            load.counter_offset,
+            load.run,
         )
         nanoseconds.append(1e9 * seconds / count)
     del nanoseconds[0]
@@ -141,8 +150,8 @@ def _refuse_unknown(path: Path, given: Mapping[str, object], known: set[str]) ->
 
 
 def aggregation(program: Switch, workers: int) -> Load:
-    """Install a job in p4/inagg.p4; its load is a DATA contribution of each worker, the last of which completes a
-    chunk.
+    """Install a job in p4/inagg.p4; its load is a run of DATA contributions of each worker, the last of which completes
+    the chunks. Results go to the job's multicast address.
 
     Raises BenchError for another program.
     """
@@ -154,13 +163,19 @@ def aggregation(program: Switch, workers: int) -> Load:
             name: int(program.constants[name])
             for name in ("INAGG_VERSION", "INAGG_PORT", "KIND_DATA", "WORD_BYTES", "EXPONENT_CHECK")
         }
-        program.multicast_group(_GROUP, [(rank + 1, rank + 1) for rank in range(workers)])
+        all_ranks = int(program.constants["ALL_RANKS"])
+        program.multicast_group(_GROUP, [(rank + 1, all_ranks + 1) for rank in range(workers)])
+        program.insert("receiver", {"job": _JOB, "rank": all_ranks}, "deliver", {
+            "mac": _GROUP_MAC, "ip": _GROUP_IP, "udp_port": _UDP_PORT,
+        })  # fmt: skip
         for rank in range(workers):
             _admit(program, rank, workers)
     except (SwitchError, KeyError) as error:
         raise BenchError(f"--aggregate is for p4/inagg.p4: {error}") from None
-    frames = [(rank + 1, _contribution(rank, words, constants)) for rank in range(workers)]
-    return Load(frames, _CHUNK_OFFSET)
+    frames = [
+        (rank + 1, _contribution(rank, words, constants)) for rank in range(workers) for _ in range(_RUN)
+    ]
+    return Load(frames, _CHUNK_OFFSET, _RUN)
 
 
 def _ip(rank: int) -> int:
@@ -171,9 +186,6 @@ def _admit(program: Switch, rank: int, workers: int) -> None:
     program.insert("admission", {"port": rank + 1, "source": _ip(rank), "job": _JOB, "rank": rank}, "admit", {
         "worker": 1 << rank, "all": (1 << workers) - 1, "slot_base": 0, "slot_mask": 2 * _SLOTS - 1, "epoch": _EPOCH,
         "result_group": _GROUP,
-    })  # fmt: skip
-    program.insert("receiver", {"job": _JOB, "rank": rank}, "deliver", {
-        "mac": 0x020000000001 + rank, "ip": _ip(rank), "udp_port": _FIRST_UDP_PORT,
     })  # fmt: skip
 
 
@@ -187,6 +199,6 @@ def _contribution(rank: int, words: int, constants: dict[str, int]) -> bytes:
     total = sum(struct.unpack("!10H", ip))
     total = (total & 0xFFFF) + (total >> 16)
     ip = ip[:10] + struct.pack("!H", ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF) + ip[12:]
-    udp = struct.pack("!HHHH", _FIRST_UDP_PORT, constants["INAGG_PORT"], length, 0)
+    udp = struct.pack("!HHHH", _UDP_PORT, constants["INAGG_PORT"], length, 0)
     ethernet = b"\x02\x49\x41\0\0\x01" + (0x020000000001 + rank).to_bytes(6, "big") + b"\x08\x00"
     return ethernet + ip + udp + header + payload

@@ -44,7 +44,8 @@ def figures(command: list[str], *arguments: str) -> dict[str, float]:
 def test_every_worker_gets_every_sum(switch_command: list[str], workers: int) -> None:
     found = figures(switch_command, "--aggregate", str(workers))
     assert found["sent_per_packet"] == 1
-    assert found["packets"] == 1000 // workers * workers
+    load = 62 * workers
+    assert found["packets"] == max(1, 1000 // load) * load
 
 
 def test_the_table_names_the_rate(switch_command: list[str]) -> None:
@@ -54,9 +55,8 @@ def test_the_table_names_the_rate(switch_command: list[str]) -> None:
 
 def test_the_load_follows_the_protocol(inagg: Switch) -> None:
     load = aggregation(inagg, 2)
-    results = [
-        read_result(frame) for port, packet in load.packets for _, frame in inagg.process(port, packet)
-    ]
+    first_of_each = load.packets[:: load.run]
+    results = [read_result(frame) for one in first_of_each for _, frame in inagg.process(*one)]
     assert [one.inagg.rank for one in results] == [1, 1]
     assert results[0].inagg.checksum == 3 * 256
     assert results[0].words == [int.from_bytes(b"\0\0\0\3" * 64, "big")] * 4

@@ -23,10 +23,10 @@ struct BenchResult {
 
 // Runs the (port, frame) pairs through the program in order, `passes` times. Each pass holds the program's
 // lock once. Passes are numbered from `first_pass`; the number is also the time, in microseconds, that the
-// program sees. With `counter_offset`, each pass first writes its number, 4 bytes big-endian, at that offset
-// of every frame; the caller makes sure that all frames are long enough.
+// program sees. With `counter_offset`, frame i of pass p first gets the number p * run + i % run, 4 bytes
+// big-endian, at that offset; the caller makes sure that all frames are long enough.
 BenchResult run_bench(const isw_api* api, void* program, std::vector<std::pair<uint32_t, std::string>> frames,
-                      uint64_t first_pass, uint64_t passes, std::optional<size_t> counter_offset);
+                      uint64_t first_pass, uint64_t passes, std::optional<size_t> counter_offset, size_t run);
 
 }  // namespace inagg::ports
 

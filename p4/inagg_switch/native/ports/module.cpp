@@ -392,7 +392,7 @@ void bind_entries(nb::module_& module) {
 std::pair<double, uint64_t> run_bench(uintptr_t api, uintptr_t handle,
                                       const std::vector<std::pair<uint32_t, nb::bytes>>& packets,
                                       uint64_t first_pass, uint64_t passes,
-                                      std::optional<size_t> counter_offset) {
+                                      std::optional<size_t> counter_offset, size_t run) {
     std::vector<std::pair<uint32_t, std::string>> frames;
     for (const auto& [port, frame] : packets) {
         if (counter_offset && frame.size() < *counter_offset + sizeof(uint32_t)) {
@@ -402,9 +402,10 @@ std::pair<double, uint64_t> run_bench(uintptr_t api, uintptr_t handle,
     }
     const isw_api* functions = functions_at(api);
     if (functions == nullptr || handle == 0) throw nb::value_error("no program");
+    if (run == 0) throw nb::value_error("a run has one packet at least");
     const nb::gil_scoped_release release;
-    const auto result =
-        ports::run_bench(functions, handle_at(handle), std::move(frames), first_pass, passes, counter_offset);
+    const auto result = ports::run_bench(functions, handle_at(handle), std::move(frames), first_pass, passes,
+                                         counter_offset, run);
     return {result.seconds, result.sent};
 }
 
