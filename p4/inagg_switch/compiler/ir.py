@@ -494,6 +494,6 @@ def exits(node: Node) -> bool:
     )
 
 
-def impure(e: Expr) -> bool:
-    """True if evaluating the expression may change something."""
-    return any(isinstance(n, Call | TableApply) for n in walk(e))
+def impure(node: Node) -> bool:
+    """True if the node calls something, which may change anything."""
+    return any(isinstance(n, Call | TableApply) for n in walk(node))

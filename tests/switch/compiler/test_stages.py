@@ -3,12 +3,13 @@
 
 import pytest
 
-from inagg_switch.compiler import ir, syntax
+from inagg_switch.compiler import generate, ir, syntax
 from inagg_switch.compiler.emit.untouched import mentioned_headers, split_deparser, untouched_headers
 from inagg_switch.compiler.fold import fold_binary, fold_unary
 from inagg_switch.compiler.lower.program import lower
 from inagg_switch.compiler.parse.lexer import tokenize
 from inagg_switch.compiler.parse.parser import parse
+from inagg_switch.compiler.parse.preprocess import preprocess_text
 from inagg_switch.compiler.primitives import Emit
 from inagg_switch.compiler.types import BitType
 from tests.switch.snippets import checked, v1program
@@ -213,3 +214,35 @@ def test_the_headers_that_the_deparser_writes_equally_for_all_copies(
     emitted = [emit.header for emit in same if isinstance(emit, Emit)]
     assert [header.name for header in emitted if isinstance(header, ir.Field)] == expected
     assert len(emitted) == len(expected)
+
+
+@pytest.mark.parametrize(("code", "copies"), [
+    ("cells.read(v, 1); hdr.big[0].d = hdr.big[0].d + v; cells.write(1, hdr.big[0].d);", False),
+    ("cells.read(v, 1); cells.write(2, v);", False),
+    ("hdr.h.d = 1; cells.read(v, 1); others.write(1, hdr.big[0].d); hdr.big[0].d = v;", False),
+    # The register is written before the last use.
+    ("cells.read(v, 1); cells.write(1, hdr.big[0].d); hdr.big[0].d = v;", True),
+    ("cells.read(v, 1); if (hdr.h.d == 1) { cells.write(1, hdr.big[0].d); } hdr.big[0].d = v;", True),
+    ("cells.read(v, 1); store(hdr.big[0].d); hdr.big[0].d = v;", True),
+    # The variable is written otherwise.
+    ("v = 1; cells.read(v, 1); hdr.big[0].d = v;", True),
+    ("cells.read(v, 1); v = v + 1; hdr.big[0].d = v;", True),
+    ("cells.read(v, 1); v[7:0] = 1; hdr.big[0].d = v;", True),
+    ("cells.read(v, 1); cells.read(v, 2); hdr.big[0].d = v;", True),
+    ("cells.read(v, 1); change(v); hdr.big[0].d = v;", True),
+    ("if (hdr.h.d == 1) { cells.read(v, 1); } hdr.big[0].d = v;", True),
+    # It is used where it would have to be copied anyway.
+    ("cells.read(v, 1); if (v == 1) { hdr.h.d = 1; }", True),
+    ("cells.read(v, v[31:0]); hdr.big[0].d = v;", True),
+])  # fmt: skip
+def test_a_wide_register_is_read_without_a_copy_where_that_is_the_same(code: str, copies: bool) -> None:
+    actions = """
+        register<bit<512>>(4) cells;
+        register<bit<512>>(4) others;
+        action store(in bit<512> d) { cells.write(1, d); }
+        action change(inout bit<512> d) { d = d + 1; }
+    """
+    parser = "state start { transition accept; }"
+    source = v1program(f"bit<512> v; {code}", headers=STRUCT, parser=parser, locals=actions)
+    cpp = generate(preprocess_text(source, "test.p4").text)[0]
+    assert ("const value_t<512>& v = " in cpp) is not copies

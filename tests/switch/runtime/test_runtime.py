@@ -2,6 +2,7 @@
 """Generated code and the native runtime: no warnings, the same results with every instruction set."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,18 +30,26 @@ def test_generated_code_compiles_without_a_warning(program: Path, tmp_path: Path
     run_compiler(*STRICT, str(source))
 
 
-@pytest.mark.parametrize("march", INSTRUCTION_SETS)
-def test_wide_sums_are_right_with_every_instruction_set(march: str, tmp_path: Path) -> None:
+@pytest.fixture(params=INSTRUCTION_SETS)
+def build(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Switch]:
+    """Compiles a preprocessed program for one instruction set."""
+    march = request.param
     if not INSTRUCTION_SETS[march] <= CPU_FLAGS:
         pytest.skip(f"this CPU has no {march}")
-    text = preprocess(INAGG_P4, {"WORDS": "4"}).text
-    cpp, *described = generate(text)
-    (tmp_path / "program.cpp").write_text(cpp)
-    compile_cpp(tmp_path / "program.cpp", tmp_path / "program.so", (f"-march={march}",))
-    artifact = Artifact(tmp_path / "program.so", tmp_path / "program.cpp", *described)
+
+    def compiled(text: str) -> Switch:
+        cpp, *described = generate(text)
+        (tmp_path / "program.cpp").write_text(cpp)
+        compile_cpp(tmp_path / "program.cpp", tmp_path / "program.so", (f"-march={march}",))
+        return Switch(Compiled(text, Artifact(tmp_path / "program.so", tmp_path / "program.cpp", *described)))
+
+    return compiled
+
+
+def test_wide_sums_are_right_with_every_instruction_set(build: Callable[[str], Switch]) -> None:
     ones = (1 << 2048) - 1
     generator = random.Random(7)
-    with Switch(Compiled(text, artifact)) as program:
+    with build(preprocess(INAGG_P4, {"WORDS": "4"}).text) as program:
         job = Job(workers=2)
         job.install(program)
         for chunk in range(200):
@@ -50,6 +59,71 @@ def test_wide_sums_are_right_with_every_instruction_set(march: str, tmp_path: Pa
             program.process(1, job.data(0, chunk, one))
             (_, frame), _ = program.process(2, job.data(1, chunk, other))
             assert read_result(frame).words == [(a + b) & ones for a, b in zip(one, other, strict=True)]
+
+
+def test_wide_fields_and_registers_keep_their_values(build: Callable[[str], Switch]) -> None:
+    generator = random.Random(8)
+    cells = [0] * 4
+    with build(preprocess(PROGRAMS / "wide.p4").text) as program:
+        for _ in range(2000):
+            operation, index = generator.randrange(16), generator.randrange(5)
+            a, b, c = (generator.getrandbits(512) >> generator.choice([0, 0, 256, 511]) for _ in range(3))
+            packed = 5 << 516 | c << 4 | 9
+            frame = bytes([operation, index]) + a.to_bytes(64) + b.to_bytes(64) + packed.to_bytes(65)
+            ((_, out),) = program.process(1, frame + b"rest")
+            a, b, c = wide(operation, index, cells, a, b, c)
+            packed = 5 << 516 | c << 4 | 9
+            assert out == frame[:2] + a.to_bytes(64) + b.to_bytes(64) + packed.to_bytes(65) + b"rest", (
+                operation
+            )
+
+
+def wide(operation: int, index: int, cells: list[int], a: int, b: int, c: int) -> tuple[int, int, int]:
+    """The ingress control of wide.p4: the new a, b and c."""
+    most = (1 << 512) - 1
+    held = cells[index] if index < len(cells) else 0
+
+    def write(value: int) -> None:
+        if index < len(cells):
+            cells[index] = value
+
+    match operation:
+        case 0:
+            a = a + b & most
+        case 1:
+            a = 2 * a & most
+        case 2:
+            a, b = 2 * a & most, a
+        case 3:
+            write(a)
+        case 4:
+            a = a + held & most
+            write(a)
+        case 5:
+            write(a)
+            a = held
+        case 6:
+            a = held if index < len(cells) else a
+        case 7:
+            a = a if a < b else 5
+        case 8:
+            a = a + 1 & most
+        case 9:
+            a = a & ~0xFF00 | index << 8
+        case 10:
+            a, b = (1, b) if a == b else (a, 2)
+        case 11:
+            a, b = b, a
+        case 12:
+            a = c = c + a & most
+        case 13:
+            a, b = cells[3], held
+        case 14:
+            a, b = 3, 4
+        case 15:
+            a = a - b & most
+            write(b)
+    return a, b, c
 
 
 @pytest.mark.parametrize(

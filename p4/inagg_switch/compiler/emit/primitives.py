@@ -163,6 +163,12 @@ def _read_register(out: Emitter, primitive: RegisterRead) -> None:
     out.line(f"{read}({expr(out, result)}, {index});")
 
 
+def write_view(out: Emitter, read: RegisterRead) -> None:
+    """Declares the read's result, a variable, as a reference to the cell (views.py)."""
+    cell = f"program.{read.object.member}.cell({distance(out, read.index)})"
+    out.line(f"const {cpp_type(out, read.result.type)}& {expr(out, read.result)} = {cell};")
+
+
 def _execute_meter(out: Emitter, primitive: ExecuteMeter) -> None:
     result, index = primitive.result, distance(out, primitive.index)
     out.open("{")

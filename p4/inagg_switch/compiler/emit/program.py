@@ -15,7 +15,7 @@ from inagg_switch.compiler.emit.expressions import cpp_type, number
 from inagg_switch.compiler.emit.literals import c_string
 from inagg_switch.compiler.emit.parsers import write_states
 from inagg_switch.compiler.emit.statements import write_all, write_inside
-from inagg_switch.compiler.emit.structs import write_struct
+from inagg_switch.compiler.emit.structs import wide_fields, write_struct
 from inagg_switch.compiler.emit.tables import (
     action_id,
     declare_entry,
@@ -104,6 +104,7 @@ def _state(out: Emitter) -> None:
     )
     out.line(f"static constexpr bool kDigests = {truth('digest' in program.extern_functions)};")
     out.line(f"static constexpr bool kEndlessLoops = {truth(program.endless_loops)};")
+    _numbers(out)
     _untouched(out)
     out.line("Packet packet{};")
     out.line("Packet copy{};")
@@ -125,6 +126,15 @@ def _state(out: Emitter) -> None:
         _error_names(out)
     out.close("};")
     out.line()
+
+
+def _numbers(out: Emitter) -> None:
+    """The place in Packet of the numbers of wide fields."""
+    ranges = [
+        f"number_at<{width}>(offsetof(Packet, headers.{path}))"
+        for path, width in wide_fields(out.program.headers)
+    ]
+    out.line(f"static constexpr std::array<Range, {len(ranges)}> kNumbers{{{{{', '.join(ranges)}}}}};")
 
 
 def _untouched(out: Emitter) -> None:

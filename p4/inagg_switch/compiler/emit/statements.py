@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """IR statements, as C++."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from inagg_switch.compiler import ir
@@ -18,7 +18,8 @@ from inagg_switch.compiler.emit.expressions import (
     number,
     width_of,
 )
-from inagg_switch.compiler.emit.primitives import invalidate_siblings, write_primitive
+from inagg_switch.compiler.emit.primitives import invalidate_siblings, write_primitive, write_view
+from inagg_switch.compiler.emit.views import viewed
 
 
 def write(out: Emitter, statement: ir.Stmt) -> None:
@@ -27,13 +28,16 @@ def write(out: Emitter, statement: ir.Stmt) -> None:
 
 def write_inside(out: Emitter, statement: ir.Stmt) -> None:
     """Writes the statements of a body, without its braces."""
-    for part in statement.body if isinstance(statement, ir.Group) else (statement,):
-        write(out, part)
+    write_all(out, statement.body if isinstance(statement, ir.Group) else (statement,))
 
 
-def write_all(out: Emitter, statements: Iterable[ir.Stmt]) -> None:
-    for statement in statements:
-        write(out, statement)
+def write_all(out: Emitter, statements: Sequence[ir.Stmt]) -> None:
+    views = viewed(statements)
+    for place, statement in enumerate(statements):
+        if place not in views:
+            write(out, statement)
+        elif (read := views[place]) is not None:
+            write_view(out, read)
 
 
 def _group(out: Emitter, s: ir.Group) -> None:

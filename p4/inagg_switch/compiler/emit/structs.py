@@ -13,7 +13,7 @@ def write_struct(out: Emitter, struct: t.StructType) -> None:
     name = out.struct_names[id(struct)]
     out.open(f"struct {name} {{")
     for field, type_ in struct.fields.items():
-        out.line(f"{cpp_type(out, type_)} {spell_field(field)};")
+        out.line(f"{_field_type(out, struct, type_)} {spell_field(field)};")
     if struct.kind == "header":
         out.line("bool valid;")
     _equality(out, name, struct)
@@ -23,6 +23,30 @@ def write_struct(out: Emitter, struct: t.StructType) -> None:
         _serialisation(out, struct)
     out.close("};")
     out.line()
+
+
+def wide_fields(struct: t.StructType, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """The C++ path and the width of each wide field of a header in the struct."""
+    for name, type_ in struct.fields.items():
+        yield from _wide(type_, prefix + spell_field(name), in_header=struct.kind == "header")
+
+
+def _wide(type_: t.Type, path: str, *, in_header: bool) -> Iterator[tuple[str, int]]:
+    bits = t.strip(type_)
+    if isinstance(bits, t.StructType):
+        yield from wide_fields(bits, f"{path}.")
+    elif isinstance(bits, t.StackType):
+        for i in range(bits.size):
+            yield from _wide(bits.element, f"{path}.items[{i}]", in_header=in_header)
+    elif isinstance(bits, t.BitType) and bits.width > 64 and in_header:
+        yield path, bits.width
+
+
+def _field_type(out: Emitter, struct: t.StructType, type_: t.Type) -> str:
+    bits = t.strip(type_)
+    if struct.kind == "header" and isinstance(bits, t.BitType):
+        return f"field_t<{bits.width}>"
+    return cpp_type(out, type_)
 
 
 def _equality(out: Emitter, name: str, struct: t.StructType) -> None:

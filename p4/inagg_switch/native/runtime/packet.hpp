@@ -4,6 +4,8 @@
 #ifndef INAGG_SWITCH_PACKET_HPP
 #define INAGG_SWITCH_PACKET_HPP
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,6 +13,7 @@
 #include <utility>
 
 #include "program.h"
+#include "values/field.hpp"
 
 namespace isw {
 
@@ -141,15 +144,36 @@ void copy_object(T& to, const T& from) {
     for (std::size_t at = kAfter; at < sizeof(T); at += kBlock) copy_block(target + at, source + at);
 }
 
-// Sets all fields to zero and all headers to invalid.
-template <class T>
+// Bytes of an object, from `begin` up to but not including `end`.
+struct Range {
+    std::size_t begin;
+    std::size_t end;
+};
+
+// The bytes of a wide field's number; `at` is the field's place.
+template <unsigned W>
+constexpr Range number_at(std::size_t at) {
+    return {at, at + (wide_in_blocks<W> ? sizeof(value_t<W>) : 0)};
+}
+
+// Sets all bytes to zero, and with them all fields to zero and all headers to invalid; except whole blocks in
+// one of the ranges, whose values do not matter.
+template <auto kIdle = std::array<Range, 0>{}, class T>
 void clear_object(T& object) {
     static_assert(std::is_trivially_copyable_v<T> && alignof(T) % sizeof(ObjectBlock) == 0);
-    constexpr ObjectBlock kZero{};
-    auto* target = reinterpret_cast<std::byte*>(&object);
-#pragma GCC unroll 32
-    for (std::size_t at = 0; at < sizeof(T); at += sizeof kZero)
-        std::memcpy(target + at, &kZero, sizeof kZero);
+    constexpr std::size_t kBlock = sizeof(ObjectBlock);
+    const auto clear = [&]<std::size_t kAt>(std::integral_constant<std::size_t, kAt>) {
+        constexpr bool kSkip = std::any_of(kIdle.begin(), kIdle.end(), [](Range range) {
+            return range.begin <= kAt && kAt + kBlock <= range.end;
+        });
+        if constexpr (!kSkip) {
+            constexpr ObjectBlock kZero{};
+            std::memcpy(reinterpret_cast<std::byte*>(&object) + kAt, &kZero, kBlock);
+        }
+    };
+    [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
+        (clear(std::integral_constant<std::size_t, kIndex * kBlock>{}), ...);
+    }(std::make_index_sequence<sizeof(T) / kBlock>{});
 }
 
 class PacketIn {
@@ -238,7 +262,12 @@ class PacketOut {
             length_ = end_;
             kept_tail_ = true;
         } else {
-            copies_ = false;  // the headers have another length: this copy and later ones share nothing
+            // The headers have another length: this copy and later ones share nothing. Earlier copies keep
+            // their tail.
+            copies_ = false;
+            std::uint8_t* const other = buffer_ == first_ ? second_ : first_;
+            std::memcpy(other + kOffset, data(), length_);
+            buffer_ = other;
         }
         return kept_tail_;
     }
@@ -278,7 +307,9 @@ class PacketOut {
     bool kept_tail_ = false;
     std::size_t tail_ = kNone;  // where the shared tail begins
     std::size_t end_ = 0;       // where it ends
-    alignas(64) std::uint8_t buffer_[kOffset + kRoom];
+    std::uint8_t* buffer_ = first_;
+    alignas(64) std::uint8_t first_[kOffset + kRoom];
+    alignas(64) std::uint8_t second_[kOffset + kRoom];
 };
 
 }  // namespace isw

@@ -36,10 +36,10 @@ extern "C" {
 
 #define ISW_ABI_VERSION 6u
 
-// Called for each packet that leaves through `port`. `frame` is valid during the call only. All packets with
-// shared > 0 in one call of process() have the same length and the same last `shared` bytes. `copies`: how
-// many copies of the packet the program makes, this one and dropped ones included; more than 1 if it is
-// multicast.
+// Called for each packet that leaves through `port`. `frame` is valid during the call only, but its last
+// `shared` bytes until process() returns. All packets with shared > 0 in one call of process() have the same
+// length and the same last `shared` bytes. `copies`: how many copies of the packet the program makes, this
+// one and dropped ones included; more than 1 if it is multicast.
 typedef void (*isw_emit_fn)(void* ctx, uint32_t port, const uint8_t* frame, size_t length, size_t shared,
                             size_t copies);
 

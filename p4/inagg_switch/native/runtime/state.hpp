@@ -18,6 +18,7 @@
 
 #include "program.h"
 #include "values/bits.hpp"
+#include "values/field.hpp"
 
 namespace isw {
 
@@ -56,8 +57,18 @@ class Register final : public RegisterBase {
     void read(value_t<W>& result, std::uint32_t index) const {
         if (index < size_) set<W>(result, cells()[index]);
     }
+    // Zero outside the array.
+    const value_t<W>& cell(std::uint32_t index) const {
+        static constexpr value_t<W> zero{};
+        return index < size_ ? cells()[index] : zero;
+    }
     void write(std::uint32_t index, const value_t<W>& value) {
         if (index < size_) set<W>(cells()[index], value);
+    }
+    void write(std::uint32_t index, const WideField<W>& value)
+        requires(wide_in_blocks<W>)
+    {
+        if (index < size_) wide_copy(cells()[index], value);
     }
     int control_read(std::uint64_t index, std::uint8_t* value) const override {
         if (index >= size_) return -ENOENT;

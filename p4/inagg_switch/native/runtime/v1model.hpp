@@ -41,6 +41,7 @@ inline constexpr unsigned kMaxPasses = 1024;
 //   kDigests        digest
 //   kHalts          assert or assume
 //   kEndlessLoops   loops whose end the compiler cannot prove
+//   kNumbers        the numbers of WideFields (field.hpp)
 //   kUntouchedBegin, kUntouchedEnd   the bytes of Packet that egress and checksum update never change
 template <class Derived, class Packet>
 class V1Pipeline : public V1Program {
@@ -58,7 +59,7 @@ class V1Pipeline : public V1Program {
             return;
         }
         auto& packet = self.packet;
-        clear_object(packet);
+        clear_object<Derived::kNumbers>(packet);
         packet.standard.ingress_port = wrap<9>(port);
         packet.standard.packet_length = static_cast<std::uint32_t>(length);
         clock_us = now_us;

@@ -6,6 +6,7 @@
 #ifndef INAGG_SWITCH_BITS_HPP
 #define INAGG_SWITCH_BITS_HPP
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -290,6 +291,47 @@ constexpr value_t<W> with_slice(const value_t<W>& v, const value_t<High - Low + 
 
 // --- big-endian memory
 
+// Reads n <= 8 bytes, most significant first.
+template <unsigned n>
+inline std::uint64_t load_bytes(const std::uint8_t* p) {
+    if constexpr (n == 1) {
+        return *p;
+    } else if constexpr (n == 2) {
+        std::uint16_t v;
+        std::memcpy(&v, p, sizeof v);
+        return __builtin_bswap16(v);
+    } else if constexpr (n == 4) {
+        std::uint32_t v;
+        std::memcpy(&v, p, sizeof v);
+        return __builtin_bswap32(v);
+    } else if constexpr (n == 8) {
+        return load_be64(p);
+    } else {
+        constexpr unsigned kFirst = std::bit_floor(n);
+        return load_bytes<kFirst>(p) << (8 * (n - kFirst)) | load_bytes<n - kFirst>(p + kFirst);
+    }
+}
+
+// Writes the low 8n bits of `v`.
+template <unsigned n>
+inline void store_bytes(std::uint8_t* p, std::uint64_t v) {
+    if constexpr (n == 1) {
+        *p = static_cast<std::uint8_t>(v);
+    } else if constexpr (n == 2) {
+        const std::uint16_t swapped = __builtin_bswap16(static_cast<std::uint16_t>(v));
+        std::memcpy(p, &swapped, sizeof swapped);
+    } else if constexpr (n == 4) {
+        const std::uint32_t swapped = __builtin_bswap32(static_cast<std::uint32_t>(v));
+        std::memcpy(p, &swapped, sizeof swapped);
+    } else if constexpr (n == 8) {
+        store_be64(p, v);
+    } else {
+        constexpr unsigned kFirst = std::bit_floor(n);
+        store_bytes<kFirst>(p, v >> (8 * (n - kFirst)));
+        store_bytes<n - kFirst>(p + kFirst, v);
+    }
+}
+
 // Reads W bits, beginning at bit Offset, in packet order: most significant first.
 template <unsigned Offset, unsigned W>
 inline value_t<W> load_bits(const std::uint8_t* p) {
@@ -298,12 +340,9 @@ inline value_t<W> load_bits(const std::uint8_t* p) {
         constexpr unsigned bytes = (shift + W + 7) / 8;
         p += Offset / 8;
         if constexpr (bytes <= 8) {
-            std::uint64_t v = 0;
-            for (unsigned i = 0; i < bytes; ++i) v = v << 8 | p[i];
-            return wrap<W>(v >> (8 * bytes - shift - W));
+            return wrap<W>(load_bytes<bytes>(p) >> (8 * bytes - shift - W));
         } else {
-            uint128 v = 0;
-            for (unsigned i = 0; i < bytes; ++i) v = v << 8 | p[i];
+            const uint128 v = static_cast<uint128>(load_be64(p)) << 8 | p[8];
             return wrap<W>(static_cast<std::uint64_t>(v >> (8 * bytes - shift - W)));
         }
     } else {
@@ -339,7 +378,7 @@ inline void store_bits(std::uint8_t* p, const value_t<W>& v) {
         constexpr unsigned bytes = (shift + W + 7) / 8;
         p += Offset / 8;
         if constexpr (shift == 0 && W % 8 == 0) {
-            for (unsigned i = 0; i < bytes; ++i) p[i] = static_cast<std::uint8_t>(v >> (8 * (bytes - 1 - i)));
+            store_bytes<bytes>(p, v);
         } else {
             uint128 placed = static_cast<uint128>(v) << (8 * bytes - shift - W);
             for (unsigned i = bytes; i-- > 0; placed >>= 8) p[i] |= static_cast<std::uint8_t>(placed);

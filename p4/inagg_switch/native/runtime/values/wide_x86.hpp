@@ -51,6 +51,13 @@ inline void copy_limbs(std::uint64_t* to, const std::uint64_t* from) {
     for (unsigned i = 0; i < n; i += kBlockLimbs) store_block(to + i, load_block(from + i));
 }
 
+// n counts bytes.
+template <unsigned n>
+inline void copy_bytes(std::uint8_t* to, const std::uint8_t* from) {
+#pragma GCC unroll 64
+    for (unsigned i = 0; i < n; i += sizeof(Block)) store_block(to + i, load_block(from + i));
+}
+
 template <unsigned n>
 inline void limbs_from_bytes(std::uint64_t* to, const std::uint8_t* from) {
 #pragma GCC unroll 64
@@ -69,29 +76,51 @@ inline void limbs_to_bytes(std::uint8_t* to, const std::uint64_t* from) {
 
 #if defined(__AVX512BW__)
 
-// Adds all limbs in parallel, then propagates the carries with one integer addition. Bit i of C says that
-// limb i overflowed; bit i of P says that limb i is all ones and passes a carry on. The bits in which P + (C
-// << 1) and P differ are the limbs that receive a carry.
+// Adds all limbs in parallel. If some overflow, which is rare where lanes have guard bits, one integer
+// addition propagates the carries: bit i of C says that limb i overflowed; bit i of P says that limb i is all
+// ones and passes a carry on. The bits in which P + (C << 1) and P differ are the limbs that receive a carry.
+//
+// `load` returns block i of the first summand.
+template <unsigned n, class Load>
+inline void add_loaded(std::uint64_t* to, Load load, const std::uint64_t* b) {
+    static_assert(n <= 64);
+    constexpr unsigned kBlocks = n / kBlockLimbs;
+    __m512i sum[kBlocks];
+    __mmask8 overflow[kBlocks];
+    unsigned any = 0;
+#pragma GCC unroll 8
+    for (unsigned i = 0; i < kBlocks; ++i) {
+        const __m512i x = load(i);
+        sum[i] = _mm512_add_epi64(x, load_block(b + 8 * i));
+        overflow[i] = _mm512_cmplt_epu64_mask(sum[i], x);
+        any |= overflow[i];
+    }
+    if (any != 0) [[unlikely]] {
+        const __m512i ones = _mm512_set1_epi64(-1);
+        std::uint64_t overflowed = 0;
+        std::uint64_t all_ones = 0;
+        for (unsigned i = 0; i < kBlocks; ++i) {
+            overflowed |= std::uint64_t{overflow[i]} << (8 * i);
+            all_ones |= std::uint64_t{_mm512_cmpeq_epi64_mask(sum[i], ones)} << (8 * i);
+        }
+        const std::uint64_t carries = ((overflowed << 1) + all_ones) ^ all_ones;
+        for (unsigned i = 0; i < kBlocks; ++i) {
+            const auto here = static_cast<__mmask8>(carries >> (8 * i));
+            sum[i] = _mm512_mask_sub_epi64(sum[i], here, sum[i], ones);
+        }
+    }
+#pragma GCC unroll 8
+    for (unsigned i = 0; i < kBlocks; ++i) store_block(to + 8 * i, sum[i]);
+}
+
 template <unsigned n>
 inline void add_limbs(std::uint64_t* to, const std::uint64_t* a, const std::uint64_t* b) {
-    static_assert(n <= 64);
-    const __m512i ones = _mm512_set1_epi64(-1);
-    __m512i sum[n / 8];
-    std::uint64_t overflowed = 0;
-    std::uint64_t all_ones = 0;
-#pragma GCC unroll 8
-    for (unsigned i = 0; i < n / 8; ++i) {
-        const __m512i x = load_block(a + 8 * i);
-        sum[i] = _mm512_add_epi64(x, load_block(b + 8 * i));
-        overflowed |= static_cast<std::uint64_t>(_mm512_cmplt_epu64_mask(sum[i], x)) << (8 * i);
-        all_ones |= static_cast<std::uint64_t>(_mm512_cmpeq_epi64_mask(sum[i], ones)) << (8 * i);
-    }
-    const std::uint64_t carries = ((overflowed << 1) + all_ones) ^ all_ones;
-#pragma GCC unroll 8
-    for (unsigned i = 0; i < n / 8; ++i) {
-        const auto here = static_cast<__mmask8>(carries >> (8 * i));
-        store_block(to + 8 * i, _mm512_mask_sub_epi64(sum[i], here, sum[i], ones));
-    }
+    add_loaded<n>(to, [a](unsigned i) { return load_block(a + 8 * i); }, b);
+}
+
+template <unsigned n>
+inline void add_limbs_to_bytes(std::uint64_t* to, const std::uint8_t* a, const std::uint64_t* b) {
+    add_loaded<n>(to, [a](unsigned i) { return reverse_block(load_block(a + 8 * (n - 8 - 8 * i))); }, b);
 }
 
 #else
@@ -103,6 +132,18 @@ inline void add_limbs(std::uint64_t* to, const std::uint64_t* a, const std::uint
     for (unsigned i = 0; i < n; ++i) {
         unsigned long long sum;
         carry = _addcarry_u64(carry, a[i], b[i], &sum);
+        to[i] = sum;
+    }
+}
+
+template <unsigned n>
+inline void add_limbs_to_bytes(std::uint64_t* to, const std::uint8_t* a, const std::uint64_t* b) {
+    unsigned char carry = 0;
+#pragma GCC unroll 64
+    for (unsigned i = 0; i < n; ++i) {
+        unsigned long long limb, sum;
+        __builtin_memcpy(&limb, a + 8 * (n - 1 - i), sizeof limb);
+        carry = _addcarry_u64(carry, __builtin_bswap64(limb), b[i], &sum);
         to[i] = sum;
     }
 }
