@@ -313,13 +313,15 @@ Port* PacketLoop::receiver(uint32_t id, const uint8_t* frame, size_t length) {
 bool PacketLoop::keep_copy(Port& port, const uint8_t* frame, size_t length, size_t shared) {
     if (copies_.differ) return false;
     if (copies_.ports.empty()) {
-        copies_.frame.assign(frame, frame + length);
+        copies_.head.assign(frame, frame + length - shared);
+        copies_.frame = frame;
+        copies_.length = length;
         copies_.shared = shared;
         copies_.ports.push_back(&port);
         return true;
     }
-    const size_t own = length - std::min(shared, copies_.shared);
-    if (length == copies_.frame.size() && std::memcmp(frame, copies_.frame.data(), own) == 0 &&
+    if (length == copies_.length && shared == copies_.shared &&
+        std::memcmp(frame, copies_.head.data(), copies_.head.size()) == 0 &&
         std::ranges::find(copies_.ports, &port) == copies_.ports.end()) {
         copies_.ports.push_back(&port);
         return true;
@@ -329,10 +331,20 @@ bool PacketLoop::keep_copy(Port& port, const uint8_t* frame, size_t length, size
     return false;
 }
 
+// The frame of the kept copies.
+const uint8_t* PacketLoop::kept_frame() {
+    const auto& head = copies_.head;
+    if (copies_.shared == 0) return head.data();
+    if (std::memcmp(copies_.frame, head.data(), head.size()) == 0) return copies_.frame;
+    copies_.whole.assign(head.begin(), head.end());
+    copies_.whole.insert(copies_.whole.end(), copies_.frame + head.size(), copies_.frame + copies_.length);
+    return copies_.whole.data();
+}
+
 // Sends the kept copies: once, if there is a device for their ports.
 void PacketLoop::send_copies() {
-    const uint8_t* frame = copies_.frame.data();
-    const size_t length = copies_.frame.size();
+    const uint8_t* frame = kept_frame();
+    const size_t length = copies_.length;
     FanOut* fan = copies_.ports.size() > 1 && length >= kShortestClone
                       ? fan_outs_.find(copies_.ports, burst_us_)
                       : nullptr;

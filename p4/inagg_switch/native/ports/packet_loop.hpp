@@ -119,12 +119,16 @@ class PacketLoop {
     uint64_t now_us() const;
 
   private:
-    // The copies of the multicast packet that is being processed, as long as they are equal.
+    // The copies of the multicast packet that is being processed, as long as they are equal: a frame, whose
+    // last bytes stay in the program's memory.
     struct Copies {
-        std::vector<uint8_t> frame;
-        size_t shared = 0;         // bytes at its end that other copies have too, if they say so
-        std::vector<Port*> ports;  // empty: no copy is kept
-        bool differ = false;       // later copies are queued one by one
+        std::vector<uint8_t> head;       // the rest of the frame
+        const uint8_t* frame = nullptr;  // where the program made it; others may have overwritten the head
+        size_t length = 0;               // of the frame
+        size_t shared = 0;               // bytes at its end that other copies have too
+        std::vector<uint8_t> whole;      // memory for the frame
+        std::vector<Port*> ports;        // empty: no copy is kept
+        bool differ = false;             // later copies are queued one by one
     };
 
     void run();
@@ -148,6 +152,7 @@ class PacketLoop {
     void take(uint32_t id, const uint8_t* frame, size_t length, size_t shared, size_t copies);
     Port* receiver(uint32_t id, const uint8_t* frame, size_t length);
     bool keep_copy(Port& port, const uint8_t* frame, size_t length, size_t shared);
+    const uint8_t* kept_frame();
     void send_copies();
     bool clone(FanOut& fan, const uint8_t* frame, size_t length);
     bool begin_clones(FanOut& fan);
