@@ -3,8 +3,8 @@
 // Loops for the compiler to vectorise: no branch, no call, no reduction except of integers. Every result is
 // exact or rounded once (numerics.cpp says why), so all builds of this file give the same bits.
 //
-// Loops take STEP elements at a time: the compiler unrolls a constant count completely, without a loop for
-// the remainder. Only a tensor's last block has a remainder.
+// Loops take LONG_STEP or STEP elements at a time: with a constant count there is no loop for the remainder,
+// and a sum is reduced to one number once. Only a tensor's last block has a remainder.
 #include "numerics/kernels.hpp"
 
 #ifdef __SSE2__
@@ -14,6 +14,7 @@
 namespace inagg {
 namespace {
 
+constexpr size_t LONG_STEP = 256;
 constexpr size_t STEP = 64;
 constexpr uint32_t MAGNITUDE = 0x7fffffff;
 constexpr uint32_t INFINITE = 0x7f800000;  // magnitudes from here on are infinities and NaNs
@@ -67,6 +68,9 @@ int32_t round_to_even(float x) {
 template <typename Step>
 [[gnu::always_inline]] inline void in_steps(size_t n, Step step) {
     size_t i = 0;
+    for (; i + LONG_STEP <= n; i += LONG_STEP) {
+        step(i, LONG_STEP);
+    }
     for (; i + STEP <= n; i += STEP) {
         step(i, STEP);
     }
@@ -75,18 +79,27 @@ template <typename Step>
     }
 }
 
-ScanResult scan(const float* __restrict x, size_t n) {
+// Signed: SSE2 has no unsigned comparison.
+int32_t magnitude(float x) { return static_cast<int32_t>(__builtin_bit_cast(uint32_t, x) & MAGNITUDE); }
+
+int32_t greatest_finite(const float* __restrict x, size_t n) {
     int32_t greatest = 0;
-    int32_t special = 0;
     for (size_t i = 0; i < n; ++i) {
-        // Signed: SSE2 has no unsigned comparison.
-        const auto magnitude = static_cast<int32_t>(__builtin_bit_cast(uint32_t, x[i]) & MAGNITUDE);
-        const bool finite = magnitude < static_cast<int32_t>(INFINITE);
-        const int32_t candidate = finite ? magnitude : 0;
-        special |= finite ? 0 : 1;
+        const int32_t found = magnitude(x[i]);
+        const int32_t candidate = found < static_cast<int32_t>(INFINITE) ? found : 0;
         greatest = candidate > greatest ? candidate : greatest;
     }
-    return {static_cast<uint32_t>(greatest), special != 0};
+    return greatest;
+}
+
+ScanResult scan(const float* __restrict x, size_t n) {
+    int32_t greatest = 0;
+    for (size_t i = 0; i < n; ++i) {
+        const int32_t candidate = magnitude(x[i]);
+        greatest = candidate > greatest ? candidate : greatest;
+    }
+    const bool special = greatest >= static_cast<int32_t>(INFINITE);
+    return {static_cast<uint32_t>(special ? greatest_finite(x, n) : greatest), special};
 }
 
 template <typename Lane>
@@ -133,15 +146,54 @@ void unpack(const unsigned char* __restrict lanes, size_t n, uint32_t zero, Scal
     });
 }
 
-template <typename Lane>
-uint32_t sum(const unsigned char* __restrict lanes, size_t n) {
+uint32_t sum_32(const unsigned char* __restrict lanes, size_t n) {
     uint32_t sum = 0;
     in_steps(n, [&](size_t first, size_t count) __attribute__((always_inline)) {
         for (size_t i = first; i < first + count; ++i) {
-            sum += load<Lane>(lanes, i);
+            sum += load<uint32_t>(lanes, i);
         }
     });
     return sum;
+}
+
+// The sums of the bytes at even and at odd places. A step adds four bytes at once, in fields of 16 bits,
+// which hold the sum of LONG_STEP bytes.
+struct ByteSums {
+    uint32_t even = 0;
+    uint32_t odd = 0;
+};
+
+ByteSums byte_sums(const unsigned char* __restrict bytes, size_t n) {
+    static_assert(LONG_STEP * UINT8_MAX <= UINT16_MAX);
+    constexpr uint32_t FIELDS = 0x00ff00ff;
+    constexpr bool LITTLE = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+    ByteSums sums;
+    in_steps(n / 4, [&](size_t first, size_t count) __attribute__((always_inline)) {
+        uint32_t low = 0;
+        uint32_t high = 0;
+        for (size_t i = first; i < first + count; ++i) {
+            uint32_t four;
+            __builtin_memcpy(&four, bytes + 4 * i, sizeof(four));
+            low += four & FIELDS;
+            high += four >> 8 & FIELDS;
+        }
+        sums.even += ((LITTLE ? low : high) & 0xffff) + ((LITTLE ? low : high) >> 16);
+        sums.odd += ((LITTLE ? high : low) & 0xffff) + ((LITTLE ? high : low) >> 16);
+    });
+    for (size_t i = n / 4 * 4; i < n; ++i) {
+        (i % 2 == 0 ? sums.even : sums.odd) += bytes[i];
+    }
+    return sums;
+}
+
+uint32_t sum_16(const unsigned char* lanes, size_t n) {
+    const ByteSums sums = byte_sums(lanes, 2 * n);
+    return 256 * sums.even + sums.odd;
+}
+
+uint32_t sum_8(const unsigned char* lanes, size_t n) {
+    const ByteSums sums = byte_sums(lanes, n);
+    return sums.even + sums.odd;
 }
 
 // Exact if the lane is the nearest one: the residual is then no larger than the element, and a multiple of
@@ -235,7 +287,7 @@ const Kernels INAGG_CONCAT(KERNELS_, INAGG_KERNELS) = {
     .pack_stochastic = {pack_stochastic<uint8_t>, pack_stochastic<uint16_t>, pack_stochastic<uint32_t>},
     .unpack = {unpack<uint8_t, float>, unpack<uint16_t, float>, unpack<uint32_t, float>},
     .unpack_wide = {unpack<uint8_t, double>, unpack<uint16_t, double>, unpack<uint32_t, double>},
-    .sum = {sum<uint8_t>, sum<uint16_t>, sum<uint32_t>},
+    .sum = {sum_8, sum_16, sum_32},
     .residual = {residual<uint8_t>, residual<uint16_t>, residual<uint32_t>},
     .finite = finite,
     .draw = draw,
