@@ -217,7 +217,9 @@ class Engine:
     def special_sums(self, staging: Staging) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """After completion: the blocks [m] that were special on some rank, and their sums [m, L] (or averages)."""
 
-    def receive(self, datagram: bytes, now: float) -> None: ...
+    def receive(self, message: bytes, now: float, *, datagram_bytes: int | None = None) -> None:
+        """Take a message of datagrams of one size, of which the last may be shorter; None: it is one datagram."""
+
     def to_send(self, now: float, limit: int | None = None) -> list[bytes]:
         """Fire the timers that are due and return every datagram to send now, at most `limit`, as if the socket refused
         the rest of a batch."""
@@ -474,8 +476,8 @@ class RttEstimator:
     def __init__(
         self, *, rto_initial_s: float = 0.1, rto_min_s: float = 0.01, rto_max_s: float = 1.0
     ) -> None: ...
-    def measure(self, rtt_s: float) -> bool:
-        """Process an RTT; return True if it completed a sample."""
+    def measure(self, rtt_s: float, packets: int = 1) -> bool:
+        """Process the RTT of so many packets; return True if it completed a sample."""
 
     def sample(self, rtt_s: float) -> None: ...
     def timeout(self, resends: int) -> float:

@@ -66,6 +66,7 @@ impairments = st.builds(
     straggling=st.sampled_from([0.0, 0.2]),
     straggle=st.sampled_from([0.1, 3.0]),
     refusal=st.sampled_from([0.0, 0.0, 0.5]),
+    merging=st.sampled_from([0.0, 0.0001, 0.01]),
 )
 examples = st.builds(
     Example,

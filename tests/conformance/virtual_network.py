@@ -42,6 +42,7 @@ class Impairment:
     straggling: float = 0.0  # probability that another copy arrives much later
     straggle: float = 1.0  # ... uniformly up to so much
     refusal: float = 0.0  # probability that a worker's socket takes no more than a few packets for a moment
+    merging: float = 0.0  # for which a worker's socket collects datagrams into one message (UDP_GRO)
 
 
 PERFECT = Impairment()
@@ -120,7 +121,8 @@ class Network:
                 for receiver, result in self.switch.process(rank, datagram):
                     self.send(receiver, result, up=False)
             else:
-                self.engines[rank].receive(datagram, self.now)
+                message = self._merge(rank, datagram)
+                self.engines[rank].receive(message, self.now, datagram_bytes=len(datagram))
                 self.flush(rank)
             return True
         if timer is None:
@@ -128,6 +130,20 @@ class Network:
         self.now = max(self.now, timer[0])
         self.flush(timer[1])
         return True
+
+    def _merge(self, rank: int, datagram: bytes) -> bytes:
+        """A message of this datagram and those that come to the rank soon: all of one size but the last, which may be
+        shorter."""
+        merged = [datagram]
+        until = self.now + self.impairment.merging
+        coming = sorted(one for one in self._under_way if one[0] <= until and one[2] == rank and not one[4])
+        for one in coming if self.impairment.merging > 0 else []:
+            if len(merged[-1]) < len(datagram) or len(one[3]) > len(datagram):
+                break
+            merged.append(one[3])
+            self._under_way.remove(one)
+        heapq.heapify(self._under_way)
+        return b"".join(merged)
 
     def run(self, collectives: int, *, within: float) -> None:
         """Run until every rank has completed so many collectives. AssertionError after `within` virtual seconds."""

@@ -77,7 +77,12 @@ class PyEngine {
         return to_arrays(staging->special_sums(), staging->block_elements());
     }
 
-    void receive(const nb::bytes& datagram, double now) { engine_.receive(as_span(datagram), now); }
+    void receive(const nb::bytes& message, double now, std::optional<std::size_t> datagram_bytes) {
+        if (datagram_bytes == 0U) {
+            throw nb::value_error("a datagram has one byte at least");
+        }
+        engine_.receive(as_span(message), datagram_bytes.value_or(MAX_DATAGRAM), now);
+    }
 
     std::vector<nb::bytes> to_send(double now, std::optional<std::size_t> limit) {
         engine_.advance(now);
@@ -146,7 +151,8 @@ void define_engine(nb::module_& m) {
         .def("packed", &PyEngine::packed, "staging"_a, "blocks"_a, nb::kw_only(), "now"_a = 0.0)
         .def("progress", &PyEngine::progress, "staging"_a)
         .def("special_sums", &PyEngine::special_sums, "staging"_a)
-        .def("receive", &PyEngine::receive, "datagram"_a, "now"_a)
+        .def("receive", &PyEngine::receive, "message"_a, "now"_a, nb::kw_only(),
+             "datagram_bytes"_a = nb::none())
         .def("to_send", &PyEngine::to_send, "now"_a, "limit"_a = nb::none())
         .def("deadline", &PyEngine::deadline)
         .def("completed", &PyEngine::completed)

@@ -11,6 +11,9 @@ namespace {
 // time; if the slot's sum is wrong, it never is.
 constexpr unsigned MOST_REFUSALS = 3;
 
+// Results. The kernel mostly puts no more into a message.
+constexpr std::size_t LONGEST_RUN = 64;
+
 }  // namespace
 
 Engine::Engine(const EngineConfig& config)
@@ -20,6 +23,7 @@ Engine::Engine(const EngineConfig& config)
       oldest_chunk_(config.first_chunk),
       recovery_(config.policy, config.window_bound()) {
     config.validate();
+    run_.reserve(LONGEST_RUN);
     slots_.reserve(config.slots);
     for (std::uint32_t index = 0; index < config.slots; ++index) {
         const std::uint32_t offset = (index - config.first_chunk) & (config.slots - 1);
@@ -176,16 +180,23 @@ std::size_t Engine::to_send(std::span<std::byte> memory, std::span<std::span<con
 }
 
 void Engine::sent(std::size_t count, double now) {
-    for (; count > 0; --count) {
-        Slot* slot = recovery_.lost().front();
-        if (slot == nullptr) {
-            slot = ready_.front();
-            ready_.remove(*slot);
+    stats_.packets_sent += count;
+    for (; count > 0 && recovery_.lost().front() != nullptr; --count) {
+        Slot& slot = *recovery_.lost().front();
+        stats_.bytes_sent += codec_.bytes(slot);
+        recovery_.resent(slot, now);
+    }
+    while (count > 0) {
+        const Slot* slot = ready_.front();
+        Collective& collective = slot->collective();
+        unsigned run = 0;
+        for (; run < count && &slot->collective() == &collective; slot = SlotList::next(*slot)) {
+            stats_.bytes_sent += codec_.bytes(*slot);
+            ++run;
         }
-        ++stats_.packets_sent;
-        stats_.bytes_sent += codec_.bytes(*slot);
-        slot->collective().chunk_sent(now);
-        recovery_.sent(*slot, slot->collective().all_began(), now);
+        collective.chunk_sent(now);
+        recovery_.sent(ready_, run, collective.all_began(), now);
+        count -= run;
     }
     if (!ready_.empty() && !in_window(*ready_.front(), 0)) {
         recovery_.window_limited();
@@ -231,40 +242,75 @@ void Engine::announce_next(Slot& slot, std::size_t block) {
 
 // -- Receiving
 
-void Engine::receive(std::span<const std::byte> datagram, double now) {
+// Results of chunks that were sent one after the other mostly come in one message: a run, for which the
+// bookkeeping is done once.
+void Engine::receive(std::span<const std::byte> message, std::size_t datagram_bytes, double now) {
     if (failure_) {
         return;
     }
+    do {
+        const auto datagram = message.first(std::min(datagram_bytes, message.size()));
+        if (take(datagram, now)) {
+            message = message.subspan(datagram.size());
+        } else {
+            finish_run(now);
+        }
+    } while (!message.empty() && !failure_);
+    finish_run(now);
+}
+
+// Takes a result that continues the run, or any datagram if the run is empty. Returns false if the datagram
+// has to wait until the run is finished.
+bool Engine::take(std::span<const std::byte> datagram, double now) {
+    const bool first = run_.empty();
     const std::optional<Header> header = decode(datagram);
     if (!header || !codec_.is_result(*header, datagram.size())) {
-        ++stats_.discarded;
-        return;
+        stats_.discarded += first ? 1 : 0;
+        return first;
     }
     Slot& slot = slot_of(header->chunk);
     if (slot.chunk() != header->chunk || !slot.outstanding()) {
-        ++stats_.duplicates_received;
-        recovery_.heard(now);
-        return;
+        if (first) {
+            ++stats_.duplicates_received;
+            recovery_.heard(now);
+        }
+        return first;
+    }
+    if (!first && (!slot.follows(*run_.back().slot) || run_.size() == LONGEST_RUN)) {
+        return false;
     }
     const std::span<const std::byte> words = datagram.subspan(HEADER_BYTES);
     if (const std::optional<Fault> fault = codec_.fault_in(slot, *header, words)) {
-        refuse(slot, *fault);
+        if (first) {
+            refuse(slot, *fault);
+        }
+        return first;
+    }
+    if (slot.kind() == Kind::data) {
+        slot.collective().take(slot.assignment(), words);
+    }
+    stats_.bytes_received += datagram.size();
+    run_.push_back({&slot, header->announced});
+    return true;
+}
+
+void Engine::finish_run(double now) {
+    if (run_.empty()) {
         return;
     }
     recovery_.heard(now);
-    ++stats_.packets_received;
-    stats_.bytes_received += datagram.size();
-    Collective& collective = slot.collective();
-    if (slot.kind() == Kind::data) {
-        collective.take(slot.assignment(), words);
-    }
+    stats_.packets_received += run_.size();
+    const Collective& collective = run_.front().slot->collective();
     if (!collective.all_began()) {
         // A collective's first result comes when the last rank has begun it.
         const double waited = now - collective.first_sent().value_or(now) - recovery_.least_rtt();
         stats_.waited += std::max(waited, 0.0);
     }
-    recovery_.answered(slot, now);
-    finish_chunk(slot, *header);
+    recovery_.answered(*run_.front().slot, *run_.back().slot, static_cast<unsigned>(run_.size()), now);
+    for (const Answer& answer : run_) {
+        finish_chunk(*answer.slot, answer.announced);
+    }
+    run_.clear();
 }
 
 // A wrong result changes no timer. It counts once for each sending, so that copies of one do not add up.
@@ -281,7 +327,7 @@ void Engine::refuse(Slot& slot, const Fault& fault) {
 }
 
 // Moves a slot to its next chunk, and starts the chunks that waited for this one.
-void Engine::finish_chunk(Slot& slot, const Header& header) {
+void Engine::finish_chunk(Slot& slot, const Announcement& announced) {
     Collective& collective = slot.collective();
     const Role role = slot.assignment().role;
     const std::size_t block = slot.assignment().block;
@@ -293,14 +339,14 @@ void Engine::finish_chunk(Slot& slot, const Header& header) {
     collective.chunk_done();
 
     if (role == Role::exponent) {
-        learn_exponent(collective, block, header);
+        learn_exponent(collective, block, announced);
     } else if (role == Role::data) {
         collective.mark_summed(block);
         const std::size_t ahead = block + collective.lead();
         if (ahead < collective.blocks()) {
-            learn_exponent(collective, ahead, header);
+            learn_exponent(collective, ahead, announced);
         } else {
-            learn_next(collective, ahead - collective.blocks(), header);
+            learn_next(collective, ahead - collective.blocks(), announced);
         }
         if (collective.closed() && collective.special(block)) {
             start_chunks(collective, collective.special_chunk(block), collective.class_chunks());
@@ -313,8 +359,8 @@ void Engine::finish_chunk(Slot& slot, const Header& header) {
     }
 }
 
-void Engine::learn_exponent(Collective& collective, std::size_t block, const Header& header) {
-    collective.learn_exponent(block, header.announced.exponent, (header.announced.flags & FLAG_SPECIAL) != 0);
+void Engine::learn_exponent(Collective& collective, std::size_t block, const Announcement& announced) {
+    collective.learn_exponent(block, announced.exponent, (announced.flags & FLAG_SPECIAL) != 0);
     if (!collective.placed()) {
         return;
     }
@@ -326,9 +372,9 @@ void Engine::learn_exponent(Collective& collective, std::size_t block, const Hea
 
 // Takes what a result announces of the next collective's block. The result that has block 0 says whether all
 // ranks announce that collective.
-void Engine::learn_next(Collective& collective, std::size_t block, const Header& header) {
+void Engine::learn_next(Collective& collective, std::size_t block, const Announcement& announced) {
     if (block == 0 && collective.invitation() == Invitation::pending) {
-        collective.answer_invitation((header.announced.flags & FLAG_NOT_READY) == 0);
+        collective.answer_invitation((announced.flags & FLAG_NOT_READY) == 0);
         place_collectives();
     }
     Collective* next = collective.successor();
@@ -336,9 +382,9 @@ void Engine::learn_next(Collective& collective, std::size_t block, const Header&
         return;
     }
     if (collective.invitation() == Invitation::agreed) {
-        learn_exponent(*next, block, header);
+        learn_exponent(*next, block, announced);
     } else if (collective.invitation() == Invitation::pending) {
-        next->hear_exponent(block, header.announced.exponent, (header.announced.flags & FLAG_SPECIAL) != 0);
+        next->hear_exponent(block, announced.exponent, (announced.flags & FLAG_SPECIAL) != 0);
     }
 }
 

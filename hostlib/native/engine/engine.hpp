@@ -51,8 +51,9 @@ class Engine {
     // done.
     bool report_progress();
 
-    // Takes a datagram from the aggregator's address.
-    void receive(std::span<const std::byte> datagram, double now);
+    // Takes a message from the aggregator's address: datagrams of `datagram_bytes`, of which the last may be
+    // shorter.
+    void receive(std::span<const std::byte> message, std::size_t datagram_bytes, double now);
 
     // Fires the timers that are due.
     void advance(double now);
@@ -102,10 +103,12 @@ class Engine {
     void announce_next(Slot& slot, std::size_t block);
 
     // Receiving.
+    bool take(std::span<const std::byte> datagram, double now);
     void refuse(Slot& slot, const Fault& fault);
-    void finish_chunk(Slot& slot, const Header& header);
-    void learn_exponent(Collective& collective, std::size_t block, const Header& header);
-    void learn_next(Collective& collective, std::size_t block, const Header& header);
+    void finish_run(double now);
+    void finish_chunk(Slot& slot, const Announcement& announced);
+    void learn_exponent(Collective& collective, std::size_t block, const Announcement& announced);
+    void learn_next(Collective& collective, std::size_t block, const Announcement& announced);
     void close(Collective& collective);
     void complete(Ticket ticket);
 
@@ -123,6 +126,13 @@ class Engine {
     SlotList ready_;              // the oldest chunk first
     std::uint32_t oldest_chunk_;  // that is not finished
     Recovery recovery_;           // the slots whose packets have left
+
+    // Slots whose results have come one after the other and are not yet accounted for.
+    struct Answer {
+        Slot* slot;
+        Announcement announced;
+    };
+    std::vector<Answer> run_;
 
     std::optional<Failure> failure_;
     EngineStats stats_;  // without those of recovery_

@@ -16,27 +16,33 @@ Recovery::Recovery(const RetransmissionPolicy& policy, unsigned window_limit)
 
 void Recovery::begin(double now) { quiet_since_ = now; }
 
-void Recovery::sent(Slot& slot, bool timed, double now) {
+void Recovery::sent(SlotList& ready, unsigned count, bool timed, double now) {
     if (outstanding_ == 0) {
         probe_timer_from_ = now;
     }
-    if (slot.state() == Slot::State::lost) {
-        lost_.remove(slot);
-        ++retransmits_;
-    } else {
-        ++outstanding_;
-        ++fresh_;
+    outstanding_ += count;
+    fresh_ += count;
+    Slot* last = nullptr;
+    for (Slot* slot = ready.front(); count > 0; --count, slot = SlotList::next(*slot)) {
+        slot->sent(++sendings_, timed, now);
+        last = slot;
     }
-    slot.sent(++sendings_, timed, now);
+    in_flight_.take_front(ready, *last);
+}
+
+void Recovery::resent(Slot& slot, double now) {
+    lost_.remove(slot);
+    ++retransmits_;
+    slot.sent(++sendings_, false, now);
     in_flight_.push_back(slot);
 }
 
 void Recovery::heard(double now) { quiet_since_ = probe_timer_from_ = now; }
 
-void Recovery::answered(Slot& slot, double now) {
-    measure(slot, now);
-    take_out(slot);
-    --outstanding_;
+void Recovery::answered(const Slot& first, const Slot& last, unsigned count, double now) {
+    measure(last, count, now);
+    take_out(first, last, count);
+    outstanding_ -= count;
 }
 
 void Recovery::refused(Slot& slot) { lose(slot); }
@@ -46,25 +52,26 @@ void Recovery::clear() {
     outstanding_ = fresh_ = 0;
 }
 
-void Recovery::take_out(const Slot& slot) {
-    if (slot.state() == Slot::State::lost) {
-        lost_.remove(slot);
+void Recovery::take_out(const Slot& first, const Slot& last, unsigned count) {
+    if (first.state() == Slot::State::lost) {
+        lost_.remove(first);
         return;
     }
-    in_flight_.remove(slot);
-    fresh_ -= slot.resent() ? 0 : 1;
+    in_flight_.remove_range(first, last);
+    fresh_ -= first.resent() ? 0 : count;
 }
 
 void Recovery::lose(Slot& slot) {
-    take_out(slot);
+    take_out(slot, slot, 1);
     slot.lost();
     lost_.push_back(slot);
 }
 
-void Recovery::measure(const Slot& slot, double now) {
+// `slot`: the last one of a run of `count`.
+void Recovery::measure(const Slot& slot, unsigned count, double now) {
     const double rtt = now - slot.sent_at();
     if (slot.timed()) {
-        rtt_.measure(rtt);
+        rtt_.measure(rtt, count);
         least_rtt_.measure(rtt, now);
         round_trip_.least_rtt = round_trip_.least_rtt == 0 ? rtt : std::min(round_trip_.least_rtt, rtt);
     }

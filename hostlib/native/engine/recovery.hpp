@@ -26,13 +26,17 @@ class Recovery {
 
     // Silence counts from here: the first chunk is about to become ready.
     void begin(double now);
-    // A slot's packet has left. `timed`: all ranks are at the slot's collective, so the delay of the result
-    // measures the network.
-    void sent(Slot& slot, bool timed, double now);
+    // The packets of the first `count` ready slots have left; the slots leave the list. `timed`: all ranks
+    // are at the slots' collective, so the delay of the results measures the network.
+    void sent(SlotList& ready, unsigned count, bool timed, double now);
+    // A lost slot's packet has left again.
+    void resent(Slot& slot, double now);
     // Any result of this job has come, a duplicate too.
     void heard(double now);
-    // A slot's result is in. The slot is out of Recovery's lists, and its chunk finished by the caller.
-    void answered(Slot& slot, double now);
+    // The results of a run of `count` slots are in: either one slot, or slots in flight of which each
+    // follows() the one before. The slots are out of Recovery's lists, and their chunks finished by the
+    // caller.
+    void answered(const Slot& first, const Slot& last, unsigned count, double now);
     // A slot's result was not usable: its packet is to be sent again at once.
     void refused(Slot& slot);
     // A ready packet had to wait for the window.
@@ -61,8 +65,8 @@ class Recovery {
 
   private:
     void lose(Slot& slot);
-    void take_out(const Slot& slot);
-    void measure(const Slot& slot, double now);
+    void take_out(const Slot& first, const Slot& last, unsigned count);
+    void measure(const Slot& slot, unsigned count, double now);
     std::optional<double> loss_deadline() const;
     std::optional<double> probe_deadline() const;
     double give_up_deadline() const { return quiet_since_ + give_up_; }

@@ -24,12 +24,13 @@ class RttEstimator {
   public:
     explicit RttEstimator(const RetransmissionPolicy& policy) : policy_(policy), rto_(policy.rto_initial) {}
 
-    // Takes a measured RTT; true if it completes a sample. The first RTT is a sample, and then the least of
-    // every WINDOW: a result also waits for ranks that recover from a loss, and sampling those waits would
-    // let the ranks' timeouts drive one another up.
-    bool measure(double rtt) {
+    // Takes the RTT of `packets` packets; true if it completes a sample. The first RTT is a sample, and then
+    // the least of every WINDOW packets: a result also waits for ranks that recover from a loss, and sampling
+    // those waits would let the ranks' timeouts drive one another up.
+    bool measure(double rtt, unsigned packets = 1) {
         least_ = measured_ == 0 ? rtt : std::min(least_, rtt);
-        if (samples_ > 0 && ++measured_ < WINDOW) {
+        measured_ += packets;
+        if (samples_ > 0 && measured_ < WINDOW) {
             return false;
         }
         measured_ = 0;

@@ -74,6 +74,14 @@ class alignas(64) Slot {
         chunk_ += slots;
     }
 
+    // Whether this slot and `before` are in flight, were sent one after the other, and their results tell the
+    // same about the network.
+    bool follows(const Slot& before) const {
+        return state_ == State::in_flight && before.state_ == State::in_flight &&
+               sending_ == before.sending_ + 1 && sent_at_ == before.sent_at_ && timed_ == before.timed_ &&
+               resent_ == before.resent_ && collective_ == before.collective_;
+    }
+
     // The last sending.
     std::uint64_t sending() const { return sending_; }
     double sent_at() const { return sent_at_; }
@@ -123,6 +131,16 @@ class SlotList {
 
     void push_back(Slot& slot) { insert_behind(tail_, slot); }
 
+    // Moves the slots from the front of another list up to `last` to the end of this one.
+    void take_front(SlotList& other, Slot& last) {
+        Slot& first = *other.head_;
+        other.remove_range(first, last);
+        first.previous_ = tail_;
+        last.next_ = nullptr;
+        (tail_ == nullptr ? head_ : tail_->next_) = &first;
+        tail_ = &last;
+    }
+
     // Keeps the oldest chunk in front. Searches from the end, which is mostly the place.
     void insert_by_chunk(Slot& slot) {
         Slot* place = tail_;
@@ -132,9 +150,12 @@ class SlotList {
         insert_behind(place, slot);
     }
 
-    void remove(const Slot& slot) {
-        (slot.previous_ == nullptr ? head_ : slot.previous_->next_) = slot.next_;
-        (slot.next_ == nullptr ? tail_ : slot.next_->previous_) = slot.previous_;
+    void remove(const Slot& slot) { remove_range(slot, slot); }
+
+    // Removes the slots from `first` to `last`.
+    void remove_range(const Slot& first, const Slot& last) {
+        (first.previous_ == nullptr ? head_ : first.previous_->next_) = last.next_;
+        (last.next_ == nullptr ? tail_ : last.next_->previous_) = first.previous_;
     }
 
   private:

@@ -255,9 +255,9 @@ BatchResult Transport::receive_from(const UdpSocket& socket) {
     ++stats_.receive_calls;
     const BatchResult result = receiving_.receive(socket);
     const double now = seconds_now();
-    receiving_.for_each(result.count, [&](std::span<const std::byte> datagram) {
-        engine_.receive(datagram, now);
-        ++received_;
+    receiving_.for_each(result.count, [&](std::span<const std::byte> message, std::size_t datagram_bytes) {
+        engine_.receive(message, datagram_bytes, now);
+        received_ += std::max<std::size_t>((message.size() + datagram_bytes - 1) / datagram_bytes, 1);
     });
     if (from_network(result.error)) {
         ++stats_.network_errors;

@@ -112,17 +112,13 @@ class ReceiveBatch {
     ReceiveBatch();
     // Returns the number of messages.
     BatchResult receive(const UdpSocket& socket);
-    // Calls take(datagram) for each datagram of the first `messages` messages.
+    // Calls take(message, datagram_bytes) for each of the first `messages` messages: datagrams of that size,
+    // of which the last may be shorter.
     template <typename Take>
     void for_each(std::size_t messages, Take take) const {
         for (std::size_t i = 0; i < messages; ++i) {
-            std::span<const std::byte> rest{static_cast<const std::byte*>(buffers_[i].iov_base),
-                                            messages_[i].msg_len};
-            const std::size_t segment = segment_bytes(i);
-            do {
-                take(rest.first(std::min(segment, rest.size())));
-                rest = rest.subspan(std::min(segment, rest.size()));
-            } while (!rest.empty());
+            take(std::span(static_cast<const std::byte*>(buffers_[i].iov_base), messages_[i].msg_len),
+                 segment_bytes(i));
         }
     }
 
