@@ -15,7 +15,11 @@ MeterTuple = tuple[int, int, int, int]
 EntryTuple = tuple[list[MatchTuple], int, int, bytes, int, int, bool, int, int, int, MeterTuple | None]
 
 class PacketLoop:
-    """One thread that moves frames between interfaces and a program. Opens every port at once."""
+    """One thread that moves frames between interfaces and a program. Opens every port at once.
+
+    receives: the ports whose frames this one of several loops receives; empty: all. first: the loop whose events,
+    packets to the CPU port and time this one shares; stop it last.
+    """
 
     def __init__(
         self,
@@ -29,6 +33,8 @@ class PacketLoop:
         fan_out: bool,
         cpu_port: int,
         capture_folder: str,
+        receives: Sequence[int],
+        first: PacketLoop | None,
     ) -> None: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packet ports: network interfaces as the ports of a P4 program.
 
-A port is an AF_PACKET socket on an interface (veth, tap, NIC) in the network namespace of this process. One native
-thread serves all ports (ports/packet_loop.hpp). This module checks the user's options and explains errors.
+A port is an AF_PACKET socket on an interface (veth, tap, NIC) in the network namespace of this process. Native threads
+serve the ports (native/ports/packet_loop.hpp): one for all, or several that divide them. This module checks the user's
+options and explains errors.
 """
 
 import errno
@@ -97,11 +98,31 @@ class PortOptions:
     fan_out: bool = True
     # Port whose packets go to the controller (packet-in); None: no such port.
     cpu_port: int | None = None
-    # Folder for capture files, one for each port and direction: portN_in.pcap and portN_out.pcap.
+    # Folder for capture files, one for each port and direction: portN_in.pcap and portN_out.pcap. One thread only.
     captures: Path | None = None
+    # Threads that receive and send; each receives from its share of the ports. They run the program in turn.
+    threads: int = 1
 
 
-def _open(specs: Sequence[PortSpec], options: PortOptions) -> PacketLoop:
+def _open_all(specs: Sequence[PortSpec], options: PortOptions) -> list[PacketLoop]:
+    """A loop for each thread. Raises PortError; none is open then."""
+    if options.threads == 1:
+        return [_open(specs, options, [], None)]
+    loops: list[PacketLoop] = []
+    try:
+        for thread in range(options.threads):
+            receives = [spec.id for spec in specs[thread :: options.threads]]
+            loops.append(_open(specs, options, receives, loops[0] if loops else None))
+    except PortError:
+        for loop in reversed(loops):
+            loop.stop()
+        raise
+    return loops
+
+
+def _open(
+    specs: Sequence[PortSpec], options: PortOptions, receives: Sequence[int], first: PacketLoop | None
+) -> PacketLoop:
     try:
         return PacketLoop(
             [(spec.id, spec.interface) for spec in specs],
@@ -113,6 +134,8 @@ def _open(specs: Sequence[PortSpec], options: PortOptions) -> PacketLoop:
             fan_out=options.fan_out,
             cpu_port=options.cpu_port or 0,
             capture_folder=str(options.captures) if options.captures is not None else "",
+            receives=receives,
+            first=first,
         )
     except OSError as error:
         what = (error.strerror or str(error)).partition(":")[0]
@@ -127,7 +150,11 @@ def _open(specs: Sequence[PortSpec], options: PortOptions) -> PacketLoop:
         raise PortError(str(error)) from None
 
 
-def _check_options(options: PortOptions) -> None:
+def _check_options(specs: Sequence[PortSpec], options: PortOptions) -> None:
+    if not 1 <= options.threads <= max(1, len(specs)):
+        raise PortError(f"{options.threads} threads: a switch of {len(specs)} ports has 1 to {len(specs)}")
+    if options.threads > 1 and options.captures is not None:
+        raise PortError("captures need a switch of one thread, so that their packets are in order")
     if options.cpu_port is not None and not 1 <= options.cpu_port <= MAX_PORT:
         raise PortError(f"CPU port {options.cpu_port}: it must be between 1 and {MAX_PORT}")
     if options.captures is not None:
@@ -137,79 +164,96 @@ def _check_options(options: PortOptions) -> None:
             raise PortError(f"captures in {options.captures}: {error.strerror}") from None
 
 
+def _sum(
+    counts: Sequence[tuple[int, str, bool, tuple[int, int, int, int], dict[str, int]]],
+) -> PortStatistics:
+    """The counts of one port by all threads."""
+    port, interface, up, _, first_drops = counts[0]
+    rx_packets, rx_bytes, tx_packets, tx_bytes = (sum(one[3][i] for one in counts) for i in range(4))
+    drops = {reason: sum(one[4][reason] for one in counts) for reason in first_drops}
+    return PortStatistics(port, interface, up, rx_packets, rx_bytes, tx_packets, tx_bytes, drops)
+
+
 class Ports:
     """The ports of one switch. Frames are dropped (and counted) until a program is set."""
 
     def __init__(self, specs: Sequence[PortSpec], options: PortOptions | None = None) -> None:
         """Open all ports. Raises PortError if one cannot be opened; none is open then."""
         options = options or PortOptions()
-        _check_options(options)
+        _check_options(specs, options)
         self.cpu_port = options.cpu_port
-        self._loop = _open(specs, options)
-        self._fan_outs = FanOutDevices(self._loop)
+        self._loops = _open_all(specs, options)
+        self._first = self._loops[0]
+        self._fan_outs = [FanOutDevices(loop) for loop in self._loops]
         self._program: LoadedProgram | None = None
         self._events = threading.Thread(target=self._log_events, name="inagg-port-events", daemon=True)
         self._stopped = False
 
     def start(self) -> None:
         """Start to move packets."""
-        self._loop.start()
+        for loop in self._loops:
+            loop.start()
         self._events.start()
-        self._fan_outs.start()
+        for fan_outs in self._fan_outs:
+            fan_outs.start()
 
     def stop(self) -> None:
         """Stop and close the ports; statistics() stays usable. Idempotent."""
         if self._stopped:
             return
         self._stopped = True
-        self._loop.stop()
+        for loop in reversed(self._loops):
+            loop.stop()
         if self._events.is_alive():
             self._events.join()
-        self._fan_outs.stop()
+        for fan_outs in self._fan_outs:
+            fan_outs.stop()
         self._program = None
 
     def set_program(self, program: LoadedProgram) -> None:
         """Run packets through `program`; after the return the previous one is unused."""
-        self._loop.set_program(program.api_address, program.handle)
-        # After the line above, because this assignment may free the previous program.
+        for loop in self._loops:
+            loop.set_program(program.api_address, program.handle)
+        # After the lines above, because this assignment may free the previous program.
         self._program = program
 
     def statistics(self) -> list[PortStatistics]:
         """The counts of every port, in the order of the constructor's list."""
-        return [
-            PortStatistics(port, interface, up, *totals, drops)
-            for port, interface, up, totals, drops in self._loop.statistics()
-        ]
+        return [_sum(counts) for counts in zip(*(loop.statistics() for loop in self._loops), strict=True)]
 
     def has_offloads(self) -> bool:
         """Whether frames with offloads are exchanged: they were requested, and the kernel supports them."""
-        return self._loop.has_offloads()
+        return self._first.has_offloads()
 
     def fan_out(self) -> FanOutStatistics:
         """How many multicasts left once for several ports."""
-        return FanOutStatistics(*self._loop.fan_out_statistics(), self._fan_outs.refusal)
+        devices, packets = zip(*(loop.fan_out_statistics() for loop in self._loops), strict=True)
+        refusals = (fan_outs.refusal for fan_outs in self._fan_outs)
+        return FanOutStatistics(
+            sum(devices), sum(packets), next((r for r in refusals if r is not None), None)
+        )
 
     def unknown_port_drops(self) -> int:
         """Number of frames that the program sent to a port that does not exist."""
-        return self._loop.unknown_port_drops()
+        return sum(loop.unknown_port_drops() for loop in self._loops)
 
     def next_to_cpu(self) -> bytes | None:
         """Wait for the next frame that the program sends to the CPU port. None after the ports have stopped."""
-        return self._loop.next_to_cpu()
+        return self._first.next_to_cpu()
 
     def to_cpu_drops(self) -> int:
         """Number of frames to the CPU port that were dropped because too many waited for next_to_cpu()."""
-        return self._loop.to_cpu_drops()
+        return sum(loop.to_cpu_drops() for loop in self._loops)
 
     def inject(self, port: int, frame: bytes) -> bool:
         """Queue a frame for the program, as if received on `port`. False: dropped, because too many wait."""
-        return self._loop.inject(port, frame)
+        return self._first.inject(port, frame)
 
     def now(self) -> float:
         """The program's time, in seconds."""
-        return self._loop.now_us() * 1e-6
+        return self._first.now_us() * 1e-6
 
     def _log_events(self) -> None:
-        while (event := self._loop.next_event()) is not None:
+        while (event := self._first.next_event()) is not None:
             is_warning, _, text = event
             logger.log(logging.WARNING if is_warning else logging.INFO, "%s", text)

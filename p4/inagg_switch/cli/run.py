@@ -63,6 +63,16 @@ _FanOut = Annotated[
         help="Send equal copies of a multicast once, if the kernel can clone them to the ports (tc, CAP_NET_ADMIN).",
     ),
 ]
+_Threads = Annotated[
+    int,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        min=1,
+        envvar="INAGG_SWITCH_THREADS",
+        help="Threads that receive and send; they divide the ports.",
+    ),
+]
 _CpuPort = Annotated[
     int | None,
     typer.Option(
@@ -107,6 +117,7 @@ def run(
     stats: _Stats = None,
     offloads: _Offloads = True,
     fan_out: _FanOut = True,
+    threads: _Threads = 1,
     cpu_port: _CpuPort = None,
     pcap: _Pcap = None,
     trace: _Trace = False,
@@ -132,7 +143,10 @@ def run(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    ports = Ports(specs, PortOptions(offloads=offloads, fan_out=fan_out, cpu_port=cpu_port, captures=pcap))
+    options = PortOptions(
+        offloads=offloads, fan_out=fan_out, threads=threads, cpu_port=cpu_port, captures=pcap
+    )
+    ports = Ports(specs, options)
     on_trace = _trace_printer(stop) if trace else None
     try:
         server = SwitchServer(ports, device_id=device_id, address=grpc, tls=tls, on_trace=on_trace)

@@ -284,6 +284,7 @@ def test_waiting_messages_are_bounded_and_lost_messages_are_counted(caplog: pyte
     [
         (["--cpu-port", "511"], ["CPU port 511", "between 1 and 510"]),
         (["--tls-cert", "x.pem"], ["--tls-key"]),
+        (["--threads", "2"], ["2 threads", "1 to 1"]),
     ],
 )
 def test_bad_options_are_explained(switch_command: list[str], arguments: list[str], words: list[str]) -> None:

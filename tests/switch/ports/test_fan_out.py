@@ -66,14 +66,15 @@ class Open(Protocol):
     ) -> Opened: ...
 
 
-@pytest.fixture
-def open_ports(network: MakeNetwork) -> Iterator[Open]:
+@pytest.fixture(params=[1, 2], ids=lambda n: f"{n}threads")
+def open_ports(network: MakeNetwork, request: pytest.FixtureRequest) -> Iterator[Open]:
     with ExitStack() as stack:
 
         def make(
             net: int | Network, options: PortOptions | None = None, *, macro: str = "", near: bool = False
         ) -> Opened:
             program = stack.enter_context(Switch.from_p4(FAN_OUT_P4, {macro: "1"} if macro else {}))
+            options = replace(options or PortOptions(), threads=request.param)
             return open_switch(stack, network(net) if isinstance(net, int) else net, program, options, near)
 
         yield make

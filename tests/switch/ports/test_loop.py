@@ -7,6 +7,7 @@ import logging
 import socket
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Protocol
 
 import pytest
@@ -39,12 +40,15 @@ class OpenPorts(Protocol):
     def __call__(self, hosts: int, options: PortOptions | None = None) -> tuple[Network, Ports]: ...
 
 
-@pytest.fixture
-def open_ports(network: MakeNetwork, hub_program: MakeHub) -> Iterator[OpenPorts]:
+@pytest.fixture(params=[1, 2, 3], ids=lambda n: f"{n}threads")
+def open_ports(
+    network: MakeNetwork, hub_program: MakeHub, request: pytest.FixtureRequest
+) -> Iterator[OpenPorts]:
     opened: list[Ports] = []
 
     def make(hosts: int, options: PortOptions | None = None) -> tuple[Network, Ports]:
         net = network(hosts)
+        options = replace(options or PortOptions(), threads=min(request.param, hosts))
         with net.inside(net.switch):
             ports = Ports([PortSpec(n, net.port_interface(n)) for n in range(1, hosts + 1)], options)
             opened.append(ports)

@@ -43,14 +43,14 @@ void drain_link_monitor(int fd) {
 void PacketLoop::attach(Port& port) {
     {
         const std::lock_guard guard(sockets_mutex_);
-        port.socket.open(port.interface, options_.receive_buffer_bytes, options_.send_buffer_bytes,
-                         offloads_);
+        port.socket.open(port.interface, port.receives, options_.receive_buffer_bytes,
+                         options_.send_buffer_bytes, offloads_);
     }
     port.link = read_link(port.interface);
     port.up = port.link.up;
     port.blocked = false;
     epoll_event event{};
-    event.events = EPOLLIN;
+    event.events = port.receives ? static_cast<uint32_t>(EPOLLIN) : 0u;
     event.data.u64 = port.token;
     if (epoll_ctl(epoll_, EPOLL_CTL_ADD, port.socket.fd(), &event) < 0) {
         throw std::system_error(errno, std::generic_category(), "epoll_ctl");
@@ -77,28 +77,33 @@ void PacketLoop::refresh_link(Port& port) {
     const Link link = read_link(port.interface);
     if (port.socket.is_open() && link.index != port.socket.interface_index()) {
         detach(port);
-        report(port, true, "the interface is gone");
+        report_link(port, true, "the interface is gone");
     }
     if (link.index == 0) return;
     if (!port.socket.is_open()) {
         try {
             attach(port);
-            report(port, false, "the interface is back");
+            report_link(port, false, "the interface is back");
         } catch (const std::system_error& error) {
             detach(port);
-            report(port, true, std::string("the interface is back but cannot be used: ") + error.what());
+            report_link(port, true, std::string("the interface is back but cannot be used: ") + error.what());
         }
         return;
     }
     if (link.up != port.link.up)
-        report(port, !link.up, link.up ? "the interface is up" : "the interface is down");
+        report_link(port, !link.up, link.up ? "the interface is up" : "the interface is down");
     port.link = link;
     port.up = link.up;
     if (!link.up) abandon_queue(port, Drop::kTxPortDown);
 }
 
+// One of the loops of a switch reports it.
+void PacketLoop::report_link(Port& port, bool warning, std::string message) {
+    if (port.receives) report(port, warning, std::move(message));
+}
+
 void PacketLoop::report(Port& port, bool warning, std::string message) {
-    events_.push(
+    events().push(
         {warning, port.id, "port " + std::to_string(port.id) + "@" + port.interface + ": " + message});
 }
 

@@ -28,6 +28,8 @@ constexpr uint64_t kWakeToken = ~uint64_t{0};
 constexpr uint64_t kLinksToken = ~uint64_t{1};
 constexpr size_t kEpollEvents = 64;
 constexpr size_t kSendBatch = 128;
+// Bytes of a burst that run through the program before others' do, if several loops share it: a large frame.
+constexpr size_t kSharedBurstBytes = size_t{60} << 10;
 constexpr uint64_t kSweepUs = 1'000'000;
 // The fan-out devices' filter (u32) looks at four bytes behind the Ethernet header. Ethernet has no shorter
 // frames, except where a program or a test makes them.
@@ -50,12 +52,15 @@ void watch_fd(int epoll, int fd, uint64_t token) {
 
 }  // namespace
 
-PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& ports, const Options& options)
+PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& ports, const Options& options,
+                       PacketLoop* first)
     : options_(options),
+      first_(first),
       offloads_(options.offloads && kernel_has_offloads()),
       shared_(kSharedBytes),
       batch_(offloads_),
-      fan_outs_(offloads_ && options.fan_out, shared_) {
+      fan_outs_(offloads_ && options.fan_out, shared_),
+      started_(first != nullptr ? first->started_ : std::chrono::steady_clock::now()) {
     for (const auto& [id, interface] : ports) {
         const std::string name = std::to_string(id) + "@" + interface;
         if (id == 0 || id > kMaxPort) throw std::invalid_argument("port " + name + ": ids are 1 to 510");
@@ -66,8 +71,10 @@ PacketLoop::PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& port
                                             std::to_string(other->id) + " already");
             }
         }
+        const bool receives =
+            options_.receives.empty() || std::ranges::find(options_.receives, id) != options_.receives.end();
         ports_.push_back(std::make_unique<Port>(
-            id, interface, ports_.size(),
+            id, interface, ports_.size(), receives,
             OutputQueue(options_.queue_frames, options_.queue_bytes, offloads_, shared_)));
         by_id_[id] = ports_.back().get();
         if (!options_.capture_folder.empty()) {
@@ -129,8 +136,10 @@ void PacketLoop::stop() {
         if (*fd >= 0) ::close(*fd);
         *fd = -1;
     }
-    events_.close();
-    to_cpu_.close();
+    if (first_ == nullptr) {
+        events_.close();
+        to_cpu_.close();
+    }
     fan_outs_.tasks().close();
     for (auto& port : ports_) port->capture.reset();
 }
@@ -178,7 +187,11 @@ void PacketLoop::handle(uint64_t token, uint32_t events) {
 
 void PacketLoop::receive_burst(Port& port) {
     const int count = port.socket.receive(batch_);
-    if (count > 0) process_burst(port, static_cast<size_t>(count));
+    for (int done = 0; done < count;) {
+        done = process_burst(port, done, count);
+        // What other loops emit from now on should not leave before what this one has emitted.
+        if (is_shared()) flush_dirty();
+    }
     if (count == -EINVAL && offloads_) {
         drop_received(port, Drop::kRxOffloadUnknown,
                       "a frame with an offload that virtio_net_hdr cannot express");
@@ -189,15 +202,24 @@ void PacketLoop::receive_burst(Port& port) {
     if (count < 0) refresh_link(port);
 }
 
-// Runs the frames in batch_ through the program, which is locked meanwhile.
-void PacketLoop::process_burst(Port& port, size_t count) {
+// Runs frames in batch_, from `first` up to `end` or a little less, through the program, which is locked
+// meanwhile. Returns the number of the next frame.
+int PacketLoop::process_burst(Port& port, int first, int end) {
     const std::lock_guard guard(program_mutex_);
     const bool loaded = program_.api != nullptr;
     const uint64_t now = burst_us_ = now_us();
-    if (loaded) program_.api->lock(program_.handle);
-    for (size_t i = 0; i < count; ++i) {
-        const ReceivedFrame frame = batch_.frame(i);
+    bool locked = false;
+    size_t bytes = 0;
+    int next = first;
+    while (next < end && (bytes < kSharedBurstBytes || !is_shared())) {
+        const ReceivedFrame frame = batch_.frame(static_cast<size_t>(next++));
+        bytes += frame.length;
         if (!start_frame(port, frame)) continue;
+        if (loaded && !locked) {
+            if (is_shared()) cutter_.sum_ahead();
+            program_.api->lock(program_.handle);
+            locked = true;
+        }
         for (auto packet = cutter_.next(); !packet.empty(); packet = cutter_.next()) {
             port.counters.rx_packets.add(1);
             port.counters.rx_bytes.add(packet.size());
@@ -211,7 +233,8 @@ void PacketLoop::process_burst(Port& port, size_t count) {
             }
         }
     }
-    if (loaded) program_.api->unlock(program_.handle);
+    if (locked) program_.api->unlock(program_.handle);
+    return next;
 }
 
 // Gives a received frame to cutter_, which cuts it into packets. Returns false if the frame was dropped
@@ -429,7 +452,7 @@ void PacketLoop::enqueue(Port& port, const uint8_t* frame, size_t length, size_t
 }
 
 void PacketLoop::send_to_cpu(const uint8_t* frame, size_t length) {
-    if (!to_cpu_.push(std::string(reinterpret_cast<const char*>(frame), length))) to_cpu_drops_.add(1);
+    if (!to_cpu().push(std::string(reinterpret_cast<const char*>(frame), length))) to_cpu_drops_.add(1);
 }
 
 bool PacketLoop::inject(uint32_t port, std::string frame) {
@@ -544,7 +567,8 @@ void PacketLoop::watch(Port& port, bool for_output) {
     port.blocked = for_output;
     if (!port.socket.is_open()) return;
     epoll_event event{};
-    event.events = EPOLLIN | (for_output ? static_cast<uint32_t>(EPOLLOUT) : 0u);
+    event.events = (port.receives ? static_cast<uint32_t>(EPOLLIN) : 0u) |
+                   (for_output ? static_cast<uint32_t>(EPOLLOUT) : 0u);
     event.data.u64 = port.token;
     epoll_ctl(epoll_, EPOLL_CTL_MOD, port.socket.fd(), &event);
 }

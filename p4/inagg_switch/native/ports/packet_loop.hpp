@@ -2,10 +2,15 @@
 //
 // The packet loop: one thread moves frames between network interfaces and the P4 program.
 //
-// A single thread processes all ports, as BMv2 has a single ingress thread: every packet sees the effects of
-// all packets before it, so `@atomic` needs no implementation. The loop waits in epoll, receives a burst from
-// one port, runs the program on each frame of the burst with the program locked, and then, with the program
-// unlocked, sends the frames that the program emitted.
+// The loop waits in epoll, receives a burst from one port, runs the program on each frame of the burst with
+// the program locked, and then, with the program unlocked, sends the frames that the program emitted. Every
+// packet sees the effects of all packets before it, as with BMv2's single ingress thread, so `@atomic` needs
+// no implementation.
+//
+// Several loops can serve one switch, each the frames that some of the ports receive. They share the program,
+// whose lock keeps packets one after the other, and nothing else that changes: each has its own sockets,
+// queues and fan-out devices for all ports. What takes most of the time, the kernel's work, is then done in
+// parallel.
 #ifndef INAGG_SWITCH_PORTS_PACKET_LOOP_HPP
 #define INAGG_SWITCH_PORTS_PACKET_LOOP_HPP
 
@@ -54,6 +59,8 @@ struct Options {
     uint32_t cpu_port = 0;
     // Folder for capture files. Empty: no capture.
     std::string capture_folder;
+    // The ports whose frames the loop receives, if it is one of several that serve a switch. Empty: all.
+    std::vector<uint32_t> receives = {};
 };
 
 // A program instance, as its C ABI (runtime/program.h) refers to it. It must outlive its use by the loop.
@@ -69,8 +76,10 @@ class PacketLoop {
   public:
     // Opens every port; each pair is a port number and an interface name. Throws std::system_error, whose
     // what() starts with the port, if a port cannot be opened, and std::invalid_argument for a wrong port
-    // number or a duplicate.
-    PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& ports, const Options& options);
+    // number or a duplicate. `first`: the loop whose events(), to_cpu() and time this one shares, if several
+    // serve a switch; it must live longer and be stopped last.
+    PacketLoop(const std::vector<std::pair<uint32_t, std::string>>& ports, const Options& options,
+               PacketLoop* first = nullptr);
     ~PacketLoop();
     PacketLoop(const PacketLoop&) = delete;
     PacketLoop& operator=(const PacketLoop&) = delete;
@@ -100,10 +109,10 @@ class PacketLoop {
     // it.
     bool has_offloads() const { return offloads_; }
 
-    EventQueue& events() { return events_; }
+    EventQueue& events() { return first_ != nullptr ? first_->events_ : events_; }
 
     // The frames that the program sent to the CPU port.
-    WaitingQueue<std::string>& to_cpu() { return to_cpu_; }
+    WaitingQueue<std::string>& to_cpu() { return first_ != nullptr ? first_->to_cpu_ : to_cpu_; }
     // Counts the frames to the CPU port that were dropped because to_cpu() was full.
     uint64_t to_cpu_drops() const { return to_cpu_drops_.read(); }
     // Hands a frame to the loop's thread, which runs it through the program as if `port` had received it.
@@ -131,11 +140,13 @@ class PacketLoop {
         bool differ = false;             // later copies are queued one by one
     };
 
+    // Whether other loops run the same program.
+    bool is_shared() const { return !options_.receives.empty(); }
     void run();
     void wake() const;
     void handle(uint64_t token, uint32_t events);
     void receive_burst(Port& port);
-    void process_burst(Port& port, size_t count);
+    int process_burst(Port& port, int first, int end);
     bool start_frame(Port& port, const ReceivedFrame& frame);
     void drop_too_long(Port& port, size_t length);
     void drop_received(Port& port, Drop reason, const std::string& found);
@@ -173,9 +184,11 @@ class PacketLoop {
     void refresh_links();
     void refresh_link(Port& port);
     void take_overflows(Port& port);
+    void report_link(Port& port, bool warning, std::string message);
     void report(Port& port, bool warning, std::string message);
 
     const Options options_;
+    PacketLoop* const first_;
     const bool offloads_;
     SharedBytes shared_;
     // The payload, in shared_, of the copies of the packet that is being processed. Empty: the payload is not
@@ -207,7 +220,7 @@ class PacketLoop {
     int links_ = -1;  // the link monitor: some interface changed
     std::thread thread_;
     std::atomic<bool> stopping_{false};
-    const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+    const std::chrono::steady_clock::time_point started_;
 
     // Lock order: program_mutex_, then the program's own lock.
     std::mutex program_mutex_;  // guards program_; the loop holds it for a burst

@@ -18,12 +18,17 @@ namespace inagg::ports {
 
 // One port of a PacketLoop. The loop's thread owns it, except where a comment says otherwise.
 struct Port {
-    Port(uint32_t id_, std::string interface_, uint64_t token_, OutputQueue queue_)
-        : id(id_), interface(std::move(interface_)), token(token_), queue(std::move(queue_)) {}
+    Port(uint32_t id_, std::string interface_, uint64_t token_, bool receives_, OutputQueue queue_)
+        : id(id_),
+          interface(std::move(interface_)),
+          token(token_),
+          receives(receives_),
+          queue(std::move(queue_)) {}
 
     const uint32_t id;
     const std::string interface;
     const uint64_t token;  // the port's index in the loop; identifies it in epoll events
+    const bool receives;   // false: the loop only sends; another one receives, and reports the link's changes
     PacketSocket socket;
     Link link;
     OutputQueue queue;

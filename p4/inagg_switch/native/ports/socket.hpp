@@ -79,11 +79,12 @@ class PacketSocket {
     PacketSocket(const PacketSocket&) = delete;
     PacketSocket& operator=(const PacketSocket&) = delete;
 
-    // Opens the socket and puts the interface into promiscuous mode. With `offloads`, a virtio_net_hdr
-    // (Offload) precedes each frame that is received or sent. Buffer sizes are in bytes. Throws
-    // std::system_error and leaves the socket closed; the code is ENODEV if no interface has that name.
-    void open(const std::string& interface, size_t receive_buffer_bytes, size_t send_buffer_bytes,
-              bool offloads);
+    // Opens the socket and, if it `receives`, puts the interface into promiscuous mode. With `offloads`, a
+    // virtio_net_hdr (Offload) precedes each frame that is received or sent. Buffer sizes are in bytes.
+    // Throws std::system_error and leaves the socket closed; the code is ENODEV if no interface has that
+    // name.
+    void open(const std::string& interface, bool receives, size_t receive_buffer_bytes,
+              size_t send_buffer_bytes, bool offloads);
     void close();
 
     bool is_open() const { return fd_ >= 0; }
@@ -101,7 +102,7 @@ class PacketSocket {
     uint64_t take_overflow_count();
 
   private:
-    void configure(size_t receive_buffer_bytes, size_t send_buffer_bytes, bool offloads);
+    void configure(bool receives, size_t receive_buffer_bytes, size_t send_buffer_bytes, bool offloads);
 
     int fd_ = -1;
     unsigned index_ = 0;
