@@ -122,7 +122,7 @@ class Network:
                     self.send(receiver, result, up=False)
             else:
                 message = self._merge(rank, datagram)
-                self.engines[rank].receive(message, self.now, datagram_bytes=len(datagram))
+                self.engines[rank].receive(message, self.now, datagram_bytes=max(len(datagram), 1))
                 self.flush(rank)
             return True
         if timer is None:
