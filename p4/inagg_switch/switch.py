@@ -432,7 +432,7 @@ class Switch:
         data = frame if isinstance(frame, bytes) else frame_bytes(frame)
         with self.locked() as (api, handle), self._lock.raising():
             self._out = []
-            api.process(handle, port, data, len(data), time_us, self._emit, None)
+            api.process(handle, port, data, len(data), time_us, None, self._emit, None)
             return self._out
 
     def trace(

@@ -4,7 +4,7 @@
 import ctypes as c
 from pathlib import Path
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 
 EmitFunction = c.CFUNCTYPE(
     None, c.c_void_p, c.c_uint32, c.POINTER(c.c_uint8), c.c_size_t, c.c_size_t, c.c_size_t
@@ -96,6 +96,15 @@ _INDIRECT = c.CFUNCTYPE(c.c_int, _VOID, _ID, c.POINTER(Match), c.c_int32, _ID, _
 _DIRECT = (c.c_int, _VOID, _ID, c.POINTER(Match), c.c_int32)
 
 
+LateFunction = c.CFUNCTYPE(None, _VOID)
+
+
+class Late(c.Structure):
+    """isw_late"""
+
+    _fields_ = (("offset", c.c_size_t), ("fill", LateFunction), ("ctx", _VOID))
+
+
 class Api(c.Structure):
     """isw_api"""
 
@@ -107,7 +116,17 @@ class Api(c.Structure):
         ("unlock", c.CFUNCTYPE(None, _VOID)),
         (
             "process",
-            c.CFUNCTYPE(None, _VOID, c.c_uint32, c.c_char_p, c.c_size_t, c.c_uint64, EmitFunction, _VOID),
+            c.CFUNCTYPE(
+                None,
+                _VOID,
+                c.c_uint32,
+                c.c_char_p,
+                c.c_size_t,
+                c.c_uint64,
+                c.POINTER(Late),
+                EmitFunction,
+                _VOID,
+            ),
         ),
         ("table_insert", _INSERT),
         ("table_modify", _INSERT),

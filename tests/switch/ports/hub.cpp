@@ -18,8 +18,9 @@ struct Hub {
 
 Hub* hub(void* program) { return static_cast<Hub*>(program); }
 
-void process(void* program, uint32_t port, const uint8_t* frame, size_t length, uint64_t, isw_emit_fn emit,
-             void* ctx) {
+void process(void* program, uint32_t port, const uint8_t* frame, size_t length, uint64_t,
+             const isw_late* late, isw_emit_fn emit, void* ctx) {
+    if (late != nullptr) late->fill(late->ctx);
     const auto& group = hub(program)->group;
     for (const isw_replica& replica : group) {
         if (replica.port != port) emit(ctx, replica.port, frame, length, length, group.size());

@@ -64,6 +64,7 @@ std::vector<std::string> packets_of(OutputQueue& queue) {
         Cutter cutter;
         if (cutter.start(offload, frame.data(), frame.size()) != Cutter::Result::kOk) return {};
         for (auto packet = cutter.next(); !packet.empty(); packet = cutter.next()) {
+            cutter.fill();
             packets.emplace_back(packet.begin(), packet.end());
         }
     }

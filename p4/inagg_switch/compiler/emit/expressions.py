@@ -190,8 +190,8 @@ def _cast(out: Emitter, e: ir.Operation) -> str:
 
 def _conditional(out: Emitter, e: ir.Operation) -> str:
     condition, then, otherwise = (expr(out, o) for o in e.operands)
-    if isinstance(t.strip(e.type), t.BitType) and width_of(e) > 64:
-        # A field of a header may have another C++ type (runtime/values/field.hpp).
+    if isinstance(t.strip(e.type), t.BitType) and (width_of(e) > 64 or width_of(e) == 16):
+        # A field of a header may have another C++ type (values/field.hpp and packet.hpp of the runtime).
         then, otherwise = (f"value_t<{width_of(e)}>({value})" for value in (then, otherwise))
     return f"({condition} ? {then} : {otherwise})"
 

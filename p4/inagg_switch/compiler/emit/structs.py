@@ -8,14 +8,20 @@ from inagg_switch.compiler.emit.context import Emitter
 from inagg_switch.compiler.emit.expressions import cpp_type
 from inagg_switch.compiler.names import spell_field
 
+_CHECKSUM_AT = 6  # bytes from the beginning of a UDP header
+
 
 def write_struct(out: Emitter, struct: t.StructType) -> None:
     name = out.struct_names[id(struct)]
     out.open(f"struct {name} {{")
-    for field, type_ in struct.fields.items():
-        out.line(f"{_field_type(out, struct, type_)} {spell_field(field)};")
+    for field in struct.fields:
+        out.line(f"{_field_type(out, struct, field)} {spell_field(field)};")
     if struct.kind == "header":
         out.line("bool valid;")
+    checksum = checksum_field(struct)
+    if checksum is not None:
+        out.line(f"static constexpr std::size_t checksum_at = {_CHECKSUM_AT};")
+        out.line(f"ChecksumField& checksum_field() {{ return {spell_field(checksum)}; }}")
     _equality(out, name, struct)
     if struct.kind != "header" and t.has_header(struct):
         _assignment(out, name, struct)
@@ -42,8 +48,22 @@ def _wide(type_: t.Type, path: str, *, in_header: bool) -> Iterator[tuple[str, i
         yield path, bits.width
 
 
-def _field_type(out: Emitter, struct: t.StructType, type_: t.Type) -> str:
+def checksum_field(struct: t.StructType) -> str | None:
+    """The field that is UDP's checksum if the header is UDP's: 16 bits, of 8 bytes the last."""
+    if struct.kind != "header" or not struct.fields:
+        return None
+    name, type_ = list(struct.fields.items())[-1]
     bits = t.strip(type_)
+    whole = not any(isinstance(t.strip(f), t.VarbitType) for f in struct.fields.values())
+    last = isinstance(bits, t.BitType) and bits.width == 16
+    return name if whole and last and t.bit_width(struct) == 8 * _CHECKSUM_AT + 16 else None
+
+
+def _field_type(out: Emitter, struct: t.StructType, field: str) -> str:
+    type_ = struct.fields[field]
+    bits = t.strip(type_)
+    if field == checksum_field(struct):
+        return "ChecksumField"
     if struct.kind == "header" and isinstance(bits, t.BitType):
         return f"field_t<{bits.width}>"
     return cpp_type(out, type_)

@@ -216,18 +216,20 @@ int PacketLoop::process_burst(Port& port, int first, int end) {
         bytes += frame.length;
         if (!start_frame(port, frame)) continue;
         if (loaded && !locked) {
-            if (is_shared()) cutter_.sum_ahead();
             program_.api->lock(program_.handle);
             locked = true;
         }
         for (auto packet = cutter_.next(); !packet.empty(); packet = cutter_.next()) {
             port.counters.rx_packets.add(1);
             port.counters.rx_bytes.add(packet.size());
-            if (port.capture) port.capture->in.add(packet.data(), packet.size());
+            if (port.capture) {
+                cutter_.fill();
+                port.capture->in.add(packet.data(), packet.size());
+            }
             if (packet.size() > port.link.mtu + kFrameOverhead) {
                 drop_too_long(port, packet.size());
             } else if (loaded) {
-                process(port.id, packet.data(), packet.size(), now);
+                process(port.id, packet.data(), packet.size(), now, cutter_.late());
             } else {
                 port.counters.drop(Drop::kRxNoProgram).add(1);
             }
@@ -489,7 +491,7 @@ void PacketLoop::process_injected() {
     const uint64_t now = burst_us_ = now_us();
     program_.api->lock(program_.handle);
     for (const auto& [port, frame] : frames) {
-        process(port, reinterpret_cast<const uint8_t*>(frame.data()), frame.size(), now);
+        process(port, reinterpret_cast<const uint8_t*>(frame.data()), frame.size(), now, nullptr);
     }
     program_.api->unlock(program_.handle);
 }

@@ -150,10 +150,10 @@ class PacketLoop {
     bool start_frame(Port& port, const ReceivedFrame& frame);
     void drop_too_long(Port& port, size_t length);
     void drop_received(Port& port, Drop reason, const std::string& found);
-    void process(uint32_t port, const uint8_t* frame, size_t length, uint64_t now) {
+    void process(uint32_t port, const uint8_t* frame, size_t length, uint64_t now, const isw_late* late) {
         payload_.reset();
         copies_.differ = false;
-        program_.api->process(program_.handle, port, frame, length, now, &PacketLoop::emit, this);
+        program_.api->process(program_.handle, port, frame, length, now, late, &PacketLoop::emit, this);
         if (!copies_.ports.empty()) send_copies();
     }
     static void emit(void* self, uint32_t port, const uint8_t* frame, size_t length, size_t shared,

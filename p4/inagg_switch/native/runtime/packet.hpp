@@ -180,13 +180,20 @@ class PacketIn {
   public:
     std::uint32_t error = kNoError;
 
-    void start(const std::uint8_t* frame, std::size_t length) {
+    // `late` as for isw_api::process().
+    void start(const std::uint8_t* frame, std::size_t length, const isw_late* late = nullptr) {
         data_ = frame;
         length_ = length;
         cursor_ = 0;
         error = kNoError;
+        late_ = late;
+        late_at_ = late != nullptr ? late->offset : kNone;
     }
-    const std::uint8_t* rest() const { return data_ + cursor_; }
+    // The bytes that have not been extracted.
+    const std::uint8_t* rest() {
+        if (cursor_ < late_at_ + 2) settle();
+        return data_ + cursor_;
+    }
     std::size_t rest_length() const { return length_ - cursor_; }
     std::uint32_t length() const { return static_cast<std::uint32_t>(length_); }
 
@@ -198,10 +205,30 @@ class PacketIn {
     template <class T>
     bool extract(T& header) {
         if (rest_length() < T::bytes) return fail(kPacketTooShort);
-        header.load(rest());
+        if constexpr (requires { T::checksum_at; }) {
+            header.load(data_ + cursor_);
+            if (cursor_ + T::checksum_at == late_at_) {
+                header.checksum_field().defer(*this);
+            } else if (overlaps_late(T::bytes)) {
+                header.load(rest());
+            }
+        } else {
+            if (overlaps_late(T::bytes)) settle();
+            header.load(data_ + cursor_);
+        }
         header.valid = true;
         cursor_ += T::bytes;
         return true;
+    }
+    // Makes all bytes of the frame right.
+    void settle() {
+        if (late_ != nullptr) late_->fill(late_->ctx);
+        late_ = nullptr;
+    }
+    // The two bytes that were late.
+    std::uint16_t late_value() {
+        settle();
+        return load_bits<0, 16>(data_ + late_at_);
     }
     // Extracts a header with a varbit field of `bits` bits. The checks and their order are BMv2's (extract_VL
     // in parser.cpp). BMv2 stores the size in an int, so that 2^31 or more becomes 2^31 - 1, which is not a
@@ -233,9 +260,49 @@ class PacketIn {
     bool has(std::size_t bits) { return rest_length() * 8 >= bits || fail(kPacketTooShort); }
 
   private:
+    static constexpr std::size_t kNone = ~std::size_t{0} - 2;
+
+    bool overlaps_late(std::size_t bytes) const {
+        return late_at_ < cursor_ + bytes && cursor_ < late_at_ + 2;
+    }
+
     const std::uint8_t* data_ = nullptr;
     std::size_t length_ = 0;
     std::size_t cursor_ = 0;
+    const isw_late* late_ = nullptr;  // null if there is none, or it is filled
+    std::size_t late_at_ = kNone;     // its place in the frame
+};
+
+// The last field of a header that may be UDP's: it is read only when it is needed, because its bytes may be
+// late.
+class ChecksumField {
+  public:
+    ChecksumField() = default;
+    // NOLINTNEXTLINE(google-explicit-constructor): a field takes numbers as other variables do.
+    ChecksumField(std::uint16_t value) : value_(value), packet_(nullptr) {}
+
+    // The value is the packet's, which must outlive this.
+    void defer(PacketIn& packet) { packet_ = &packet; }
+
+    // NOLINTNEXTLINE(google-explicit-constructor)
+    operator const std::uint16_t&() const {
+        read();
+        return value_;
+    }
+    // NOLINTNEXTLINE(google-explicit-constructor)
+    operator std::uint16_t&() {
+        read();
+        return value_;
+    }
+
+  private:
+    void read() const {
+        if (packet_ != nullptr) value_ = packet_->late_value();
+        packet_ = nullptr;
+    }
+
+    mutable std::uint16_t value_;
+    mutable PacketIn* packet_;
 };
 
 class PacketOut {

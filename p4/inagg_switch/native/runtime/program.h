@@ -34,7 +34,7 @@
 extern "C" {
 #endif
 
-#define ISW_ABI_VERSION 6u
+#define ISW_ABI_VERSION 7u
 
 // Called for each packet that leaves through `port`. `frame` is valid during the call only, but its last
 // `shared` bytes until process() returns. All packets with shared > 0 in one call of process() have the same
@@ -42,6 +42,14 @@ extern "C" {
 // one and dropped ones included; more than 1 if it is multicast.
 typedef void (*isw_emit_fn)(void* ctx, uint32_t port, const uint8_t* frame, size_t length, size_t shared,
                             size_t copies);
+
+// Two bytes of a frame that are not right yet: a UDP checksum, which a program seldom looks at. fill() writes
+// them into the frame.
+typedef struct isw_late {
+    size_t offset;  // in the frame
+    void (*fill)(void* ctx);
+    void* ctx;
+} isw_late;
 
 // One field of a key, by its match kind; value NULL means "don't care" (lpm, ternary, range and optional
 // only):
@@ -123,9 +131,10 @@ typedef struct isw_api {
 
     // Runs one received frame through the pipeline; emit is called once for every frame that leaves.
     // `now_us` is a monotonic time in microseconds; the program's timestamps count from the first frame's.
-    // Drops a frame of a port above 510 or of more than ISW_MAX_FRAME bytes.
+    // Drops a frame of a port above 510 or of more than ISW_MAX_FRAME bytes. `late`: NULL if all bytes of the
+    // frame are right; else the program calls fill() once, before anything can depend on these two, or never.
     void (*process)(void* program, uint32_t port, const uint8_t* frame, size_t length, uint64_t now_us,
-                    isw_emit_fn emit, void* ctx);
+                    const isw_late* late, isw_emit_fn emit, void* ctx);
 
     int (*table_insert)(void* program, uint32_t table, const isw_match* match, int32_t priority,
                         uint32_t action, const uint8_t* params, size_t params_length);

@@ -49,7 +49,7 @@ class V1Pipeline : public V1Program {
     using V1Program::V1Program;
 
     void process(std::uint32_t port, const std::uint8_t* frame, std::size_t length, std::uint64_t now_us,
-                 isw_emit_fn emit, void* ctx) override {
+                 const isw_late* late, isw_emit_fn emit, void* ctx) override {
         if (port >= kDropPort || length > ISW_MAX_FRAME) return;
         auto& self = static_cast<Derived&>(*this);
         if (stopped()) {
@@ -66,7 +66,13 @@ class V1Pipeline : public V1Program {
         this->now_us = elapsed(now_us);
         packet.standard.ingress_global_timestamp = wrap<48>(this->now_us);
         ISW_TRACE("packet of " + std::to_string(length) + " bytes received on port " + std::to_string(port));
-        if constexpr (Derived::kRequests) passes_made_ = 0;
+        if constexpr (Derived::kRequests) {
+            passes_made_ = 0;
+            // Clones and further passes begin with the frame.
+            if (late != nullptr) late->fill(late->ctx);
+            late = nullptr;
+        }
+        late_ = late;
         if constexpr (Derived::kEndlessLoops) loop_iterations = 0;
         ingress(self, frame, length, now_us, emit, ctx);
         if constexpr (Derived::kRequests) run_waiting(self, now_us, emit, ctx);
@@ -90,6 +96,7 @@ class V1Pipeline : public V1Program {
     std::deque<Clone> clones_;
     unsigned passes_made_ = 0;  // for the current received packet, waiting ones included
     std::size_t copies_ = 1;    // of the packet that is being sent
+    const isw_late* late_ = nullptr;
 
     // True after a failed assertion: every packet is dropped.
     bool stopped() const {
@@ -112,7 +119,7 @@ class V1Pipeline : public V1Program {
         auto& packet = self.packet;
         current_length = packet_bytes = static_cast<std::uint32_t>(length);
         if constexpr (Derived::kRequests) requests = Requests{};
-        packet_in.start(frame, length);
+        packet_in.start(frame, length, std::exchange(late_, nullptr));
         self.parse(packet);
         ISW_TRACE(std::string("parser: error.") + Derived::error_name(packet_in.error) + ", " +
                   std::to_string(packet_in.rest_length()) + " bytes not parsed");

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "ports/offload/checksum.hpp"
 
@@ -55,7 +56,7 @@ Cutter::Result Cutter::start(const Offload& offload, uint8_t* frame, size_t leng
     length_ = length;
     segment_bytes_ = 0;
     at_ = 0;
-    payload_sums_.clear();
+    late_packet_ = nullptr;
     Result result = Result::kOk;
     if (offload.gso_type != Offload::kNone) {
         result = start_segments(offload);
@@ -107,14 +108,8 @@ Cutter::Result Cutter::start_segments(const Offload& offload) {
     return Result::kOk;
 }
 
-void Cutter::sum_ahead() {
-    if (segment_bytes_ == 0) return;
-    for (size_t at = at_; at < length_; at += segment_bytes_) {
-        payload_sums_.push_back(ones_sum(frame_ + at, std::min(segment_bytes_, length_ - at)));
-    }
-}
-
 std::span<uint8_t> Cutter::next() {
+    late_packet_ = nullptr;
     if (at_ == length_) return {};
     if (segment_bytes_ == 0) {
         at_ = length_;
@@ -147,11 +142,23 @@ void Cutter::write_headers(uint8_t* packet, size_t payload_bytes) {
     const bool udp = headers_.protocol == IPPROTO_UDP;
     uint64_t sum = pseudo_sum_ + htons(static_cast<uint16_t>(transport_bytes));
     sum += udp ? write_udp(transport, transport_bytes) : write_tcp(transport, at_ + payload_bytes == length_);
-    const size_t segment = (at_ - headers_.payload) / segment_bytes_;
-    sum +=
-        payload_sums_.empty() ? ones_sum(packet + headers_.payload, payload_bytes) : payload_sums_[segment];
-    const uint16_t checksum = checksum_of(sum);
-    store_sum(packet + headers_.checksum(), udp && checksum == 0 ? kZeroChecksum : checksum);
+    if (udp) {
+        late_packet_ = packet;
+        late_payload_bytes_ = payload_bytes;
+        late_sum_ = sum;
+        late_.offset = headers_.checksum();
+    } else {
+        const uint64_t payload = ones_sum(packet + headers_.payload, payload_bytes);
+        store_sum(packet + headers_.checksum(), checksum_of(sum + payload));
+    }
+}
+
+void Cutter::fill() {
+    if (late_packet_ == nullptr) return;
+    uint8_t* const packet = std::exchange(late_packet_, nullptr);
+    const uint64_t payload = ones_sum(packet + headers_.payload, late_payload_bytes_);
+    const uint16_t checksum = checksum_of(late_sum_ + payload);
+    store_sum(packet + headers_.checksum(), checksum == 0 ? kZeroChecksum : checksum);
 }
 
 // Returns the sum of the header with a checksum of 0, as write_tcp() does.

@@ -12,10 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "ports/offload/headers.hpp"
 #include "ports/offload/offload.hpp"
+#include "runtime/program.h"
 
 namespace inagg::ports {
 
@@ -31,12 +31,14 @@ class Cutter {
     // is not kOk, the frame has no packets.
     Result start(const Offload& offload, uint8_t* frame, size_t length);
 
-    // Sums the payloads of all packets, so that next() takes less time.
-    void sum_ahead();
-
-    // Returns the next packet, with all checksums, or an empty span after the last one. It overwrites the
-    // previous packet.
+    // Returns the next packet, with all checksums but UDP's, which may be late(), or an empty span after the
+    // last one. It overwrites the previous packet.
     std::span<uint8_t> next();
+
+    // The UDP checksum of the packet that next() has returned, if it is not filled in; valid until the next
+    // packet. Most programs do not look at it, and most packets are not passed on.
+    const isw_late* late() const { return late_packet_ != nullptr ? &late_ : nullptr; }
+    void fill();
 
   private:
     // Ethernet, two VLAN tags, IPv4 and TCP with all options, or IPv6 with a few extension headers.
@@ -44,6 +46,7 @@ class Cutter {
 
     Result start_segments(const Offload& offload);
     void write_headers(uint8_t* packet, size_t payload_bytes);
+    static void fill_late(void* self) { static_cast<Cutter*>(self)->fill(); }
     uint64_t write_udp(uint8_t* transport, size_t bytes) const;
     uint64_t write_tcp(uint8_t* transport, bool last) const;
 
@@ -58,8 +61,10 @@ class Cutter {
     uint64_t network_sum_ = 0;     // of the template's IPv4 header
     uint64_t pseudo_sum_ = 0;      // without the length
     uint64_t transport_sum_ = 0;   // of the template's TCP or UDP header
-    // By sum_ahead(), of each packet's payload; empty without it.
-    std::vector<uint64_t> payload_sums_;
+    isw_late late_{0, &Cutter::fill_late, this};
+    uint8_t* late_packet_ = nullptr;  // null if its checksum is right
+    size_t late_payload_bytes_ = 0;
+    uint64_t late_sum_ = 0;  // without the payload
 };
 
 }  // namespace inagg::ports
