@@ -158,27 +158,12 @@ class P4Switch:
     """One job on the program. A second job on the same program finds the slots as the first one left them."""
 
     program: Switch
-    job: int
-    workers: int
-    slots: int
-    epoch: int
-    base: int = 0
-    group: int = RESULT_GROUP
-    multicast: bool = False
+    entries: Entries
     counters: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._entries = Entries(
-            job=self.job,
-            workers=self.workers,
-            slots=self.slots,
-            epoch=self.epoch,
-            base=self.base,
-            group=self.group,
-            multicast=self.multicast,
-        )
-        self.program.multicast_group(self.group, self._entries.replicas())
-        for entry in self._entries.inserts():
+        self.program.multicast_group(self.entries.group, self.entries.replicas())
+        for entry in self.entries.inserts():
             assert isinstance(entry.action, str)
             self.program.insert(entry.table, entry.match, entry.action, entry.params)
 
@@ -191,9 +176,9 @@ class P4Switch:
 
     def remove(self) -> None:
         """Remove the job's entries, as the controller does when the job has ended."""
-        for entry in self._entries.inserts():
+        for entry in self.entries.inserts():
             self.program.delete(entry.table, entry.match)
-        self.program.multicast_group(self.group, [])
+        self.program.multicast_group(self.entries.group, [])
 
     def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]:
         """(receiver's rank, datagram) of each packet that leaves. Checks every outer header."""
@@ -204,7 +189,7 @@ class P4Switch:
         out = []
         for port, frame in frames:
             result = frame[HEADERS_BYTES:]
-            assert frame == self._entries.frame(port - 1, result, again="result_resent" in outcome)
+            assert frame == self.entries.frame(port - 1, result, again="result_resent" in outcome)
             out.append((port - 1, result))
         return out
 

@@ -137,9 +137,10 @@ class P4Jobs:
 
     def start(self, job: int, epoch: int, example: Example) -> Switch:
         made = Job(example.workers, example.slots, epoch)
-        self._running = p4_switch.P4Switch(
-            self.program, job, example.workers, example.slots, epoch, multicast=self._multicast
+        entries = p4_switch.Entries(
+            job=job, workers=example.workers, slots=example.slots, epoch=epoch, multicast=self._multicast
         )
+        self._running = p4_switch.P4Switch(self.program, entries)
         self._running.hold(made.complete_before(example.first_chunk))
         return self._running
 

@@ -124,15 +124,15 @@ def on_the_program(
     program: Switch, vectors: dict[str, Any], base: int, multicast: bool
 ) -> p4_switch.P4Switch:
     """The job of the vectors, with the state before their first chunk."""
-    switch = p4_switch.P4Switch(
-        program,
-        vectors["job"],
-        vectors["workers"],
-        vectors["slots"],
-        vectors["epoch"],
+    entries = p4_switch.Entries(
+        job=vectors["job"],
+        workers=vectors["workers"],
+        slots=vectors["slots"],
+        epoch=vectors["epoch"],
         base=base,
         multicast=multicast,
     )
+    switch = p4_switch.P4Switch(program, entries)
     switch.hold(summed_before(vectors, base))
     return switch
 

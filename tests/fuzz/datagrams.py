@@ -29,6 +29,7 @@ from tests.conformance import p4_switch, reference
 from tests.conformance.p4_switch import (
     AGGREGATOR_IP,
     HEADERS_BYTES,
+    Entries,
     P4Switch,
     packed_ip,
     worker_ip,
@@ -264,7 +265,7 @@ class Fuzzer:
         draws = random.Random(seed)
         workers, slots = draws.choice((1, 2, 2, 3, 5)), draws.choice((1, 2, 4))
         job, epoch = 1 + number % 2, number
-        switch = P4Switch(self.program, job, workers, slots, epoch)
+        switch = P4Switch(self.program, Entries(job=job, workers=workers, slots=slots, epoch=epoch))
         mutating = Mutating(
             self.program,
             workers,
