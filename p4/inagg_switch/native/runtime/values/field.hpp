@@ -93,7 +93,7 @@ Wide<W>& overwritten(WideField<W>& v) {
 
 // to = a + b, where one at least is a field.
 template <unsigned W, class To, class B>
-void add_field_to(To& to, const WideField<W>& a, const B& b) {
+void wide_add_to(To& to, const WideField<W>& a, const B& b) {
     const Wide<W>& other = number_of(b);
     if (const std::uint8_t* bytes = a.bytes()) {
         add_limbs_to_bytes<Wide<W>::limbs>(overwritten(to).limb, bytes, other.limb);
@@ -101,13 +101,9 @@ void add_field_to(To& to, const WideField<W>& a, const B& b) {
         wide_add_to(overwritten(to), a.number(), other);
     }
 }
-template <unsigned W, class To, class B>
-void wide_add_to(To& to, const WideField<W>& a, const B& b) {
-    add_field_to(to, a, b);
-}
 template <unsigned W, class To>
 void wide_add_to(To& to, const Wide<W>& a, const WideField<W>& b) {
-    add_field_to(to, b, a);
+    wide_add_to(to, b, a);
 }
 template <unsigned W>
 void wide_add_to(WideField<W>& to, const Wide<W>& a, const Wide<W>& b) {
