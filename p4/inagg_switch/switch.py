@@ -474,5 +474,6 @@ class Switch:
         length: int,
         shared: int,
         copies: int,
+        again: int,
     ) -> None:
         self._out.append((port, ctypes.string_at(frame, length)))

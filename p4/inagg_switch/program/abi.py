@@ -4,10 +4,10 @@
 import ctypes as c
 from pathlib import Path
 
-ABI_VERSION = 7
+ABI_VERSION = 8
 
 EmitFunction = c.CFUNCTYPE(
-    None, c.c_void_p, c.c_uint32, c.POINTER(c.c_uint8), c.c_size_t, c.c_size_t, c.c_size_t
+    None, c.c_void_p, c.c_uint32, c.POINTER(c.c_uint8), c.c_size_t, c.c_size_t, c.c_size_t, c.c_int
 )
 
 

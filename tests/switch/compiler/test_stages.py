@@ -4,6 +4,7 @@
 import pytest
 
 from inagg_switch.compiler import generate, ir, syntax
+from inagg_switch.compiler.emit.outcome import outcome
 from inagg_switch.compiler.emit.untouched import mentioned_headers, split_deparser, untouched_headers
 from inagg_switch.compiler.fold import fold_binary, fold_unary
 from inagg_switch.compiler.lower.program import lower
@@ -214,6 +215,31 @@ def test_the_headers_that_the_deparser_writes_equally_for_all_copies(
     emitted = [emit.header for emit in same if isinstance(emit, Emit)]
     assert [header.name for header in emitted if isinstance(header, ir.Field)] == expected
     assert len(emitted) == len(expected)
+
+
+@pytest.mark.parametrize(("code", "expected"), [
+    ({}, set()),
+    ({"egress": "hdr.h.d = 1;"}, {"headers.h.d"}),
+    ({"egress": "hdr.h.d[3:0] = 1; if (hdr.g.d == 1) { meta.x = hdr.k.d; }"}, {"headers.h.d"}),
+    ({"egress": "hdr.g = hdr.h;"}, {"headers.g.valid", "headers.g.d"}),
+    ({"egress": "hdr.g.setInvalid(); sm.egress_spec = 1;"}, {"headers.g.valid", "headers.g.d"}),
+    ({"egress_locals": "Inner() inner;", "egress": "inner.apply(hdr);"}, {"headers.g.d"}),
+    ({"egress_locals": "action set(out bit<32> d) { d = 1; } table t { actions = { set(hdr.k.d); } }",
+      "egress": "t.apply();"}, {"headers.k.d"}),
+    ({"egress": "meta.x = 1;", "update": "if (meta.x == 1) { hdr.h.d = 1; }"}, {"metadata.x"}),
+    ({"egress": "meta.x = 1;", "update": "metadata_t all = meta; hdr.h.d = all.x;"}, None),
+    # Too much to compare.
+    ({"egress": "hdr.big[0].d = 1;"}, None),
+    ({"egress": "headers_t other = hdr; hdr = other;"}, None),
+    # Not the same a second time.
+    ({"update": "bit<32> r; random(r, 0, 9); hdr.h.d = r;"}, None),
+    ({"deparser": "for (bit<32> i = 0; i < hdr.h.d; i = i + 1) { packet.emit(hdr.g); }"}, None),
+    ({"egress": "truncate(9);"}, None),
+])  # fmt: skip
+def test_what_decides_whether_copies_are_equal(code: dict[str, str], expected: set[str] | None) -> None:
+    program = lower(checked(v1program(headers=STRUCT, parser="state start { transition accept; }", **code)))
+    found = outcome(program)
+    assert (None if found is None else set(found)) == expected
 
 
 @pytest.mark.parametrize(("code", "copies"), [

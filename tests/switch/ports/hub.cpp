@@ -23,7 +23,7 @@ void process(void* program, uint32_t port, const uint8_t* frame, size_t length, 
     if (late != nullptr) late->fill(late->ctx);
     const auto& group = hub(program)->group;
     for (const isw_replica& replica : group) {
-        if (replica.port != port) emit(ctx, replica.port, frame, length, length, group.size());
+        if (replica.port != port) emit(ctx, replica.port, frame, length, length, group.size(), 0);
     }
 }
 

@@ -2,7 +2,6 @@
 """Switch: the in-process switch, and the preprocessed source of its program."""
 
 import copy
-import ctypes
 import pickle
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from inagg_switch import EntryError, Switch, SwitchError
-from inagg_switch.program import abi
 from tests import INAGG_P4
 from tests.switch import PROGRAMS
 from tests.switch.inagg.packets import Job, read_result
@@ -226,39 +224,3 @@ def test_a_program_may_be_closed_while_threads_use_it() -> None:
 def test_a_program_is_not_copied(state_program: Switch, copied: Callable[[Switch], object]) -> None:
     with pytest.raises(TypeError, match="cannot be copied or pickled"):
         copied(state_program)
-
-
-# --- payloads that copies of a multicast share
-
-
-def shared_by_copies(program: Switch, port: int, frame: bytes) -> list[int]:
-    """For each packet that leaves: how many bytes at its end are declared shared. Checks that these are equal."""
-    left: list[tuple[bytes, int]] = []
-
-    def emit(
-        _: int, __: int, data: "ctypes._Pointer[ctypes.c_uint8]", length: int, shared: int, copies: int
-    ) -> None:
-        left.append((ctypes.string_at(data, length), shared))
-
-    program._emit = abi.EmitFunction(emit)
-    program.process(port, frame)
-    sharing = {(len(data), shared, data[len(data) - shared :]) for data, shared in left if shared > 0}
-    assert len(sharing) <= 1
-    return [shared for _, shared in left]
-
-
-def test_the_results_of_a_sum_share_their_payload() -> None:
-    with Switch.from_p4(INAGG_P4) as program:
-        job = Job(workers=3)
-        job.install(program)
-        assert shared_by_copies(program, 1, job.data(0, 0, [1] * 4)) == []
-        program.process(2, job.data(1, 0, [2] * 4))
-        assert shared_by_copies(program, 3, job.data(2, 0, [3] * 4)) == [20 + 1024] * 3
-        assert shared_by_copies(program, 3, job.data(2, 0, [3] * 4)) == [0]  # one copy only
-
-
-def test_copies_share_nothing_once_egress_has_changed_the_length_of_one() -> None:
-    with Switch.from_p4(PROGRAMS / "pipeline.p4") as program:
-        program.multicast_group(5, [(1, 10), (2, 20), (3, 30), (2, 21)])
-        frame = bytes.fromhex("040000000508") + bytes(range(192)) + b"rest"
-        assert shared_by_copies(program, 2, frame) == [128 + 4, 128 + 4, 0, 0]

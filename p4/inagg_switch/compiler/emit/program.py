@@ -13,6 +13,7 @@ from inagg_switch.compiler.emit.calls import call
 from inagg_switch.compiler.emit.context import Emitter
 from inagg_switch.compiler.emit.expressions import cpp_type, number
 from inagg_switch.compiler.emit.literals import c_string
+from inagg_switch.compiler.emit.outcome import outcome
 from inagg_switch.compiler.emit.parsers import write_states
 from inagg_switch.compiler.emit.statements import write_all, write_inside
 from inagg_switch.compiler.emit.structs import wide_fields, write_struct
@@ -97,7 +98,9 @@ def _state(out: Emitter) -> None:
     out.line(f"{cpp_type(out, program.standard)} standard;")
     out.close("};")
     out.line()
+    compares = _write_outcome(out)
     out.open("struct Program final : V1Pipeline<Program, Packet> {")
+    out.line(f"static constexpr bool kComparesCopies = {truth(compares)};")
     out.line(f"static constexpr bool kRequests = {truth(program.makes_requests())};")
     out.line(
         f"static constexpr bool kHalts = {truth(bool({'assert', 'assume'} & program.extern_functions))};"
@@ -108,6 +111,7 @@ def _state(out: Emitter) -> None:
     _untouched(out)
     out.line("Packet packet{};")
     out.line("Packet copy{};")
+    out.line("Outcome outcome{};")
     out.line()
     # Tables come last: they refer to their action profiles.
     for made in sorted(program.objects, key=lambda o: isinstance(o, ir.Table)):
@@ -126,6 +130,21 @@ def _state(out: Emitter) -> None:
         _error_names(out)
     out.close("};")
     out.line()
+
+
+def _write_outcome(out: Emitter) -> bool:
+    """Writes Outcome, which decides between the copies of a multicast. Returns false if they are not compared."""
+    found = outcome(out.program)
+    parts = [(f"part_{i}", path, type_) for i, (path, type_) in enumerate((found or {}).items())]
+    out.open("struct Outcome {")
+    for name, _, type_ in parts:
+        out.line(f"{cpp_type(out, type_)} {name}{{}};")
+    out.line("bool operator==(const Outcome&) const = default;")
+    values = ", ".join(f"p.{path}" for _, path, _ in parts)
+    out.line(f"static Outcome of([[maybe_unused]] const Packet& p) {{ return {{{values}}}; }}")
+    out.close("};")
+    out.line()
+    return found is not None
 
 
 def _numbers(out: Emitter) -> None:

@@ -1,37 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the headers that egress does not touch: the copies of a multicast share them."""
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 
 from inagg_switch.compiler import ir
 from inagg_switch.compiler import types as t
 from inagg_switch.compiler.primitives import Emit
 
+Code = ir.Block | ir.Function
+
 
 def mentioned_headers(program: ir.Program) -> Set[str]:
     """The fields of the headers struct that egress or the checksum update mentions: all, if they use the whole
     struct."""
-    callees: dict[str, ir.Block | ir.Function] = {b.name: b for b in program.blocks}
-    callees |= {f.name: f for f in program.functions}
-    waiting: list[ir.Block | ir.Function] = [program.pipeline["egress"], program.pipeline["update"]]
-    seen: set[str] = set()
+    found = mentioned_fields(program.headers, codes(program, "egress", "update"))
+    return program.headers.fields.keys() if found is None else found
+
+
+def mentioned_fields(struct: t.Type, of: Iterable[Code]) -> Set[str] | None:
+    """The fields of a struct that the code mentions; None if it uses the whole struct. `of`: from codes()."""
     found: set[str] = set()
-    while waiting:
-        code = waiting.pop()
-        if code.name in seen:
-            continue
-        seen.add(code.name)
+    for code in of:
         for parent, node in _nodes(code):
-            if isinstance(node, ir.Call) and node.callee in callees:
-                waiting.append(callees[node.callee])
-            if not isinstance(node, ir.Expr) or t.strip(node.type) is not program.headers:
+            if not isinstance(node, ir.Expr) or t.strip(node.type) is not struct:
                 continue
             # If the struct is passed to a callee, the callee's code decides.
             if isinstance(parent, ir.Field):
                 found.add(parent.name)
             elif not isinstance(parent, ir.CallArgument) or parent.mode == "copy":
-                return program.headers.fields.keys()
+                return None
     return found
+
+
+def codes(program: ir.Program, *blocks: str) -> list[Code]:
+    """Blocks of the pipeline, and the blocks and functions that they call, directly or not."""
+    callees: dict[str, Code] = {b.name: b for b in program.blocks}
+    callees |= {f.name: f for f in program.functions}
+    waiting: list[Code] = [program.pipeline[name] for name in blocks]
+    found: dict[str, Code] = {}
+    while waiting:
+        code = waiting.pop()
+        if code.name not in found:
+            found[code.name] = code
+            calls = (node for _, node in _nodes(code) if isinstance(node, ir.Call))
+            waiting += [callees[call.callee] for call in calls if call.callee in callees]
+    return list(found.values())
 
 
 def untouched_headers(program: ir.Program, mentioned: Set[str]) -> list[str]:
@@ -72,7 +85,7 @@ def _emits_other_than(mentioned: Set[str], parameters: set[str], statement: ir.S
     )
 
 
-def _parts(code: ir.Block | ir.Function) -> list[ir.Node]:
+def parts(code: Code) -> list[ir.Node]:
     """The code of a block with its tables and actions, or of a function."""
     if isinstance(code, ir.Function):
         return [code.body]
@@ -85,9 +98,9 @@ def _parts(code: ir.Block | ir.Function) -> list[ir.Node]:
     return parts
 
 
-def _nodes(code: ir.Block | ir.Function) -> Iterator[tuple[ir.Node | None, ir.Node]]:
+def _nodes(code: Code) -> Iterator[tuple[ir.Node | None, ir.Node]]:
     """All nodes of the code, each with its parent."""
-    for part in _parts(code):
+    for part in parts(code):
         yield None, part
         for parent in ir.walk(part):
             for child in ir.children(parent):

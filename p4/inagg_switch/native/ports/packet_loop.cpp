@@ -301,7 +301,9 @@ std::span<const uint8_t> PacketLoop::shared_payload(const uint8_t* frame, size_t
 }
 
 // Takes a frame that the program emitted. The program is locked.
-void PacketLoop::take(uint32_t id, const uint8_t* frame, size_t length, size_t shared, size_t copies) {
+void PacketLoop::take(uint32_t id, const uint8_t* frame, size_t length, size_t shared, size_t copies,
+                      bool again) {
+    copies_.last_is_kept &= again;
     Port* port = receiver(id, frame, length);
     if (port == nullptr) return;
     if (copies > 1 && fan_outs_.possible() && keep_copy(*port, frame, length, shared)) return;
@@ -342,18 +344,23 @@ bool PacketLoop::keep_copy(Port& port, const uint8_t* frame, size_t length, size
         copies_.frame = frame;
         copies_.length = length;
         copies_.shared = shared;
+        copies_.last_is_kept = true;
         copies_.ports.push_back(&port);
         return true;
     }
-    if (length == copies_.length && shared == copies_.shared &&
-        std::memcmp(frame, copies_.head.data(), copies_.head.size()) == 0 &&
-        std::ranges::find(copies_.ports, &port) == copies_.ports.end()) {
+    copies_.last_is_kept = copies_.last_is_kept || equals_kept(frame, length, shared);
+    if (copies_.last_is_kept && std::ranges::find(copies_.ports, &port) == copies_.ports.end()) {
         copies_.ports.push_back(&port);
         return true;
     }
     copies_.differ = true;
     send_copies();
     return false;
+}
+
+bool PacketLoop::equals_kept(const uint8_t* frame, size_t length, size_t shared) const {
+    return length == copies_.length && shared == copies_.shared &&
+           std::memcmp(frame, copies_.head.data(), copies_.head.size()) == 0;
 }
 
 // The frame of the kept copies.

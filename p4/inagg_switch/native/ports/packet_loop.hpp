@@ -137,6 +137,7 @@ class PacketLoop {
         size_t shared = 0;               // bytes at its end that other copies have too
         std::vector<uint8_t> whole;      // memory for the frame
         std::vector<Port*> ports;        // empty: no copy is kept
+        bool last_is_kept = false;       // the program's last copy is known to equal the kept ones
         bool differ = false;             // later copies are queued one by one
     };
 
@@ -157,12 +158,13 @@ class PacketLoop {
         if (!copies_.ports.empty()) send_copies();
     }
     static void emit(void* self, uint32_t port, const uint8_t* frame, size_t length, size_t shared,
-                     size_t copies) {
-        static_cast<PacketLoop*>(self)->take(port, frame, length, shared, copies);
+                     size_t copies, int again) {
+        static_cast<PacketLoop*>(self)->take(port, frame, length, shared, copies, again != 0);
     }
-    void take(uint32_t id, const uint8_t* frame, size_t length, size_t shared, size_t copies);
+    void take(uint32_t id, const uint8_t* frame, size_t length, size_t shared, size_t copies, bool again);
     Port* receiver(uint32_t id, const uint8_t* frame, size_t length);
     bool keep_copy(Port& port, const uint8_t* frame, size_t length, size_t shared);
+    bool equals_kept(const uint8_t* frame, size_t length, size_t shared) const;
     const uint8_t* kept_frame();
     void send_copies();
     bool clone(FanOut& fan, const uint8_t* frame, size_t length);

@@ -34,14 +34,15 @@
 extern "C" {
 #endif
 
-#define ISW_ABI_VERSION 7u
+#define ISW_ABI_VERSION 8u
 
 // Called for each packet that leaves through `port`. `frame` is valid during the call only, but its last
 // `shared` bytes until process() returns. All packets with shared > 0 in one call of process() have the same
 // length and the same last `shared` bytes. `copies`: how many copies of the packet the program makes, this
-// one and dropped ones included; more than 1 if it is multicast.
+// one and dropped ones included; more than 1 if it is multicast. `again` is not 0 if the frame is known to
+// equal that of the call before.
 typedef void (*isw_emit_fn)(void* ctx, uint32_t port, const uint8_t* frame, size_t length, size_t shared,
-                            size_t copies);
+                            size_t copies, int again);
 
 // Two bytes of a frame that are not right yet: a UDP checksum, which a program seldom looks at. fill() writes
 // them into the frame.

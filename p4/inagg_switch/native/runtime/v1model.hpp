@@ -41,6 +41,7 @@ inline constexpr unsigned kMaxPasses = 1024;
 //   kDigests        digest
 //   kHalts          assert or assume
 //   kEndlessLoops   loops whose end the compiler cannot prove
+//   kComparesCopies copies of a multicast are equal if what Outcome::of() takes from them after egress is
 //   kNumbers        the numbers of WideFields (field.hpp)
 //   kUntouchedBegin, kUntouchedEnd   the bytes of Packet that egress and checksum update never change
 template <class Derived, class Packet>
@@ -96,6 +97,7 @@ class V1Pipeline : public V1Program {
     std::deque<Clone> clones_;
     unsigned passes_made_ = 0;  // for the current received packet, waiting ones included
     std::size_t copies_ = 1;    // of the packet that is being sent
+    bool deparsed_ = false;     // packet_out has one of them, with Derived's outcome
     const isw_late* late_ = nullptr;
 
     // True after a failed assertion: every packet is dropped.
@@ -282,6 +284,7 @@ class V1Pipeline : public V1Program {
             if constexpr (!Derived::kRequests) packet_out.start_copies();
         }
         copies_ = replicas.size();
+        deparsed_ = false;
         for (std::size_t i = 0; i < replicas.size(); ++i) {
             if (i > 0) copy_touched(packet, self.copy);
             packet.standard.egress_rid = wrap<16>(replicas[i].rid);
@@ -323,6 +326,17 @@ class V1Pipeline : public V1Program {
             ISW_TRACE("dropped: egress_spec is the drop port after egress");
             return;
         }
+        if constexpr (Derived::kComparesCopies) {
+            if (copies_ > 1) {
+                const auto outcome = decltype(self.outcome)::of(packet);
+                if (deparsed_ && outcome == self.outcome) {
+                    emit(ctx, port, packet_out.data(), packet_out.length(), packet_out.shared(), copies_, 1);
+                    return;
+                }
+                self.outcome = outcome;
+                deparsed_ = true;
+            }
+        }
         self.update(packet);
         packet_out.start();
         self.deparse(packet);
@@ -342,7 +356,7 @@ class V1Pipeline : public V1Program {
         }
         ISW_TRACE("packet of " + std::to_string(packet_out.length()) + " bytes sent to port " +
                   std::to_string(port));
-        emit(ctx, port, packet_out.data(), packet_out.length(), packet_out.shared(), copies_);
+        emit(ctx, port, packet_out.data(), packet_out.length(), packet_out.shared(), copies_, 0);
     }
 };
 
