@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 _PACKAGE = Path(__file__).resolve().parent.parent
 RUNTIME = _PACKAGE / "native" / "runtime"
 # Loops over a packet's state stay loops (packet.hpp): GCC would make `rep` instructions of them, which start slowly.
-_TUNING = ("-O2", "-march=native", "-fno-tree-loop-distribute-patterns")
+_TUNING = ("-O3", "-march=native", "-fno-tree-loop-distribute-patterns")
 _FLAGS = ("-std=c++20", *_TUNING, "-fPIC", "-fno-plt")
 _HEADER = "v1model.hpp"  # the only header that a program includes
 _FILES = ("program.so", "program.cpp", "p4info.bin", "layout.bin", "constants.json")
