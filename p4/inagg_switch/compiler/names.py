@@ -46,7 +46,8 @@ _PROGRAM = frozenset(
     counters registers V1Program ProgramBase clones requests hash_input halt halted log log_to log_context digest_to
     digest_context meters metered_tables profiles value_sets preserve run_waiting pass_again count_pass with_field_list
     clone_ingress clone_egress clone_set next_iteration loop_iterations clock_us now_us digest_id digest_data trace
-    trace_to error_name outcome
+    trace_to error_name outcome kComparesCopies kRequests kHalts kDigests kEndlessLoops kNumbers kUntouchedBegin
+    kUntouchedEnd
     """.split()  # noqa: SIM905
 )
 # Names that get the ending _x: macros of C headers look like these, and a P4 name that already ends with _x must differ

@@ -22,8 +22,11 @@ void process(void* program, uint32_t port, const uint8_t* frame, size_t length, 
              const isw_late* late, isw_emit_fn emit, void* ctx) {
     if (late != nullptr) late->fill(late->ctx);
     const auto& group = hub(program)->group;
+    int again = 0;
     for (const isw_replica& replica : group) {
-        if (replica.port != port) emit(ctx, replica.port, frame, length, length, group.size(), 0);
+        if (replica.port == port) continue;
+        emit(ctx, replica.port, frame, length, length, group.size(), again);
+        again = 1;
     }
 }
 

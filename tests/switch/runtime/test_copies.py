@@ -151,3 +151,64 @@ def test_copies_leave_as_if_each_was_deparsed(
     assert not any(one.again for one in found[1])
     if len(set(rids)) == 1 and 9 not in ways:  # 9: each copy counts
         assert all(one.again for one in found[0][1:])
+
+
+STANDARD_IN_METADATA = WRITES["headers"].replace("bool flag; }", "bool flag; standard_metadata_t s; }")
+
+
+@pytest.mark.parametrize("code", [
+    # An `out` argument is cleared.
+    {"top": "control X(out headers_t hdr) { apply { } }", "egress": "if (rid == 1) { X.apply(hdr); }"},
+    {"top": "void f(out metadata_t m) { }", "egress": "if (rid == 1) { f(meta); }", "update": "hdr.h.a = meta.y;"},
+    {"top": "control X(out metadata_t m) { apply { } }", "egress_locals": "X() x; metadata_t other;",
+     "egress": "if (rid == 1) { x.apply(meta); } else { x.apply(other); }", "update": "hdr.h.a = meta.y;"},
+    {"headers": STANDARD_IN_METADATA, "egress": "if (rid == 1) { mark_to_drop(meta.s); }",
+     "update": "if (meta.s.egress_spec == 511) { hdr.h.a = 99; }"},
+    # `exit` ends egress only.
+    {"top": "control X(inout headers_t hdr) { apply { if (hdr.h.a == 77) { exit; } hdr.h.b = 5; } }",
+     "egress": "if (rid == 1) { exit; }", "update": "X.apply(hdr); hdr.h.a = 88;"},
+    {"egress": "log_msg(\"{}\", { hdr.h.a }); hdr.h.a = rid;"},
+], ids=repr)  # fmt: skip
+def test_copies_are_right_in_programs_that_hide_what_they_write(code: dict[str, str]) -> None:
+    code = {**code, "egress": f"bit<8> rid = (bit<8>) sm.egress_rid; {code['egress']}"}
+    parser = WRITES["parser"].replace("transition", "meta.y = 7; transition")
+    whole = v1program("sm.mcast_grp = 1;", **{"headers": WRITES["headers"], "parser": parser, **code})
+    source = preprocess_text(whole, "copies.p4").text
+    found = []
+    for traced in (False, True):
+        with Switch.from_source(source, traced=traced) as program:
+            program.multicast_group(1, [(1 + i, rid) for i, rid in enumerate((0, 1, 1, 0, 2, 1))])
+            found.append([(one.port, one.frame) for one in process(program, 1, bytes(range(40)))])
+    assert found[0] == found[1]
+    assert len({frame for _, frame in found[0]}) > 1 or "exit" in code["egress"]
+
+
+def test_a_random_checksum_is_drawn_for_each_copy() -> None:
+    update = "update_checksum(true, { hdr.h.a }, hdr.h.sum, HashAlgorithm.random);"
+    whole = v1program("sm.mcast_grp = 1;", headers=WRITES["headers"], parser=WRITES["parser"], update=update)
+    with Switch.from_source(preprocess_text(whole, "copies.p4").text) as program:
+        program.multicast_group(1, [(1 + i, 0) for i in range(6)])
+        assert len({one.frame for one in process(program, 1, bytes(40))}) > 1
+
+
+BIG = """
+header h_t { bit<8> a; bit<8> b; bit<16> c; }
+header big_t { bit<512> a; bit<256> b; }
+struct headers_t { h_t h; big_t g; }
+struct metadata_t { bit<8> x; }
+"""
+
+
+def test_an_out_argument_touches_every_header() -> None:
+    whole = v1program(
+        "sm.mcast_grp = 1;",
+        headers=BIG,
+        parser="state start { packet.extract(hdr.h); packet.extract(hdr.g); transition accept; }",
+        top="control X(out headers_t hdr) { apply { hdr.h.b = 2; } }",
+        egress="if (sm.egress_rid == 1) { X.apply(hdr); }",
+        deparser="packet.emit(hdr.g);",
+    )
+    with Switch.from_source(preprocess_text(whole, "copies.p4").text) as program:
+        program.multicast_group(1, [(1, 0), (2, 1), (3, 1), (4, 0)])
+        frames = [one.frame for one in process(program, 1, bytes(range(120)))]
+    assert [len(frame) for frame in frames] == [116, 20, 20, 116]

@@ -9,9 +9,12 @@ from inagg_switch.compiler import types as t
 from inagg_switch.compiler.emit.untouched import Code, codes, mentioned_fields, parts
 from inagg_switch.compiler.names import spell_field
 from inagg_switch.compiler.primitives import (
+    Assert,
     Count,
     Emit,
+    ExecuteMeter,
     Hash,
+    LogMsg,
     MarkToDrop,
     Random,
     RegisterRead,
@@ -27,17 +30,21 @@ Path = tuple[str, ...]
 _MOST_BITS = 512  # comparing more takes as long as deparsing
 
 _CONTROL = (ir.Declare, ir.Evaluate, ir.Group, ir.If, ir.Switch, ir.Jump)
-# Statements that do the same each time they run with the same headers and metadata, and nothing else.
+# Statements that do the same each time they run with the same headers and metadata, and nothing else; but see
+# _repeatable().
 _REPEATABLE = (*_CONTROL, ir.Assign, SetValid, SetInvalid, UpdateChecksum, Emit)
-# The operand that a statement writes. Statements that are not here may write all that they mention.
-_RESULT: dict[type[ir.Stmt], str | None] = {
-    **dict.fromkeys((*_CONTROL, ir.Loop, ir.CountLoop, Count, RegisterWrite, MarkToDrop)),
+# Statements that write nothing by themselves, only through the calls in them.
+_WRITES_NOTHING = (*_CONTROL, ir.Loop, ir.CountLoop, Count, RegisterWrite, LogMsg, Assert)
+# The operand that a statement writes. Other statements may write all that they mention.
+_RESULT: dict[type[ir.Stmt], str] = {
     ir.Assign: "target",
     RegisterRead: "result",
+    ExecuteMeter: "result",
     Random: "result",
     Hash: "result",
     SetValid: "header",
     SetInvalid: "header",
+    MarkToDrop: "standard",
 }
 
 
@@ -51,9 +58,9 @@ def outcome(program: ir.Program) -> dict[str, t.Type] | None:
         return None
     egress = codes(program, "egress")
     found = dict(_scalars("headers", program.headers, _written(program.headers, egress)))
-    if isinstance(metadata, t.StructType):
-        written = _written(metadata, egress)
-        found |= _scalars("metadata", metadata, {path for path in written if not path or path[0] in read})
+    assert isinstance(metadata, t.StructType)
+    written = _written(metadata, egress)
+    found |= _scalars("metadata", metadata, {path for path in written if not path or path[0] in read})
     fast = all(_is_small(type_) for type_ in found.values())
     return found if fast and sum(map(t.bit_width, found.values())) <= _MOST_BITS else None
 
@@ -76,7 +83,9 @@ def _scalars(name: str, struct: t.StructType, paths: Iterable[Path]) -> Iterator
 def _repeatable(code: Iterable[Code]) -> bool:
     nodes = [node for one in code for part in parts(one) for node in ir.walk(part)]
     return not any(
-        isinstance(node, ir.TableApply) or (isinstance(node, ir.Stmt) and not isinstance(node, _REPEATABLE))
+        isinstance(node, ir.TableApply)
+        or (isinstance(node, ir.Stmt) and not isinstance(node, _REPEATABLE))
+        or (isinstance(node, UpdateChecksum) and node.algorithm == "random")
         for node in nodes
     )
 
@@ -91,15 +100,15 @@ def _places(code: Code, struct: t.StructType) -> Iterator[ir.Expr]:
     """The expressions that the code may write."""
     for node in (node for part in parts(code) for node in ir.walk(part)):
         if isinstance(node, ir.CallArgument):
-            # If the whole struct is passed, the callee's code decides.
-            decided_there = node.mode == "reference" and t.strip(node.type) is struct
+            # If the whole struct is passed, the callee's code decides. An `out` argument is cleared before.
+            passed = node.mode == "reference" and node.direction != "out"
+            decided_there = passed and t.strip(node.type) is struct
             if node.mode != "value" and node.expr is not None and not decided_there:
                 yield node.expr
-        elif isinstance(node, ir.Stmt):
-            if type(node) not in _RESULT:
-                yield from (inner for inner in ir.walk(node) if isinstance(inner, ir.Expr))
-            elif (name := _RESULT[type(node)]) is not None:
-                yield getattr(node, name)
+        elif type(node) in _RESULT:
+            yield getattr(node, _RESULT[type(node)])
+        elif isinstance(node, ir.Stmt) and not isinstance(node, _WRITES_NOTHING):
+            yield from (inner for inner in ir.walk(node) if isinstance(inner, ir.Expr))
     for table in code.tables if isinstance(code, ir.Block) else ():
         if table.direct_meter is not None and table.direct_meter.target is not None:
             yield table.direct_meter.target

@@ -24,10 +24,12 @@ def mentioned_fields(struct: t.Type, of: Iterable[Code]) -> Set[str] | None:
         for parent, node in _nodes(code):
             if not isinstance(node, ir.Expr) or t.strip(node.type) is not struct:
                 continue
-            # If the struct is passed to a callee, the callee's code decides.
+            # If the struct is passed to a callee, the callee's code decides. An `out` argument is cleared before.
             if isinstance(parent, ir.Field):
                 found.add(parent.name)
-            elif not isinstance(parent, ir.CallArgument) or parent.mode == "copy":
+            elif (
+                not isinstance(parent, ir.CallArgument) or parent.mode == "copy" or parent.direction == "out"
+            ):
                 return None
     return found
 

@@ -40,7 +40,7 @@ extern "C" {
 // `shared` bytes until process() returns. All packets with shared > 0 in one call of process() have the same
 // length and the same last `shared` bytes. `copies`: how many copies of the packet the program makes, this
 // one and dropped ones included; more than 1 if it is multicast. `again` is not 0 if the frame is known to
-// equal that of the call before.
+// equal that of the call before, in the same process(); `shared` is then the same too.
 typedef void (*isw_emit_fn)(void* ctx, uint32_t port, const uint8_t* frame, size_t length, size_t shared,
                             size_t copies, int again);
 

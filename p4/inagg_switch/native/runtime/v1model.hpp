@@ -327,6 +327,7 @@ class V1Pipeline : public V1Program {
             return;
         }
         if constexpr (Derived::kComparesCopies) {
+            // An outcome is kept only of a copy that is then deparsed.
             if (copies_ > 1) {
                 const auto outcome = decltype(self.outcome)::of(packet);
                 if (deparsed_ && outcome == self.outcome) {
@@ -337,7 +338,9 @@ class V1Pipeline : public V1Program {
                 deparsed_ = true;
             }
         }
+        exited = false;
         self.update(packet);
+        exited = false;
         packet_out.start();
         self.deparse(packet);
         packet_out.finish(packet_in.rest(), packet_in.rest_length());
