@@ -105,10 +105,11 @@ def _places(code: Code, struct: t.StructType) -> Iterator[ir.Expr]:
             decided_there = passed and t.strip(node.type) is struct
             if node.mode != "value" and node.expr is not None and not decided_there:
                 yield node.expr
-        elif type(node) in _RESULT:
-            yield getattr(node, _RESULT[type(node)])
-        elif isinstance(node, ir.Stmt) and not isinstance(node, _WRITES_NOTHING):
-            yield from (inner for inner in ir.walk(node) if isinstance(inner, ir.Expr))
+        elif isinstance(node, ir.Stmt):
+            if (result := _RESULT.get(type(node))) is not None:
+                yield getattr(node, result)
+            elif not isinstance(node, _WRITES_NOTHING):
+                yield from (inner for inner in ir.walk(node) if isinstance(inner, ir.Expr))
     for table in code.tables if isinstance(code, ir.Block) else ():
         if table.direct_meter is not None and table.direct_meter.target is not None:
             yield table.direct_meter.target
