@@ -152,6 +152,7 @@ class Staging:
 class Engine:
     """One worker's protocol engine, for tests: no socket, no clock. Not thread-safe.
 
+    `member`: the rank's number among the members of the switch that it sends to; None: its rank.
     `first_chunk` is 0 in a real job (protocol 7); tests set it to cross the wraparound of chunk numbers.
     """
 
@@ -160,6 +161,7 @@ class Engine:
         *,
         job: int,
         rank: int,
+        member: int | None = None,
         workers: int,
         epoch: int,
         slots: int,
@@ -254,6 +256,7 @@ class Transport:
         *,
         job: int,
         rank: int,
+        member: int | None = None,
         workers: int,
         epoch: int,
         slots: int,

@@ -113,12 +113,16 @@ class Lanes:
         return self.bits - 1 - self.guard_bits
 
     @property
+    def possible(self) -> bool:
+        return self.fraction_bits >= (1 if self.bits == 8 else 4)
+
+    @property
     def bias(self) -> int:  # B
         return 1 << self.fraction_bits
 
     @property
     def class_format(self) -> "Lanes":  # of the class lanes of section 3.3
-        return self if 2 * (self.guard_bits + 1) <= self.bits else Lanes(16, self.workers)
+        return self if 2 * (self.guard_bits + 1) <= self.bits else Lanes(2 * self.bits, self.workers)
 
     @property
     def class_chunks(self) -> int:  # C

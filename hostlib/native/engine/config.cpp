@@ -13,6 +13,7 @@ namespace {
 // Chunk numbers of what is queued must stay comparable (RFC 1982): well below 2^31.
 constexpr std::size_t MAX_BLOCKS = std::size_t{1} << 28;
 constexpr std::uint32_t MAX_SLOTS = std::uint32_t{1} << 20;
+constexpr unsigned MAX_MEMBERS = 64;  // of a switch
 
 }  // namespace
 
@@ -27,9 +28,11 @@ void RetransmissionPolicy::validate() const {
 
 void EngineConfig::validate() const {
     require(job >= 1, "job is 0; jobs are 1 to 65535");
-    require(workers >= 1 && workers <= 64, "workers is " + std::to_string(workers) + "; it must be 1 to 64");
+    require_workers(workers);
     require(rank < workers, "rank is " + std::to_string(rank) + " of " + std::to_string(workers) +
                                 " workers; ranks start at 0");
+    require(member < MAX_MEMBERS, "member is " + std::to_string(member) + "; a switch has members 0 to " +
+                                      std::to_string(MAX_MEMBERS - 1));
     require(epoch != 0, "epoch is 0, which no job has");
     require(std::has_single_bit(slots) && slots <= MAX_SLOTS, "slots is " + std::to_string(slots) +
                                                                   "; it must be a power of two, at most " +

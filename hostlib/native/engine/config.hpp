@@ -13,7 +13,8 @@ namespace inagg {
 struct EngineConfig {
     std::uint16_t job = 0;
     unsigned rank = 0;
-    unsigned workers = 0;
+    unsigned member = 0;   // of the switch that it sends to; in a star its rank
+    unsigned workers = 0;  // of the whole job
     std::uint32_t epoch = 0;
     std::uint32_t slots = 0;  // S
     unsigned words = 0;

@@ -7,7 +7,8 @@ namespace inagg {
 
 ContributionCodec::ContributionCodec(const EngineConfig& config)
     : job_(config.job),
-      rank_(static_cast<std::uint8_t>(config.rank)),
+      rank_(config.rank),
+      member_(static_cast<std::uint8_t>(config.member)),
       epoch_(config.epoch),
       workers_(config.workers),
       words_(config.words) {
@@ -23,7 +24,7 @@ void ContributionCodec::encode(const Slot& slot, std::span<std::byte> datagram) 
         checksum += collective.fill(slot.assignment(), datagram.subspan(HEADER_BYTES));
     }
     inagg::encode({.kind = slot.kind(),
-                   .rank = rank_,
+                   .rank = member_,
                    .job = job_,
                    .announced = Announcement::of(slot.flags(), slot.exponent()),
                    .epoch = epoch_,

@@ -35,7 +35,8 @@ class ContributionCodec {
 
   private:
     std::uint16_t job_;
-    std::uint8_t rank_;
+    unsigned rank_;
+    std::uint8_t member_;
     std::uint32_t epoch_;
     unsigned workers_;
     unsigned words_;

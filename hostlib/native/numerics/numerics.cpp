@@ -10,6 +10,7 @@
 #include <string>
 
 #include "numerics/kernels.hpp"
+#include "wire/require.hpp"
 #include "wire/wire.hpp"
 
 namespace inagg {
@@ -43,7 +44,8 @@ std::atomic<const Kernels*> chosen = runnable_kernels().front().kernels;
 const Kernels& kernels() { return *chosen.load(std::memory_order_relaxed); }
 
 constexpr int FLOAT_FRACTION_BITS = 23;
-constexpr int LEAST_NORMAL = -126;  // the exponent of the least normal float
+constexpr int LEAST_FRACTION_BITS = 4;  // of lanes of 16 bits
+constexpr int LEAST_NORMAL = -126;      // the exponent of the least normal float
 constexpr int GREATEST_NORMAL = 127;
 
 // 2^exponent, for the exponent of a normal float.
@@ -175,9 +177,10 @@ LaneFormat::LaneFormat(unsigned bits, unsigned workers)
     if (bits != 8 && bits != 16 && bits != 32) {
         throw std::invalid_argument("lane_bits is " + std::to_string(bits) + "; it must be 8, 16 or 32");
     }
-    if (workers < 1 || workers > 64) {
-        throw std::invalid_argument("workers is " + std::to_string(workers) + "; it must be 1 to 64");
-    }
+    require_workers(workers);
+    const int least = bits == 8 ? 1 : LEAST_FRACTION_BITS;
+    require(fraction_bits() >= least, "lanes of " + std::to_string(bits) + " bits are too narrow for " +
+                                          std::to_string(workers) + " workers");
 }
 
 std::size_t LaneFormat::block_elements(std::size_t words) const { return words_bytes(words) / lane_bytes(); }

@@ -14,7 +14,8 @@
 
 namespace inagg {
 
-// How a job of `workers` packs lanes of 8, 16 or 32 `bits` (3.1). Throws std::invalid_argument.
+// How a job of `workers`, 1 to 4096, packs lanes of 8, 16 or 32 `bits` (3.1). Lanes of 8 bits have room for
+// 64 workers, lanes of 16 bits for 2048. Throws std::invalid_argument.
 class LaneFormat {
   public:
     LaneFormat(unsigned bits, unsigned workers);
@@ -31,7 +32,7 @@ class LaneFormat {
     std::size_t block_elements(std::size_t words) const;
 
     // The lanes in which a special block's classes travel, and the number C of DATA chunks they take (3.3).
-    LaneFormat class_format() const { return {2 * (guard_bits_ + 1) <= bits_ ? bits_ : 16, workers_}; }
+    LaneFormat class_format() const { return {2 * (guard_bits_ + 1) <= bits_ ? bits_ : 2 * bits_, workers_}; }
     std::size_t class_chunks() const { return class_format().bits_ / bits_; }
 
   private:

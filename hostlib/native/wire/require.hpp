@@ -23,6 +23,14 @@ inline void require_words(std::size_t words) {
             "words is " + std::to_string(words) + "; a packet has 1 to 255 of them");
 }
 
+// Of a job.
+inline constexpr unsigned MAX_WORKERS = 4096;
+
+inline void require_workers(unsigned workers) {
+    require(workers >= 1 && workers <= MAX_WORKERS,
+            "workers is " + std::to_string(workers) + "; it must be 1 to " + std::to_string(MAX_WORKERS));
+}
+
 }  // namespace inagg
 
 #endif

@@ -330,7 +330,7 @@ def test_special_elements_have_a_row_of_whole_blocks() -> None:
     ("arguments", "message"),
     [
         ({"lane_bits": 12}, "lane_bits is 12"),
-        ({"workers": 65}, "workers is 65"),
+        ({"workers": 4097}, "workers is 4097"),
         ({"words": 0}, "words is 0"),
         ({"words": 256}, "words is 256"),
         ({"memory": np.zeros(283, np.uint8)}, "the memory has 283 bytes; staging 64 elements takes 284"),

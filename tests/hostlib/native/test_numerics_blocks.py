@@ -2,14 +2,14 @@
 """Quantising, lanes, exponents and classes (protocol 3), by hand-made cases and against exact arithmetic."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -33,7 +33,7 @@ blocks = st.one_of(
     st.lists(any_floats, min_size=1, max_size=64),
 )
 lane_widths = st.sampled_from([8, 16, 32])
-worker_counts = st.integers(1, 64)
+worker_counts = st.one_of(st.integers(1, 64), st.sampled_from([65, 128, 129, 2048, 4096]))
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -58,7 +58,8 @@ def bits(values: Any) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("workers", "guard_bits"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (9, 4), (33, 6), (64, 6)]
+    ("workers", "guard_bits"),
+    [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (9, 4), (33, 6), (64, 6), (65, 7), (4096, 12)],
 )
 def test_guard_bits_hold_the_sum_of_all_workers(workers: int, guard_bits: int) -> None:
     assert _core.guard_bits(workers) == guard_bits
@@ -140,6 +141,7 @@ def test_the_exponent_is_the_smallest_that_keeps_every_lane(
     block: list[float], lane_bits: _core.LaneBits, workers: int
 ) -> None:
     lanes = reference.Lanes(lane_bits, workers)
+    assume(lanes.possible)
     code, special = _core.block_exponent(f32(block), lane_bits=lane_bits, workers=workers)
     assert code == reference.block_exponent(block, lanes)
     assert special == reference.is_special(block)
@@ -152,6 +154,7 @@ def test_lanes_are_the_nearest_integers(
     block: list[float], lane_bits: _core.LaneBits, workers: int, above: int
 ) -> None:
     lanes = reference.Lanes(lane_bits, workers)
+    assume(lanes.possible)
     own = reference.block_exponent(block, lanes)
     # The exponent of another rank may be greater.
     code = min(own + above, 129 + BIAS) if own else 0
@@ -175,6 +178,7 @@ def test_sums_are_rounded_once(
     e: int, lane_bits: _core.LaneBits, workers: int, average: bool, parts: list[float]
 ) -> None:
     lanes = reference.Lanes(lane_bits, workers)
+    assume(lanes.possible)
     sums = [workers * (lanes.bias + round(part * (lanes.bias - 1))) for part in parts]
     padded = sums + [workers * lanes.bias] * (lanes.block_elements(1) - len(sums))
     block, checksum = _core.dequantise(
@@ -255,6 +259,7 @@ def test_classes_are_those_of_the_reference(
     columns: list[tuple[float, ...]], lane_bits: _core.LaneBits, workers: int
 ) -> None:
     lanes = reference.Lanes(lane_bits, workers)
+    assume(lanes.possible)
     for row in zip(*columns, strict=True):
         words, checksum = _core.class_lanes(
             f32(row), lane_bits=lane_bits, workers=workers, words=lanes.class_chunks
@@ -264,7 +269,10 @@ def test_classes_are_those_of_the_reference(
         assert checksum == reference.checksum(expected)
 
 
-@pytest.mark.parametrize(("lane_bits", "workers"), [(8, 8), (8, 64), (16, 64), (32, 64)])
+@pytest.mark.parametrize(
+    ("lane_bits", "workers"),
+    [(8, 8), (8, 64), (16, 64), (16, 128), (16, 129), (16, 2048), (32, 64), (32, 4096)],
+)
 def test_counters_of_all_workers_fit_a_class_lane(lane_bits: _core.LaneBits, workers: int) -> None:
     lanes = reference.Lanes(lane_bits, workers).class_format
     words, own = _core.class_lanes(f32([math.nan]), lane_bits=lane_bits, workers=workers, words=1)
@@ -319,21 +327,28 @@ def test_long_blocks_are_packed_and_padded_as_short_ones(
 def test_the_error_is_within_the_stated_bound(
     workers: int, lane_bits: _core.LaneBits, data: st.DataObject
 ) -> None:
-    lanes = reference.Lanes(lane_bits, workers)
     size = data.draw(st.integers(1, 8))
     floats = st.one_of(finite_floats, close_floats)
     inputs = [data.draw(st.lists(floats, min_size=size, max_size=size)) for _ in range(workers)]
+    check_error(inputs, reference.Lanes(lane_bits, workers))
+
+
+@pytest.mark.parametrize(("lane_bits", "workers"), [(16, 65), (16, 2048), (32, 65), (32, 4096)])
+def test_the_error_of_a_large_job_is_within_the_stated_bound(lane_bits: int, workers: int) -> None:
+    draws = np.random.default_rng(workers)
+    scale = np.float32(2.0) ** draws.integers(-20, 20, (workers, 8))
+    inputs = draws.standard_normal((workers, 8)).astype(np.float32) * scale
+    inputs[:, 0] = np.abs(inputs[:, 0])
+    check_error(inputs.tolist(), reference.Lanes(lane_bits, workers))
+
+
+def check_error(inputs: Sequence[Sequence[float]], lanes: reference.Lanes) -> None:
+    """inputs: by worker, one block each."""
+    how: dict[str, Any] = {"lane_bits": lanes.bits, "workers": lanes.workers}
     code = max(reference.block_exponent(block, lanes) for block in inputs)
-    packed = [
-        lanes.unpack(
-            _core.quantise(f32(block), exponent=code, lane_bits=lane_bits, workers=workers, words=1)[0]
-        )
-        for block in inputs
-    ]
+    packed = [lanes.unpack(_core.quantise(f32(block), exponent=code, words=1, **how)[0]) for block in inputs]
     sums = [sum(column) for column in zip(*packed, strict=True)]
-    result, _ = _core.dequantise(
-        lanes.pack(sums), elements=size, exponent=code, lane_bits=lane_bits, workers=workers
-    )
+    result, _ = _core.dequantise(lanes.pack(sums), elements=len(inputs[0]), exponent=code, **how)
     for got, column in zip(result.tolist(), zip(*inputs, strict=True), strict=True):
         exact = sum(map(Fraction, column), Fraction(0))
         bound = reference.error_bound(exact, code, lanes)
@@ -364,7 +379,9 @@ def test_the_fast_reference_is_the_slow_one(lane_bits: _core.LaneBits, size: int
         ({"lane_bits": 4, "workers": 2}, "lane_bits is 4"),
         ({"lane_bits": 24, "workers": 2}, "lane_bits is 24"),
         ({"lane_bits": 32, "workers": 0}, "workers is 0"),
-        ({"lane_bits": 32, "workers": 65}, "workers is 65"),
+        ({"lane_bits": 32, "workers": 4097}, "workers is 4097"),
+        ({"lane_bits": 8, "workers": 65}, "lanes of 8 bits are too narrow for 65 workers"),
+        ({"lane_bits": 16, "workers": 2049}, "lanes of 16 bits are too narrow for 2049 workers"),
     ],
 )
 def test_impossible_lanes_are_refused(arguments: dict[str, Any], message: str) -> None:
