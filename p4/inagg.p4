@@ -63,7 +63,9 @@ control InaggEgress(inout headers_t hdr, inout metadata_t meta, inout standard_m
         egress_loss.apply(meta, standard_metadata);
         if (!meta.dropped) {
             if (meta.aggregation) {
-                delivery.apply(hdr, meta, standard_metadata);
+                if (!meta.to_parent) {
+                    delivery.apply(hdr, meta, standard_metadata);
+                }
             } else {
                 split_horizon.apply(meta, standard_metadata);
             }

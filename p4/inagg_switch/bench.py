@@ -184,8 +184,8 @@ def _ip(rank: int) -> int:
 
 def _admit(program: Switch, rank: int, workers: int) -> None:
     program.insert("admission", {"port": rank + 1, "source": _ip(rank), "job": _JOB, "rank": rank}, "admit", {
-        "worker": 1 << rank, "all": (1 << workers) - 1, "slot_base": 0, "slot_mask": 2 * _SLOTS - 1, "epoch": _EPOCH,
-        "result_group": _GROUP,
+        "member": 1 << rank, "all": (1 << workers) - 1, "slot_base": 0, "slot_mask": 2 * _SLOTS - 1, "epoch": _EPOCH,
+        "result_group": _GROUP, "parents": 0,
     })  # fmt: skip
 
 

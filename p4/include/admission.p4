@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Decides who may add to a sum (protocol.md, 5.1). The controller binds (port, source address, job, rank) to a worker's
-// bit and its job's lease. A packet that matches no entry cannot touch a slot, and a job cannot touch another's slots.
+// Decides who may add to a sum, and whose sums count (protocol.md, 5.1). The controller binds (port, source address,
+// job, rank) to a member's bit and its job's lease, and (port, source address, job) to a switch above. A packet that
+// matches no entry cannot touch a slot, and a job cannot touch another's slots.
 
 control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(512, CounterType.packets_and_bytes) malformed;
     counter(512, CounterType.packets_and_bytes) not_admitted;
     counter(512, CounterType.packets_and_bytes) wrong_epoch;
     direct_counter(CounterType.packets_and_bytes) admitted;
+    direct_counter(CounterType.packets_and_bytes) accepted;
 
-    action admit(worker_bitmap_t worker, worker_bitmap_t all, bit<32> slot_base, bit<32> slot_mask, epoch_t epoch,
-                 bit<16> result_group) {
-        admitted.count();
-        meta.worker = worker;
+    action use_lease(in member_bitmap_t all, in bit<32> slot_base, in bit<32> slot_mask, in epoch_t epoch,
+                     in bit<16> result_group) {
         meta.all = all;
         meta.slot_base = slot_base;
         meta.slot_mask = slot_mask;
@@ -20,6 +20,14 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.result_group = result_group;
         meta.job = hdr.inagg.job;
         meta.rank = hdr.inagg.rank;
+    }
+
+    action admit(member_bitmap_t member, member_bitmap_t all, bit<32> slot_base, bit<32> slot_mask, epoch_t epoch,
+                 bit<16> result_group, bit<8> parents) {
+        admitted.count();
+        use_lease(all, slot_base, slot_mask, epoch, result_group);
+        meta.member = member;
+        meta.parents = parents;
     }
 
     action refuse() {
@@ -40,6 +48,34 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         counters = admitted;
     }
 
+    // A parent's result is addressed to this switch or to the job's group. From here on it is as if this switch had
+    // been asked: its source will be `mac` and `ip`.
+    action accept_result(member_bitmap_t all, bit<32> slot_base, bit<32> slot_mask, epoch_t epoch,
+                         bit<16> result_group, mac_address_t mac, ipv4_address_t ip) {
+        accepted.count();
+        use_lease(all, slot_base, slot_mask, epoch, result_group);
+        meta.from_parent = true;
+        hdr.ethernet.dst = mac;
+        hdr.ipv4.dst = ip;
+    }
+
+    action refuse_result() {
+        accepted.count();
+        meta.dropped = true;
+    }
+
+    table parent {
+        key = {
+            standard_metadata.ingress_port : exact @name("port");
+            hdr.ipv4.src : exact @name("source");
+            hdr.inagg.job : exact @name("job");
+        }
+        actions = { accept_result; @defaultonly refuse_result; }
+        size = 4096;
+        const default_action = refuse_result();
+        counters = accepted;
+    }
+
     action drop() {
         meta.dropped = true;
         mark_to_drop(standard_metadata);
@@ -48,8 +84,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
     apply {
         // Lengths must be exact: the last contribution becomes the result, so no bytes may follow its payload.
         bit<16> payload_bytes = hdr.udp.length - UDP_HEADER_BYTES - INAGG_HEADER_BYTES;
-        bool data = hdr.inagg.kind == KIND_DATA && payload_bytes == WORDS * WORD_BYTES;
-        bool exponent = hdr.inagg.kind == KIND_EXPONENT && payload_bytes == 0;
+        bit<4> contribution = hdr.inagg.kind & ~KIND_RESULT;
+        bool data = contribution == KIND_DATA && payload_bytes == WORDS * WORD_BYTES;
+        bool exponent = contribution == KIND_EXPONENT && payload_bytes == 0;
         if (standard_metadata.parser_error != error.NoError || standard_metadata.checksum_error != 0
             || !hdr.inagg.isValid() || hdr.inagg.version != INAGG_VERSION
             || (bit<16>) hdr.inagg.announced[9:0] > MAX_EXPONENT
@@ -59,7 +96,11 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
             malformed.count((bit<32>) standard_metadata.ingress_port);
             drop();
         } else {
-            admission.apply();
+            if (contribution == hdr.inagg.kind) {
+                admission.apply();
+            } else {
+                parent.apply();
+            }
             if (meta.dropped) {
                 not_admitted.count((bit<32>) standard_metadata.ingress_port);
                 drop();

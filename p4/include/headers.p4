@@ -8,7 +8,7 @@ typedef bit<32> epoch_t;
 typedef bit<32> chunk_t;
 typedef bit<10> exponent_t;
 typedef bit<16> announced_t;    // 6 flags and an exponent (3.2)
-typedef bit<64> worker_bitmap_t;
+typedef bit<64> member_bitmap_t;
 typedef bit<2048> word_t;
 
 header ethernet_t {
@@ -92,12 +92,15 @@ struct metadata_t {
     bool answered;             // a request to the aggregator that this switch answered itself: ARP or ping
     bool bound;                // the source MAC address is bound to the port that the frame came in on
     bool dropped;
-    worker_bitmap_t worker;    // the sender's bit
-    worker_bitmap_t all;       // the bits of all workers of the job
+    bool from_parent;          // a result of a switch above
+    bool to_parent;            // leaves as a contribution to a switch above
+    member_bitmap_t member;    // the sender's bit
+    member_bitmap_t all;       // the bits of all members of the job at this switch
     bit<32> slot_base;         // first slot version of the job's lease
     bit<32> slot_mask;         // slot versions in the lease, less one; a power of two less one
     epoch_t epoch;             // the job's current epoch
-    bit<16> result_group;      // multicast group of the job's workers
+    bit<16> result_group;      // multicast group of the job's members
+    bit<8> parents;            // switches above that share the job's chunks, a power of two; 0: this switch is a root
     bit<16> job;               // for egress: the job, and the rank of the receiver
     bit<8> rank;
 }

@@ -48,6 +48,7 @@ parser InaggParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         packet.extract(hdr.inagg);
         transition select(hdr.inagg.kind) {
             KIND_DATA: parse_words;
+            KIND_DATA | KIND_RESULT: parse_words;
             default: accept;
         }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The aggregator: slot versions and the decision table of protocol.md, 5.2.
+// The aggregator: slot versions and the decision tables of protocol.md, 5.2. A switch below another is to it what a
+// worker is to this one: its partial sum goes up as a contribution, and the result that comes down is kept.
 
 control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(512, CounterType.packets_and_bytes) started;
@@ -10,42 +11,54 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     counter(512, CounterType.packets_and_bytes) duplicate_pending;
     counter(512, CounterType.packets_and_bytes) stale;
     counter(512, CounterType.packets_and_bytes) ahead;
+    counter(512, CounterType.packets_and_bytes) partial_sent;
+    counter(512, CounterType.packets_and_bytes) partial_resent;
+    counter(512, CounterType.packets_and_bytes) no_parent;
+    counter(512, CounterType.packets_and_bytes) result_kept;
+    counter(512, CounterType.packets_and_bytes) result_duplicate;
+    counter(512, CounterType.packets_and_bytes) result_unexpected;
 
     // One entry for each slot version. Entries are never cleared: the next chunk, or a chunk of another epoch,
     // overwrites them. So the rest of a crashed job does no harm.
     register<epoch_t>(SLOT_VERSIONS) slot_epoch;
     register<chunk_t>(SLOT_VERSIONS) slot_chunk;
-    register<worker_bitmap_t>(SLOT_VERSIONS) slot_workers;
-    register<bit<32>>(SLOT_VERSIONS) slot_announced;    // both announced fields of the header
-    register<bit<32>>(SLOT_VERSIONS) slot_checksum;
+    register<member_bitmap_t>(SLOT_VERSIONS) slot_members;
+    register<bit<8>>(SLOT_VERSIONS) slot_final;         // 1: the words are the job's sum, not a partial one
+    register<bit<64>>(SLOT_VERSIONS) slot_header;       // both announced fields and the checksum
     register<word_t>(SLOT_VERSIONS * WORDS) pool;
 
     bit<32> slot;
-    worker_bitmap_t workers;
+    member_bitmap_t members;
+    bit<8> final;
+    bit<8> parent;
 
     // Chunk c uses slot c mod S, version (c div S) mod 2. S is a power of two, so c mod 2S is both at once.
     action load_slot(out epoch_t epoch, out chunk_t chunk) {
         slot = meta.slot_base + (hdr.inagg.chunk & meta.slot_mask);
         slot_epoch.read(epoch, slot);
         slot_chunk.read(chunk, slot);
-        slot_workers.read(workers, slot);
+        slot_members.read(members, slot);
     }
 
-    // Finds whether chunk c - S, which is in the slot's other version, is complete.
-    action look_back(out bool complete) {
+    action load_final() {
+        slot_final.read(final, slot);
+    }
+
+    // Finds whether this switch has the result of chunk c - S, which is in the slot's other version.
+    action look_back(out bool finished) {
         chunk_t before = hdr.inagg.chunk - (meta.slot_mask >> 1) - 1;
         bit<32> other = meta.slot_base + (before & meta.slot_mask);
         epoch_t epoch;
         chunk_t chunk;
-        worker_bitmap_t added_there;
+        bit<8> final_there;
         slot_epoch.read(epoch, other);
         slot_chunk.read(chunk, other);
-        slot_workers.read(added_there, other);
-        complete = epoch == hdr.inagg.epoch && chunk == before && added_there == meta.all;
+        slot_final.read(final_there, other);
+        finished = epoch == hdr.inagg.epoch && chunk == before && final_there == 1;
     }
 
-    action write_announced() {
-        slot_announced.write(slot, hdr.inagg.announced ++ hdr.inagg.announced_check);
+    action write_header() {
+        slot_header.write(slot, hdr.inagg.announced ++ hdr.inagg.announced_check ++ hdr.inagg.checksum);
     }
 
     // OR of the flags, maximum of the exponents.
@@ -55,33 +68,30 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     }
 
     action start_header() {
-        workers = meta.worker;
+        members = meta.member;
         slot_epoch.write(slot, hdr.inagg.epoch);
         slot_chunk.write(slot, hdr.inagg.chunk);
-        slot_workers.write(slot, workers);
-        write_announced();
-        slot_checksum.write(slot, hdr.inagg.checksum);
+        slot_members.write(slot, members);
+        slot_final.write(slot, 0);
+        write_header();
     }
 
-    action start_words() {
+    action write_words() {
         for (bit<32> i = 0; i < WORDS; i = i + 1) {
             pool.write(slot * WORDS + i, hdr.word[i].value);
         }
     }
 
     action add_header() {
-        bit<32> announced;
-        bit<32> checksum;
-        workers = workers | meta.worker;
-        slot_workers.write(slot, workers);
+        bit<64> held;
+        members = members | meta.member;
+        slot_members.write(slot, members);
         // The two fields are combined separately, so that a receiver sees whether one of them is damaged (3.2).
-        slot_announced.read(announced, slot);
-        combine(hdr.inagg.announced, announced[31:16]);
-        combine(hdr.inagg.announced_check, announced[15:0]);
-        write_announced();
-        slot_checksum.read(checksum, slot);
-        hdr.inagg.checksum = hdr.inagg.checksum + checksum;
-        slot_checksum.write(slot, hdr.inagg.checksum);
+        slot_header.read(held, slot);
+        combine(hdr.inagg.announced, held[63:48]);
+        combine(hdr.inagg.announced_check, held[47:32]);
+        hdr.inagg.checksum = hdr.inagg.checksum + held[31:0];
+        write_header();
     }
 
     action add_words() {
@@ -94,11 +104,11 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     }
 
     action recall_header() {
-        bit<32> announced;
-        slot_announced.read(announced, slot);
-        hdr.inagg.announced = announced[31:16];
-        hdr.inagg.announced_check = announced[15:0];
-        slot_checksum.read(hdr.inagg.checksum, slot);
+        bit<64> held;
+        slot_header.read(held, slot);
+        hdr.inagg.announced = held[63:48];
+        hdr.inagg.announced_check = held[47:32];
+        hdr.inagg.checksum = held[31:0];
     }
 
     // Through a local: an assertion of BMv2 fails when a register is read into a stack element with a variable index.
@@ -110,33 +120,64 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         }
     }
 
-    // The packet turns into the result: from the aggregator, of the RESULT kind. Egress writes the receiver.
-    action make_result() {
-        ipv4_address_t aggregator = hdr.ipv4.dst;
+    action finish() {
+        slot_final.write(slot, 1);
+    }
+
+    // The packet leaves from this switch, whose addresses it was sent to. Egress writes the receiver of a result.
+    action make_own() {
+        ipv4_address_t own = hdr.ipv4.dst;
         hdr.ethernet.src = hdr.ethernet.dst;
         hdr.ipv4.dst = hdr.ipv4.src;
-        hdr.ipv4.src = aggregator;
-        // With this, results of consecutive chunks are the segments of one large datagram (protocol.md, 2).
+        hdr.ipv4.src = own;
+        // With this, packets of consecutive chunks are the segments of one large datagram (protocol.md, 2).
         hdr.ipv4.identification = hdr.inagg.chunk[15:0];
         hdr.ipv4.ttl = OWN_TTL;
         hdr.udp.src_port = INAGG_PORT;
         hdr.udp.checksum = 0;
-        hdr.inagg.kind = hdr.inagg.kind | KIND_RESULT;
     }
 
     action multicast_result() {
-        make_result();
+        make_own();
+        hdr.inagg.kind = hdr.inagg.kind | KIND_RESULT;
         standard_metadata.mcast_grp = meta.result_group;
     }
 
     action resend_result() {
-        make_result();
+        make_own();
+        hdr.inagg.kind = hdr.inagg.kind | KIND_RESULT;
         standard_metadata.egress_spec = standard_metadata.ingress_port;
+    }
+
+    // The partial sum becomes this switch's contribution, as member `rank` of the switch above.
+    action send_up(bit<9> port, mac_address_t mac, ipv4_address_t ip, bit<8> rank) {
+        make_own();
+        hdr.ethernet.dst = mac;
+        hdr.ipv4.dst = ip;
+        hdr.udp.dst_port = INAGG_PORT;
+        hdr.inagg.rank = rank;
+        meta.to_parent = true;
+        standard_metadata.egress_spec = port;
+    }
+
+    // Parents take turns, chunk by chunk.
+    action choose_parent() {
+        parent = hdr.inagg.chunk[7:0] & (meta.parents - 1);
+    }
+
+    table uplink {
+        key = {
+            meta.job : exact @name("job");
+            parent : exact @name("parent");
+        }
+        actions = { send_up; NoAction; }
+        size = 4096;
+        const default_action = NoAction();
     }
 
     apply {
         bit<32> port = (bit<32>) standard_metadata.ingress_port;
-        bool data = hdr.inagg.kind == KIND_DATA;
+        bool data = (hdr.inagg.kind & ~KIND_RESULT) == KIND_DATA;
         epoch_t epoch;
         chunk_t chunk;
         load_slot(epoch, chunk);
@@ -146,7 +187,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         // The version holds another epoch or an older chunk.
         bool old = epoch != hdr.inagg.epoch || age > 0;
         bool starts = false;
-        if (old) {
+        if (old && !meta.from_parent) {
             // A worker sends c after the result of c - S. Any other chunk is damaged, and would overwrite a version
             // that workers still need.
             look_back(starts);
@@ -154,39 +195,80 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         }
 
         bool contributed = false;
+        bool leaves = false;
+        bool goes_up = false;
         if (starts) {
             start_header();
             if (data) {
-                start_words();
+                write_words();
             }
             started.count(port);
             contributed = true;
-        } else if (old) {
+        } else if (old && !meta.from_parent) {
             ahead.count(port);
-        } else if (age < 0) {
+        } else if (!old && age < 0) {
             stale.count(port);
-        } else if ((workers & meta.worker) == 0) {
+        } else if (meta.from_parent) {
+            load_final();
+            if (old || members != meta.all) {
+                result_unexpected.count(port);
+            } else if (final == 1) {
+                result_duplicate.count(port);
+            } else {
+                write_header();
+                if (data) {
+                    write_words();
+                }
+                finish();
+                multicast_result();
+                result_kept.count(port);
+                leaves = true;
+            }
+        } else if ((members & meta.member) == 0) {
             add_header();
             if (data) {
                 add_words();
             }
             added.count(port);
             contributed = true;
-        } else if (workers == meta.all) {
+        } else if (members == meta.all) {
+            load_final();
             recall_header();
             if (data) {
                 recall_words();
             }
-            resend_result();
-            result_resent.count(port);
+            if (final == 1) {
+                resend_result();
+                result_resent.count(port);
+                leaves = true;
+            } else {
+                partial_resent.count(port);
+                goes_up = true;
+            }
         } else {
             duplicate_pending.count(port);
         }
 
-        if (contributed && workers == meta.all) {
-            multicast_result();
-            completed.count(port);
-        } else if ((hdr.inagg.kind & KIND_RESULT) == 0) {
+        if (contributed && members == meta.all) {
+            if (meta.parents == 0) {
+                finish();
+                multicast_result();
+                completed.count(port);
+                leaves = true;
+            } else {
+                partial_sent.count(port);
+                goes_up = true;
+            }
+        }
+        if (goes_up) {
+            choose_parent();
+            if (uplink.apply().hit) {
+                leaves = true;
+            } else {
+                no_parent.count(port);
+            }
+        }
+        if (!leaves) {
             mark_to_drop(standard_metadata);
         }
     }

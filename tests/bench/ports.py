@@ -210,12 +210,13 @@ def add_job(sh: Any, net: Network, udp_ports: list[int]) -> None:
         receiver = {"mac": net.mac(number), "ip": net.ip(number), "udp_port": udp_port}
         insert(sh, "receiver", "deliver", {"job": 1, "rank": rank}, receiver)
         admitted = {
-            "worker": 1 << rank,
+            "member": 1 << rank,
             "all": (1 << len(udp_ports)) - 1,
             "slot_base": 0,
             "slot_mask": 2 * SLOTS - 1,
             "epoch": 1,
             "result_group": 2,
+            "parents": 0,
         }
         match = {"port": number, "source": net.ip(number), "job": 1, "rank": rank}
         insert(sh, "admission", "admit", match, admitted)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance import reference
-from tests.conformance.reference import DATA, EXPONENT, Lanes
-from tests.conformance.reference_switch import Aggregator, AllReduce, Dialogue, Job
+from tests.conformance.reference import DATA, EXPONENT, RESULT, Lanes
+from tests.conformance.reference_switch import Aggregator, AllReduce, Dialogue, Job, Up
 
 VECTORS = Path(__file__).with_name("vectors")
 JOB = 3
@@ -191,33 +191,48 @@ def exchange_queued() -> dict[str, Any]:
 
 
 class Table:
-    """A walk through the decision tables of 5.1 and 5.2, on one job of two workers with two slots."""
+    """A walk through the decision tables of 5.1 and 5.2, on one job of two members with two slots.
 
-    def __init__(self, first_chunk: int) -> None:
+    above: the job's member numbers at the switches above.
+    """
+
+    def __init__(self, first_chunk: int, above: Sequence[int] = ()) -> None:
         """All chunks before the first one are summed."""
-        job = Job(2, 2, EPOCH)
+        job = Job(2, 2, EPOCH, above=above)
         self._aggregator = Aggregator(1, {JOB: job}, job.complete_before(first_chunk))
         self._steps: list[dict[str, Any]] = []
-        self._document = {"job": JOB, "epoch": EPOCH, "workers": 2, "slots": 2, "words": 1}
+        self._document: dict[str, Any] = {"job": JOB, "epoch": EPOCH, "workers": 2, "slots": 2, "words": 1}
         self._document["first_chunk"] = first_chunk
+        if above:
+            self._document["above"] = list(above)
 
-    def send(self, meaning: str, counter: str, sender: int, payload: bytes, **fields: int) -> None:
+    def send(self, meaning: str, counter: str, sender: int | None, payload: bytes, **fields: int) -> None:
+        """A packet of a member; None: of a switch above, as answer to member 0."""
         announced = {name: fields.pop(name, 0) for name in ("flags", "exponent")}
-        kind = DATA if payload else EXPONENT
-        base = reference.contribution(kind=kind, rank=sender, job=JOB, epoch=EPOCH, chunk=0, **announced)
+        kind = (DATA if payload else EXPONENT) | (RESULT if sender is None else 0)
+        base = reference.contribution(kind=kind, rank=sender or 0, job=JOB, epoch=EPOCH, chunk=0, **announced)
         datagram = base._replace(**fields).encode() + payload
-        before = self._aggregator.counters[counter]
-        results = self._aggregator.process(sender, datagram)
-        assert self._aggregator.counters[counter] == before + 1, meaning
-        self._steps.append(
-            {
-                "meaning": meaning,
-                "counter": counter,
-                "rank": sender,
-                "datagram": datagram.hex(),
-                "results": [{"rank": to, "datagram": result.hex()} for to, result in results],
-            }
+        before = self._aggregator.counters.copy()
+        sent = (
+            self._aggregator.result(datagram)
+            if sender is None
+            else self._aggregator.contribute(sender, datagram)
         )
+        counters = list(self._aggregator.counters - before)
+        assert counters[0] == counter, meaning
+        step: dict[str, Any] = {
+            "meaning": meaning,
+            "counters": counters,
+            "rank": sender,
+            "datagram": datagram.hex(),
+            "results": [
+                {"rank": to, "datagram": result.hex()} for to, result in sent if not isinstance(to, Up)
+            ],
+        }
+        partials = [(to.parent, partial.hex()) for to, partial in sent if isinstance(to, Up)]
+        if partials:
+            step["partials"] = [{"parent": parent, "datagram": partial} for parent, partial in partials]
+        self._steps.append(step)
 
     def document(self) -> dict[str, Any]:
         return {**self._document, "steps": self._steps}
@@ -265,7 +280,7 @@ def slots() -> dict[str, Any]:
     send("another rank than this port's is refused", "not_admitted", 1, word(1), chunk=4, rank=0)
     send("version 1", "malformed", 1, word(1), chunk=4, version=1)
     send("an unknown kind", "malformed", 1, word(1), chunk=4, kind=3)
-    send("a result", "malformed", 1, word(1), chunk=4, kind=0xA)
+    send("a result", "not_admitted", 1, word(1), chunk=4, kind=0xA)
     send("flags that were damaged", "malformed", 1, word(1), chunk=4, flags_check=2)
     send("an exponent that was damaged", "malformed", 1, word(1), chunk=4, exponent_check=0)
     send("DATA without words", "malformed", 1, b"", chunk=4, kind=DATA)
@@ -294,12 +309,46 @@ def slots_wrap() -> dict[str, Any]:
     return table.document()
 
 
+def slots_leaf() -> dict[str, Any]:
+    """The decision tables of 5.1, 5.2 and 5.5 at a switch that is member 5 of one above and member 6 of another, which
+    take turns."""
+    table = Table(0, above=(5, 6))
+    send = table.send
+    send("an EXPONENT starts slot 0", "started", 0, b"", chunk=0, exponent=272, flags=1, checksum=8)
+    send("a result is early while a member is missing", "result_unexpected", None, b"", chunk=0, checksum=32)
+    send("the other member: the partial sum goes up", "added", 1, b"", chunk=0, exponent=262, checksum=8)
+    send(
+        "asked again, it goes up again", "partial_resent", 0, b"", chunk=0, exponent=272, flags=1, checksum=8
+    )
+    send("chunk 2 may not start before the result of 0", "ahead", 0, word(1), chunk=2, checksum=1)
+    send("chunk 1 is for the other switch above", "started", 1, word(5), chunk=1, checksum=5)
+    send("its partial sum", "added", 0, word(7), chunk=1, checksum=7)
+    send("the result of 0 goes down", "result_kept", None, b"", chunk=0, exponent=280, flags=3, checksum=32)
+    send("once", "result_duplicate", None, b"", chunk=0, exponent=280, flags=3, checksum=32)
+    send("who asks again, gets it", "result_resent", 1, b"", chunk=0, exponent=262, checksum=8)
+    send("the result of 1", "result_kept", None, word(112), chunk=1, checksum=112)
+    send("who asks again, gets its words", "result_resent", 0, word(7), chunk=1, checksum=7)
+    send("now chunk 2 may start", "started", 0, word(1), chunk=2, checksum=1)
+    send("a result of a chunk to come", "result_unexpected", None, word(9), chunk=4, checksum=9)
+    send("a result in another epoch", "wrong_epoch", None, word(9), chunk=2, epoch=EPOCH + 1)
+    send("a result of another job", "not_admitted", None, word(9), chunk=2, job=JOB + 1)
+    send("a result that was damaged", "malformed", None, word(9), chunk=2, exponent_check=0)
+    send("a contribution of a switch above", "not_admitted", None, word(9), chunk=2, kind=DATA)
+    send("a result of a member", "not_admitted", 1, word(9), chunk=2, kind=DATA | RESULT)
+    send("the partial sum of 2", "added", 1, word(2), chunk=2, checksum=2)
+    send("and its result", "result_kept", None, word(40), chunk=2, checksum=40)
+    send("chunk 4 overwrites 0", "started", 0, word(1), chunk=4, checksum=1)
+    send("a late result of 0 is stale", "stale", None, b"", chunk=0, exponent=280, flags=3, checksum=32)
+    return table.document()
+
+
 FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "blocks.json": blocks,
     "exchange_pair.json": exchange_pair,
     "exchange_queued.json": exchange_queued,
     "exchange_specials.json": exchange_specials,
     "slots.json": slots,
+    "slots_leaf.json": slots_leaf,
     "slots_wrap.json": slots_wrap,
 }
 

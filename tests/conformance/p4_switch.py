@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The P4 program, compiled and run in this process, behind the interface of reference.Aggregator.
+"""The P4 program, compiled and run in this process, behind the interface of reference_switch.Aggregator.
 
 Worker r of the job is at port r + 1, 10.0.0.(r + 1), UDP port 40000 + r. The group address of job j is 239.192.0.j.
 """
@@ -9,23 +9,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from inagg_switch.switch import Switch
 from inagg_switch.vectors.format import Insert, Key
 from tests.conformance.reference import decode
-from tests.conformance.reference_switch import Version
+from tests.conformance.reference_switch import Sent, Up, Version
 from tests.conformance.scapy_layer import IP, PORT, UDP, Ether
 
 P4 = Path(__file__).parents[2] / "p4" / "inagg.p4"
 AGGREGATOR_IP = "10.0.0.253"
 AGGREGATOR_MAC = "02:49:41:00:00:01"
-GROUP_IP = "239.192.0.{}"
-GROUP_MAC = "01:00:5e:40:00:{:02x}"  # RFC 1112, 6.4
 ALL_RANKS = 255
 HEADERS_BYTES = 14 + 20 + 8
 RESULT_GROUP = 2
-# Counters that are indexed by the port a packet came in on; each packet to the aggregator increments just one, or one
-# of the last two and `completed`.
+# Counters that are indexed by the port a packet came in on. Each packet to the aggregator increments just one, or one
+# of the last two and one of the two before.
 OUTCOMES = (
     "malformed",
     "not_admitted",
@@ -34,67 +33,91 @@ OUTCOMES = (
     "ahead",
     "result_resent",
     "duplicate_pending",
+    "partial_resent",
+    "no_parent",
+    "result_kept",
+    "result_duplicate",
+    "result_unexpected",
+    "completed",
+    "partial_sent",
     "started",
     "added",
 )
-
-
-def worker_ip(rank: int) -> str:
-    return f"10.0.0.{rank + 1}"
-
-
-def worker_mac(rank: int) -> str:
-    return f"02:00:00:00:00:{rank + 1:02x}"
-
-
-def worker_udp_port(rank: int) -> int:
-    return 40000 + rank
 
 
 def packed_ip(ip: str) -> int:
     return int.from_bytes(bytes(map(int, ip.split("."))), "big")
 
 
+class Station(NamedTuple):
+    """The addresses of a worker, a switch or a job's group."""
+
+    mac: str
+    ip: str
+    udp_port: int
+
+    @property
+    def params(self) -> dict[str, int]:
+        """As an action takes them."""
+        return {"mac": int(self.mac.replace(":", ""), 16), "ip": packed_ip(self.ip)}
+
+
+AGGREGATOR = Station(AGGREGATOR_MAC, AGGREGATOR_IP, PORT)
+
+
+def worker(rank: int) -> Station:
+    high, low = divmod(rank + 1, 256)
+    return Station(f"02:00:00:00:{high:02x}:{low:02x}", f"10.0.{high}.{low}", 40000 + rank)
+
+
+def switch_station(number: int) -> Station:
+    """A switch of a tree."""
+    return Station(f"02:49:41:00:01:{number:02x}", f"10.1.0.{number + 1}", PORT)
+
+
+def job_group(job: int) -> Station:
+    return Station(f"01:00:5e:40:00:{job:02x}", f"239.192.0.{job}", PORT)  # RFC 1112, 6.4
+
+
+@cache
+def headers(source: Station, destination: Station, length: int, identification: int = 1) -> bytes:
+    """Ethernet, IPv4 and UDP in front of `length` bytes."""
+    return bytes(
+        Ether(src=source.mac, dst=destination.mac)
+        / IP(src=source.ip, dst=destination.ip, len=28 + length, id=identification, ttl=64)
+        / UDP(sport=source.udp_port, dport=destination.udp_port, len=8 + length, chksum=0)
+    )
+
+
 @cache
 def contribution_headers(rank: int, length: int) -> bytes:
-    """Ethernet, IPv4 and UDP in front of a contribution of `length` bytes."""
-    return bytes(
-        Ether(src=worker_mac(rank), dst=AGGREGATOR_MAC)
-        / IP(src=worker_ip(rank), dst=AGGREGATOR_IP, len=28 + length)
-        / UDP(sport=worker_udp_port(rank), dport=PORT, len=8 + length, chksum=0)
-    )
+    """Those in front of a worker's contribution."""
+    return headers(worker(rank), AGGREGATOR, length)
 
 
-@cache
-def result_headers(rank: int, length: int, chunk: int) -> bytes:
-    """Ethernet, IPv4 and UDP in front of a result to a worker's own address (protocol 2)."""
-    return _result_headers(worker_mac(rank), worker_ip(rank), worker_udp_port(rank), length, chunk)
+def load(words: int, slot_versions: int | None = None) -> Switch:
+    """The program, compiled once and cached on disk. slot_versions: as many as usual if not given."""
+    defines = {"WORDS": str(words)}
+    if slot_versions is not None:
+        defines["SLOT_VERSIONS"] = str(slot_versions)
+    return Switch.from_p4(P4, defines=defines)
 
 
-@cache
-def group_headers(job: int, length: int, chunk: int) -> bytes:
-    """Ethernet, IPv4 and UDP in front of a result to the group of a job (protocol 2)."""
-    return _result_headers(GROUP_MAC.format(job), GROUP_IP.format(job), PORT, length, chunk)
+@dataclass(frozen=True)
+class Above:
+    """A switch above: its addresses, the port that leads to it, and this switch's number among its members."""
 
-
-def _result_headers(mac: str, ip: str, udp_port: int, length: int, chunk: int) -> bytes:
-    return bytes(
-        Ether(src=AGGREGATOR_MAC, dst=mac)
-        / IP(src=AGGREGATOR_IP, dst=ip, len=28 + length, id=chunk & 0xFFFF, ttl=64)
-        / UDP(sport=PORT, dport=udp_port, len=8 + length, chksum=0)
-    )
-
-
-def load(words: int) -> Switch:
-    """The program, compiled once and cached on disk."""
-    return Switch.from_p4(P4, defines={"WORDS": str(words)})
+    station: Station
+    port: int
+    rank: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entries:
-    """The entries of one job. base: its first slot version. group: its multicast group in the switch.
+    """The entries of one job at one switch. base: its first slot version. group: its multicast group in the switch.
 
-    multicast: results go to the job's group address, if it has more than one worker (protocol 5.3).
+    multicast: results go to the job's group address, if it has more than one member (protocol 5.3).
+    members: the members' addresses; those of workers if not given. Member r is behind port r + 1.
     """
 
     job: int
@@ -104,53 +127,74 @@ class Entries:
     base: int = 0
     group: int = RESULT_GROUP
     multicast: bool = False
+    own: Station = AGGREGATOR
+    members: tuple[Station, ...] = ()
+    above: tuple[Above, ...] = ()
 
     @property
     def to_group(self) -> bool:
         return self.multicast and self.workers > 1
 
+    @property
+    def _lease(self) -> dict[str, int]:
+        return {
+            "all": (1 << self.workers) - 1,
+            "slot_base": self.base,
+            "slot_mask": 2 * self.slots - 1,
+            "epoch": self.epoch,
+            "result_group": self.group,
+        }
+
+    def station(self, member: int) -> Station:
+        return self.members[member] if self.members else worker(member)
+
     def inserts(self) -> list[Insert]:
         ranks = range(self.workers)
-        made = [
-            Insert(
-                table="admission",
-                match={"port": rank + 1, "source": packed_ip(worker_ip(rank)), "job": self.job, "rank": rank},
-                action="admit",
-                params={
-                    "worker": 1 << rank,
-                    "all": (1 << self.workers) - 1,
-                    "slot_base": self.base,
-                    "slot_mask": 2 * self.slots - 1,
-                    "epoch": self.epoch,
-                    "result_group": self.group,
-                },
-            )
-            for rank in ranks
-        ]
-        made += [
-            self._receiver(rank, worker_mac(rank), worker_ip(rank), worker_udp_port(rank)) for rank in ranks
-        ]
+        made = [self._receiver(rank, self.station(rank)) for rank in ranks]
         if self.to_group:
-            made.append(
-                self._receiver(ALL_RANKS, GROUP_MAC.format(self.job), GROUP_IP.format(self.job), PORT)
-            )
+            made.append(self._receiver(ALL_RANKS, job_group(self.job)))
+        for number, one in enumerate(self.above):
+            match: dict[str, Key] = {"job": self.job, "parent": number}
+            params = {"port": one.port, **one.station.params, "rank": one.rank}
+            made.append(Insert(table="uplink", match=match, action="send_up", params=params))
+            match = {"port": one.port, "source": packed_ip(one.station.ip), "job": self.job}
+            params = {**self._lease, **self.own.params}
+            made.append(Insert(table="parent", match=match, action="accept_result", params=params))
+        for rank in ranks:
+            source = packed_ip(self.station(rank).ip)
+            match = {"port": rank + 1, "source": source, "job": self.job, "rank": rank}
+            params = {"member": 1 << rank, **self._lease, "parents": len(self.above)}
+            made.append(Insert(table="admission", match=match, action="admit", params=params))
         return made
 
-    def _receiver(self, rank: int, mac: str, ip: str, udp_port: int) -> Insert:
-        params = {"mac": int(mac.replace(":", ""), 16), "ip": packed_ip(ip), "udp_port": udp_port}
+    def _receiver(self, rank: int, station: Station) -> Insert:
         match: dict[str, Key] = {"job": self.job, "rank": rank}
+        params = {**station.params, "udp_port": station.udp_port}
         return Insert(table="receiver", match=match, action="deliver", params=params)
 
     def replicas(self) -> list[tuple[int, int]]:
         """(port, replication id) of each copy of a result."""
         return [(rank + 1, (ALL_RANKS if self.to_group else rank) + 1) for rank in range(self.workers)]
 
+    def from_member(self, member: int, datagram: bytes) -> tuple[int, bytes]:
+        """(port, frame) of a contribution."""
+        return member + 1, headers(self.station(member), self.own, len(datagram)) + datagram
+
+    def from_above(self, datagram: bytes) -> tuple[int, bytes]:
+        """(port, frame) of a packet of the switch above whose turn it is."""
+        above = self.above[decode(datagram).chunk % len(self.above)]
+        to = job_group(self.job) if self.multicast else self.own
+        return above.port, headers(above.station, to, len(datagram)) + datagram
+
     def frame(self, rank: int, result: bytes, *, again: bool) -> bytes:
-        """What a worker's network card gets. again: the result is sent again, to the worker that asked."""
-        size, chunk = len(result), decode(result).chunk
-        if self.to_group and not again:
-            return group_headers(self.job, size, chunk) + result
-        return result_headers(rank, size, chunk) + result
+        """What a member gets. again: the result is sent again, to the member that asked."""
+        to = job_group(self.job) if self.to_group and not again else self.station(rank)
+        return headers(self.own, to, len(result), decode(result).chunk & 0xFFFF) + result
+
+    def frame_up(self, parent: int, partial: bytes) -> bytes:
+        """What a switch above gets."""
+        to = self.above[parent].station
+        return headers(self.own, to, len(partial), decode(partial).chunk & 0xFFFF) + partial
 
 
 @dataclass
@@ -172,7 +216,8 @@ class P4Switch:
         for index, version in versions.items():
             self.program.register("slot_epoch")[index] = version.epoch
             self.program.register("slot_chunk")[index] = version.chunk
-            self.program.register("slot_workers")[index] = version.workers
+            self.program.register("slot_members")[index] = version.members
+            self.program.register("slot_final")[index] = version.final
 
     def remove(self) -> None:
         """Remove the job's entries, as the controller does when the job has ended."""
@@ -181,17 +226,34 @@ class P4Switch:
         self.program.multicast_group(self.entries.group, [])
 
     def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]:
-        """(receiver's rank, datagram) of each packet that leaves. Checks every outer header."""
-        before = self._outcomes(rank)
-        frames = self.program.process(rank + 1, contribution_headers(rank, len(datagram)) + datagram)
-        outcome = Counter(self._outcomes(rank)) - Counter(before)
+        """As Aggregator.process. Checks every outer header."""
+        sent = self.contribute(rank, datagram)
+        return [(receiver, reply) for receiver, reply in sent if not isinstance(receiver, Up)]
+
+    def contribute(self, member: int, datagram: bytes) -> Sent:
+        """As Aggregator.contribute."""
+        return self._process(*self.entries.from_member(member, datagram))
+
+    def result(self, datagram: bytes) -> Sent:
+        """As Aggregator.result."""
+        return self._process(*self.entries.from_above(datagram))
+
+    def _process(self, port: int, frame: bytes) -> Sent:
+        before = self._outcomes(port)
+        frames = self.program.process(port, frame)
+        outcome = Counter(self._outcomes(port)) - Counter(before)
         self.counters += outcome
-        out = []
-        for port, frame in frames:
-            result = frame[HEADERS_BYTES:]
-            assert frame == self.entries.frame(port - 1, result, again="result_resent" in outcome)
-            out.append((port - 1, result))
+        parents = {one.port: Up(number) for number, one in enumerate(self.entries.above)}
+        out: Sent = []
+        for to, left in frames:
+            payload = left[HEADERS_BYTES:]
+            if to in parents:
+                assert left == self.entries.frame_up(parents[to].parent, payload)
+                out.append((parents[to], payload))
+            else:
+                assert left == self.entries.frame(to - 1, payload, again="result_resent" in outcome)
+                out.append((to - 1, payload))
         return out
 
-    def _outcomes(self, rank: int) -> dict[str, int]:
-        return {name: self.program.counter(name)[rank + 1][0] for name in OUTCOMES}
+    def _outcomes(self, port: int) -> dict[str, int]:
+        return {name: self.program.counter(name)[port][0] for name in OUTCOMES}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switch of docs/protocol.md (5.1 and 5.2) in plain Python, and whole collectives through it, packet by packet."""
+"""The switch of docs/protocol.md (5.1 to 5.3) in plain Python, and whole collectives through it, packet by packet."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,19 +34,22 @@ class Version(NamedTuple):
 
     epoch: int = 0
     chunk: int = 0
-    workers: int = 0
+    members: int = 0
     flags: int = 0
     exponent: int = 0
     flags_check: int = 0
     exponent_check: int = 0
     checksum: int = 0
     words: tuple[int, ...] = ()
+    final: bool = False  # the sum of the whole job
 
 
-class Contribution(NamedTuple):
+class Packet(NamedTuple):
+    """A contribution, or a result from a switch above."""
+
     epoch: int
     chunk: int
-    worker: int  # the sender's bit
+    member: int  # the sender's bit; of a result 0
     flags: int = 0
     exponent: int = 0
     flags_check: int = 0
@@ -62,25 +65,50 @@ def age(a: int, b: int) -> int:
 
 
 def step(
-    held: Version, other: Version, packet: Contribution, slots: int, all_workers: int
-) -> tuple[Version, str]:
-    """The decision table of section 5.2. Returns the new state of the version, and the counter's name.
+    held: Version, other: Version, packet: Packet, slots: int, everybody: int, *, root: bool = True
+) -> tuple[Version, list[str]]:
+    """What section 5.2 does with a contribution. Returns the new state of the version, and the counters' names.
 
-    other: the slot's other version. A result leaves after "result_resent", and after "started" and "added" when all
-    bits are set.
+    other: the slot's other version. everybody: the bits of all members. root: no switch is above. A result leaves with
+    "completed" and "result_resent", a partial sum with "partial_sent" and "partial_resent".
     """
+    held, counter = _contribute(held, other, packet, slots, everybody)
+    if counter not in ("started", "added") or held.members != everybody:
+        return held, [counter]
+    return held._replace(final=root), [counter, "completed" if root else "partial_sent"]
+
+
+def keep(held: Version, packet: Packet, everybody: int) -> tuple[Version, str]:
+    """What section 5.2 does with a result of a switch above. A result leaves with "result_kept"."""
     if held.epoch != packet.epoch or age(packet.chunk, held.chunk) > 0:
-        before = (packet.epoch, (packet.chunk - slots) % 2**32, all_workers)
+        return held, "result_unexpected"
+    if packet.chunk != held.chunk:
+        return held, "stale"
+    if held.members != everybody:
+        return held, "result_unexpected"
+    if held.final:
+        return held, "result_duplicate"
+    kept = Version(packet.epoch, packet.chunk, everybody, *packet[3:], final=True)
+    return kept._replace(words=packet.words or held.words), "result_kept"
+
+
+def _contribute(
+    held: Version, other: Version, packet: Packet, slots: int, everybody: int
+) -> tuple[Version, str]:
+    if held.epoch != packet.epoch or age(packet.chunk, held.chunk) > 0:
+        before = (packet.epoch, (packet.chunk - slots) % 2**32, True)
         first = held.epoch != packet.epoch and packet.chunk < slots
-        if not first and other[:3] != before:
+        if not first and (other.epoch, other.chunk, other.final) != before:
             return held, "ahead"
-        fresh = Version(packet.epoch, packet.chunk, packet.worker, *packet[3:])
+        fresh = Version(packet.epoch, packet.chunk, packet.member, *packet[3:])
         # An EXPONENT packet has no words, and leaves those of the slot alone.
         return fresh._replace(words=packet.words or held.words), "started"
     if packet.chunk != held.chunk:
         return held, "stale"
-    if held.workers & packet.worker:
-        return held, "result_resent" if held.workers == all_workers else "duplicate_pending"
+    if held.members & packet.member:
+        if held.final:
+            return held, "result_resent"
+        return held, "partial_resent" if held.members == everybody else "duplicate_pending"
     words = held.words
     if packet.words:
         old = held.words or (0,) * len(packet.words)
@@ -88,7 +116,7 @@ def step(
     added = Version(
         epoch=held.epoch,
         chunk=held.chunk,
-        workers=held.workers | packet.worker,
+        members=held.members | packet.member,
         flags=held.flags | packet.flags,
         exponent=max(held.exponent, packet.exponent),
         flags_check=held.flags_check | packet.flags_check,
@@ -101,10 +129,16 @@ def step(
 
 @dataclass
 class Job:
+    """A job at one switch. `workers`: the members of the job at this switch, workers and switches below.
+
+    above: the job's member numbers at the switches above, which take turns chunk by chunk; a root has none.
+    """
+
     workers: int
     slots: int  # S
     epoch: int
     base: int = 0  # first slot version of the lease
+    above: Sequence[int] = ()
 
     def version(self, chunk: int) -> int:
         """The index of a chunk's slot version."""
@@ -115,14 +149,23 @@ class Job:
         if chunk == 0:
             return {}
         return {
-            self.version(past): Version(self.epoch, past % 2**32, 2**self.workers - 1)
+            self.version(past): Version(self.epoch, past % 2**32, 2**self.workers - 1, final=True)
             for past in range(chunk - 2 * self.slots, chunk)
         }
 
 
+class Up(NamedTuple):
+    """The receiver of a partial sum: a switch above, by its number in Job.above."""
+
+    parent: int
+
+
+Sent = list[tuple[int | Up, bytes]]
+
+
 @dataclass
 class Aggregator:
-    """The switch of sections 5.1 and 5.2, without ports and addresses: packets come by rank."""
+    """The switch of sections 5.1 to 5.3, without ports and addresses: packets come by member."""
 
     words: int
     jobs: dict[int, Job]
@@ -130,62 +173,105 @@ class Aggregator:
     counters: Counter[str] = field(default_factory=Counter)
 
     def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]:
-        """(receiver's rank, datagram) of each packet that leaves."""
-        replies, counter = self._process(rank, datagram)
-        self.counters[counter] += 1
-        return replies
+        """(receiver's rank, datagram) of each packet that leaves a root because of a contribution."""
+        sent = self.contribute(rank, datagram)
+        return [(receiver, reply) for receiver, reply in sent if not isinstance(receiver, Up)]
 
-    def _process(self, rank: int, datagram: bytes) -> tuple[list[tuple[int, bytes]], str]:
+    def contribute(self, member: int, datagram: bytes) -> Sent:
+        """(receiver, datagram) of each packet that leaves because of a contribution."""
+        return self._count(self._admit(datagram, {EXPONENT, DATA}, member) or self._contribute(datagram))
+
+    def result(self, datagram: bytes) -> Sent:
+        """The same because of a result of a switch above."""
+        kinds = {EXPONENT | RESULT, DATA | RESULT}
+        return self._count(self._admit(datagram, kinds, None) or self._keep(datagram))
+
+    def _count(self, outcome: tuple[Sent, list[str]]) -> Sent:
+        sent, counters = outcome
+        self.counters.update(counters)
+        return sent
+
+    def _admit(
+        self, datagram: bytes, kinds: Container[int], member: int | None
+    ) -> tuple[Sent, list[str]] | None:
+        """What refuses the packet; None: nothing. `member`: the sender, None for a switch above."""
         if len(datagram) < HEADER.size:
-            return [], "malformed"
+            return [], ["malformed"]
         header = decode(datagram)
-        length = {EXPONENT: HEADER.size, DATA: HEADER.size + self.words * WORD_BYTES}.get(header.kind)
+        bare = header.kind & ~RESULT
+        length = {EXPONENT: HEADER.size, DATA: HEADER.size + self.words * WORD_BYTES}.get(bare)
         if header.version != VERSION or len(datagram) != length or not header.agrees:
-            return [], "malformed"
+            return [], ["malformed"]
         job = self.jobs.get(header.job)
-        if job is None or header.rank != rank or rank >= job.workers:
-            return [], "not_admitted"
-        if header.epoch != job.epoch:
-            return [], "wrong_epoch"
-        return self._add(job, header, datagram[HEADER.size :])
+        if job is None or header.kind not in kinds:
+            return [], ["not_admitted"]
+        if not (job.above if member is None else header.rank == member < job.workers):
+            return [], ["not_admitted"]
+        return ([], ["wrong_epoch"]) if header.epoch != job.epoch else None
 
-    def _add(self, job: Job, header: Header, payload: bytes) -> tuple[list[tuple[int, bytes]], str]:
-        all_workers = 2**job.workers - 1
-        index = job.version(header.chunk)
-        other = job.version(header.chunk - job.slots)
-        packet = Contribution(
-            header.epoch,
-            header.chunk,
-            1 << header.rank,
-            header.flags,
-            header.exponent,
-            header.flags_check,
-            header.exponent_check,
-            header.checksum,
-            tuple(
-                int.from_bytes(payload[i : i + WORD_BYTES], "big") for i in range(0, len(payload), WORD_BYTES)
-            ),
-        )
-        versions = self.versions
-        held, action = step(
-            versions.get(index, Version()), versions.get(other, Version()), packet, job.slots, all_workers
+    def _contribute(self, datagram: bytes) -> tuple[Sent, list[str]]:
+        header, payload = decode(datagram), datagram[HEADER.size :]
+        job = self.jobs[header.job]
+        index, other = job.version(header.chunk), job.version(header.chunk - job.slots)
+        held, counters = step(
+            self.versions.get(index, Version()),
+            self.versions.get(other, Version()),
+            _packet(header, payload, 1 << header.rank),
+            job.slots,
+            2**job.workers - 1,
+            root=not job.above,
         )
         self.versions[index] = held
-        words = b"".join(word.to_bytes(WORD_BYTES, "big") for word in held.words) if payload else b""
-        result = header._replace(
-            kind=header.kind | RESULT,
-            flags=held.flags,
-            exponent=held.exponent,
-            flags_check=held.flags_check,
-            exponent_check=held.exponent_check,
-            checksum=held.checksum,
+        if "result_resent" in counters:
+            return [(header.rank, _result(header, held, payload))], counters
+        if "completed" in counters:
+            result = _result(header, held, payload)
+            return [(member, result) for member in range(job.workers)], counters
+        if {"partial_sent", "partial_resent"} & set(counters):
+            parent = header.chunk % len(job.above)
+            partial = _result(header._replace(rank=job.above[parent]), held, payload, kind=header.kind)
+            return [(Up(parent), partial)], counters
+        return [], counters
+
+    def _keep(self, datagram: bytes) -> tuple[Sent, list[str]]:
+        header, payload = decode(datagram), datagram[HEADER.size :]
+        job = self.jobs[header.job]
+        index = job.version(header.chunk)
+        held, counter = keep(
+            self.versions.get(index, Version()), _packet(header, payload, 0), 2**job.workers - 1
         )
-        if action == "result_resent":
-            return [(header.rank, result.encode() + words)], action
-        if action in ("started", "added") and held.workers == all_workers:
-            receivers = range(job.workers)
-            return [(rank, result.encode() + words) for rank in receivers], action
-        return [], action
+        self.versions[index] = held
+        members = range(job.workers) if counter == "result_kept" else ()
+        return [(member, datagram) for member in members], [counter]
+
+
+def _packet(header: Header, payload: bytes, member: int) -> Packet:
+    words = (payload[i : i + WORD_BYTES] for i in range(0, len(payload), WORD_BYTES))
+    return Packet(
+        header.epoch,
+        header.chunk,
+        member,
+        header.flags,
+        header.exponent,
+        header.flags_check,
+        header.exponent_check,
+        header.checksum,
+        tuple(int.from_bytes(word, "big") for word in words),
+    )
+
+
+def _result(header: Header, held: Version, payload: bytes, kind: int | None = None) -> bytes:
+    """What the version holds, as the answer to a contribution. kind: of the answer, if it is not a result."""
+    words = b"".join(word.to_bytes(WORD_BYTES, "big") for word in held.words) if payload else b""
+    answer = header._replace(
+        kind=header.kind | RESULT if kind is None else kind,
+        flags=held.flags,
+        exponent=held.exponent,
+        flags_check=held.flags_check,
+        exponent_check=held.exponent_check,
+        checksum=held.checksum,
+    )
+    return answer.encode() + words
 
 
 class Exchange(NamedTuple):

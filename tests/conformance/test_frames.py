@@ -13,18 +13,20 @@ import pytest
 from inagg_switch.vectors.format import Cell, Packet, Replicas, Vectors
 from inagg_switch.vectors.run import failures
 from tests.conformance import p4_switch
-from tests.conformance.test_vectors import RECEIVERS, load
+from tests.conformance.test_vectors import RECEIVERS, load, switches_above
 from tests.switch import bmv2
 from tests.switch.bmv2_vectors import run_config
 
-FROM_CHUNK_0 = pytest.mark.parametrize("name", ["exchange_pair.json", "slots.json"])
+FROM_CHUNK_0 = pytest.mark.parametrize("name", ["exchange_pair.json", "slots.json", "slots_leaf.json"])
 
 
 def frames(document: dict[str, Any], multicast: bool) -> Vectors:
     """The job's entries, each datagram as the frame of its sender, and the frames that it leads to."""
     assert document["first_chunk"] == 0
     entries = p4_switch.Entries(
-        **{name: document[name] for name in ("job", "workers", "slots", "epoch")}, multicast=multicast
+        **{name: document[name] for name in ("job", "workers", "slots", "epoch")},
+        multicast=multicast,
+        above=switches_above(document),
     )
     steps = document.get("steps") or [step for one in document["collectives"] for step in one["steps"]]
     return Vectors(
@@ -40,15 +42,17 @@ def frames(document: dict[str, Any], multicast: bool) -> Vectors:
 
 def packet(entries: p4_switch.Entries, step: dict[str, Any]) -> Packet:
     rank, datagram = step["rank"], bytes.fromhex(step["datagram"])
-    again = step.get("counter") == "result_resent"
-    return Packet(
-        port=rank + 1,
-        frame=p4_switch.contribution_headers(rank, len(datagram)) + datagram,
-        expected=[
-            (to["rank"] + 1, entries.frame(to["rank"], bytes.fromhex(to["datagram"]), again=again))
-            for to in step["results"]
-        ],
-    )
+    again = "result_resent" in step.get("counters", ())
+    port, frame = entries.from_above(datagram) if rank is None else entries.from_member(rank, datagram)
+    expected = [
+        (to["rank"] + 1, entries.frame(to["rank"], bytes.fromhex(to["datagram"]), again=again))
+        for to in step["results"]
+    ]
+    expected += [
+        (entries.above[to["parent"]].port, entries.frame_up(to["parent"], bytes.fromhex(to["datagram"])))
+        for to in step.get("partials", ())
+    ]
+    return Packet(port=port, frame=frame, expected=expected)
 
 
 def sent(entries: p4_switch.Entries, steps: list[dict[str, Any]], rank: int) -> tuple[int, int]:

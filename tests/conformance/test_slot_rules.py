@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.conformance.reference_switch import Contribution, Job, Version, age, step
+from tests.conformance.reference_switch import Job, Packet, Version, age, step
 
 EPOCH = 2
 
@@ -51,10 +51,10 @@ class Label(NamedTuple):
     chunk: int
 
 
-def contribution(setting: Setting, sent: Label, said: Label) -> Contribution:
+def contribution(setting: Setting, sent: Label, said: Label) -> Packet:
     number = (setting.first_chunk + said.chunk) % 2**32
     checksum = 1 << (sent.chunk * setting.workers + sent.worker)
-    return Contribution(EPOCH, number, 1 << said.worker, checksum=checksum)
+    return Packet(EPOCH, number, 1 << said.worker, checksum=checksum)
 
 
 def right_sum(setting: Setting, chunk: int) -> int:
@@ -76,17 +76,16 @@ def deliver_contribution(setting: Setting, state: State, own: Label, said: Label
     before = (packet.chunk - setting.slots) % 2**32
     other = state.versions[before % (setting.versions * setting.slots)]
     if not setting.looks_back:
-        other = Version(EPOCH, before, everybody)
-    held, action = step(state.versions[index], other, packet, setting.slots, everybody)
-    if action == "started" and state.versions[index].epoch == EPOCH:
+        other = Version(EPOCH, before, everybody, final=True)
+    held, counters = step(state.versions[index], other, packet, setting.slots, everybody)
+    if "started" in counters and state.versions[index].epoch == EPOCH:
         overwritten = age(state.versions[index].chunk, setting.first_chunk)
         slot = overwritten % setting.slots
         needed = any(have[slot] <= overwritten // setting.slots for have in state.have)
         if overwritten < setting.chunks and needed:
             raise ViolationError(f"chunk {said.chunk} overwrites {overwritten}, whose result is still needed")
     results, wrong = state.results, state.wrong
-    sends_result = action == "result_resent" or (action in ("started", "added") and held.workers == everybody)
-    if sends_result and 0 <= said.chunk < setting.chunks:
+    if {"completed", "result_resent"} & set(counters) and 0 <= said.chunk < setting.chunks:
         if held.checksum == right_sum(setting, said.chunk):
             results |= {said.chunk}
         elif setting.damaged:
@@ -195,7 +194,9 @@ SETTINGS = [
 ]
 LEFTOVERS = {
     "a fresh switch": Version(),
-    "an older job's newer chunk": Version(epoch=1, chunk=2**31 - 1, workers=0b11, checksum=0xABCDEF),
+    "an older job's newer chunk": Version(
+        epoch=1, chunk=2**31 - 1, members=0b11, checksum=0xABCDEF, final=True
+    ),
 }
 
 

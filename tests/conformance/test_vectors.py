@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from inagg import _core
 from inagg_switch import Switch
 from tests.conformance import make_vectors, p4_switch, reference
-from tests.conformance.reference_switch import Job, Version
+from tests.conformance.reference_switch import Job, Sent, Up, Version
 from tests.conformance.scapy_layer import KINDS, UDP, Ether, Inagg, Raw
 
 VECTORS = Path(__file__).with_name("vectors")
@@ -120,6 +120,13 @@ def test_the_core_sends_these_packets_for_these_results(name: str) -> None:
             assert bits(output) == collective["output"]
 
 
+def switches_above(vectors: dict[str, Any]) -> tuple[p4_switch.Above, ...]:
+    return tuple(
+        p4_switch.Above(p4_switch.switch_station(number), 100 + number, rank)
+        for number, rank in enumerate(vectors.get("above", ()))
+    )
+
+
 def on_the_program(
     program: Switch, vectors: dict[str, Any], base: int, multicast: bool
 ) -> p4_switch.P4Switch:
@@ -131,10 +138,19 @@ def on_the_program(
         epoch=vectors["epoch"],
         base=base,
         multicast=multicast,
+        above=switches_above(vectors),
     )
     switch = p4_switch.P4Switch(program, entries)
     switch.hold(summed_before(vectors, base))
     return switch
+
+
+def written(sent: Sent) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Results and partial sums, as the vectors have them."""
+    return (
+        [{"rank": to, "datagram": left.hex()} for to, left in sent if not isinstance(to, Up)],
+        [{"parent": to.parent, "datagram": left.hex()} for to, left in sent if isinstance(to, Up)],
+    )
 
 
 @RECEIVERS
@@ -151,7 +167,7 @@ def test_the_p4_program_gives_these_results(name: str, multicast: bool) -> None:
                 ]
 
 
-@pytest.mark.parametrize("name", ["slots.json", "slots_wrap.json"])
+@pytest.mark.parametrize("name", ["slots.json", "slots_leaf.json", "slots_wrap.json"])
 @pytest.mark.parametrize("base", [0, 64])
 @RECEIVERS
 def test_the_p4_program_decides_by_the_table(multicast: bool, base: int, name: str) -> None:
@@ -160,11 +176,12 @@ def test_the_p4_program_decides_by_the_table(multicast: bool, base: int, name: s
         switch = on_the_program(program, vectors, base, multicast)
         for step in vectors["steps"]:
             before = switch.counters.copy()
-            results = switch.process(step["rank"], bytes.fromhex(step["datagram"]))
-            assert [{"rank": rank, "datagram": result.hex()} for rank, result in results] == step[
-                "results"
-            ], step["meaning"]
-            assert switch.counters - before == Counter([step["counter"]]), step["meaning"]
+            datagram = bytes.fromhex(step["datagram"])
+            sent = (
+                switch.result(datagram) if step["rank"] is None else switch.contribute(step["rank"], datagram)
+            )
+            assert written(sent) == (step["results"], step.get("partials", [])), step["meaning"]
+            assert switch.counters - before == Counter(step["counters"]), step["meaning"]
 
 
 def every_datagram() -> list[str]:

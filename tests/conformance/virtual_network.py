@@ -11,22 +11,19 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inagg._core import Engine, EngineError, LaneBits
+from tests.conformance.fabric import Fabric, Star, Switch
 from tests.conformance.reference_switch import Aggregator, Job
 
 JOB = 7
 EPOCH = 5
 # After which a socket that refused packets takes some again.
 MOMENT = 0.0005
-
-
-class Switch(Protocol):
-    def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]: ...
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Impairment:
     loss: float = 0.0
     duplication: float = 0.0
     delay: float = 0.001
-    rate: float = math.inf  # bytes a second of each worker's link, each way
+    rate: float = math.inf  # bytes a second of each link, each way
     queue: float = math.inf  # bytes that wait for it; what does not fit is lost
     jitter: float = 0.0  # added uniformly: reorders
     straggling: float = 0.0  # probability that another copy arrives much later
@@ -51,7 +48,7 @@ PERFECT = Impairment()
 @dataclass
 class Network:
     engines: Sequence[Engine]
-    switch: Switch
+    switch: Switch | Fabric
     impairment: Impairment = PERFECT
     draws: random.Random = field(default_factory=lambda: random.Random(0))
     now: float = 0.0
@@ -61,23 +58,24 @@ class Network:
     observers: dict[int, list[Callable[[Engine], bool]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._fabric = self.switch if isinstance(self.switch, Fabric) else Star(self.switch)
         self._order = itertools.count()
-        # (time, order, rank, datagram, towards the switch)
+        # (time, order, link, datagram, upwards)
         self._under_way: list[tuple[float, int, int, bytes, bool]] = []
         # (time, order, rank, action)
         self._plans: list[tuple[float, int, int, Callable[[Engine], object]]] = []
         self._busy_until: dict[tuple[int, bool], float] = {}
         self.completed = {rank: [] for rank in range(len(self.engines))}
 
-    def send(self, rank: int, datagram: bytes, *, up: bool) -> None:
+    def send(self, link: int, datagram: bytes, *, up: bool) -> None:
         """Send a packet; any number of copies may arrive."""
         self.packets += 1
         how = self.impairment
-        free = max(self.now, self._busy_until.get((rank, up), 0.0))
+        free = max(self.now, self._busy_until.get((link, up), 0.0))
         if math.isfinite(how.queue) and (free - self.now) * how.rate > how.queue:
             return
         sent = free + len(datagram) / how.rate
-        self._busy_until[rank, up] = sent
+        self._busy_until[link, up] = sent
         copies = [] if self.draws.random() < how.loss else [how.delay]
         if self.draws.random() < how.duplication:
             copies.append(how.delay)
@@ -85,7 +83,7 @@ class Network:
         if self.draws.random() < how.straggling:
             delays.append(how.delay + self.draws.uniform(0, how.straggle))
         for delay in delays:
-            heapq.heappush(self._under_way, (sent + delay, next(self._order), rank, datagram, up))
+            heapq.heappush(self._under_way, (sent + delay, next(self._order), link, datagram, up))
 
     def plan(self, time: float, rank: int, action: Callable[[Engine], object]) -> None:
         """Do something at a later time, as a worker's program."""
@@ -116,14 +114,14 @@ class Network:
             self.flush(rank)
             return True
         if self._under_way and (timer is None or self._under_way[0][0] <= timer[0]):
-            self.now, _, rank, datagram, up = heapq.heappop(self._under_way)
-            if up:
-                for receiver, result in self.switch.process(rank, datagram):
-                    self.send(receiver, result, up=False)
-            else:
-                message = self._merge(rank, datagram)
-                self.engines[rank].receive(message, self.now, datagram_bytes=max(len(datagram), 1))
-                self.flush(rank)
+            self.now, _, link, datagram, up = heapq.heappop(self._under_way)
+            if not up and link < len(self.engines):
+                message = self._merge(link, datagram)
+                self.engines[link].receive(message, self.now, datagram_bytes=max(len(datagram), 1))
+                self.flush(link)
+                return True
+            for hop in (self._fabric.up if up else self._fabric.down)(link, datagram):
+                self.send(hop.link, hop.datagram, up=hop.up)
             return True
         if timer is None:
             return False

@@ -39,7 +39,15 @@ TABLES: dict[str, tuple[dict[str, int], str, dict[str, int]]] = {
     ADMISSION: (
         {"port": 9, "source": 32, "job": 16, "rank": 8},
         "InaggIngress.admission.admit",
-        {"worker": 64, "all": 64, "slot_base": 32, "slot_mask": 32, "epoch": 32, "result_group": 16},
+        {
+            "member": 64,
+            "all": 64,
+            "slot_base": 32,
+            "slot_mask": 32,
+            "epoch": 32,
+            "result_group": 16,
+            "parents": 8,
+        },
     ),
     "InaggEgress.delivery.receiver": (
         {"job": 16, "rank": 8},

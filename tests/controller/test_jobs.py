@@ -62,12 +62,13 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
     assert (entries.group.group, entries.group.replicas) == (3, ((1, 256), (2, 256)))
     assert dict(entries.admissions[1].match) == {"port": 2, "source": 0x0A000002, "job": 2, "rank": 1}
     assert dict(entries.admissions[1].params) == {
-        "worker": 0b10,
+        "member": 0b10,
         "all": 0b11,
         "slot_base": 8,
         "slot_mask": 7,
         "epoch": 101,
         "result_group": 3,
+        "parents": 0,
     }
 
 
@@ -75,7 +76,7 @@ def test_sixty_four_workers_use_every_bit() -> None:
     job = running(new_table(), workers=64)
     assert job.entries is not None
     *_, last = job.entries.admissions
-    assert dict(last.params)["worker"] == 1 << 63
+    assert dict(last.params)["member"] == 1 << 63
     assert dict(last.params)["all"] == 2**64 - 1
 
 

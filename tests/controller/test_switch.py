@@ -72,10 +72,10 @@ def test_a_jobs_entries_reach_the_switch_with_their_values(
         (7, 0): ("InaggEgress.delivery.deliver", {"mac": 0x020000000001, "ip": 0x0A000001, "udp_port": 4000}),
         (7, 1): ("InaggEgress.delivery.deliver", {"mac": 0x020000000002, "ip": 0x0A000002, "udp_port": 4001}),
     }
-    common = {"all": 0b11, "slot_base": 16, "slot_mask": 7, "epoch": 9, "result_group": 2}
+    common = {"all": 0b11, "slot_base": 16, "slot_mask": 7, "epoch": 9, "result_group": 2, "parents": 0}
     assert servicer.table("InaggIngress.admission.admission") == {
-        (1, 0x0A000001, 7, 0): ("InaggIngress.admission.admit", {"worker": 0b01, **common}),
-        (2, 0x0A000002, 7, 1): ("InaggIngress.admission.admit", {"worker": 0b10, **common}),
+        (1, 0x0A000001, 7, 0): ("InaggIngress.admission.admit", {"member": 0b01, **common}),
+        (2, 0x0A000002, 7, 1): ("InaggIngress.admission.admit", {"member": 0b10, **common}),
     }
     assert servicer.groups == {2: [(1, 1), (2, 2)]}
 

@@ -32,8 +32,7 @@ from tests.conformance.p4_switch import (
     Entries,
     P4Switch,
     packed_ip,
-    worker_ip,
-    worker_udp_port,
+    worker,
 )
 from tests.conformance.scapy_layer import PORT
 from tests.conformance.virtual_network import Impairment, Network, make_workers
@@ -234,7 +233,7 @@ class Mutating:
         out = []
         for port, frame in frames:
             rank = port - 1
-            addresses = packed_ip(AGGREGATOR_IP), packed_ip(worker_ip(rank)), PORT, worker_udp_port(rank)
+            addresses = packed_ip(AGGREGATOR_IP), packed_ip(worker(rank).ip), PORT, worker(rank).udp_port
             if len(frame) >= HEADERS_BYTES and struct.unpack_from("!IIHH", frame, 26) == addresses:
                 (length,) = struct.unpack("!H", frame[UDP_LENGTH])
                 out.append((rank, frame[HEADERS_BYTES : 34 + length]))

@@ -118,12 +118,13 @@ def job_entries(
                 (("port", member.port), ("source", member.ip), ("job", job), ("rank", member.rank)),
                 "InaggIngress.admission.admit",
                 (
-                    ("worker", 1 << member.rank),
+                    ("member", 1 << member.rank),
                     ("all", everyone),
                     ("slot_base", slot_base),
                     ("slot_mask", 2 * slots - 1),
                     ("epoch", epoch),
                     ("result_group", group),
+                    ("parents", 0),
                 ),
             )
             for member in (members[rank] for rank in ranks)

@@ -83,13 +83,13 @@ def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Progra
     words, rest = divmod(registers[_POOL].size, slot_versions)
     if rest or not words:
         raise LookupError(f"the size of {_POOL} is not a multiple of that of {_SLOT_EPOCH}")
-    worker = next(param for param in actions["InaggIngress.admission.admit"].params if param.name == "worker")
+    member = next(param for param in actions["InaggIngress.admission.admit"].params if param.name == "member")
     return Program(
         p4info_path=p4info_path,
         device_config_path=device_config_path,
         words=words,
         slot_versions=slot_versions,
-        max_workers=worker.bitwidth,
+        max_workers=member.bitwidth,
         # A job of two workers or more has a receiver for all of them.
         max_members=min(tables[ADMISSION].size, tables[RECEIVER].size * 2 // 3),
         counters=_short_names([counter.preamble.name for counter in p4info.counters]),

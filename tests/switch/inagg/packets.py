@@ -190,8 +190,9 @@ class Job:
     def install(self, program: Switch) -> None:
         for rank in range(self.workers):
             program.insert("admission", self.key(rank), "admit", {
-                "worker": 1 << rank, "all": (1 << self.workers) - 1, "slot_base": self.slot_base,
+                "member": 1 << rank, "all": (1 << self.workers) - 1, "slot_base": self.slot_base,
                 "slot_mask": 2 * self.slots - 1, "epoch": self.epoch, "result_group": self.group,
+                "parents": 0,
             })  # fmt: skip
             program.insert("receiver", {"job": self.number, "rank": rank}, "deliver", {
                 "mac": self.mac(rank), "ip": self.ip(rank), "udp_port": self.udp_port(rank),

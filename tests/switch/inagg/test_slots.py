@@ -22,9 +22,10 @@ from tests.switch.inagg.packets import (
 )
 
 MODULUS = 1 << 2048
-REGISTERS = ("slot_epoch", "slot_chunk", "slot_workers", "slot_announced", "slot_checksum")
+REGISTERS = ("slot_epoch", "slot_chunk", "slot_members", "slot_final", "slot_header")
 COUNTERS = (
     "started", "added", "completed", "result_resent", "duplicate_pending", "stale", "ahead", "malformed",
+    "partial_sent", "partial_resent", "no_parent", "result_kept", "result_duplicate", "result_unexpected",
     "not_admitted", "wrong_epoch", "result_sent", "no_receiver", "ingress_loss_injected",
     "egress_loss_injected", "not_ethernet", "own_port", "aggregator_forged", "source_refused", "vlan_tagged",
 )  # fmt: skip
@@ -60,7 +61,8 @@ def summed_before(program: Switch, job: Job, chunk: int) -> None:
         version = job.slot_base + past % (2 * job.slots)
         program.register("slot_epoch")[version] = job.epoch
         program.register("slot_chunk")[version] = past % 2**32
-        program.register("slot_workers")[version] = (1 << job.workers) - 1
+        program.register("slot_members")[version] = (1 << job.workers) - 1
+        program.register("slot_final")[version] = 1
 
 
 def lease(program: Switch, job: Job) -> list[int]:

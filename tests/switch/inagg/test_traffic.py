@@ -66,7 +66,7 @@ MALFORMED = {
     "version 0": datagram(good(version=0)),
     "kind 0": datagram(good(kind=0)),
     "unknown kind": datagram(good(kind=3)),
-    "a result": datagram(good(kind=RESULT | 2)),
+    "a result with a length that is not its own": datagram(good(kind=RESULT | 1)),
     "flags that were damaged": datagram(good(flags=1, flags_check=0)),
     "flags that were damaged in the copy": datagram(good(flags_check=32)),
     "an exponent that was damaged": datagram(good(exponent=256, exponent_check=255 + 341)),

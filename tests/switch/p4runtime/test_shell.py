@@ -53,7 +53,13 @@ def admission(rank: int) -> sh.TableEntry:
     entry = sh.TableEntry(ADMISSION)(action=action("admit"))
     entry.match.set(port="1", source="10.0.0.1", job="1", rank=str(rank))
     entry.action.set(
-        worker=str(1 << rank), all="0xf", slot_base="0", slot_mask="127", epoch="7", result_group="2"
+        member=str(1 << rank),
+        all="0xf",
+        slot_base="0",
+        slot_mask="127",
+        epoch="7",
+        result_group="2",
+        parents="0",
     )
     return entry
 

@@ -131,12 +131,13 @@ class Running:
         number = worker.rank + 1
         entry.match.set(port=str(number), source=self.net.ip(number), job=str(JOB), rank=str(worker.rank))
         entry.action.set(
-            worker=str(1 << worker.rank),
+            member=str(1 << worker.rank),
             all=str((1 << workers) - 1),
             slot_base="0",
             slot_mask=str(2 * slots - 1),
             epoch=str(EPOCH),
             result_group="2",
+            parents="0",
         )
         entry.insert()
 

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The switches behind the workers' links, one or a tree of them, and the way of a packet from link to link."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from tests.conformance.reference_switch import Sent, Up
+
+
+class Switch(Protocol):
+    def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]: ...
+
+
+class Hop(NamedTuple):
+    """A packet that leaves on a link, up or down."""
+
+    link: int
+    up: bool
+    datagram: bytes
+
+
+class Fabric(ABC):
+    """What is behind the workers' links. Link r is worker r's; there may be others, between switches."""
+
+    @abstractmethod
+    def up(self, link: int, datagram: bytes) -> Iterable[Hop]:
+        """What leaves because a packet has arrived at a link's upper end."""
+
+    @abstractmethod
+    def down(self, link: int, datagram: bytes) -> Iterable[Hop]:
+        """The same at the lower end, where no worker is."""
+
+
+@dataclass
+class Star(Fabric):
+    """One switch."""
+
+    switch: Switch
+
+    def up(self, link: int, datagram: bytes) -> Iterable[Hop]:
+        """See Fabric."""
+        return [Hop(rank, False, result) for rank, result in self.switch.process(link, datagram)]
+
+    def down(self, link: int, datagram: bytes) -> Iterable[Hop]:
+        """See Fabric."""
+        raise AssertionError("a star has no links but the workers'")
+
+
+# A switch as its members: workers, by rank, and switches.
+Tree = tuple["int | Tree", ...]
+
+
+class TreeSwitch(Protocol):
+    """Aggregator (reference_switch.py) or P4Switch (p4_switch.py)."""
+
+    def contribute(self, member: int, datagram: bytes) -> Sent: ...
+    def result(self, datagram: bytes) -> Sent: ...
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A switch above: its number, and this switch's number among its members."""
+
+    switch: int
+    member: int
+
+
+@dataclass
+class Place:
+    """A switch's place in the tree. members: ranks, and switches as -1 - number."""
+
+    number: int
+    members: list[int] = field(default_factory=list)
+    parents: list[Parent] = field(default_factory=list)
+
+    def below(self, member: int) -> int | None:
+        """The number of a member that is a switch."""
+        return -1 - self.members[member] if self.members[member] < 0 else None
+
+
+def places(tree: Tree, roots: int = 1) -> list[Place]:
+    """All switches, those below first. roots: how many copies of the top switch take turns, chunk by chunk."""
+    found: list[Place] = []
+
+    def add(switch: Tree, copies: int) -> list[Place]:
+        members: list[int] = []
+        children: list[tuple[int, Place]] = []
+        for number, member in enumerate(switch):
+            if isinstance(member, int):
+                members.append(member)
+            else:
+                (child,) = add(member, 1)
+                members.append(-1 - child.number)
+                children.append((number, child))
+        made = [Place(len(found) + copy, members) for copy in range(copies)]
+        found.extend(made)
+        for number, child in children:
+            child.parents = [Parent(place.number, number) for place in made]
+        return made
+
+    add(tree, roots)
+    return found
+
+
+class TreeFabric(Fabric):
+    """Link r leads from worker r to its leaf; the others lead from switch to switch."""
+
+    def __init__(self, tree: Sequence[Place], make: Callable[[Place], TreeSwitch]) -> None:
+        self.places = tree
+        self.switches = [make(place) for place in tree]
+        self.leaf = {  # by rank
+            rank: Parent(place.number, member)
+            for place in tree
+            for member, rank in enumerate(place.members)
+            if rank >= 0
+        }
+        self.packets: Counter[tuple[int, bool]] = Counter()  # by link, up or not, that have arrived
+        self._links = [(place, parent) for place in tree for parent in place.parents]
+
+    def up(self, link: int, datagram: bytes) -> Iterable[Hop]:
+        """See Fabric."""
+        self.packets[link, True] += 1
+        to = self.leaf[link] if link in self.leaf else self._links[link - len(self.leaf)][1]
+        sent = self.switches[to.switch].contribute(to.member, datagram)
+        return self._hops(self.places[to.switch], sent)
+
+    def down(self, link: int, datagram: bytes) -> Iterable[Hop]:
+        """See Fabric."""
+        self.packets[link, False] += 1
+        below, _ = self._links[link - len(self.leaf)]
+        return self._hops(below, self.switches[below.number].result(datagram))
+
+    def _hops(self, at: Place, sent: Sent) -> list[Hop]:
+        hops = []
+        for receiver, datagram in sent:
+            if isinstance(receiver, Up):
+                hops.append(Hop(self._link(at, at.parents[receiver.parent]), True, datagram))
+            elif (below := at.below(receiver)) is None:
+                hops.append(Hop(at.members[receiver], False, datagram))
+            else:
+                link = self._link(self.places[below], Parent(at.number, receiver))
+                hops.append(Hop(link, False, datagram))
+        return hops
+
+    def _link(self, below: Place, parent: Parent) -> int:
+        return len(self.leaf) + self._links.index((below, parent))

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs on trees of switches: every sum is exact at every rank, whatever the links do to packets."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inagg._core import Engine
+from inagg_switch import Switch
+from tests.conformance import p4_switch
+from tests.conformance.fabric import Place, Tree, TreeFabric, TreeSwitch, places
+from tests.conformance.p4_switch import Above, Entries, P4Switch, switch_station
+from tests.conformance.reference_switch import Aggregator, Job
+from tests.conformance.test_network import Collective, Example, check_collectives, collectives, impairments
+from tests.conformance.virtual_network import JOB, Impairment, Network
+
+WORDS = 1
+UPLINK = 200  # the first port that leads up
+
+
+class ReferenceSwitches:
+    """Switches of plain Python."""
+
+    def make(self, place: Place, epoch: int, example: Example) -> TreeSwitch:
+        above = [parent.member for parent in place.parents]
+        job = Job(len(place.members), example.slots, epoch, above=above)
+        return Aggregator(WORDS, {JOB: job}, job.complete_before(example.first_chunk))
+
+    def end(self) -> None:
+        pass
+
+
+@dataclass
+class P4Switches:
+    """Instances of the program. The next tree's switches find the slots as the last one's have left them."""
+
+    multicast: bool
+    programs: list[Switch] = field(default_factory=list)
+    running: list[P4Switch] = field(default_factory=list)
+
+    def make(self, place: Place, epoch: int, example: Example) -> TreeSwitch:
+        while len(self.programs) <= place.number:
+            self.programs.append(p4_switch.load(WORDS, slot_versions=64))
+        job = Job(len(place.members), example.slots, epoch)
+        entries = Entries(
+            job=JOB,
+            workers=job.workers,
+            slots=job.slots,
+            epoch=epoch,
+            multicast=self.multicast,
+            own=switch_station(place.number),
+            members=tuple(
+                p4_switch.worker(member) if member >= 0 else switch_station(-1 - member)
+                for member in place.members
+            ),
+            above=tuple(
+                Above(switch_station(parent.switch), UPLINK + number, parent.member)
+                for number, parent in enumerate(place.parents)
+            ),
+        )
+        made = P4Switch(self.programs[place.number], entries)
+        made.hold(job.complete_before(example.first_chunk))
+        self.running.append(made)
+        return made
+
+    def end(self) -> None:
+        for running in self.running:
+            running.remove()
+        self.running.clear()
+
+    def close(self) -> None:
+        for program in self.programs:
+            program.close()
+
+
+@dataclass
+class Trees:
+    """Runs examples on trees, one after another."""
+
+    switches: ReferenceSwitches | P4Switches
+    epochs: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def run(self, tree: Tree, example: Example, roots: int = 1) -> TreeFabric:
+        epoch = next(self.epochs)
+        try:
+            fabric = TreeFabric(places(tree, roots), lambda place: self.switches.make(place, epoch, example))
+            assert len(fabric.leaf) == example.workers
+            engines = [
+                Engine(
+                    job=JOB,
+                    rank=rank,
+                    member=fabric.leaf[rank].member,
+                    workers=example.workers,
+                    epoch=epoch,
+                    slots=example.slots,
+                    words=WORDS,
+                    first_chunk=example.first_chunk,
+                )
+                for rank in range(example.workers)
+            ]
+            check_collectives(
+                Network(engines, fabric, example.impairment, random.Random(example.seed)), example
+            )
+            return fabric
+        finally:
+            self.switches.end()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[ReferenceSwitches, partial(P4Switches, multicast=False), partial(P4Switches, multicast=True)],
+    ids=["reference", "P4 program", "P4 program, to the group"],
+)
+def trees(request: pytest.FixtureRequest) -> Iterator[Trees]:
+    switches = request.param()
+    yield Trees(switches)
+    if isinstance(switches, P4Switches):
+        switches.close()
+
+
+# Nested lists of None, with at most 16 in each, up to four deep.
+shapes = st.recursive(st.none(), lambda inner: st.lists(inner, min_size=1, max_size=16), max_leaves=24)
+
+
+def depth(shape: Any) -> int:
+    return 0 if shape is None else 1 + max(map(depth, shape))
+
+
+def numbered(shape: Any, ranks: Iterator[int]) -> Tree:
+    return tuple(next(ranks) if member is None else numbered(member, ranks) for member in shape)
+
+
+def leaves(shape: Any) -> int:
+    return 1 if shape is None else sum(map(leaves, shape))
+
+
+@st.composite
+def tree_examples(draw: st.DrawFn) -> tuple[Tree, Example, int]:
+    """A tree, what runs on it, and the number of roots."""
+    shape: Any = draw(shapes.filter(lambda shape: shape is not None and depth(shape) <= 4))
+    workers = leaves(shape)
+    ranks = list(range(workers))
+    if draw(st.booleans()):
+        ranks = draw(st.permutations(ranks))
+    example = Example(
+        workers=workers,
+        slots=draw(st.sampled_from([1, 2, 4, 8])),
+        collectives=draw(st.lists(collectives, min_size=1, max_size=3)),
+        impairment=draw(impairments),
+        first_chunk=draw(st.sampled_from([0, 0, 2**31 - 3, 2**32 - 5])),
+        seed=draw(st.integers(0, 2**32 - 1)),
+        lateness=draw(st.sampled_from([0.0, 0.002, 0.05])),
+    )
+    has_switch_below = any(member is not None for member in shape)
+    roots = draw(st.sampled_from([1, 2, 4])) if has_switch_below and None not in shape else 1
+    return numbered(shape, iter(ranks)), example, min(roots, example.slots)
+
+
+@settings(max_examples=100)
+@given(tree_examples())
+def test_every_sum_is_exact_at_every_rank(trees: Trees, case: tuple[Tree, Example, int]) -> None:
+    tree, example, roots = case
+    trees.run(tree, example, roots)
+
+
+def racks(count: int, size: int) -> Tree:
+    return tuple(tuple(range(rack * size, (rack + 1) * size)) for rack in range(count))
+
+
+LARGE = [Collective(300, 16, True, True), Collective(100, 32, False, False)]
+
+
+def test_128_workers(trees: Trees) -> None:
+    trees.run(racks(4, 32), Example(128, 2, LARGE, Impairment(loss=0.01, jitter=0.001), 2**32 - 5, seed=1))
+
+
+def test_1024_workers() -> None:
+    switches = P4Switches(multicast=True)
+    work = [Collective(70, 16, True, True)]
+    try:
+        Trees(switches).run(racks(16, 64), Example(1024, 2, work, Impairment(loss=0.001), 0, seed=1))
+    finally:
+        switches.close()
+
+
+@pytest.mark.parametrize("size", [1, 4, 8])
+def test_an_uplink_carries_each_chunk_once_whatever_the_racks_size(trees: Trees, size: int) -> None:
+    work = [Collective(64 * 20, 32, False, False)]
+    fabric = trees.run(racks(2, size), Example(2 * size, 4, work, Impairment(), 0, seed=1))
+    # 4 EXPONENT and 20 DATA chunks.
+    uplinks = range(2 * size, 2 * size + 2)
+    assert {
+        (link, up): fabric.packets[link, up] for link in uplinks for up in (False, True)
+    } == dict.fromkeys(((link, up) for link in uplinks for up in (False, True)), 24)
+
+
+def test_two_roots_take_turns(trees: Trees) -> None:
+    work = [Collective(64 * 20, 32, False, False)]
+    fabric = trees.run(racks(2, 2), Example(4, 4, work, Impairment(), 0, seed=1), roots=2)
+    assert [fabric.packets[link, up] for link in range(4, 8) for up in (False, True)] == [12] * 8
+
+
+@pytest.mark.parametrize("loss", [0.01, 0.05])
+def test_loss_on_every_link_is_made_good_in_bounded_time(trees: Trees, loss: float) -> None:
+    work = [Collective(64 * 50, 32, False, False), Collective(1000, 16, True, True)]
+    trees.run(racks(2, 2), Example(4, 8, work, Impairment(loss=loss, jitter=0.0005), 0, seed=1))
+
+
+def test_the_p4_program_counts_what_a_leaf_does() -> None:
+    switches = P4Switches(multicast=True)
+    work = [Collective(64 * 20, 32, False, False)]
+    try:
+        fabric = Trees(switches).run(racks(2, 2), Example(4, 4, work, Impairment(), 0, seed=1))
+        leaf, root = fabric.switches[0], fabric.switches[-1]
+        assert isinstance(leaf, P4Switch)
+        assert isinstance(root, P4Switch)
+        assert leaf.counters == {"started": 24, "added": 24, "partial_sent": 24, "result_kept": 24}
+        assert root.counters == {"started": 24, "added": 24, "completed": 24}
+    finally:
+        switches.close()

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every run of the slot rules (protocol 5.2 and 6) in a tree of switches, with few workers and chunks: any packet that
+was ever sent is delivered any number of times, in any order, at any later time.
+
+A contribution's checksum is a bit of its own, so that a sum says whose contributions it holds. Packets need no place in
+a state beyond the chunks that have left each switch: what they say follows from the chunk.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+
+from tests.conformance import reference_switch
+from tests.conformance.reference_switch import Job, Packet, Version, age, keep, step
+
+EPOCH = 2
+
+T = TypeVar("T")
+
+# A switch as its members: workers by number, and switches.
+Switch = tuple["int | Switch", ...]
+
+
+class Member(NamedTuple):
+    switch: int
+    number: int
+
+    @property
+    def bit(self) -> int:
+        return 1 << self.number
+
+
+class State(NamedTuple):
+    have: tuple[tuple[int, ...], ...]  # by worker and slot: chunks whose result the worker has
+    versions: tuple[tuple[Version, ...], ...]  # by switch
+    partials: tuple[frozenset[int], ...]  # by switch: chunks whose partial sum has left for the switch above
+    results: tuple[frozenset[int], ...]  # by switch: chunks whose result has left for the members
+
+
+class ViolationError(Exception):
+    pass
+
+
+class Exploration:
+    """All runs of a job on one tree. Switch 0 is the root."""
+
+    def __init__(self, tree: Switch, *, slots: int, chunks: int, first_chunk: int = 0) -> None:
+        self.slots, self.chunks, self.first_chunk = slots, chunks, first_chunk
+        self.members: list[int] = []  # by switch, how many
+        self.below: list[set[int]] = []  # by switch, the workers
+        self.worker_at: dict[int, Member] = {}
+        self.switch_at: dict[int, Member] = {}
+        self._add(tree)
+
+    def _add(self, tree: Switch) -> int:
+        switch = len(self.members)
+        self.members.append(len(tree))
+        self.below.append(set())
+        for number, member in enumerate(tree):
+            if isinstance(member, int):
+                self.worker_at[member] = Member(switch, number)
+                self.below[switch].add(member)
+            else:
+                child = self._add(member)
+                self.switch_at[child] = Member(switch, number)
+                self.below[switch] |= self.below[child]
+        return switch
+
+    @cached_property
+    def workers(self) -> int:
+        return len(self.worker_at)
+
+    def contribution(self, worker: int, chunk: int) -> int:
+        return 1 << (chunk * self.workers + worker)
+
+    def partial(self, switch: int, chunk: int) -> int:
+        return sum(self.contribution(worker, chunk) for worker in self.below[switch])
+
+    def packet(self, chunk: int, checksum: int, bit: int = 0) -> Packet:
+        return Packet(EPOCH, (self.first_chunk + chunk) % 2**32, bit, checksum=checksum)
+
+    def start(self) -> State:
+        held = Job(1, self.slots, EPOCH).complete_before(self.first_chunk)
+        versions = [held.get(index, Version(epoch=1, chunk=2**31 - 1)) for index in range(2 * self.slots)]
+        none: tuple[frozenset[int], ...] = (frozenset(),) * len(self.members)
+        return State(((0,) * self.slots,) * self.workers, (tuple(versions),) * len(self.members), none, none)
+
+    def contribute(self, state: State, member: Member, chunk: int, checksum: int) -> State:
+        """A contribution, of a worker or a switch below, arrives."""
+        switch = member.switch
+        packet = self.packet(chunk, checksum, member.bit)
+        index = packet.chunk % (2 * self.slots)
+        before = (packet.chunk - self.slots) % (2 * self.slots)
+        versions = state.versions[switch]
+        everybody = 2 ** self.members[switch] - 1
+        held, counters = step(
+            versions[index], versions[before], packet, self.slots, everybody, root=switch == 0
+        )
+        if "started" in counters:
+            self.check_overwritten(state, switch, versions[index])
+        state = self.hold(state, switch, index, held)
+        if {"partial_sent", "partial_resent"} & set(counters):
+            return self.send(state, switch, chunk, held, up=True)
+        if {"completed", "result_resent"} & set(counters):
+            return self.send(state, switch, chunk, held, up=False)
+        return state
+
+    def pass_down(self, state: State, switch: int, chunk: int) -> State:
+        """A result arrives from the switch above."""
+        packet = self.packet(chunk, self.partial(0, chunk))
+        index = packet.chunk % (2 * self.slots)
+        held, counter = keep(state.versions[switch][index], packet, 2 ** self.members[switch] - 1)
+        state = self.hold(state, switch, index, held)
+        return self.send(state, switch, chunk, held, up=False) if counter == "result_kept" else state
+
+    def hold(self, state: State, switch: int, index: int, held: Version) -> State:
+        versions = list(state.versions[switch])
+        versions[index] = held
+        return state._replace(versions=_with(state.versions, switch, tuple(versions)))
+
+    def send(self, state: State, switch: int, chunk: int, held: Version, *, up: bool) -> State:
+        if held.checksum != self.partial(switch if up else 0, chunk):
+            raise ViolationError(f"switch {switch} sends {held.checksum:b} for chunk {chunk}")
+        if up:
+            return state._replace(partials=_with(state.partials, switch, state.partials[switch] | {chunk}))
+        return state._replace(results=_with(state.results, switch, state.results[switch] | {chunk}))
+
+    def check_overwritten(self, state: State, switch: int, old: Version) -> None:
+        chunk = age(old.chunk, self.first_chunk)
+        if old.epoch == EPOCH and chunk >= 0:
+            have = (state.have[worker][chunk % self.slots] for worker in self.below[switch])
+            if any(done <= chunk // self.slots for done in have):
+                raise ViolationError(f"switch {switch} overwrites {chunk}, whose result is still needed")
+
+    def successors(self, state: State) -> Iterator[State]:
+        """The states after one packet."""
+        for worker, member in self.worker_at.items():
+            have = state.have[worker]
+            for chunk in range(self.chunks):
+                if chunk // self.slots <= have[chunk % self.slots]:
+                    yield self.contribute(state, member, chunk, self.contribution(worker, chunk))
+            for chunk in state.results[member.switch]:
+                slot = chunk % self.slots
+                if have[slot] == chunk // self.slots:
+                    yield state._replace(have=_with(state.have, worker, _with(have, slot, have[slot] + 1)))
+        for switch, member in self.switch_at.items():
+            for chunk in state.partials[switch]:
+                yield self.contribute(state, member, chunk, self.partial(switch, chunk))
+            for chunk in state.results[member.switch]:
+                yield self.pass_down(state, switch, chunk)
+
+    def run(self) -> int:
+        """Explore everything. Returns the number of states. Raises ViolationError, also for a dead end."""
+        start = self.start()
+        predecessors: dict[State, set[State]] = {start: set()}
+        unexplored = [start]
+        while unexplored:
+            state = unexplored.pop()
+            for following in self.successors(state):
+                if following not in predecessors:
+                    predecessors[following] = set()
+                    unexplored.append(following)
+                predecessors[following].add(state)
+        ends = [state for state in predecessors if all(sum(have) == self.chunks for have in state.have)]
+        alive, unexplored = set(ends), list(ends)
+        while unexplored:
+            for state in predecessors[unexplored.pop()] - alive:
+                alive.add(state)
+                unexplored.append(state)
+        if not ends or len(alive) < len(predecessors):
+            raise ViolationError("some states never lead to the last result")
+        return len(predecessors)
+
+
+def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
+    return (*items[:index], item, *items[index + 1 :])
+
+
+TREES: dict[str, Switch] = {
+    "two leaves": ((0, 1), (2, 3)),
+    "uneven": ((0, 1, 2), 3),
+    "three leaves": ((0, 1), (2,), (3, 4)),
+    "a chain of three": (((0, 1),),),
+    "a chain with workers at each": (0, (1, (2, 3))),
+    "three levels": (((0, 1), (2,)), (3,)),
+}
+
+
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+def test_no_run_gives_a_wrong_sum_or_loses_a_result(tree: Switch) -> None:
+    assert Exploration(tree, slots=1, chunks=4).run() > 40
+
+
+@pytest.mark.parametrize("tree", [TREES["two leaves"], TREES["a chain with workers at each"]], ids=str)
+def test_nor_with_two_slots(tree: Switch) -> None:
+    assert Exploration(tree, slots=2, chunks=4).run() > 1000
+
+
+def test_nor_where_chunk_numbers_wrap() -> None:
+    assert Exploration(((0, 1), (2,)), slots=1, chunks=5, first_chunk=2**32 - 2).run() > 40
+
+
+def test_the_exploration_finds_a_leaf_that_answers_with_its_partial_sum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hasty(*arguments: Any, root: bool) -> tuple[Version, list[str]]:
+        held, counters = reference_switch.step(*arguments, root=root)
+        return held._replace(final=held.final or "partial_sent" in counters), counters
+
+    monkeypatch.setattr("tests.conformance.test_tree_rules.step", hasty)
+    with pytest.raises(ViolationError, match=r"switch \d sends"):
+        Exploration(TREES["two leaves"], slots=1, chunks=2).run()
+
+
+def test_the_exploration_finds_a_leaf_that_never_takes_a_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forgetful(held: Version, packet: Packet, everybody: int) -> tuple[Version, str]:
+        return held, "result_unexpected"
+
+    monkeypatch.setattr("tests.conformance.test_tree_rules.keep", forgetful)
+    with pytest.raises(ViolationError, match="never lead"):
+        Exploration(TREES["two leaves"], slots=1, chunks=2).run()
