@@ -3,6 +3,8 @@
 // The aggregator: slot versions and the decision tables of protocol.md, 5.2. A switch below another is to it what a
 // worker is to this one: its partial sum goes up as a contribution, and the result that comes down is kept.
 
+const member_bitmap_t FIRST_MEMBER = 1;
+
 control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(512, CounterType.packets_and_bytes) started;
     counter(512, CounterType.packets_and_bytes) added;
@@ -231,22 +233,27 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             }
             added.count(port);
             contributed = true;
-        } else if (members == meta.all) {
+        } else {
             load_final();
-            recall_header();
-            if (data) {
-                recall_words();
+            bool finished = members == meta.all && final == 1;
+            // All members miss the result alike. One of them asking is enough.
+            bool asks_above = members == meta.all && final == 0 && meta.member == FIRST_MEMBER;
+            if (finished || asks_above) {
+                recall_header();
+                if (data) {
+                    recall_words();
+                }
             }
-            if (final == 1) {
+            if (finished) {
                 resend_result();
                 result_resent.count(port);
                 leaves = true;
-            } else {
+            } else if (asks_above) {
                 partial_resent.count(port);
                 goes_up = true;
+            } else {
+                duplicate_pending.count(port);
             }
-        } else {
-            duplicate_pending.count(port);
         }
 
         if (contributed && members == meta.all) {

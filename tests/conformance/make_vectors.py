@@ -320,6 +320,7 @@ def slots_leaf() -> dict[str, Any]:
     send(
         "asked again, it goes up again", "partial_resent", 0, b"", chunk=0, exponent=272, flags=1, checksum=8
     )
+    send("but not for each member", "duplicate_pending", 1, b"", chunk=0, exponent=262, checksum=8)
     send("chunk 2 may not start before the result of 0", "ahead", 0, word(1), chunk=2, checksum=1)
     send("chunk 1 is for the other switch above", "started", 1, word(5), chunk=1, checksum=5)
     send("its partial sum", "added", 0, word(7), chunk=1, checksum=7)

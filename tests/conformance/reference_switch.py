@@ -28,6 +28,8 @@ from tests.conformance.reference import (
     quantise,
 )
 
+FIRST_MEMBER = 1  # the bit of the member whose asking makes a switch ask above
+
 
 class Version(NamedTuple):
     """The state of one slot version (section 5.2)."""
@@ -108,7 +110,8 @@ def _contribute(
     if held.members & packet.member:
         if held.final:
             return held, "result_resent"
-        return held, "partial_resent" if held.members == everybody else "duplicate_pending"
+        asks_above = held.members == everybody and packet.member == FIRST_MEMBER
+        return held, "partial_resent" if asks_above else "duplicate_pending"
     words = held.words
     if packet.words:
         old = held.words or (0,) * len(packet.words)

@@ -87,7 +87,9 @@ class Trees:
     switches: ReferenceSwitches | P4Switches
     epochs: Iterator[int] = field(default_factory=lambda: count(1))
 
-    def run(self, tree: Tree, example: Example, roots: int = 1) -> TreeFabric:
+    def run(
+        self, tree: Tree, example: Example, roots: int = 1, between: Impairment | None = None
+    ) -> TreeFabric:
         epoch = next(self.epochs)
         try:
             fabric = TreeFabric(places(tree, roots), lambda place: self.switches.make(place, epoch, example))
@@ -105,9 +107,10 @@ class Trees:
                 )
                 for rank in range(example.workers)
             ]
-            check_collectives(
-                Network(engines, fabric, example.impairment, random.Random(example.seed)), example
+            network = Network(
+                engines, fabric, example.impairment, random.Random(example.seed), between=between
             )
+            check_collectives(network, example)
             return fabric
         finally:
             self.switches.end()
@@ -211,6 +214,16 @@ def test_two_roots_take_turns(trees: Trees) -> None:
 def test_loss_on_every_link_is_made_good_in_bounded_time(trees: Trees, loss: float) -> None:
     work = [Collective(64 * 50, 32, False, False), Collective(1000, 16, True, True)]
     trees.run(racks(2, 2), Example(4, 8, work, Impairment(loss=loss, jitter=0.0005), 0, seed=1))
+
+
+def test_a_loss_above_is_repaired_once_whatever_the_racks_size(trees: Trees) -> None:
+    work = [Collective(64 * 50, 32, False, False)]
+    fabric = trees.run(
+        racks(2, 16), Example(32, 8, work, Impairment(), 0, seed=1), between=Impairment(loss=0.2)
+    )
+    # 8 EXPONENT and 50 DATA chunks; about 1.6 packets for each, up and down, make good a loss of a fifth each way.
+    for link in (32, 33):
+        assert fabric.packets[link, True] < 58 * 2.5
 
 
 def test_the_p4_program_counts_what_a_leaf_does() -> None:

@@ -54,6 +54,7 @@ class Network:
     now: float = 0.0
     completed: dict[int, list[int]] = field(default_factory=dict)
     packets: int = 0
+    between: Impairment | None = None  # of links between switches; that of the workers' links if not given
     # What looks at a worker after whatever has happened to it; False: no more.
     observers: dict[int, list[Callable[[Engine], bool]]] = field(default_factory=dict)
 
@@ -70,7 +71,7 @@ class Network:
     def send(self, link: int, datagram: bytes, *, up: bool) -> None:
         """Send a packet; any number of copies may arrive."""
         self.packets += 1
-        how = self.impairment
+        how = self.impairment if link < len(self.engines) else self.between or self.impairment
         free = max(self.now, self._busy_until.get((link, up), 0.0))
         if math.isfinite(how.queue) and (free - self.now) * how.rate > how.queue:
             return
