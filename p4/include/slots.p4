@@ -32,7 +32,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     bit<32> slot;
     member_bitmap_t members;
     bit<8> final;
-    bit<8> parent;
+    bit<8> parent;    // of those that take turns
 
     // Chunk c uses slot c mod S, version (c div S) mod 2. S is a power of two, so c mod 2S is both at once.
     action load_slot(out epoch_t epoch, out chunk_t chunk) {
@@ -40,10 +40,6 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         slot_epoch.read(epoch, slot);
         slot_chunk.read(chunk, slot);
         slot_members.read(members, slot);
-    }
-
-    action load_final() {
-        slot_final.read(final, slot);
     }
 
     // Finds whether this switch has the result of chunk c - S, which is in the slot's other version.
@@ -122,10 +118,6 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         }
     }
 
-    action finish() {
-        slot_final.write(slot, 1);
-    }
-
     // The packet leaves from this switch, whose addresses it was sent to. Egress writes the receiver of a result.
     action make_own() {
         ipv4_address_t own = hdr.ipv4.dst;
@@ -139,15 +131,20 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.udp.checksum = 0;
     }
 
-    action multicast_result() {
+    action make_result() {
         make_own();
         hdr.inagg.kind = hdr.inagg.kind | KIND_RESULT;
+    }
+
+    // The version holds the job's sum, and so does the packet.
+    action finish() {
+        slot_final.write(slot, 1);
+        make_result();
         standard_metadata.mcast_grp = meta.result_group;
     }
 
     action resend_result() {
-        make_own();
-        hdr.inagg.kind = hdr.inagg.kind | KIND_RESULT;
+        make_result();
         standard_metadata.egress_spec = standard_metadata.ingress_port;
     }
 
@@ -160,11 +157,6 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.inagg.rank = rank;
         meta.to_parent = true;
         standard_metadata.egress_spec = port;
-    }
-
-    // Parents take turns, chunk by chunk.
-    action choose_parent() {
-        parent = hdr.inagg.chunk[7:0] & (meta.parents - 1);
     }
 
     table uplink {
@@ -188,30 +180,13 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
 
         // The version holds another epoch or an older chunk.
         bool old = epoch != hdr.inagg.epoch || age > 0;
-        bool starts = false;
-        if (old && !meta.from_parent) {
-            // A worker sends c after the result of c - S. Any other chunk is damaged, and would overwrite a version
-            // that workers still need.
-            look_back(starts);
-            starts = starts || (epoch != hdr.inagg.epoch && hdr.inagg.chunk <= meta.slot_mask >> 1);
-        }
-
         bool contributed = false;
         bool leaves = false;
         bool goes_up = false;
-        if (starts) {
-            start_header();
-            if (data) {
-                write_words();
-            }
-            started.count(port);
-            contributed = true;
-        } else if (old && !meta.from_parent) {
-            ahead.count(port);
-        } else if (!old && age < 0) {
+        if (!old && age < 0) {
             stale.count(port);
         } else if (meta.from_parent) {
-            load_final();
+            slot_final.read(final, slot);
             if (old || members != meta.all) {
                 result_unexpected.count(port);
             } else if (final == 1) {
@@ -222,9 +197,23 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
                     write_words();
                 }
                 finish();
-                multicast_result();
                 result_kept.count(port);
                 leaves = true;
+            }
+        } else if (old) {
+            // A worker sends c after the result of c - S. Any other chunk is damaged, and would overwrite a version
+            // that workers still need.
+            bool starts;
+            look_back(starts);
+            if (starts || (epoch != hdr.inagg.epoch && hdr.inagg.chunk <= meta.slot_mask >> 1)) {
+                start_header();
+                if (data) {
+                    write_words();
+                }
+                started.count(port);
+                contributed = true;
+            } else {
+                ahead.count(port);
             }
         } else if ((members & meta.member) == 0) {
             add_header();
@@ -234,17 +223,16 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             added.count(port);
             contributed = true;
         } else {
-            load_final();
-            bool finished = members == meta.all && final == 1;
+            slot_final.read(final, slot);
             // All members miss the result alike. One of them asking is enough.
-            bool asks_above = members == meta.all && final == 0 && meta.member == FIRST_MEMBER;
-            if (finished || asks_above) {
+            bool asks_above = final == 0 && members == meta.all && meta.member == FIRST_MEMBER;
+            if (final == 1 || asks_above) {
                 recall_header();
                 if (data) {
                     recall_words();
                 }
             }
-            if (finished) {
+            if (final == 1) {
                 resend_result();
                 result_resent.count(port);
                 leaves = true;
@@ -259,7 +247,6 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         if (contributed && members == meta.all) {
             if (meta.parents == 0) {
                 finish();
-                multicast_result();
                 completed.count(port);
                 leaves = true;
             } else {
@@ -268,7 +255,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             }
         }
         if (goes_up) {
-            choose_parent();
+            parent = hdr.inagg.chunk[7:0] & (meta.parents - 1);
             if (uplink.apply().hit) {
                 leaves = true;
             } else {
