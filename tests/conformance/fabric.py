@@ -68,17 +68,13 @@ class Parent:
     member: int
 
 
-@dataclass
+@dataclass(eq=False)
 class Place:
-    """A switch's place in the tree. members: ranks, and switches as -1 - number."""
+    """A switch's place in the tree. members: ranks, and switches."""
 
     number: int
-    members: list[int] = field(default_factory=list)
+    members: "list[int | Place]"
     parents: list[Parent] = field(default_factory=list)
-
-    def below(self, member: int) -> int | None:
-        """The number of a member that is a switch."""
-        return -1 - self.members[member] if self.members[member] < 0 else None
 
 
 def places(tree: Tree, roots: int = 1) -> list[Place]:
@@ -86,19 +82,12 @@ def places(tree: Tree, roots: int = 1) -> list[Place]:
     found: list[Place] = []
 
     def add(switch: Tree, copies: int) -> list[Place]:
-        members: list[int] = []
-        children: list[tuple[int, Place]] = []
-        for number, member in enumerate(switch):
-            if isinstance(member, int):
-                members.append(member)
-            else:
-                (child,) = add(member, 1)
-                members.append(-1 - child.number)
-                children.append((number, child))
+        members = [member if isinstance(member, int) else add(member, 1)[0] for member in switch]
         made = [Place(len(found) + copy, members) for copy in range(copies)]
         found.extend(made)
-        for number, child in children:
-            child.parents = [Parent(place.number, number) for place in made]
+        for number, member in enumerate(members):
+            if isinstance(member, Place):
+                member.parents = [Parent(place.number, number) for place in made]
         return made
 
     add(tree, roots)
@@ -115,7 +104,7 @@ class TreeFabric(Fabric):
             rank: Parent(place.number, member)
             for place in tree
             for member, rank in enumerate(place.members)
-            if rank >= 0
+            if isinstance(rank, int)
         }
         self.packets: Counter[tuple[int, bool]] = Counter()  # by link, up or not, that have arrived
         self._links = [(place, parent) for place in tree for parent in place.parents]
@@ -138,11 +127,10 @@ class TreeFabric(Fabric):
         for receiver, datagram in sent:
             if isinstance(receiver, Up):
                 hops.append(Hop(self._link(at, at.parents[receiver.parent]), True, datagram))
-            elif (below := at.below(receiver)) is None:
-                hops.append(Hop(at.members[receiver], False, datagram))
-            else:
-                link = self._link(self.places[below], Parent(at.number, receiver))
-                hops.append(Hop(link, False, datagram))
+                continue
+            below = at.members[receiver]
+            link = self._link(below, Parent(at.number, receiver)) if isinstance(below, Place) else below
+            hops.append(Hop(link, False, datagram))
         return hops
 
     def _link(self, below: Place, parent: Parent) -> int:

@@ -89,7 +89,6 @@ def headers(source: Station, destination: Station, length: int, identification: 
     )
 
 
-@cache
 def contribution_headers(rank: int, length: int) -> bytes:
     """Those in front of a worker's contribution."""
     return headers(worker(rank), AGGREGATOR, length)

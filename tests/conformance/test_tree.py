@@ -57,7 +57,7 @@ class P4Switches:
             multicast=self.multicast,
             own=switch_station(place.number),
             members=tuple(
-                p4_switch.worker(member) if member >= 0 else switch_station(-1 - member)
+                p4_switch.worker(member) if isinstance(member, int) else switch_station(member.number)
                 for member in place.members
             ),
             above=tuple(

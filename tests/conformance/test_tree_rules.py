@@ -13,23 +13,12 @@ from typing import Any, NamedTuple, TypeVar
 import pytest
 
 from tests.conformance import reference_switch
+from tests.conformance.fabric import Parent, Tree, places
 from tests.conformance.reference_switch import Job, Packet, Version, age, keep, step
 
 EPOCH = 2
 
 T = TypeVar("T")
-
-# A switch as its members: workers by number, and switches.
-Switch = tuple["int | Switch", ...]
-
-
-class Member(NamedTuple):
-    switch: int
-    number: int
-
-    @property
-    def bit(self) -> int:
-        return 1 << self.number
 
 
 class State(NamedTuple):
@@ -44,33 +33,30 @@ class ViolationError(Exception):
 
 
 class Exploration:
-    """All runs of a job on one tree. Switch 0 is the root."""
+    """All runs of a job on one tree. The last switch is the root."""
 
-    def __init__(self, tree: Switch, *, slots: int, chunks: int, first_chunk: int = 0) -> None:
+    def __init__(self, tree: Tree, *, slots: int, chunks: int, first_chunk: int = 0) -> None:
         self.slots, self.chunks, self.first_chunk = slots, chunks, first_chunk
-        self.members: list[int] = []  # by switch, how many
+        self.switches = places(tree)
+        self.root = self.switches[-1].number
         self.below: list[set[int]] = []  # by switch, the workers
-        self.worker_at: dict[int, Member] = {}
-        self.switch_at: dict[int, Member] = {}
-        self._add(tree)
-
-    def _add(self, tree: Switch) -> int:
-        switch = len(self.members)
-        self.members.append(len(tree))
-        self.below.append(set())
-        for number, member in enumerate(tree):
-            if isinstance(member, int):
-                self.worker_at[member] = Member(switch, number)
-                self.below[switch].add(member)
-            else:
-                child = self._add(member)
-                self.switch_at[child] = Member(switch, number)
-                self.below[switch] |= self.below[child]
-        return switch
+        self.worker_at: dict[int, Parent] = {}
+        for place in self.switches:
+            self.below.append(set())
+            for number, member in enumerate(place.members):
+                if isinstance(member, int):
+                    self.worker_at[member] = Parent(place.number, number)
+                    self.below[-1].add(member)
+                else:
+                    self.below[-1] |= self.below[member.number]
 
     @cached_property
     def workers(self) -> int:
         return len(self.worker_at)
+
+    def everybody(self, switch: int) -> int:
+        """The bits of all members."""
+        return (1 << len(self.switches[switch].members)) - 1
 
     def contribution(self, worker: int, chunk: int) -> int:
         return 1 << (chunk * self.workers + worker)
@@ -84,19 +70,19 @@ class Exploration:
     def start(self) -> State:
         held = Job(1, self.slots, EPOCH).complete_before(self.first_chunk)
         versions = [held.get(index, Version(epoch=1, chunk=2**31 - 1)) for index in range(2 * self.slots)]
-        none: tuple[frozenset[int], ...] = (frozenset(),) * len(self.members)
-        return State(((0,) * self.slots,) * self.workers, (tuple(versions),) * len(self.members), none, none)
+        none: tuple[frozenset[int], ...] = (frozenset(),) * len(self.switches)
+        return State(((0,) * self.slots,) * self.workers, (tuple(versions),) * len(self.switches), none, none)
 
-    def contribute(self, state: State, member: Member, chunk: int, checksum: int) -> State:
+    def contribute(self, state: State, member: Parent, chunk: int, checksum: int) -> State:
         """A contribution, of a worker or a switch below, arrives."""
         switch = member.switch
-        packet = self.packet(chunk, checksum, member.bit)
+        packet = self.packet(chunk, checksum, 1 << member.member)
         index = packet.chunk % (2 * self.slots)
         before = (packet.chunk - self.slots) % (2 * self.slots)
         versions = state.versions[switch]
-        everybody = 2 ** self.members[switch] - 1
+        everybody = self.everybody(switch)
         held, counters = step(
-            versions[index], versions[before], packet, self.slots, everybody, root=switch == 0
+            versions[index], versions[before], packet, self.slots, everybody, root=switch == self.root
         )
         if "started" in counters:
             self.check_overwritten(state, switch, versions[index])
@@ -109,9 +95,9 @@ class Exploration:
 
     def pass_down(self, state: State, switch: int, chunk: int) -> State:
         """A result arrives from the switch above."""
-        packet = self.packet(chunk, self.partial(0, chunk))
+        packet = self.packet(chunk, self.partial(self.root, chunk))
         index = packet.chunk % (2 * self.slots)
-        held, counter = keep(state.versions[switch][index], packet, 2 ** self.members[switch] - 1)
+        held, counter = keep(state.versions[switch][index], packet, self.everybody(switch))
         state = self.hold(state, switch, index, held)
         return self.send(state, switch, chunk, held, up=False) if counter == "result_kept" else state
 
@@ -121,7 +107,7 @@ class Exploration:
         return state._replace(versions=_with(state.versions, switch, tuple(versions)))
 
     def send(self, state: State, switch: int, chunk: int, held: Version, *, up: bool) -> State:
-        if held.checksum != self.partial(switch if up else 0, chunk):
+        if held.checksum != self.partial(switch if up else self.root, chunk):
             raise ViolationError(f"switch {switch} sends {held.checksum:b} for chunk {chunk}")
         if up:
             return state._replace(partials=_with(state.partials, switch, state.partials[switch] | {chunk}))
@@ -145,11 +131,12 @@ class Exploration:
                 slot = chunk % self.slots
                 if have[slot] == chunk // self.slots:
                     yield state._replace(have=_with(state.have, worker, _with(have, slot, have[slot] + 1)))
-        for switch, member in self.switch_at.items():
-            for chunk in state.partials[switch]:
-                yield self.contribute(state, member, chunk, self.partial(switch, chunk))
-            for chunk in state.results[member.switch]:
-                yield self.pass_down(state, switch, chunk)
+        for place in self.switches[:-1]:
+            (parent,) = place.parents
+            for chunk in state.partials[place.number]:
+                yield self.contribute(state, parent, chunk, self.partial(place.number, chunk))
+            for chunk in state.results[parent.switch]:
+                yield self.pass_down(state, place.number, chunk)
 
     def run(self) -> int:
         """Explore everything. Returns the number of states. Raises ViolationError, also for a dead end."""
@@ -178,7 +165,7 @@ def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
     return (*items[:index], item, *items[index + 1 :])
 
 
-TREES: dict[str, Switch] = {
+TREES: dict[str, Tree] = {
     "two leaves": ((0, 1), (2, 3)),
     "uneven": ((0, 1, 2), 3),
     "three leaves": ((0, 1), (2,), (3, 4)),
@@ -189,12 +176,12 @@ TREES: dict[str, Switch] = {
 
 
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
-def test_no_run_gives_a_wrong_sum_or_loses_a_result(tree: Switch) -> None:
+def test_no_run_gives_a_wrong_sum_or_loses_a_result(tree: Tree) -> None:
     assert Exploration(tree, slots=1, chunks=4).run() > 40
 
 
 @pytest.mark.parametrize("tree", [TREES["two leaves"], TREES["a chain with workers at each"]], ids=str)
-def test_nor_with_two_slots(tree: Switch) -> None:
+def test_nor_with_two_slots(tree: Tree) -> None:
     assert Exploration(tree, slots=2, chunks=4).run() > 1000
 
 
