@@ -174,9 +174,8 @@ void use_kernels(const std::string& name) {
 
 LaneFormat::LaneFormat(unsigned bits, unsigned workers)
     : bits_(bits), workers_(workers), guard_bits_(static_cast<unsigned>(std::bit_width(workers - 1))) {
-    if (bits != 8 && bits != 16 && bits != 32) {
-        throw std::invalid_argument("lane_bits is " + std::to_string(bits) + "; it must be 8, 16 or 32");
-    }
+    require(bits == 8 || bits == 16 || bits == 32,
+            "lane_bits is " + std::to_string(bits) + "; it must be 8, 16 or 32");
     require_workers(workers);
     const int least = bits == 8 ? 1 : LEAST_FRACTION_BITS;
     require(fraction_bits() >= least, "lanes of " + std::to_string(bits) + " bits are too narrow for " +

@@ -91,13 +91,13 @@ def parts(code: Code) -> list[ir.Node]:
     """The code of a block with its tables and actions, or of a function."""
     if isinstance(code, ir.Function):
         return [code.body]
-    parts: list[ir.Node] = [code.body, *code.members, *(action.body for action in code.actions)]
+    found: list[ir.Node] = [code.body, *code.members, *(action.body for action in code.actions)]
     for table in code.tables:
-        parts += [*(key.expr for key in table.keys), *table.selector]
-        parts += [argument for use in table.actions for argument in use.bound]
+        found += [*(key.expr for key in table.keys), *table.selector]
+        found += [argument for use in table.actions for argument in use.bound]
         if table.direct_meter is not None and table.direct_meter.target is not None:
-            parts.append(table.direct_meter.target)
-    return parts
+            found.append(table.direct_meter.target)
+    return found
 
 
 def _nodes(code: Code) -> Iterator[tuple[ir.Node | None, ir.Node]]:
