@@ -19,7 +19,7 @@ from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network.control import token_path
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.requirements import SwitchKind
-from inagg_testbed.network.switches import words_for_mtu
+from inagg_testbed.network.switches import is_switch, words_for_mtu
 from inagg_testbed.network.testbed import GlooPath, Testbed, open_testbed
 from inagg_testbed.network.workers import Event
 
@@ -180,7 +180,7 @@ def measure(
 def make_plan(bench: AllReduceBench, testbed: Testbed) -> Plan:
     """The plan for the workers."""
     words = 0 if testbed.controller is None else testbed.controller.health().words
-    switch = [process.identity.pid for process in testbed.services if process.name == "switch"]
+    switch = [process.identity.pid for process in testbed.services if is_switch(process)]
     return Plan(
         cases=bench.cases,
         seed=bench.seed,

@@ -93,14 +93,18 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
     with errors_explained(needs_root="inagg counters"):
         from inagg_contract.documents import dump
         from inagg_testbed.network.control import controller_of
-        from inagg_testbed.network.topology import port_node
+        from inagg_testbed.network.fabric import Fabric, SwitchPort
 
-        found = controller_of(find_run(run)).counters()
+        manifest = find_run(run)
+        found = controller_of(manifest).counters()
+        fabric = Fabric.from_settings(manifest.settings)
+        switch = fabric.control_switch
+        nodes = {port: fabric.neighbours[SwitchPort(switch, port)] for port in fabric.ports(switch)}
         if as_json:
             print(dump(found))
             return
         rows = [
-            (name, port_node(port), f"{count.packets:,}", f"{count.bytes:,}")
+            (name, nodes.get(port, str(port)), f"{count.packets:,}", f"{count.bytes:,}")
             for name, ports in sorted(found.items())
             for port, count in sorted(ports.items())
         ]
@@ -227,7 +231,8 @@ def capture(
         str,
         typer.Argument(
             autocompletion=nodes_that_are_up,
-            help="h1: the host's interface; 1: port 1 of the switch; s1: the controller's interface.",
+            help="h1: the host's interface; 1: port 1 of a star's switch; leaf1:101: a port of another switch;"
+            " ctl0: the controller's interface.",
         ),
     ],
     output: Annotated[

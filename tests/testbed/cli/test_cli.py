@@ -181,6 +181,33 @@ def test_a_wrong_option_is_explained_before_anything_starts(
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--topology", "tree:4"), "topology tree:4: want a number of switches for each level"),
+        (("--topology", "tree:9x9"), "topology tree:9x9: a testbed has 1 to 64 hosts, not 81"),
+        (("--topology", "tree:2x2", "--workers", "3"), "tree:2x2 has 4 hosts, so 3 workers contradict it"),
+        (("--topology", "tree:2x2", "--uplink", "fast"), "link 'fast': want unshaped, or a rate"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [("up",), ("run",), ("demo",), ("bench", "allreduce"), ("bench", "straggler"), ("bench", "convergence")],
+    ids=" ".join,
+)
+def test_a_wrong_topology_is_explained_before_anything_starts(
+    tmp_path: Path, command: tuple[str, ...], options: tuple[str, ...], message: str
+) -> None:
+    arguments = [*command, "--results", str(tmp_path / "results"), *options]
+    arguments += ["--elements", "10", "--backend", "gloo"] if "allreduce" in command else []
+    arguments += ["--folder", str(tmp_path / "results")] if "convergence" in command else []
+    arguments += ["true"] if "run" in command else []
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 1
+    assert message in done.output
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_suite_of_an_unknown_backend_is_refused(tmp_path: Path) -> None:
     done = inagg("bench", "suite", "--quick", "--folder", str(tmp_path), "--backend", "nccl")
     assert done.returncode == 1
