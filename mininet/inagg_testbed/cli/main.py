@@ -88,7 +88,7 @@ def demo(
     Example: inagg demo --quick
     """
     with errors_explained():
-        fabric = chosen_fabric(topology, workers, rank_order)
+        fabric = chosen_fabric(topology, workers, rank_order, uplink)
         check_requirements(switch)
         from inagg_testbed.demo.report import (
             TABLE_HEADER,

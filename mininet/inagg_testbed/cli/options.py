@@ -112,10 +112,16 @@ def as_called() -> str:
     return f"sudo {words}" if "SUDO_UID" in os.environ else words
 
 
-def chosen_fabric(topology: str, workers: int | None, rank_order: RankOrder) -> Fabric:
+def chosen_fabric(
+    topology: str, workers: int | None, rank_order: RankOrder, uplink: str | None = None
+) -> Fabric:
     """The fabric that a command's options describe. Raises ConfigurationError."""
     if topology == STAR and workers is None:
         workers = DEFAULT_WORKERS
+    if topology == STAR and uplink is not None:
+        raise ConfigurationError(
+            "a star has no links between switches: leave --uplink out, or name a --topology"
+        )
     return Fabric.parse(topology, hosts=workers, rank_order=rank_order)
 
 
@@ -179,7 +185,7 @@ def opened_testbed(
     on_stage: Callable[[str], object] = console.print,
 ) -> Iterator["Testbed"]:
     """Open a testbed with a command's options. Raises LauncherError."""
-    fabric = chosen_fabric(topology, workers, rank_order)
+    fabric = chosen_fabric(topology, workers, rank_order, uplink)
     links = LinkSpec.parse(link, mtu=mtu), LinkSpec.parse(uplink or link, mtu=mtu)
     check_requirements(switch)  # before the import of Mininet, to name everything that is missing
     from inagg_testbed.network.testbed import open_testbed
