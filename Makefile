@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# make demo    train a model through the switch and compare with gloo; SWITCH=bmv2 uses BMv2, not the switch model
+# make demo    train a model through the switch and compare with gloo; SWITCH=bmv2 uses BMv2, not the switch model;
+#              TOPOLOGY=tree:2x4 uses a tree of switches
 # make test    all tests that can run on this machine; without root or sudo, those that need neither
 # make check   style, types, formatting
 # make bench   all-reduce compared with gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
@@ -13,6 +14,7 @@
 # make setup   install what is missing; all other targets do this first
 
 SWITCH ?= model
+TOPOLOGY ?= star
 ENDINGS ?= 100
 ATTACKS ?=
 AMOUNT ?= full
@@ -34,7 +36,7 @@ setup:
 demo:
 	$(NEEDS_ROOT)
 	@scripts/setup
-	@$(ROOT) $(BIN)/inagg demo --switch $(SWITCH)
+	@$(ROOT) $(BIN)/inagg demo --switch $(SWITCH) --topology $(TOPOLOGY)
 
 # Tests on real networks have real time-outs: only two at a time.
 test: setup

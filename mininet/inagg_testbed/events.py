@@ -21,16 +21,18 @@ class EventLog:
             self._file.write(json.dumps({"event": event, **values}) + "\n")
 
 
-def transmitted_bytes(interface: str) -> int:
-    """Bytes that an interface of this network namespace has sent, Ethernet headers included (/proc/net/dev).
+def transmitted_bytes(prefix: str) -> int:
+    """Bytes that the interfaces of this network namespace whose names begin with `prefix` have sent (/proc/net/dev).
 
-    Raises KeyError.
+    Ethernet headers are included. Raises KeyError if there is no such interface.
     """
-    for line in Path("/proc/self/net/dev").read_text().splitlines():
-        name, _, numbers = line.partition(":")
-        if name.strip() == interface:
-            return int(numbers.split()[8])
-    raise KeyError(f"no interface {interface} in this network namespace")
+    lines = [line.partition(":") for line in Path("/proc/self/net/dev").read_text().splitlines()]
+    sent = [
+        int(numbers.split()[8]) for name, _, numbers in lines if numbers and name.strip().startswith(prefix)
+    ]
+    if not sent:
+        raise KeyError(f"no interface {prefix}* in this network namespace")
+    return sum(sent)
 
 
 def sent_segments() -> tuple[int, int]:

@@ -14,9 +14,11 @@ from typing import Any
 
 import jinja2
 
+from inagg_testbed.demo.fabric_plot import plot_fabric
 from inagg_testbed.demo.plots import plot_losses, plot_steps
-from inagg_testbed.demo.run import Demo, DemoResult, TrainingResult, summary
+from inagg_testbed.demo.run import Demo, DemoResult, TrainingResult, links_document, summary
 from inagg_testbed.files import handing_over, make_folder
+from inagg_testbed.network.fabric import STAR
 
 
 @dataclass(frozen=True)
@@ -26,15 +28,21 @@ class ReportFiles:
     summary: Path
     report: Path
     plots: tuple[Path, Path]
+    links: Path
+    fabric: Path
 
 
 def write_report(result: DemoResult, folder: Path) -> ReportFiles:
     """Write all files into `folder`, replacing those of an earlier demo."""
     make_folder(folder)
     files = ReportFiles(
-        folder / "summary.json", folder / "report.html", (folder / "loss.png", folder / "steps.png")
+        folder / "summary.json",
+        folder / "report.html",
+        (folder / "loss.png", folder / "steps.png"),
+        folder / "links.json",
+        folder / "fabric.png",
     )
-    with handing_over(files.summary, files.report, *files.plots):
+    with handing_over(files.summary, files.report, *files.plots, files.links, files.fabric):
         _write(result, files)
     return files
 
@@ -44,6 +52,8 @@ def _write(result: DemoResult, files: ReportFiles) -> None:
     files.summary.write_text(json.dumps(figures, indent=2) + "\n")
     plot_losses(result.runs, files.plots[0])
     plot_steps(result.runs, files.plots[1])
+    files.links.write_text(json.dumps(links_document(result), indent=2) + "\n")
+    plot_fabric(result.demo.fabric, [(run.spec.label, run.links) for run in result.runs], files.fabric)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("inagg_testbed"), autoescape=True, undefined=jinja2.StrictUndefined
     )
@@ -53,6 +63,7 @@ def _write(result: DemoResult, files: ReportFiles) -> None:
         header=TABLE_HEADER,
         rows=table_rows(result),
         demo=result.demo,
+        fabric=result.demo.fabric,
         unmeasured=unmeasured(result.runs),
         quick=QUICK if result.demo.quick else None,
         settings=result.settings,
@@ -60,6 +71,7 @@ def _write(result: DemoResult, files: ReportFiles) -> None:
         seconds=result.seconds,
         losses_png=_embedded(files.plots[0]),
         steps_png=_embedded(files.plots[1]),
+        fabric_png=_embedded(files.fabric),
         machine=machine_description(),
         when=time.strftime("%Y-%m-%d %H:%M"),
     )
@@ -86,6 +98,8 @@ QUICK = "quick run: a dozen steps show that everything works, not how well"
 def heading(demo: Demo) -> str:
     """Title of the table."""
     text = f"{demo.workers} workers, {demo.link_name}, switch: {demo.switch}"
+    if demo.topology != STAR:
+        text += f", {demo.topology}, {demo.uplink_name or demo.link_name} between switches"
     return f"{text} ({QUICK})" if demo.quick else text
 
 

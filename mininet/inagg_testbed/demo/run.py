@@ -19,15 +19,17 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from inagg_testbed.errors import WrongResultError
+from inagg_testbed.network import traffic
 from inagg_testbed.network.fabric import STAR, Fabric, RankOrder
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.requirements import SwitchKind
-from inagg_testbed.network.testbed import Testbed, open_testbed
+from inagg_testbed.network.testbed import GlooPath, Testbed, open_testbed
+from inagg_testbed.network.traffic import LinkBytes
 from inagg_testbed.network.training_run import OnProgress, follow_training, values_by_step
 from inagg_testbed.network.workers import Event
 
@@ -77,6 +79,11 @@ class Demo:
         return Fabric.parse(self.topology, hosts=self.workers, rank_order=self.rank_order)
 
     @property
+    def gloo_over(self) -> GlooPath:
+        """What gloo's packets cross: in a tree of switch processes, bridges with links of the same rates."""
+        return "switch" if self.fabric.is_star or self.switch == "bridge" else "bridge"
+
+    @property
     def uplink(self) -> LinkSpec:
         """The links between switches. Raises ConfigurationError."""
         return LinkSpec.parse(self.uplink_name or self.link_name, mtu=self.mtu)
@@ -84,7 +91,8 @@ class Demo:
 
 @dataclass
 class TrainingResult:
-    """Figures of one run. step_ms: each step's slowest rank; losses: each step's mean over ranks."""
+    """Figures of one run. step_ms: each step's slowest rank; losses: each step's mean over ranks; links: bytes on each
+    link from the start of the ranks to their end."""
 
     spec: TrainingSpec
     accuracy: float
@@ -95,6 +103,7 @@ class TrainingResult:
     bytes_sent_per_worker: int
     retransmits: int
     elements: int
+    links: list[LinkBytes] = field(default_factory=list)
 
     @property
     def step_ms_p50(self) -> float:
@@ -136,6 +145,7 @@ def run_demo(
         fabric=demo.fabric,
         link=link,
         uplink=demo.uplink,
+        gloo_over=demo.gloo_over,
         results_root=results_root,
         switch=demo.switch,
         program=demo.program,
@@ -144,6 +154,7 @@ def run_demo(
         runs = [train(testbed, spec, demo.steps, on_progress) for spec in demo.runs]
         settings = {
             "link": testbed.network.spec.description,
+            **({} if demo.fabric.is_star else {"uplink": testbed.network.uplink.description}),
             "slots": testbed.slots(),
             "words": None if testbed.controller is None else testbed.controller.health().words,
         }
@@ -157,6 +168,7 @@ def train(testbed: Testbed, spec: TrainingSpec, steps: int, on_progress: OnProgr
     command = [sys.executable, "-m", "inagg_testbed.demo.train_digits", "--backend", spec.backend]
     command += ["--steps", str(steps), "--events", "{events}"]
     environment = {} if spec.lane_bits is None else {"INAGG_LANE_BITS": str(spec.lane_bits)}
+    before = traffic.read(testbed.network)
     with testbed.loss(spec.loss):
         events = follow_training(
             testbed,
@@ -168,6 +180,7 @@ def train(testbed: Testbed, spec: TrainingSpec, steps: int, on_progress: OnProgr
             environment=environment,
         )
     result = summarise_run(spec, events)
+    result.links = traffic.crossed(testbed.network.fabric, before, traffic.read(testbed.network))
     on_progress(spec.label, steps, steps, f"accuracy {result.accuracy:.1%}")
     return result
 
@@ -193,6 +206,26 @@ def summarise_run(spec: TrainingSpec, events: Sequence[tuple[int, Event]]) -> Tr
         retransmits=sum(event["retransmits"] for event in ends.values()),
         elements=next(event["elements"] for _, event in events if event["event"] == "start"),
     )
+
+
+def links_document(result: DemoResult) -> dict[str, Any]:
+    """The contents of links.json: the fabric, and by run the bytes on each link.
+
+    lower is a host or a port of the lower switch, upper a port of a switch; up are the bytes towards upper, down those
+    from it. Bytes are the kernel's counts at the upper end, from the start of the ranks to their end, with Ethernet
+    headers; gloo's own links count with the fabric's.
+    """
+    demo = result.demo
+    return {
+        "topology": demo.topology,
+        "rank_order": demo.rank_order,
+        "link": demo.link_name,
+        "uplink": None if demo.fabric.is_star else demo.uplink_name or demo.link_name,
+        "gloo_over": demo.gloo_over,
+        "runs": [
+            {"run": run.spec.label, "links": [asdict(link) for link in run.links]} for run in result.runs
+        ],
+    }
 
 
 def _speedup(gloo: TrainingResult | None, run: TrainingResult) -> float | None:
@@ -227,6 +260,7 @@ def summary(result: DemoResult) -> dict[str, Any]:
     return {
         "switch": result.demo.switch,
         "workers": result.demo.workers,
+        "topology": result.demo.topology,
         "link": result.demo.link_name,
         "elements": result.runs[0].elements,
         "runs": runs,

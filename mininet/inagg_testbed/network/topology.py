@@ -307,6 +307,10 @@ class Network:
         """The Mininet node of a switch."""
         return self._net[name]
 
+    def pid_of(self, node: str) -> int:
+        """A process in the namespaces of a node."""
+        return int(self._net[node].pid)
+
     def ports(self, switch: str) -> dict[int, str]:
         """Interfaces of a switch by port number, the controller's port included."""
         return {number: port_interface(self.run.id, number) for number in self.fabric.ports(switch)}

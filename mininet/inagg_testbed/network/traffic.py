@@ -5,14 +5,15 @@ Ethernet headers are included. A frame with offloads counts once, with its heade
 has segmented it. A copy that a queue drops is not counted.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inagg_testbed.network.fabric import Fabric, SwitchPort, host_name
-from inagg_testbed.network.topology import bridge_node, port_interface
+from inagg_testbed.network.topology import Network, bridge_node, port_interface
 
 PortBytes = Mapping[SwitchPort, tuple[int, int]]
+Reading = Sequence[PortBytes]  # of the switches' ports, and of the bridges' ports if gloo has its own links
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,23 @@ def link_bytes(fabric: Fabric, before: PortBytes, after: PortBytes) -> list[Link
             up, down = (new - old for old, new in zip(before[upper], after[upper], strict=True))
             found.append(LinkBytes(lower, str(upper), up, down))
     return found
+
+
+def read(network: Network) -> Reading:
+    """Bytes at all ports of a network that is up."""
+    sides = (False, True) if network.bridge else (False,)
+    return [port_bytes(network.fabric, network.run.id, network.pid_of, bridge=bridge) for bridge in sides]
+
+
+def crossed(fabric: Fabric, before: Reading, after: Reading) -> list[LinkBytes]:
+    """What has crossed each link of a fabric between two readings, gloo's own link of the same place included."""
+    found: dict[tuple[str, str], LinkBytes] = {}
+    for old, new in zip(before, after, strict=True):
+        for link in link_bytes(fabric, old, new):
+            other = found.get((link.lower, link.upper))
+            up, down = (0, 0) if other is None else (other.up, other.down)
+            found[link.lower, link.upper] = replace(link, up=link.up + up, down=link.down + down)
+    return list(found.values())
 
 
 def links(fabric: Fabric) -> Iterable[tuple[str, SwitchPort]]:

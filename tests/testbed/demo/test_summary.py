@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from inagg_testbed.demo.fabric_plot import layout
 from inagg_testbed.demo.report import (
     QUICK,
     TABLE_HEADER,
@@ -31,6 +32,8 @@ from inagg_testbed.demo.run import (
     summary,
 )
 from inagg_testbed.errors import WrongResultError
+from inagg_testbed.network.fabric import Fabric
+from inagg_testbed.network.traffic import LinkBytes
 
 RUN_FIELDS = [
     *("backend", "lane_bits", "loss", "accuracy", "step_ms_p50", "comm_ms_p50", "bytes_sent_per_worker"),
@@ -94,6 +97,61 @@ def demo_result(tmp_path: Path, *, lossy_weights: str = "aa", accuracy_16: float
     return DemoResult(Demo(), runs, tmp_path / "logs", "abcdef", 12.0, settings)
 
 
+def demo_of_a_tree(tmp_path: Path) -> DemoResult:
+    demo = Demo(workers=2, topology="tree:2x1", uplink_name="1gbit", rank_order="interleaved")
+    found = demo_result(tmp_path)
+    for number, run in enumerate(found.runs, 1):
+        run.links = [
+            LinkBytes("leaf1:101", "root:1", number * 10**6, 2),
+            LinkBytes("leaf2:101", "root:2", 3, 4),
+            LinkBytes("h1", "leaf1:1", 5, 6),
+            LinkBytes("h2", "leaf2:1", 7, 8),
+        ]
+    return replace(found, demo=demo, settings=found.settings | {"uplink": "1000 Mbit/s each way"})
+
+
+def test_the_bytes_on_each_link_are_written_and_drawn(tmp_path: Path) -> None:
+    files = write_report(demo_of_a_tree(tmp_path), tmp_path / "demo")
+    found = json.loads(files.links.read_text())
+    assert {name: found[name] for name in ("topology", "rank_order", "link", "uplink", "gloo_over")} == {
+        "topology": "tree:2x1",
+        "rank_order": "interleaved",
+        "link": "100mbit",
+        "uplink": "1gbit",
+        "gloo_over": "bridge",
+    }
+    assert [run["run"] for run in found["runs"]] == ["gloo", "inagg:32", "inagg:16", "inagg:32, 1% loss"]
+    assert found["runs"][1]["links"][0] == {
+        "lower": "leaf1:101",
+        "upper": "root:1",
+        "up": 2_000_000,
+        "down": 2,
+    }
+    assert files.fabric.read_bytes().startswith(b"\x89PNG")
+    page = files.report.read_text()
+    assert "3 switches\n(tree:2x1) connect the hosts" in page
+    assert "Links between switches: 1gbit. Ranks are placed\ninterleaved." in page
+    assert page.count("data:image/png;base64,") == 3
+
+
+def test_the_heading_names_a_topology_that_is_no_star(tmp_path: Path) -> None:
+    assert heading(Demo()) == "4 workers, 100mbit, switch: model"
+    assert heading(demo_of_a_tree(tmp_path).demo) == (
+        "2 workers, 100mbit, switch: model, tree:2x1, 1gbit between switches"
+    )
+
+
+@pytest.mark.parametrize(
+    "topology", ["tree:2x2x2", "tree:1x1", "leaf-spine:2x4x4", "leaf-spine:1x1x2", "tree:64x1"]
+)
+def test_every_node_is_drawn_in_a_place_of_its_own(topology: str) -> None:
+    fabric = Fabric.parse(topology)
+    places = layout(fabric)
+    assert len(places) == len(fabric.switches) + fabric.size
+    assert len(set(places.values())) == len(places)
+    assert min(y for _, y in places.values()) == places["h1"][1]
+
+
 def test_times_are_those_of_the_slowest_rank() -> None:
     run = summarise_run(GLOO, [*reported(0), *reported(1)])
     assert run.step_ms == pytest.approx([910.0, 510.0, 610.0])
@@ -117,7 +175,9 @@ def test_ranks_with_different_weights_are_an_error() -> None:
 
 def test_the_summary_has_exactly_the_agreed_fields(tmp_path: Path) -> None:
     figures = summary(demo_result(tmp_path))
-    assert list(figures) == ["switch", "workers", "link", "elements", "runs", "weights_identical_under_loss"]
+    assert list(figures) == [
+        *("switch", "workers", "topology", "link", "elements", "runs", "weights_identical_under_loss"),
+    ]
     assert [list(run) for run in figures["runs"]] == [RUN_FIELDS] * 4
     assert [run["speedup_comm"] for run in figures["runs"]] == [1.0, 2.0, 4.0, 1.25]
 
@@ -196,7 +256,7 @@ def test_the_report_stands_alone(tmp_path: Path) -> None:
     for path in files.plots:
         assert path.read_bytes().startswith(b"\x89PNG")
     sources = re.findall(r'(?:src|href)="([^"]{0,30})', page)
-    assert len(sources) == 2
+    assert len(sources) == 3
     assert all(source.startswith("data:image/png;base64,") for source in sources)
     for row in table_rows(result):
         for cell in row:

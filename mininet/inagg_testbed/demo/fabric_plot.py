@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws a fabric with the bytes on each of its links: one panel for each training run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from inagg_testbed.network.fabric import Fabric, host_name
+from inagg_testbed.network.traffic import LinkBytes
+
+_COLOURS = "YlOrRd"
+_MOST_LABELLED = 16  # hosts whose links have room for figures
+Place = tuple[float, float]
+
+
+def plot_fabric(fabric: Fabric, runs: Sequence[tuple[str, Sequence[LinkBytes]]], path: Path) -> None:
+    """Draw one panel for each (label, bytes by link) of `runs`. Colour and width show bytes in both directions."""
+    columns = min(2, len(runs))
+    lines = -(-len(runs) // columns)
+    places = layout(fabric)
+    height = 1.0 + 0.9 * (1 + max(-y for _, y in places.values()))
+    width = max(5.0, 0.55 * fabric.size)
+    figure = Figure(figsize=(columns * width, lines * height), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False).flatten()
+    most = max((link.up + link.down for _, found in runs for link in found), default=0)
+    most_mb = max(most, 1) / 1e6
+    for axes, (label, found) in zip(panels, runs, strict=False):
+        _draw(axes, fabric, places, found, most_mb)
+        trunks = sum(link.up + link.down for link in found if ":" in link.lower)
+        note = "" if fabric.is_star else f": {trunks / 1e6:,.0f} MB between switches"
+        axes.set_title(f"{label}{note}", fontsize=10)
+    for axes in panels:
+        axes.axis("off")
+    scale = ScalarMappable(Normalize(0, most_mb), _COLOURS)
+    figure.colorbar(scale, ax=list(panels), label="MB on a link, both directions", shrink=0.6)
+    figure.savefig(path, dpi=150)
+
+
+def layout(fabric: Fabric) -> dict[str, Place]:
+    """Where each node is drawn: hosts in the lowest line, a switch above the middle of what is below it.
+
+    Switches of one level that would be in one place, such as spines, share the width.
+    """
+    levels = _levels(fabric)
+    bottom = -float(max(levels.values()) + 1)
+    places = {host_name(number): (float(number), bottom) for number in range(1, fabric.size + 1)}
+    for level in range(max(levels.values()), -1, -1):
+        switches = [switch for switch in fabric.switches if levels[switch] == level]
+        middles = [_middle(fabric, switch, places) for switch in switches]
+        if len(set(middles)) < len(middles):
+            step = fabric.size / len(switches)
+            middles = [0.5 + step * (index + 0.5) for index in range(len(switches))]
+        places |= {switch: (x, -float(level)) for switch, x in zip(switches, middles, strict=True)}
+    return places
+
+
+def _levels(fabric: Fabric) -> dict[str, int]:
+    """The number of switches above each switch."""
+    levels = dict.fromkeys(fabric.switches, 0)
+    for switch in fabric.switches:  # from the top down
+        for trunk in fabric.trunks:
+            if trunk.upper.switch == switch:
+                levels[trunk.lower.switch] = levels[switch] + 1
+    return levels
+
+
+def _middle(fabric: Fabric, switch: str, places: dict[str, Place]) -> float:
+    below = [trunk.lower.switch for trunk in fabric.trunks if trunk.upper.switch == switch]
+    below += [host_name(n) for n, port in enumerate(fabric.host_ports, 1) if port.switch == switch]
+    return fmean(places[name][0] for name in below)
+
+
+def _draw(
+    axes: Axes,
+    fabric: Fabric,
+    places: dict[str, Place],
+    links: Sequence[LinkBytes],
+    most_mb: float,
+) -> None:
+    for link in links:
+        lower, upper = (places[end.partition(":")[0]] for end in (link.lower, link.upper))
+        total = (link.up + link.down) / 1e6
+        colour, width = colormaps[_COLOURS](total / most_mb), 1 + 5 * total / most_mb
+        axes.plot(*zip(lower, upper, strict=True), color=colour, linewidth=width, zorder=1)
+        if ":" in link.lower or fabric.size <= _MOST_LABELLED:
+            # Nearer to the lower end, where links to one switch are apart.
+            x, y = (0.62 * low + 0.38 * high for low, high in zip(lower, upper, strict=True))
+            figures = f"↑{link.up / 1e6:,.0f}\n↓{link.down / 1e6:,.0f}"
+            box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
+            axes.text(x, y, figures, fontsize=7, ha="center", va="center", bbox=box, zorder=2)
+    for name, (x, y) in places.items():
+        switch = name in fabric.switches
+        box = {"boxstyle": "round,pad=0.3" if switch else "circle,pad=0.2"}
+        look = {"facecolor": "#dbeafe" if switch else "#f3f4f6", "edgecolor": "#6b7280", **box}
+        axes.text(x, y, name, fontsize=8, ha="center", va="center", bbox=look, zorder=3)
+    axes.set_xlim(0.4, fabric.size + 0.6)
+    axes.set_ylim(min(y for _, y in places.values()) - 0.4, 0.4)
