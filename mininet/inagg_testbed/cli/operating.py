@@ -101,7 +101,8 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
             return
         rows = [
             (name, port_node(port), f"{count.packets:,}", f"{count.bytes:,}")
-            for name, ports in sorted(found.items())
+            for counters in found.values()
+            for name, ports in sorted(counters.items())
             for port, count in sorted(ports.items())
         ]
         if not rows:

@@ -119,7 +119,7 @@ class ControllerClient:
         return self._get(JobStatus, f"/jobs/{number}")
 
     def counters(self) -> Counters:
-        """GET /counters: counter name -> port -> packets, bytes."""
+        """GET /counters: switch -> counter name -> port -> packets, bytes."""
         return self._get(Counters, "/counters")
 
     def loss(self) -> list[Loss]:
