@@ -18,6 +18,7 @@
 #include "include/arp.p4"
 #include "include/ping.p4"
 #include "include/l2.p4"
+#include "include/beacon.p4"
 #include "include/admission.p4"
 #include "include/slots.p4"
 #include "include/delivery.p4"
@@ -31,6 +32,7 @@ control InaggIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
     ArpResponder() arp_responder;
     PingResponder() ping_responder;
     L2() l2;
+    Beacons() beacons;
 
     apply {
         ingress_loss.apply(hdr, meta, standard_metadata);
@@ -40,6 +42,8 @@ control InaggIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
                 if (!meta.dropped) {
                     slots.apply(hdr, meta, standard_metadata);
                 }
+            } else if (hdr.beacon.isValid()) {
+                beacons.apply(hdr, meta, standard_metadata);
             } else {
                 source_guard.apply(hdr, meta, standard_metadata);
                 if (!meta.dropped) {

@@ -25,7 +25,7 @@ from pydantic_core.core_schema import ValidatorFunctionWrapHandler
 from inagg_contract.addresses import parse_ip, parse_mac, parse_multicast_network
 
 DEFAULT_PORT = 9560
-MOST_WORKERS = 64
+MOST_WORKERS = 4096
 MOST_BODY_BYTES = 1 << 20  # a heartbeat may contain the texts of thousands of collectives
 LONGEST_CALL = 1000  # characters
 LONGEST_REASON = 2000  # characters
@@ -104,11 +104,16 @@ class Problem(Answer):
 
 
 class NewJob(Request):
-    """The body of POST /jobs. slots: a power of two."""
+    """The body of POST /jobs.
+
+    slots: a power of two. hosts: the IPv4 address of each rank's host, by rank; may be missing if the controller has
+    one switch.
+    """
 
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
     slots: Annotated[int, Field(ge=2)]
     name: Annotated[str, Field(max_length=200)] = ""
+    hosts: Annotated[list[Ip], Field(max_length=MOST_WORKERS)] | None = None
 
 
 class NewWorker(Request):
@@ -159,8 +164,12 @@ class Beat(Request):
 
 
 class Loss(Request):
-    """One injected loss: the body of PUT /loss, and an element of LossList."""
+    """One injected loss: the body of PUT /loss, and an element of LossList.
 
+    switch: its name; may be missing if there is one.
+    """
+
+    switch: str | None = None
     port: Port
     direction: Literal["ingress", "egress"]
     probability: Annotated[float, Field(ge=0, le=1)]
@@ -205,7 +214,7 @@ class Policy(Answer):
 
 
 class Aggregator(Answer):
-    """The address to which workers send contributions."""
+    """The address of a switch, to which workers send contributions."""
 
     ip: Ip
     mac: str
@@ -248,12 +257,28 @@ class Heartbeat(Answer):
     waits: Annotated[Mapping[Rank, Waits], _unless_unreadable({})] = {}
 
 
+class TreeSwitch(Answer):
+    """A switch of a job's tree.
+
+    first_slot_version, slot_versions: its lease. ranks: of the workers that it sums for itself. below: the switches
+    whose partial sums it adds. above: the switches that get its partial sums in turns; none at a root.
+    """
+
+    switch: str
+    first_slot_version: NonNegative
+    slot_versions: NonNegative
+    ranks: tuple[Rank, ...]
+    below: tuple[str, ...]
+    above: tuple[str, ...]
+
+
 class JobStatus(Answer):
     """A job.
 
     slots: the granted number (S of docs/protocol.md), which may be less than requested. words: 256-byte words in a DATA
-    packet. results: the multicast address of its results; null: each worker gets them at its own. registered, left:
-    ranks. counters: rank -> contributions that the switch has admitted; null if not read.
+    packet. aggregator: of the switch of rank 0, or in the answer to a registration of the worker's switch. results: the
+    multicast address of its results; null: each worker gets them at its own. registered, left: ranks. counters: rank ->
+    contributions that its switch has admitted; null if not read. tree: its switches, each after those above it.
     """
 
     id: Annotated[int, Field(ge=1, le=65535)]
@@ -271,6 +296,7 @@ class JobStatus(Answer):
     aggregator: Aggregator
     results: Annotated[Endpoint | None, _unless_unreadable(None)] = None
     counters: Annotated[Mapping[Rank, PacketCount] | None, _unless_unreadable(None)] = None
+    tree: Annotated[tuple[TreeSwitch, ...], _unless_unreadable(())] = ()
 
 
 class CreatedJob(JobStatus):
@@ -280,10 +306,14 @@ class CreatedJob(JobStatus):
 
 
 class RegisteredWorker(JobStatus):
-    """The answer to a registration: the job, and the worker's rank, bit (1 << rank) and switch port."""
+    """The answer to a registration: the job, and the worker's rank and place.
+
+    member: its number at the switch, which its packets have as their rank. switch, port: where its host is.
+    """
 
     rank: Rank
-    bit: int
+    member: Annotated[int, Field(ge=0, lt=64)]
+    switch: str
     port: int
 
 
@@ -293,8 +323,32 @@ class JobList(Answer):
     jobs: list[JobStatus]
 
 
+class SwitchHealth(Answer):
+    """A switch. error: why it is not connected. free_slot_versions: number of those not leased."""
+
+    name: str
+    state: Literal["connecting", "connected", "lost"]
+    error: str | None
+    slot_versions: int
+    free_slot_versions: int
+    aggregator: Aggregator
+
+
+class LinkHealth(Answer):
+    """A link between switches. ends: as in leaf1:49. reason: why it is down, else empty."""
+
+    ends: tuple[str, str]
+    state: Literal["unknown", "up", "down"]
+    reason: str
+
+
 class Health(Answer):
-    """The answer to GET /health. jobs: number of active jobs. free_slot_versions: number of those not leased."""
+    """The answer to GET /health.
+
+    switch: connected if all switches are; else the state of one that is not, and switch_error why. slot_versions,
+    free_slot_versions: of the switch with the fewest free. aggregator: of the first switch. jobs: number of active
+    jobs.
+    """
 
     switch: Literal["connecting", "connected", "lost"]
     switch_error: str | None
@@ -303,10 +357,12 @@ class Health(Answer):
     free_slot_versions: int
     aggregator: Aggregator
     jobs: int
+    switches: tuple[SwitchHealth, ...]
+    links: tuple[LinkHealth, ...]
 
 
-# The answer to GET /counters: counter -> port -> count.
-Counters = dict[str, dict[int, PacketCount]]
+# The answer to GET /counters: switch -> counter -> port -> count.
+Counters = dict[str, dict[str, dict[int, PacketCount]]]
 
 
 def dump(counters: Counters) -> str:

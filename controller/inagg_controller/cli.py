@@ -7,21 +7,36 @@ The log is the standard library's, because gRPC, uvicorn and p4runtime-shell log
 import asyncio
 import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
 from inagg_contract.documents import DEFAULT_PORT
-from inagg_controller.configuration import Configuration, check_policy, parse_address, parse_network
+from inagg_controller.configuration import (
+    Configuration,
+    check_policy,
+    check_size,
+    parse_address,
+    parse_multicast,
+    parse_topology,
+    star,
+)
 from inagg_controller.errors import ConfigurationError, SwitchError
+from inagg_controller.fabric.drawing import draw, listing
+from inagg_controller.fabric.tree import MOST_ROOTS
 from inagg_controller.jobs.job import Limits, Policy
 from inagg_controller.logs import log_to_stderr
 from inagg_controller.server import serve
+from inagg_controller.service import Network
 from inagg_controller.switch.program import load_program
 from inagg_controller.tokens import default_token_file, operators_token
+
+_T = TypeVar("_T")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -52,12 +67,25 @@ _Version = Annotated[
 ]
 
 
-@app.command()
+@app.callback(invoke_without_command=True)
 def run(
-    p4info: Annotated[Path, typer.Option(help="P4Info of inagg.p4, in text format.")],
-    device_config: Annotated[Path, typer.Option(help="The switch's program: P4 source, or BMv2's JSON.")],
-    ports: Annotated[str, typer.Option(help="All ports of the switch, as in 1,2,3.")],
-    aggregator_ip: Annotated[str, typer.Option(help="IPv4 address that workers send to.")],
+    context: typer.Context,
+    p4info: Annotated[
+        Path | None, typer.Option(help="P4Info of inagg.p4, in text format.", show_default="required")
+    ] = None,
+    device_config: Annotated[
+        Path | None,
+        typer.Option(help="The switches' program: P4 source, or BMv2's JSON.", show_default="required"),
+    ] = None,
+    topology: Annotated[
+        Path | None,
+        typer.Option(
+            help="TOML file with the switches, their links and the hosts (docs/deployment.md). Without it there is one "
+            "switch, which --switch, --device-id, --ports, --host and --aggregator-... describe."
+        ),
+    ] = None,
+    ports: Annotated[str | None, typer.Option(help="All ports of the switch, as in 1,2,3.")] = None,
+    aggregator_ip: Annotated[str | None, typer.Option(help="IPv4 address that workers send to.")] = None,
     aggregator_mac: Annotated[
         str, typer.Option(help="MAC address that workers send to.")
     ] = "02:49:41:00:00:01",
@@ -78,6 +106,15 @@ def run(
     token_file: _TokenFile = None,
     host: _Hosts = None,
     max_slots: Annotated[int, typer.Option(min=2, help="Maximum number of slots of one job.")] = 1024,
+    max_roots: Annotated[
+        int,
+        typer.Option(
+            min=1, max=MOST_ROOTS, help="Maximum number of root switches that a job's chunks take turns at."
+        ),
+    ] = MOST_ROOTS,
+    link_timeout_s: Annotated[
+        float, typer.Option(min=1, help="Time without a beacon after which a link between switches is down.")
+    ] = 5.0,
     rto_initial_s: Annotated[float, typer.Option(help="First retransmission timeout.")] = 0.1,
     rto_min_s: Annotated[float, typer.Option(help="Shortest retransmission timeout.")] = 0.01,
     rto_max_s: Annotated[float, typer.Option(help="Longest retransmission timeout.")] = 1.0,
@@ -91,11 +128,13 @@ def run(
     idle_timeout_s: Annotated[
         float, typer.Option(min=1, help="Time without a request after which a connection is closed.")
     ] = 15.0,
-    switch_timeout_s: Annotated[float, typer.Option(help="Time to wait for the switch at start.")] = 10.0,
+    switch_timeout_s: Annotated[float, typer.Option(help="Time to wait for the switches at start.")] = 10.0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     _version: _Version = False,
 ) -> None:
-    """Serve training jobs on one switch. Prints "ready" when jobs can be created."""
+    """Serve training jobs on one switch, or on several. Prints "ready" when jobs can be created."""
+    if context.invoked_subcommand is not None:
+        return
     policy = Policy(
         rto_initial_s=rto_initial_s,
         rto_min_s=rto_min_s,
@@ -107,40 +146,89 @@ def run(
     )
 
     def configure() -> Configuration:
-        program = load_program(p4info, device_config)
+        program = load_program(_required(p4info, "--p4info"), _required(device_config, "--device-config"))
         if not math.isfinite(idle_timeout_s):
             raise ConfigurationError("--idle-timeout-s must be a number of seconds")
-        if not switch.startswith("unix:"):
-            parse_address(switch, "--switch")
+        if topology is None:
+            fabric = star(
+                switch,
+                device_id,
+                _required(ports, "--ports", "or --topology"),
+                host or [],
+                _required(aggregator_ip, "--aggregator-ip", "or --topology"),
+                aggregator_mac,
+            )
+        elif ports is not None or aggregator_ip is not None or host:
+            raise ConfigurationError(
+                "--topology describes the switches and hosts: leave out --ports, --host and --aggregator-ip"
+            )
+        else:
+            fabric = parse_topology(topology)
         return Configuration(
-            switch=switch,
-            device_id=device_id,
             switch_timeout_s=switch_timeout_s,
             listen=parse_address(listen, "--listen"),
             operators_token=operators_token(token_file or default_token_file()),
             connections_per_host=connections_per_host,
             idle_timeout_s=idle_timeout_s,
             program=program,
-            network=parse_network(program, ports, host or [], aggregator_ip, aggregator_mac, multicast),
+            network=Network(
+                topology=check_size(program, fabric),
+                words=program.words,
+                multicast=parse_multicast(multicast),
+                link_timeout_s=link_timeout_s,
+            ),
             limits=Limits(
                 slot_versions=program.slot_versions,
-                max_workers=program.max_workers,
+                job_members=program.job_members,
                 max_members=program.max_members,
                 max_slots=max_slots,
+                max_roots=max_roots,
             ),
             policy=check_policy(policy),
         )
 
-    try:
+    with _errors():
         configuration = configure()
         log_to_stderr(log_level)
         crashed = asyncio.run(serve(configuration))
-    except (ConfigurationError, SwitchError) as error:
-        print(f"inagg-controller: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
     if crashed:
         print("inagg-controller: ended by an internal error; its log above has the details", file=sys.stderr)
         raise typer.Exit(1)
+
+
+@app.command()
+def topology(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The topology file.")],
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw the topology into this file, instead of listing it.")
+    ] = None,
+) -> None:
+    """Check a topology file and show what it describes."""
+    with _errors():
+        found = parse_topology(file)
+        if svg is None:
+            print(listing(found))
+        else:
+            try:
+                svg.write_text(draw(found))
+            except OSError as error:
+                raise ConfigurationError(f"cannot write {svg}: {error.strerror}") from error
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """End the command with one line for an error of the operator or of a switch."""
+    try:
+        yield
+    except (ConfigurationError, SwitchError) as error:
+        print(f"inagg-controller: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+def _required(value: _T | None, option: str, alternative: str = "") -> _T:
+    if value is None:
+        raise ConfigurationError(f"{option} is missing; give it{alternative and f', {alternative}'}")
+    return value
 
 
 def main() -> None:

@@ -4,17 +4,18 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from inagg_contract.addresses import format_mac, parse_ip, parse_mac, parse_multicast_network
-from inagg_contract.constants import INAGG_PORT
 from inagg_contract.documents import DEFAULT_PORT
 from inagg_controller.errors import ConfigurationError
+from inagg_controller.fabric.file import HIGHEST_PORT, read_topology
+from inagg_controller.fabric.topology import Host, Place, SwitchNode, Topology
 from inagg_controller.jobs.job import Limits, Policy
-from inagg_controller.service import Network, port_list
-from inagg_controller.switch.entries import Binding
+from inagg_controller.service import Network
 from inagg_controller.switch.program import Program
 
-_HIGHEST_PORT = 511
+ONLY_SWITCH = "s1"
 _UNICAST = "none"
 _JOB_NUMBERS = 1 << 16
 
@@ -23,8 +24,6 @@ _JOB_NUMBERS = 1 << 16
 class Configuration:
     """Everything that the command line configures."""
 
-    switch: str
-    device_id: int
     switch_timeout_s: float
     listen: tuple[str, int]
     operators_token: str
@@ -36,31 +35,47 @@ class Configuration:
     policy: Policy
 
 
-def parse_network(
-    program: Program, ports: str, hosts: Iterable[str], ip: str, mac: str, multicast: str
-) -> Network:
-    """The network of --ports, --host, --aggregator-ip, --aggregator-mac and --multicast."""
-    numbers = port_list(_number(port, "--ports", _HIGHEST_PORT) for port in ports.split(","))
-    known, bindings = parse_hosts(hosts)
-    unknown = sorted(set(known.values()) - set(numbers))
+def star(switch: str, device_id: int, ports: str, hosts: Iterable[str], ip: str, mac: str) -> Topology:
+    """The topology of --switch, --device-id, --ports, --host, --aggregator-ip and --aggregator-mac: one switch."""
+    numbers = tuple(sorted({_number(port, "--ports", HIGHEST_PORT) for port in ports.split(",")}))
+    known = parse_hosts(hosts)
+    unknown = sorted({host.place.port for host in known} - set(numbers))
     if unknown:
         raise ConfigurationError(f"--host names ports {unknown}, which are not in --ports")
     aggregator = (_parsed(parse_ip, ip, "--aggregator-ip"), _parsed(parse_mac, mac, "--aggregator-mac"))
-    if any(binding.mac == aggregator[1] for binding in bindings) or aggregator[0] in known:
+    if any(host.mac == aggregator[1] or host.ip == aggregator[0] for host in known):
         raise ConfigurationError("--host names an address of the aggregator")
-    return Network(
-        ports=numbers,
-        hosts=known,
-        bindings=bindings,
-        aggregator_ip=aggregator[0],
-        aggregator_mac=aggregator[1],
-        aggregator_udp_port=INAGG_PORT,
-        words=program.words,
-        multicast=_parsed_multicast(multicast),
-    )
+    _check_p4runtime(switch, "--switch")
+    node = SwitchNode(ONLY_SWITCH, switch, device_id, *aggregator, numbers)
+    return Topology((node,), hosts=known)
 
 
-def _parsed_multicast(text: str) -> int | None:
+def parse_topology(path: Path) -> Topology:
+    """The topology of --topology."""
+    topology = read_topology(path)
+    for switch in topology.switches:
+        _check_p4runtime(switch.address, f"{path}: switch {switch.name}: p4runtime")
+    return topology
+
+
+def check_size(program: Program, topology: Topology) -> Topology:
+    """Return the topology if the program's tables hold its stations."""
+    bound = sum(host.mac is not None for host in topology.hosts) + len(topology.switches)
+    if bound > program.max_stations:
+        raise ConfigurationError(
+            f"the topology has {bound} stations to bind (hosts with a MAC address, and switches); the tables of the "
+            f"program hold {program.max_stations}"
+        )
+    return topology
+
+
+def _check_p4runtime(address: str, option: str) -> None:
+    if not address.startswith("unix:"):
+        parse_address(address, option)
+
+
+def parse_multicast(text: str) -> int | None:
+    """The first address of --multicast; None for unicast."""
     if text == _UNICAST:
         return None
     try:
@@ -74,10 +89,10 @@ def _parsed_multicast(text: str) -> int | None:
     return int(network.network_address)
 
 
-def parse_hosts(texts: Iterable[str]) -> tuple[dict[int, int], tuple[Binding, ...]]:
-    """From --host: {IPv4 address: port}, and the bindings of hosts whose MAC address is given."""
-    known: dict[int, int] = {}
-    bindings = []
+def parse_hosts(texts: Iterable[str]) -> tuple[Host, ...]:
+    """The hosts of --host."""
+    hosts: dict[int, Host] = {}
+    ports: dict[int, int] = {}
     for text in texts:
         host_ip, separator, place = text.partition("=")
         port_text, with_mac, mac_text = place.partition(",")
@@ -85,17 +100,14 @@ def parse_hosts(texts: Iterable[str]) -> tuple[dict[int, int], tuple[Binding, ..
             raise ConfigurationError(
                 f"--host {text} is not of the form 10.0.0.1=1 or 10.0.0.1=1,02:00:00:00:00:01"
             )
-        ip, port = _parsed(parse_ip, host_ip, "--host"), _number(port_text, "--host", _HIGHEST_PORT)
-        if ip in known:
+        ip, port = _parsed(parse_ip, host_ip, "--host"), _number(port_text, "--host", HIGHEST_PORT)
+        mac = _parsed(parse_mac, mac_text, "--host") if with_mac else None
+        if ip in hosts:
             raise ConfigurationError(f"--host names {host_ip} twice")
-        known[ip] = port
-        if with_mac:
-            bindings.append(Binding(ip=ip, mac=_parsed(parse_mac, mac_text, "--host"), port=port))
-    ports: dict[int, int] = {}
-    for binding in bindings:
-        if ports.setdefault(binding.mac, binding.port) != binding.port:
-            raise ConfigurationError(f"--host names {format_mac(binding.mac)} at two ports")
-    return known, tuple(bindings)
+        if mac is not None and ports.setdefault(mac, port) != port:
+            raise ConfigurationError(f"--host names {format_mac(mac)} at two ports")
+        hosts[ip] = Host(host_ip, ip, mac, Place(ONLY_SWITCH, port))
+    return tuple(hosts.values())
 
 
 def check_policy(policy: Policy) -> Policy:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the controller: the service, its connection to the switch, and the HTTP server, until a signal or a crash."""
+"""Runs the controller: the service, its connections to the switches, and the HTTP server, until a signal or a crash."""
 
 import asyncio
 import logging
@@ -29,7 +29,8 @@ _log = logging.getLogger(__name__)
 async def serve(configuration: Configuration) -> bool:
     """Serve until SIGINT or SIGTERM, or until a task of the service crashes; return whether one crashed.
 
-    Raises ConfigurationError if the address cannot be bound, SwitchError if the switch cannot be programmed at start.
+    Raises ConfigurationError if the address cannot be bound or a link is not as the topology says, SwitchError if a
+    switch cannot be programmed at start.
     """
     crashed = asyncio.Event()
     task = asyncio.current_task()
@@ -48,13 +49,17 @@ async def serve(configuration: Configuration) -> bool:
     listener = _listen(configuration.listen)
     service = Service(
         JobTable(
+            configuration.network.topology,
             configuration.limits,
             configuration.policy,
             first_epoch=_first_epoch(),
             now=time.monotonic(),
             multicast=configuration.network.multicast,
         ),
-        P4RuntimeSwitch(configuration.switch, configuration.device_id, configuration.program),
+        {
+            switch.name: P4RuntimeSwitch(switch.address, switch.device_id, configuration.program)
+            for switch in configuration.network.topology.switches
+        },
         configuration.network,
         on_crash=crash,
     )

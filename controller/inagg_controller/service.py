@@ -1,68 +1,82 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drives the job table: passes it the time, carries out its effects on the switch, wakes requests that wait.
+"""Drives the job table: passes it the time, carries out its effects on the switches, wakes requests that wait.
 
-Everything here runs in one asyncio loop, so the job table needs no lock. `link` has the switch's thread.
+Everything here runs in one asyncio loop, so the job table needs no lock. Each `Connection` has its switch's thread.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
+from inagg_contract.addresses import format_ip
+from inagg_contract.constants import INAGG_PORT
 from inagg_contract.sizes import data_mtu
+from inagg_controller.connection import Connection
 from inagg_controller.errors import (
+    ConfigurationError,
+    ConflictError,
     InvalidRequestError,
     SwitchError,
     SwitchRefusedError,
     SwitchTakenError,
     SwitchUnreachableError,
+    UnavailableError,
 )
+from inagg_controller.fabric.links import Change, Links
+from inagg_controller.fabric.topology import Place, SwitchNode, Topology
 from inagg_controller.jobs.calls import Report
 from inagg_controller.jobs.job import Effect, Install, Job, Regroup
 from inagg_controller.jobs.table import SWITCH_RESTARTED, SWITCH_TAKEN, JobTable
-from inagg_controller.link import SwitchLink
+from inagg_controller.managed import ManagedSwitch
 from inagg_controller.switch.client import Count, Switch
-from inagg_controller.switch.entries import Binding, Member, aggregator_entries, binding_entries, flood_group
-from inagg_controller.switch.loss import LossChange, Losses
+from inagg_controller.switch.entries import (
+    Entity,
+    Member,
+    aggregator_entries,
+    binding_entries,
+    flood_group,
+    linked_port_entry,
+)
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
 _TICK_S = 0.1
 _REMOVAL_S = 1.0
+_BEACON_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
     """The network that the controller serves, from its options.
 
-    Addresses are integers. ports: the switch's ports. hosts: IPv4 address -> switch port of the hosts given by --host.
-    bindings: the hosts whose MAC address is given too. words: 256-byte words in a DATA packet. multicast: the first
-    address for results (`JobTable`).
+    words: 256-byte words in a DATA packet. multicast: the first address for results (`JobTable`). link_timeout_s: how
+    long no beacon has to arrive for a link to be down.
     """
 
-    ports: tuple[int, ...]
-    hosts: Mapping[int, int]
-    bindings: tuple[Binding, ...] = ()
-    aggregator_ip: int
-    aggregator_mac: int
-    aggregator_udp_port: int
+    topology: Topology
     words: int
     multicast: int | None = None
+    link_timeout_s: float = 5.0
 
 
 class Service:
     """The running controller. All methods must be called in the loop that start() ran in.
 
-    on_crash: called when a defect has ended one of its tasks; the controller should then end too.
+    switches: by name, all of the topology. on_crash: called when a defect has ended one of its tasks; the controller
+    should then end too.
     """
 
     def __init__(
         self,
         jobs: JobTable,
-        switch: Switch,
+        switches: Mapping[str, Switch],
         network: Network,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -70,11 +84,11 @@ class Service:
     ) -> None:
         self.jobs = jobs
         self.network = network
-        self.losses = Losses()
-        self.link = SwitchLink(
-            switch, self._write_base_entries, on_connected=self._switch_connected, on_lost=self._switch_lost
-        )
-        self._switch = switch
+        self.topology = network.topology
+        self.switches = {
+            node.name: self._managed(node, switches[node.name]) for node in self.topology.switches
+        }
+        self.links = Links(self.topology, clock(), interval_s=_BEACON_S, timeout_s=network.link_timeout_s)
         self._clock = clock
         self._on_crash = on_crash
         self._tasks: list[asyncio.Task[None]] = []
@@ -85,10 +99,27 @@ class Service:
         self._attended: set[asyncio.Timeout] = set()
         self._last_counts: dict[int, dict[int, Count]] = {}
 
+    def _managed(self, node: SwitchNode, switch: Switch) -> ManagedSwitch:
+        connection = Connection(
+            node.name,
+            switch,
+            partial(self._write_base_entries, node, switch),
+            on_connected=partial(self._switch_connected, node.name),
+            on_lost=partial(self._switch_lost, node.name),
+            on_packet=lambda frame: self.links.hear(node.name, frame, self._clock()),
+        )
+        return ManagedSwitch(node, switch, connection)
+
     async def start(self, wait_s: float = 0.0) -> None:
-        """Connect, then run until stop(). Waits up to wait_s for a switch that is not reachable. Raises SwitchError."""
-        await self.link.open(wait_s, self._clock)
-        for body in (self._tick_on, self._carry_out_effects, self.link.keep_connected):
+        """Connect, then run until stop(). Waits up to wait_s for switches that are not reachable.
+
+        Raises SwitchError, and ConfigurationError for a link that is not as the topology says.
+        """
+        connections = [managed.connection for managed in self.switches.values()]
+        await asyncio.gather(*(connection.open(wait_s, self._clock) for connection in connections))
+        await self._find_links()
+        keepers = (connection.keep_connected for connection in connections)
+        for body in (self._tick_on, self._carry_out_effects, self._watch_links, *keepers):
             task = asyncio.create_task(body(), name=body.__name__)
             task.add_done_callback(self._task_ended)
             self._tasks.append(task)
@@ -99,7 +130,7 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.link.close()
+        await asyncio.gather(*(managed.connection.close() for managed in self.switches.values()))
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         """Call on_crash if a task has ended by itself: a controller without one of its tasks must end."""
@@ -114,51 +145,101 @@ class Service:
         for until in self._attended:
             until.reschedule(asyncio.get_running_loop().time())
 
-    async def create(self, workers: int, slots: int, name: str, creator: str | None = None) -> Job:
-        """See JobTable.create. Waits briefly for slots that are about to become free."""
+    async def create(
+        self,
+        workers: int,
+        slots: int,
+        name: str,
+        creator: str | None = None,
+        hosts: Sequence[int] | None = None,
+    ) -> Job:
+        """See JobTable.create. hosts: the IPv4 address of each rank's host; optional if there is one switch.
+
+        Waits briefly for slots that are about to become free.
+        """
+        at = self._switches_of(workers, hosts)
         with suppress(TimeoutError):
             async with asyncio.timeout(_REMOVAL_S):
                 while self.jobs.frees_slots and not self._stopping:
                     await self._changed.wait()
-        job = self.jobs.create(workers, slots, name, self._clock(), creator)
+        job = self.jobs.create(workers, slots, name, self._clock(), creator, at)
         _log.info(
-            "job %d: %d workers, %d of %d slots, epoch %d", job.id, workers, job.slots, slots, job.epoch
+            "job %d: %d workers, %d of %d slots, epoch %d, on %s",
+            job.id,
+            workers,
+            job.slots,
+            slots,
+            job.epoch,
+            ", ".join(job.tree.by_name),
         )
         self._publish()
         return job
 
-    def register(self, number: int, member: Member) -> Job:
-        """See JobTable.register. Raises InvalidRequestError also for a MAC address of another host."""
+    def _switches_of(self, workers: int, hosts: Sequence[int] | None) -> list[str] | None:
+        """The switch of each rank's host; None if there is one switch for all."""
+        if hosts is not None and len(hosts) != workers:
+            raise InvalidRequestError(f"hosts has {len(hosts)} addresses for {workers} workers")
+        if len(self.topology.switches) == 1:
+            return None
+        if hosts is None:
+            raise InvalidRequestError(
+                "hosts is missing: this controller has several switches, so it must know where the workers are"
+            )
+        return [self._place_of_host(ip).switch for ip in hosts]
+
+    def _place_of_host(self, ip: int) -> Place:
+        host = self.topology.host_at.get(ip)
+        if host is None:
+            raise InvalidRequestError(f"the topology file names no host with the address {format_ip(ip)}")
+        return host.place
+
+    def register(self, number: int, member: Member, switch: str) -> Job:
+        """See JobTable.register. switch: at which the worker is.
+
+        Raises InvalidRequestError also for a MAC address of another host, ConflictError for another switch than that of
+        the host that the job was created for.
+        """
         self._check_mac(member)
+        leaf = self.jobs.job(number).tree.leaf_of.get(member.rank)
+        if leaf is not None and leaf.name != switch:
+            raise ConflictError(
+                f"rank {member.rank} is at switch {switch}, but job {number} was created for a worker at {leaf.name}"
+            )
         job = self.jobs.register(number, member, self._clock())
         _log.info("job %d: rank %d registered, %d of %d", number, member.rank, len(job.members), job.workers)
         self._publish()
         return job
 
-    def port_of(self, ip: int, udp_port: int, port: int | None) -> int:
-        """The switch port of a worker, from its request or from --host. Raises InvalidRequestError."""
-        if ip == self.network.aggregator_ip:
+    def place_of(self, ip: int, udp_port: int, port: int | None) -> Place:
+        """Where a worker is, from its request and from the topology. Raises InvalidRequestError."""
+        if any(switch.ip == ip for switch in self.topology.switches):
             raise InvalidRequestError("ip is the aggregator's own")
-        if udp_port == self.network.aggregator_udp_port:
+        if udp_port == INAGG_PORT:
             raise InvalidRequestError(f"udp_port {udp_port} is reserved for the aggregator")
-        known = self.network.hosts.get(ip)
-        found = known if port is None else port
-        if found is None:
+        host = self.topology.host_at.get(ip)
+        if host is not None:
+            if port not in (None, host.place.port):
+                raise InvalidRequestError(
+                    f"port is {port}, but a --host option names {host.place.port} for this ip"
+                )
+            return host.place
+        if len(self.topology.switches) > 1:
+            return self._place_of_host(ip)
+        (switch,) = self.topology.switches
+        if port is None:
             raise InvalidRequestError("port is missing, and no --host option names the port of this ip")
-        if known not in (None, found):
-            raise InvalidRequestError(f"port is {found}, but a --host option names {known} for this ip")
-        if found not in self.network.ports:
-            raise InvalidRequestError(f"port is {found}; the switch's ports are {list(self.network.ports)}")
-        return found
+        if port not in switch.ports:
+            raise InvalidRequestError(f"port is {port}; the switch's ports are {list(switch.ports)}")
+        return Place(switch.name, port)
 
     def _check_mac(self, member: Member) -> None:
-        network = self.network
-        bound = {binding.mac for binding in network.bindings if binding.ip == member.ip}
-        if member.mac == network.aggregator_mac:
+        hosts = [host for host in self.topology.hosts if host.mac is not None]
+        bound = {host.mac for host in hosts if host.ip == member.ip}
+        if any(switch.mac == member.mac for switch in self.topology.switches):
             raise InvalidRequestError("mac is the aggregator's own")
         if bound and member.mac not in bound:
             raise InvalidRequestError("mac is not the one that a --host option names for this ip")
-        if not bound and any(binding.mac == member.mac for binding in network.bindings):
+        if not bound and any(host.mac == member.mac for host in hosts):
             raise InvalidRequestError("mac is the one that a --host option names for another host")
 
     def check_mtu(self, mtu: int | None) -> None:
@@ -227,47 +308,64 @@ class Service:
         return job
 
     async def job_counts(self, job: Job) -> Mapping[int, Count] | None:
-        """Rank -> contributions that the switch has admitted, for an ended job until its end; None if unknown."""
-        if job.state != "running" or self.link.state != "connected":
+        """Rank -> contributions that its switch has admitted, for an ended job until its end; None if unknown."""
+        if job.state != "running":
             return self._last_counts.get(job.id)
-        try:
-            return _of_job(await self.link.call(self._switch.read_admitted), job.id)
-        except SwitchError:
-            return None
+        return await self._read_job_counts(job)
 
-    async def counters(self) -> Mapping[str, Mapping[int, Count]]:
-        """The indexed counters without zeros: name -> port -> count. Raises UnavailableError."""
-        return await self.link.request(partial(self._switch.read_counters, self.network.ports))
+    async def _read_job_counts(self, job: Job) -> dict[int, Count]:
+        """The counts of `job_counts`, at the switches that are connected."""
+        found: dict[int, Count] = {}
+        for leaf in job.tree.switches:
+            managed = self.switches[leaf.name]
+            if not leaf.ranks or not managed.connected:
+                continue
+            with suppress(SwitchError):
+                counts = await managed.connection.call(managed.switch.read_admitted)
+                found |= {
+                    rank: counts[job.id, member]
+                    for member, rank in enumerate(leaf.ranks)
+                    if (job.id, member) in counts
+                }
+        return found
 
-    async def admitted(self) -> Mapping[tuple[int, int], Count]:
-        """(job, rank) -> contributions that the switch has admitted. Raises UnavailableError."""
-        return await self.link.request(self._switch.read_admitted)
+    async def counters(self) -> Mapping[str, Mapping[str, Mapping[int, Count]]]:
+        """The indexed counters of the connected switches without zeros: switch -> name -> port -> count.
+
+        Raises UnavailableError if none is connected.
+        """
+        if not any(managed.connected for managed in self.switches.values()):
+            raise UnavailableError(
+                "; ".join(
+                    f"switch {name}: {managed.connection.error}" for name, managed in self.switches.items()
+                )
+            )
+        return await self._of_connected(ManagedSwitch.read_counters)
+
+    async def admitted(self) -> Mapping[str, Mapping[tuple[int, int], Count]]:
+        """Contributions that the connected switches have admitted: switch -> (job, member number) -> count."""
+        return await self._of_connected(lambda managed: managed.switch.read_admitted())
+
+    async def _of_connected(self, read: Callable[[ManagedSwitch], _T]) -> dict[str, _T]:
+        found = {}
+        for name, managed in self.switches.items():
+            if managed.connected:
+                with suppress(SwitchError):
+                    found[name] = await managed.connection.call(partial(read, managed))
+        return found
 
     def heartbeat_ages(self, job: Job) -> dict[int, float]:
         """Rank -> seconds since its last heartbeat, for ranks that have not left."""
         now = self._clock()
         return {rank: max(0.0, now - seen) for rank, seen in job.last_seen.items() if rank not in job.left}
 
-    async def set_loss(self, port: int, direction: str, traffic: str, probability: float) -> None:
-        """Inject loss. Raises InvalidRequestError, UnavailableError; nothing has changed then."""
-        if port not in self.network.ports:
-            raise InvalidRequestError(f"port is {port}; the switch's ports are {list(self.network.ports)}")
-        async with self.link.lock:
-            await self._change_loss(self.losses.setting(port, direction, traffic, probability))
-
-    async def clear_loss(self) -> None:
-        """Remove all injected loss. Raises UnavailableError."""
-        async with self.link.lock:
-            await self._change_loss(self.losses.clearing())
-
-    async def _change_loss(self, change: LossChange) -> None:
-        await self.link.request(partial(self._write_loss, change))
-        self.losses.commit(change)
-
-    def _write_loss(self, change: LossChange) -> None:
-        self._switch.remove(change.remove)
-        self._switch.modify(change.modify)
-        self._switch.insert(change.insert)
+    def switch(self, name: str | None) -> ManagedSwitch:
+        """A switch by its name; None: the only one. Raises InvalidRequestError."""
+        if name is None and len(self.switches) == 1:
+            return next(iter(self.switches.values()))
+        if name is None or name not in self.switches:
+            raise InvalidRequestError(f"switch is {name}; the switches are {', '.join(self.switches)}")
+        return self.switches[name]
 
     def _publish(self) -> None:
         if self.jobs.effects:
@@ -298,50 +396,83 @@ class Service:
                 effect = self.jobs.effects.popleft()
                 error = None
                 try:
-                    await self.link.call(partial(self._perform, effect))
+                    await self._perform(effect)
                 except SwitchRefusedError as refusal:
                     error = str(refusal)
                     _log.error("job %d: %s", effect.job, error)
-                except SwitchUnreachableError:
-                    break
+                except SwitchUnreachableError:  # the job table knows, and has made this effect void
+                    continue
                 self.jobs.done(effect, self._clock(), error)
                 if isinstance(effect, Install) and error is None:
                     _log.info("job %d: entries installed", effect.job)
                 self._publish()
 
-    def _perform(self, effect: Effect) -> None:
+    async def _perform(self, effect: Effect) -> None:
+        """Carry out an effect, one switch after another."""
         if isinstance(effect, Install):
-            for stage in effect.entries.stages:
-                self._switch.insert(stage)
+            for name, entries in effect.entries.items():
+                for stage in entries.stages:
+                    await self._write(name, self.switches[name].switch.insert, stage)
         elif isinstance(effect, Regroup):
-            self._switch.modify((effect.group,))
+            for name, group in effect.groups.items():
+                await self._write(name, self.switches[name].switch.modify, (group,))
         else:
-            self._last_counts[effect.job] = _of_job(self._switch.read_admitted(), effect.job)
-            for stage in reversed(effect.entries.stages):
-                self._switch.remove(stage)
+            job = self.jobs.jobs.get(effect.job)
+            if job is not None:
+                self._last_counts[job.id] = await self._read_job_counts(job)
+            for name, entries in reversed([*effect.entries.items()]):
+                for stage in reversed(entries.stages):
+                    await self._write(name, self.switches[name].switch.remove, stage)
 
-    def _switch_connected(self) -> None:
-        self.jobs.switch_connected()
+    async def _write(
+        self, name: str, write: Callable[[Sequence[Entity]], None], entities: Sequence[Entity]
+    ) -> None:
+        await self.switches[name].connection.call(partial(write, entities))
+
+    async def _find_links(self) -> None:
+        """Send beacons until it is known which links are there. Raises ConfigurationError for a wrong cable."""
+        while "unknown" in self.links.states.values():
+            self._look_at_links()
+            await asyncio.sleep(_TICK_S)
+        wrong = self.links.wrong_cables()
+        if wrong:
+            raise ConfigurationError("; ".join(wrong))
+
+    async def _watch_links(self) -> None:
+        while True:
+            self._look_at_links()
+            await asyncio.sleep(_TICK_S)
+
+    def _look_at_links(self) -> None:
+        now = self._clock()
+        for name, frames in self.links.due(now).items():
+            self.switches[name].switch.send(frames)
+        for change in self.links.tick(now):
+            self._link_changed(change, now)
+
+    def _link_changed(self, change: Change, now: float) -> None:
+        if change.state == "up":
+            _log.info("link %s is up", change.link)
+            self.jobs.link_up(change.link)
+        else:
+            _log.error("link %s is down: %s", change.link, change.reason)
+            self.jobs.link_down(change.link, now, change.reason)
         self._publish()
 
-    def _switch_lost(self, error: SwitchUnreachableError) -> None:
+    def _switch_connected(self, name: str) -> None:
+        self.jobs.switch_connected(name)
+        self._publish()
+
+    def _switch_lost(self, name: str, error: SwitchUnreachableError) -> None:
         taken = isinstance(error, SwitchTakenError)
-        self.jobs.switch_lost(self._clock(), SWITCH_TAKEN if taken else SWITCH_RESTARTED)
+        self.jobs.switch_lost(name, self._clock(), SWITCH_TAKEN if taken else SWITCH_RESTARTED)
         self._publish()
 
-    def _write_base_entries(self) -> None:
-        """Write the entries that the switch needs before any job."""
-        network = self.network
-        self._switch.insert(aggregator_entries(network.aggregator_ip, network.aggregator_mac))
-        self._switch.insert(binding_entries(network.bindings))
-        self._switch.insert([flood_group(network.ports)])
-        self._switch.insert(self.losses.entries)
-
-
-def _of_job(counts: Mapping[tuple[int, int], Count], number: int) -> dict[int, Count]:
-    return {rank: count for (job, rank), count in counts.items() if job == number}
-
-
-def port_list(ports: Iterable[int]) -> tuple[int, ...]:
-    """The distinct ports, sorted."""
-    return tuple(sorted(set(ports)))
+    def _write_base_entries(self, node: SwitchNode, switch: Switch) -> None:
+        """Write the entries that a switch needs before any job."""
+        switch.insert(aggregator_entries(node.ip, node.mac))
+        switch.insert(binding_entries(self.topology.bindings(node.name)))
+        switch.insert([flood_group(self.topology.flooded(node.name))])
+        linked = [place.port for place in self.topology.link_at if place.switch == node.name]
+        switch.insert([linked_port_entry(port) for port in linked])
+        switch.insert(self.switches[node.name].losses.entries)

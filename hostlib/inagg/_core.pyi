@@ -405,6 +405,9 @@ class Header:
         """Decode a header. Raises ValueError if the datagram is too short, or has another version or kind."""
 
 def guard_bits(workers: int) -> int: ...
+def check_lanes(bits: int, workers: int) -> None:
+    """Raise ValueError if lanes of 8, 16 or 32 `bits` are too narrow for the sums of `workers`."""
+
 def block_elements(words: int, lane_bits: LaneBits) -> int: ...
 def block_exponent(
     block: NDArray[np.float32], *, lane_bits: LaneBits, workers: int, stochastic: bool = False

@@ -38,8 +38,13 @@ const bit<16> ETHERTYPE_ARP = 0x0806;
 // Tags of IEEE 802.1Q: customer's and service provider's.
 const bit<16> ETHERTYPE_VLAN = 0x8100;
 const bit<16> ETHERTYPE_SERVICE_VLAN = 0x88A8;
+// Of beacons: IEEE 802's Local Experimental Ethertype 2.
+const bit<16> ETHERTYPE_BEACON = 0x88B6;
 const bit<8> IP_PROTOCOL_ICMP = 1;
 const bit<8> IP_PROTOCOL_UDP = 17;
+
+// The port of P4Runtime's packet-out and packet-in.
+const bit<9> CPU_PORT = 510;
 
 // Stands for all workers of a job as the receiver of a result.
 const bit<8> ALL_RANKS = 255;

@@ -5,6 +5,7 @@ control InaggDeparser(packet_out packet, in headers_t hdr) {
     apply {
         packet.emit(hdr.ethernet);
         packet.emit(hdr.arp);
+        packet.emit(hdr.beacon);
         packet.emit(hdr.ipv4);
         packet.emit(hdr.icmp);
         packet.emit(hdr.udp);

@@ -29,6 +29,12 @@ header arp_t {
     ipv4_address_t target_ip;
 }
 
+// The controller's bytes follow it.
+header beacon_t {
+    bit<16> out_port;    // the port that it leaves the first switch by
+    bit<16> in_port;     // the port that it came to the second switch by, written there
+}
+
 header ipv4_t {
     bit<4> version;
     bit<4> ihl;
@@ -79,6 +85,7 @@ header word_header_t {
 struct headers_t {
     ethernet_t ethernet;
     arp_t arp;
+    beacon_t beacon;
     ipv4_t ipv4;
     icmp_t icmp;
     udp_t udp;

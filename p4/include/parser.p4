@@ -9,12 +9,18 @@ parser InaggParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition select(hdr.ethernet.ether_type) {
             ETHERTYPE_IPV4: parse_ipv4;
             ETHERTYPE_ARP: parse_arp;
+            ETHERTYPE_BEACON: parse_beacon;
             default: accept;
         }
     }
 
     state parse_arp {
         packet.extract(hdr.arp);
+        transition accept;
+    }
+
+    state parse_beacon {
+        packet.extract(hdr.beacon);
         transition accept;
     }
 

@@ -96,7 +96,7 @@ def judge_ranks(ranks: Ranks, outcome: Outcome, *, may_fail: bool, besides: int 
 def refused(testbed: Testbed) -> dict[str, int]:
     """The switch's counters: packets over all ports, by the counter's name."""
     assert testbed.controller is not None
-    counters = testbed.controller.counters()
+    counters = testbed.controller.counters()["s1"]
     return {name: sum(count.packets for count in ports.values()) for name, ports in counters.items()}
 
 

@@ -9,13 +9,12 @@ import pytest
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
-from inagg_controller.service import Network
 from inagg_controller.switch.program import Program, load_program
 from tests.controller.fake_server import FakeServer
 from tests.controller.launching import CommandLine, Launcher
 from tests.controller.memory_switch import MemorySwitch
 from tests.controller.p4info import build_p4info
-from tests.controller.serving import NETWORK, OPERATORS_TOKEN, Serving
+from tests.controller.serving import OPERATORS_TOKEN, Serving
 
 
 @pytest.fixture
@@ -43,13 +42,8 @@ def memory_switch() -> MemorySwitch:
 
 
 @pytest.fixture
-def network() -> Network:
-    return NETWORK
-
-
-@pytest.fixture
 def serving(memory_switch: MemorySwitch) -> Serving:
-    return Serving(memory_switch)
+    return Serving({"s1": memory_switch})
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ class MemorySwitch:
     """Keeps the entities that are inserted.
 
     refuse, refuse_removal: entities that are refused. away: every call fails. calls: each entity that was inserted,
-    modified or removed.
+    modified or removed. emit: gets what the controller sends; on_packet gives it a frame.
     """
 
     def __init__(self) -> None:
@@ -23,13 +23,23 @@ class MemorySwitch:
         self.away = False
         self.admitted: dict[tuple[int, int], Count] = {}
         self.calls: list[tuple[str, Entity]] = []
+        self.emit: Callable[[bytes], None] = lambda frame: None
+        self.on_packet: Callable[[bytes], None] = lambda frame: None
         self._on_lost: Callable[[SwitchUnreachableError], None] | None = None
 
-    def connect(self, on_lost: Callable[[SwitchUnreachableError], None]) -> None:
+    def connect(
+        self,
+        on_lost: Callable[[SwitchUnreachableError], None],
+        on_packet: Callable[[bytes], None] = lambda frame: None,
+    ) -> None:
         self._check()
         self.entities.clear()
         self.connections += 1
-        self._on_lost = on_lost
+        self._on_lost, self.on_packet = on_lost, on_packet
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        for frame in frames if not self.away else ():
+            self.emit(frame)
 
     def insert(self, entities: Sequence[Entity]) -> None:
         for entity in entities:

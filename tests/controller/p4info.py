@@ -3,12 +3,23 @@
 
 from p4.config.v1 import p4info_pb2
 
-from inagg_controller.switch.entries import ADMISSION, BOUND_PORT, SOURCE_IP, SOURCE_MAC, STATION
+from inagg_controller.switch.entries import (
+    ADMISSION,
+    BOUND_PORT,
+    LINKED_PORT,
+    PARENT,
+    SOURCE_IP,
+    SOURCE_MAC,
+    STATION,
+    UPLINK,
+)
 
 WORDS = 4
 SLOT_VERSIONS = 64
 
 _GUARD = "InaggIngress.source_guard"
+
+_LEASE = {"all": 64, "slot_base": 32, "slot_mask": 32, "epoch": 32, "result_group": 16}
 
 # table -> ({match field: bits}, action, {parameter: bits}), as in p4/include/*.p4
 TABLES: dict[str, tuple[dict[str, int], str, dict[str, int]]] = {
@@ -39,16 +50,19 @@ TABLES: dict[str, tuple[dict[str, int], str, dict[str, int]]] = {
     ADMISSION: (
         {"port": 9, "source": 32, "job": 16, "rank": 8},
         "InaggIngress.admission.admit",
-        {
-            "member": 64,
-            "all": 64,
-            "slot_base": 32,
-            "slot_mask": 32,
-            "epoch": 32,
-            "result_group": 16,
-            "parents": 8,
-        },
+        {"member": 64, **_LEASE, "parents": 8},
     ),
+    PARENT: (
+        {"port": 9, "source": 32, "job": 16},
+        "InaggIngress.admission.accept_result",
+        {**_LEASE, "mac": 48, "ip": 32},
+    ),
+    UPLINK: (
+        {"job": 16, "parent": 8},
+        "InaggIngress.slots.send_up",
+        {"port": 9, "mac": 48, "ip": 32, "rank": 8},
+    ),
+    LINKED_PORT: ({"port": 9}, "InaggIngress.beacons.to_controller", {}),
     "InaggEgress.delivery.receiver": (
         {"job": 16, "rank": 8},
         "InaggEgress.delivery.deliver",

@@ -3,30 +3,52 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import httpx
 
+from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topology
 from inagg_controller.http.api import create_app
 from inagg_controller.jobs.job import Limits, Policy
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.service import Network, Service
-from inagg_controller.switch.entries import Binding
 from tests.controller.memory_switch import MemorySwitch
 from tests.controller.p4info import SLOT_VERSIONS, WORDS
 
 OPERATORS_TOKEN = "the-token-of-the-operator-of-these-tests"
 
-NETWORK = Network(
-    ports=(1, 2, 3, 4, 255),
-    hosts={0x0A000001: 1, 0x0A000002: 2, 0x0A000003: 3},
-    bindings=(Binding(ip=0x0A000003, mac=0x0200000000BB, port=3),),
-    aggregator_ip=0x0A0000FD,
-    aggregator_mac=0x024941000001,
-    aggregator_udp_port=18753,
-    words=WORDS,
+STAR = Topology(
+    (SwitchNode("s1", "127.0.0.1:9559", 1, 0x0A0000FD, 0x024941000001, (1, 2, 3, 4, 255)),),
+    hosts=(
+        Host("h1", 0x0A000001, None, Place("s1", 1)),
+        Host("h2", 0x0A000002, None, Place("s1", 2)),
+        Host("h3", 0x0A000003, 0x0200000000BB, Place("s1", 3)),
+    ),
 )
+
+
+def _leaf_spine() -> Topology:
+    """Two leaves with two hosts each (h1, h2 at leaf1, h3, h4 at leaf2), and two spines."""
+    ports = {"leaf1": (1, 2, 101, 102), "leaf2": (1, 2, 101, 102), "spine1": (1, 2), "spine2": (1, 2)}
+    return Topology(
+        tuple(
+            SwitchNode(name, f"unix:/{name}", 1, 0x0A00FF01 + number, 0x024941000001 + number, ports[name])
+            for number, name in enumerate(ports)
+        ),
+        tuple(
+            Link((Place(f"leaf{leaf}", 100 + spine), Place(f"spine{spine}", leaf)))
+            for spine in (1, 2)
+            for leaf in (1, 2)
+        ),
+        tuple(
+            Host(f"h{n}", 0x0A000000 + n, 0x020000000000 + n, Place(f"leaf{1 + n // 3}", 1 + (n - 1) % 2))
+            for n in range(1, 5)
+        ),
+    )
+
+
+LEAF_SPINE = _leaf_spine()
 
 Result = TypeVar("Result")
 
@@ -41,10 +63,11 @@ class Clock:
 
 
 class Serving:
-    """Makes a service of a switch; a test's asynchronous context."""
+    """Makes a service of switches, by name; a test's asynchronous context."""
 
-    def __init__(self, switch: MemorySwitch) -> None:
-        self._switch = switch
+    def __init__(self, switches: Mapping[str, MemorySwitch], topology: Topology = STAR) -> None:
+        self._switches = switches
+        self._topology = topology
 
     @contextlib.asynccontextmanager
     async def __call__(
@@ -60,13 +83,15 @@ class Serving:
         """
         clock = Clock()
         table = JobTable(
+            self._topology,
             Limits(slot_versions=SLOT_VERSIONS, **limits),
             policy or Policy(),
             first_epoch=100,
             now=clock(),
             multicast=multicast,
         )
-        service = Service(table, self._switch, NETWORK, clock=clock, on_crash=on_crash)
+        network = Network(topology=self._topology, words=WORDS)
+        service = Service(table, self._switches, network, clock=clock, on_crash=on_crash)
         await service.start()
         try:
             async with httpx.AsyncClient(

@@ -22,6 +22,17 @@ def test_health_tells_the_programs_properties(serving: Serving) -> None:
                 "free_slot_versions": 64,
                 "aggregator": {"ip": "10.0.0.253", "mac": "02:49:41:00:00:01", "udp_port": 18753},
                 "jobs": 0,
+                "switches": [
+                    {
+                        "name": "s1",
+                        "state": "connected",
+                        "error": None,
+                        "slot_versions": 64,
+                        "free_slot_versions": 64,
+                        "aggregator": {"ip": "10.0.0.253", "mac": "02:49:41:00:00:01", "udp_port": 18753},
+                    }
+                ],
+                "links": [],
             }
 
     run(body)
@@ -62,7 +73,7 @@ def test_a_registration_tells_the_workers_place(serving: Serving) -> None:
         async with serving() as (client, _, _):
             await client.post("/jobs", json={"workers": 2, "slots": 4})
             answer = (await client.post("/jobs/1/workers", json={"rank": 1, **WORKER})).json()
-            assert (answer["rank"], answer["bit"], answer["port"]) == (1, 2, 1)
+            assert (answer["rank"], answer["member"], answer["switch"], answer["port"]) == (1, 1, "s1", 1)
             assert answer["registered"] == [1]
 
     run(body)
@@ -227,8 +238,8 @@ def test_loss_is_set_per_port_direction_and_traffic_and_cleared(
             await client.put("/loss", json={**loss, "traffic": "other", "probability": 1})
             assert (await client.get("/loss")).json() == {
                 "loss": [
-                    {"port": 2, "direction": "ingress", "probability": 0.5, "traffic": "aggregation"},
-                    {"port": 2, "direction": "ingress", "probability": 1.0, "traffic": "other"},
+                    {"switch": "s1", **loss, "traffic": "aggregation"},
+                    {"switch": "s1", **loss, "probability": 1.0, "traffic": "other"},
                 ]
             }
             assert {(entry.match, entry.params) for entry in memory_switch.in_table(table)} == {
@@ -270,14 +281,10 @@ def test_a_loss_that_the_switch_refuses_is_not_in_force(
     run(body)
 
 
-def test_counters_come_by_name_and_port(serving: Serving) -> None:
+def test_counters_come_by_switch_name_and_port(serving: Serving) -> None:
     async def body() -> None:
         async with serving() as (client, _, _):
-            assert (await client.get("/counters")).json() == {
-                "started": {
-                    "1": {"packets": 1, "bytes": 100},
-                    "2": {"packets": 2, "bytes": 200},
-                }
-            }
+            started = {"1": {"packets": 1, "bytes": 100}, "2": {"packets": 2, "bytes": 200}}
+            assert (await client.get("/counters")).json() == {"s1": {"started": started}}
 
     run(body)

@@ -11,9 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from inagg_controller.cli import app
-from inagg_controller.configuration import parse_hosts, parse_network
+from inagg_controller.configuration import parse_multicast, star
 from inagg_controller.switch.entries import Binding, binding_entries
-from inagg_controller.switch.program import Program
 from tests.controller.fake_server import FakeServer
 from tests.controller.launching import CommandLine, Launcher, read_line
 
@@ -71,7 +70,7 @@ def test_epochs_of_a_restarted_controller_are_higher_than_before(launch: Launche
         ({"p4info": "/nonexistent"}, "cannot read /nonexistent: No such file or directory"),
         ({"p4info": __file__}, "is not P4Info in text format"),
         ({"device_config": "/nonexistent"}, "cannot read /nonexistent"),
-        ({"ports": "1,two"}, "--ports: 'two' is not a number from 0 to 511"),
+        ({"ports": "1,two"}, "--ports: 'two' is not a number from 0 to 509"),
         ({"host": "10.0.0.1"}, "--host 10.0.0.1 is not of the form"),
         ({"host": "10.0.0.1=1,02-00"}, "--host: '02-00' is not a MAC address"),
         ({"host": ["10.0.0.1=1", "10.0.0.1=2"]}, "--host names 10.0.0.1 twice"),
@@ -107,14 +106,15 @@ def test_what_cannot_work_is_told_before_anything_starts(
 
 
 def test_hosts_with_a_mac_address_are_bound_to_their_port() -> None:
-    known, bindings = parse_hosts(
-        ["10.0.0.1=1,02:00:00:00:00:01", "10.0.0.2=2", "10.0.0.3=1,02:00:00:00:00:01"]
-    )
-    assert known == {0x0A000001: 1, 0x0A000002: 2, 0x0A000003: 1}
-    assert bindings == (
+    hosts = ["10.0.0.1=1,02:00:00:00:00:01", "10.0.0.2=2", "10.0.0.3=1,02:00:00:00:00:01"]
+    topology = star("unix:/s1", 1, "1,2", hosts, "10.0.0.253", "02:49:41:00:00:01")
+    known = {ip: (host.place.switch, host.place.port) for ip, host in topology.host_at.items()}
+    assert known == {0x0A000001: ("s1", 1), 0x0A000002: ("s1", 2), 0x0A000003: ("s1", 1)}
+    bindings = topology.bindings("s1")
+    assert bindings == [
         Binding(ip=0x0A000001, mac=0x020000000001, port=1),
         Binding(ip=0x0A000003, mac=0x020000000001, port=1),
-    )
+    ]
     tables = Counter(entry.table.rpartition(".")[2] for entry in binding_entries(bindings))
     assert tables == {"source_ip": 2, "source_mac": 1, "station": 1, "bound_port": 1}
 
@@ -124,10 +124,9 @@ def test_hosts_with_a_mac_address_are_bound_to_their_port() -> None:
     [("239.192.0.0/14", 0xEFC00000), ("239.255.0.0/16", 0xEFFF0000), ("none", None)],
 )
 def test_the_addresses_of_results_are_counted_from_the_first_of_a_network(
-    program: Program, multicast: str, first: int | None
+    multicast: str, first: int | None
 ) -> None:
-    network = parse_network(program, "1,2", [], "10.0.0.253", "02:49:41:00:00:01", multicast)
-    assert network.multicast == first
+    assert parse_multicast(multicast) == first
 
 
 @pytest.mark.parametrize(
@@ -173,6 +172,6 @@ def test_it_can_be_stopped_while_it_waits_for_the_switch(launch: Launcher, fake_
     fake_server.stop()
     process = launch(switch_timeout_s=60)
     assert process.stderr is not None
-    assert "waiting for the switch: no switch at" in process.stderr.readline()
+    assert "waiting for switch s1: no switch at" in process.stderr.readline()
     process.terminate()
     assert process.wait(15) == 0

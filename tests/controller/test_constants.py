@@ -36,5 +36,5 @@ def test_the_default_policy_is_the_protocols() -> None:
 
 def test_sizes_are_read_from_p4info(program_files: tuple[Path, Path]) -> None:
     program = load_program(*program_files)
-    assert (program.words, program.slot_versions, program.max_workers) == (4, 64, 64)
+    assert (program.words, program.slot_versions, program.job_members) == (4, 64, 64)
     assert program.counters == ("started", "result_sent")

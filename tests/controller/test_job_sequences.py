@@ -2,7 +2,7 @@
 """Invariants of the job table under any sequence of events, in virtual time."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,31 +11,48 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from inagg_contract.constants import FLOOD_GROUP
 from inagg_controller.errors import RequestError, UnavailableError
 from inagg_controller.jobs.job import Effect, Install, Regroup
-from inagg_controller.switch.entries import Entity, TableEntry
+from inagg_controller.switch.entries import Entity, JobEntries, TableEntry
+from tests.controller.serving import LEAF_SPINE, STAR
 from tests.controller.test_jobs import POLICY, member, new_table
 
 INDEX = st.integers(0, 3)
 
 
-def entities_of(effect: Effect) -> list[Entity]:
+Placed = tuple[str, Entity]  # a switch and what is in it
+
+
+def entities_of(effect: Effect) -> list[Placed]:
+    """What an effect inserts or removes, in the order of insertion."""
     if isinstance(effect, Regroup):
-        return [effect.group]
-    return [entity for stage in effect.entries.stages for entity in stage]
+        return list(effect.groups.items())
+    return in_stages(effect.entries)
 
 
-def key(entity: Entity) -> object:
-    """What the switch knows the entity by."""
-    return (entity.table, entity.match) if isinstance(entity, TableEntry) else entity.group
+def in_stages(entries: Mapping[str, JobEntries]) -> list[Placed]:
+    """A job's entities, in the order of their insertion."""
+    return [(name, entity) for name, each in entries.items() for stage in each.stages for entity in stage]
+
+
+def key(placed: Placed) -> object:
+    """What its switch knows an entity by."""
+    name, entity = placed
+    return name, (entity.table, entity.match) if isinstance(entity, TableEntry) else entity.group
 
 
 class Life(RuleBasedStateMachine):
-    """Requests, time, effects and failures in any order, with a switch that carries out the effects."""
+    """Requests, time, effects and failures in any order, with switches that carry out the effects.
+
+    The ranks are at the first two switches of the topology in turns; with one, all are there.
+    """
+
+    topology = STAR
 
     @initialize()
     def start(self) -> None:
         self.now = 0.0
-        self.table = new_table(max_members=10, max_ended=3)
-        self.entries: set[Entity] = set()
+        self.names = list(self.topology.by_name)
+        self.table = new_table(topology=self.topology, max_members=10, max_ended=3)
+        self.entries: set[Placed] = set()
         self.epochs: list[int] = []
         self.endings: dict[int, tuple[str, str | None, dict[int, str]]] = {}
 
@@ -43,7 +60,9 @@ class Life(RuleBasedStateMachine):
     def create(self, workers: int, slots: int) -> None:
         before = self.picture()
         try:
-            job = self.table.create(workers, slots, "", self.now)
+            leaves = self.names[:2]
+            at = [leaves[rank % len(leaves)] for rank in range(workers)]
+            job = self.table.create(workers, slots, "", self.now, at=at)
         except UnavailableError:
             assert self.picture() == before
         else:
@@ -122,6 +141,10 @@ class Life(RuleBasedStateMachine):
     @rule()
     def carry_out(self) -> None:
         effect = self.table.effects.popleft()
+        self.perform(effect)
+        self.table.done(effect, self.now)
+
+    def perform(self, effect: Effect) -> None:
         entities = entities_of(effect)
         if isinstance(effect, Install):
             assert not {key(entity) for entity in entities} & {key(entity) for entity in self.entries}
@@ -129,9 +152,8 @@ class Life(RuleBasedStateMachine):
         else:
             self.remove(entities)
             self.entries |= set(entities) if isinstance(effect, Regroup) else set()
-        self.table.done(effect, self.now)
 
-    def remove(self, entities: Sequence[Entity]) -> None:
+    def remove(self, entities: Sequence[Placed]) -> None:
         gone = {key(entity) for entity in entities}
         self.entries = {entity for entity in self.entries if key(entity) not in gone}
 
@@ -147,15 +169,33 @@ class Life(RuleBasedStateMachine):
             self.remove(entities[done:])
         self.table.done(effect, self.now, "refused")
 
-    @rule(in_flight=st.booleans())
-    def restart_switch(self, in_flight: bool) -> None:
+    @rule(in_flight=st.booleans(), data=st.data())
+    def restart_switch(self, in_flight: bool, data: st.DataObject) -> None:
+        """Restart a switch, perhaps while an effect is carried out."""
+        name = data.draw(st.sampled_from(self.names))
         effect = self.table.effects.popleft() if in_flight and self.table.effects else None
-        self.table.switch_lost(self.now)
+        concerned = effect is not None and name in dict(entities_of(effect))
+        if effect is not None and not concerned:
+            self.perform(effect)
+        elif isinstance(effect, Install):
+            entities = entities_of(effect)
+            self.entries |= set(entities[: data.draw(st.integers(0, len(entities)))])
+        self.table.switch_lost(name, self.now)
         if effect is not None:
             self.table.done(effect, self.now)
-        self.entries.clear()
-        assert not any(job.state == "running" for job in self.table.jobs.values())
-        self.table.switch_connected()
+        self.entries = {placed for placed in self.entries if placed[0] != name}
+        assert not any(
+            job.state == "running" and name in job.tree.by_name for job in self.table.jobs.values()
+        )
+        self.table.switch_connected(name)
+
+    @precondition(lambda self: self.topology.links)
+    @rule(data=st.data())
+    def break_link(self, data: st.DataObject) -> None:
+        link = data.draw(st.sampled_from(self.topology.links))
+        self.table.link_down(link, self.now, "cut")
+        assert not any(not job.ended and link in job.tree.links.values() for job in self.table.jobs.values())
+        self.table.link_up(link)
 
     def picture(self) -> object:
         table = self.table
@@ -163,7 +203,8 @@ class Life(RuleBasedStateMachine):
             number: (job.state, dict(job.members), set(job.left), dict(job.lost), job.entries, job.removing)
             for number, job in table.jobs.items()
         }
-        return jobs, table.pool.leases, list(table.effects), table.version
+        leases = {name: pool.leases for name, pool in table.pools.items()}
+        return jobs, leases, list(table.effects), table.version
 
     @invariant()
     def epochs_grow(self) -> None:
@@ -184,23 +225,25 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def leases_belong_to_jobs_that_hold_them_and_to_nobody_else(self) -> None:
-        held = sorted(
-            (job.lease for job in self.table.jobs.values() if job.holds_resources),
-            key=lambda lease: lease.base,
-        )
-        assert self.table.pool.leases == tuple(held)
+        for name, pool in self.table.pools.items():
+            held = [
+                job.leases[name]
+                for job in self.table.jobs.values()
+                if job.holds_resources and name in job.leases
+            ]
+            assert pool.leases == tuple(sorted(held, key=lambda lease: lease.base))
         for job in self.table.jobs.values():
             assert job.holds_resources or job.ended
-            assert job.lease.size == 2 * job.slots
+            assert job.leases.keys() == job.tree.by_name.keys()
+            assert {lease.size for lease in job.leases.values()} == {2 * job.slots}
 
     @invariant()
-    def what_is_in_the_switch_belongs_to_a_job_that_still_holds_its_lease(self) -> None:
+    def what_is_in_a_switch_belongs_to_a_job_that_still_holds_its_lease(self) -> None:
         mine = {
-            entity
+            placed
             for job in self.table.jobs.values()
             if job.holds_resources and job.entries is not None
-            for stage in job.entries.stages
-            for entity in stage
+            for placed in in_stages(job.entries)
         }
         assert self.entries <= mine
         assert FLOOD_GROUP not in {job.group for job in self.table.jobs.values()}
@@ -211,7 +254,8 @@ class Life(RuleBasedStateMachine):
             if job.state == "running":
                 assert len(job.members) == job.workers
                 assert job.entries is not None
-                assert {entity for stage in job.entries.stages for entity in stage} <= self.entries
+                assert job.entries.keys() == job.tree.by_name.keys()
+                assert set(in_stages(job.entries)) <= self.entries
 
     @invariant()
     def the_number_of_remembered_jobs_is_bounded_after_a_tick(self) -> None:
@@ -228,12 +272,20 @@ class Life(RuleBasedStateMachine):
             self.now += 1.0
             self.table.tick(self.now)
         assert self.entries == set()
-        assert self.table.pool.free == 64
+        assert {pool.free for pool in self.table.pools.values()} == {64}
         assert self.table.installed() == {}
         self.now += POLICY.keep_s
         self.table.tick(self.now)
         assert self.table.jobs == {}
 
 
+class LifeOnATree(Life):
+    """The same with jobs on two leaves and a spine."""
+
+    topology = LEAF_SPINE
+
+
 TestLife = Life.TestCase
 TestLife.settings = settings(max_examples=200, stateful_step_count=40)
+TestLifeOnATree = LifeOnATree.TestCase
+TestLifeOnATree.settings = settings(max_examples=200, stateful_step_count=40)

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from inagg_controller.errors import ConflictError, UnavailableError, UnknownJobError
+from inagg_controller.fabric.topology import Topology
 from inagg_controller.jobs.job import Install, Job, Limits, Policy, Regroup, Remove
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import Member, MulticastGroup
+from tests.controller.serving import STAR
 
 POLICY = Policy(heartbeat_timeout_s=3.0, join_timeout_s=20.0, keep_s=30.0)
 
@@ -20,11 +22,17 @@ def member(rank: int, host: int | None = None) -> Member:
     return Member(rank=rank, ip=0x0A000000 + host, mac=0x020000000000 + host, udp_port=4000, port=host)
 
 
-def new_table(slot_versions: int = 64, **limits: Any) -> JobTable:
+def new_table(slot_versions: int = 64, topology: Topology = STAR, **limits: Any) -> JobTable:
     table = JobTable(
-        Limits(slot_versions=slot_versions, **limits), POLICY, first_epoch=100, now=0.0, multicast=0xEFC00000
+        topology,
+        Limits(slot_versions=slot_versions, **limits),
+        POLICY,
+        first_epoch=100,
+        now=0.0,
+        multicast=0xEFC00000,
     )
-    table.switch_connected()
+    for name in topology.by_name:
+        table.switch_connected(name)
     return table
 
 
@@ -51,7 +59,7 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
     table.register(job.id, member(0), 0.0)
     (effect,) = table.effects
     assert isinstance(effect, Install)
-    entries = effect.entries
+    entries = effect.entries["s1"]
     assert [dict(entry.match) for entry in entries.receivers] == [
         {"job": 2, "rank": 0},
         {"job": 2, "rank": 1},
@@ -75,7 +83,7 @@ def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
 def test_sixty_four_workers_use_every_bit() -> None:
     job = running(new_table(), workers=64)
     assert job.entries is not None
-    *_, last = job.entries.admissions
+    *_, last = job.entries["s1"].admissions
     assert dict(last.params)["member"] == 1 << 63
     assert dict(last.params)["all"] == 2**64 - 1
 
@@ -87,15 +95,15 @@ def test_results_are_sent_once_for_all_workers_behind_a_port() -> None:
         table.register(job.id, replace(member(rank, host), udp_port=4000 + rank), 0.0)
     carry_out(table, 0.0)
     assert job.entries is not None
-    assert job.entries.group.replicas == ((1, 256), (2, 256))
+    assert job.entries["s1"].group.replicas == ((1, 256), (2, 256))
 
 
 def test_a_job_of_one_worker_has_no_multicast_address() -> None:
     job = running(new_table(), workers=1)
     assert job.results_ip is None
     assert job.entries is not None
-    assert [dict(entry.match)["rank"] for entry in job.entries.receivers] == [0]
-    assert job.entries.group.replicas == ((1, 1),)
+    assert [dict(entry.match)["rank"] for entry in job.entries["s1"].receivers] == [0]
+    assert job.entries["s1"].group.replicas == ((1, 1),)
 
 
 @pytest.mark.parametrize("installed", [False, True])
@@ -109,13 +117,13 @@ def test_a_job_without_multicast_gets_a_copy_for_each_worker(installed: bool) ->
     for _ in range(2):
         assert table.unicast(job.id).results_ip is None
     if installed:
-        assert table.effects == deque([Regroup(job.id, MulticastGroup(2, ((1, 1), (2, 2))), 0)])
+        assert table.effects == deque([Regroup(job.id, {"s1": MulticastGroup(2, ((1, 1), (2, 2)))}, 0)])
     else:
         table.register(job.id, member(1), 0.0)
     carry_out(table, 0.0)
     assert job.state == "running"
     assert job.entries is not None
-    assert job.entries.group.replicas == ((1, 1), (2, 2))
+    assert job.entries["s1"].group.replicas == ((1, 1), (2, 2))
 
 
 def test_a_job_runs_only_when_its_entries_are_in() -> None:
@@ -137,7 +145,7 @@ def test_slots_are_capped_by_the_limit_and_by_what_is_free(asked: int, max_slots
 def test_a_smaller_window_is_granted_before_a_job_is_refused() -> None:
     table = new_table()
     assert [table.create(1, 16, "", 0.0).slots for _ in range(2)] == [16, 16]
-    with pytest.raises(UnavailableError, match="slot pool is full"):
+    with pytest.raises(UnavailableError, match="slot pool of switch s1 is full"):
         table.create(1, 16, "", 0.0)
     table = new_table()
     table.create(1, 16, "", 0.0)
@@ -149,7 +157,7 @@ def test_many_jobs_find_room_beside_one_another_as_each_leaves_some() -> None:
     table = new_table(slot_versions=16384)
     granted = [table.create(1, 256, "", 0.0).slots for _ in range(41)]
     assert granted == [256] * 29 + [128] * 3 + [64] * 3 + [32] * 6
-    with pytest.raises(UnavailableError, match="slot pool is full"):
+    with pytest.raises(UnavailableError, match="slot pool of switch s1 is full"):
         table.create(1, 256, "", 0.0)
 
 
@@ -172,14 +180,14 @@ def test_the_tables_bound_the_number_of_workers() -> None:
 
 
 def test_no_job_is_created_without_a_switch() -> None:
-    table = JobTable(Limits(slot_versions=64), POLICY, first_epoch=1, now=0.0)
+    table = JobTable(STAR, Limits(slot_versions=64), POLICY, first_epoch=1, now=0.0)
     with pytest.raises(UnavailableError, match="not connected"):
         table.create(1, 2, "", 0.0)
 
 
 def test_epochs_end_with_an_error_and_never_wrap() -> None:
-    table = JobTable(Limits(slot_versions=64), POLICY, first_epoch=2**32 - 1, now=0.0)
-    table.switch_connected()
+    table = JobTable(STAR, Limits(slot_versions=64), POLICY, first_epoch=2**32 - 1, now=0.0)
+    table.switch_connected("s1")
     assert table.create(1, 2, "", 0.0).epoch == 2**32 - 1
     with pytest.raises(UnavailableError, match="every epoch has been used"):
         table.create(1, 2, "", 0.0)
@@ -220,7 +228,7 @@ def test_a_rank_that_began_to_beat_and_stops_fails_a_job_that_still_waits_for_ot
     for tenth in range(36):
         table.tick(tenth / 10)
     assert (job.state, job.lost) == ("failed", {0: "no heartbeat for 3 s"})
-    assert table.pool.free == 64
+    assert table.pools["s1"].free == 64
 
 
 def test_a_rank_whose_process_has_ended_is_lost_as_soon_as_others_have_had_the_last_results() -> None:
@@ -299,7 +307,7 @@ def test_a_rank_that_leaves_while_entries_are_being_installed_fails_the_job() ->
     assert isinstance(remove, Remove)
     carry_out(table, 0.0)
     assert job.state == "failed"
-    assert table.pool.free == 64
+    assert table.pools["s1"].free == 64
 
 
 def test_a_rank_that_has_left_is_not_lost_when_it_stops_beating() -> None:
@@ -330,10 +338,10 @@ def test_a_joining_job_survives_a_switch_restart_and_a_half_installed_one_is_ins
     complete = table.create(1, 2, "", 0.0)
     table.register(complete.id, member(0), 0.0)
     stale = table.effects.popleft()
-    table.switch_lost(1.0)
+    table.switch_lost("s1", 1.0)
     table.done(stale, 1.0)
     assert (waiting.state, complete.state) == ("joining", "joining")
-    table.switch_connected()
+    table.switch_connected("s1")
     carry_out(table, 2.0)
     assert (waiting.state, complete.state) == ("joining", "running")
 
@@ -342,9 +350,9 @@ def test_a_lost_switch_frees_what_waited_for_removal() -> None:
     table = new_table()
     job = running(table, slots=32)
     table.end(job.id, 1.0)
-    assert table.pool.free == 0
-    table.switch_lost(1.0)
-    assert table.pool.free == 64
+    assert table.pools["s1"].free == 0
+    table.switch_lost("s1", 1.0)
+    assert table.pools["s1"].free == 64
     assert not table.effects
 
 

@@ -56,10 +56,10 @@ def test_metrics_tell_of_jobs_ranks_slots_and_the_switchs_counters(
     found = samples(run(body))
     for name, labels, value in [
         ("inagg_controller_info", {"version": version("inagg")}, 1),
-        ("inagg_switch_connected", {}, 1),
-        ("inagg_switch_pipeline_pushes_total", {}, 1),
-        ("inagg_pool_slot_versions", {"state": "leased"}, 8),
-        ("inagg_pool_slot_versions", {"state": "free"}, 56),
+        ("inagg_switch_connected", {"switch": "s1"}, 1),
+        ("inagg_switch_pipeline_pushes_total", {"switch": "s1"}, 1),
+        ("inagg_pool_slot_versions", {"switch": "s1", "state": "leased"}, 8),
+        ("inagg_pool_slot_versions", {"switch": "s1", "state": "free"}, 56),
         ("inagg_jobs", {"state": "running"}, 1),
         ("inagg_jobs", {"state": "failed"}, 0),
         ("inagg_job_slots", {"job": "1", "name": job_name}, 4),
@@ -71,9 +71,13 @@ def test_metrics_tell_of_jobs_ranks_slots_and_the_switchs_counters(
         ("inagg_rank_waited_seconds_total", {"job": "1", "rank": "0"}, 0.25),
         ("inagg_rank_admitted_packets_total", {"job": "1", "rank": "0"}, 5),
         ("inagg_rank_admitted_bytes_total", {"job": "1", "rank": "0"}, 500),
-        ("inagg_switch_packets_total", {"counter": "started", "port": "2"}, 2),
-        ("inagg_switch_bytes_total", {"counter": "started", "port": "2"}, 200),
-        ("inagg_loss_probability", {"port": "1", "direction": "egress", "traffic": "other"}, 0.5),
+        ("inagg_switch_packets_total", {"switch": "s1", "counter": "started", "port": "2"}, 2),
+        ("inagg_switch_bytes_total", {"switch": "s1", "counter": "started", "port": "2"}, 200),
+        (
+            "inagg_loss_probability",
+            {"switch": "s1", "port": "1", "direction": "egress", "traffic": "other"},
+            0.5,
+        ),
         ("inagg_api_refusals_total", {"status": "404"}, 2),
     ]:
         assert found[name, frozenset(labels.items())] == value, (name, labels)
@@ -87,14 +91,14 @@ def test_metrics_are_there_without_a_switch_as_well(serving: Serving, memory_swi
         async with serving() as (client, service, _):
             memory_switch.away = True
             memory_switch.restart()
-            while service.link.state == "connected":
+            while service.switches["s1"].connected:
                 await asyncio.sleep(0.001)
             return await client.get("/metrics")
 
     answer = run(body)
     found = samples(answer.text)
     assert answer.status_code == 200
-    assert found["inagg_switch_connected", frozenset()] == 0
+    assert found["inagg_switch_connected", frozenset({("switch", "s1")})] == 0
     assert not any(name.startswith("inagg_switch_packets") for name, _ in found)
 
 
@@ -138,7 +142,7 @@ def test_the_description_has_the_bounds_of_a_job(serving: Serving) -> None:
             return (await client.get("/openapi.json")).json()["components"]["schemas"]["NewJob"]["properties"]
 
     job = run(body)
-    assert (job["workers"]["minimum"], job["workers"]["maximum"], job["slots"]["minimum"]) == (1, 64, 2)
+    assert (job["workers"]["minimum"], job["workers"]["maximum"], job["slots"]["minimum"]) == (1, 4096, 2)
 
 
 def test_the_documentation_says_which_secret_each_operation_needs(serving: Serving) -> None:

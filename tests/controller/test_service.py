@@ -148,7 +148,10 @@ def test_a_full_pool_is_503_and_says_so(serving: Serving) -> None:
                 granted.append(answer.json()["slots"])
             assert sum(granted) == 32
             assert answer.status_code == 503
-            assert "the slot pool is full: 0 of 64 slot versions are free" in answer.json()["detail"]
+            assert (
+                "the slot pool of switch s1 is full: 0 of 64 slot versions are free"
+                in answer.json()["detail"]
+            )
 
     run(body)
 
@@ -199,10 +202,10 @@ def test_a_restarted_switch_fails_running_jobs_keeps_joining_ones_and_is_set_up_
             await client.post("/jobs", json={"workers": 1, "slots": 4})
             memory_switch.away = True
             memory_switch.restart()
-            await settle(lambda: service.link.state == "lost")
+            await settle(lambda: not service.switches["s1"].connected)
             failed = (await client.get(f"/jobs/{number}")).json()
             assert failed["state"] == "failed"
-            assert failed["reason"].startswith("switch restarted")
+            assert failed["reason"].startswith("switch s1 restarted")
             assert (await client.post("/jobs", json={"workers": 1, "slots": 4})).status_code == 503
             assert (await client.get("/counters")).status_code == 503
             await client.post("/jobs/2/workers", json=worker(0))

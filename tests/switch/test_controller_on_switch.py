@@ -207,7 +207,7 @@ def test_results_go_to_the_addresses_that_the_workers_registered(testbed: Testbe
             assert HEADER.unpack(result) == (RESULT, 1, job.id, 101, 101 + EXPONENT_CHECK, job.epoch, 0, 21)
         assert client.status(job.id).counters == {0: ONE_PACKET, 1: ONE_PACKET}
         assert {
-            name: ports for name, ports in client.counters().items() if ports and name != "not_ethernet"
+            name: ports for name, ports in client.counters()["s1"].items() if ports and name != "not_ethernet"
         } == {
             "started": {1: ONE_PACKET},
             "added": {2: ONE_PACKET},
@@ -318,7 +318,7 @@ def test_a_host_that_claims_the_addresses_of_others_disturbs_nobody(testbed: Tes
         assert network.mac(2) not in neighbours
         network.run(network.host(1), f"ping -c 1 -W 2 {AGGREGATOR[0]}")
         network.run(network.host(2), f"ping -c 1 -W 2 {network.ip(1)}")
-        counters = client.counters()
+        counters = client.counters()["s1"]
         assert counters["aggregator_forged"][2].packets == 12
         assert counters["source_refused"][2].packets == 12
 
@@ -346,7 +346,7 @@ def test_results_that_another_host_forges_reach_no_worker(testbed: Testbed) -> N
             endpoint.sendto(exponent_packet(job, rank, 0, 100 + rank), AGGREGATOR)
         result, _ = first.recvfrom(2048)
         assert HEADER.unpack(result)[3] == 101
-        assert client.counters()["aggregator_forged"][2].packets == 2
+        assert client.counters()["s1"]["aggregator_forged"][2].packets == 2
 
 
 def other_ports(*sockets: socket.socket) -> list[Address]:
@@ -360,7 +360,9 @@ def test_a_contribution_to_an_ended_job_is_refused_by_the_switch(testbed: Testbe
         client.end_job(job.id)
         wait_until(lambda: "admission" not in testbed.entries(), "the job's entries are gone")
         first.sendto(exponent_packet(job, 0, 0, 1), AGGREGATOR)
-        wait_until(lambda: client.counters()["not_admitted"] == {1: ONE_PACKET}, "the packet is counted")
+        wait_until(
+            lambda: client.counters()["s1"]["not_admitted"] == {1: ONE_PACKET}, "the packet is counted"
+        )
 
 
 def test_a_new_job_in_the_same_slots_starts_with_fresh_state(testbed: Testbed) -> None:
@@ -382,7 +384,8 @@ def test_injected_loss_drops_and_counts_packets_until_it_is_cleared(testbed: Tes
         client.set_loss(1, "ingress", 1.0, "aggregation")
         first.sendto(exponent_packet(job, 0, 0, 7), AGGREGATOR)
         wait_until(
-            lambda: client.counters()["ingress_loss_injected"] == {1: ONE_PACKET}, "the packet is dropped"
+            lambda: client.counters()["s1"]["ingress_loss_injected"] == {1: ONE_PACKET},
+            "the packet is dropped",
         )
         client.clear_loss()
         for rank, endpoint in enumerate([first, second]):
@@ -434,7 +437,7 @@ def test_a_switch_that_is_killed_fails_its_jobs_and_serves_again_once_restarted(
         status = client.status(job.id)
         assert (status.state, status.lost) == ("failed", ())
         assert status.reason is not None
-        assert status.reason.startswith("switch restarted")
+        assert status.reason.startswith("switch s1 restarted")
         testbed.start_switch()
         wait_until(lambda: client.health().switch == "connected", "the controller is back", 60)
         assert testbed.entries() == GROUND | {"egress_loss": 1}
@@ -492,13 +495,13 @@ def test_a_job_fails_when_another_controller_takes_the_switch_and_the_switch_is_
             assert time.monotonic() - taken < 3
             reason = client.heartbeat(job.id, 0).reason
             assert reason is not None
-            assert reason.startswith("another controller has taken the switch over")
+            assert reason.startswith("another controller has taken switch s1 over")
             health = client.health()
             assert health.switch == "lost"
             assert health.switch_error is not None
             assert "another controller is in charge of the switch" in health.switch_error
             assert f"election id ({1 << 40}, 0)" in health.switch_error
-            with pytest.raises(ControllerRefusedError, match="the switch is not connected"):
+            with pytest.raises(ControllerRefusedError, match="switch s1 is not connected"):
                 client.create_job(2, 4)
             before = testbed.entries()
             time.sleep(2.5)  # longer than between two attempts to reconnect

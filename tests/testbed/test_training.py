@@ -98,7 +98,9 @@ def test_sums_are_bit_identical_under_loss(
     with testbed.loss(loss, "aggregation"):
         assert collect_sums(testbed, start_sums(testbed, f"loss-{loss}")) == lossless
     assert testbed.controller is not None
-    assert any(port.packets > 0 for port in testbed.controller.counters()["ingress_loss_injected"].values())
+    assert any(
+        port.packets > 0 for port in testbed.controller.counters()["s1"]["ingress_loss_injected"].values()
+    )
 
 
 def test_a_killed_worker_is_reported_by_the_others_and_the_next_job_is_right(

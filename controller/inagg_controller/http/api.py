@@ -26,12 +26,14 @@ from inagg_contract.documents import (
     Aggregator,
     Beat,
     CallRange,
+    Counters,
     CreatedJob,
     Endpoint,
     Health,
     Heartbeat,
     JobList,
     JobStatus,
+    LinkHealth,
     Loss,
     LossList,
     Lost,
@@ -42,9 +44,12 @@ from inagg_contract.documents import (
     Policy,
     Problem,
     RegisteredWorker,
+    SwitchHealth,
+    TreeSwitch,
     Waits,
 )
 from inagg_controller.errors import RequestError
+from inagg_controller.fabric.topology import Link
 from inagg_controller.http.connections import Connections
 from inagg_controller.http.guard import Gate, JobRoute, OpenRoute, OperatorRoute
 from inagg_controller.http.metrics import ApiCounts, exposition
@@ -57,7 +62,7 @@ from inagg_controller.switch.entries import Member
 
 _LONGEST_WAIT_S = 60.0
 
-_DESCRIPTION = """Manages training jobs whose gradients a switch sums, and the switch.
+_DESCRIPTION = """Manages training jobs whose gradients switches sum, and the switches.
 
 A secret is sent as "Authorization: Bearer SECRET". The answer to POST /jobs contains the job's secret. The operator's
 token is in the controller's --token-file and is accepted in place of every job's secret. Errors are problem documents
@@ -136,28 +141,33 @@ def _open(service: Service) -> APIRouter:
 
     @router.get("/health")
     async def health() -> Health:
-        """Whether the switch is connected, and its resources. Needs no secret."""
-        table = service.jobs
+        """Whether the switches are connected, their links and resources. Needs no secret."""
+        switches = [_switch_health(service, name) for name in service.switches]
+        away = next((switch for switch in switches if switch.state != "connected"), switches[0])
+        scarcest = min(switches, key=lambda switch: switch.free_slot_versions)
         return Health.model_construct(
-            switch=service.link.state,
-            switch_error=service.link.error,
+            switch=away.state,
+            switch_error=away.error,
             words=service.network.words,
-            slot_versions=table.pool.size,
-            free_slot_versions=table.pool.free,
-            aggregator=_aggregator(service),
-            jobs=sum(not job.ended for job in table.jobs.values()),
+            slot_versions=scarcest.slot_versions,
+            free_slot_versions=scarcest.free_slot_versions,
+            aggregator=switches[0].aggregator,
+            jobs=sum(not job.ended for job in service.jobs.jobs.values()),
+            switches=tuple(switches),
+            links=tuple(_link_health(service, link) for link in service.topology.links),
         )
 
     @router.post("/jobs", status_code=201)
     async def create(new: NewJob, request: Request) -> CreatedJob:
-        """Create a job and lease slots for it: the requested number, or fewer if slots are scarce. Needs no secret. The
-        answer contains the secret that all other requests about the job need."""
+        """Create a job and lease slots for it in each switch of its tree: the requested number, or fewer if slots are
+        scarce. Needs no secret. The answer contains the secret that all other requests about the job need."""
         host = (
             None
             if request.app.state.gate.is_operator(request) or request.client is None
             else request.client.host
         )
-        job = await service.create(new.workers, new.slots, new.name, host)
+        hosts = None if new.hosts is None else [parse_ip(text) for text in new.hosts]
+        job = await service.create(new.workers, new.slots, new.name, host, hosts)
         return CreatedJob.model_construct(**dict(_job(service, job)), secret=job.secret)
 
     return router
@@ -195,15 +205,17 @@ def _of_members(service: Service) -> APIRouter:
         changes nothing."""
         ip = parse_ip(new.ip)
         service.check_mtu(new.mtu)
-        member = Member(
-            rank=new.rank,
-            ip=ip,
-            mac=parse_mac(new.mac),
-            udp_port=new.udp_port,
-            port=service.port_of(ip, new.udp_port, new.port),
+        place = service.place_of(ip, new.udp_port, new.port)
+        member = Member(rank=new.rank, ip=ip, mac=parse_mac(new.mac), udp_port=new.udp_port, port=place.port)
+        found = service.register(number, member, place.switch)
+        document = dict(_job(service, found)) | {"aggregator": _aggregator(service, place.switch)}
+        return RegisteredWorker(
+            **document,
+            rank=member.rank,
+            member=found.tree.number_of(member.rank),
+            switch=place.switch,
+            port=place.port,
         )
-        document = _job(service, service.register(number, member))
-        return RegisteredWorker(**dict(document), rank=member.rank, bit=1 << member.rank, port=member.port)
 
     @router.post("/workers/{rank}/heartbeat")
     async def heartbeat(number: int, rank: int, body: Beat | None = None) -> Heartbeat:
@@ -236,9 +248,12 @@ def _of_the_operator(service: Service) -> APIRouter:
         return JobList(jobs=[_job(service, job) for job in service.jobs.jobs.values()])
 
     @router.get("/counters")
-    async def counters() -> dict[str, dict[int, PacketCount]]:
-        """The switch's counters by name and port, without those that are zero."""
-        return {name: _counts(ports) for name, ports in (await service.counters()).items()}
+    async def counters() -> Counters:
+        """The counters of the connected switches, by switch, name and port, without those that are zero."""
+        return {
+            switch: {name: _counts(ports) for name, ports in counters.items()}
+            for switch, counters in (await service.counters()).items()
+        }
 
     @router.get("/loss")
     async def losses() -> LossList:
@@ -247,14 +262,16 @@ def _of_the_operator(service: Service) -> APIRouter:
 
     @router.put("/loss")
     async def set_loss(loss: Loss) -> LossList:
-        """Drop packets of a port at random; probability 0 stops it."""
-        await service.set_loss(loss.port, loss.direction, loss.traffic, loss.probability)
+        """Drop packets of a switch's port at random; probability 0 stops it."""
+        managed = service.switch(loss.switch)
+        await managed.set_loss(loss.port, loss.direction, loss.traffic, loss.probability)
         return _losses(service)
 
     @router.delete("/loss")
     async def clear_loss() -> LossList:
         """Remove all injected loss."""
-        await service.clear_loss()
+        for managed in service.switches.values():
+            await managed.clear_loss()
         return _losses(service)
 
     return router
@@ -275,11 +292,42 @@ def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) 
         lost=_lost(job),
         reason=job.reason,
         policy=Policy(**{name: getattr(policy, name) for name in Policy.model_fields}),
-        aggregator=_aggregator(service),
+        aggregator=_aggregator(service, job.tree.leaf_of[0].name),
         results=None
         if job.results_ip is None
         else Endpoint(ip=format_ip(job.results_ip), udp_port=INAGG_PORT),
         counters=None if counts is None else _counts(counts),
+        tree=tuple(
+            TreeSwitch.model_construct(
+                switch=switch.name,
+                first_slot_version=job.leases[switch.name].base,
+                slot_versions=job.leases[switch.name].size,
+                ranks=switch.ranks,
+                below=switch.below,
+                above=switch.above,
+            )
+            for switch in job.tree.switches
+        ),
+    )
+
+
+def _switch_health(service: Service, name: str) -> SwitchHealth:
+    connection, pool = service.switches[name].connection, service.jobs.pools[name]
+    return SwitchHealth.model_construct(
+        name=name,
+        state=connection.state,
+        error=connection.error,
+        slot_versions=pool.size,
+        free_slot_versions=pool.free,
+        aggregator=_aggregator(service, name),
+    )
+
+
+def _link_health(service: Service, link: Link) -> LinkHealth:
+    return LinkHealth.model_construct(
+        ends=(str(link.ends[0]), str(link.ends[1])),
+        state=service.links.states[link],
+        reason=service.links.reasons.get(link, ""),
     )
 
 
@@ -322,25 +370,23 @@ def _counts(counts: Mapping[int, Count]) -> dict[int, PacketCount]:
     return {key: PacketCount(packets=count.packets, bytes=count.bytes) for key, count in counts.items()}
 
 
-def _aggregator(service: Service) -> Aggregator:
-    network = service.network
-    return Aggregator(
-        ip=format_ip(network.aggregator_ip),
-        mac=format_mac(network.aggregator_mac),
-        udp_port=network.aggregator_udp_port,
-    )
+def _aggregator(service: Service, name: str) -> Aggregator:
+    node = service.topology.by_name[name]
+    return Aggregator(ip=format_ip(node.ip), mac=format_mac(node.mac), udp_port=INAGG_PORT)
 
 
 def _losses(service: Service) -> LossList:
     return LossList(
         loss=[
             Loss(
+                switch=name,
                 port=place.port,
                 direction="ingress" if place.direction == "ingress" else "egress",
                 probability=probability,
                 traffic="aggregation" if place.aggregation else "other",
             )
-            for place, probability in service.losses
+            for name, managed in service.switches.items()
+            for place, probability in managed.losses
         ]
     )
 

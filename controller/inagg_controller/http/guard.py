@@ -31,7 +31,7 @@ from inagg_controller.tokens import same
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
-_BODY_BYTES = 1 << 16
+_BODY_BYTES = 1 << 17
 _BODY_S = 10.0
 _JOB_DIGITS = 5
 

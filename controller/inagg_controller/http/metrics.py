@@ -30,7 +30,7 @@ class ApiCounts(NamedTuple):
 
 
 async def exposition(service: Service, api: ApiCounts) -> bytes:
-    """The metrics in Prometheus' text format; without the switch's counters if it is not connected."""
+    """The metrics in Prometheus' text format; without the counters of switches that are not connected."""
     try:
         counters, admitted = await service.counters(), await service.admitted()
     except UnavailableError:
@@ -39,7 +39,7 @@ async def exposition(service: Service, api: ApiCounts) -> bytes:
     ProcessCollector(registry=registry)
     registry.register(_Once(lambda: _of_service(service)))
     registry.register(_Once(lambda: _of_jobs(service)))
-    registry.register(_Once(lambda: _of_switch(counters, admitted)))
+    registry.register(_Once(lambda: _of_switches(service, counters, admitted)))
     registry.register(_Once(lambda: _of_api(api)))
     return generate_latest(registry)
 
@@ -77,28 +77,42 @@ _counter = partial(_family, CounterMetricFamily)
 def _of_service(service: Service) -> Iterator[Metric]:
     table = service.jobs
     states = [job.state for job in table.jobs.values()]
-    pool = {("free",): table.pool.free, ("leased",): table.pool.size - table.pool.free}
+    pools = {(name, "free"): pool.free for name, pool in table.pools.items()} | {
+        (name, "leased"): pool.size - pool.free for name, pool in table.pools.items()
+    }
+    connections = {(name,): managed.connection for name, managed in service.switches.items()}
     yield _gauge("inagg_controller_info", "Version of the controller", ("version",), {(version("inagg"),): 1})
     yield _gauge(
-        "inagg_switch_connected", "1 if the switch is connected", (), {(): service.link.state == "connected"}
+        "inagg_switch_connected",
+        "1 if the switch is connected",
+        ("switch",),
+        {key: connection.state == "connected" for key, connection in connections.items()},
     )
     yield _counter(
         "inagg_switch_pipeline_pushes",
         "How often the program was pushed to the switch",
-        (),
-        {(): service.link.connects},
+        ("switch",),
+        {key: connection.connects for key, connection in connections.items()},
     )
-    yield _gauge("inagg_pool_slot_versions", "Slot versions of the switch", ("state",), pool)
+    yield _gauge("inagg_pool_slot_versions", "Slot versions of a switch", ("switch", "state"), pools)
+    links = {tuple(map(str, link.ends)): state == "up" for link, state in service.links.states.items()}
+    yield _gauge("inagg_link_up", "1 if beacons pass a link both ways", ("end", "other_end"), links)
     jobs = {(state,): states.count(state) for state in _STATES}
     yield _gauge("inagg_jobs", "Jobs; ended jobs are forgotten after a while", ("state",), jobs)
     losses = {
-        (str(place.port), place.direction, "aggregation" if place.aggregation else "other"): probability
-        for place, probability in service.losses
+        (
+            name,
+            str(place.port),
+            place.direction,
+            "aggregation" if place.aggregation else "other",
+        ): probability
+        for name, managed in service.switches.items()
+        for place, probability in managed.losses
     }
     yield _gauge(
         "inagg_loss_probability",
         "Probability of injected loss",
-        ("port", "direction", "traffic"),
+        ("switch", "port", "direction", "traffic"),
         losses,
     )
 
@@ -136,24 +150,50 @@ def _ranks(job: Job) -> dict[str, int]:
     }
 
 
-def _of_switch(
-    counters: Mapping[str, Mapping[int, Count]], admitted: Mapping[tuple[int, int], Count]
+def _of_switches(
+    service: Service,
+    counters: Mapping[str, Mapping[str, Mapping[int, Count]]],
+    admitted: Mapping[str, Mapping[tuple[int, int], Count]],
 ) -> Iterator[Metric]:
-    cells = {(name, str(port)): count for name, ports in counters.items() for port, count in ports.items()}
-    ranks = {(str(job), str(rank)): count for (job, rank), count in admitted.items()}
-    for what, labels, counts in (
-        ("switch", ("counter", "port"), cells),
-        ("rank_admitted", ("job", "rank"), ranks),
-    ):
-        text = (
-            "The switch's counters by port"
-            if what == "switch"
-            else "Contributions of a rank that the switch admitted"
-        )
-        packets = {key: count.packets for key, count in counts.items()}
-        yield _counter(f"inagg_{what}_packets", f"{text}, packets", labels, packets)
-        size = {key: count.bytes for key, count in counts.items()}
-        yield _counter(f"inagg_{what}_bytes", f"{text}, bytes", labels, size)
+    yield from _packets_and_bytes(
+        "switch",
+        "The switch's counters by port",
+        ("switch", "counter", "port"),
+        {
+            (switch, name, str(port)): count
+            for switch, names in counters.items()
+            for name, ports in names.items()
+            for port, count in ports.items()
+        },
+    )
+    ranks: dict[tuple[str, ...], Count] = {}
+    switches: dict[tuple[str, ...], Count] = {}
+    for job in service.jobs.jobs.values():
+        for switch in job.tree.switches:
+            counts = admitted.get(switch.name, {})
+            members = [("rank", str(rank)) for rank in switch.ranks] + [
+                ("switch", name) for name in switch.below
+            ]
+            for member, (kind, name) in enumerate(members):
+                if (job.id, member) not in counts:
+                    continue
+                if kind == "rank":
+                    ranks[str(job.id), name] = counts[job.id, member]
+                else:
+                    switches[str(job.id), name, switch.name] = counts[job.id, member]
+    text = "Contributions of a rank that its switch admitted"
+    yield from _packets_and_bytes("rank_admitted", text, ("job", "rank"), ranks)
+    text = "Partial sums of a switch that a switch above admitted"
+    yield from _packets_and_bytes("partial_admitted", text, ("job", "switch", "above"), switches)
+
+
+def _packets_and_bytes(
+    name: str, text: str, labels: tuple[str, ...], counts: Mapping[tuple[str, ...], Count]
+) -> Iterator[Metric]:
+    packets = {key: count.packets for key, count in counts.items()}
+    yield _counter(f"inagg_{name}_packets", f"{text}, packets", labels, packets)
+    size = {key: count.bytes for key, count in counts.items()}
+    yield _counter(f"inagg_{name}_bytes", f"{text}, bytes", labels, size)
 
 
 def _of_api(api: ApiCounts) -> Iterator[Metric]:

@@ -86,6 +86,8 @@ def _type(schema: Mapping[str, Any]) -> str:
         return " | ".join(_type(each) for each in schema["anyOf"])
     if "enum" in schema or "const" in schema:
         return " | ".join(f'"{value}"' for value in schema.get("enum", [schema.get("const")]))
+    if "prefixItems" in schema:
+        return f"[{', '.join(map(_type, schema['prefixItems']))}]"
     if schema.get("type") == "array":
         return f"[{_type(schema['items'])}]"
     if schema.get("type") == "object":

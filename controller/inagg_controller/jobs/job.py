@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values that the job table works on: a job, its policy and limits, and effects on the switch."""
+"""The values that the job table works on: a job, its policy and limits, and effects on the switches."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from inagg_contract.documents import MOST_WORKERS
+from inagg_controller.fabric.tree import MOST_ROOTS, Tree
 from inagg_controller.jobs.calls import Comparison, Mismatch, Wait
 from inagg_controller.jobs.leases import Lease
 from inagg_controller.switch.entries import JobEntries, Member, MulticastGroup
@@ -30,45 +33,47 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Resources of the switch and limits on their use.
+    """Resources of each switch and limits on their use.
 
-    max_members: workers that fit into the switch's tables. max_slots: maximum number of slots of a job. max_ended:
-    maximum number of ended jobs that are remembered. host_share: the share of slots and workers that the jobs of one
-    host may have together.
+    job_members: members that a switch can sum for in one job. max_members: members of all jobs that fit into a switch's
+    tables. max_slots, max_roots: maximum numbers for a job. max_ended: maximum number of ended jobs that are
+    remembered. host_share: the share of a switch's slots and members that the jobs of one host may have together.
     """
 
     slot_versions: int
-    max_workers: int = 64
+    max_workers: int = MOST_WORKERS
+    job_members: int = 64
     max_members: int = 4096
     max_slots: int = 1024
+    max_roots: int = MOST_ROOTS
     max_ended: int = 1000
     host_share: float = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """Insert a job's entries into the switch."""
+    """Insert a job's entries into its switches, by name, in this order."""
 
     job: int
-    entries: JobEntries
+    entries: Mapping[str, JobEntries]
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove a job's entries from the switch; entries may be missing."""
+    """Remove a job's entries from its switches, in reverse order; entries may be missing."""
 
     job: int
-    entries: JobEntries
+    entries: Mapping[str, JobEntries]
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Regroup:
-    """Change the copies that the switch makes of a job's results."""
+    """Change the copies that the switches make of a job's results."""
 
     job: int
-    group: MulticastGroup
+    groups: Mapping[str, MulticastGroup]
     generation: int
 
 
@@ -79,7 +84,9 @@ Effect = Install | Remove | Regroup
 class Job:
     """One job.
 
-    entries: the job's entries that are in the switch or are being inserted or removed; None if there are none.
+    tree, leases: its switches, and the slots that each of them leases to it. generation: how often it has lost a
+    switch: the outcome of an effect of an earlier generation is void.
+    entries: its entries, by switch, that are in the switches or are being inserted or removed; None if there are none.
     results_ip: the multicast address of its results; None: each worker gets them at its own.
     attended: rank -> presence connections of its process. vanished: rank -> when the last of them ended.
     secret: permits requests about the job. creator: the host that created the job, None for the operator.
@@ -92,7 +99,8 @@ class Job:
     epoch: int
     group: int
     results_ip: int | None
-    lease: Lease
+    tree: Tree
+    leases: Mapping[str, Lease]
     created_at: float
     comparison: Comparison
     waits: dict[int, Wait] = field(default_factory=dict)
@@ -106,7 +114,8 @@ class Job:
     vanished: dict[int, float] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
     lost: dict[int, str] = field(default_factory=dict)
-    entries: JobEntries | None = None
+    entries: Mapping[str, JobEntries] | None = None
+    generation: int = 0
     removing: bool = False
     retry_at: float | None = None
     ended_at: float | None = None

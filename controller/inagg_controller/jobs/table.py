@@ -1,29 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state machine of jobs. It decides and does no I/O.
 
-Every method takes the time, in seconds of any monotonic clock, and changes the table of jobs. Changes to the switch are
+Every method takes the time, in seconds of any monotonic clock, and changes the table of jobs. Changes to switches are
 appended to `effects`; a driver carries them out in order and reports each with `done`. A request that is refused raises
 a RequestError and changes nothing.
 
     joining ──last rank registers, entries installed──> running ──last rank leaves──> finished
-       └────────── a rank is lost, the job is ended, the switch is lost ────────────> failed
+       └───── a rank is lost, the job is ended, a switch or link of it is lost ─────> failed
 
-A job keeps its lease, number and multicast group until its entries are removed from the switch; only then may another
-job have them. The slots' contents then belong to another epoch (docs/protocol.md, 5.2 and 7).
+A job keeps its leases, number and multicast group until its entries are removed from its switches; only then may
+another job have them. The slots' contents then belong to another epoch (docs/protocol.md, 5.2 and 7).
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from inagg_contract.constants import INAGG_PORT
 from inagg_controller.errors import ConflictError, InvalidRequestError, UnavailableError, UnknownJobError
+from inagg_controller.fabric.topology import Link, Topology
+from inagg_controller.fabric.tree import NoTreeError, Tree, TreeSwitch, plan_tree
 from inagg_controller.jobs.calls import Comparison, Report
 from inagg_controller.jobs.job import LEFT, Effect, Install, Job, Limits, Policy, Regroup, Remove
 from inagg_controller.jobs.leases import Lease, LeasePool, Numbers
-from inagg_controller.switch.entries import JobEntries, Member, job_entries, unicast_group
+from inagg_controller.switch.entries import JobEntries, Member, Parent, job_entries, unicast_group
 
-SWITCH_RESTARTED = "switch restarted: the sums in its slots are gone"
-SWITCH_TAKEN = "another controller has taken the switch over: its tables and slots are no longer this job's"
+SWITCH_RESTARTED = "switch {} restarted: the sums in its slots are gone"
+SWITCH_TAKEN = "another controller has taken switch {} over: its tables and slots are no longer this job's"
 
 _LAST_JOB = 2**16 - 1
 _LAST_EPOCH = 2**32 - 1
@@ -52,21 +55,28 @@ class JobTable:
     """
 
     def __init__(
-        self, limits: Limits, policy: Policy, *, first_epoch: int, now: float, multicast: int | None = None
+        self,
+        topology: Topology,
+        limits: Limits,
+        policy: Policy,
+        *,
+        first_epoch: int,
+        now: float,
+        multicast: int | None = None,
     ) -> None:
+        self.topology = topology
         self.limits = limits
         self.policy = policy
         self.jobs: dict[int, Job] = {}
         self.effects: deque[Effect] = deque()
         self.version = 0
-        self.pool = LeasePool(limits.slot_versions)
+        self.pools = {switch.name: LeasePool(limits.slot_versions) for switch in topology.switches}
         self._numbers = Numbers(1, _LAST_JOB)
         self._groups = Numbers(_FIRST_GROUP, _LAST_GROUP)
         self._next_epoch = first_epoch
         self._multicast = multicast
-        self._connected = False
-        # Counts losses of the switch: the outcome of an effect of an earlier generation is void.
-        self._generation = 0
+        self._connected: set[str] = set()
+        self._down: set[Link] = set()
         self._last_tick = now
 
     def job(self, number: int) -> Job:
@@ -78,31 +88,30 @@ class JobTable:
                 f"there is no job {number}: it never existed, it ended a while ago, or the controller has restarted"
             ) from None
 
-    def create(self, workers: int, slots: int, name: str, now: float, creator: str | None = None) -> Job:
-        """Create a job and lease its slots: the requested number, or fewer if slots are scarce.
+    def create(
+        self,
+        workers: int,
+        slots: int,
+        name: str,
+        now: float,
+        creator: str | None = None,
+        at: Sequence[str] | None = None,
+    ) -> Job:
+        """Create a job, plan its tree and lease its slots: the requested number, or fewer if slots are scarce.
 
-        creator: the host that asks; its jobs together are limited to a share. Raises InvalidRequestError,
-        UnavailableError.
+        creator: the host that asks; its jobs together are limited to a share. at: the switch of each rank's host; None:
+        the only switch. Raises InvalidRequestError, UnavailableError.
         """
         self._check_shape(workers, slots)
-        if not self._connected:
-            raise UnavailableError("the switch is not connected; try again in a moment")
-        members = sum(job.workers for job in self.jobs.values() if job.holds_resources)
-        if members + workers > self.limits.max_members:
-            raise UnavailableError(
-                f"the switch's tables hold {self.limits.max_members} workers and {members} are taken; "
-                "wait until a job ends"
-            )
-        if creator is not None:
-            most = int(self.limits.host_share * self.limits.max_members)
-            if sum(job.workers for job in self._held_by(creator)) + workers > most:
-                raise UnavailableError(
-                    f"the jobs of {creator} would have too many workers: the limit for one host is {most}; wait until a"
-                    " job ends"
-                )
         if self._next_epoch > _LAST_EPOCH:
             raise UnavailableError("every epoch has been used; restart the controller")
-        granted, lease = self._take_lease(slots, creator)
+        ranks: dict[str, list[int]] = {}
+        for rank, switch in enumerate(at or [self.topology.switches[0].name] * workers):
+            ranks.setdefault(switch, []).append(rank)
+        slots = min(slots, 1 << (self.limits.max_slots.bit_length() - 1))
+        tree = self._plan(ranks, min(self.limits.max_roots, slots))
+        self._check_members(tree, creator)
+        granted, leases = self._take_leases(tree, slots, creator)
         number = self._numbers.take()
         group = self._groups.take()
         # There are more numbers and groups than jobs that fit into the tables, so the checks above leave some of each.
@@ -116,7 +125,8 @@ class JobTable:
             epoch=self._next_epoch,
             group=group,
             results_ip=None if workers == 1 or self._multicast is None else self._multicast + number,
-            lease=lease,
+            tree=tree,
+            leases=leases,
             created_at=now,
             comparison=Comparison(workers),
             creator=creator,
@@ -129,7 +139,7 @@ class JobTable:
     @property
     def frees_slots(self) -> bool:
         """Whether slots of an ended job are about to become free."""
-        return self._connected and any(job.ended and job.holds_resources for job in self.jobs.values())
+        return any(job.ended and job.holds_resources and self._reaches(job) for job in self.jobs.values())
 
     def register(self, number: int, member: Member, now: float) -> Job:
         """Register a worker; the last one starts the installation. Repeating it changes nothing.
@@ -190,8 +200,12 @@ class JobTable:
             return job
         job.results_ip = None
         self.version += 1
-        if job.entries is not None:
-            self.effects.append(Regroup(job.id, unicast_group(job.group, job.members), self._generation))
+        if job.entries is not None and not job.removing:
+            groups = {
+                switch.name: unicast_group(job.group, self._members(job, switch))
+                for switch in job.tree.switches
+            }
+            self.effects.append(Regroup(job.id, groups, job.generation))
         return job
 
     def attend(self, number: int, rank: int, now: float) -> Member:
@@ -265,17 +279,22 @@ class JobTable:
     def done(self, effect: Effect, now: float, error: str | None = None) -> None:
         """Record that the driver has carried out an effect; error: the switch's message if it refused."""
         job = self.jobs.get(effect.job)
-        if job is None or effect.generation != self._generation:
+        if job is None or effect.generation != job.generation:
             return
         self.version += 1
         if isinstance(effect, Remove):
-            if error is None:
-                self._release(job)
-            else:
+            if error is not None:
                 job.retry_at = now + _RETRY_S
+            elif job.ended:
+                self._release(job)
+            else:  # a switch was lost while it joined
+                self._forget_entries(job)
+                self._install_if_complete(job)
         elif isinstance(effect, Regroup):
             if error is None and job.entries is not None:
-                job.entries = replace(job.entries, group=effect.group)
+                job.entries = {
+                    name: replace(entries, group=effect.groups[name]) for name, entries in job.entries.items()
+                }
             elif error is not None and not job.ended:  # its sums would need a retransmission for every result
                 self._end(job, "failed", f"the switch refused to copy results to each worker: {error}", now)
         elif not job.removing:
@@ -285,30 +304,49 @@ class JobTable:
             else:
                 self._end(job, "failed", f"the switch refused the job's entries: {error}", now)
 
-    def switch_connected(self) -> None:
-        """Record that the switch has a fresh pipeline: install complete jobs that waited for it."""
-        self._connected = True
+    def switch_connected(self, name: str) -> None:
+        """Record that a switch has a fresh pipeline: install complete jobs that waited for it."""
+        self._connected.add(name)
         self.version += 1
         for job in self.jobs.values():
             self._install_if_complete(job)
 
-    def switch_lost(self, now: float, reason: str = SWITCH_RESTARTED) -> None:
-        """Record that the switch, its entries and its sums are lost: fail running jobs; joining jobs go on."""
-        self._connected = False
-        self._generation += 1
-        self.effects.clear()
+    def switch_lost(self, name: str, now: float, reason: str = SWITCH_RESTARTED) -> None:
+        """Record that a switch, its entries and its sums are lost: running jobs on it fail; joining jobs go on.
+
+        reason: with {} for the switch's name.
+        """
+        self._connected.discard(name)
         self.version += 1
         for job in list(self.jobs.values()):
-            job.entries = None
+            if not job.holds_resources or name not in job.tree.by_name:
+                continue
+            job.generation += 1
             job.removing = False
             job.retry_at = None
+            self.effects = deque(effect for effect in self.effects if effect.job != job.id)
+            if job.entries is not None:
+                job.entries = {other: entries for other, entries in job.entries.items() if other != name}
             if job.state == "running":
-                self._end(job, "failed", reason, now)
-            elif job.ended:
-                self._release(job)
+                self._end(job, "failed", reason.format(name), now)
+            elif job.entries is not None:
+                self._remove(job)
 
-    def installed(self) -> Mapping[int, JobEntries]:
-        """Entries that are in the switch after every effect has been carried out, by job."""
+    def link_down(self, link: Link, now: float, reason: str) -> None:
+        """Record that a link passes no packets: jobs whose tree uses it fail, and later ones avoid it."""
+        self._down.add(link)
+        self.version += 1
+        for job in list(self.jobs.values()):
+            if not job.ended and link in job.tree.links.values():
+                self._end(job, "failed", f"the link {link} is down: {reason}", now)
+
+    def link_up(self, link: Link) -> None:
+        """Record that a link passes packets (again)."""
+        self._down.discard(link)
+        self.version += 1
+
+    def installed(self) -> Mapping[int, Mapping[str, JobEntries]]:
+        """Entries that are in the switches after every effect has been carried out, by job and switch."""
         return {
             job.id: job.entries for job in self.jobs.values() if job.entries is not None and not job.removing
         }
@@ -327,44 +365,138 @@ class JobTable:
             raise InvalidRequestError(f"rank is {rank}; the ranks of job {job.id} are 0 to {job.workers - 1}")
 
     def _held_by(self, creator: str) -> Iterable[Job]:
-        return (job for job in self.jobs.values() if job.creator == creator and job.holds_resources)
+        return (job for job in self._holders(self.jobs.values()) if job.creator == creator)
 
-    def _take_lease(self, asked: int, creator: str | None) -> tuple[int, Lease]:
-        slots = min(asked, 1 << (self.limits.max_slots.bit_length() - 1))
-        free = self.pool.free
-        if creator is not None:
-            held = sum(2 * job.slots for job in self._held_by(creator))
-            free = min(free, int(self.limits.host_share * self.pool.size) - held)
-        while slots > _AMPLE_SLOTS and _AMPLE_SHARE * 2 * slots > free:
+    @staticmethod
+    def _holders(jobs: Iterable[Job]) -> Iterable[Job]:
+        return (job for job in jobs if job.holds_resources)
+
+    def _plan(self, ranks: Mapping[str, Sequence[int]], most_roots: int) -> Tree:
+        for name in ranks:
+            if name not in self._connected:
+                raise UnavailableError(f"switch {name} is not connected; try again in a moment")
+        graph = self.topology.graph(self._connected, self._down)
+        try:
+            tree = plan_tree(graph, ranks, most_roots, lambda name: -self.pools[name].free)
+        except NoTreeError as error:
+            raise UnavailableError(str(error)) from error
+        for switch in tree.switches:
+            if switch.members > self.limits.job_members:
+                raise InvalidRequestError(
+                    f"switch {switch.name} would sum for {switch.members} workers and switches; it can for "
+                    f"{self.limits.job_members}"
+                )
+        return tree
+
+    def _check_members(self, tree: Tree, creator: str | None) -> None:
+        """Check that a tree's members fit into the tables of its switches."""
+        most = int(self.limits.host_share * self.limits.max_members)
+        for switch in tree.switches:
+            new = switch.members
+            held = self._members_at(switch.name, self._holders(self.jobs.values()))
+            if held + new > self.limits.max_members:
+                raise UnavailableError(
+                    f"the tables of switch {switch.name} hold {self.limits.max_members} workers and {held} are taken; "
+                    "wait until a job ends"
+                )
+            if creator is not None and self._members_at(switch.name, self._held_by(creator)) + new > most:
+                raise UnavailableError(
+                    f"the jobs of {creator} would have too many workers at switch {switch.name}: the limit for one "
+                    f"host is {most}; wait until a job ends"
+                )
+
+    @staticmethod
+    def _members_at(name: str, jobs: Iterable[Job]) -> int:
+        return sum(job.tree.by_name[name].members for job in jobs if name in job.tree.by_name)
+
+    def _take_leases(self, tree: Tree, slots: int, creator: str | None) -> tuple[int, dict[str, Lease]]:
+        """Lease the same number of slots in each switch of a tree, or none. Returns the number and the leases.
+
+        slots: how many to lease if there are as many.
+        """
+        free = {switch.name: self._free_for(switch.name, creator) for switch in tree.switches}
+        scarcest = min(free, key=lambda name: free[name])
+        while slots > _AMPLE_SLOTS and _AMPLE_SHARE * 2 * slots > free[scarcest]:
             slots //= 2
-        while slots >= _FEWEST_SLOTS:
-            lease = self.pool.take(2 * slots) if 2 * slots <= free else None
-            if lease is not None:
-                return slots, lease
+        while slots >= max(_FEWEST_SLOTS, tree.roots):
+            leases: dict[str, Lease] = {}
+            for name in free:
+                lease = self.pools[name].take(2 * slots) if 2 * slots <= free[name] else None
+                if lease is None:
+                    scarcest = name
+                    break
+                leases[name] = lease
+            else:
+                return slots, leases
+            for name, lease in leases.items():
+                self.pools[name].give_back(lease)
             slots //= 2
-        if free < self.pool.free:
+        pool = self.pools[scarcest]
+        if free[scarcest] < pool.free:
             raise UnavailableError(
-                f"the jobs of {creator} have all slots that one host may have; wait until one ends, or ask for fewer "
-                "slots a job (INAGG_SLOTS=64)"
+                f"the jobs of {creator} have all slots of switch {scarcest} that one host may have; wait until one "
+                "ends, or ask for fewer slots a job (INAGG_SLOTS=64)"
             )
         raise UnavailableError(
-            f"the slot pool is full: {self.pool.free} of {self.pool.size} slot versions are free; "
+            f"the slot pool of switch {scarcest} is full: {pool.free} of {pool.size} slot versions are free; "
             "wait until a job ends, or ask for fewer slots a job (INAGG_SLOTS=64)"
         )
 
+    def _free_for(self, name: str, creator: str | None) -> int:
+        """Slot versions of a switch that a job of `creator` may have."""
+        pool = self.pools[name]
+        if creator is None:
+            return pool.free
+        held = sum(2 * job.slots for job in self._held_by(creator) if name in job.leases)
+        return min(pool.free, int(self.limits.host_share * pool.size) - held)
+
+    def _reaches(self, job: Job) -> bool:
+        """Whether all switches of a job are connected."""
+        return self._connected.issuperset(job.tree.by_name)
+
     def _install_if_complete(self, job: Job) -> None:
         complete = len(job.members) == job.workers
-        if self._connected and job.state == "joining" and complete and job.entries is None:
-            job.entries = job_entries(
-                job=job.id,
-                epoch=job.epoch,
-                slot_base=job.lease.base,
-                slots=job.slots,
-                group=job.group,
-                members=job.members,
-                results_ip=job.results_ip,
+        if self._reaches(job) and job.state == "joining" and complete and job.entries is None:
+            job.entries = {switch.name: self._entries(job, switch) for switch in job.tree.switches}
+            self.effects.append(Install(job.id, job.entries, job.generation))
+
+    def _entries(self, job: Job, switch: TreeSwitch) -> JobEntries:
+        node = self.topology.by_name[switch.name]
+        return job_entries(
+            job=job.id,
+            epoch=job.epoch,
+            slot_base=job.leases[switch.name].base,
+            slots=job.slots,
+            group=job.group,
+            members=self._members(job, switch),
+            results_ip=job.results_ip,
+            parents=[self._parent(job, switch, above) for above in switch.above],
+            own=(node.mac, node.ip),
+        )
+
+    def _members(self, job: Job, switch: TreeSwitch) -> dict[int, Member]:
+        """The members that a switch sums for, by number."""
+        workers = [replace(job.members[rank], rank=number) for number, rank in enumerate(switch.ranks)]
+        switches = [
+            Member(
+                rank=switch.number_of(name),
+                ip=self.topology.by_name[name].ip,
+                mac=self.topology.by_name[name].mac,
+                udp_port=INAGG_PORT,
+                port=job.tree.links[switch.name, name].end_at(switch.name).port,
             )
-            self.effects.append(Install(job.id, job.entries, self._generation))
+            for name in switch.below
+        ]
+        return {member.rank: member for member in [*workers, *switches]}
+
+    def _parent(self, job: Job, switch: TreeSwitch, above: str) -> Parent:
+        node = self.topology.by_name[above]
+        return Parent(
+            ip=node.ip,
+            mac=node.mac,
+            port=job.tree.links[above, switch.name].end_at(switch.name).port,
+            rank=job.tree.by_name[above].number_of(switch.name),
+        )
 
     def _lose_silent(self, job: Job, now: float) -> None:
         """Fail the job if a rank is silent.
@@ -395,21 +527,31 @@ class JobTable:
         self.version += 1
         if job.entries is None:
             self._release(job)
-        else:
+        elif not job.removing:
             self._remove(job)
 
     def _remove(self, job: Job) -> None:
         assert job.entries is not None
-        job.removing = True
-        self.effects.append(Remove(job.id, job.entries, self._generation))
+        if job.entries:
+            job.removing = True
+            self.effects.append(Remove(job.id, job.entries, job.generation))
+        elif job.ended:
+            self._release(job)
+        else:
+            self._forget_entries(job)
 
-    def _release(self, job: Job) -> None:
-        """Free the lease and the group of a job that has no entries in the switch."""
+    @staticmethod
+    def _forget_entries(job: Job) -> None:
         job.entries = None
         job.removing = False
+
+    def _release(self, job: Job) -> None:
+        """Free the leases and the group of a job that has no entries in its switches."""
+        self._forget_entries(job)
         if job.holds_resources:
             job.holds_resources = False
-            self.pool.give_back(job.lease)
+            for name, lease in job.leases.items():
+                self.pools[name].give_back(lease)
             self._groups.give_back(job.group)
 
     def _forget(self, now: float) -> None:

@@ -37,12 +37,19 @@ class Switch(Protocol):
     All raise SwitchUnreachableError if the connection is lost, SwitchRefusedError if the switch answers an error.
     """
 
-    def connect(self, on_lost: Callable[[SwitchUnreachableError], None]) -> None:
+    def connect(
+        self,
+        on_lost: Callable[[SwitchUnreachableError], None],
+        on_packet: Callable[[bytes], None] = lambda _: None,
+    ) -> None:
         """Connect and push the program, which clears tables and registers.
 
-        on_lost is called, on any thread, when the connection ends, and with SwitchTakenError when another controller
-        becomes primary.
+        Both are called on any thread: on_lost when the connection ends, and with SwitchTakenError when another
+        controller becomes primary; on_packet with each frame that the program sends to the controller.
         """
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Have the program process frames as from the CPU port, if the switch is connected. Any thread may call it."""
 
     def insert(self, entities: Sequence[Entity]) -> None:
         """Insert a batch. After a failure, remove() removes the part that was inserted."""
@@ -74,7 +81,11 @@ class P4RuntimeSwitch:
         self._context = Context()
         self._present: set[object] = set()
 
-    def connect(self, on_lost: Callable[[SwitchUnreachableError], None]) -> None:
+    def connect(
+        self,
+        on_lost: Callable[[SwitchUnreachableError], None],
+        on_packet: Callable[[bytes], None] = lambda _: None,
+    ) -> None:
         """See Switch. Raises SwitchTakenError if another controller is primary."""
         self.close()
         probe(self.address)
@@ -92,8 +103,12 @@ class P4RuntimeSwitch:
             raise
         self._present = set()
         self._client = client
-        for watch in (self._watch_stream, self._watch_role):
-            threading.Thread(target=watch, args=(client, on_lost), name="inagg-stream", daemon=True).start()
+        for watch, told in (
+            (self._watch_stream, on_lost),
+            (self._watch_role, on_lost),
+            (self._watch_packets, on_packet),
+        ):
+            threading.Thread(target=watch, args=(client, told), name="inagg-stream", daemon=True).start()
 
     def _watch_stream(self, client: Session, on_lost: Callable[[SwitchUnreachableError], None]) -> None:
         client.stream_recv_thread.join()
@@ -108,6 +123,22 @@ class P4RuntimeSwitch:
                 if self._client is client:
                     on_lost(taken(self.address, notice.arbitration))
                 return
+
+    @staticmethod
+    def _watch_packets(client: Session, on_packet: Callable[[bytes], None]) -> None:
+        packets = client.stream_in_q["packet"]
+        while (message := packets.get()) is not None:
+            on_packet(message.packet.payload)
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """See Switch."""
+        client = self._client
+        if client is None:
+            return
+        for frame in frames:
+            client.stream_out_q.put(
+                p4runtime_pb2.StreamMessageRequest(packet=p4runtime_pb2.PacketOut(payload=frame))
+            )
 
     def insert(self, entities: Sequence[Entity]) -> None:
         """See Switch."""

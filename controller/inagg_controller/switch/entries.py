@@ -5,7 +5,7 @@ Addresses are integers, as in the tables.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from inagg_contract.addresses import multicast_mac
@@ -19,6 +19,9 @@ PING_RESPONDER = "InaggIngress.ping_responder.ping_responder"
 _GUARD = "InaggIngress.source_guard"
 SOURCE_MAC, SOURCE_IP, BOUND_PORT = (f"{_GUARD}.{name}" for name in ("source_mac", "source_ip", "bound_port"))
 STATION = "InaggIngress.l2.station"
+PARENT = "InaggIngress.admission.parent"
+UPLINK = "InaggIngress.slots.uplink"
+LINKED_PORT = "InaggIngress.beacons.linked_port"
 LOSS_TABLES = {
     "ingress": ("InaggIngress.ingress_loss.ingress_loss", "InaggIngress.ingress_loss.inject_ingress_loss"),
     "egress": ("InaggEgress.egress_loss.egress_loss", "InaggEgress.egress_loss.inject_egress_loss"),
@@ -51,7 +54,10 @@ Entity = TableEntry | MulticastGroup
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A worker's address. ip, mac: as integers. port: the switch port of its host."""
+    """Where a worker, or a switch that sums for a switch, gets its results. port: the port towards it.
+
+    rank: the number by which the switch knows it; in `Job.members` the rank of the worker.
+    """
 
     rank: int
     ip: int
@@ -61,20 +67,36 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
-    """Binds a host's addresses to a switch port: no other port may use them. ip, mac: as integers."""
+class Parent:
+    """A switch above. ip, mac: of its aggregator. port: towards it. rank: this switch's member number there."""
 
     ip: int
     mac: int
     port: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Binds a station's addresses to a switch port: no other port may use them. ip, mac: as integers.
+
+    shared: stations that are not bound may use the port too.
+    """
+
+    ip: int
+    mac: int
+    port: int
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JobEntries:
-    """All entries of one job.
+    """All entries of one job in one switch.
 
     Receivers and the group are installed before admissions, so that the first admitted packet's result can be
     delivered. Removal is in reverse, so that no sum completes that cannot be delivered.
+
+    receivers: for results, and towards the switches above. admissions: of the members, and of results from above.
     """
 
     job: int
@@ -97,10 +119,13 @@ def job_entries(
     group: int,
     members: Mapping[int, Member],
     results_ip: int | None = None,
+    parents: Sequence[Parent] = (),
+    own: tuple[int, int] = (0, 0),
 ) -> JobEntries:
-    """The entries of a complete job (docs/protocol.md, 5.1 and 5.3).
+    """The entries of a complete job in one switch (docs/protocol.md, 5.1, 5.3 and 5.5).
 
-    members: by rank, all of them. results_ip: the multicast address of the job's results; None: each worker's own.
+    members: by number, all of them. results_ip: the multicast address of the job's results; None: each member's own.
+    parents: the switches above, in turns; own: (MAC, IPv4) address of this switch's aggregator, for results from them.
     """
     ranks = sorted(members)
     everyone = (1 << len(ranks)) - 1
@@ -108,27 +133,49 @@ def job_entries(
     if results_ip is not None:
         to_all = (("mac", multicast_mac(results_ip)), ("ip", results_ip), ("udp_port", INAGG_PORT))
         receivers.append(TableEntry(RECEIVER, (("job", job), ("rank", ALL_RANKS)), _DELIVER, to_all))
+    lease = (
+        ("all", everyone),
+        ("slot_base", slot_base),
+        ("slot_mask", 2 * slots - 1),
+        ("epoch", epoch),
+        ("result_group", group),
+    )
     return JobEntries(
         job=job,
-        receivers=tuple(receivers),
+        receivers=(*receivers, *(_uplink(job, turn, parent) for turn, parent in enumerate(parents))),
         group=unicast_group(group, members) if results_ip is None else _multicast_group(group, members),
-        admissions=tuple(
-            TableEntry(
-                ADMISSION,
-                (("port", member.port), ("source", member.ip), ("job", job), ("rank", member.rank)),
-                "InaggIngress.admission.admit",
-                (
-                    ("member", 1 << member.rank),
-                    ("all", everyone),
-                    ("slot_base", slot_base),
-                    ("slot_mask", 2 * slots - 1),
-                    ("epoch", epoch),
-                    ("result_group", group),
-                    ("parents", 0),
-                ),
-            )
-            for member in (members[rank] for rank in ranks)
+        admissions=(
+            *(_result_admission(job, parent, lease, own) for parent in parents),
+            *(
+                TableEntry(
+                    ADMISSION,
+                    (("port", member.port), ("source", member.ip), ("job", job), ("rank", member.rank)),
+                    "InaggIngress.admission.admit",
+                    (("member", 1 << member.rank), *lease, ("parents", len(parents))),
+                )
+                for member in (members[rank] for rank in ranks)
+            ),
         ),
+    )
+
+
+def _uplink(job: int, turn: int, parent: Parent) -> TableEntry:
+    return TableEntry(
+        UPLINK,
+        (("job", job), ("parent", turn)),
+        "InaggIngress.slots.send_up",
+        (("port", parent.port), ("mac", parent.mac), ("ip", parent.ip), ("rank", parent.rank)),
+    )
+
+
+def _result_admission(
+    job: int, parent: Parent, lease: tuple[tuple[str, int], ...], own: tuple[int, int]
+) -> TableEntry:
+    return TableEntry(
+        PARENT,
+        (("port", parent.port), ("source", parent.ip), ("job", job)),
+        "InaggIngress.admission.accept_result",
+        (*lease, ("mac", own[0]), ("ip", own[1])),
     )
 
 
@@ -184,10 +231,15 @@ def binding_entries(bindings: Iterable[Binding]) -> tuple[TableEntry, ...]:
             TableEntry(STATION, mac, "InaggIngress.l2.to_port", at),
             TableEntry(SOURCE_MAC, mac, f"{_GUARD}.mac_of_port", at),
             TableEntry(SOURCE_IP, (("ip", binding.ip),), f"{_GUARD}.ip_of_host", (*at, *mac)),
-            TableEntry(BOUND_PORT, at, f"{_GUARD}.refuse_stranger", ()),
+            *(() if binding.shared else (TableEntry(BOUND_PORT, at, f"{_GUARD}.refuse_stranger", ()),)),
         ):
             entries[entry] = None
     return tuple(entries)
+
+
+def linked_port_entry(port: int) -> TableEntry:
+    """The entry for a port with a link to another switch: beacons that come to it go to the controller."""
+    return TableEntry(LINKED_PORT, (("port", port),), "InaggIngress.beacons.to_controller", ())
 
 
 def loss_entry(port: int, direction: str, aggregation: bool, probability: float) -> TableEntry:

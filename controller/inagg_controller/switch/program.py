@@ -15,12 +15,17 @@ from inagg_controller.errors import ConfigurationError
 from inagg_controller.switch.entries import (
     ADMISSION,
     RECEIVER,
+    SOURCE_IP,
+    SOURCE_MAC,
+    STATION,
     Binding,
     Member,
+    Parent,
     TableEntry,
     aggregator_entries,
     binding_entries,
     job_entries,
+    linked_port_entry,
     loss_entry,
 )
 
@@ -33,16 +38,18 @@ ADMITTED = "InaggIngress.admission.admitted"
 class Program:
     """The P4 program's properties that the controller depends on.
 
-    words: 256-byte words in a DATA packet. slot_versions: slot versions of the switch. max_workers: bits of a worker
-    bitmap. max_members: workers of all jobs that fit into the tables. counters: names of the indexed counters.
+    words: 256-byte words in a DATA packet. slot_versions: slot versions of the switch. job_members: bits of a member
+    bitmap. max_members: members of all jobs that fit into the tables. max_stations: bound stations that fit into the
+    tables. counters: names of the indexed counters.
     """
 
     p4info_path: Path
     device_config_path: Path
     words: int
     slot_versions: int
-    max_workers: int
+    job_members: int
     max_members: int
+    max_stations: int
     counters: tuple[str, ...]
 
 
@@ -89,9 +96,10 @@ def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Progra
         device_config_path=device_config_path,
         words=words,
         slot_versions=slot_versions,
-        max_workers=member.bitwidth,
+        job_members=member.bitwidth,
         # A job of two workers or more has a receiver for all of them.
         max_members=min(tables[ADMISSION].size, tables[RECEIVER].size * 2 // 3),
+        max_stations=min(tables[name].size for name in (STATION, SOURCE_MAC, SOURCE_IP)) - 1,
         counters=_short_names([counter.preamble.name for counter in p4info.counters]),
     )
 
@@ -107,12 +115,16 @@ def _short_names(names: list[str]) -> tuple[str, ...]:
 def _one_of_each() -> tuple[TableEntry, ...]:
     """An example of each kind of table entry that the controller writes."""
     member = Member(rank=0, ip=1, mac=1, udp_port=1, port=1)
-    job = job_entries(job=1, epoch=1, slot_base=0, slots=2, group=2, members={0: member})
+    parent = Parent(ip=2, mac=2, port=2, rank=0)
+    job = job_entries(
+        job=1, epoch=1, slot_base=0, slots=2, group=2, members={0: member}, parents=[parent], own=(1, 1)
+    )
     return (
         *job.receivers,
         *job.admissions,
         *aggregator_entries(1, 1),
         *binding_entries([Binding(ip=2, mac=2, port=1)]),
+        linked_port_entry(1),
         loss_entry(1, "ingress", True, 0.5),
         loss_entry(1, "egress", True, 0.5),
     )

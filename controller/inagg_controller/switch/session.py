@@ -120,6 +120,8 @@ class Session(P4RuntimeClient):  # type: ignore[misc]
         self.stream_recv_thread.join(_CLOSE_TIMEOUT_S)
         self.stream.cancel()
         self.tear_down()
+        for messages in self.stream_in_q.values():  # ends the threads that read them
+            messages.put(None)
 
 
 class _CallDetails(NamedTuple):

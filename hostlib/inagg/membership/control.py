@@ -40,6 +40,7 @@ from inagg_contract.documents import (
     Loss,
     NewJob,
     NewWorker,
+    RegisteredWorker,
     read,
 )
 
@@ -109,9 +110,16 @@ class ControlClient:
         """The controller's and the switch's state."""
         return self._read(Health, self._request("GET", "/health"), "a controller's health")
 
-    def create_job(self, workers: int, slots: int, *, name: str = "") -> JobStatus:
-        """Create a job of `workers` ranks (1 to 64); ask for `slots` slots (a power of two, at least 2)."""
-        body = NewJob.model_construct(workers=workers, slots=slots, name=name)
+    def create_job(
+        self, workers: int, slots: int, *, name: str = "", hosts: Sequence[str] | None = None
+    ) -> JobStatus:
+        """Create a job of `workers` ranks (1 to 4096); ask for `slots` slots (a power of two, at least 2).
+
+        hosts: the IPv4 address of each rank's host, by rank. A controller of several switches needs them.
+        """
+        body = NewJob.model_construct(
+            workers=workers, slots=slots, name=name, hosts=None if hosts is None else list(hosts)
+        )
         document = self._request("POST", "/jobs", body=body, repeatable=False)
         created = self._read(CreatedJob, document, "a new job")
         self.learn_secret(created.id, created.secret)
@@ -137,14 +145,15 @@ class ControlClient:
         udp_port: int,
         mtu: int | None = None,
         port: int | None = None,
-    ) -> JobStatus:
+    ) -> RegisteredWorker:
         """Register this worker's address. Registering the same address again changes nothing.
 
         mtu: the largest IP packet on the way to the aggregator, in bytes. The controller refuses one that is too small.
         port: the switch port of this host; None if the controller knows it from its --host options.
         """
         body = NewWorker.model_construct(rank=rank, ip=ip, mac=mac, udp_port=udp_port, mtu=mtu, port=port)
-        status = self._job("POST", job, "/workers", body=body)
+        document = self._request("POST", f"/jobs/{job}/workers", job=job, body=body)
+        status = self._read(RegisteredWorker, document, f"rank {rank} of job {job}")
         if status.id != job or rank >= status.workers:
             raise self._wrong_answer(
                 f"rank {rank} of job {job}", f"job {status.id} of {status.workers} workers"
@@ -239,12 +248,23 @@ class ControlClient:
         """End a job now, whatever its workers do."""
         return self._job("DELETE", job)
 
-    def set_loss(self, port: int, direction: str, probability: float, traffic: str = "all") -> None:
+    def set_loss(
+        self,
+        port: int,
+        direction: str,
+        probability: float,
+        traffic: str = "all",
+        *,
+        switch: str | None = None,
+    ) -> None:
         """Drop packets of a switch port at random (docs/protocol.md, 8).
 
-        direction: "ingress" or "egress", seen from the switch. traffic: "aggregation", "other" or "all".
+        direction: "ingress" or "egress", seen from the switch. traffic: "aggregation", "other" or "all". switch: its
+        name, needed if the controller has several.
         """
-        body = Loss.model_construct(port=port, direction=direction, probability=probability, traffic=traffic)
+        body = Loss.model_construct(
+            switch=switch, port=port, direction=direction, probability=probability, traffic=traffic
+        )
         self._request("PUT", "/loss", body=body)
 
     def clear_loss(self) -> None:

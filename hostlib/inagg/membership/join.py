@@ -11,7 +11,7 @@ from functools import partial
 
 from torch.distributed import DistStoreError
 
-from inagg._core import Transport
+from inagg._core import Transport, check_lanes
 from inagg.errors import ConfigurationError, InaggError, JobError
 from inagg.membership.assembly import Assembly, describe
 from inagg.membership.control import ControlClient
@@ -20,7 +20,7 @@ from inagg.membership.multicast import open_socket
 from inagg.membership.session import Session, give_up_on
 from inagg.options import Options, parse_cpus
 from inagg.sums.reduction import Callback
-from inagg_contract.documents import JobStatus
+from inagg_contract.documents import JobStatus, RegisteredWorker
 
 _log = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ _OUTCOMES_PATIENCE = timedelta(seconds=15)
 def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None) -> Session:
     """Join a new job with all ranks of a process group.
 
-    Rank 0 creates the job and publishes its number and its secret. Then the ranks exchange their outcomes, so that
-    either all of them return or all of them raise. on_failure: see `Session`.
+    Each rank publishes its address. Rank 0 creates the job and publishes its number and its secret. Then the ranks
+    exchange their outcomes, so that either all of them return or all of them raise. on_failure: see `Session`.
 
     Raises:
         InaggError: this rank could not join, or (a JobError that names it) another rank could not.
@@ -48,8 +48,9 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
         # Another rank may take this long: three requests, the wait for registrations, the wait for packets.
         patience = timedelta(seconds=2 * options.setup_timeout_s + 3 * client.timeout_s)
         try:
+            address = _tell_address(client, ranks, options)
             job = _agree_on_job(client, ranks, options, patience)
-            session = _enter(client, job, ranks, options, on_failure)
+            session = _enter(client, job, address, ranks, options, on_failure)
             undo.callback(session.close)
         except InaggError as error:
             if ranks.over:
@@ -104,10 +105,43 @@ def all_fall_back(ranks: Assembly, options: Options) -> bool:
     return "error" not in wishes
 
 
+def _tell_address(client: ControlClient, ranks: Assembly, options: Options) -> str:
+    """Publish this host's address towards its switch, by which the controller knows the switch; return it.
+
+    An error is published where the other ranks wait for this one.
+    """
+    try:
+        try:
+            check_lanes(options.lane_bits, ranks.size)
+        except ValueError as error:
+            raise ConfigurationError(f"lane_bits: {error}") from error
+        address = str(options.address or source_address(client.health().aggregator.ip))
+    except InaggError as error:
+        ranks.publish(_address_of(ranks.rank) if ranks.rank else "job", {"error": describe(error)})
+        raise
+    ranks.publish(_address_of(ranks.rank), {"ip": address})
+    return address
+
+
+def _address_of(rank: int) -> str:
+    return f"address {rank}"
+
+
+def _addresses(ranks: Assembly, patience: timedelta) -> list[str]:
+    """The address of each rank's host. Raises JobError if a rank has none."""
+    addresses = []
+    for rank in range(ranks.size):
+        told = ranks.receive(_address_of(rank), rank, patience)
+        if "error" in told:
+            raise JobError(f"rank {rank} could not join: {told['error']}", rank=ranks.rank)
+        addresses.append(told["ip"])
+    return addresses
+
+
 def _agree_on_job(client: ControlClient, ranks: Assembly, options: Options, patience: timedelta) -> int:
     if ranks.rank == 0:
         try:
-            job = client.create_job(ranks.size, options.slots).id
+            job = client.create_job(ranks.size, options.slots, hosts=_addresses(ranks, patience)).id
             secret = client.secret(job)
         except InaggError as error:
             ranks.publish("job", {"error": describe(error)})
@@ -123,15 +157,18 @@ def _agree_on_job(client: ControlClient, ranks: Assembly, options: Options, pati
 
 
 def _enter(
-    client: ControlClient, job: int, ranks: Assembly, options: Options, on_failure: Callback
+    client: ControlClient,
+    job: int,
+    address: str,
+    ranks: Assembly,
+    options: Options,
+    on_failure: Callback,
 ) -> Session:
     """Register, become a member, wait for the other ranks, and check that packets pass."""
     rank = ranks.rank
     check = partial(_check_others, ranks, job)
-    created = client.status(job)
-    address = str(options.address) if options.address else source_address(created.aggregator.ip)
     interface = interface_of(address)
-    with _bind(address) as udp, _join_multicast(client, created, rank, address) as results:
+    with _bind(address) as udp:
         status = client.register(
             job,
             rank,
@@ -144,9 +181,11 @@ def _enter(
         # A rank whose registration was refused must not fail the job: another process has this rank.
         session: Session | None = None
         try:
-            session = _begin(
-                client, status, rank, udp, results, options, options.link_rate or interface.rate, on_failure
-            )
+            # No result comes before this rank has contributed to it.
+            with _join_multicast(client, status, rank, address) as results:
+                session = _begin(
+                    client, status, udp, results, options, options.link_rate or interface.rate, on_failure
+                )
             client.wait_running(job, timeout_s=options.setup_timeout_s, check=check)
             session.try_path(options.setup_timeout_s, check)
         except BaseException as error:
@@ -206,8 +245,7 @@ def _join_multicast(
 
 def _begin(
     client: ControlClient,
-    status: JobStatus,
-    rank: int,
+    status: RegisteredWorker,
     udp: socket.socket,
     results: socket.socket | None,
     options: Options,
@@ -215,7 +253,7 @@ def _begin(
     on_failure: Callback,
 ) -> Session:
     """Start the transport, the presence and the heartbeat of a registered rank."""
-    policy = status.policy
+    policy, rank = status.policy, status.rank
     with contextlib.ExitStack() as undo, confined_to(options.cpus):
         presence = client.attend(status.id, rank, policy.heartbeat_interval_s)
         undo.callback(presence.close)
@@ -224,6 +262,7 @@ def _begin(
             results_fd=None if results is None else results.fileno(),
             job=status.id,
             rank=rank,
+            member=status.member,
             workers=status.workers,
             epoch=status.epoch,
             slots=status.slots,

@@ -170,6 +170,9 @@ class BlockRunner {
 void define_numerics(nb::module_& m) {
     m.def("guard_bits", [](unsigned workers) { return LaneFormat(32, workers).guard_bits(); }, "workers"_a);
     m.def(
+        "check_lanes", [](unsigned bits, unsigned workers) { LaneFormat(bits, workers); }, "bits"_a,
+        "workers"_a);
+    m.def(
         "block_elements",
         [](unsigned words, unsigned lane_bits) { return LaneFormat(lane_bits, 1).block_elements(words); },
         "words"_a, "lane_bits"_a);

@@ -202,13 +202,15 @@ def measure(
 
 def make_plan(bench: AllReduceBench, testbed: Testbed) -> Plan:
     """The plan for the workers."""
+    fabric = testbed.network.fabric
     words = 0 if testbed.controller is None else testbed.controller.health().words
     switch = [process.identity.pid for process in testbed.services if is_switch(process)]
     return Plan(
         cases=bench.cases,
         seed=bench.seed,
         words=words,
-        racks=testbed.network.fabric.ranks_of_racks,
+        racks=fabric.ranks_of_racks,
+        ports=tuple((port.switch, port.port) for port in map(fabric.port_of, range(fabric.size))),
         cpu_pids=(*switch, *softirq_threads()),
         token_file=None if testbed.controller is None else str(token_path(testbed.results)),
     )

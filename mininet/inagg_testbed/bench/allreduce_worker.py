@@ -102,10 +102,11 @@ class Groups:
 
 
 class LossControl:
-    """Sets the injected loss between iterations, on rank 0 only. token_file: has the operator's token."""
+    """Sets the injected loss between iterations, on rank 0 only. ports: switch and number of each worker's port.
+    token_file: has the operator's token."""
 
-    def __init__(self, workers: int, token_file: str | None) -> None:
-        self._ports = range(1, workers + 1)
+    def __init__(self, ports: Sequence[tuple[str, int]], token_file: str | None) -> None:
+        self._ports = ports
         self._token_file = token_file
         self._now = 0.0
 
@@ -115,9 +116,9 @@ class LossControl:
             return
         token = Path(self._token_file).read_text().strip() if self._token_file is not None else None
         with ControlClient(os.environ["INAGG_CONTROLLER"], token=token) as client:
-            for port in self._ports:
+            for switch, port in self._ports:
                 for direction in ("ingress", "egress"):
-                    client.set_loss(port, direction, probability, "aggregation")
+                    client.set_loss(port, direction, probability, "aggregation", switch=switch)
         self._now = probability
 
 
@@ -131,7 +132,7 @@ class CaseRunner:
         self._groups, self._inputs, self._expectation = groups, inputs, expectation
         self._tensors = [torch.empty(self.case.elements) for _ in range(self.case.back_to_back)]
         self._pids = [os.getpid(), *(plan.cpu_pids if dist.get_rank() == 0 else ())]
-        self._loss = LossControl(self.case.workers, plan.token_file)
+        self._loss = LossControl(plan.ports[: self.case.workers], plan.token_file)
 
     def run(self, log: EventLog) -> None:
         """Run all rounds; write an event for each timed iteration."""

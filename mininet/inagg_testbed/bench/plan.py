@@ -72,14 +72,16 @@ class Case:
 class Plan:
     """What all ranks do.
 
-    racks: the ranks below each leaf. words: WORDS of the switch's program. cpu_pids: processes besides the workers;
-    rank 0 reports their CPU time with its own. token_file: has the operator's token, with which rank 0 injects loss.
+    racks: the ranks below each leaf. ports: by rank, the switch and the number of its host's port. words: WORDS of the
+    switch's program. cpu_pids: processes besides the workers; rank 0 reports their CPU time with its own. token_file:
+    has the operator's token, with which rank 0 injects loss.
     """
 
     cases: tuple[Case, ...]
     seed: int
     words: int
     racks: tuple[tuple[int, ...], ...] = ()
+    ports: tuple[tuple[str, int], ...] = ()
     cpu_pids: tuple[int, ...] = ()
     token_file: str | None = None
 
@@ -96,4 +98,6 @@ class Plan:
             for case in values["cases"]
         )
         racks = tuple(tuple(rack) for rack in values["racks"])
-        return cls(**{**values, "cases": cases, "racks": racks, "cpu_pids": tuple(values["cpu_pids"])})
+        ports = tuple((switch, port) for switch, port in values["ports"])
+        made = {"cases": cases, "racks": racks, "ports": ports, "cpu_pids": tuple(values["cpu_pids"])}
+        return cls(**{**values, **made})

@@ -16,7 +16,8 @@ from rich.live import Live
 from inagg_testbed.cli.options import RunOption, console, errors_explained, nodes_that_are_up
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.files import check_writable, handing_over
-from inagg_testbed.network.lifecycle import Interrupted, Manifest, find_run
+from inagg_testbed.network.fabric import Fabric, SwitchPort, host_name
+from inagg_testbed.network.lifecycle import Interrupted, find_run
 from inagg_testbed.terminal import plain_table
 
 app = typer.Typer()
@@ -93,25 +94,29 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
     with errors_explained(needs_root="inagg counters"):
         from inagg_contract.documents import dump
         from inagg_testbed.network.control import controller_of
-        from inagg_testbed.network.fabric import Fabric, SwitchPort
 
         manifest = find_run(run)
         found = controller_of(manifest).counters()
         fabric = Fabric.from_settings(manifest.settings)
-        switch = fabric.control_switch
-        nodes = {port: fabric.neighbours[SwitchPort(switch, port)] for port in fabric.ports(switch)}
         if as_json:
             print(dump(found))
             return
         rows = [
-            (name, nodes.get(port, str(port)), f"{count.packets:,}", f"{count.bytes:,}")
-            for name, ports in sorted(found.items())
+            (name, _leads_to(fabric, SwitchPort(switch, port)), f"{count.packets:,}", f"{count.bytes:,}")
+            for switch, counters in found.items()
+            for name, ports in sorted(counters.items())
             for port, count in sorted(ports.items())
         ]
         if not rows:
             console.print("nothing has been counted yet")
             return
         console.print(plain_table(("counter", "port of", "packets", "bytes"), rows, text_columns=2))
+
+
+def _leads_to(fabric: Fabric, port: SwitchPort) -> str:
+    """What a port leads to; with several switches, where the port is."""
+    node = fabric.neighbours.get(port, str(port.port))
+    return node if fabric.is_star else f"{port} ({node})"
 
 
 def _probability(text: str) -> float:
@@ -154,18 +159,19 @@ def loss(
         from inagg_testbed.network.control import controller_of
 
         manifest = find_run(run)
+        fabric = Fabric.from_settings(manifest.settings)
         controller = controller_of(manifest)
         if node is not None:
             if probability is None:
                 raise ConfigurationError(f"the probability is missing, as in: inagg loss {node} 5%")
             directions = ("ingress", "egress") if direction == "both" else (direction,)
             wanted = _probability(probability)
-            for port in _ports(manifest, node):
+            for port in _ports(fabric, node):
                 for one in directions:
                     controller.set_loss(port, "ingress" if one == "ingress" else "egress", wanted, traffic)
         rows = [
             (
-                f"h{each.port}",
+                fabric.neighbours[SwitchPort(each.switch or fabric.control_switch, each.port)],
                 each.direction,
                 each.traffic,
                 f"{each.probability:.4%}".replace(".0000%", "%"),
@@ -178,14 +184,14 @@ def loss(
             console.print("no loss is injected")
 
 
-def _ports(manifest: Manifest, node: str) -> list[int]:
-    hosts = range(1, int(manifest.settings["hosts"]) + 1)
+def _ports(fabric: Fabric, node: str) -> list[SwitchPort]:
+    """The ports of one host, or of all. Raises ConfigurationError."""
+    ports = {host_name(number): port for number, port in enumerate(fabric.host_ports, 1)}
     if node == "all":
-        return list(hosts)
-    number = node.removeprefix("h")
-    if not number.isdecimal() or int(number) not in hosts:
-        raise ConfigurationError(f"no host {node}; there are h1 to h{len(hosts)}, and all")
-    return [int(number)]
+        return list(ports.values())
+    if node not in ports:
+        raise ConfigurationError(f"no host {node}; there are h1 to h{fabric.size}, and all")
+    return [ports[node]]
 
 
 @app.command()

@@ -24,7 +24,7 @@ from inagg_testbed.errors import (
     ControllerUnreachableError,
     NetworkError,
 )
-from inagg_testbed.network.fabric import Fabric
+from inagg_testbed.network.fabric import Fabric, SwitchPort
 from inagg_testbed.network.lifecycle import Manifest
 from inagg_testbed.network.topology import CONTROL_ADDRESS
 
@@ -120,16 +120,20 @@ class ControllerClient:
         return self._get(JobStatus, f"/jobs/{number}")
 
     def counters(self) -> Counters:
-        """GET /counters: counter name -> port -> packets, bytes."""
+        """GET /counters: switch -> counter name -> port -> packets, bytes."""
         return self._get(Counters, "/counters")
 
     def loss(self) -> list[Loss]:
         """GET /loss: the injected loss."""
         return self._get(LossList, "/loss").loss
 
-    def set_loss(self, port: int, direction: Direction, probability: float, traffic: Traffic = "all") -> None:
+    def set_loss(
+        self, at: SwitchPort, direction: Direction, probability: float, traffic: Traffic = "all"
+    ) -> None:
         """Drop packets of a port and direction with a probability."""
-        loss = Loss.model_construct(port=port, direction=direction, probability=probability, traffic=traffic)
+        loss = Loss.model_construct(
+            switch=at.switch, port=at.port, direction=direction, probability=probability, traffic=traffic
+        )
         self.request("PUT", "/loss", loss.model_dump())
 
     def clear_loss(self) -> None:

@@ -6,8 +6,8 @@
 star             one switch, s1, with all hosts.
 tree:AxB..xW     W hosts below each leaf, and above the leaves a tree: `root` has A switches below it, each of these has
                  B, and so on. tree:2x4 is two racks of four hosts. Switches between root and leaves are agg1, agg2, ...
-leaf-spine:RxWxK R leaves with W hosts each, and K spines. Every leaf has a link to every spine. K is a power of two,
-                 because chunks are divided among the spines by number (protocol.md, 5.5).
+leaf-spine:RxWxK R leaves with W hosts each, and K spines. Every leaf has a link to every spine. Chunks take turns among
+                 the largest power of two of the spines (protocol.md, 5.5).
 
 A leaf and its hosts are a rack. Hosts are numbered rack by rack. Ports are 1, 2, ... to hosts and to switches below,
 101, 102, ... to switches above, and 255 to the controller, which is in the node of the topmost switch (of a leaf-spine:
@@ -156,6 +156,10 @@ class Fabric:
         """The number of the host that rank `rank` runs on."""
         return self._ranks[rank]
 
+    def port_of(self, rank: int) -> SwitchPort:
+        """The port of the host that rank `rank` runs on."""
+        return self.host_ports[self.host_of(rank) - 1]
+
     @property
     def ranks_of_racks(self) -> tuple[tuple[int, ...], ...]:
         """The ranks in each rack, in ascending order."""
@@ -244,10 +248,6 @@ def _leaf_spine(text: str, numbers: Sequence[int]) -> Fabric:
         )
     racks, workers, count = numbers
     _check_hosts(racks * workers, f"topology {text}: a testbed")
-    if count & (count - 1):
-        raise ConfigurationError(
-            f"topology {text}: {count} spines; want a power of two, because chunks are divided among them"
-        )
     _check_switches(text, racks + count)
     spines = [f"spine{number}" for number in range(1, count + 1)]
     leaves = [f"leaf{number}" for number in range(1, racks + 1)]

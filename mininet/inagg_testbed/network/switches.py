@@ -28,16 +28,7 @@ from inagg_testbed.network.fabric import CONTROL_PORT, CPU_PORT
 from inagg_testbed.network.links import words_within
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind
-from inagg_testbed.network.topology import (
-    CONTROL_ADDRESS,
-    CONTROL_MAC,
-    Network,
-    aggregator_address,
-    aggregator_mac,
-    host_address,
-    host_mac,
-    run_in_namespace,
-)
+from inagg_testbed.network.topology import CONTROL_ADDRESS, Network, run_in_namespace
 
 P4RUNTIME_ADDRESS = "127.0.0.1:9559"
 _SWITCH_PROCESS = "switch"
@@ -244,29 +235,17 @@ def _start(network: Network, switch: str, command: Sequence[str], results: Path)
 def start_controller(
     network: Network, pipeline: Pipeline, results: Path, topology: Path, *, listen_port: int
 ) -> NodeProcess:
-    """Start the controller and wait until it has installed the pipeline and serves. Raises ProcessFailedError."""
-    command = [command_path("inagg-controller"), *_fabric_options(network, topology)]
+    """Start the controller and wait until it has installed the pipeline in all switches and serves.
+
+    topology: the file that describes the fabric (`topology_file`). Raises ProcessFailedError.
+    """
+    command = [command_path("inagg-controller"), "--topology", str(topology)]
     command += ["--p4info", str(pipeline.p4info), "--device-config", str(pipeline.device_config)]
     command += ["--listen", f"{CONTROL_ADDRESS}:{listen_port}", "--token-file", str(token_path(results))]
     log_path = results / "controller.log"
     process = NodeProcess.start(network.run, network.switch, "controller", command, log_path=log_path)
     process.wait_for_line("ready", timeout_s=_CONTROLLER_READY_TIMEOUT_S)
     return process
-
-
-def _fabric_options(network: Network, topology: Path) -> list[str]:
-    """The controller's options about switches and hosts."""
-    fabric = network.fabric
-    if not fabric.is_star:
-        return ["--topology", str(topology)]
-    (switch,) = fabric.switches
-    options = ["--switch", P4RUNTIME_ADDRESS, "--device-id", str(device_id(network, switch))]
-    options += ["--ports", ",".join(str(number) for number in network.ports(switch))]
-    options += ["--aggregator-ip", aggregator_address(fabric, switch)]
-    options += ["--aggregator-mac", aggregator_mac(fabric, switch)]
-    for number in range(1, network.size + 1):
-        options += ["--host", f"{host_address(number)}={number},{host_mac(number)}"]
-    return [*options, "--host", f"{CONTROL_ADDRESS}={CONTROL_PORT},{CONTROL_MAC}"]
 
 
 def compile_program(command: Sequence[str]) -> None:

@@ -171,9 +171,9 @@ class Testbed:
         if self.controller is None:
             raise ConfigurationError(f"a {self.switch} switch cannot inject loss")
         self._lossy = True
-        for number in range(1, self.network.size + 1):
-            self.controller.set_loss(number, "ingress", probability, traffic)
-            self.controller.set_loss(number, "egress", probability, traffic)
+        for port in self.network.fabric.host_ports:
+            self.controller.set_loss(port, "ingress", probability, traffic)
+            self.controller.set_loss(port, "egress", probability, traffic)
 
     def clear_loss(self) -> None:
         """Remove the injected loss, if any.

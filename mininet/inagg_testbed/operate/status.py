@@ -161,6 +161,9 @@ def troubles(found: Document) -> list[str]:
         lines.append(health["error"])
     elif health and health["switch"] != "connected":
         lines.append(f"the controller has {health['switch']} the switch: {health['switch_error']}")
+    for link in health.get("links", ()):
+        if link["state"] == "down":
+            lines.append(f"the link {' - '.join(link['ends'])} is down: {link['reason']}")
     return lines
 
 

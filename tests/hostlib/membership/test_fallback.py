@@ -16,7 +16,9 @@ import pytest
 import torch
 from torch._C._distributed_c10d import HashStore
 
-from inagg.errors import JobError
+from inagg.errors import ConfigurationError, JobError
+from inagg.membership.assembly import Assembly
+from inagg.membership.join import join
 from inagg.options import Options
 from inagg.process_group import ProcessGroup
 
@@ -63,11 +65,18 @@ def run_ranks(*of_rank: dict[str, str], **environment: str) -> list[tuple[dict[s
 
 
 def test_every_rank_raises_and_the_message_names_the_rank_with_the_problem() -> None:
-    (first, _), (second, _) = run_ranks()
+    # Rank 1 needs nothing from the controller until rank 0 has created the job.
+    (first, _), (second, _) = run_ranks({}, {"INAGG_ADDRESS": "127.0.0.1"})
     assert first["error"] == "ControllerUnreachableError"
     assert "Is inagg-controller running there" in first["message"]
     assert second["error"] == "JobError"
     assert "rank 0 could not create the job: no answer from the controller" in second["message"]
+
+
+def test_lanes_that_are_too_narrow_for_the_ranks_are_told_when_the_group_is_made() -> None:
+    options = Options(controller="http://127.0.0.1:9", lane_bits=8)
+    with pytest.raises(ConfigurationError, match="lane_bits: lanes of 8 bits are too narrow for 65 workers"):
+        join(Assembly(HashStore(), 1, 65, timedelta(seconds=5)), options)
 
 
 def test_gloo_sums_instead_if_the_user_allows_it_and_the_log_says_so() -> None:
@@ -86,12 +95,12 @@ def test_no_rank_falls_back_if_another_does_not_allow_it() -> None:
 
 
 def test_gloo_sums_if_the_job_fails_while_it_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    def join(*arguments: Any) -> None:
+    def fail_to_join(*arguments: Any) -> None:
         on_failure: Callable[[], None] = arguments[-1]
         on_failure()  # as the heartbeat thread calls it
         raise JobError("rank 1 could not join")
 
-    monkeypatch.setattr("inagg.fallback.join", join)
+    monkeypatch.setattr("inagg.fallback.join", fail_to_join)
     store = HashStore()
     options = Options(controller="http://127.0.0.1:9", fallback="inner")
 

@@ -160,7 +160,7 @@ def dropped_multicast(testbed: Testbed, host: int) -> Iterator[None]:
 def counts(testbed: Testbed, name: str) -> dict[int, int]:
     """Packets of a counter, by port."""
     assert testbed.controller is not None
-    return {port: count.packets for port, count in testbed.controller.counters().get(name, {}).items()}
+    return {port: count.packets for port, count in testbed.controller.counters()["s1"].get(name, {}).items()}
 
 
 def test_results_arrive_at_the_group_address(launch: Launch) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from ipaddress import IPv4Address
 from pathlib import Path
 from unittest import mock
 
@@ -36,7 +35,7 @@ from inagg.options import Options
 from inagg.sums.journal import Report
 from inagg.sums.reduction import Reduction
 from inagg.sums.work import SwitchWork
-from inagg_contract.documents import Aggregator, Heartbeat, JobStatus, Lost, Policy
+from inagg_contract.documents import Aggregator, Heartbeat, JobStatus, Lost, Policy, RegisteredWorker
 from tests.conformance.loopback_switch import LoopbackSwitch
 from tests.conformance.virtual_network import EPOCH, JOB, make_aggregator
 
@@ -367,17 +366,14 @@ def test_a_process_that_is_refused_its_rank_does_not_leave_the_job() -> None:
     class Refusing(HealthyController):
         left_with: str | None = "nothing"
 
-        def status(self, job: int) -> JobStatus:
-            return status_of(1)
-
-        def register(self, *_: object, **__: object) -> JobStatus:
+        def register(self, *_: object, **__: object) -> RegisteredWorker:
             raise ControllerRefusedError(
                 url="", request="", status=409, title="", detail="rank 0 is already taken"
             )
 
     client = Refusing("http://127.0.0.1:9")
     with pytest.raises(ControllerRefusedError, match="already taken"):
-        _enter(client, JOB, alone(), Options(address=IPv4Address("127.0.0.1")), lambda: None)
+        _enter(client, JOB, "127.0.0.1", alone(), Options(), lambda: None)
     assert client.left_with == "nothing"
 
 
@@ -385,11 +381,8 @@ def test_if_the_other_ranks_do_not_join_a_rank_leaves_with_the_reason() -> None:
     reasons: list[str | None] = []
 
     class Waiting(HealthyController):
-        def status(self, job: int) -> JobStatus:
-            return status_of(2)
-
-        def register(self, *_: object, **__: object) -> JobStatus:
-            return status_of(2)
+        def register(self, *_: object, **__: object) -> RegisteredWorker:
+            return RegisteredWorker(**dict(status_of(2)), rank=0, member=0, switch="s1", port=1)
 
         def attend(self, *_: object) -> Presence:
             presence: Presence = mock.create_autospec(TcpPresence, instance=True)
@@ -407,7 +400,7 @@ def test_if_the_other_ranks_do_not_join_a_rank_leaves_with_the_reason() -> None:
 
     client = Waiting("http://127.0.0.1:9")
     with pytest.raises(JobError, match="have not registered"):
-        _enter(client, JOB, alone(), Options(address=IPv4Address("127.0.0.1")), lambda: None)
+        _enter(client, JOB, "127.0.0.1", alone(), Options(), lambda: None)
     assert "have not registered" in (reasons[0] or "")
     assert client._closed
 

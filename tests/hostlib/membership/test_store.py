@@ -3,6 +3,7 @@
 
 import functools
 from datetime import timedelta
+from ipaddress import IPv4Address
 from types import SimpleNamespace
 
 import pytest
@@ -59,6 +60,6 @@ def test_a_rank_waits_for_the_words_of_a_silent_rank_as_long_as_joining_may_take
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(join, "ControlClient", functools.partial(ControlClient, timeout_s=0.01))
-    options = Options(controller="http://127.0.0.1:9", setup_timeout_s=0.01)
+    options = Options(controller="http://127.0.0.1:9", address=IPv4Address("127.0.0.1"), setup_timeout_s=0.01)
     with pytest.raises(dist.DistStoreError, match=r"rank 0 did not come within 0\.05 s"):
         join.join(Assembly(HashStore(), 1, 2, SOON), options)

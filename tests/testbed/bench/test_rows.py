@@ -258,6 +258,7 @@ def test_a_plan_survives_the_command_line() -> None:
         seed=5,
         words=4,
         racks=((0, 2), (1, 3)),
+        ports=(("s1", 1),),
         cpu_pids=(1, 2),
     )
     assert Plan.from_json(plan.to_json()) == plan

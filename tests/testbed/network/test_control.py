@@ -9,6 +9,7 @@ import pytest
 
 from inagg_testbed.errors import ControllerUnreachableError
 from inagg_testbed.network.control import _request
+from inagg_testbed.network.fabric import Fabric, SwitchPort
 from inagg_testbed.network.testbed import Testbed
 
 
@@ -19,7 +20,7 @@ class Controller:
         self.stuck = stuck
         self.calls: list[str] = []
 
-    def set_loss(self, port: int, direction: str, probability: float, traffic: str) -> None:
+    def set_loss(self, port: SwitchPort, direction: str, probability: float, traffic: str) -> None:
         self.calls.append(f"{port} {direction} {probability:g} {traffic}")
 
     def clear_loss(self) -> None:
@@ -31,7 +32,7 @@ class Controller:
 class OneHost:
     """The part of a network that injected loss uses."""
 
-    size = 1
+    fabric = Fabric.star(1)
 
 
 def controlled_by(controller: Controller) -> Testbed:
@@ -49,7 +50,7 @@ def fail_under(testbed: Testbed, loss: float) -> None:
 def test_loss_lasts_for_its_block() -> None:
     controller = Controller()
     with controlled_by(controller).loss(0.25, "aggregation"):
-        assert controller.calls == ["1 ingress 0.25 aggregation", "1 egress 0.25 aggregation"]
+        assert controller.calls == ["s1:1 ingress 0.25 aggregation", "s1:1 egress 0.25 aggregation"]
     assert controller.calls[2:] == ["clear"]
 
 

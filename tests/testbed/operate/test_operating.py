@@ -122,9 +122,9 @@ def job(testbed: Up) -> Iterator[list["subprocess.Popen[bytes]"]]:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """Two racks of one host on bridges, with slower links between the switches."""
+    """Two racks of one host on the switch model, with slower links between the switches."""
     rates = ("--link", "100mbit", "--uplink", "50mbit")
-    up = bring_up(tmp_path_factory.mktemp("tree"), "--topology", "tree:2x1", "--switch", "bridge", *rates)
+    up = bring_up(tmp_path_factory.mktemp("tree"), "--topology", "tree:2x1", *rates)
     yield up
     take_down(up)
 
@@ -197,6 +197,26 @@ def test_status_shows_a_tree_from_the_top_with_the_rates_of_its_links(tree: Up) 
     ], text
 
 
+def test_status_shows_the_switches_and_links_that_the_controller_watches(tree: Up) -> None:
+    found = status(tree)
+    names = ["switch root", "switch leaf1", "switch leaf2", "controller"]
+    assert [(each["name"], each["alive"]) for each in found["processes"]] == [(name, True) for name in names]
+    assert [each["state"] for each in found["controller"]["switches"]] == ["connected"] * 3
+    assert [each["state"] for each in found["controller"]["links"]] == ["up"] * 2
+
+
+def test_loss_is_injected_at_the_leaf_of_a_host(tree: Up) -> None:
+    run = ("--run", tree.run)
+    done = inagg("loss", *run, "h2", "100%", "--traffic", "other", "--direction", "ingress")
+    assert re.search(r"^h2 +ingress +other +100%", done.stdout, re.MULTILINE), done.stdout + done.stderr
+    lost = inagg("exec", *run, "h2", "--", "ping", "-c", "1", "-W", "1", "h1")
+    assert "100% packet loss" in lost.stdout
+    counted = json.loads(inagg("counters", *run, "--json").stdout)
+    assert set(counted["leaf2"]["ingress_loss_injected"]) == {"1"}
+    assert re.search(r"ingress_loss_injected +leaf2:1 \(h2\) ", inagg("counters", *run).stdout)
+    assert inagg("loss", *run, "all", "off").stdout == "no loss is injected\n"
+
+
 def test_mininets_command_line_knows_the_links_of_a_tree(tree: Up) -> None:
     done = inagg("shell", "--run", tree.run, "-c", "net", "-c", "h1 ping -c 1 h2")
     assert "1 received" in done.stdout, done.stdout + done.stderr
@@ -242,7 +262,7 @@ def test_loss_is_set_shown_counted_and_cleared(testbed: Up, job: list[Any]) -> N
 
     def counted() -> dict[str, Any]:
         found = json.loads(inagg("counters", *run, "--json").stdout)
-        return dict(found.get("ingress_loss_injected", {}))
+        return dict(found["s1"].get("ingress_loss_injected", {}))
 
     wait_until(counted, "packets are lost", timeout_s=60)
     assert set(counted()) == {"2"}

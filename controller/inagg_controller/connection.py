@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service's connection to its switch: opened, watched, opened again after a loss.
+"""The service's connection to a switch: opened, watched, opened again after a loss.
 
 The switch blocks, so all its calls run on one thread, one after another: writes keep their order, and none runs beside
 a reconnection. Everything else here runs in one asyncio loop.
@@ -26,23 +26,27 @@ _LONGEST_PAUSE_S = 2.0
 State = Literal["connecting", "connected", "lost"]
 
 
-class SwitchLink:
-    """The connection. `state` is connecting at first, connected, or lost until a reconnection succeeds.
+class Connection:
+    """The connection to one switch. `state` is connecting at first, connected, or lost until a reconnection succeeds.
 
     prepare: writes the entries that the switch needs before any job; runs on the switch's thread after each connect.
-    on_connected, on_lost: called in the loop when the state becomes connected and lost. error: why the switch is not
+    on_connected, on_lost: called in the loop when the state becomes connected and lost. on_packet: called in the loop
+    with each frame that the switch passes to the controller. error: why the switch is not
     connected. connects: number of successful connects, each of which pushed the program.
     lock: held while connecting. Hold it to change what `prepare` writes.
     """
 
     def __init__(
         self,
+        name: str,
         switch: Switch,
         prepare: Callable[[], None],
         *,
         on_connected: Callable[[], None],
         on_lost: Callable[[SwitchUnreachableError], None],
+        on_packet: Callable[[bytes], None],
     ) -> None:
+        self.name = name
         self.state: State = "connecting"
         self.error: str | None = None
         self.connects = 0
@@ -51,7 +55,8 @@ class SwitchLink:
         self._prepare = prepare
         self._on_connected = on_connected
         self._on_lost = on_lost
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="inagg-switch")
+        self._on_packet = on_packet
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"inagg-{name}")
         self._lost = asyncio.Event()
         # Numbers the attempts to connect: a notice about an earlier connection is void.
         self._attempt = 0
@@ -67,7 +72,7 @@ class SwitchLink:
                 if clock() >= deadline:
                     raise
                 if self.error is None:
-                    _log.info("waiting for the switch: %s", error)
+                    _log.info("waiting for switch %s: %s", self.name, error)
                 self.error = str(error)
                 await asyncio.sleep(_FIRST_PAUSE_S)
 
@@ -80,10 +85,10 @@ class SwitchLink:
             while self.state != "connected":
                 try:
                     await self._connect()
-                    _log.info("the switch is connected again, with a fresh pipeline")
+                    _log.info("switch %s is connected again, with a fresh pipeline", self.name)
                 except SwitchError as error:
                     if str(error) != self.error:
-                        _log.warning("reconnecting: %s", error)
+                        _log.warning("switch %s: reconnecting: %s", self.name, error)
                     self.error = str(error)
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -99,7 +104,7 @@ class SwitchLink:
     async def request(self, function: Callable[[], _T]) -> _T:
         """Run a function for a request that needs the switch. Raises UnavailableError."""
         if self.state != "connected":
-            raise UnavailableError(f"the switch is not connected: {self.error}")
+            raise UnavailableError(f"switch {self.name} is not connected: {self.error}")
         try:
             return await self.call(function)
         except SwitchError as error:
@@ -122,8 +127,12 @@ class SwitchLink:
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._lose, attempt, error)
 
+        def on_packet(frame: bytes) -> None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._on_packet, frame)
+
         async with self.lock:
-            await self._on_thread(partial(self._switch.connect, on_lost))
+            await self._on_thread(partial(self._switch.connect, on_lost, on_packet))
             await self._on_thread(self._prepare)
         if self._broken_attempt == attempt:
             raise SwitchUnreachableError("the switch closed the connection at once")
@@ -136,7 +145,7 @@ class SwitchLink:
             return
         self._broken_attempt = attempt
         if self.state == "connected":
-            _log.error("%s; its jobs have failed", error)
+            _log.error("switch %s: %s; its jobs have failed", self.name, error)
             self.state, self.error = "lost", str(error)
             self._on_lost(error)
             self._lost.set()
