@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The testbed: hosts, switch, controller and workers of one job on one Linux machine, built with Mininet.
+"""The testbed: hosts, switches, controller and workers of one job on one Linux machine, built with Mininet.
 
-One switch connects a star of hosts, each in its own network namespace. The switch, the controller and the workers are
-ordinary processes inside these namespaces. Everything that a run creates carries its id and is recorded in a manifest,
+One switch, or a tree of them, connects hosts. Each switch and each host has its own network namespace. The switches,
+the controller and the workers are ordinary processes inside these namespaces. Everything that a run creates carries its id and is recorded in a manifest,
 so that teardown removes exactly that.
 
 `network` builds a testbed and runs processes on it, `operate` inspects one that is up, `bench` and `demo` measure and
