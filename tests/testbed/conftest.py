@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from inagg_testbed.network.fabric import Fabric, RankOrder
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
 
@@ -22,11 +23,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def open_bridge(folder: Path) -> OpenTestbed:
-    """open_bridge(hosts=4, link="unshaped"): a testbed with a Linux bridge in the middle."""
+    """open_bridge(hosts=4, link="unshaped", topology=None): a testbed with a Linux bridge for each switch."""
 
-    def opener(*, hosts: int = 4, link: str = "unshaped", **options: Any) -> AbstractContextManager[Testbed]:
+    def opener(
+        *,
+        hosts: int = 4,
+        link: str = "unshaped",
+        topology: str | None = None,
+        rank_order: RankOrder = "contiguous",
+        **options: Any,
+    ) -> AbstractContextManager[Testbed]:
         return open_testbed(
             hosts=hosts,
+            fabric=None if topology is None else Fabric.parse(topology, rank_order=rank_order),
             link=LinkSpec.parse(link),
             results_root=folder / "results",
             state_dir=folder / "state",

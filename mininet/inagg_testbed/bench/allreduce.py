@@ -17,9 +17,10 @@ from inagg_testbed.bench.plan import MAX_LOSS, BackendSpec, Case, Plan, check_sl
 from inagg_testbed.bench.rows import Conditions, make_rows, wrong_results
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network.control import token_path
+from inagg_testbed.network.fabric import STAR, Fabric, RankOrder
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.requirements import SwitchKind
-from inagg_testbed.network.switches import words_for_mtu
+from inagg_testbed.network.switches import is_switch, words_for_mtu
 from inagg_testbed.network.testbed import GlooPath, Testbed, open_testbed
 from inagg_testbed.network.workers import Event
 
@@ -35,13 +36,16 @@ _GLOO_THROUGH_SWITCH_BPS = 1e9
 class AllReduceBench:
     """What to measure on one testbed.
 
-    slots None: the number that the links need. gloo_over None: the switch where that costs gloo less than a tenth of
-    its time, else a bridge.
+    uplink_name: the rate of links between switches, None: as link_name. slots None: the number that the links need.
+    gloo_over None: the switch where that costs gloo less than a tenth of its time, else bridges.
     """
 
     link_name: str
     link: LinkSpec
     cases: tuple[Case, ...]
+    topology: str = STAR
+    uplink_name: str | None = None
+    rank_order: RankOrder = "contiguous"
     slots: int | None = None
     switch: SwitchKind = "model"
     program: Path | None = None
@@ -51,6 +55,9 @@ class AllReduceBench:
     def __post_init__(self) -> None:
         """Raises ConfigurationError."""
         check_slots(self.slots)
+        for case in self.cases if self.topology != STAR else ():
+            Fabric.parse(self.topology, hosts=case.workers)
+        LinkSpec.parse(self.uplink_name or self.link_name)
         _each_once(
             "workers and elements",
             [f"{case.experiment} of {case.elements} at {case.workers}" for case in self.cases],
@@ -75,8 +82,20 @@ class AllReduceBench:
         if self.gloo_over is not None:
             return self.gloo_over
         rate = self.link.rate_bps
-        slows_gloo = self.switch == "bmv2" or rate is None or rate > _GLOO_THROUGH_SWITCH_BPS
-        return "bridge" if slows_gloo else "switch"
+        fast = rate is None or rate > _GLOO_THROUGH_SWITCH_BPS
+        # In a tree a packet crosses several switch processes, which share the machine's cores with the ranks.
+        several = not self.fabric.is_star and self.switch != "bridge"
+        return "bridge" if self.switch == "bmv2" or fast or several else "switch"
+
+    @property
+    def fabric(self) -> Fabric:
+        """Switches and links. Raises ConfigurationError."""
+        return Fabric.parse(self.topology, hosts=self.hosts, rank_order=self.rank_order)
+
+    @property
+    def uplink(self) -> LinkSpec:
+        """The links between switches."""
+        return LinkSpec.parse(self.uplink_name or self.link_name, mtu=self.link.mtu)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -100,6 +119,9 @@ class AllReduceBench:
         return Conditions(
             link_name=self.link_name,
             rate_bps=self.link.rate_bps,
+            topology=self.topology,
+            uplink_name=None if self.fabric.is_star else self.uplink_name or self.link_name,
+            rank_order=self.rank_order,
             mtu=self.link.mtu,
             words=None if self.switch == "bridge" else words_for_mtu(self.link.mtu),
         )
@@ -131,8 +153,9 @@ def run_bench(
     Raises LauncherError. A wrong sum does not raise: the outcome reports it.
     """
     with open_testbed(
-        hosts=bench.hosts,
+        fabric=bench.fabric,
         link=bench.link,
+        uplink=bench.uplink,
         results_root=results_root,
         switch=bench.switch,
         program=bench.program,
@@ -180,11 +203,12 @@ def measure(
 def make_plan(bench: AllReduceBench, testbed: Testbed) -> Plan:
     """The plan for the workers."""
     words = 0 if testbed.controller is None else testbed.controller.health().words
-    switch = [process.identity.pid for process in testbed.services if process.name == "switch"]
+    switch = [process.identity.pid for process in testbed.services if is_switch(process)]
     return Plan(
         cases=bench.cases,
         seed=bench.seed,
         words=words,
+        racks=testbed.network.fabric.ranks_of_racks,
         cpu_pids=(*switch, *softirq_threads()),
         token_file=None if testbed.controller is None else str(token_path(testbed.results)),
     )
@@ -198,6 +222,10 @@ def title(bench: AllReduceBench) -> str:
     text = f"all-reduce of {elements} float32 ({sizes} bytes), {workers} workers, {bench.link_name}"
     text += f", switch: {bench.switch}"
     text += f", MTU {bench.link.mtu}" if bench.link.mtu != 1500 else ""
+    if not bench.fabric.is_star:
+        text += f", {bench.topology}, {bench.uplink_name or bench.link_name} between switches, {bench.rank_order} ranks"
     if bench.switch != "bridge":
-        text += f", gloo over {'a bridge' if bench.gloo_path == 'bridge' else 'the switch'}"
+        several = not bench.fabric.is_star
+        bridge, switch = ("bridges", "the switches") if several else ("a bridge", "the switch")
+        text += f", gloo over {bridge if bench.gloo_path == 'bridge' else switch}"
     return f"{text}\ninputs: {inputs(bench.seed)}"

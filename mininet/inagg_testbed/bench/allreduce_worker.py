@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import os
 import time
+from collections.abc import Sequence, Set
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -23,18 +24,41 @@ import inagg
 from inagg.membership.control import ControlClient
 from inagg_testbed.bench.allreduce_check import Expectation, Float32, fill, one_period
 from inagg_testbed.bench.cpu import cpu_seconds
-from inagg_testbed.bench.plan import BackendSpec, Case, Plan
+from inagg_testbed.bench.plan import HIERARCHICAL, BackendSpec, Plan
 from inagg_testbed.events import EventLog, sent_segments
 
 TRANSPORT_FIGURES = ("window", "least_rtt_s", "srtt_s", "rto_s")
 
 
-class Groups:
-    """The process groups of the first `workers` ranks: gloo, and inagg if a case needs it."""
+class Hierarchy:
+    """All-reduce in three steps of gloo: reduce in each rack, all-reduce of the first ranks, broadcast in each rack."""
 
-    def __init__(self, workers: int, *, aggregating: bool) -> None:
+    def __init__(self, racks: Sequence[Sequence[int]]) -> None:
+        """Make the groups; all ranks of the job call this."""
+        rank, self._leader, self._rack = dist.get_rank(), 0, None
+        for ranks in racks:
+            group = dist.new_group(list(ranks), backend="gloo")
+            if rank in ranks:
+                self._leader, self._rack = ranks[0], group
+        self._leaders: Any = dist.new_group([ranks[0] for ranks in racks], backend="gloo")
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        """Sum a tensor of all ranks in place."""
+        dist.reduce(tensor, self._leader, group=self._rack)
+        if dist.get_rank() == self._leader:
+            dist.all_reduce(tensor, group=self._leaders)
+        dist.broadcast(tensor, self._leader, group=self._rack)
+
+
+class Groups:
+    """The process groups of the first `workers` ranks: gloo, and what else the backends of its cases need."""
+
+    def __init__(self, workers: int, racks: Sequence[Sequence[int]], backends: Set[str]) -> None:
         ranks = list(range(workers))
+        aggregating = any(BackendSpec.parse(backend).lane_bits for backend in backends)
         self.gloo: Any = dist.new_group(ranks, backend="gloo")
+        within = [[rank for rank in rack if rank < workers] for rack in racks]
+        self._hierarchy = Hierarchy([rack for rack in within if rack]) if HIERARCHICAL in backends else None
         self.inagg: Any = dist.new_group(ranks, backend="inagg") if aggregating else None
         self.member = dist.get_rank() < workers
 
@@ -51,6 +75,16 @@ class Groups:
         settings = self.inagg.options.model_dump() | {"lane_bits": spec.lane_bits}
         self.inagg.options = type(self.inagg.options)(**settings)
         return self.inagg
+
+    def all_reduce(self, spec: BackendSpec, tensors: Sequence[torch.Tensor]) -> None:
+        """Sum each tensor with a backend."""
+        group = self.of(spec)
+        for tensor in tensors:
+            if spec.name == HIERARCHICAL:
+                assert self._hierarchy is not None
+                self._hierarchy.all_reduce(tensor)
+            else:
+                dist.all_reduce(tensor, group=group)
 
     def sent(self, spec: BackendSpec) -> tuple[int, int]:
         """Packets that a backend has sent so far: (all, retransmitted ones); TCP segments for gloo."""
@@ -118,12 +152,11 @@ class CaseRunner:
         """Time and check one iteration."""
         for number, tensor in enumerate(self._tensors):
             fill(tensor.numpy(), self._inputs, start + number)
-        group, gloo = self._groups.of(spec), self._groups.gloo
+        gloo = self._groups.gloo
         before, cpu = self._groups.sent(spec), cpu_seconds(self._pids)
         dist.barrier(gloo)
         began = time.perf_counter()
-        for tensor in self._tensors:
-            dist.all_reduce(tensor, group=group)
+        self._groups.all_reduce(spec, self._tensors)
         seconds = (time.perf_counter() - began) / len(self._tensors)
         dist.barrier(gloo)
         cpu = cpu_seconds(self._pids) - cpu
@@ -171,17 +204,13 @@ def run(plan: Plan, log: EventLog) -> None:
     numbered = enumerate(plan.cases)
     for workers, cases in groupby(numbered, key=lambda pair: pair[1].workers):
         here = list(cases)
-        groups = Groups(workers, aggregating=any(_wants_inagg(case) for _, case in here))
+        groups = Groups(workers, plan.racks, {backend for _, case in here for backend in case.backends})
         if groups.member:
             expectation = Expectation(plan.seed, workers) if rank == 0 else None
             for number, _ in here:
                 CaseRunner(plan, number, groups, inputs, expectation).run(log)
         groups.close()
         dist.barrier()
-
-
-def _wants_inagg(case: Case) -> bool:
-    return any(BackendSpec.parse(backend).lane_bits for backend in case.backends)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from inagg_testbed.errors import ConfigurationError
 
 LANE_BITS = (32, 16, 8)
+HIERARCHICAL = "gloo-hierarchical"
 MAX_LOSS = 0.5
 
 
@@ -20,7 +21,7 @@ def check_slots(slots: int | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSpec:
-    """`gloo` or `inagg:BITS`."""
+    """`gloo`, `gloo-hierarchical` or `inagg:BITS`. lane_bits None: summed by gloo."""
 
     name: str
     lane_bits: int | None
@@ -29,12 +30,12 @@ class BackendSpec:
     def parse(cls, text: str) -> "BackendSpec":
         """Parse a backend. Raises ValueError."""
         name, _, bits = text.partition(":")
-        if name == "gloo" and not bits:
+        if text in ("gloo", HIERARCHICAL):
             return cls(name=name, lane_bits=None)
         if name == "inagg" and bits in ("", *map(str, LANE_BITS)):
             return cls(name=name, lane_bits=int(bits or 32))
         known = ", ".join(f"inagg:{width}" for width in LANE_BITS)
-        raise ValueError(f"backend {text!r} is none of gloo, {known}")
+        raise ValueError(f"backend {text!r} is none of gloo, {HIERARCHICAL}, {known}")
 
     def __str__(self) -> str:
         return self.name if self.lane_bits is None else f"{self.name}:{self.lane_bits}"
@@ -62,20 +63,23 @@ class Case:
     def contestants(self) -> Iterator[tuple[str, float]]:
         """(backend, loss) in the order of a round."""
         for number, loss in enumerate(self.losses):
-            yield from ((backend, loss) for backend in self.backends if backend != "gloo" or number == 0)
+            for backend in self.backends:
+                if number == 0 or BackendSpec.parse(backend).lane_bits is not None:
+                    yield backend, loss
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What all ranks do.
 
-    words: WORDS of the switch's program. cpu_pids: processes besides the workers; rank 0 reports their CPU time with
-    its own. token_file: has the operator's token, with which rank 0 injects loss.
+    racks: the ranks below each leaf. words: WORDS of the switch's program. cpu_pids: processes besides the workers;
+    rank 0 reports their CPU time with its own. token_file: has the operator's token, with which rank 0 injects loss.
     """
 
     cases: tuple[Case, ...]
     seed: int
     words: int
+    racks: tuple[tuple[int, ...], ...] = ()
     cpu_pids: tuple[int, ...] = ()
     token_file: str | None = None
 
@@ -91,4 +95,5 @@ class Plan:
             Case(**{**case, "backends": tuple(case["backends"]), "losses": tuple(case["losses"])})
             for case in values["cases"]
         )
-        return cls(**{**values, "cases": cases, "cpu_pids": tuple(values["cpu_pids"])})
+        racks = tuple(tuple(rack) for rack in values["racks"])
+        return cls(**{**values, "cases": cases, "racks": racks, "cpu_pids": tuple(values["cpu_pids"])})

@@ -49,8 +49,10 @@ def _fixed(rows: Sequence[Row], axis: str, other: str) -> int:
 
 def _plot_sweep(axes: Axes, rows: Sequence[Row], axis: str, rate_bps: int) -> None:
     for lane_bits, colour in _LOOKS.items():
+        name = "gloo" if lane_bits is None else "inagg"
         points = sorted(
-            (row for row in _of(rows, axis) if row["lane_bits"] == lane_bits), key=lambda row: row[axis]
+            (row for row in _of(rows, axis) if (row["backend"], row["lane_bits"]) == (name, lane_bits)),
+            key=lambda row: row[axis],
         )
         if not points:
             continue

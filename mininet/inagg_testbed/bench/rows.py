@@ -10,7 +10,8 @@ Definitions, for a tensor of S bytes (float32), N workers and time t of an itera
 - algbw = S / t, busbw = algbw x 2(N-1)/N, as in nccl-tests (doc/PERFORMANCE.md), in 10^6 bytes a second.
 - line_rate_fraction: payload bits that the algorithm must send over each link, divided by link rate x t. These are
   elements x W in each direction for inagg with W-bit lanes, 2(N-1)/N x 32 x elements for gloo's ring. Headers (4% for
-  inagg, 4% for TCP) and guard bits are overhead, so 1.0 cannot be reached. None on unshaped links.
+  inagg, 4% for TCP) and guard bits are overhead, so 1.0 cannot be reached. None on unshaped links, and for
+  gloo-hierarchical, which loads the links of the racks' first ranks most.
 - cpu_s_per_GB: median CPU time, user and kernel, of all workers, the switch and the kernel's ksoftirqd threads between
   the barriers before and after an iteration (`cpu`), divided by S / 10^9.
 - packets: packets sent by all ranks in all timed iterations, retransmissions included; TCP segments for gloo.
@@ -29,7 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from inagg_testbed.bench.plan import BackendSpec, Case
+from inagg_testbed.bench.plan import HIERARCHICAL, BackendSpec, Case
+from inagg_testbed.network.fabric import STAR, RankOrder
 from inagg_testbed.network.workers import Event
 
 _FLOAT32_BITS = 32
@@ -43,6 +45,9 @@ class Conditions:
     rate_bps: int | None
     mtu: int
     words: int | None
+    topology: str = STAR
+    uplink_name: str | None = None
+    rank_order: RankOrder = "contiguous"
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,10 @@ def _settings(conditions: Conditions, one: Series) -> dict[str, Any]:
         "workers": one.case.workers,
         "elements": one.case.elements,
         "dtype": "float32",
+        "topology": conditions.topology,
+        "rank_order": conditions.rank_order,
         "link": conditions.link_name,
+        "uplink": conditions.uplink_name,
         "mtu": conditions.mtu,
         "words": None if one.spec.lane_bits is None else conditions.words,
         "loss": one.loss,
@@ -192,7 +200,7 @@ def line_rate_fraction(
     spec: BackendSpec, workers: int, elements: int, rate_bps: int | None, seconds: float
 ) -> float | None:
     """The line_rate_fraction of the module docstring."""
-    if rate_bps is None or seconds == 0:
+    if rate_bps is None or seconds == 0 or spec.name == HIERARCHICAL:
         return None
     return elements * link_bits_per_element(spec.lane_bits, workers) / (rate_bps * seconds)
 

@@ -13,15 +13,21 @@ from inagg_testbed.cli.options import (
     LinkOption,
     MtuOption,
     P4Option,
+    RankOrderOption,
     ResultsOption,
     SummingSwitchOption,
     SwitchOption,
+    TopologyOption,
+    UplinkOption,
+    WorkersOption,
+    chosen_fabric,
     console,
     errors_explained,
     opened_testbed,
 )
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.files import check_writable, make_folder, write_text
+from inagg_testbed.network.fabric import MAX_HOSTS, STAR
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.terminal import ProgressView, print_table
 
@@ -36,14 +42,24 @@ SlotsOption = Annotated[
     typer.Option(help="Slots (packets in flight) that a worker asks for: a power of two, 2 or more."),
 ]
 WorkerCountsOption = Annotated[
-    list[int], typer.Option("--workers", min=1, max=64, help="May be given several times.")
+    list[int] | None,
+    typer.Option(
+        "--workers",
+        min=1,
+        max=MAX_HOSTS,
+        help="May be given several times; by default 4 in a star. Other topologies say it themselves.",
+    ),
 ]
 SizesOption = Annotated[
     list[int], typer.Option("--elements", min=1, help="float32 elements; may be given several times.")
 ]
 BackendsOption = Annotated[
     list[str],
-    typer.Option("--backend", help="gloo, inagg:32, inagg:16 or inagg:8; may be given several times."),
+    typer.Option(
+        "--backend",
+        help="gloo (a ring over the ranks), gloo-hierarchical (reduce in each rack, all-reduce of the racks' first"
+        " ranks, broadcast in each rack), inagg:32, inagg:16 or inagg:8; may be given several times.",
+    ),
 ]
 BackToBackOption = Annotated[
     int,
@@ -62,8 +78,8 @@ LossesOption = Annotated[
 GlooPathOption = Annotated[
     Literal["switch", "bridge"] | None,
     typer.Option(
-        help="What gloo's packets cross: by default the switch where that hardly slows gloo (the model, links of up to"
-        " 1 Gbit/s), else a bridge."
+        help="What gloo's packets cross: by default the switch where that hardly slows gloo (the model in a star, links"
+        " of up to 1 Gbit/s), else a bridge for each switch, with links of the same rates."
     ),
 ]
 
@@ -78,10 +94,13 @@ def _backends(texts: Iterable[str]) -> tuple[str, ...]:
 
 @app.command()
 def allreduce(
-    workers: WorkerCountsOption,
     elements: SizesOption,
     backend: BackendsOption,
+    workers: WorkerCountsOption = None,
+    topology: TopologyOption = STAR,
     link: LinkOption = "100mbit",
+    uplink: UplinkOption = None,
+    rank_order: RankOrderOption = "contiguous",
     mtu: MtuOption = 1500,
     iters: Annotated[int, typer.Option(min=1, help="Timed iterations of each backend.")] = 10,
     warmup: Annotated[int, typer.Option(min=0)] = 2,
@@ -99,14 +118,18 @@ def allreduce(
     algbw and busbw are defined as in nccl-tests, in MB/s. "line rate" is the payload bits that the algorithm must send
     over each link (elements times lane bits for inagg; 2(N-1)/N times 32 bits times elements for gloo's ring), divided
     by link rate times time. "vs gloo" is the median of the per-round ratios of gloo's time to the backend's.
-    "CPU s/GB" is the CPU time of workers, switch and kernel for each GB of tensor. Exit status 1 if a sum is wrong.
+    "CPU s/GB" is the CPU time of workers, switches and kernel for each GB of tensor. Exit status 1 if a sum is wrong.
 
     Example: inagg bench allreduce --workers 4 --elements 1000000 --backend gloo --backend inagg:16
+
+    Example: inagg bench allreduce --topology tree:2x4 --elements 1000000 --backend gloo-hierarchical --backend inagg
     """
     with errors_explained():
         from inagg_testbed.bench.allreduce import AllReduceBench
 
         specs = _backends(backend)
+        default = chosen_fabric(topology, None, rank_order, uplink).size
+        counts = workers or [default]
         cases = tuple(
             Case(
                 workers=count,
@@ -117,12 +140,15 @@ def allreduce(
                 back_to_back=back_to_back,
                 losses=tuple(loss or (0.0,)),
             )
-            for count in workers
+            for count in counts
             for size in elements
         )
         bench = AllReduceBench(
             link_name=link,
             link=LinkSpec.parse(link, mtu=mtu),
+            topology=topology,
+            uplink_name=uplink,
+            rank_order=rank_order,
             cases=cases,
             slots=slots,
             switch=switch,
@@ -163,7 +189,10 @@ def _exit_if_wrong(wrong: Iterable[str]) -> None:
 
 @app.command()
 def straggler(
-    workers: Annotated[int, typer.Option(min=2, max=64)] = 4,
+    workers: WorkersOption = None,
+    topology: TopologyOption = STAR,
+    uplink: UplinkOption = None,
+    rank_order: RankOrderOption = "contiguous",
     elements: Annotated[int, typer.Option(min=1, help="float32 elements.")] = 1_000_000,
     sleep: Annotated[float, typer.Option(help="Seconds by which the last rank is late.")] = 5.0,
     lane_bits: Annotated[int, typer.Option(help="32, 16 or 8.")] = 32,
@@ -183,7 +212,7 @@ def straggler(
         from inagg_testbed.bench.straggler import StragglerBench, run_straggler, table, title
 
         bench = StragglerBench(
-            workers=workers,
+            workers=chosen_fabric(topology, workers, rank_order, uplink).size,
             elements=elements,
             sleep_s=sleep,
             lane_bits=lane_bits,
@@ -192,7 +221,15 @@ def straggler(
         if json_path is not None:
             check_writable(json_path)
         with opened_testbed(
-            workers=workers, link=link, mtu=mtu, switch=switch, results=results, p4=p4
+            workers=workers,
+            link=link,
+            mtu=mtu,
+            switch=switch,
+            results=results,
+            p4=p4,
+            topology=topology,
+            uplink=uplink,
+            rank_order=rank_order,
         ) as testbed:
             figures = run_straggler(bench, testbed)
         print_table(console, title(figures), *table(figures))
@@ -242,7 +279,10 @@ def device(
 
 @app.command()
 def convergence(
-    workers: Annotated[int, typer.Option(min=1, max=64)] = 4,
+    workers: WorkersOption = None,
+    topology: TopologyOption = STAR,
+    uplink: UplinkOption = None,
+    rank_order: RankOrderOption = "contiguous",
     steps: Annotated[int, typer.Option(min=10, help="Training steps of each run.")] = 300,
     folder: Annotated[Path, typer.Option(help="Folder for the figures and the plot.")] = Path(
         "results/convergence"
@@ -260,11 +300,15 @@ def convergence(
     with errors_explained():
         from inagg_testbed.bench.convergence import missed, plot, run_convergence, table
 
+        workers = chosen_fabric(topology, workers, rank_order, uplink).size
         make_folder(folder)
         with (
             ProgressView(console) as view,
             opened_testbed(
                 workers=workers,
+                topology=topology,
+                uplink=uplink,
+                rank_order=rank_order,
                 link=link,
                 mtu=mtu,
                 switch=switch,

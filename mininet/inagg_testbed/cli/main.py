@@ -20,17 +20,23 @@ from inagg_testbed.cli.options import (
     MtuOption,
     NodeArgument,
     P4Option,
+    RankOrderOption,
     ResultsOption,
     RunOption,
     SettingsOption,
     SwitchOption,
+    TopologyOption,
+    UplinkOption,
+    WorkersOption,
     as_called,
+    chosen_fabric,
     console,
     errors_explained,
     opened_testbed,
 )
 from inagg_testbed.cli.packages import broken_requirements
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError
+from inagg_testbed.network.fabric import STAR
 from inagg_testbed.network.lifecycle import find_run, sweep
 from inagg_testbed.network.requirements import check_requirements, requirements
 from inagg_testbed.terminal import ProgressView, print_table
@@ -62,8 +68,11 @@ def common(
 @app.command()
 def demo(
     switch: SwitchOption = "model",
-    workers: Annotated[int, typer.Option(min=1, max=64)] = 4,
+    workers: WorkersOption = None,
+    topology: TopologyOption = STAR,
     link: LinkOption = "100mbit",
+    uplink: UplinkOption = None,
+    rank_order: RankOrderOption = "contiguous",
     mtu: MtuOption = 1500,
     steps: Annotated[int, typer.Option(min=2, help="Training steps of each run.")] = 120,
     quick: Annotated[
@@ -79,6 +88,7 @@ def demo(
     Example: inagg demo --quick
     """
     with errors_explained():
+        fabric = chosen_fabric(topology, workers, rank_order, uplink)
         check_requirements(switch)
         from inagg_testbed.demo.report import (
             TABLE_HEADER,
@@ -92,8 +102,11 @@ def demo(
 
         what = Demo(
             switch=switch,
-            workers=workers,
+            workers=fabric.size,
+            topology=topology,
+            rank_order=rank_order,
             link_name=link,
+            uplink_name=uplink,
             mtu=mtu,
             steps=12 if quick else steps,
             quick=quick,
@@ -118,8 +131,11 @@ def demo(
 
 @app.command()
 def up(
-    workers: Annotated[int, typer.Option(min=1, max=64)] = 4,
+    workers: WorkersOption = None,
+    topology: TopologyOption = STAR,
     link: LinkOption = "100mbit",
+    uplink: UplinkOption = None,
+    rank_order: RankOrderOption = "contiguous",
     mtu: MtuOption = 1500,
     switch: SwitchOption = "model",
     results: ResultsOption = Path("results"),
@@ -137,6 +153,8 @@ def up(
 
     Example: inagg up --workers 2 --link unshaped
 
+    Example: inagg up --topology tree:2x4 --link 1gbit --uplink 2gbit
+
     Example: inagg up --workers 2 --p4 mine.p4 --no-controller
     """
     with (
@@ -150,6 +168,9 @@ def up(
             p4=p4,
             controller=controller,
             settings=settings,
+            topology=topology,
+            uplink=uplink,
+            rank_order=rank_order,
         ) as testbed,
     ):
         for line in _hints(testbed):
@@ -164,13 +185,18 @@ def _hints(testbed: "Testbed") -> list[str]:
     """Commands to use a testbed that is up. They name the run, so they work beside other testbeds."""
     from inagg_testbed.network.control import CONTROLLER_URL
     from inagg_testbed.network.switches import P4RUNTIME_ADDRESS, command_path
+    from inagg_testbed.network.topology import CONTROL_ADDRESS
 
-    inagg, run, hosts = as_called(), f"--run {testbed.run.id}", testbed.network.size
+    inagg, run, fabric = as_called(), f"--run {testbed.run.id}", testbed.network.fabric
+    hosts, node = fabric.size, fabric.control_switch
+    switches = (
+        f"switch {node}" if fabric.is_star else f"{fabric.name} of switches {', '.join(fabric.switches)}"
+    )
     switch = command_path("inagg-switch")
     shell = f"{switch} shell --grpc-addr {P4RUNTIME_ADDRESS} --device-id 1 --election-id 0,1"
     lines = [
-        f"run {testbed.run.id} is up: hosts h1 to h{hosts} (10.0.0.1 to .{hosts}), switch s1",
-        f"  in a host:   {inagg} exec {run} h1 -- ping {'h2' if hosts > 1 else 's1'}",
+        f"run {testbed.run.id} is up: hosts h1 to h{hosts} (10.0.0.1 to .{hosts}), {switches}",
+        f"  in a host:   {inagg} exec {run} h1 -- ping {'h2' if hosts > 1 else CONTROL_ADDRESS}",
         f"  look at it:  {inagg} status {run}",
     ]
     if testbed.controller is not None:
@@ -180,8 +206,9 @@ def _hints(testbed: "Testbed") -> list[str]:
         config = (
             "" if testbed.switch == "model" else files
         )  # BMv2 starts without a program, so without P4Info
-        lines.append(f"  P4Runtime:   {P4RUNTIME_ADDRESS} (in s1), P4Info: {testbed.pipeline.p4info}")
-        lines.append(f"               {inagg} exec {run} s1 -- {shell}{config}")
+        where = f"in {node}" if fabric.is_star else "in each switch; device ids 1, 2, ... in that order"
+        lines.append(f"  P4Runtime:   {P4RUNTIME_ADDRESS} ({where}), P4Info: {testbed.pipeline.p4info}")
+        lines.append(f"               {inagg} exec {run} {node} -- {shell}{config}")
     lines.append(f"  take down:   {inagg} down {run}, or Ctrl-C here")
     lines.append(f"  logs:        {testbed.results}")
     return lines
@@ -190,8 +217,11 @@ def _hints(testbed: "Testbed") -> list[str]:
 @app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def run_script(
     command: Annotated[list[str], typer.Argument(help="A script (*.py), or any command, and its arguments.")],
-    workers: Annotated[int, typer.Option(min=1, max=64)] = 4,
+    workers: WorkersOption = None,
+    topology: TopologyOption = STAR,
     link: LinkOption = "100mbit",
+    uplink: UplinkOption = None,
+    rank_order: RankOrderOption = "contiguous",
     mtu: MtuOption = 1500,
     switch: SwitchOption = "model",
     results: ResultsOption = Path("results"),
@@ -211,7 +241,16 @@ def run_script(
                 raise ConfigurationError(f"no script {command[0]}")
             command = [sys.executable, *command]
         with opened_testbed(
-            workers=workers, link=link, mtu=mtu, switch=switch, results=results, p4=p4, settings=settings
+            workers=workers,
+            link=link,
+            mtu=mtu,
+            switch=switch,
+            results=results,
+            p4=p4,
+            settings=settings,
+            topology=topology,
+            uplink=uplink,
+            rank_order=rank_order,
         ) as testbed:
             from inagg_testbed.operate.script import follow_script
 
@@ -245,7 +284,7 @@ def down(run: RunOption = None) -> None:
 def run_in_node(
     node: NodeArgument, command: Annotated[list[str], typer.Argument()], run: RunOption = None
 ) -> None:
-    """Run a command in a host (h1, h2, ...) or the switch's node (s1) of a testbed that is up.
+    """Run a command in a host (h1, h2, ...) or a switch's node (s1, leaf1, ...) of a testbed that is up.
 
     In a host the command gets GLOO_SOCKET_IFNAME, INAGG_CONTROLLER, INAGG_LINK_RATE, INAGG_SLOTS, OMP_NUM_THREADS=1 and
     MKL_NUM_THREADS=1, unless these variables are already set.

@@ -86,29 +86,40 @@ def status(
 
 @app.command()
 def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
-    """Show the switch's counters since its start, by counter and port, without those that are zero.
+    """Show the switches' counters since their start, by counter and port, without those that are zero.
 
     Example: inagg counters --json
     """
     with errors_explained(needs_root="inagg counters"):
         from inagg_contract.documents import dump
         from inagg_testbed.network.control import controller_of
-        from inagg_testbed.network.topology import port_node
+        from inagg_testbed.network.fabric import Fabric, SwitchPort
 
-        found = controller_of(find_run(run)).counters()
+        manifest = find_run(run)
+        found = controller_of(manifest).counters()
         if as_json:
             print(dump(found))
             return
+        fabric = Fabric.from_settings(manifest.settings)
+        # A star's only column of switches would say nothing.
+        of_switch = (lambda _: ()) if fabric.is_star else (lambda switch: (switch,))
         rows = [
-            (name, port_node(port), f"{count.packets:,}", f"{count.bytes:,}")
-            for counters in found.values()
+            (
+                *of_switch(switch),
+                name,
+                fabric.neighbours.get(SwitchPort(switch, port), str(port)),
+                f"{count.packets:,}",
+                f"{count.bytes:,}",
+            )
+            for switch, counters in found.items()
             for name, ports in sorted(counters.items())
             for port, count in sorted(ports.items())
         ]
         if not rows:
             console.print("nothing has been counted yet")
             return
-        console.print(plain_table(("counter", "port of", "packets", "bytes"), rows, text_columns=2))
+        columns = (*of_switch("switch"), "counter", "port of", "packets", "bytes")
+        console.print(plain_table(columns, rows, text_columns=len(columns) - 2))
 
 
 def _probability(text: str) -> float:
@@ -228,7 +239,8 @@ def capture(
         str,
         typer.Argument(
             autocompletion=nodes_that_are_up,
-            help="h1: the host's interface; 1: port 1 of the switch; s1: the controller's interface.",
+            help="h1: the host's interface; 1: port 1 of a star's switch; leaf1:101: a port of another switch;"
+            " ctl0: the controller's interface.",
         ),
     ],
     output: Annotated[

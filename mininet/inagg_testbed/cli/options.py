@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from inagg_testbed.errors import ConfigurationError, LauncherError, MissingRequirementError
+from inagg_testbed.network.fabric import MAX_HOSTS, STAR, Fabric, RankOrder
 from inagg_testbed.network.lifecycle import Interrupted, manifests, signals_raise
 from inagg_testbed.network.links import JUMBO_MTU, SMALLEST_MTU, LinkSpec
 from inagg_testbed.network.requirements import SummingSwitchKind, SwitchKind, check_requirements
@@ -25,7 +26,32 @@ if TYPE_CHECKING:
 console = Console()
 complaints = Console(stderr=True)
 
-_SWITCH = typer.Option(help="The switch in the middle of the star.")
+DEFAULT_WORKERS = 4
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=MAX_HOSTS,
+        help="Workers, one a host: by default 4 in a star. Other topologies say it themselves.",
+    ),
+]
+TopologyOption = Annotated[
+    str,
+    typer.Option(
+        help="star; tree:2x4 (2 racks of 4 workers below a root) or tree:2x2x2 (one more level); or leaf-spine:2x4x2"
+        " (2 leaves, 4 workers a leaf, 2 spines)."
+    ),
+]
+UplinkOption = Annotated[
+    str | None, typer.Option(help="Rate of the links between switches; by default that of --link.")
+]
+RankOrderOption = Annotated[
+    RankOrder,
+    typer.Option(
+        help="contiguous: rank r runs on host r + 1, rack by rack; interleaved: ranks go round the racks."
+    ),
+]
+_SWITCH = typer.Option(help="The kind of all switches.")
 SwitchOption = Annotated[SwitchKind, _SWITCH]
 SummingSwitchOption = Annotated[SummingSwitchKind, _SWITCH]
 LinkOption = Annotated[
@@ -68,7 +94,9 @@ RunOption = Annotated[
         help="Id of the testbed; needed if this installation has several up.",
     ),
 ]
-NodeArgument = Annotated[str, typer.Argument(autocompletion=nodes_that_are_up, help="h1, h2, ... or s1.")]
+NodeArgument = Annotated[
+    str, typer.Argument(autocompletion=nodes_that_are_up, help="h1, h2, ..., or a switch: s1, leaf1, ...")
+]
 
 
 def as_called() -> str:
@@ -82,6 +110,19 @@ def as_called() -> str:
     else:
         words = str(called)
     return f"sudo {words}" if "SUDO_UID" in os.environ else words
+
+
+def chosen_fabric(
+    topology: str, workers: int | None, rank_order: RankOrder, uplink: str | None = None
+) -> Fabric:
+    """The fabric that a command's options describe. Raises ConfigurationError."""
+    if topology == STAR and workers is None:
+        workers = DEFAULT_WORKERS
+    if topology == STAR and uplink is not None:
+        raise ConfigurationError(
+            "a star has no links between switches: leave --uplink out, or name a --topology"
+        )
+    return Fabric.parse(topology, hosts=workers, rank_order=rank_order)
 
 
 def launcher_settings(settings: Sequence[str]) -> dict[str, str]:
@@ -130,7 +171,7 @@ def errors_explained(
 @contextmanager
 def opened_testbed(
     *,
-    workers: int,
+    workers: int | None,
     link: str,
     mtu: int,
     switch: SwitchKind,
@@ -138,15 +179,21 @@ def opened_testbed(
     p4: Path | None,
     controller: bool = True,
     settings: Sequence[str] | None = None,
+    topology: str = STAR,
+    uplink: str | None = None,
+    rank_order: RankOrder = "contiguous",
     on_stage: Callable[[str], object] = console.print,
 ) -> Iterator["Testbed"]:
     """Open a testbed with a command's options. Raises LauncherError."""
+    fabric = chosen_fabric(topology, workers, rank_order, uplink)
+    links = LinkSpec.parse(link, mtu=mtu), LinkSpec.parse(uplink or link, mtu=mtu)
     check_requirements(switch)  # before the import of Mininet, to name everything that is missing
     from inagg_testbed.network.testbed import open_testbed
 
     with open_testbed(
-        hosts=workers,
-        link=LinkSpec.parse(link, mtu=mtu),
+        fabric=fabric,
+        link=links[0],
+        uplink=links[1],
         results_root=results,
         switch=switch,
         program=p4,

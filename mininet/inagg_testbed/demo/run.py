@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from inagg_testbed.errors import WrongResultError
+from inagg_testbed.network.fabric import STAR, Fabric, RankOrder
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.testbed import Testbed, open_testbed
@@ -60,12 +61,25 @@ class Demo:
 
     switch: SwitchKind = "model"
     workers: int = 4
+    topology: str = STAR
+    rank_order: RankOrder = "contiguous"
     link_name: str = "100mbit"
+    uplink_name: str | None = None  # None: as link_name
     mtu: int = 1500
     steps: int = 120
     quick: bool = False  # too few steps for meaningful figures
     runs: Sequence[TrainingSpec] = ALL_RUNS
     program: Path | None = None
+
+    @property
+    def fabric(self) -> Fabric:
+        """Switches and links. Raises ConfigurationError."""
+        return Fabric.parse(self.topology, hosts=self.workers, rank_order=self.rank_order)
+
+    @property
+    def uplink(self) -> LinkSpec:
+        """The links between switches. Raises ConfigurationError."""
+        return LinkSpec.parse(self.uplink_name or self.link_name, mtu=self.mtu)
 
 
 @dataclass
@@ -119,8 +133,9 @@ def run_demo(
     began = time.monotonic()
     link = LinkSpec.parse(demo.link_name, mtu=demo.mtu)
     with open_testbed(
-        hosts=demo.workers,
+        fabric=demo.fabric,
         link=link,
+        uplink=demo.uplink,
         results_root=results_root,
         switch=demo.switch,
         program=demo.program,

@@ -24,8 +24,9 @@ from inagg_testbed.errors import (
     ControllerUnreachableError,
     NetworkError,
 )
+from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.lifecycle import Manifest
-from inagg_testbed.network.topology import CONTROL_ADDRESS, SWITCH_NODE
+from inagg_testbed.network.topology import CONTROL_ADDRESS
 
 CONTROLLER_URL = f"http://{CONTROL_ADDRESS}:{DEFAULT_PORT}"
 _CLONE_NEWNET = 0x40000000
@@ -154,9 +155,8 @@ def controller_of(manifest: Manifest) -> ControllerClient:
     """
     if not has_controller(manifest):
         raise ConfigurationError(f"run {manifest.run} has no controller")
-    return ControllerClient(
-        manifest.namespace(SWITCH_NODE).pid, token_path(Path(manifest.settings["results"]))
-    )
+    node = Fabric.from_settings(manifest.settings).control_switch
+    return ControllerClient(manifest.namespace(node).pid, token_path(Path(manifest.settings["results"])))
 
 
 def _token(path: Path) -> str:

@@ -4,7 +4,8 @@
 A manifest is a JSON file that is rewritten atomically before or right after each creation. It contains
 - launcher: pid and start time, so that a later process with the same pid is not mistaken for it;
 - processes: pid and start time of each process that was started;
-- namespaces: pid and start time of the shell that holds each node's namespaces.
+- namespaces: pid and start time of the shell that holds each node's namespaces;
+- folders: temporary folders.
 Interfaces live inside the namespaces and vanish with them.
 
 Three events end a run, and each leads to `Manifest.teardown`: the launcher leaves `open_run` (success, an error, or a
@@ -20,7 +21,9 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -93,6 +96,7 @@ class Manifest:
     launcher: ProcessId
     processes: list[ProcessId] = field(default_factory=list)
     namespaces: dict[str, ProcessId] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -104,6 +108,7 @@ class Manifest:
             launcher=ProcessId(**data["launcher"]),
             processes=[ProcessId(**entry) for entry in data["processes"]],
             namespaces={node: ProcessId(**entry) for node, entry in data["namespaces"].items()},
+            folders=data.get("folders", []),
             settings=data["settings"],
         )
 
@@ -129,9 +134,11 @@ class Manifest:
         return {**own, **environment, RUN_VARIABLE: self.run}
 
     def teardown(self) -> list[str]:
-        """End everything that is recorded; return the processes that could not be ended."""
+        """End and remove everything that is recorded; return the processes that could not be ended."""
         end_processes([*reversed(self.processes), *tagged_processes(self.run, besides=os.getpid())])
         end_processes(list(self.namespaces.values()), politely=False)  # shells ignore SIGTERM
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
         left = [*self.processes, *self.namespaces.values(), *tagged_processes(self.run, besides=os.getpid())]
         return [f"process {entry.pid} ({entry.name})" for entry in left if entry.alive()]
 
@@ -198,6 +205,13 @@ class Run:
         """Record the shell that holds a node's namespaces."""
         self.manifest.namespaces[node] = ProcessId.of(pid, f"namespace of {node}")
         self.save()
+
+    def temporary_folder(self) -> Path:
+        """A new folder that only this user can enter, with a short path. Teardown removes it."""
+        folder = tempfile.mkdtemp(prefix=f"inagg-{self.id}-")
+        self.manifest.folders.append(folder)
+        self.save()
+        return Path(folder)
 
     def close(self) -> None:
         """Tear down and remove the manifest. If processes cannot be ended, log them and keep the manifest."""

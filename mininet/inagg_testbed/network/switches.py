@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of switch in the middle of the star, and the controller.
+"""The kinds of switch, one process for each switch of the fabric, and the controller.
 
 model   inagg_switch, the default: compiles p4/inagg.p4 and runs it.
 bmv2    simple_switch_grpc, the reference switch, with p4/inagg.p4 compiled by p4c-bm2-ss; both from PATH.
-bridge  A Linux bridge: no aggregation. For host all-reduce at its best, and for testing the network only.
+bridge  A Linux bridge: no aggregation. For host all-reduce at its best, and for testing the network only. Bridges know
+        no loops: of a leaf-spine they use the links to the first spine only.
 
-The first two serve P4Runtime on 127.0.0.1:9559 of the switch's namespace. Without a controller any client may connect,
-the switch runs any P4 program, and the controller's port is not a port of the switch.
+The first two serve P4Runtime on 127.0.0.1:9559 of the switch's namespace. If one controller controls several switches,
+each serves at a UNIX socket instead, which network namespaces do not separate: so no management network is needed, and
+no worker can reach a server. Without a controller any client may connect, the switch runs any P4 program, and the
+controller's port is not a port of the switch.
 """
 
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,25 +24,26 @@ from inagg_contract.program import inagg_p4
 from inagg_contract.sizes import data_mtu
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError, ProcessFailedError
 from inagg_testbed.network.control import token_path
+from inagg_testbed.network.fabric import CONTROL_PORT, CPU_PORT
 from inagg_testbed.network.links import words_within
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.topology import (
     CONTROL_ADDRESS,
     CONTROL_MAC,
-    CONTROL_PORT,
     Network,
+    aggregator_address,
+    aggregator_mac,
     host_address,
     host_mac,
-    make_bridge,
     run_in_namespace,
 )
 
 P4RUNTIME_ADDRESS = "127.0.0.1:9559"
+_SWITCH_PROCESS = "switch"
 _COMPILE_TIMEOUT_S = 300.0
 _READY_TIMEOUT_S = 180.0
 _CONTROLLER_READY_TIMEOUT_S = 240.0
-_AGGREGATOR = ("10.0.0.253", "02:49:41:00:00:01")
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,13 @@ class SwitchTarget(Protocol):
     max_slots: int | None
     offloads: bool
 
-    def start(self, network: Network, results: Path) -> tuple[list[NodeProcess], Pipeline | None]:
-        """Start the switch on the network's ports; return its processes and, if programmable, its pipeline."""
+    def start(
+        self, network: Network, results: Path, addresses: Mapping[str, str]
+    ) -> tuple[list[NodeProcess], Pipeline | None]:
+        """Start every switch on its ports; return the processes and, if programmable, the pipeline of all.
+
+        addresses: where each switch serves P4Runtime (`p4runtime_addresses`).
+        """
 
 
 def switch_target(kind: SwitchKind, program: Path | None = None, *, controlled: bool = True) -> SwitchTarget:
@@ -108,23 +117,26 @@ class ModelSwitch:
     max_slots: int | None = None
     offloads: bool = True
 
-    def start(self, network: Network, results: Path) -> tuple[list[NodeProcess], Pipeline | None]:
+    def start(
+        self, network: Network, results: Path, addresses: Mapping[str, str]
+    ) -> tuple[list[NodeProcess], Pipeline | None]:
         """See SwitchTarget."""
         folder = results / "p4"
         compiler = [command_path("inagg-switch"), "compile", *_defines(network, self.controlled)]
         compile_program([*compiler, str(self.program), "-o", str(folder)])
         pipeline = Pipeline(folder / "p4info.txtpb", folder / self.program.name)
-        command = [command_path("inagg-switch"), "run", "--grpc", P4RUNTIME_ADDRESS, "--device-id", "1"]
-        command += ["--stats", str(results / "ports.json")]
-        if not self.controlled:
-            command.append(str(pipeline.device_config))
-        for number, interface in _ports(network, self.controlled):
-            command += ["--port", f"{number}@{interface}"]
-        process = NodeProcess.start(
-            network.run, network.switch, "switch", command, log_path=results / "switch.log"
-        )
-        process.wait_for_line("ready", timeout_s=_READY_TIMEOUT_S)
-        return [process], pipeline
+        processes = []
+        for switch, address in addresses.items():
+            command = [command_path("inagg-switch"), "run", "--grpc", address]
+            command += ["--device-id", str(device_id(network, switch))]
+            command += ["--stats", str(results / f"{_named(network, 'ports', switch)}.json")]
+            command += ["--cpu-port", str(CPU_PORT)] if self.controlled else [str(pipeline.device_config)]
+            for number, interface in _ports(network, switch, self.controlled):
+                command += ["--port", f"{number}@{interface}"]
+            processes.append(_start(network, switch, command, results))
+        for process in processes:
+            process.wait_for_line("ready", timeout_s=_READY_TIMEOUT_S)
+        return processes, pipeline
 
 
 @dataclass
@@ -140,7 +152,9 @@ class Bmv2Switch:
     max_slots: int | None = 32
     offloads: bool = False
 
-    def start(self, network: Network, results: Path) -> tuple[list[NodeProcess], Pipeline | None]:
+    def start(
+        self, network: Network, results: Path, addresses: Mapping[str, str]
+    ) -> tuple[list[NodeProcess], Pipeline | None]:
         """See SwitchTarget."""
         compiler, switch = command_path("p4c-bm2-ss"), command_path("simple_switch_grpc")
         folder = results / "p4"
@@ -155,28 +169,34 @@ class Bmv2Switch:
             str(pipeline.device_config),
         ]
         compile_program([compiler, *options, *_defines(network, self.controlled), str(self.program)])
-        command = [switch, "--no-p4", "--device-id", "1", "--log-file", str(results / "bmv2"), "--log-flush"]
-        command += ["--log-level", "warn"]
-        for number, interface in _ports(network, self.controlled):
-            command += ["-i", f"{number}@{interface}"]
-        command += ["--", "--grpc-server-addr", P4RUNTIME_ADDRESS]
-        process = NodeProcess.start(
-            network.run, network.switch, "switch", command, log_path=results / "switch.log"
-        )
-        return [process], pipeline
+        processes = []
+        for name, address in addresses.items():
+            log = results / _named(network, "bmv2", name)
+            command = [switch, "--no-p4", "--device-id", str(device_id(network, name))]
+            command += ["--log-file", str(log), "--log-flush", "--log-level", "warn"]
+            for number, interface in _ports(network, name, self.controlled):
+                command += ["-i", f"{number}@{interface}"]
+            command += ["--", "--grpc-server-addr", address]
+            command += ["--cpu-port", str(CPU_PORT)] if self.controlled else []
+            processes.append(_start(network, name, command, results))
+        return processes, pipeline
 
 
 @dataclass
 class BridgeSwitch:
-    """A Linux bridge over the ports."""
+    """A Linux bridge over the ports of each switch, without those that would close a loop."""
 
     max_slots: int | None = None
     offloads: bool = True
 
-    def start(self, network: Network, results: Path) -> tuple[list[NodeProcess], Pipeline | None]:
+    def start(
+        self, network: Network, results: Path, addresses: Mapping[str, str]
+    ) -> tuple[list[NodeProcess], Pipeline | None]:
         """See SwitchTarget."""
-        make_bridge(network.switch.pid, network.ports.values(), network.spec.mtu)
-        (results / "switch.log").write_text(run_in_namespace(network.switch.pid, "ip -details link show"))
+        network.make_bridges(own_links=False)
+        for switch in network.fabric.switches:
+            shown = run_in_namespace(network.switch_node(switch).pid, "ip -details link show")
+            (results / f"{_named(network, 'switch', switch)}.log").write_text(shown)
         return [], None
 
 
@@ -185,25 +205,68 @@ def _defines(network: Network, controlled: bool) -> list[str]:
     return [f"-DWORDS={words_for_mtu(network.spec.mtu)}"] if controlled else []
 
 
-def _ports(network: Network, controlled: bool) -> list[tuple[int, str]]:
-    """Port numbers and interfaces of the switch; without a controller, not the controller's."""
-    return [(number, name) for number, name in network.ports.items() if controlled or number != CONTROL_PORT]
+def _ports(network: Network, switch: str, controlled: bool) -> list[tuple[int, str]]:
+    """Port numbers and interfaces of a switch; without a controller, not the controller's."""
+    ports = network.ports(switch)
+    return [(number, name) for number, name in ports.items() if controlled or number != CONTROL_PORT]
 
 
-def start_controller(network: Network, pipeline: Pipeline, results: Path, *, listen_port: int) -> NodeProcess:
+def p4runtime_addresses(network: Network, *, controlled: bool) -> dict[str, str]:
+    """Where each switch serves P4Runtime: HOST:PORT of its namespace, or unix:PATH; see the module docstring."""
+    switches = network.fabric.switches
+    if network.fabric.is_star or not controlled:
+        return dict.fromkeys(switches, P4RUNTIME_ADDRESS)
+    folder = network.run.temporary_folder()  # the path of a socket has at most 107 bytes (unix(7))
+    return {switch: f"unix:{folder / switch}" for switch in switches}
+
+
+def device_id(network: Network, switch: str) -> int:
+    """A switch's P4Runtime device id: 1, 2, ..."""
+    return 1 + network.fabric.switches.index(switch)
+
+
+def is_switch(process: NodeProcess) -> bool:
+    """Whether a process is that of a switch."""
+    return process.name.split()[0] == _SWITCH_PROCESS
+
+
+def _named(network: Network, what: str, switch: str) -> str:
+    """Name of a file about a switch: `switch` in a star, `switch-leaf1` in other fabrics."""
+    return what if network.fabric.is_star else f"{what}-{switch}"
+
+
+def _start(network: Network, switch: str, command: Sequence[str], results: Path) -> NodeProcess:
+    name = _SWITCH_PROCESS if network.fabric.is_star else f"{_SWITCH_PROCESS} {switch}"
+    log_path = results / f"{_named(network, 'switch', switch)}.log"
+    return NodeProcess.start(network.run, network.switch_node(switch), name, command, log_path=log_path)
+
+
+def start_controller(
+    network: Network, pipeline: Pipeline, results: Path, topology: Path, *, listen_port: int
+) -> NodeProcess:
     """Start the controller and wait until it has installed the pipeline and serves. Raises ProcessFailedError."""
-    command = [command_path("inagg-controller"), "--switch", P4RUNTIME_ADDRESS, "--device-id", "1"]
+    command = [command_path("inagg-controller"), *_fabric_options(network, topology)]
     command += ["--p4info", str(pipeline.p4info), "--device-config", str(pipeline.device_config)]
     command += ["--listen", f"{CONTROL_ADDRESS}:{listen_port}", "--token-file", str(token_path(results))]
-    command += ["--ports", ",".join(str(number) for number in network.ports)]
-    command += ["--aggregator-ip", _AGGREGATOR[0], "--aggregator-mac", _AGGREGATOR[1]]
-    for number in range(1, network.size + 1):
-        command += ["--host", f"{host_address(number)}={number},{host_mac(number)}"]
-    command += ["--host", f"{CONTROL_ADDRESS}={CONTROL_PORT},{CONTROL_MAC}"]
     log_path = results / "controller.log"
     process = NodeProcess.start(network.run, network.switch, "controller", command, log_path=log_path)
     process.wait_for_line("ready", timeout_s=_CONTROLLER_READY_TIMEOUT_S)
     return process
+
+
+def _fabric_options(network: Network, topology: Path) -> list[str]:
+    """The controller's options about switches and hosts."""
+    fabric = network.fabric
+    if not fabric.is_star:
+        return ["--topology", str(topology)]
+    (switch,) = fabric.switches
+    options = ["--switch", P4RUNTIME_ADDRESS, "--device-id", str(device_id(network, switch))]
+    options += ["--ports", ",".join(str(number) for number in network.ports(switch))]
+    options += ["--aggregator-ip", aggregator_address(fabric, switch)]
+    options += ["--aggregator-mac", aggregator_mac(fabric, switch)]
+    for number in range(1, network.size + 1):
+        options += ["--host", f"{host_address(number)}={number},{host_mac(number)}"]
+    return [*options, "--host", f"{CONTROL_ADDRESS}={CONTROL_PORT},{CONTROL_MAC}"]
 
 
 def compile_program(command: Sequence[str]) -> None:

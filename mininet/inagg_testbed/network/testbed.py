@@ -32,12 +32,19 @@ from inagg_testbed.network.control import (
     Traffic,
     token_path,
 )
+from inagg_testbed.network.fabric import Fabric, host_name
 from inagg_testbed.network.lifecycle import STATE_DIR, Run, open_run
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind, check_requirements
-from inagg_testbed.network.switches import Pipeline, start_controller, switch_target
-from inagg_testbed.network.topology import Network, host_name
+from inagg_testbed.network.switches import (
+    Pipeline,
+    p4runtime_addresses,
+    start_controller,
+    switch_target,
+)
+from inagg_testbed.network.topology import Network
+from inagg_testbed.network.topology_file import topology_toml
 from inagg_testbed.network.workers import ONE_THREAD, EventFile, Worker, WorkerGroup, worker_environment
 
 log = logging.getLogger(__name__)
@@ -48,7 +55,7 @@ _FIRST_MASTER_PORT = 29500
 
 @dataclass
 class Testbed:
-    """A testbed made by `open_testbed`. Host n runs rank n - 1.
+    """A testbed made by `open_testbed`. The fabric's rank order says which host runs a rank.
 
     own_slots: the slots that the user's environment or inagg.toml asks for, None if neither does.
     """
@@ -109,7 +116,7 @@ class Testbed:
         environment: Mapping[str, str] | None = None,
         slots: int | None = None,
     ) -> WorkerGroup:
-        """Start `command` on hosts 1 to `workers` (by default all).
+        """Start `command` as ranks 0 to `workers` - 1 (by default one on each host).
 
         `{events}` in the command becomes the path of the worker's event file. Logs and events are NAME-rankR.log and
         NAME-rankR.jsonl in the results folder; each launch needs a new name. Raises ConfigurationError,
@@ -126,7 +133,7 @@ class Testbed:
                 own = worker_environment(
                     rank=rank,
                     world=world,
-                    interface=self.network.gloo_interface(rank + 1),
+                    interface=self.network.gloo_interface(self.network.fabric.host_of(rank)),
                     master_port=port,
                     run=self.run.id,
                 )
@@ -145,7 +152,7 @@ class Testbed:
         events = self.results / f"{name}-rank{rank}.jsonl"
         process = NodeProcess.start(
             self.run,
-            self.network.host(rank + 1),
+            self.network.host(self.network.fabric.host_of(rank)),
             f"{name} rank {rank}",
             [str(events) if part == "{events}" else part for part in command],
             log_path=self.results / f"{name}-rank{rank}.log",
@@ -214,9 +221,11 @@ class Testbed:
 @contextlib.contextmanager
 def open_testbed(
     *,
-    hosts: int,
     link: LinkSpec,
     results_root: Path,
+    hosts: int | None = None,
+    fabric: Fabric | None = None,
+    uplink: LinkSpec | None = None,
     switch: SwitchKind = "model",
     program: Path | None = None,
     controlled: bool = True,
@@ -227,12 +236,17 @@ def open_testbed(
 ) -> Iterator[Testbed]:
     """Bring a testbed up, yield it, and take it down in every case.
 
-    Logs go to a new folder RESULTS_ROOT/DATE-TIME-RUN, which stays. `on_stage` gets the name of each stage.
-    gloo_over="bridge" gives gloo its own links and a Linux bridge. `environment` is added to that of all workers.
+    hosts makes a star; fabric says more, and is given instead. uplink: the links between switches, by default like the
+    hosts'. Logs go to a new folder RESULTS_ROOT/DATE-TIME-RUN, which stays. `on_stage` gets the name of each stage.
+    gloo_over="bridge" gives gloo its own links, and a Linux bridge for each switch. `environment` is added to that of
+    all workers.
     The links have offloads only if the switch supports them. controlled=False starts no controller: the switch runs any
     P4 program and serves P4Runtime to any client.
     Raises MissingRequirementError, ConfigurationError, NetworkError, ProcessFailedError.
     """
+    if fabric is None:
+        assert hosts is not None, "hosts or fabric"
+        fabric = Fabric.star(hosts)
     check_requirements(switch)
     target = switch_target(switch, program, controlled=controlled)
     with open_run(state_dir) as run, contextlib.ExitStack() as stack:
@@ -240,12 +254,21 @@ def open_testbed(
         make_folder(results.parent)
         stack.enter_context(handing_over(results))
         make_folder(results)
-        link = replace(link, offloads=link.offloads and target.offloads)
-        run.manifest.settings.update(
-            switch=switch, hosts=hosts, results=str(results), link=link.description, controlled=controlled
+        link, uplink = (
+            replace(each, offloads=each.offloads and target.offloads) for each in (link, uplink or link)
         )
-        on_stage(f"run {run.id}: network of {hosts} hosts")
-        network = Network(run, hosts=hosts, spec=link, bridge=gloo_over == "bridge")
+        run.manifest.settings.update(
+            **fabric.settings,
+            switch=switch,
+            results=str(results),
+            link=link.description,
+            uplink=uplink.description,
+            link_bps=link.rate_bps,
+            uplink_bps=uplink.rate_bps,
+            controlled=controlled,
+        )
+        on_stage(f"run {run.id}: network of {_described(fabric)}")
+        network = Network(run, fabric=fabric, spec=link, uplink=uplink, bridge=gloo_over == "bridge")
         stack.callback(network.stop)
         aggregates = controlled and switch != "bridge"
         testbed = Testbed(
@@ -257,12 +280,17 @@ def open_testbed(
         run.save()
         stack.callback(testbed.stop_processes)
         on_stage(f"switch ({switch})")
-        processes, testbed.pipeline = target.start(network, results)
+        addresses = p4runtime_addresses(network, controlled=aggregates)
+        topology = results / "topology.toml"
+        topology.write_text(topology_toml(fabric, addresses))
+        processes, testbed.pipeline = target.start(network, results, addresses)
         testbed.services.extend(processes)
         if testbed.pipeline is not None and controlled:
             on_stage("controller")
             try:
-                service = start_controller(network, testbed.pipeline, results, listen_port=DEFAULT_PORT)
+                service = start_controller(
+                    network, testbed.pipeline, results, topology, listen_port=DEFAULT_PORT
+                )
             except ProcessFailedError as error:
                 hint = "" if program is None else "\nA program that is not inagg's runs with --no-controller."
                 raise ProcessFailedError(f"{error}{hint}") from error
@@ -272,6 +300,11 @@ def open_testbed(
         on_stage("ready")
         yield testbed
         testbed.save_counters()
+
+
+def _described(fabric: Fabric) -> str:
+    hosts = f"{fabric.size} hosts"
+    return hosts if fabric.is_star else f"{hosts} and {len(fabric.switches)} switches, {fabric.name}"
 
 
 def _slots_of_the_user() -> int | None:

@@ -1,21 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The star: one switch, N hosts, one link each, in Mininet.
+"""The network of a testbed in Mininet: hosts, the nodes of a `fabric`, and one link for each pair of ports.
+
+A star:
 
     h1 10.0.0.1 ---- port 1 \
-    h2 10.0.0.2 ---- port 2 -- switch -- port 255 ---- ctl0 10.0.0.254 (in the switch's namespace)
+    h2 10.0.0.2 ---- port 2 -- s1 -- port 255 ---- ctl0 10.0.0.254 (in the node of s1)
     ...                     /
-Host n has address 10.0.0.n/24 and is on port n. In the switch node's namespace the switch process reads and writes the
-ports, and the controller listens on ctl0: hosts reach it through the switch. The ports have no address and answer no
-ARP, so that the kernel of that namespace forwards nothing.
+
+Every switch has a node, and its ports are interfaces there. Host n has address 10.0.0.n/24, in every fabric. In the
+switch's namespace the switch process reads and writes the ports. The controller listens on ctl0, in the node of the
+topmost switch: hosts reach it through the switches. The ports have no address and answer no ARP, so that the kernel of
+that namespace forwards nothing. Links between switches may have another rate than those of hosts.
 
 To measure host all-reduce at its best, each host has a second link of the same rate, with offloads, to a Linux bridge
-in its own node (b1, 10.0.1.n): on fast links a switch in userspace would slow gloo down.
+in its own node (b1, 10.0.1.n): on fast links a switch in userspace would slow gloo down. With several switches, each
+has a bridge (leaf1-b, ...), and links of the same rates as the switches' connect the bridges. Bridges allow no loops:
+gloo has all links of a tree, and of a leaf-spine those to the first spine.
 
-In each node /etc/hosts also names h1, h2, ..., s1 (the controller's address), and h1-b1, ... on the bridge. The file is
-mounted in the node's mount namespace; the machine's file does not change.
+In each node /etc/hosts also names h1, h2, ..., s1 (the controller's address), and h1-b1, ... on the bridge. With
+several switches ctl0 is the controller's address, and each switch's name its aggregator's. The file is mounted in the
+node's mount namespace; the machine's file does not change.
 
-Interfaces are called ia-RUN-h3 and ia-RUN-p3 (IFNAMSIZ allows 15 characters). They are never in the machine's root
-namespace.
+Interfaces are called ia-RUN-h3 and ia-RUN-p3 (IFNAMSIZ allows 15 characters); a name is unique in its node. They are
+never in the machine's root namespace.
 """
 
 import os
@@ -26,19 +33,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inagg_testbed.errors import ConfigurationError, NetworkError
+from inagg_testbed.errors import NetworkError
 from inagg_testbed.network._mininet import Host, Intf, Link, Switch, Topo, make_net
+from inagg_testbed.network.fabric import CONTROL_PORT, STAR_SWITCH, Fabric, host_name
 from inagg_testbed.network.lifecycle import Run
 from inagg_testbed.network.links import LinkSpec
 
-MAX_HOSTS = 64
-CONTROL_PORT = 255
 CONTROL_ADDRESS = "10.0.0.254"
 CONTROL_MAC = "02:00:0a:00:00:fe"
 CONTROL_INTERFACE = "ctl0"
-SWITCH_NODE = "s1"
 BRIDGE_NODE = "b1"
 _BRIDGE = "br0"
+_STAR_AGGREGATOR = "10.0.0.253"
 _QUIET = (
     "for knob in all default; do"
     " [ ! -e /proc/sys/net/ipv6/conf/$knob/disable_ipv6 ] || echo 1 > /proc/sys/net/ipv6/conf/$knob/disable_ipv6;"
@@ -46,14 +52,19 @@ _QUIET = (
 )
 
 
-def host_name(number: int) -> str:
-    """h1, h2, ..."""
-    return f"h{number}"
+def bridge_node(switch: str) -> str:
+    """The node of the bridge that stands in for a switch on gloo's own links."""
+    return BRIDGE_NODE if switch == STAR_SWITCH else f"{switch}-b"
 
 
-def port_node(port: int) -> str:
-    """Name of the node on a port of the switch."""
-    return CONTROL_INTERFACE if port == CONTROL_PORT else host_name(port)
+def aggregator_address(fabric: Fabric, switch: str) -> str:
+    """The address at which workers, or the switches below, reach a switch: in the hosts' subnet, so without routes."""
+    return _STAR_AGGREGATOR if fabric.is_star else f"10.0.0.{101 + fabric.switches.index(switch)}"
+
+
+def aggregator_mac(fabric: Fabric, switch: str) -> str:
+    """The MAC address of a switch's aggregator: 02:49:41:00:00:NN."""
+    return f"02:49:41:00:00:{1 + fabric.switches.index(switch):02x}"
 
 
 def host_address(number: int, *, bridge: bool = False) -> str:
@@ -66,14 +77,17 @@ def host_mac(number: int) -> str:
     return f"02:00:0a:00:00:{number:02x}"
 
 
-def hosts_file(size: int, *, bridge: bool) -> str:
+def hosts_file(fabric: Fabric, *, bridge: bool) -> str:
     """The contents of /etc/hosts in a node: the testbed's names, then the machine's.
 
     The lines of IPv4-mapped addresses are for torch, which looks up the names of its TCP clients as ::ffff:10.0.0.1.
     Their names differ, so that h1 never resolves to an IPv6 address.
     """
-    numbers = range(1, size + 1)
-    names = {host_address(number): host_name(number) for number in numbers} | {CONTROL_ADDRESS: SWITCH_NODE}
+    numbers = range(1, fabric.size + 1)
+    names = {host_address(number): host_name(number) for number in numbers}
+    names[CONTROL_ADDRESS] = STAR_SWITCH if fabric.is_star else CONTROL_INTERFACE
+    if not fabric.is_star:
+        names |= {aggregator_address(fabric, switch): switch for switch in fabric.switches}
     if bridge:
         names |= {
             host_address(number, bridge=True): f"{host_name(number)}-{BRIDGE_NODE}" for number in numbers
@@ -123,11 +137,12 @@ class AggregationHost(_Namespace, Host):  # type: ignore[misc]
 
 
 class AggregationSwitch(_Namespace, Switch):  # type: ignore[misc]
-    """The node of the switch. `switches` starts the switch process in it."""
+    """The node of a switch or a bridge. `switches` starts the switch process in it."""
 
     def __init__(self, name: str, *, run: Run, **params: Any) -> None:
         self.run = run
-        params["inNamespace"] = True
+        # Mininet would derive the OpenFlow datapath id, which nothing here uses, from digits in the name.
+        params |= {"inNamespace": True, "dpid": "1"}
         Switch.__init__(self, name, **params)
         self.controlIntf = None  # this switch has no OpenFlow channel
         self.quiet()
@@ -150,38 +165,49 @@ class ShapedInterface(Intf):  # type: ignore[misc]
         run_in_namespace(self.node.pid, "; ".join(commands))
 
 
-class Star(Topo):  # type: ignore[misc]
-    """The star as a Mininet topology. Topo's constructor calls `build` with its keywords."""
+class FabricTopo(Topo):  # type: ignore[misc]
+    """A fabric as a Mininet topology. Topo's constructor calls `build` with its keywords."""
 
-    def build(self, *, run: Run, hosts: int, spec: LinkSpec, bridge: bool) -> None:
-        """Add nodes and links."""
-        self.addSwitch(SWITCH_NODE, cls=AggregationSwitch, run=run)
-        if bridge:
-            self.addSwitch(BRIDGE_NODE, cls=AggregationSwitch, run=run)
-        for number in range(1, hosts + 1):
+    def build(self, *, run: Run, fabric: Fabric, spec: LinkSpec, uplink: LinkSpec, bridge: bool) -> None:
+        """Add nodes and links; `bridge` adds gloo's own."""
+        for number in range(1, fabric.size + 1):
             self.addHost(host_name(number), cls=AggregationHost, run=run, ip=None)
+        self._add_network(run, fabric, spec, uplink, bridge=False)
+        if bridge:
+            own = replace(spec, offloads=True), replace(uplink, offloads=True)
+            self._add_network(run, fabric, *own, bridge=True)
+
+    def _add_network(
+        self, run: Run, fabric: Fabric, spec: LinkSpec, uplink: LinkSpec, *, bridge: bool
+    ) -> None:
+        def node(switch: str) -> str:
+            return bridge_node(switch) if bridge else switch
+
+        trunks = fabric.spanning if bridge else fabric.trunks
+        for switch in fabric.connected if bridge else fabric.switches:
+            self.addSwitch(node(switch), cls=AggregationSwitch, run=run)
+        for number, port in enumerate(fabric.host_ports, 1):
             self.addLink(
                 host_name(number),
-                SWITCH_NODE,
-                port1=0,
-                port2=number,
-                intfName1=host_interface(run.id, number),
-                intfName2=port_interface(run.id, number),
-                addr1=host_mac(number),
-                params1={"address": host_address(number)},
+                node(port.switch),
+                port1=int(bridge),
+                port2=port.port,
+                intfName1=host_interface(run.id, number, bridge=bridge),
+                intfName2=port_interface(run.id, port.port, bridge=bridge),
+                **({} if bridge else {"addr1": host_mac(number)}),
+                params1={"address": host_address(number, bridge=bridge)},
                 spec=spec,
             )
-            if bridge:
-                self.addLink(
-                    host_name(number),
-                    BRIDGE_NODE,
-                    port1=1,
-                    port2=number,
-                    intfName1=host_interface(run.id, number, bridge=True),
-                    intfName2=port_interface(run.id, number, bridge=True),
-                    params1={"address": host_address(number, bridge=True)},
-                    spec=replace(spec, offloads=True),
-                )
+        for trunk in trunks:
+            self.addLink(
+                node(trunk.lower.switch),
+                node(trunk.upper.switch),
+                port1=trunk.lower.port,
+                port2=trunk.upper.port,
+                intfName1=port_interface(run.id, trunk.lower.port, bridge=bridge),
+                intfName2=port_interface(run.id, trunk.upper.port, bridge=bridge),
+                spec=uplink,
+            )
 
 
 def host_interface(run: str, number: int, *, bridge: bool = False) -> str:
@@ -202,34 +228,39 @@ def make_bridge(pid: int, interfaces: Iterable[str], mtu: int) -> None:
 
 
 class Network:
-    """A star that is up. Its namespaces are recorded in the run's manifest; `stop` removes it."""
+    """A fabric that is up. Its namespaces are recorded in the run's manifest; `stop` removes it."""
 
-    def __init__(self, run: Run, *, hosts: int, spec: LinkSpec, bridge: bool = False) -> None:
-        """Create nodes and links; `bridge` adds the second links.
+    def __init__(
+        self,
+        run: Run,
+        *,
+        fabric: Fabric,
+        spec: LinkSpec,
+        uplink: LinkSpec | None = None,
+        bridge: bool = False,
+    ) -> None:
+        """Create nodes and links. uplink: links between switches, by default like the hosts'. bridge: gloo's own links.
 
-        Raises ConfigurationError, NetworkError; the run's teardown removes what was created by then.
+        Raises NetworkError; the run's teardown removes what was created by then.
         """
-        if not 1 <= hosts <= MAX_HOSTS:
-            raise ConfigurationError(f"{hosts} hosts: want 1 to {MAX_HOSTS}")
-        self.run, self.spec, self.size, self.bridge = run, spec, hosts, bridge
-        topology = Star(run=run, hosts=hosts, spec=spec, bridge=bridge)
+        self.run, self.fabric, self.spec, self.bridge = run, fabric, spec, bridge
+        self.uplink = spec if uplink is None else uplink
+        topology = FabricTopo(run=run, fabric=fabric, spec=spec, uplink=self.uplink, bridge=bridge)
         try:
             self._net = make_net(topo=topology, link=Link, intf=ShapedInterface, controller=None, build=True)
         except OSError as error:
-            raise NetworkError(f"a network of {hosts} hosts cannot be made: {error}") from error
-        self.switch = self._net[SWITCH_NODE]
+            raise NetworkError(f"a network of {fabric.size} hosts cannot be made: {error}") from error
         self._name_hosts()
         self._make_control_port()
         if bridge:
-            interfaces = [port_interface(run.id, number, bridge=True) for number in range(1, hosts + 1)]
-            make_bridge(self._net[BRIDGE_NODE].pid, interfaces, spec.mtu)
+            self.make_bridges(own_links=True)
 
     def _name_hosts(self) -> None:
         """Mount a hosts file over the machine's in each node; the mounts keep the file after its name is removed."""
         if not Path("/etc/hosts").is_file():
             return
         with tempfile.NamedTemporaryFile("w", prefix=f"inagg-{self.run.id}-hosts-") as file:
-            file.write(hosts_file(self.size, bridge=self.bridge))
+            file.write(hosts_file(self.fabric, bridge=self.bridge))
             file.flush()
             Path(file.name).chmod(0o644)
             for node in (*self._net.hosts, *self._net.switches):
@@ -248,11 +279,37 @@ class Network:
         ]
         run_in_namespace(self.switch.pid, "; ".join(commands))
 
+    def make_bridges(self, *, own_links: bool) -> None:
+        """Make a Linux bridge in each node of a switch, or of gloo's own links, over the ports without a loop.
+
+        A bridge over all links of a leaf-spine would pass frames around for ever. Spines that the spanning tree leaves
+        out get no bridge. Raises NetworkError.
+        """
+        for switch in self.fabric.connected:
+            node = bridge_node(switch) if own_links else switch
+            ports = self.fabric.spanning_ports(switch)
+            if own_links:
+                ports = [port for port in ports if port != CONTROL_PORT]
+            interfaces = [port_interface(self.run.id, port, bridge=own_links) for port in ports]
+            make_bridge(self._net[node].pid, interfaces, self.spec.mtu)
+
     @property
-    def ports(self) -> dict[int, str]:
-        """Interfaces by port number, the controller's port included."""
-        numbers = [*range(1, self.size + 1), CONTROL_PORT]
-        return {number: port_interface(self.run.id, number) for number in numbers}
+    def size(self) -> int:
+        """Number of hosts."""
+        return self.fabric.size
+
+    @property
+    def switch(self) -> Any:
+        """The Mininet node of the switch in which the controller runs."""
+        return self.switch_node(self.fabric.control_switch)
+
+    def switch_node(self, name: str) -> Any:
+        """The Mininet node of a switch."""
+        return self._net[name]
+
+    def ports(self, switch: str) -> dict[int, str]:
+        """Interfaces of a switch by port number, the controller's port included."""
+        return {number: port_interface(self.run.id, number) for number in self.fabric.ports(switch)}
 
     def gloo_interface(self, number: int) -> str:
         """The interface of a host that gloo uses."""

@@ -18,15 +18,9 @@ from typing import BinaryIO
 
 from inagg_testbed.errors import ConfigurationError, NetworkError
 from inagg_testbed.network.control import call_in_network_namespace
+from inagg_testbed.network.fabric import CONTROL_PORT, Fabric, host_name
 from inagg_testbed.network.lifecycle import Manifest
-from inagg_testbed.network.topology import (
-    BRIDGE_NODE,
-    CONTROL_INTERFACE,
-    CONTROL_PORT,
-    SWITCH_NODE,
-    host_interface,
-    port_interface,
-)
+from inagg_testbed.network.topology import CONTROL_INTERFACE, host_interface, port_interface
 
 _ETH_P_ALL = 3
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
@@ -56,22 +50,28 @@ class Captured:
 
 
 def find_place(manifest: Manifest, text: str) -> Place:
-    """h1 is the host's interface, 1 (or p1) the switch's port, s1 or ctl0 the controller's interface.
+    """h1 is the host's interface, ctl0 the controller's, leaf1:101 a port of a switch.
 
-    Raises ConfigurationError.
+    In a star 1 (or p1) is a port, and s1 the controller's interface. Raises ConfigurationError.
     """
-    switch = manifest.namespace(SWITCH_NODE).pid
-    if text in (SWITCH_NODE, CONTROL_INTERFACE):
-        return Place(CONTROL_INTERFACE, switch, CONTROL_INTERFACE)
-    number = text.removeprefix("p")
-    hosts = int(manifest.settings["hosts"])
-    if number.isdecimal():
-        if int(number) not in (*range(1, hosts + 1), CONTROL_PORT):
-            raise ConfigurationError(f"no port {number}; the switch has 1 to {hosts} and {CONTROL_PORT}")
-        return Place(f"p{int(number)}", switch, port_interface(manifest.run, int(number)))
+    fabric = Fabric.from_settings(manifest.settings)
+    if text == CONTROL_INTERFACE or (fabric.is_star and text == fabric.control_switch):
+        return Place(CONTROL_INTERFACE, manifest.namespace(fabric.control_switch).pid, CONTROL_INTERFACE)
+    if (port := fabric.find_port(text)) is not None:
+        name = f"p{port.port}" if fabric.is_star else f"{port.switch}-p{port.port}"
+        return Place(name, manifest.namespace(port.switch).pid, port_interface(manifest.run, port.port))
+    if fabric.is_star and text.removeprefix("p").isdecimal():
+        raise ConfigurationError(
+            f"no port {text.removeprefix('p')}; the switch has 1 to {fabric.size} and {CONTROL_PORT}"
+        )
+    if ":" in text:
+        known = ", ".join(map(str, sorted(fabric.neighbours)))
+        raise ConfigurationError(f"no port {text}; there are {known}")
     pid = manifest.namespace(text).pid
-    if text == BRIDGE_NODE:
-        raise ConfigurationError(f"{text} is not on the switch; name a host or a port")
+    if text not in (host_name(number) for number in range(1, fabric.size + 1)):
+        raise ConfigurationError(
+            f"{text} is no host and no port of a switch, such as {next(iter(fabric.neighbours))}"
+        )
     return Place(text, pid, host_interface(manifest.run, int(text.removeprefix("h"))))
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from inagg_testbed.network.processes import describe_exit
+from inagg_testbed.network.switches import is_switch
 from inagg_testbed.network.testbed import Testbed
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ def follow_script(testbed: Testbed, command: Sequence[str], *, on_output: Callab
                     describe_exit(status),
                     process.log_path,
                 )
-            elif process.name == "switch" and time.monotonic() - ended["switch"] > _HOPELESS_S:
+            elif is_switch(process) and time.monotonic() - ended[process.name] > _HOPELESS_S:
                 process.check()
 
     with group.workers[0].process.log_path.open(errors="replace") as said:

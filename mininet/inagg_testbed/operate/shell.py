@@ -14,16 +14,15 @@ from typing import Any, TextIO
 
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network._mininet import CLI, Intf, Link, Node, lg, make_net, output
+from inagg_testbed.network.fabric import Fabric, host_name
 from inagg_testbed.network.lifecycle import Manifest
 from inagg_testbed.network.topology import (
-    BRIDGE_NODE,
     CONTROL_ADDRESS,
     CONTROL_INTERFACE,
-    SWITCH_NODE,
+    bridge_node,
     host_address,
     host_interface,
     host_mac,
-    host_name,
     port_interface,
 )
 
@@ -98,8 +97,8 @@ class TestbedCLI(CLI):  # type: ignore[misc]
         )
 
     def do_switch(self, _line: str) -> None:
-        """Disabled: the switch does not speak OpenFlow."""
-        output("*** disabled: s1 does not speak OpenFlow; use inagg status and inagg counters\n")
+        """Disabled: the switches do not speak OpenFlow."""
+        output("*** disabled: the switches do not speak OpenFlow; use inagg status and inagg counters\n")
 
     do_iperfudp = do_iperf
     do_dpctl = do_wait = do_switch
@@ -128,22 +127,35 @@ def operate(manifest: Manifest, lines: Iterable[str] | None) -> None:
 def attached_net(manifest: Manifest) -> Any:
     """A Mininet object of the existing nodes and links. Never call its stop(), which removes links."""
     net = make_net(topo=None, build=False, controller=None)
+    fabric, run = Fabric.from_settings(manifest.settings), manifest.run
+    switches = {name for switch in fabric.switches for name in (switch, bridge_node(switch))}
     for name in manifest.namespaces:
         node = AttachedNode(name, manifest=manifest)
         net.nameToNode[name] = node
-        (net.switches if name in (SWITCH_NODE, BRIDGE_NODE) else net.hosts).append(node)
-    AttachedInterface(CONTROL_INTERFACE, node=net[SWITCH_NODE], port=0, address=CONTROL_ADDRESS)
-    for number in range(1, int(manifest.settings["hosts"]) + 1):
+        (net.switches if name in switches else net.hosts).append(node)
+    AttachedInterface(CONTROL_INTERFACE, node=net[fabric.control_switch], port=0, address=CONTROL_ADDRESS)
+    for number, port in enumerate(fabric.host_ports, 1):
         link = AttachedLink(
             net[host_name(number)],
-            net[SWITCH_NODE],
+            net[port.switch],
             port1=0,
-            port2=number,
-            intfName1=host_interface(manifest.run, number),
-            intfName2=port_interface(manifest.run, number),
+            port2=port.port,
+            intfName1=host_interface(run, number),
+            intfName2=port_interface(run, port.port),
             addr1=host_mac(number),
             intf=AttachedInterface,
             params1={"address": host_address(number)},
+        )
+        net.links.append(link)
+    for trunk in fabric.trunks:
+        link = AttachedLink(
+            net[trunk.lower.switch],
+            net[trunk.upper.switch],
+            port1=trunk.lower.port,
+            port2=trunk.upper.port,
+            intfName1=port_interface(run, trunk.lower.port),
+            intfName2=port_interface(run, trunk.upper.port),
+            intf=AttachedInterface,
         )
         net.links.append(link)
     return net

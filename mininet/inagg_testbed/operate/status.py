@@ -2,18 +2,19 @@
 """`inagg status`: the state of a testbed that is up. Rates come from two snapshots.
 
 The document (`--json`) has
-- run, up_s, hosts, switch, link, results: the testbed;
+- run, up_s, topology, hosts, switch, link, uplink, results: the testbed;
 - processes: name, pid, alive;
 - controller: the answer of GET /health, or error; null without a controller;
 - jobs: id, name, state, slots, workers, reason and, by rank, state, packets (contributions that the switch has
   admitted) and their rate;
-- ports: port, node, and Mbit/s from and to the node, as the kernel counts them at the switch's interfaces, Ethernet
-  headers included.
+- ports: switch, port, node (a host, ctl0, or another switch's port), and Mbit/s from and to it, as the kernel counts
+  them at the switch's interfaces, Ethernet headers included;
+- links: lower (a host, or a port such as leaf1:101), upper, its rate in bit/s (null: unshaped), and Mbit/s up and down.
 """
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,20 +27,23 @@ from inagg_contract.documents import JobStatus
 from inagg_controller.logs import one_line
 from inagg_testbed.errors import ControllerRefusedError, ControllerUnreachableError
 from inagg_testbed.network.control import ControllerClient, controller_of, has_controller
+from inagg_testbed.network.fabric import CONTROL_PORT, STAR, Fabric
 from inagg_testbed.network.lifecycle import Manifest
-from inagg_testbed.network.topology import CONTROL_PORT, SWITCH_NODE, port_interface, port_node
+from inagg_testbed.network.traffic import PortBytes, link_bytes, port_bytes
 from inagg_testbed.terminal import plain_table
 
 Document = dict[str, Any]
 _ACTIVE = ("joining", "running")
+_SETTINGS = ("topology", "hosts", "switch", "link", "uplink", "results")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """State of a testbed at one time. traffic: port -> bytes from and to its node. jobs: the controller's answer."""
+    """State of a testbed at one time. traffic: bytes from and to what each port leads to. jobs: the controller's
+    answer."""
 
     at_s: float
-    traffic: Mapping[int, tuple[int, int]]
+    traffic: PortBytes
     controller: Document | None
     jobs: list[JobStatus]
 
@@ -47,7 +51,9 @@ class Snapshot:
 def take_snapshot(manifest: Manifest) -> Snapshot:
     """Take a snapshot. A controller that does not answer appears in it as an error."""
     health, jobs = _ask(controller_of(manifest)) if has_controller(manifest) else (None, [])
-    return Snapshot(time.monotonic(), _traffic(manifest), health, jobs)
+    fabric = Fabric.from_settings(manifest.settings)
+    traffic = port_bytes(fabric, manifest.run, lambda node: manifest.namespace(node).pid)
+    return Snapshot(time.monotonic(), traffic, health, jobs)
 
 
 def _ask(client: ControllerClient) -> tuple[Document, list[JobStatus]]:
@@ -67,39 +73,39 @@ def _counted(client: ControllerClient, job: JobStatus) -> JobStatus:
         return job
 
 
-def _traffic(manifest: Manifest) -> dict[int, tuple[int, int]]:
-    """Bytes by port, from /proc/net/dev of the switch's namespace; empty if the namespace is gone."""
-    prefix = port_interface(manifest.run, 1).removesuffix("1")
-    try:
-        lines = Path(f"/proc/{manifest.namespace(SWITCH_NODE).pid}/net/dev").read_text().splitlines()
-    except OSError:
-        return {}
-    found = {}
-    for line in lines:
-        name, _, numbers = line.strip().partition(":")
-        if name.startswith(prefix):
-            values = numbers.split()
-            found[int(name.removeprefix(prefix))] = (int(values[0]), int(values[8]))
-    return dict(sorted(found.items()))
-
-
 def document(manifest: Manifest, before: Snapshot, after: Snapshot) -> Document:
     """The document that the module docstring describes."""
     settings, seconds = manifest.settings, after.at_s - before.at_s
+    fabric = Fabric.from_settings(settings)
     earlier = {job.id: job for job in before.jobs}
     return {
         "run": manifest.run,
         "up_s": round(uptime_s(manifest), 1),
-        **{name: settings.get(name) for name in ("hosts", "switch", "link", "results")},
+        **{name: settings.get(name) for name in _SETTINGS},
         "processes": [
             {"name": each.name, "pid": each.pid, "alive": each.alive()} for each in manifest.processes
         ],
         "controller": after.controller,
         "jobs": [_job(earlier.get(job.id), job, seconds) for job in after.jobs],
         "ports": [
-            {"port": port, "node": port_node(port), **_rates(before.traffic[port], counts, seconds)}
+            {
+                "switch": port.switch,
+                "port": port.port,
+                "node": fabric.neighbours[port],
+                **_rates(before.traffic[port], counts, seconds),
+            }
             for port, counts in after.traffic.items()
             if port in before.traffic
+        ],
+        "links": [
+            {
+                "lower": link.lower,
+                "upper": link.upper,
+                "rate_bps": settings.get("uplink_bps" if ":" in link.lower else "link_bps"),
+                "up_mbit_s": _mbit_s(link.up, seconds),
+                "down_mbit_s": _mbit_s(link.down, seconds),
+            }
+            for link in link_bytes(fabric, before.traffic, after.traffic)
         ],
     }
 
@@ -112,8 +118,12 @@ def uptime_s(manifest: Manifest) -> float:
 
 
 def _rates(before: tuple[int, int], after: tuple[int, int], seconds: float) -> dict[str, float]:
-    sent, received = ((new - old) * 8e-6 / seconds for old, new in zip(before, after, strict=True))
-    return {"from_mbit_s": round(sent, 3), "to_mbit_s": round(received, 3)}
+    sent, received = (_mbit_s(new - old, seconds) for old, new in zip(before, after, strict=True))
+    return {"from_mbit_s": sent, "to_mbit_s": received}
+
+
+def _mbit_s(count: int, seconds: float) -> float:
+    return round(count * 8e-6 / seconds, 3)
 
 
 def _job(before: JobStatus | None, job: JobStatus, seconds: float) -> Document:
@@ -162,7 +172,10 @@ def rendered(found: Document, *, ended: bool) -> Group:
             f"run {found['run']}: {found['hosts']} hosts, switch {found['switch']}, up {_duration(found['up_s'])}"
         )
     ]
+    star = found["topology"] == STAR
     parts.append(Text(f"links: {found['link']}"))
+    if not star:
+        parts.append(Text(f"topology: {found['topology']}; links between switches: {found['uplink']}"))
     answers = health is not None and "error" not in health
     if answers:
         used = health["slot_versions"] - health["free_slot_versions"]
@@ -176,13 +189,46 @@ def rendered(found: Document, *, ended: bool) -> Group:
     parts += [Text(f"! {line}", style="red") for line in troubles(found)]
     if answers:
         parts += _jobs(found["jobs"], ended)
+    return Group(*parts, Text(), _ports(found["ports"]) if star else _tree(found["links"]))
+
+
+def _ports(ports: list[Document]) -> Table:
+    """The ports of a star."""
     rows = [
         (str(each["port"]), each["node"], f"{each['from_mbit_s']:,.1f}", f"{each['to_mbit_s']:,.1f}")
-        for each in found["ports"]
+        for each in ports
         if each["port"] != CONTROL_PORT or each["from_mbit_s"] or each["to_mbit_s"]
     ]
-    parts += [Text(), plain_table(("port", "node", "Mbit/s from it", "Mbit/s to it"), rows)]
-    return Group(*parts)
+    return plain_table(("port", "node", "Mbit/s from it", "Mbit/s to it"), rows)
+
+
+def _tree(links: list[Document]) -> Table:
+    """The switches from the top down, each with the hosts and switches below it, and the link to each of these.
+
+    A leaf stands below each of its spines, with its hosts below the first only.
+    """
+    below: dict[str, list[Document]] = {}
+    for link in links:
+        below.setdefault(_switch_of(link["upper"]), []).append(link)
+    lower = {_switch_of(link["lower"]) for link in links}
+    rows: list[tuple[str, ...]] = []
+
+    def add_below(switch: str, indent: str) -> None:
+        for link in below.pop(switch, []):
+            rate = "unshaped" if link["rate_bps"] is None else f"{link['rate_bps'] / 1e6:g} Mbit/s"
+            name = _switch_of(link["lower"])
+            up, down = f"{link['up_mbit_s']:,.1f}", f"{link['down_mbit_s']:,.1f}"
+            rows.append((f"{indent}{name}", link["upper"], rate, up, down))
+            add_below(name, f"{indent}  ")
+
+    for top in [switch for switch in below if switch not in lower]:
+        rows.append((top, "", "", "", ""))
+        add_below(top, "  ")
+    return plain_table(("node", "at port", "link", "Mbit/s up", "Mbit/s down"), rows, text_columns=3)
+
+
+def _switch_of(end: str) -> str:
+    return end.partition(":")[0]
 
 
 def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:

@@ -16,9 +16,10 @@ from inagg_contract.constants import INAGG_PORT
 from inagg_contract.documents import Endpoint, JobStatus
 from inagg_testbed.errors import NetworkError
 from inagg_testbed.network.control import call_in_network_namespace
+from inagg_testbed.network.fabric import host_name
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
-from inagg_testbed.network.topology import host_address, host_name, run_in_namespace
+from inagg_testbed.network.topology import host_address, run_in_namespace
 from inagg_testbed.network.workers import Event, WorkerGroup, worker_environment
 from tests.waiting import wait_until
 

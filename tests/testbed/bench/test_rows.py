@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from inagg_testbed.bench.allreduce import AllReduceBench
+from inagg_testbed.bench.allreduce import AllReduceBench, title
 from inagg_testbed.bench.plan import BackendSpec, Case, Plan
 from inagg_testbed.bench.rows import Conditions, line_rate_fraction, make_rows, table, wrong_results
 from inagg_testbed.errors import ConfigurationError
@@ -67,7 +67,10 @@ def test_a_row_has_exactly_these_fields() -> None:
             "workers",
             "elements",
             "dtype",
+            "topology",
+            "rank_order",
             "link",
+            "uplink",
             "mtu",
             "words",
             "loss",
@@ -250,7 +253,13 @@ def test_a_backend_is_written_as_it_is_read() -> None:
 
 
 def test_a_plan_survives_the_command_line() -> None:
-    plan = Plan(cases=(CASE, replace(CASE, losses=(0.0, 0.5))), seed=5, words=4, cpu_pids=(1, 2))
+    plan = Plan(
+        cases=(CASE, replace(CASE, losses=(0.0, 0.5))),
+        seed=5,
+        words=4,
+        racks=((0, 2), (1, 3)),
+        cpu_pids=(1, 2),
+    )
     assert Plan.from_json(plan.to_json()) == plan
 
 
@@ -267,3 +276,38 @@ def test_a_terminal_that_is_too_narrow_cuts_no_figure_off() -> None:
     assert last[:5] == ["inagg:16", "16", "100000000", "12346", "1235"]
     assert "0.012" in last
     assert "1023" in last
+
+
+def test_gloo_in_two_levels_is_compared_with_gloo_and_has_no_line_rate() -> None:
+    case = replace(CASE, backends=("gloo", "gloo-hierarchical"))
+    conditions = replace(CONDITIONS, topology="tree:2x2", uplink_name="1gbit")
+    hierarchical = events(2.0, backend="gloo-hierarchical")
+    (_, row) = rows(case, events(), hierarchical, conditions=conditions)
+    assert (row["backend"], row["lane_bits"], row["ratio_to_gloo"]) == ("gloo-hierarchical", None, 0.5)
+    assert row["line_rate_fraction"] is None
+    assert (row["topology"], row["uplink"]) == ("tree:2x2", "1gbit")
+    assert table([row])[1][0][0] == "gloo-hierarchical"
+
+
+def test_gloo_in_two_levels_runs_once_a_round_like_gloo() -> None:
+    case = replace(CASE, backends=("gloo", "gloo-hierarchical", "inagg:32"), losses=(0.0, 0.1))
+    assert list(case.contestants()) == [
+        ("gloo", 0.0),
+        ("gloo-hierarchical", 0.0),
+        ("inagg:32", 0.0),
+        ("inagg:32", 0.1),
+    ]
+
+
+def test_in_a_tree_gloo_has_links_of_its_own() -> None:
+    tree = replace(bench(), topology="tree:2x2")
+    assert (bench().gloo_path, tree.gloo_path) == ("switch", "bridge")
+    assert (tree.conditions.topology, tree.conditions.uplink_name) == ("tree:2x2", "100mbit")
+    assert bench().conditions.uplink_name is None
+    assert replace(tree, switch="bridge", cases=(CASE,)).gloo_path == "switch"
+    assert "tree:2x2, 100mbit between switches, contiguous ranks, gloo over bridges" in title(tree)
+
+
+def test_a_case_has_as_many_workers_as_the_topology() -> None:
+    with pytest.raises(ConfigurationError, match="tree:2x4 has 8 hosts, so 4 workers contradict it"):
+        replace(bench(), topology="tree:2x4")

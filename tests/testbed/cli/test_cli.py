@@ -156,7 +156,7 @@ def test_doctor_says_what_is_there_and_what_to_do_about_the_rest(tmp_path: Path)
     ("option", "value", "message"),
     [
         ("--link", "fast", "want unshaped, or a rate such as 100mbit"),
-        ("--backend", "nccl", "none of gloo, inagg:32"),
+        ("--backend", "nccl", "none of gloo, gloo-hierarchical, inagg:32"),
         ("--slots", "0", "0 slots: want a power of two"),
         ("--slots", "3", "3 slots: want a power of two"),
         ("--json", "/proc/rows.json", "cannot write /proc/rows.json"),
@@ -181,10 +181,37 @@ def test_a_wrong_option_is_explained_before_anything_starts(
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--topology", "tree:4"), "topology tree:4: want a number of switches for each level"),
+        (("--topology", "tree:9x9"), "topology tree:9x9: a testbed has 1 to 64 hosts, not 81"),
+        (("--topology", "tree:2x2", "--workers", "3"), "tree:2x2 has 4 hosts, so 3 workers contradict it"),
+        (("--topology", "tree:2x2", "--uplink", "fast"), "link 'fast': want unshaped, or a rate"),
+        (("--uplink", "1gbit"), "a star has no links between switches: leave --uplink out"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [("up",), ("run",), ("demo",), ("bench", "allreduce"), ("bench", "straggler")],
+    ids=" ".join,
+)
+def test_a_wrong_topology_is_explained_before_anything_starts(
+    tmp_path: Path, command: tuple[str, ...], options: tuple[str, ...], message: str
+) -> None:
+    arguments = [*command, "--results", str(tmp_path / "results"), *options]
+    arguments += ["--elements", "10", "--backend", "gloo"] if "allreduce" in command else []
+    arguments += ["true"] if "run" in command else []
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 1
+    assert message in done.output
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_suite_of_an_unknown_backend_is_refused(tmp_path: Path) -> None:
     done = inagg("bench", "suite", "--quick", "--folder", str(tmp_path), "--backend", "nccl")
     assert done.returncode == 1
-    assert "none of gloo, inagg:32" in done.stderr
+    assert "none of gloo, gloo-hierarchical, inagg:32" in done.stderr
 
 
 def test_a_backend_given_twice_is_refused() -> None:

@@ -75,7 +75,7 @@ def test_every_address_has_a_name_in_every_node_and_the_machines_file_is_untouch
 
 
 def test_interface_names_carry_the_run_and_fit(bridge: Testbed) -> None:
-    names = list(bridge.network.ports.values())
+    names = list(bridge.network.ports("s1").values())
     assert all(bridge.run.id in name and len(name) <= 15 for name in names)
     assert (
         bridge.run.id not in subprocess.run(["ip", "link"], capture_output=True, text=True, check=True).stdout
@@ -124,7 +124,7 @@ def test_bmv2_is_such_a_switch() -> None:
 
 def test_the_kernel_of_the_switch_answers_no_arp_on_ports(bridge: Testbed) -> None:
     shown = run_in_namespace(bridge.network.switch.pid, "ip link show")
-    for interface in bridge.network.ports.values():
+    for interface in bridge.network.ports("s1").values():
         line = next(line for line in shown.splitlines() if f" {interface}@" in line)
         assert "NOARP" in line
 

@@ -120,6 +120,15 @@ def job(testbed: Up) -> Iterator[list["subprocess.Popen[bytes]"]]:
         process.wait()
 
 
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Two racks of one host on bridges, with slower links between the switches."""
+    rates = ("--link", "100mbit", "--uplink", "50mbit")
+    up = bring_up(tmp_path_factory.mktemp("tree"), "--topology", "tree:2x1", "--switch", "bridge", *rates)
+    yield up
+    take_down(up)
+
+
 def status(testbed: Up, *options: str) -> dict[str, Any]:
     done = inagg("status", "--run", testbed.run, "--json", "--interval", "0.2", *options)
     assert done.returncode == 0, done.stderr
@@ -163,6 +172,54 @@ def test_status_shows_jobs_ranks_and_rates(testbed: Up, job: list[Any]) -> None:
     text = inagg("status", "--run", testbed.run, "--interval", "0.2").stdout
     assert "running; 2 ranks" in text
     assert f"{shown['slots'] * 2:,} of " in text  # two versions of each slot
+
+
+def test_status_shows_a_tree_from_the_top_with_the_rates_of_its_links(tree: Up) -> None:
+    ping = inagg("exec", "--run", tree.run, "h1", "--", "ping", "-c", "3", "-i", "0.1", "-W", "5", "h2")
+    assert ping.returncode == 0, ping.stdout
+    found = status(tree)
+    assert (found["topology"], found["hosts"]) == ("tree:2x1", 2)
+    assert [(each["lower"], each["upper"], each["rate_bps"]) for each in found["links"]] == [
+        ("leaf1:101", "root:1", 50_000_000),
+        ("leaf2:101", "root:2", 50_000_000),
+        ("h1", "leaf1:1", 100_000_000),
+        ("h2", "leaf2:1", 100_000_000),
+    ]
+    assert {"switch": "root", "port": 255, "node": "ctl0"}.items() <= found["ports"][2].items()
+    text = inagg("status", "--run", tree.run, "--interval", "0.1").stdout
+    rows = re.findall(r"^( *\w+) +(\w+:\d+)? +(\d+ Mbit/s)?", text.partition("node ")[2], re.MULTILINE)
+    assert [row for row in rows if row[0].strip() in ("root", "leaf1", "h1", "leaf2", "h2")] == [
+        ("root", "", ""),
+        ("  leaf1", "root:1", "50 Mbit/s"),
+        ("    h1", "leaf1:1", "100 Mbit/s"),
+        ("  leaf2", "root:2", "50 Mbit/s"),
+        ("    h2", "leaf2:1", "100 Mbit/s"),
+    ], text
+
+
+def test_mininets_command_line_knows_the_links_of_a_tree(tree: Up) -> None:
+    done = inagg("shell", "--run", tree.run, "-c", "net", "-c", "h1 ping -c 1 h2")
+    assert "1 received" in done.stdout, done.stdout + done.stderr
+    assert re.search(r"leaf1 .*-p101:ia-\w+-p1", done.stdout)
+
+
+def test_a_capture_names_a_port_of_a_switch(tree: Up, tmp_path: Path) -> None:
+    pinging = subprocess.Popen(
+        [*INAGG, "exec", "--run", tree.run, "h1", "--", "ping", "-i", "0.1", "h2"], stdout=subprocess.DEVNULL
+    )
+    path = tmp_path / "out.pcap"
+    done = inagg("capture", "--run", tree.run, "leaf2:101", "--count", "2", "-o", str(path))
+    pinging.terminate()
+    pinging.wait()
+    assert done.returncode == 0, done.stderr
+    assert len(rdpcap(str(path))) == 2
+    for where, message in [
+        ("leaf1:7", "no port leaf1:7; there are leaf1:1"),
+        ("leaf1", "leaf1 is no host and no port"),
+    ]:
+        refused = inagg("capture", "--run", tree.run, where)
+        assert refused.returncode == 1
+        assert message in refused.stderr
 
 
 def test_watching_goes_on_until_ctrl_c(testbed: Up, job: list[Any]) -> None:
