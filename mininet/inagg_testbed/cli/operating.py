@@ -87,7 +87,7 @@ def status(
 
 @app.command()
 def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
-    """Show the switch's counters since its start, by counter and port, without those that are zero.
+    """Show the switches' counters since their start, by counter and port, without those that are zero.
 
     Example: inagg counters --json
     """
