@@ -153,6 +153,7 @@ class Engine:
     """One worker's protocol engine, for tests: no socket, no clock. Not thread-safe.
 
     `member`: the rank's number among the members of the switch that it sends to; None: its rank.
+    `roots`: number of switches that sum the job's chunks in turns, a power of two.
     `first_chunk` is 0 in a real job (protocol 7); tests set it to cross the wraparound of chunk numbers.
     """
 
@@ -163,6 +164,7 @@ class Engine:
         rank: int,
         member: int | None = None,
         workers: int,
+        roots: int = 1,
         epoch: int,
         slots: int,
         words: int,
@@ -258,6 +260,7 @@ class Transport:
         rank: int,
         member: int | None = None,
         workers: int,
+        roots: int = 1,
         epoch: int,
         slots: int,
         words: int,

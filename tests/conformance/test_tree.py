@@ -2,7 +2,7 @@
 """Jobs on trees of switches: every sum is exact at every rank, whatever the links do to packets."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -85,10 +85,16 @@ class Trees:
     """Runs examples on trees, one after another."""
 
     switches: ReferenceSwitches | P4Switches
+    engines: list[Engine] = field(default_factory=list)  # of the last example
     epochs: Iterator[int] = field(default_factory=lambda: count(1))
 
     def run(
-        self, tree: Tree, example: Example, roots: int = 1, between: Impairment | None = None
+        self,
+        tree: Tree,
+        example: Example,
+        roots: int = 1,
+        between: Impairment | None = None,
+        links: Mapping[int, Impairment] | None = None,
     ) -> TreeFabric:
         epoch = next(self.epochs)
         try:
@@ -100,6 +106,7 @@ class Trees:
                     rank=rank,
                     member=fabric.leaf[rank].member,
                     workers=example.workers,
+                    roots=roots,
                     epoch=epoch,
                     slots=example.slots,
                     words=WORDS,
@@ -108,8 +115,14 @@ class Trees:
                 for rank in range(example.workers)
             ]
             network = Network(
-                engines, fabric, example.impairment, random.Random(example.seed), between=between
+                engines,
+                fabric,
+                example.impairment,
+                random.Random(example.seed),
+                between=between,
+                links=links or {},
             )
+            self.engines = engines
             check_collectives(network, example)
             return fabric
         finally:
@@ -208,6 +221,14 @@ def test_two_roots_take_turns(trees: Trees) -> None:
     work = [Collective(64 * 20, 32, False, False)]
     fabric = trees.run(racks(2, 2), Example(4, 4, work, Impairment(), 0, seed=1), roots=2)
     assert [fabric.packets[link, up] for link in range(4, 8) for up in (False, True)] == [12] * 8
+
+
+def test_a_way_that_is_longer_than_the_other_is_no_loss(trees: Trees) -> None:
+    work = [Collective(64 * 400, 32, False, False)]
+    near, far = Impairment(delay=0.0003, rate=6e6), Impairment(delay=0.003, rate=6e6)
+    fabric = trees.run(racks(2, 2), Example(4, 32, work, near, 0, seed=1), roots=2, links={5: far, 7: far})
+    assert [fabric.packets[link, True] for link in range(4, 8)] == [216] * 4
+    assert [engine.stats["retransmits"] for engine in trees.engines] == [0] * 4
 
 
 @pytest.mark.parametrize("loss", [0.01, 0.05])

@@ -9,7 +9,7 @@ import heapq
 import itertools
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,7 @@ class Network:
     completed: dict[int, list[int]] = field(default_factory=dict)
     packets: int = 0
     between: Impairment | None = None  # of links between switches; that of the workers' links if not given
+    links: Mapping[int, Impairment] = field(default_factory=dict)  # of single links
     # What looks at a worker after whatever has happened to it; False: no more.
     observers: dict[int, list[Callable[[Engine], bool]]] = field(default_factory=dict)
 
@@ -71,7 +72,8 @@ class Network:
     def send(self, link: int, datagram: bytes, *, up: bool) -> None:
         """Send a packet; any number of copies may arrive."""
         self.packets += 1
-        how = self.impairment if link < len(self.engines) else self.between or self.impairment
+        others = self.between or self.impairment
+        how = self.links.get(link, self.impairment if link < len(self.engines) else others)
         free = max(self.now, self._busy_until.get((link, up), 0.0))
         if math.isfinite(how.queue) and (free - self.now) * how.rate > how.queue:
             return

@@ -264,6 +264,7 @@ def _begin(
             rank=rank,
             member=status.member,
             workers=status.workers,
+            roots=sum(not switch.above for switch in status.tree) or 1,
             epoch=status.epoch,
             slots=status.slots,
             words=status.words,

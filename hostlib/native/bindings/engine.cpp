@@ -133,13 +133,13 @@ void define_engine(nb::module_& m) {
         .def(
             "__init__",
             [](PyEngine* self, unsigned job, unsigned rank, std::optional<unsigned> member, unsigned workers,
-               std::uint64_t epoch, std::uint64_t slots, unsigned words, double rto_initial, double rto_min,
-               double rto_max, double give_up, std::uint32_t first_chunk) {
-                new (self) PyEngine(make_config(job, rank, member, workers, epoch, slots, words, rto_initial,
-                                                rto_min, rto_max, give_up, first_chunk));
+               unsigned roots, std::uint64_t epoch, std::uint64_t slots, unsigned words, double rto_initial,
+               double rto_min, double rto_max, double give_up, std::uint32_t first_chunk) {
+                new (self) PyEngine(make_config(job, rank, member, workers, roots, epoch, slots, words,
+                                                rto_initial, rto_min, rto_max, give_up, first_chunk));
             },
-            nb::kw_only(), "job"_a, "rank"_a, "member"_a = nb::none(), "workers"_a, "epoch"_a, "slots"_a,
-            "words"_a, "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.01, "rto_max_s"_a = 1.0,
+            nb::kw_only(), "job"_a, "rank"_a, "member"_a = nb::none(), "workers"_a, "roots"_a = 1, "epoch"_a,
+            "slots"_a, "words"_a, "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.01, "rto_max_s"_a = 1.0,
             "give_up_s"_a = 120.0, "first_chunk"_a = 0)
         .def("submit", &PyEngine::submit, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,

@@ -71,8 +71,9 @@ void define_pulse(nb::module_& m) {
 }  // namespace
 
 EngineConfig make_config(unsigned job, unsigned rank, std::optional<unsigned> member, unsigned workers,
-                         std::uint64_t epoch, std::uint64_t slots, unsigned words, double rto_initial,
-                         double rto_min, double rto_max, double give_up, std::uint32_t first_chunk) {
+                         unsigned roots, std::uint64_t epoch, std::uint64_t slots, unsigned words,
+                         double rto_initial, double rto_min, double rto_max, double give_up,
+                         std::uint32_t first_chunk) {
     if (job > UINT16_MAX || epoch > UINT32_MAX || slots > UINT32_MAX) {
         throw std::invalid_argument("job must fit 16 bits, epoch and slots 32");
     }
@@ -81,6 +82,7 @@ EngineConfig make_config(unsigned job, unsigned rank, std::optional<unsigned> me
         .rank = rank,
         .member = member.value_or(rank),
         .workers = workers,
+        .roots = roots,
         .epoch = static_cast<std::uint32_t>(epoch),
         .slots = static_cast<std::uint32_t>(slots),
         .words = words,

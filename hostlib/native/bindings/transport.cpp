@@ -228,12 +228,12 @@ void define_transport(nb::module_& m) {
         .def(
             "__init__",
             [](PyTransport* self, unsigned job, unsigned rank, std::optional<unsigned> member,
-               unsigned workers, std::uint64_t epoch, std::uint64_t slots, unsigned words,
+               unsigned workers, unsigned roots, std::uint64_t epoch, std::uint64_t slots, unsigned words,
                const IpPort& aggregator, const std::optional<IpPort>& local, std::optional<int> socket_fd,
                std::optional<int> results_fd, double rto_initial, double rto_min, double rto_max,
                double give_up, double spin) {
-                const EngineConfig config = make_config(job, rank, member, workers, epoch, slots, words,
-                                                        rto_initial, rto_min, rto_max, give_up, 0);
+                const EngineConfig config = make_config(job, rank, member, workers, roots, epoch, slots,
+                                                        words, rto_initial, rto_min, rto_max, give_up, 0);
                 std::optional<UdpSocket> results;
                 if (results_fd) {
                     results.emplace(connected(UdpSocket::duplicate_of(*results_fd), aggregator));
@@ -246,8 +246,8 @@ void define_transport(nb::module_& m) {
                     }
                 }
             },
-            nb::kw_only(), "job"_a, "rank"_a, "member"_a = nb::none(), "workers"_a, "epoch"_a, "slots"_a,
-            "words"_a, "aggregator"_a, "local"_a = nb::none(), "socket_fd"_a = nb::none(),
+            nb::kw_only(), "job"_a, "rank"_a, "member"_a = nb::none(), "workers"_a, "roots"_a = 1, "epoch"_a,
+            "slots"_a, "words"_a, "aggregator"_a, "local"_a = nb::none(), "socket_fd"_a = nb::none(),
             "results_fd"_a = nb::none(), "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.01, "rto_max_s"_a = 1.0,
             "give_up_s"_a = 120.0, "spin_s"_a = 0.0)
         .def_prop_ro("local_address", &PyTransport::local_address)

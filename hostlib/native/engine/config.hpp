@@ -15,6 +15,7 @@ struct EngineConfig {
     unsigned rank = 0;
     unsigned member = 0;   // of the switch that it sends to; in a star its rank
     unsigned workers = 0;  // of the whole job
+    unsigned roots = 1;    // that sum its chunks in turns, a power of two
     std::uint32_t epoch = 0;
     std::uint32_t slots = 0;  // S
     unsigned words = 0;

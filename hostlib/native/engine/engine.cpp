@@ -21,7 +21,7 @@ Engine::Engine(const EngineConfig& config)
       codec_(config),
       collectives_(config.first_chunk),
       oldest_chunk_(config.first_chunk),
-      recovery_(config.policy, config.window_bound()) {
+      recovery_(config.policy, config.window_bound(), config.roots) {
     config.validate();
     run_.reserve(LONGEST_RUN);
     slots_.reserve(config.slots);

@@ -2,6 +2,7 @@
 #include "engine/recovery.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace inagg {
 namespace {
@@ -11,8 +12,12 @@ constexpr double REORDERING = 0.25;
 
 }  // namespace
 
-Recovery::Recovery(const RetransmissionPolicy& policy, unsigned window_limit)
-    : give_up_(policy.give_up), window_limit_(window_limit), rtt_(policy), window_(window_limit) {}
+Recovery::Recovery(const RetransmissionPolicy& policy, unsigned window_limit, unsigned roots)
+    : give_up_(policy.give_up),
+      window_limit_(window_limit),
+      rtt_(policy),
+      window_(window_limit),
+      ways_(roots) {}
 
 void Recovery::begin(double now) { quiet_since_ = now; }
 
@@ -70,27 +75,32 @@ void Recovery::lose(Slot& slot) {
 // `slot`: the last one of a run of `count`.
 void Recovery::measure(const Slot& slot, unsigned count, double now) {
     const double rtt = now - slot.sent_at();
+    Way& way = way_of(slot);
     if (slot.timed()) {
         rtt_.measure(rtt, count);
         least_rtt_.measure(rtt, now);
-        round_trip_.least_rtt = round_trip_.least_rtt == 0 ? rtt : std::min(round_trip_.least_rtt, rtt);
+        way.least_rtt = way.least_rtt == 0 ? rtt : std::min(way.least_rtt, rtt);
     }
     if (!slot.resent()) {
         // A result of a chunk sent again says nothing about its last sending (Karn), so it does not end the
         // back-off.
         probes_in_a_row_ = 0;
-        if (slot.sending() > overtaken_.by) {
-            overtaken_ = {slot.sending(), rtt};
+        if (slot.sending() > way.overtaken.by) {
+            way.overtaken = {slot.sending(), rtt};
         }
-    } else if (slot.sending() > perhaps_overtaken_.by) {
+    } else if (slot.sending() > way.perhaps_overtaken.by) {
         // If this answers the first sending, late, then the answers to what was sent between the two are on
         // their way.
-        perhaps_overtaken_ = {slot.sending(), now + rtt_.srtt() + 4 * rtt_.rttvar()};
+        way.perhaps_overtaken = {slot.sending(), now + rtt_.srtt() + 4 * rtt_.rttvar()};
     }
     if (slot.sending() > round_trip_.began_behind) {
-        if (round_trip_.least_rtt > 0) {
-            window_.end_round_trip(round_trip_.least_rtt, least_rtt_.value(), round_trip_.limited,
-                                   round_trip_.lost);
+        // The longest queue counts.
+        double least_rtt = 0;
+        for (Way& each : ways_) {
+            least_rtt = std::max(least_rtt, std::exchange(each.least_rtt, 0));
+        }
+        if (least_rtt > 0) {
+            window_.end_round_trip(least_rtt, least_rtt_.value(), round_trip_.limited, round_trip_.lost);
         }
         round_trip_ = RoundTrip{.began_behind = sendings_};
     }
@@ -119,11 +129,12 @@ std::optional<double> Recovery::loss_deadline() const {
         return std::nullopt;
     }
     const Slot& slot = *in_flight_.front();
-    if (slot.sending() < overtaken_.by) {
-        return slot.sent_at() + (1 + REORDERING) * overtaken_.rtt;
+    const Way& way = way_of(slot);
+    if (slot.sending() < way.overtaken.by) {
+        return slot.sent_at() + (1 + REORDERING) * way.overtaken.rtt;
     }
-    if (slot.sending() < perhaps_overtaken_.by) {
-        return perhaps_overtaken_.lost_at;
+    if (slot.sending() < way.perhaps_overtaken.by) {
+        return way.perhaps_overtaken.lost_at;
     }
     return std::nullopt;
 }

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "engine/rtt.hpp"
 #include "engine/slot.hpp"
@@ -21,8 +22,9 @@ namespace inagg {
 
 class Recovery {
   public:
-    // `window_limit` in chunks.
-    Recovery(const RetransmissionPolicy& policy, unsigned window_limit);
+    // `window_limit` in chunks. `roots`: the switches that sum the job's chunks in turns (protocol.md, 5.5),
+    // a power of two. Chunks of different roots go different ways, so their order says nothing.
+    Recovery(const RetransmissionPolicy& policy, unsigned window_limit, unsigned roots);
 
     // Silence counts from here: the first chunk is about to become ready.
     void begin(double now);
@@ -71,6 +73,9 @@ class Recovery {
     std::optional<double> probe_deadline() const;
     double give_up_deadline() const { return quiet_since_ + give_up_; }
     Slot& oldest_in_flight() const;
+    struct Way;
+    Way& way_of(const Slot& slot) { return ways_[slot.chunk() % ways_.size()]; }
+    const Way& way_of(const Slot& slot) const { return ways_[slot.chunk() % ways_.size()]; }
 
     double give_up_;
     unsigned window_limit_;
@@ -85,21 +90,25 @@ class Recovery {
     LeastRtt least_rtt_;
     CongestionWindow window_;
 
-    // The last sending that has certainly been answered. Earlier ones that are not answered within a little
-    // more than its RTT are lost.
-    struct Overtaken {
-        std::uint64_t by = 0;  // sending
-        double rtt = 0;        // of that sending
-    } overtaken_;
-    // The same after an answer to a chunk sent more than once: it may answer an earlier sending.
-    struct PerhapsOvertaken {
-        std::uint64_t by = 0;
-        double lost_at = 0;
-    } perhaps_overtaken_;
+    // What is known of the way to a root and back.
+    struct Way {
+        // The last sending that has certainly been answered. Earlier ones that are not answered within a
+        // little more than its RTT are lost.
+        struct Overtaken {
+            std::uint64_t by = 0;  // sending
+            double rtt = 0;        // of that sending
+        } overtaken;
+        // The same after an answer to a chunk sent more than once: it may answer an earlier sending.
+        struct PerhapsOvertaken {
+            std::uint64_t by = 0;
+            double lost_at = 0;
+        } perhaps_overtaken;
+        double least_rtt = 0;  // of the round trip; 0: none measured
+    };
+    std::vector<Way> ways_;
     // The window changes once a round trip, which ends with the answer to something sent after it began.
     struct RoundTrip {
         std::uint64_t began_behind = 0;  // sending
-        double least_rtt = 0;            // 0: none measured
         bool limited = false;
         bool lost = false;
     } round_trip_;
