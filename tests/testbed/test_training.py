@@ -296,6 +296,8 @@ def test_the_demo_command_writes_summary_plots_and_report(tmp_path: Path) -> Non
         "report.html",
         "loss.png",
         "steps.png",
+        "links.json",
+        "fabric.png",
     }
     assert "bit-identical" in done.stdout
     assert "quick run: a dozen steps" in done.stdout

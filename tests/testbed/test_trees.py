@@ -49,13 +49,12 @@ def test_a_link_above_a_rack_carries_one_sum(tmp_path: Path, topology: str, orde
         assert {link.state for link in testbed.controller.health().links} == {"up"}
     crossed = traffic.link_bytes(fabric, ports, after)
     size = 4 * ELEMENTS
-    above = dict.fromkeys(fabric.leaves, 0)
-    for link in crossed:
-        if (switch := link.lower.partition(":")[0]) in above:
-            above[switch] += link.up
-        elif link.lower.startswith("h"):
-            assert size <= link.up < 1.5 * size, link
-    assert all(size <= sent < 1.5 * size for sent in above.values()), above
+    sent = {link.lower: link.up for link in crossed if link.lower.startswith("h")}
+    assert min(sent.values()) >= size
+    for leaf in fabric.leaves:
+        above = sum(link.up for link in crossed if link.lower.startswith(f"{leaf}:"))
+        # What the rack's workers send again may pass the leaf, but only from one of them.
+        assert size <= above < 1.2 * max(sent.values()), leaf
 
 
 def test_the_benchmark_injects_loss_at_the_leaves_and_every_sum_is_right(tmp_path: Path) -> None:
