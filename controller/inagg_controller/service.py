@@ -31,7 +31,7 @@ from inagg_controller.fabric.links import Change, Links
 from inagg_controller.fabric.topology import Place, SwitchNode, Topology
 from inagg_controller.jobs.calls import Report
 from inagg_controller.jobs.job import Effect, Install, Job, Regroup
-from inagg_controller.jobs.table import SWITCH_RESTARTED, SWITCH_TAKEN, JobTable
+from inagg_controller.jobs.table import SWITCH_LOST, SWITCH_TAKEN, JobTable
 from inagg_controller.managed import ManagedSwitch
 from inagg_controller.switch.client import Count, Switch
 from inagg_controller.switch.entries import (
@@ -465,7 +465,7 @@ class Service:
 
     def _switch_lost(self, name: str, error: SwitchUnreachableError) -> None:
         taken = isinstance(error, SwitchTakenError)
-        self.jobs.switch_lost(name, self._clock(), SWITCH_TAKEN if taken else SWITCH_RESTARTED)
+        self.jobs.switch_lost(name, self._clock(), SWITCH_TAKEN if taken else SWITCH_LOST)
         self._publish()
 
     def _write_base_entries(self, node: SwitchNode, switch: Switch) -> None:

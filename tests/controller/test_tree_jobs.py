@@ -192,7 +192,7 @@ def test_a_lost_switch_fails_the_jobs_whose_tree_has_it_and_no_other(name: str) 
     carry_out(table, 0.0)
     table.switch_lost(name, 1.0)
     assert (spanning.state, local.state) == ("failed", "running")
-    assert spanning.reason == f"switch {name} restarted: the sums in its slots are gone"
+    assert spanning.reason == f"switch {name} was lost: the sums in its slots are gone"
     (effect,) = table.effects
     assert isinstance(effect, Remove)
     assert effect.entries.keys() == LEAF_SPINE.by_name.keys() - {name}
@@ -335,7 +335,7 @@ def test_a_switch_that_dies_fails_its_jobs_with_its_name_and_others_go_on(fabric
             await settle(lambda: fabric.switches["leaf1"].groups == [1, 3])
             job = (await client.get(f"/jobs/{number}")).json()
             assert job["state"] == "failed"
-            assert job["reason"] == "switch spine1 restarted: the sums in its slots are gone"
+            assert job["reason"] == "switch spine1 was lost: the sums in its slots are gone"
             assert (await client.get(f"/jobs/{other}")).json()["state"] == "running"
             health = (await client.get("/health")).json()
             assert (health["switch"], health["switches"][2]["state"]) == ("lost", "lost")

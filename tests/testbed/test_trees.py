@@ -2,17 +2,24 @@
 """Sums through several switches: right, and of one rack's size on the links above it. The switches are the model's."""
 
 import json
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from inagg_testbed.cli.main import app
+from inagg_testbed.demo.run import INAGG_32, INAGG_32_LOSS, TrainingSpec, train
+from inagg_testbed.errors import WorkerFailedError
 from inagg_testbed.network import traffic
 from inagg_testbed.network.fabric import Fabric, RankOrder
 from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.testbed import open_testbed
+from inagg_testbed.network.topology import run_in_namespace
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.netns
 
@@ -25,6 +32,13 @@ dist.all_reduce(tensor)
 assert bool((tensor == sum(range(1, dist.get_world_size() + 1))).all())
 dist.barrier()
 dist.destroy_process_group()
+"""
+LOOP = """
+import torch, torch.distributed as dist
+dist.init_process_group("inagg")
+while True:
+    dist.all_reduce(torch.ones(100_000))
+    print("summed", flush=True)
 """
 
 
@@ -57,7 +71,7 @@ def test_a_link_above_a_rack_carries_one_sum(tmp_path: Path, topology: str, orde
         assert size <= above < 1.2 * max(sent.values()), leaf
 
 
-def test_the_benchmark_injects_loss_at_the_leaves_and_every_sum_is_right(tmp_path: Path) -> None:
+def test_the_benchmark_injects_loss_on_every_link_and_every_sum_is_right(tmp_path: Path) -> None:
     figures = tmp_path / "rows.json"
     options = ["--topology", "tree:2x2", "--link", "unshaped", "--elements", "20000", "--iters", "2"]
     losses = ["--loss", "0", "--loss", "0.02"]
@@ -71,4 +85,64 @@ def test_the_benchmark_injects_loss_at_the_leaves_and_every_sum_is_right(tmp_pat
     (counters,) = (tmp_path / "results").glob("*/counters.json")
     counted = json.loads(counters.read_text())
     lost = {switch: sorted(counted[switch]["ingress_loss_injected"]) for switch in counted}
-    assert lost == {"root": [], "leaf1": ["1", "2"], "leaf2": ["1", "2"]}
+    assert lost == {"root": [], "leaf1": ["1", "101", "2"], "leaf2": ["1", "101", "2"]}
+
+
+@pytest.mark.parametrize("part", ["spine2", "leaf2:102"])
+def test_a_switch_or_link_that_dies_fails_its_job_with_its_name_and_the_next_job_is_right(
+    tmp_path: Path, part: str
+) -> None:
+    with open_testbed(
+        fabric=Fabric.parse("leaf-spine:2x2x2"),
+        link=LinkSpec.parse("unshaped"),
+        results_root=tmp_path,
+        state_dir=tmp_path / "state",
+    ) as testbed:
+        group = testbed.launch([sys.executable, "-c", LOOP], name="loop")
+        logs = [testbed.results / f"loop-rank{rank}.log" for rank in range(4)]
+        wait_until(
+            lambda: all(log.exists() and "summed" in log.read_text() for log in logs), "all ranks sum", 120
+        )
+        if ":" in part:
+            name, _, port = part.partition(":")
+            interface = testbed.network.ports(name)[int(port)]
+            run_in_namespace(testbed.network.pid_of(name), f"ip link set dev {interface} down")
+            reason = "the link leaf2:102 - spine2:2 is down: no beacon arrives at "
+        else:
+            (process,) = (one for one in testbed.services if one.name == f"switch {part}")
+            process.signal(signal.SIGKILL)
+            reason = "switch spine2 was lost: the sums in its slots are gone"
+        start = time.monotonic()
+        with pytest.raises(WorkerFailedError):
+            group.follow(lambda _rank, _event: None, timeout_s=60)
+        assert time.monotonic() - start < 15
+        for log in logs:
+            assert "JobError: " in log.read_text()
+            assert reason in log.read_text()
+        group = testbed.launch([sys.executable, "-c", SUM], name="sum")
+        group.follow(lambda _rank, _event: None, timeout_s=120)
+
+
+def weights(folder: Path, topology: str, spec: TrainingSpec, switch: SwitchKind = "model") -> str:
+    """The weights of a model that four workers have trained for a few steps, as SHA-256."""
+    with open_testbed(
+        fabric=Fabric.parse(topology, hosts=4),
+        link=LinkSpec.parse("unshaped"),
+        switch=switch,
+        results_root=folder,
+        state_dir=folder / "state",
+    ) as testbed:
+        return train(testbed, spec, 12, lambda *_: None).weights_sha256
+
+
+def test_weights_trained_on_trees_are_those_of_a_star_with_loss_on_all_links_too(tmp_path: Path) -> None:
+    star = weights(tmp_path, "star", INAGG_32)
+    assert weights(tmp_path, "tree:2x2", INAGG_32) == star
+    assert weights(tmp_path, "leaf-spine:2x2x2", INAGG_32_LOSS) == star
+
+
+@pytest.mark.bmv2
+def test_weights_trained_on_trees_of_bmv2_are_the_models(tmp_path: Path) -> None:
+    star = weights(tmp_path, "star", INAGG_32)
+    assert weights(tmp_path, "tree:2x2", INAGG_32, "bmv2") == star
+    assert weights(tmp_path, "leaf-spine:2x2x2", INAGG_32_LOSS, "bmv2") == star

@@ -25,7 +25,7 @@ from inagg_controller.jobs.job import LEFT, Effect, Install, Job, Limits, Policy
 from inagg_controller.jobs.leases import Lease, LeasePool, Numbers
 from inagg_controller.switch.entries import JobEntries, Member, Parent, job_entries, unicast_group
 
-SWITCH_RESTARTED = "switch {} restarted: the sums in its slots are gone"
+SWITCH_LOST = "switch {} was lost: the sums in its slots are gone"
 SWITCH_TAKEN = "another controller has taken switch {} over: its tables and slots are no longer this job's"
 
 _LAST_JOB = 2**16 - 1
@@ -311,7 +311,7 @@ class JobTable:
         for job in self.jobs.values():
             self._install_if_complete(job)
 
-    def switch_lost(self, name: str, now: float, reason: str = SWITCH_RESTARTED) -> None:
+    def switch_lost(self, name: str, now: float, reason: str = SWITCH_LOST) -> None:
         """Record that a switch, its entries and its sums are lost: running jobs on it fail; joining jobs go on.
 
         reason: with {} for the switch's name.

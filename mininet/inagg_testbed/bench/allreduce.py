@@ -210,7 +210,7 @@ def make_plan(bench: AllReduceBench, testbed: Testbed) -> Plan:
         seed=bench.seed,
         words=words,
         racks=fabric.ranks_of_racks,
-        ports=tuple((port.switch, port.port) for port in map(fabric.port_of, range(fabric.size))),
+        ports=tuple((port.switch, port.port) for port in fabric.link_ports),
         cpu_pids=(*switch, *softirq_threads()),
         token_file=None if testbed.controller is None else str(token_path(testbed.results)),
     )

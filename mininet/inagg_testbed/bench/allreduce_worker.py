@@ -102,7 +102,7 @@ class Groups:
 
 
 class LossControl:
-    """Sets the injected loss between iterations, on rank 0 only. ports: switch and number of each worker's port.
+    """Sets the injected loss between iterations, on rank 0 only. ports: switch and number of a port at each link.
     token_file: has the operator's token."""
 
     def __init__(self, ports: Sequence[tuple[str, int]], token_file: str | None) -> None:
@@ -111,7 +111,7 @@ class LossControl:
         self._now = 0.0
 
     def set(self, probability: float) -> None:
-        """Set the loss of aggregation packets on every worker's port, in each direction."""
+        """Set the loss of aggregation packets on every link, in each direction."""
         if probability == self._now or dist.get_rank() != 0:
             return
         token = Path(self._token_file).read_text().strip() if self._token_file is not None else None
@@ -132,7 +132,7 @@ class CaseRunner:
         self._groups, self._inputs, self._expectation = groups, inputs, expectation
         self._tensors = [torch.empty(self.case.elements) for _ in range(self.case.back_to_back)]
         self._pids = [os.getpid(), *(plan.cpu_pids if dist.get_rank() == 0 else ())]
-        self._loss = LossControl(plan.ports[: self.case.workers], plan.token_file)
+        self._loss = LossControl(plan.ports, plan.token_file)
 
     def run(self, log: EventLog) -> None:
         """Run all rounds; write an event for each timed iteration."""

@@ -46,7 +46,7 @@ class Case:
     """Backends that are timed in turn on tensors of one size. experiment: a name that the rows carry.
 
     A round is one iteration of each backend at each loss: the probability that an aggregation packet is dropped, on
-    each host's port, in each direction. gloo sends no aggregation packets and runs once a round. An iteration is
+    each link, in each direction. gloo sends no aggregation packets and runs once a round. An iteration is
     `back_to_back` consecutive all-reduces; its time is their mean. With small tensors, starting together costs the
     ranks more time than the all-reduce itself.
     """
@@ -72,7 +72,7 @@ class Case:
 class Plan:
     """What all ranks do.
 
-    racks: the ranks below each leaf. ports: by rank, the switch and the number of its host's port. words: WORDS of the
+    racks: the ranks below each leaf. ports: a port at each link, as switch and number. words: WORDS of the
     switch's program. cpu_pids: processes besides the workers; rank 0 reports their CPU time with its own. token_file:
     has the operator's token, with which rank 0 injects loss.
     """

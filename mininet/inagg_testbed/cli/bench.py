@@ -71,7 +71,7 @@ LossesOption = Annotated[
         "--loss",
         min=0,
         max=MAX_LOSS,
-        help="Loss probability of aggregation packets on each host's port, in each direction. May be given several"
+        help="Loss probability of aggregation packets on each link, in each direction. May be given several"
         " times; if 0 is among them, the others are compared with it.",
     ),
 ]

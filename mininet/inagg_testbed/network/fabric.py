@@ -156,9 +156,10 @@ class Fabric:
         """The number of the host that rank `rank` runs on."""
         return self._ranks[rank]
 
-    def port_of(self, rank: int) -> SwitchPort:
-        """The port of the host that rank `rank` runs on."""
-        return self.host_ports[self.host_of(rank) - 1]
+    @property
+    def link_ports(self) -> tuple[SwitchPort, ...]:
+        """A port at each link, between switches the lower one. Loss there, in and out, is loss on the link."""
+        return *self.host_ports, *(trunk.lower for trunk in self.trunks)
 
     @property
     def ranks_of_racks(self) -> tuple[tuple[int, ...], ...]:

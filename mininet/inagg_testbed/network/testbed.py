@@ -161,7 +161,7 @@ class Testbed:
         return Worker(rank, process, EventFile(events))
 
     def inject_loss(self, probability: float, traffic: Traffic = "all") -> None:
-        """Drop packets on the port of every host, in each direction, with this probability.
+        """Drop packets on every link, in each direction, with this probability.
 
         Above a few percent use traffic="aggregation": with that much loss TCP stalls for seconds, and with it gloo and
         the heartbeats.
@@ -171,7 +171,7 @@ class Testbed:
         if self.controller is None:
             raise ConfigurationError(f"a {self.switch} switch cannot inject loss")
         self._lossy = True
-        for port in self.network.fabric.host_ports:
+        for port in self.network.fabric.link_ports:
             self.controller.set_loss(port, "ingress", probability, traffic)
             self.controller.set_loss(port, "egress", probability, traffic)
 
