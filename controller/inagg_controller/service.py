@@ -408,25 +408,32 @@ class Service:
                 self._publish()
 
     async def _perform(self, effect: Effect) -> None:
-        """Carry out an effect, one switch after another."""
+        """Carry out an effect, one switch after another.
+
+        Raises SwitchUnreachableError also when another switch of the job is lost meanwhile: the effect is void then.
+        """
         if isinstance(effect, Install):
             for name, entries in effect.entries.items():
                 for stage in entries.stages:
-                    await self._write(name, self.switches[name].switch.insert, stage)
+                    await self._write(effect, name, self.switches[name].switch.insert, stage)
         elif isinstance(effect, Regroup):
             for name, group in effect.groups.items():
-                await self._write(name, self.switches[name].switch.modify, (group,))
+                await self._write(effect, name, self.switches[name].switch.modify, (group,))
         else:
             job = self.jobs.jobs.get(effect.job)
             if job is not None:
-                self._last_counts[job.id] = await self._read_job_counts(job)
+                # A removal that is repeated no longer finds the counts of the switches where it succeeded.
+                self._last_counts.setdefault(job.id, {}).update(await self._read_job_counts(job))
             for name, entries in reversed([*effect.entries.items()]):
                 for stage in reversed(entries.stages):
-                    await self._write(name, self.switches[name].switch.remove, stage)
+                    await self._write(effect, name, self.switches[name].switch.remove, stage)
 
     async def _write(
-        self, name: str, write: Callable[[Sequence[Entity]], None], entities: Sequence[Entity]
+        self, effect: Effect, name: str, write: Callable[[Sequence[Entity]], None], entities: Sequence[Entity]
     ) -> None:
+        job = self.jobs.jobs.get(effect.job)
+        if job is None or job.generation != effect.generation:
+            raise SwitchUnreachableError(f"job {effect.job} has lost a switch")
         await self.switches[name].connection.call(partial(write, entities))
 
     async def _find_links(self) -> None:

@@ -3,6 +3,7 @@
 
 import asyncio
 import itertools
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 
@@ -415,5 +416,27 @@ def test_loss_needs_the_name_of_its_switch(fabric: Fabric) -> None:
             answer = (await client.put("/loss", json={**loss, "switch": "leaf2"})).json()
             assert {each["switch"] for each in answer["loss"]} == {"leaf2"}
             assert (await client.delete("/loss")).json() == {"loss": []}
+
+    run(body)
+
+
+def test_an_installation_stops_when_another_switch_of_the_job_restarts(fabric: Fabric) -> None:
+    async def body() -> None:
+        async with fabric.serving()() as (client, service, _):
+            spine, leaf = fabric.switches["spine1"], fabric.switches["leaf2"]
+
+            def restart_leaf(entity: Entity) -> bool:  # on the spine's thread, while it is written to
+                spine.refuse = lambda _: False
+                leaf.restart()
+                deadline = time.monotonic() + 10
+                while leaf.connections < 2 or not service.switches["leaf2"].connected:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.001)
+                return False
+
+            spine.refuse = restart_leaf
+            await start(client, ALL)  # MemorySwitch refuses an entry that is there already
+            assert leaf.connections == 2
+            assert leaf.groups == [1, 2]
 
     run(body)
