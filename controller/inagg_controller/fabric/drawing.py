@@ -20,8 +20,10 @@ def listing(topology: Topology) -> str:
         f"ports {', '.join(map(str, switch.ports))}"
         for switch in topology.switches
     ]
-    used = {link for _, _, link in topology.ordinary.edges(data="link")}
-    lines += [f"link {link}{'' if link in used else ' (aggregation only)'}" for link in topology.links]
+    lines += [
+        f"link {link}{'' if link in topology.ordinary_links else ' (aggregation only)'}"
+        for link in topology.links
+    ]
     lines += [f"host {host.name}: {format_ip(host.ip)} at {host.place}" for host in topology.hosts]
     return "\n".join(lines)
 
@@ -81,11 +83,10 @@ def _by_port(topology: Topology, name: str) -> list[tuple[Place, list[Host]]]:
 
 
 def _links(topology: Topology, places: dict[str, tuple[float, float]]) -> list[str]:
-    used = {link for _, _, link in topology.ordinary.edges(data="link")}
     parts = []
     for link in topology.links:
         (x1, y1), (x2, y2) = (places[end.switch] for end in link.ends)
-        dash = "" if link in used else ' stroke-dasharray="5 4"'
+        dash = "" if link in topology.ordinary_links else ' stroke-dasharray="5 4"'
         parts.append(f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="#445"{dash}/>')
         for end, (x, y), (to_x, to_y) in (
             (link.ends[0], (x1, y1), (x2, y2)),

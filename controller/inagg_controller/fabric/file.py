@@ -10,11 +10,12 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from inagg_contract.addresses import parse_ip, parse_mac
+from inagg_contract.constants import CPU_PORT
 from inagg_contract.documents import Ip, Mac
 from inagg_controller.errors import ConfigurationError
 from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topology
 
-HIGHEST_PORT = 509  # 510 is the CPU port, and BMv2 drops what is sent to 511
+HIGHEST_PORT = CPU_PORT - 1  # and BMv2 drops what is sent to 511
 
 _Key = TypeVar("_Key", bound=Hashable)
 

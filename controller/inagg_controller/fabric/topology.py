@@ -107,13 +107,17 @@ class Topology:
                 tree.add_edge(above, below, link=next(iter(graph[above][below])))
         return tree
 
+    @cached_property
+    def ordinary_links(self) -> frozenset[Link]:
+        """The links of `ordinary`."""
+        return frozenset(link for _, _, link in self.ordinary.edges(data="link"))
+
     def flooded(self, name: str) -> tuple[int, ...]:
         """The ports of a switch to which ordinary traffic is flooded: all but those of links outside the tree."""
-        used = {link for _, _, link in self.ordinary.edges(data="link")}
         return tuple(
             port
             for port in self.by_name[name].ports
-            if (link := self.link_at.get(Place(name, port))) is None or link in used
+            if (link := self.link_at.get(Place(name, port))) is None or link in self.ordinary_links
         )
 
     def bindings(self, name: str) -> Sequence[Binding]:
@@ -121,24 +125,20 @@ class Topology:
 
         What belongs to another switch comes by the link towards it, which other stations may use too.
         """
-        towards = {
-            other: path[1]
+        ways = {
+            other: self.ordinary[name][path[1]]["link"].end_at(name).port
             for other, path in nx.single_source_shortest_path(self.ordinary, name).items()
             if other != name
         }
-        ways = {
-            other: self.ordinary[name][next_hop]["link"].end_at(name).port
-            for other, next_hop in towards.items()
-        }
-        bound = [
+        own = [
             Binding(ip=host.ip, mac=host.mac, port=host.place.port)
-            if host.place.switch == name
-            else Binding(ip=host.ip, mac=host.mac, port=ways[host.place.switch], shared=True)
             for host in self.hosts
-            if host.mac is not None and (host.place.switch == name or host.place.switch in ways)
+            if host.mac is not None and host.place.switch == name
         ]
-        return bound + [
-            Binding(ip=other.ip, mac=other.mac, port=ways[other.name], shared=True)
-            for other in self.switches
-            if other.name in ways
+        elsewhere = [(host.place.switch, host.ip, host.mac) for host in self.hosts if host.mac is not None]
+        elsewhere += [(switch.name, switch.ip, switch.mac) for switch in self.switches]
+        return own + [
+            Binding(ip=ip, mac=mac, port=ways[switch], shared=True)
+            for switch, ip, mac in elsewhere
+            if switch in ways
         ]

@@ -365,11 +365,11 @@ class JobTable:
             raise InvalidRequestError(f"rank is {rank}; the ranks of job {job.id} are 0 to {job.workers - 1}")
 
     def _held_by(self, creator: str) -> Iterable[Job]:
-        return (job for job in self._holders(self.jobs.values()) if job.creator == creator)
+        return (job for job in self._holders if job.creator == creator)
 
-    @staticmethod
-    def _holders(jobs: Iterable[Job]) -> Iterable[Job]:
-        return (job for job in jobs if job.holds_resources)
+    @property
+    def _holders(self) -> Iterable[Job]:
+        return (job for job in self.jobs.values() if job.holds_resources)
 
     def _plan(self, ranks: Mapping[str, Sequence[int]], most_roots: int) -> Tree:
         for name in ranks:
@@ -393,7 +393,7 @@ class JobTable:
         most = int(self.limits.host_share * self.limits.max_members)
         for switch in tree.switches:
             new = switch.members
-            held = self._members_at(switch.name, self._holders(self.jobs.values()))
+            held = self._members_at(switch.name, self._holders)
             if held + new > self.limits.max_members:
                 raise UnavailableError(
                     f"the tables of switch {switch.name} hold {self.limits.max_members} workers and {held} are taken; "

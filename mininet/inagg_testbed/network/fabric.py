@@ -30,7 +30,6 @@ from inagg_testbed.errors import ConfigurationError
 MAX_HOSTS = 64
 MAX_SWITCHES = 128
 CONTROL_PORT = 255
-CPU_PORT = 510
 STAR = "star"
 STAR_SWITCH = "s1"
 FORMS = "star, tree:2x4, tree:2x2x2, leaf-spine:2x4x2"
@@ -62,6 +61,11 @@ class Trunk:
 
     lower: SwitchPort
     upper: SwitchPort
+
+    @property
+    def ends(self) -> tuple[SwitchPort, SwitchPort]:
+        """Both ports."""
+        return self.lower, self.upper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,21 +173,19 @@ class Fabric:
 
     def ports(self, switch: str) -> list[int]:
         """Numbers of a switch's ports, in ascending order, the controller's included."""
-        ends = [*self.host_ports, *(end for trunk in self.trunks for end in (trunk.lower, trunk.upper))]
+        ends = [*self.host_ports, *(end for trunk in self.trunks for end in trunk.ends)]
         found = [end.port for end in ends if end.switch == switch]
         return sorted([*found, CONTROL_PORT] if switch == self.control_switch else found)
 
     @property
     def connected(self) -> list[str]:
         """The switches that `spanning` connects: all but the further spines."""
-        ends = {end.switch for trunk in self.spanning for end in (trunk.lower, trunk.upper)}
+        ends = {end.switch for trunk in self.spanning for end in trunk.ends}
         return [switch for switch in self.switches if switch in ends or switch in self.leaves]
 
     def spanning_ports(self, switch: str) -> list[int]:
         """The ports of a switch without those of trunks that `spanning` leaves out, so without loops."""
-        others = [
-            end for trunk in self.trunks if trunk not in self.spanning for end in (trunk.lower, trunk.upper)
-        ]
+        others = [end for trunk in self.trunks if trunk not in self.spanning for end in trunk.ends]
         return [port for port in self.ports(switch) if SwitchPort(switch, port) not in others]
 
     @cached_property

@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from inagg_contract.constants import CPU_PORT
 from inagg_contract.program import inagg_p4
 from inagg_contract.sizes import data_mtu
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError, ProcessFailedError
 from inagg_testbed.network.control import token_path
-from inagg_testbed.network.fabric import CONTROL_PORT, CPU_PORT
+from inagg_testbed.network.fabric import CONTROL_PORT
 from inagg_testbed.network.links import words_within
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind
