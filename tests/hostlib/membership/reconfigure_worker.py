@@ -32,10 +32,13 @@ class Reconfigurable:
         self.group: inagg.ProcessGroup | None = None
         self._store = store
 
-    def configure(self, prefix: str, rank: int, size: int) -> inagg.ProcessGroup:
+    def abort(self) -> None:
         if self.group is not None:
             self.group.abort()
             self.group = None
+
+    def configure(self, prefix: str, rank: int, size: int) -> inagg.ProcessGroup:
+        self.abort()
         self.group = inagg.ProcessGroup.create(PrefixStore(prefix, self._store), rank, size, timeout=LONG)
         return self.group
 
@@ -81,10 +84,12 @@ def main() -> None:
     ours = Reconfigurable(store)
     for number in range(4):
         group = ours.configure(f"quorum-{number}", RANK, RANKS)
-        total, job = summed(group), inagg.stats(group)["job"]
+        LOG.write("sum", quorum=number, sum=summed(group), job=inagg.stats(group)["job"])
         meet(store, f"summed-{number}")
-        LOG.write("sum", quorum=number, sum=total, job=job, **held())
-        meet(store, f"written-{number}")
+        del group
+        ours.abort()
+        LOG.write("aborted", quorum=number, **held())
+    group = ours.configure("quorum-of-training", RANK, RANKS)
     LOG.write("trained", gradient=trained(group))
     meet(store, "trained")
     if RANK == RANKS - 1:
