@@ -4,6 +4,7 @@
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
@@ -32,7 +33,7 @@ class FakeP4Runtime(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
 
     groups: multicast group -> (port, replication id) pairs. refused_tables: names of tables that are full.
     pipeline_error, write_error: messages of errors that end these calls. counts: (counter id, index) -> (packets,
-    bytes). writes: the type and key of each update.
+    bytes). writes: the type and key of each update. frozen: while set, writes and reads wait. standing: how many wait.
     """
 
     def __init__(self) -> None:
@@ -47,6 +48,8 @@ class FakeP4Runtime(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         self.write_error: str | None = None
         self.counts: dict[tuple[int, int], tuple[int, int]] = {}
         self.writes: list[tuple[int, object]] = []
+        self.frozen = False
+        self.standing = 0
         self._sessions: list[Session] = []
         self._lock = threading.Lock()
 
@@ -112,6 +115,7 @@ class FakeP4Runtime(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
     def Write(  # noqa: N802
         self, request: p4runtime_pb2.WriteRequest, context: grpc.ServicerContext
     ) -> p4runtime_pb2.WriteResponse:
+        self._stand()
         self._check_primary(request, context)
         if self.write_error:
             self._write_one(request.updates[0])
@@ -130,6 +134,7 @@ class FakeP4Runtime(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
     def Read(  # noqa: N802
         self, request: p4runtime_pb2.ReadRequest, context: grpc.ServicerContext
     ) -> Iterator[p4runtime_pb2.ReadResponse]:
+        self._stand()
         response = p4runtime_pb2.ReadResponse()
         for entity in request.entities:
             if entity.HasField("counter_entry"):
@@ -163,6 +168,12 @@ class FakeP4Runtime(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
                 {names[p.param_id]: int.from_bytes(p.value, "big") for p in entry.action.action.params},
             )
         return found
+
+    def _stand(self) -> None:
+        self.standing += 1
+        while self.frozen:
+            time.sleep(0.001)
+        self.standing -= 1
 
     @property
     def _p4info(self) -> p4info_pb2.P4Info:

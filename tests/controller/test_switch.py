@@ -22,6 +22,7 @@ from inagg_controller.switch.entries import (
 from inagg_controller.switch.program import Program
 from inagg_controller.switch.session import ELECTION_ID
 from tests.controller.fake_server import FakeServer
+from tests.waiting import wait_until
 
 MEMBERS = {
     0: Member(rank=0, ip=0x0A000001, mac=0x020000000001, udp_port=4000, port=1),
@@ -283,22 +284,55 @@ def test_a_switch_may_be_behind_a_unix_socket(fake_server: FakeServer, program: 
         P4RuntimeSwitch("unix:/nowhere", 1, program).connect(nothing)
 
 
+@pytest.fixture
+def other_server(tmp_path: Path) -> Iterator[FakeServer]:
+    server = FakeServer(tmp_path / "other")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def other(other_server: FakeServer, program: Program) -> Iterator[P4RuntimeSwitch]:
+    switch = P4RuntimeSwitch(other_server.address, 1, program)
+    yield switch
+    switch.close()
+
+
 def test_two_switches_in_one_process_do_not_mix(
-    switch: P4RuntimeSwitch, fake_server: FakeServer, program: Program, tmp_path: Path
+    switch: P4RuntimeSwitch, fake_server: FakeServer, other: P4RuntimeSwitch, other_server: FakeServer
 ) -> None:
-    other_server = type(fake_server)(tmp_path / "other")
-    other_server.start()
-    other = P4RuntimeSwitch(other_server.address, 1, program)
+    switch.connect(nothing)
+    other.connect(nothing)
+    switch.insert([flood_group([1, 2])])
+    other.insert([flood_group([3])])
+    assert fake_server.servicer.groups == {1: [(1, 0), (2, 0)]}
+    assert other_server.servicer.groups == {1: [(3, 0)]}
+
+
+@pytest.mark.parametrize("call", ["insert", "read_counters"])
+def test_a_switch_that_stands_still_does_not_hold_up_another(
+    switch: P4RuntimeSwitch,
+    fake_server: FakeServer,
+    other: P4RuntimeSwitch,
+    other_server: FakeServer,
+    call: str,
+) -> None:
+    switch.connect(nothing)
+    other.connect(nothing)
+    fake_server.servicer.frozen = True
+    arguments = {"insert": [flood_group([1])], "read_counters": [1]}
+    stuck = threading.Thread(target=getattr(switch, call), args=(arguments[call],))
+    stuck.start()
     try:
-        switch.connect(nothing)
-        other.connect(nothing)
-        switch.insert([flood_group([1, 2])])
+        wait_until(lambda: fake_server.servicer.standing, "the first switch has the call")
         other.insert([flood_group([3])])
-        assert fake_server.servicer.groups == {1: [(1, 0), (2, 0)]}
         assert other_server.servicer.groups == {1: [(3, 0)]}
+        assert other.read_counters([1]) == {"started": {}, "result_sent": {}}
+        assert stuck.is_alive()
     finally:
-        other.close()
-        other_server.stop()
+        fake_server.servicer.frozen = False
+        stuck.join(10)
 
 
 def test_a_refused_pipeline_is_the_switchs_word_and_leaves_no_connection(

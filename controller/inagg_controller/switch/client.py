@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads and writes the switch's tables, groups and counters over P4Runtime, with p4runtime-shell.
 
-The shell keeps its client and its P4Info in module globals. Each use here takes a lock and sets the globals to its own
-switch's, so that a process may have several switches. Each of the shell's exceptions becomes a SwitchError.
+The shell builds messages with a P4Info that it keeps in a module global. Here each batch of messages is built under a
+lock, with the global set to its switch's P4Info, so that a process may have several switches. No call to a switch is
+made under the lock. Each of the shell's exceptions becomes a SwitchError.
 """
 
 import threading
@@ -20,7 +21,7 @@ from inagg_controller.switch.entries import ADMISSION, Entity, MulticastGroup, T
 from inagg_controller.switch.program import Program
 from inagg_controller.switch.session import Session, probe, taken, translated
 
-_shell_lock = threading.Lock()
+_context_lock = threading.Lock()  # of sh.context
 sh.global_options["verbose"] = False
 
 
@@ -167,7 +168,7 @@ class P4RuntimeSwitch:
     def read_counters(self, ports: Sequence[int]) -> Mapping[str, Mapping[int, Count]]:
         """See Switch."""
         counts: dict[str, dict[int, Count]] = {name: {} for name in self._program.counters}
-        with self._shell() as client:
+        with self._connected() as client:
             names = {self._context.get_counter_id(name): name for name in counts}
             wanted = [_counter_cell(number, port) for number in names for port in ports]
             for entity in client.read(wanted):
@@ -180,7 +181,7 @@ class P4RuntimeSwitch:
         """See Switch."""
         counts = {}
         wanted = p4runtime_pb2.Entity()
-        with self._shell() as client:
+        with self._connected() as client:
             wanted.direct_counter_entry.table_entry.table_id = self._context.get_table_id(ADMISSION)
             job_id = self._context.get_mf_id(ADMISSION, "job")
             rank_id = self._context.get_mf_id(ADMISSION, "rank")
@@ -202,8 +203,13 @@ class P4RuntimeSwitch:
         """Write a batch; return index -> p4.v1.Error of each update that the switch refused."""
         if not entities:
             return {}
-        with self._shell() as client:
-            request = p4runtime_pb2.WriteRequest()
+        with self._connected() as client:
+            return client.write_batch(self._write_request(kind, entities))
+
+    def _write_request(self, kind: int, entities: Sequence[Entity]) -> Any:
+        request = p4runtime_pb2.WriteRequest()
+        with _context_lock:
+            sh.context = self._context
             for entity in entities:
                 update = request.updates.add(type=kind)
                 if isinstance(entity, MulticastGroup):
@@ -211,15 +217,14 @@ class P4RuntimeSwitch:
                     update.entity.packet_replication_engine_entry.CopyFrom(message)
                 else:
                     update.entity.table_entry.CopyFrom(_table_entry(entity).msg())
-            return client.write_batch(request)
+        return request
 
     @contextmanager
-    def _shell(self) -> Iterator[Session]:
-        """Set the shell's globals to this switch's, while the lock is held."""
-        with _shell_lock, translated(self.address):
+    def _connected(self) -> Iterator[Session]:
+        """The connection; its errors are raised as SwitchError."""
+        with translated(self.address):
             if self._client is None:
                 raise SwitchUnreachableError(f"the switch at {self.address} is not connected")
-            sh.client, sh.context = self._client, self._context
             yield self._client
 
 
