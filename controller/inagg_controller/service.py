@@ -7,7 +7,7 @@ Everything here runs in one asyncio loop, so the job table needs no lock. Each `
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -315,19 +315,16 @@ class Service:
 
     async def _read_job_counts(self, job: Job) -> dict[int, Count]:
         """The counts of `job_counts`, at the switches that are connected."""
-        found: dict[int, Count] = {}
-        for leaf in job.tree.switches:
-            managed = self.switches[leaf.name]
-            if not leaf.ranks or not managed.connected:
-                continue
-            with suppress(SwitchError):
-                counts = await managed.connection.call(managed.switch.read_admitted)
-                found |= {
-                    rank: counts[job.id, member]
-                    for member, rank in enumerate(leaf.ranks)
-                    if (job.id, member) in counts
-                }
-        return found
+        leaves = [leaf for leaf in job.tree.switches if leaf.ranks]
+        counts = await self._of_connected(
+            lambda managed: managed.switch.read_admitted(), [leaf.name for leaf in leaves]
+        )
+        return {
+            rank: counts[leaf.name][job.id, member]
+            for leaf in leaves
+            for member, rank in enumerate(leaf.ranks)
+            if (job.id, member) in counts.get(leaf.name, {})
+        }
 
     async def counters(self) -> Mapping[str, Mapping[str, Mapping[int, Count]]]:
         """The indexed counters of the connected switches without zeros: switch -> name -> port -> count.
@@ -346,13 +343,24 @@ class Service:
         """Contributions that the connected switches have admitted: switch -> (job, member number) -> count."""
         return await self._of_connected(lambda managed: managed.switch.read_admitted())
 
-    async def _of_connected(self, read: Callable[[ManagedSwitch], _T]) -> dict[str, _T]:
-        found = {}
-        for name, managed in self.switches.items():
+    async def _of_connected(
+        self, read: Callable[[ManagedSwitch], _T], names: Iterable[str] | None = None
+    ) -> dict[str, _T]:
+        """What `read` returns at switches, read at the same time, without those that are not connected or fail.
+
+        names: of the switches; None: all.
+        """
+        found: dict[str, _T] = {}
+
+        async def read_at(name: str) -> None:
+            managed = self.switches[name]
             if managed.connected:
                 with suppress(SwitchError):
                     found[name] = await managed.connection.call(partial(read, managed))
-        return found
+
+        names = list(self.switches if names is None else names)
+        await asyncio.gather(*map(read_at, names))
+        return {name: found[name] for name in names if name in found}
 
     def heartbeat_ages(self, job: Job) -> dict[int, float]:
         """Rank -> seconds since its last heartbeat, for ranks that have not left."""

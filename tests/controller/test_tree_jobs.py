@@ -3,9 +3,10 @@
 
 import asyncio
 import itertools
+import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import httpx
@@ -406,6 +407,24 @@ def test_counters_and_admitted_contributions_are_told_by_switch(fabric: Fabric) 
             labels = f'{{above="spine1",job="{number}",switch="leaf2"}}'
             assert f"inagg_partial_admitted_packets_total{labels} 7.0" in found
             assert set((await client.get("/counters")).json()) == set(LEAF_SPINE.by_name)
+
+    run(body)
+
+
+def test_counters_of_all_switches_are_read_at_the_same_time(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(len(fabric.switches))
+
+    def read_counters(_: MemorySwitch, ports: Sequence[int]) -> Mapping[str, Mapping[int, Count]]:
+        together.wait(10)
+        return {}
+
+    monkeypatch.setattr(MemorySwitch, "read_counters", read_counters)
+
+    async def body() -> None:
+        async with fabric.serving()() as (client, _, _):
+            assert list((await client.get("/counters")).json()) == list(LEAF_SPINE.by_name)
 
     run(body)
 
