@@ -57,6 +57,7 @@ class Connection:
         self._on_lost = on_lost
         self._on_packet = on_packet
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"inagg-{name}")
+        self._turn = asyncio.Lock()
         self._lost = asyncio.Event()
         # Numbers the attempts to connect: a notice about an earlier connection is void.
         self._attempt = 0
@@ -94,17 +95,21 @@ class Connection:
                     pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def call(self, function: Callable[[], _T]) -> _T:
-        """Run a function on the switch's thread. Raises SwitchError; an unreachable switch is lost then."""
-        try:
-            return await self._on_thread(function)
-        except SwitchUnreachableError as error:
-            self._lose(self._attempt, error)
-            raise
+        """Run a function on the switch's thread. Raises SwitchError; an unreachable switch is lost then.
+
+        A call that waits for its turn meanwhile is not made: it would wait for its own deadline, before a reconnection.
+        """
+        async with self._turn:
+            if self.state != "connected":
+                raise SwitchUnreachableError(f"switch {self.name} is not connected: {self.error}")
+            try:
+                return await self._on_thread(function)
+            except SwitchUnreachableError as error:
+                self._lose(self._attempt, error)
+                raise
 
     async def request(self, function: Callable[[], _T]) -> _T:
         """Run a function for a request that needs the switch. Raises UnavailableError."""
-        if self.state != "connected":
-            raise UnavailableError(f"switch {self.name} is not connected: {self.error}")
         try:
             return await self.call(function)
         except SwitchError as error:

@@ -12,7 +12,12 @@ from functools import partial
 import httpx
 import pytest
 
-from inagg_controller.errors import ConfigurationError, InvalidRequestError, UnavailableError
+from inagg_controller.errors import (
+    ConfigurationError,
+    InvalidRequestError,
+    SwitchUnreachableError,
+    UnavailableError,
+)
 from inagg_controller.fabric.topology import Place
 from inagg_controller.jobs.job import Install, Job, Remove
 from inagg_controller.jobs.table import JobTable
@@ -462,3 +467,22 @@ def test_an_installation_stops_when_another_switch_of_the_job_restarts(fabric: F
             assert leaf.groups == [1, 2]
 
     run(body)
+
+
+def test_calls_that_wait_for_a_switch_that_is_lost_are_not_made(fabric: Fabric) -> None:
+    made = []
+
+    def call(number: int) -> None:
+        made.append(number)
+        raise SwitchUnreachableError("no answer")
+
+    async def body() -> None:
+        async with fabric.serving()() as (_, service, _):
+            fabric.switches["spine1"].away = True
+            connection = service.switches["spine1"].connection
+            calls = (connection.call(partial(call, number)) for number in range(3))
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [SwitchUnreachableError] * 3
+
+    run(body)
+    assert made == [0]
