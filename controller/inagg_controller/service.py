@@ -397,23 +397,40 @@ class Service:
             await asyncio.sleep(_TICK_S)
 
     async def _carry_out_effects(self) -> None:
-        while True:
-            await self._work.wait()
-            self._work.clear()
-            while self.jobs.effects:
-                effect = self.jobs.effects.popleft()
-                error = None
-                try:
-                    await self._perform(effect)
-                except SwitchRefusedError as refusal:
-                    error = str(refusal)
-                    _log.error("job %d: %s", effect.job, error)
-                except SwitchUnreachableError:  # the job table knows, and has made this effect void
-                    continue
-                self.jobs.done(effect, self._clock(), error)
-                if isinstance(effect, Install) and error is None:
-                    _log.info("job %d: entries installed", effect.job)
-                self._publish()
+        """Carry out effects: those of a job one after another, those of different jobs at the same time.
+
+        So a switch that does not answer holds up its own jobs only.
+        """
+        busy: set[int] = set()
+
+        async def carry_out(effect: Effect) -> None:
+            await self._carry_out(effect)
+            busy.remove(effect.job)
+            self._work.set()
+
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._work.wait()
+                self._work.clear()
+                for effect in list(self.jobs.effects):
+                    if effect.job not in busy:
+                        busy.add(effect.job)
+                        self.jobs.effects.remove(effect)
+                        group.create_task(carry_out(effect))
+
+    async def _carry_out(self, effect: Effect) -> None:
+        error = None
+        try:
+            await self._perform(effect)
+        except SwitchRefusedError as refusal:
+            error = str(refusal)
+            _log.error("job %d: %s", effect.job, error)
+        except SwitchUnreachableError:  # the job table knows, and has made this effect void
+            return
+        self.jobs.done(effect, self._clock(), error)
+        if isinstance(effect, Install) and error is None:
+            _log.info("job %d: entries installed", effect.job)
+        self._publish()
 
     async def _perform(self, effect: Effect) -> None:
         """Carry out an effect, one switch after another.

@@ -469,6 +469,27 @@ def test_an_installation_stops_when_another_switch_of_the_job_restarts(fabric: F
     run(body)
 
 
+def test_a_switch_that_stands_still_holds_up_no_job_of_others(fabric: Fabric) -> None:
+    async def body() -> None:
+        async with fabric.serving()() as (client, _, _):
+            standing, go_on = threading.Event(), threading.Event()
+
+            def stand(entity: Entity) -> bool:  # on the spine's thread
+                standing.set()
+                assert go_on.wait(10)
+                return False
+
+            fabric.switches["spine1"].refuse = stand
+            spanning = asyncio.create_task(start(client, ALL))
+            await settle(standing.is_set)
+            await start(client, {0: "h1", 1: "h2"})
+            assert not spanning.done()
+            go_on.set()
+            await spanning
+
+    run(body)
+
+
 def test_calls_that_wait_for_a_switch_that_is_lost_are_not_made(fabric: Fabric) -> None:
     made = []
 
