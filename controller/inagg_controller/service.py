@@ -433,9 +433,10 @@ class Service:
         self._publish()
 
     async def _perform(self, effect: Effect) -> None:
-        """Carry out an effect, one switch after another.
+        """Carry out an effect, one switch after another. A removal goes on at the switches after one that refuses it.
 
-        Raises SwitchUnreachableError also when another switch of the job is lost meanwhile: the effect is void then.
+        Raises SwitchRefusedError of the first switch that refuses, and SwitchUnreachableError also when another switch
+        of the job is lost meanwhile: the effect is void then.
         """
         if isinstance(effect, Install):
             for name, entries in effect.entries.items():
@@ -449,9 +450,15 @@ class Service:
             if job is not None:
                 # A removal that is repeated no longer finds the counts of the switches where it succeeded.
                 self._last_counts.setdefault(job.id, {}).update(await self._read_job_counts(job))
+            refusals = []
             for name, entries in reversed([*effect.entries.items()]):
-                for stage in reversed(entries.stages):
-                    await self._write(effect, name, self.switches[name].switch.remove, stage)
+                try:
+                    for stage in reversed(entries.stages):
+                        await self._write(effect, name, self.switches[name].switch.remove, stage)
+                except SwitchRefusedError as refusal:
+                    refusals.append(refusal)
+            if refusals:
+                raise refusals[0]
 
     async def _write(
         self, effect: Effect, name: str, write: Callable[[Sequence[Entity]], None], entities: Sequence[Entity]

@@ -469,6 +469,23 @@ def test_an_installation_stops_when_another_switch_of_the_job_restarts(fabric: F
     run(body)
 
 
+def test_a_switch_that_refuses_a_removal_does_not_end_it_at_the_others(fabric: Fabric) -> None:
+    async def body() -> None:
+        async with fabric.serving()() as (client, service, clock):
+            number = await start(client, ALL)
+            leaf = fabric.switches["leaf2"]  # the first from which entries are removed
+            leaf.refuse_removal = lambda entity: True
+            await client.delete(f"/jobs/{number}")
+            await settle(lambda: service.jobs.job(number).retry_at is not None)
+            groups = {name: switch.groups for name, switch in fabric.switches.items()}
+            assert groups == {"leaf1": [1], "leaf2": [1, 2], "spine1": [1], "spine2": [1]}
+            leaf.refuse_removal = lambda entity: False
+            clock.now = 1.0
+            await settle(lambda: leaf.groups == [1])
+
+    run(body)
+
+
 def test_a_switch_that_stands_still_holds_up_no_job_of_others(fabric: Fabric) -> None:
     async def body() -> None:
         async with fabric.serving()() as (client, _, _):
