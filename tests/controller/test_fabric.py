@@ -295,3 +295,14 @@ def test_time_in_which_the_controller_itself_stood_still_does_not_cut_a_link() -
     deliver(links, 0.0, both_ways(LEAF_SPINE))
     list(links.tick(0.0))
     assert list(links.tick(60.0)) == []
+
+
+@pytest.mark.parametrize("gap", [0.6, 3.0])
+def test_a_machine_that_is_always_late_does_not_hide_a_cut_link(gap: float) -> None:
+    links = Links(LEAF_SPINE, 0.0, interval_s=0.5, timeout_s=5.0)
+    cut = LEAF_SPINE.links[0]
+    cables = {a: b for a, b in both_ways(LEAF_SPINE).items() if a not in cut.ends}
+    for tick in range(11):
+        deliver(links, tick * gap, cables)
+        list(links.tick(tick * gap))
+    assert list(links.states.values()) == ["down", "up", "up", "up"]

@@ -35,7 +35,9 @@ class Change:
 class Links:
     """The states of a topology's links.
 
-    interval_s: between two beacons in one direction. timeout_s: how long none has to arrive for a link to be down.
+    interval_s: between two beacons in one direction. timeout_s: how long none has to arrive for a link to be down. More
+    than interval_s between two calls counts as interval_s: this process did not run, so it heard nothing. So a link is
+    up or down after timeout_s / interval_s ticks at most, however long they take.
     """
 
     def __init__(self, topology: Topology, now: float, *, interval_s: float, timeout_s: float) -> None:
@@ -45,9 +47,10 @@ class Links:
         self._interval_s, self._timeout_s = interval_s, timeout_s
         self._secret = secrets.token_bytes(_SECRET_BYTES)
         self._names = [switch.name for switch in topology.switches]
-        self._heard: dict[Place, float] = {}
+        self._heard: dict[Place, float] = {}  # in the time of `_ran`
         self._wrong: dict[Place, Place] = {}
-        self._start = self._next = self._last_tick = now
+        self._next = self._last_call = now
+        self._ran = 0.0  # seconds that this process has run
 
     def due(self, now: float) -> Mapping[str, list[bytes]]:
         """The beacons to send now: switch -> frames for its CPU port."""
@@ -79,7 +82,7 @@ class Links:
         if link is None:
             return
         if came in link.ends and came != sent:
-            self._heard[came] = now
+            self._heard[came] = self._let_pass(now)
             self._wrong.pop(sent, None)
         else:
             self._wrong[sent] = came
@@ -90,15 +93,10 @@ class Links:
 
     def tick(self, now: float) -> Iterator[Change]:
         """Let time pass. Yields the links whose state changes."""
-        if (
-            stall := now - self._last_tick
-        ) > self._interval_s:  # this process did not run, so it heard nothing
-            self._start += stall
-            self._heard = {place: heard + stall for place, heard in self._heard.items()}
-        self._last_tick = now
+        ran = self._let_pass(now)
         for link, state in self.states.items():
             wrong = [(end, self._wrong[end]) for end in link.ends if end in self._wrong]
-            silent = [end for end in link.ends if now - self._heard.get(end, self._start) >= self._timeout_s]
+            silent = [end for end in link.ends if ran - self._heard.get(end, 0.0) >= self._timeout_s]
             if wrong:
                 sent, came = wrong[0]
                 other = next(end for end in link.ends if end != sent)
@@ -108,6 +106,12 @@ class Links:
                 yield from self._change(link, "down", f"no beacon arrives at {' or '.join(map(str, silent))}")
             elif state != "up" and all(end in self._heard for end in link.ends):
                 yield from self._change(link, "up")
+
+    def _let_pass(self, now: float) -> float:
+        """Let time pass; return how long this process has run."""
+        self._ran += min(now - self._last_call, self._interval_s)
+        self._last_call = now
+        return self._ran
 
     def _change(self, link: Link, state: State, reason: str = "") -> Iterator[Change]:
         if (self.states[link], self.reasons.get(link, "")) != (state, reason):
