@@ -2,10 +2,15 @@
 """Topologies: the file, ordinary traffic, the trees of jobs, and which links are there."""
 
 import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from inagg_controller.cli import app
@@ -65,7 +70,7 @@ def topology(switches: str, *links: str) -> Topology:
     return Topology(tuple(nodes), tuple(found))
 
 
-def planned(of: Topology, ranks: dict[str, tuple[int, ...]], roots: int = 128, **options: Any) -> Tree:
+def planned(of: Topology, ranks: Mapping[str, tuple[int, ...]], roots: int = 128, **options: Any) -> Tree:
     return plan_tree(of.graph(of.by_name), ranks, roots, **options)
 
 
@@ -214,6 +219,48 @@ def test_a_switch_with_workers_of_its_own_may_be_the_root() -> None:
     tree = planned(of, {"a": (0, 1), "b": (2,)})
     assert above(tree) == {"a": (), "b": ("a",)}
     assert (tree.by_name["a"].members, tree.by_name["a"].number_of("b")) == (3, 2)
+
+
+def test_of_the_shortest_ways_those_over_few_switches_are_taken() -> None:
+    of = topology("x a b c d", "x-a", "x-b", "x-c", "x-d", "a-b", "b-c", "c-d")
+    tree = planned(of, {"a": (0,), "b": (1,), "c": (2,), "d": (3,)})
+    assert above(tree) == {"b": (), "a": ("b",), "c": ("b",), "d": ("c",)}  # from b to d over x is as short
+
+
+def fat_tree(k: int) -> Topology:
+    """k pods of k/2 aggregation (a0.0) and k/2 edge switches (e0.0); k/2 cores (c0.0) to each aggregation number."""
+    half = range(k // 2)
+    links = [f"a{pod}.{a}-e{pod}.{e}" for pod in range(k) for a in half for e in half]
+    links += [f"c{a}.{c}-a{pod}.{a}" for pod in range(k) for a in half for c in half]
+    return topology(" ".join(dict.fromkeys(name for link in links for name in link.split("-"))), *links)
+
+
+def test_in_a_fat_tree_a_job_takes_one_aggregation_switch_a_pod_and_one_core() -> None:
+    of = fat_tree(4)
+    one_pod = {"e2.0": (0, 1), "e2.1": (2,)}
+    assert above(planned(of, one_pod, 1)) == {"a2.0": (), "e2.0": ("a2.0",), "e2.1": ("a2.0",)}
+    assert planned(of, one_pod).roots == 2
+    two_pods = {"e0.1": (3,), **one_pod}
+    expected = {"a0.0": ("c0.0",), "a2.0": ("c0.0",), "e0.1": ("a0.0",), "e2.0": ("a2.0",), "e2.1": ("a2.0",)}
+    assert above(planned(of, two_pods, 1)) == {"c0.0": (), **expected}
+    every_edge = {name: (rank,) for rank, name in enumerate(of.by_name) if name.startswith("e")}
+    assert Counter(name[0] for name in above(planned(of, every_edge, 1))) == {"c": 1, "a": 4, "e": 8}
+
+
+@given(
+    st.randoms(use_true_random=False),
+    st.sets(st.sampled_from(["e0.0", "e0.1", "e1.0", "e3.1", "c0.1"]), min_size=1),
+)
+def test_the_order_of_the_file_makes_no_difference(random: Random, leaves: set[str]) -> None:
+    of = fat_tree(4)
+    parallel = Link((Place("a0.0", 90), Place("e0.0", 90)))
+    links = [*of.links, parallel]
+    ranks = {name: (rank,) for rank, name in enumerate(sorted(leaves))}
+    shuffled = Topology(
+        tuple(random.sample(of.switches, len(of.switches))),
+        tuple(random.sample(links, len(links))),
+    )
+    assert planned(shuffled, ranks) == planned(Topology(of.switches, tuple(links)), ranks)
 
 
 def test_without_a_way_two_switches_are_named() -> None:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans the tree of switches that sums for a job (docs/protocol.md, 5.5)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import networkx as nx
 
-from inagg_controller.fabric.topology import Link
+from inagg_controller.fabric.topology import Link, Place
 
 MOST_ROOTS = 128
 
@@ -70,9 +71,11 @@ class Tree:
 def plan_tree(
     graph: Any, ranks: Mapping[str, Sequence[int]], most_roots: int, load: Callable[[str], int] = lambda _: 0
 ) -> Tree:
-    """The smallest tree of shortest ways that joins the switches of a job's workers, and the lowest of these.
+    """A small tree that joins the switches of a job's workers.
 
-    If several switches can be its root, a power of two of them are, the least loaded ones.
+    Each switch could be the root of a tree of shortest ways. It is a smallest of these trees, and of those a lowest.
+    If several switches can be the root of the same tree, a power of two of them are, the least loaded ones. The order
+    of switches and links in the graph makes no difference.
 
     graph: a networkx.MultiGraph of the switches and links that work, with links as keys. ranks: switch -> ranks of the
     workers at it, none without. most_roots: 1 or more. load: of a switch, in any unit.
@@ -80,12 +83,14 @@ def plan_tree(
     Raises:
         NoTreeError: no working links join them.
     """
-    trees = [(name, tree) for name in graph if (tree := _tree_below(graph, name, ranks)) is not None]
+    trees = [
+        (root, tree) for root in sorted(graph) if (tree := _tree_below(graph, root, ranks.keys())) is not None
+    ]
     if not trees:
         raise NoTreeError(_without_way(graph, list(ranks)))
     size = min(map(_size, (tree for _, tree in trees)))
     trees = [(root, tree) for root, tree in trees if _size(tree) == size]
-    trees.sort(key=lambda each: load(each[0]))  # stable: in the topology's order if equal
+    trees.sort(key=lambda each: load(each[0]))  # stable: by name if equal
     first, tree = trees[0]
     roots = [first]
     if first not in ranks:  # one with workers of its own has members that the others have not
@@ -98,13 +103,33 @@ def plan_tree(
 _Below = dict[str, tuple[str, ...]]
 
 
-def _tree_below(graph: Any, root: str, leaves: Mapping[str, object]) -> _Below | None:
-    """The shortest ways from `root` to the leaves; None if there is none to one of them."""
-    ways = nx.bfs_tree(graph, root)
-    if not all(leaf in ways for leaf in leaves):
+def _tree_below(graph: Any, root: str, leaves: Set[str]) -> _Below | None:
+    """Shortest ways from `root` to the leaves, over few switches; None if there is none to one of them."""
+    depth = nx.single_source_shortest_path_length(graph, root)
+    if not all(leaf in depth for leaf in leaves):
         return None
-    used = set(leaves) | {above for leaf in leaves for above in nx.ancestors(ways, leaf)}
-    return {name: tuple(below for below in ways[name] if below in used) for name in ways if name in used}
+    further = {name: [each for each in graph[name] if depth[each] > depth[name]] for name in depth}
+    reached: dict[str, frozenset[str]] = {}  # switch -> leaves that it is on a shortest way to
+    for name in sorted(depth, key=lambda name: -depth[name]):
+        reached[name] = frozenset({name} & leaves).union(*(reached[each] for each in further[name]))
+    tree: _Below = {}
+    to_do = deque([(root, frozenset(leaves))])
+    while to_do:
+        name, share = to_do.popleft()
+        below = sorted(_cover(share - {name}, {each: reached[each] for each in further[name]}).items())
+        tree[name] = tuple(each for each, _ in below)
+        to_do += below
+    return tree
+
+
+def _cover(wanted: frozenset[str], sets: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    """Few of the sets that together have all that is wanted, each with its share: greedily, the largest share first."""
+    shares: dict[str, frozenset[str]] = {}
+    while wanted:
+        _, name = min((-len(each & wanted), name) for name, each in sets.items())
+        shares[name] = sets[name] & wanted
+        wanted -= shares[name]
+    return shares
 
 
 def _size(tree: _Below) -> tuple[int, int]:
@@ -126,8 +151,14 @@ def _as_tree(graph: Any, roots: Sequence[str], tree: _Below, ranks: Mapping[str,
     above |= dict.fromkeys(tree[root], tuple(roots))
     switches = [TreeSwitch(name, tuple(ranks.get(name, ())), tree[root], ()) for name in roots]
     switches += [TreeSwitch(name, tuple(ranks.get(name, ())), tree[name], above[name]) for name in rest]
-    links = {(upper, lower): next(iter(graph[upper][lower])) for lower in rest for upper in above[lower]}
+    links = {
+        (upper, lower): min(graph[upper][lower], key=_by_ends) for lower in rest for upper in above[lower]
+    }
     return Tree(tuple(switches), links)
+
+
+def _by_ends(link: Link) -> list[Place]:
+    return sorted(link.ends)
 
 
 def _without_way(graph: Any, leaves: Sequence[str]) -> str:
