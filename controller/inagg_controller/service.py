@@ -494,8 +494,10 @@ class Service:
             _log.info("link %s is up", change.link)
             self.jobs.link_up(change.link)
         else:
-            _log.error("link %s is down: %s", change.link, change.reason)
-            self.jobs.link_down(change.link, now, change.reason)
+            names = [end.switch for end in change.link.ends if not self.switches[end.switch].connected]
+            reason = f"switch {names[0]} is not connected" if names else change.reason
+            _log.error("link %s is down: %s", change.link, reason)
+            self.jobs.link_down(change.link, now, reason)
         self._publish()
 
     def _switch_connected(self, name: str) -> None:

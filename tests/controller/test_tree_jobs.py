@@ -21,12 +21,13 @@ from inagg_controller.errors import (
 from inagg_controller.fabric.topology import Place
 from inagg_controller.jobs.job import Install, Job, Remove
 from inagg_controller.jobs.table import JobTable
+from inagg_controller.service import Service
 from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import Entity, Member, MulticastGroup
 from inagg_switch import Switch
 from tests import INAGG_P4
 from tests.controller.memory_switch import MemorySwitch
-from tests.controller.serving import LEAF_SPINE, Serving, run, settle, worker
+from tests.controller.serving import LEAF_SPINE, Clock, Serving, run, settle, worker
 from tests.controller.test_jobs import carry_out, new_table
 from tests.switch.inagg.packets import Inagg, ethernet, ipv4, read_result, udp
 
@@ -357,19 +358,37 @@ def test_a_switch_that_dies_fails_its_jobs_with_its_name_and_others_go_on(fabric
     run(body)
 
 
+async def look_at_links(service: Service, clock: Clock, until: float) -> None:
+    while clock.now < until:
+        clock.now += 0.25
+        service._look_at_links()
+        await asyncio.sleep(0)  # for the beacons
+
+
+def test_a_joining_job_whose_switch_stays_away_fails_with_its_name(fabric: Fabric) -> None:
+    async def body() -> None:
+        async with fabric.serving()() as (client, service, clock):
+            hosts = ["10.0.0.1", "10.0.0.3"]
+            await client.post("/jobs", json={"workers": 2, "slots": 4, "hosts": hosts})
+            fabric.switches["leaf2"].away = True
+            fabric.switches["leaf2"].restart()
+            await settle(lambda: not service.switches["leaf2"].connected)
+            await look_at_links(service, clock, 4.0)
+            assert (await client.get("/jobs/1")).json()["state"] == "joining"
+            await look_at_links(service, clock, 6.0)
+            job = (await client.get("/jobs/1")).json()
+            assert job["state"] == "failed"
+            assert job["reason"] == "the link leaf2:101 - spine1:2 is down: switch leaf2 is not connected"
+
+    run(body)
+
+
 def test_a_link_that_dies_fails_its_jobs_with_both_ends(fabric: Fabric) -> None:
     async def body() -> None:
         async with fabric.serving()() as (client, service, clock):
             number = await start(client, ALL)
             fabric.cut = {Place("leaf2", 102)}
-
-            async def pass_time(until: float) -> None:
-                while clock.now < until:
-                    clock.now += 0.25
-                    service._look_at_links()
-                    await asyncio.sleep(0)  # for the beacons
-
-            await pass_time(6.0)
+            await look_at_links(service, clock, 6.0)
             job = (await client.get(f"/jobs/{number}")).json()
             assert job["state"] == "failed"
             assert job["reason"].startswith("the link leaf2:102 - spine2:2 is down: no beacon arrives at ")
@@ -378,7 +397,7 @@ def test_a_link_that_dies_fails_its_jobs_with_both_ends(fabric: Fabric) -> None:
             found = (await client.get("/metrics")).text
             assert 'inagg_link_up{end="leaf2:102",other_end="spine2:2"} 0.0' in found
             fabric.cut = set()
-            await pass_time(8.0)
+            await look_at_links(service, clock, 8.0)
             assert service.jobs.create(RANKS, 4, "", 8.0, at=AT).tree.roots == 2
 
     run(body)
