@@ -7,7 +7,7 @@ The log is the standard library's, because gRPC, uvicorn and p4runtime-shell log
 import asyncio
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -37,6 +37,9 @@ from inagg_controller.switch.program import load_program
 from inagg_controller.tokens import default_token_file, operators_token
 
 _T = TypeVar("_T")
+
+# The options that describe a network of one switch.
+_OF_ONE_SWITCH = ("switch", "device_id", "ports", "host", "aggregator_ip", "aggregator_mac")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -158,9 +161,9 @@ def run(
                 _required(aggregator_ip, "--aggregator-ip", "or --topology"),
                 aggregator_mac,
             )
-        elif ports is not None or aggregator_ip is not None or host:
+        elif given := _given(context, _OF_ONE_SWITCH):
             raise ConfigurationError(
-                "--topology describes the switches and hosts: leave out --ports, --host and --aggregator-ip"
+                f"--topology describes the switches and hosts: leave out {', '.join(given)}"
             )
         else:
             fabric = parse_topology(topology)
@@ -223,6 +226,16 @@ def _errors() -> Iterator[None]:
     except (ConfigurationError, SwitchError) as error:
         print(f"inagg-controller: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
+
+
+def _given(context: typer.Context, names: Iterable[str]) -> list[str]:
+    """Those of these options that are on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in names}
+    return [
+        f"--{name.replace('_', '-')}"
+        for name, source in sources.items()
+        if source is not None and source.name == "COMMANDLINE"
+    ]
 
 
 def _required(value: _T | None, option: str, alternative: str = "") -> _T:

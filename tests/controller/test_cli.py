@@ -105,6 +105,30 @@ def test_what_cannot_work_is_told_before_anything_starts(
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"switch": "127.0.0.1:9559"}, "--switch"),  # the default
+        ({"device_id": 1}, "--device-id"),
+        ({"aggregator_mac": "02:49:41:00:00:01"}, "--aggregator-mac"),
+        (
+            {"ports": "1,2", "host": "10.0.0.1=1", "aggregator_ip": "10.0.0.253"},
+            "--ports, --host, --aggregator-ip",
+        ),
+    ],
+)
+def test_options_of_one_switch_are_refused_beside_a_topology_file(
+    command_line: CommandLine, given: dict[str, object], named: str
+) -> None:
+    nothing: dict[str, object] = {name: [] for name in ("switch", "ports", "host", "aggregator_ip")}
+    words = command_line(**{**nothing, "topology": "fabric.toml", **given})
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"inagg-controller: --topology describes the switches and hosts: leave out {named}\n"
+    )
+
+
 def test_hosts_with_a_mac_address_are_bound_to_their_port() -> None:
     hosts = ["10.0.0.1=1,02:00:00:00:00:01", "10.0.0.2=2", "10.0.0.3=1,02:00:00:00:00:01"]
     topology = star("unix:/s1", 1, "1,2", hosts, "10.0.0.253", "02:49:41:00:00:01")
