@@ -346,6 +346,26 @@ def test_a_joining_job_survives_a_switch_restart_and_a_half_installed_one_is_ins
     assert (waiting.state, complete.state) == ("joining", "running")
 
 
+@pytest.mark.parametrize(
+    ("joined", "away", "reason"),
+    [
+        (1, False, "ranks [1] did not join in time"),
+        (2, True, "switch s1 is not connected"),
+        (1, True, "ranks [1] did not join in time; switch s1 is not connected"),
+        (2, False, "its entries were not in the switches in time"),
+    ],
+)
+def test_a_job_that_does_not_run_in_time_says_what_is_missing(joined: int, away: bool, reason: str) -> None:
+    table = new_table()
+    job = table.create(2, 4, "", 0.0)
+    if away:
+        table.switch_lost("s1", 1.0)
+    for rank in range(joined):
+        table.register(job.id, member(rank), 19.0)
+    table.tick(20.0)
+    assert (job.state, job.reason) == ("failed", reason)
+
+
 def test_a_lost_switch_frees_what_waited_for_removal() -> None:
     table = new_table()
     job = running(table, slots=32)

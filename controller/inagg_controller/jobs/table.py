@@ -269,8 +269,7 @@ class JobTable:
                 job.last_seen = {rank: seen + stall for rank, seen in job.last_seen.items()}
             self._lose_silent(job, now)
             if job.state == "joining" and now - job.created_at >= self.policy.join_timeout_s:
-                missing = sorted(set(range(job.workers)) - set(job.members))
-                self._end(job, "failed", f"ranks {missing} did not join in time", now)
+                self._end(job, "failed", self._why_not_joined(job), now)
             if job.retry_at is not None and now >= job.retry_at:
                 job.retry_at = None
                 self._remove(job)
@@ -515,6 +514,13 @@ class JobTable:
                 lost[rank] = f"no heartbeat for {limit:g} s"
         if lost:
             self._fail(job, lost, now)
+
+    def _why_not_joined(self, job: Job) -> str:
+        missing = sorted(set(range(job.workers)) - set(job.members))
+        away = sorted(job.tree.by_name.keys() - self._connected)
+        reasons = [f"ranks {missing} did not join in time"] if missing else []
+        reasons += [f"switch {name} is not connected" for name in away]
+        return "; ".join(reasons) or "its entries were not in the switches in time"
 
     def _fail(self, job: Job, lost: Mapping[int, str], now: float) -> None:
         job.lost.update(lost)
