@@ -47,6 +47,9 @@ _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
+# Where the topology comes from.
+_SOURCE = "the controller's --host options or topology file"
+
 _TICK_S = 0.1
 _REMOVAL_S = 1.0
 _BEACON_S = 0.5
@@ -219,15 +222,13 @@ class Service:
         host = self.topology.host_at.get(ip)
         if host is not None:
             if port not in (None, host.place.port):
-                raise InvalidRequestError(
-                    f"port is {port}, but a --host option names {host.place.port} for this ip"
-                )
+                raise InvalidRequestError(f"port is {port}, but {_SOURCE} name {host.place.port} for this ip")
             return host.place
         if len(self.topology.switches) > 1:
             return self._place_of_host(ip)
         (switch,) = self.topology.switches
         if port is None:
-            raise InvalidRequestError("port is missing, and no --host option names the port of this ip")
+            raise InvalidRequestError(f"port is missing, and {_SOURCE} name none for this ip")
         if port not in switch.ports:
             raise InvalidRequestError(f"port is {port}; the switch's ports are {list(switch.ports)}")
         return Place(switch.name, port)
@@ -238,9 +239,9 @@ class Service:
         if any(switch.mac == member.mac for switch in self.topology.switches):
             raise InvalidRequestError("mac is the aggregator's own")
         if bound and member.mac not in bound:
-            raise InvalidRequestError("mac is not the one that a --host option names for this ip")
+            raise InvalidRequestError(f"mac is not the one that {_SOURCE} name for this ip")
         if not bound and any(host.mac == member.mac for host in hosts):
-            raise InvalidRequestError("mac is the one that a --host option names for another host")
+            raise InvalidRequestError(f"mac is the one that {_SOURCE} name for another host")
 
     def check_mtu(self, mtu: int | None) -> None:
         """Check that a DATA packet fits the MTU of a worker's path; None: unknown. Raises InvalidRequestError."""

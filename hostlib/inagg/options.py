@@ -131,7 +131,8 @@ class Options(BaseModel):
         Field(
             ge=1,
             le=510,
-            description="the switch port of this host; by default, the one that the controller's `--host` names",
+            description="the switch port of this host; by default, the one that the controller's `--host` or topology "
+            "file names",
         ),
     ] = None
     fallback: Annotated[

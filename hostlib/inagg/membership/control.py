@@ -149,7 +149,7 @@ class ControlClient:
         """Register this worker's address. Registering the same address again changes nothing.
 
         mtu: the largest IP packet on the way to the aggregator, in bytes. The controller refuses one that is too small.
-        port: the switch port of this host; None if the controller knows it from its --host options.
+        port: the switch port of this host; None if the controller knows it from its options or topology file.
         """
         body = NewWorker.model_construct(rank=rank, ip=ip, mac=mac, udp_port=udp_port, mtu=mtu, port=port)
         document = self._request("POST", f"/jobs/{job}/workers", job=job, body=body)
