@@ -184,6 +184,7 @@ def run(
                 slot_versions=program.slot_versions,
                 job_members=program.job_members,
                 max_members=program.max_members,
+                max_above=program.max_above,
                 max_slots=max_slots,
                 max_roots=max_roots,
             ),

@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+
 from inagg_controller.jobs.job import Policy
+from inagg_controller.switch.entries import ADMISSION, PARENT, RECEIVER, UPLINK
 from inagg_controller.switch.program import load_program
 from tests import ROOT
 
@@ -38,3 +42,15 @@ def test_sizes_are_read_from_p4info(program_files: tuple[Path, Path]) -> None:
     program = load_program(*program_files)
     assert (program.words, program.slot_versions, program.job_members) == (4, 64, 64)
     assert program.counters == ("started", "result_sent")
+
+
+def test_table_sizes_bound_what_all_jobs_may_have(
+    p4info: p4info_pb2.P4Info, program_files: tuple[Path, Path]
+) -> None:
+    sizes = {ADMISSION: 8, RECEIVER: 9, PARENT: 7, UPLINK: 6}
+    for table in p4info.tables:
+        table.size = sizes.get(table.preamble.name, table.size)
+    program_files[0].write_text(text_format.MessageToString(p4info))
+    program = load_program(*program_files)
+    # At worst each job has one member at a switch, which takes two receivers.
+    assert (program.max_members, program.max_above) == (4, 6)

@@ -194,6 +194,22 @@ def test_no_switch_sums_for_more_members_than_it_has_bits() -> None:
     assert table.create(128, 4, "", 0.0, at=["leaf1", "leaf2"] * 64).workers == 128
 
 
+def test_switches_above_count_too_for_what_the_tables_hold() -> None:
+    table = tree_table(max_above=6)
+    for _ in range(2):
+        table.create(2, 2, "", 0.0, "10.0.0.1", at=["leaf1", "leaf2"])  # two spines each
+    assert table.create(2, 2, "", 0.0, "10.0.0.1", at=["leaf1", "leaf1"]).id == 3
+    with pytest.raises(
+        UnavailableError, match=r"jobs of 10.0.0.1 would have too many switches above at .* is 4;"
+    ):
+        table.create(2, 2, "", 0.0, "10.0.0.1", at=["leaf1", "leaf2"])
+    table.create(2, 2, "", 0.0, at=["leaf1", "leaf2"])
+    with pytest.raises(
+        UnavailableError, match="the tables of switch leaf1 hold 6 switches above and 6 are taken"
+    ):
+        table.create(2, 2, "", 0.0, at=["leaf1", "leaf2"])
+
+
 @pytest.mark.parametrize("name", ["leaf1", "spine2"])
 def test_a_lost_switch_fails_the_jobs_whose_tree_has_it_and_no_other(name: str) -> None:
     table = tree_table()

@@ -35,15 +35,17 @@ class Policy:
 class Limits:
     """Resources of each switch and limits on their use.
 
-    job_members: members that a switch can sum for in one job. max_members: members of all jobs that fit into a switch's
-    tables. max_slots, max_roots: maximum numbers for a job. max_ended: maximum number of ended jobs that are
-    remembered. host_share: the share of a switch's slots and members that the jobs of one host may have together.
+    job_members: members that a switch can sum for in one job. max_members, max_above: members, and switches above, of
+    all jobs that fit into a switch's tables. max_slots, max_roots: maximum numbers for a job. max_ended: maximum number
+    of ended jobs that are remembered. host_share: the share of a switch's slots and table entries that the jobs of one
+    host may have together.
     """
 
     slot_versions: int
     max_workers: int = MOST_WORKERS
     job_members: int = 64
     max_members: int = 4096
+    max_above: int = 4096
     max_slots: int = 1024
     max_roots: int = MOST_ROOTS
     max_ended: int = 1000

@@ -13,7 +13,7 @@ another job have them. The slots' contents then belong to another epoch (docs/pr
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from inagg_contract.constants import INAGG_PORT
@@ -110,7 +110,7 @@ class JobTable:
             ranks.setdefault(switch, []).append(rank)
         slots = min(slots, 1 << (self.limits.max_slots.bit_length() - 1))
         tree = self._plan(ranks, min(self.limits.max_roots, slots))
-        self._check_members(tree, creator)
+        self._check_tables(tree, creator)
         granted, leases = self._take_leases(tree, slots, creator)
         number = self._numbers.take()
         group = self._groups.take()
@@ -387,26 +387,37 @@ class JobTable:
                 )
         return tree
 
-    def _check_members(self, tree: Tree, creator: str | None) -> None:
-        """Check that a tree's members fit into the tables of its switches."""
-        most = int(self.limits.host_share * self.limits.max_members)
+    def _check_tables(self, tree: Tree, creator: str | None) -> None:
+        """Check that a job's entries fit into the tables of its switches."""
         for switch in tree.switches:
-            new = switch.members
-            held = self._members_at(switch.name, self._holders)
-            if held + new > self.limits.max_members:
-                raise UnavailableError(
-                    f"the tables of switch {switch.name} hold {self.limits.max_members} workers and {held} are taken; "
-                    "wait until a job ends"
-                )
-            if creator is not None and self._members_at(switch.name, self._held_by(creator)) + new > most:
-                raise UnavailableError(
-                    f"the jobs of {creator} would have too many workers at switch {switch.name}: the limit for one "
-                    f"host is {most}; wait until a job ends"
-                )
+            self._check_room(switch, creator, "workers", self.limits.max_members, lambda at: at.members)
+            self._check_room(
+                switch, creator, "switches above", self.limits.max_above, lambda at: len(at.above)
+            )
 
-    @staticmethod
-    def _members_at(name: str, jobs: Iterable[Job]) -> int:
-        return sum(job.tree.by_name[name].members for job in jobs if name in job.tree.by_name)
+    def _check_room(
+        self,
+        switch: TreeSwitch,
+        creator: str | None,
+        what: str,
+        most: int,
+        count: Callable[[TreeSwitch], int],
+    ) -> None:
+        new, share = count(switch), int(self.limits.host_share * most)
+
+        def held_by(jobs: Iterable[Job]) -> int:
+            return sum(count(at) for job in jobs if (at := job.tree.by_name.get(switch.name)) is not None)
+
+        held = held_by(self._holders)
+        if held + new > most:
+            raise UnavailableError(
+                f"the tables of switch {switch.name} hold {most} {what} and {held} are taken; wait until a job ends"
+            )
+        if creator is not None and held_by(self._held_by(creator)) + new > share:
+            raise UnavailableError(
+                f"the jobs of {creator} would have too many {what} at switch {switch.name}: the limit for one host is "
+                f"{share}; wait until a job ends"
+            )
 
     def _take_leases(self, tree: Tree, slots: int, creator: str | None) -> tuple[int, dict[str, Lease]]:
         """Lease the same number of slots in each switch of a tree, or none. Returns the number and the leases.

@@ -14,10 +14,12 @@ from p4.config.v1 import p4info_pb2
 from inagg_controller.errors import ConfigurationError
 from inagg_controller.switch.entries import (
     ADMISSION,
+    PARENT,
     RECEIVER,
     SOURCE_IP,
     SOURCE_MAC,
     STATION,
+    UPLINK,
     Binding,
     Member,
     Parent,
@@ -39,8 +41,8 @@ class Program:
     """The P4 program's properties that the controller depends on.
 
     words: 256-byte words in a DATA packet. slot_versions: slot versions of the switch. job_members: bits of a member
-    bitmap. max_members: members of all jobs that fit into the tables. max_stations: bound stations that fit into the
-    tables. counters: names of the indexed counters.
+    bitmap. max_members, max_above: members, and switches above, of all jobs that fit into the tables. max_stations:
+    bound stations that fit into the tables. counters: names of the indexed counters.
     """
 
     p4info_path: Path
@@ -49,6 +51,7 @@ class Program:
     slot_versions: int
     job_members: int
     max_members: int
+    max_above: int
     max_stations: int
     counters: tuple[str, ...]
 
@@ -97,8 +100,9 @@ def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Progra
         words=words,
         slot_versions=slot_versions,
         job_members=member.bitwidth,
-        # A job of two workers or more has a receiver for all of them.
-        max_members=min(tables[ADMISSION].size, tables[RECEIVER].size * 2 // 3),
+        # A job of two workers or more has a receiver for all of them, also at a switch with one of them.
+        max_members=min(tables[ADMISSION].size, tables[RECEIVER].size // 2),
+        max_above=min(tables[PARENT].size, tables[UPLINK].size),
         max_stations=min(tables[name].size for name in (STATION, SOURCE_MAC, SOURCE_IP)) - 1,
         counters=_short_names([counter.preamble.name for counter in p4info.counters]),
     )
