@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decisions about jobs, without clock, thread, socket or gRPC.
 
-`table` is the state machine. `job` defines its values, `leases` leases slots, `calls` compares the collectives that the
-ranks of a job call.
+`table` is the state machine. `job` defines its values, `resources` plans a job's tree and leases its slots, of which
+`leases` keeps account, `installation` makes its entries, `calls` compares the collectives that the ranks of a job call.
 """

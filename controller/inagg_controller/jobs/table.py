@@ -13,17 +13,17 @@ another job have them. The slots' contents then belong to another epoch (docs/pr
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from inagg_contract.constants import INAGG_PORT
 from inagg_controller.errors import ConflictError, InvalidRequestError, UnavailableError, UnknownJobError
 from inagg_controller.fabric.topology import Link, Topology
-from inagg_controller.fabric.tree import NoTreeError, Tree, TreeSwitch, plan_tree
 from inagg_controller.jobs.calls import Comparison, Report
+from inagg_controller.jobs.installation import entries_of, unicast_groups_of
 from inagg_controller.jobs.job import LEFT, Effect, Install, Job, Limits, Policy, Regroup, Remove
-from inagg_controller.jobs.leases import Lease, LeasePool, Numbers
-from inagg_controller.switch.entries import JobEntries, Member, Parent, job_entries, unicast_group
+from inagg_controller.jobs.leases import LeasePool, Numbers
+from inagg_controller.jobs.resources import FEWEST_SLOTS, Resources
+from inagg_controller.switch.entries import JobEntries, Member
 
 SWITCH_LOST = "switch {} was lost: the sums in its slots are gone"
 SWITCH_TAKEN = "another controller has taken switch {} over: its tables and slots are no longer this job's"
@@ -31,12 +31,6 @@ SWITCH_TAKEN = "another controller has taken switch {} over: its tables and slot
 _LAST_JOB = 2**16 - 1
 _LAST_EPOCH = 2**32 - 1
 _FIRST_GROUP, _LAST_GROUP = 2, 2**16 - 1
-_FEWEST_SLOTS = 2
-
-# A job that asks for more than _AMPLE_SLOTS gets at most a quarter of the free slots: programs make many groups, the
-# first ones large, and a small window is better than none.
-_AMPLE_SHARE = 4
-_AMPLE_SLOTS = 32
 
 # Seconds after which a removal that the switch refused is tried again.
 _RETRY_S = 1.0
@@ -70,14 +64,17 @@ class JobTable:
         self.jobs: dict[int, Job] = {}
         self.effects: deque[Effect] = deque()
         self.version = 0
-        self.pools = {switch.name: LeasePool(limits.slot_versions) for switch in topology.switches}
+        self._resources = Resources(topology, limits)
         self._numbers = Numbers(1, _LAST_JOB)
         self._groups = Numbers(_FIRST_GROUP, _LAST_GROUP)
         self._next_epoch = first_epoch
         self._multicast = multicast
-        self._connected: set[str] = set()
-        self._down: set[Link] = set()
         self._last_tick = now
+
+    @property
+    def pools(self) -> Mapping[str, LeasePool]:
+        """The slots of each switch."""
+        return self._resources.pools
 
     def job(self, number: int) -> Job:
         """The job with this number. Raises UnknownJobError."""
@@ -105,13 +102,8 @@ class JobTable:
         self._check_shape(workers, slots)
         if self._next_epoch > _LAST_EPOCH:
             raise UnavailableError("every epoch has been used; restart the controller")
-        ranks: dict[str, list[int]] = {}
-        for rank, switch in enumerate(at or [self.topology.switches[0].name] * workers):
-            ranks.setdefault(switch, []).append(rank)
-        slots = min(slots, 1 << (self.limits.max_slots.bit_length() - 1))
-        tree = self._plan(ranks, min(self.limits.max_roots, slots))
-        self._check_tables(tree, creator)
-        granted, leases = self._take_leases(tree, slots, creator)
+        at = at or [self.topology.switches[0].name] * workers
+        share = self._resources.take(at, slots, creator, self._holders)
         number = self._numbers.take()
         group = self._groups.take()
         # There are more numbers and groups than jobs that fit into the tables, so the checks above leave some of each.
@@ -121,12 +113,12 @@ class JobTable:
             id=number,
             name=name,
             workers=workers,
-            slots=granted,
+            slots=share.slots,
             epoch=self._next_epoch,
             group=group,
             results_ip=None if workers == 1 or self._multicast is None else self._multicast + number,
-            tree=tree,
-            leases=leases,
+            tree=share.tree,
+            leases=share.leases,
             created_at=now,
             comparison=Comparison(workers),
             creator=creator,
@@ -139,7 +131,7 @@ class JobTable:
     @property
     def frees_slots(self) -> bool:
         """Whether slots of an ended job are about to become free."""
-        return any(job.ended and job.holds_resources and self._reaches(job) for job in self.jobs.values())
+        return any(job.ended and not self._resources.away(job.tree) for job in self._holders)
 
     def register(self, number: int, member: Member, now: float) -> Job:
         """Register a worker; the last one starts the installation. Repeating it changes nothing.
@@ -201,11 +193,7 @@ class JobTable:
         job.results_ip = None
         self.version += 1
         if job.entries is not None and not job.removing:
-            groups = {
-                switch.name: unicast_group(job.group, self._members(job, switch))
-                for switch in job.tree.switches
-            }
-            self.effects.append(Regroup(job.id, groups, job.generation))
+            self.effects.append(Regroup(job.id, unicast_groups_of(job, self.topology), job.generation))
         return job
 
     def attend(self, number: int, rank: int, now: float) -> Member:
@@ -305,7 +293,7 @@ class JobTable:
 
     def switch_connected(self, name: str) -> None:
         """Record that a switch has a fresh pipeline: install complete jobs that waited for it."""
-        self._connected.add(name)
+        self._resources.connected.add(name)
         self.version += 1
         for job in self.jobs.values():
             self._install_if_complete(job)
@@ -315,7 +303,7 @@ class JobTable:
 
         reason: with {} for the switch's name.
         """
-        self._connected.discard(name)
+        self._resources.connected.discard(name)
         self.version += 1
         for job in list(self.jobs.values()):
             if not job.holds_resources or name not in job.tree.by_name:
@@ -333,7 +321,7 @@ class JobTable:
 
     def link_down(self, link: Link, now: float, reason: str) -> None:
         """Record that a link passes no packets: jobs whose tree uses it fail, and later ones avoid it."""
-        self._down.add(link)
+        self._resources.down.add(link)
         self.version += 1
         for job in list(self.jobs.values()):
             if not job.ended and link in job.tree.links.values():
@@ -341,7 +329,7 @@ class JobTable:
 
     def link_up(self, link: Link) -> None:
         """Record that a link passes packets (again)."""
-        self._down.discard(link)
+        self._resources.down.discard(link)
         self.version += 1
 
     def installed(self) -> Mapping[int, Mapping[str, JobEntries]]:
@@ -353,160 +341,24 @@ class JobTable:
     def _check_shape(self, workers: int, slots: int) -> None:
         if not 1 <= workers <= self.limits.max_workers:
             raise InvalidRequestError(f"workers is {workers}; a job has 1 to {self.limits.max_workers}")
-        if slots < _FEWEST_SLOTS or slots & (slots - 1):
-            raise InvalidRequestError(
-                f"slots is {slots}; it must be a power of two, at least {_FEWEST_SLOTS}"
-            )
+        if slots < FEWEST_SLOTS or slots & (slots - 1):
+            raise InvalidRequestError(f"slots is {slots}; it must be a power of two, at least {FEWEST_SLOTS}")
 
     @staticmethod
     def _check_rank(job: Job, rank: int) -> None:
         if not 0 <= rank < job.workers:
             raise InvalidRequestError(f"rank is {rank}; the ranks of job {job.id} are 0 to {job.workers - 1}")
 
-    def _held_by(self, creator: str) -> Iterable[Job]:
-        return (job for job in self._holders if job.creator == creator)
-
     @property
-    def _holders(self) -> Iterable[Job]:
-        return (job for job in self.jobs.values() if job.holds_resources)
-
-    def _plan(self, ranks: Mapping[str, Sequence[int]], most_roots: int) -> Tree:
-        for name in ranks:
-            if name not in self._connected:
-                raise UnavailableError(f"switch {name} is not connected; try again in a moment")
-        graph = self.topology.graph(self._connected, self._down)
-        try:
-            tree = plan_tree(graph, ranks, most_roots, lambda name: -self.pools[name].free)
-        except NoTreeError as error:
-            raise UnavailableError(str(error)) from error
-        for switch in tree.switches:
-            if switch.members > self.limits.job_members:
-                raise InvalidRequestError(
-                    f"switch {switch.name} would sum for {switch.members} workers and switches; it can for "
-                    f"{self.limits.job_members}"
-                )
-        return tree
-
-    def _check_tables(self, tree: Tree, creator: str | None) -> None:
-        """Check that a job's entries fit into the tables of its switches."""
-        for switch in tree.switches:
-            self._check_room(switch, creator, "workers", self.limits.max_members, lambda at: at.members)
-            self._check_room(
-                switch, creator, "switches above", self.limits.max_above, lambda at: len(at.above)
-            )
-
-    def _check_room(
-        self,
-        switch: TreeSwitch,
-        creator: str | None,
-        what: str,
-        most: int,
-        count: Callable[[TreeSwitch], int],
-    ) -> None:
-        new, share = count(switch), int(self.limits.host_share * most)
-
-        def held_by(jobs: Iterable[Job]) -> int:
-            return sum(count(at) for job in jobs if (at := job.tree.by_name.get(switch.name)) is not None)
-
-        held = held_by(self._holders)
-        if held + new > most:
-            raise UnavailableError(
-                f"the tables of switch {switch.name} hold {most} {what} and {held} are taken; wait until a job ends"
-            )
-        if creator is not None and held_by(self._held_by(creator)) + new > share:
-            raise UnavailableError(
-                f"the jobs of {creator} would have too many {what} at switch {switch.name}: the limit for one host is "
-                f"{share}; wait until a job ends"
-            )
-
-    def _take_leases(self, tree: Tree, slots: int, creator: str | None) -> tuple[int, dict[str, Lease]]:
-        """Lease the same number of slots in each switch of a tree, or none. Returns the number and the leases.
-
-        slots: how many to lease if there are as many.
-        """
-        free = {switch.name: self._free_for(switch.name, creator) for switch in tree.switches}
-        scarcest = min(free, key=lambda name: free[name])
-        while slots > _AMPLE_SLOTS and _AMPLE_SHARE * 2 * slots > free[scarcest]:
-            slots //= 2
-        while slots >= max(_FEWEST_SLOTS, tree.roots):
-            leases: dict[str, Lease] = {}
-            for name in free:
-                lease = self.pools[name].take(2 * slots) if 2 * slots <= free[name] else None
-                if lease is None:
-                    scarcest = name
-                    break
-                leases[name] = lease
-            else:
-                return slots, leases
-            for name, lease in leases.items():
-                self.pools[name].give_back(lease)
-            slots //= 2
-        pool = self.pools[scarcest]
-        if free[scarcest] < pool.free:
-            raise UnavailableError(
-                f"the jobs of {creator} have all slots of switch {scarcest} that one host may have; wait until one "
-                "ends, or ask for fewer slots a job (INAGG_SLOTS=64)"
-            )
-        raise UnavailableError(
-            f"the slot pool of switch {scarcest} is full: {pool.free} of {pool.size} slot versions are free; "
-            "wait until a job ends, or ask for fewer slots a job (INAGG_SLOTS=64)"
-        )
-
-    def _free_for(self, name: str, creator: str | None) -> int:
-        """Slot versions of a switch that a job of `creator` may have."""
-        pool = self.pools[name]
-        if creator is None:
-            return pool.free
-        held = sum(2 * job.slots for job in self._held_by(creator) if name in job.leases)
-        return min(pool.free, int(self.limits.host_share * pool.size) - held)
-
-    def _reaches(self, job: Job) -> bool:
-        """Whether all switches of a job are connected."""
-        return self._connected.issuperset(job.tree.by_name)
+    def _holders(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job.holds_resources]
 
     def _install_if_complete(self, job: Job) -> None:
         complete = len(job.members) == job.workers
-        if self._reaches(job) and job.state == "joining" and complete and job.entries is None:
-            job.entries = {switch.name: self._entries(job, switch) for switch in job.tree.switches}
+        reached = not self._resources.away(job.tree)
+        if reached and job.state == "joining" and complete and job.entries is None:
+            job.entries = entries_of(job, self.topology)
             self.effects.append(Install(job.id, job.entries, job.generation))
-
-    def _entries(self, job: Job, switch: TreeSwitch) -> JobEntries:
-        node = self.topology.by_name[switch.name]
-        return job_entries(
-            job=job.id,
-            epoch=job.epoch,
-            slot_base=job.leases[switch.name].base,
-            slots=job.slots,
-            group=job.group,
-            members=self._members(job, switch),
-            results_ip=job.results_ip,
-            parents=[self._parent(job, switch, above) for above in switch.above],
-            own=(node.mac, node.ip),
-        )
-
-    def _members(self, job: Job, switch: TreeSwitch) -> dict[int, Member]:
-        """The members that a switch sums for, by number."""
-        workers = [replace(job.members[rank], rank=number) for number, rank in enumerate(switch.ranks)]
-        switches = [
-            Member(
-                rank=switch.number_of(name),
-                ip=self.topology.by_name[name].ip,
-                mac=self.topology.by_name[name].mac,
-                udp_port=INAGG_PORT,
-                port=job.tree.links[switch.name, name].end_at(switch.name).port,
-            )
-            for name in switch.below
-        ]
-        return {member.rank: member for member in [*workers, *switches]}
-
-    def _parent(self, job: Job, switch: TreeSwitch, above: str) -> Parent:
-        node = self.topology.by_name[above]
-        return Parent(
-            ip=node.ip,
-            mac=node.mac,
-            port=job.tree.links[above, switch.name].end_at(switch.name).port,
-            rank=job.tree.by_name[above].number_of(switch.name),
-        )
 
     def _lose_silent(self, job: Job, now: float) -> None:
         """Fail the job if a rank is silent.
@@ -528,9 +380,8 @@ class JobTable:
 
     def _why_not_joined(self, job: Job) -> str:
         missing = sorted(set(range(job.workers)) - set(job.members))
-        away = sorted(job.tree.by_name.keys() - self._connected)
         reasons = [f"ranks {missing} did not join in time"] if missing else []
-        reasons += [f"switch {name} is not connected" for name in away]
+        reasons += [f"switch {name} is not connected" for name in self._resources.away(job.tree)]
         return "; ".join(reasons) or "its entries were not in the switches in time"
 
     def _fail(self, job: Job, lost: Mapping[int, str], now: float) -> None:
@@ -567,8 +418,7 @@ class JobTable:
         self._forget_entries(job)
         if job.holds_resources:
             job.holds_resources = False
-            for name, lease in job.leases.items():
-                self.pools[name].give_back(lease)
+            self._resources.give_back(job.leases)
             self._groups.give_back(job.group)
 
     def _forget(self, now: float) -> None:

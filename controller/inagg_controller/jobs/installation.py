@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The entries of a complete job in each switch of its tree (docs/protocol.md, 5.5)."""
+
+from dataclasses import replace
+
+from inagg_contract.constants import INAGG_PORT
+from inagg_controller.fabric.topology import Topology
+from inagg_controller.fabric.tree import TreeSwitch
+from inagg_controller.jobs.job import Job
+from inagg_controller.switch.entries import (
+    JobEntries,
+    Member,
+    MulticastGroup,
+    Parent,
+    job_entries,
+    unicast_group,
+)
+
+
+def entries_of(job: Job, topology: Topology) -> dict[str, JobEntries]:
+    """All entries of a job, by switch, in the order of installation."""
+    return {switch.name: _entries(job, switch, topology) for switch in job.tree.switches}
+
+
+def unicast_groups_of(job: Job, topology: Topology) -> dict[str, MulticastGroup]:
+    """The groups that send a job's results to each member's own address, by switch."""
+    return {
+        switch.name: unicast_group(job.group, _members(job, switch, topology)) for switch in job.tree.switches
+    }
+
+
+def _entries(job: Job, switch: TreeSwitch, topology: Topology) -> JobEntries:
+    node = topology.by_name[switch.name]
+    return job_entries(
+        job=job.id,
+        epoch=job.epoch,
+        slot_base=job.leases[switch.name].base,
+        slots=job.slots,
+        group=job.group,
+        members=_members(job, switch, topology),
+        results_ip=job.results_ip,
+        parents=[_parent(job, switch, above, topology) for above in switch.above],
+        own=(node.mac, node.ip),
+    )
+
+
+def _members(job: Job, switch: TreeSwitch, topology: Topology) -> dict[int, Member]:
+    """The members that a switch sums for, by number."""
+    workers = [replace(job.members[rank], rank=number) for number, rank in enumerate(switch.ranks)]
+    switches = [
+        Member(
+            rank=switch.number_of(name),
+            ip=topology.by_name[name].ip,
+            mac=topology.by_name[name].mac,
+            udp_port=INAGG_PORT,
+            port=job.tree.links[switch.name, name].end_at(switch.name).port,
+        )
+        for name in switch.below
+    ]
+    return {member.rank: member for member in [*workers, *switches]}
+
+
+def _parent(job: Job, switch: TreeSwitch, above: str, topology: Topology) -> Parent:
+    node = topology.by_name[above]
+    return Parent(
+        ip=node.ip,
+        mac=node.mac,
+        port=job.tree.links[above, switch.name].end_at(switch.name).port,
+        rank=job.tree.by_name[above].number_of(switch.name),
+    )

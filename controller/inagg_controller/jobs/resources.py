@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job gets of the switches: a tree of those that are there, slots in each, and room in their tables."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from inagg_controller.errors import InvalidRequestError, UnavailableError
+from inagg_controller.fabric.topology import Link, Topology
+from inagg_controller.fabric.tree import NoTreeError, Tree, TreeSwitch, plan_tree
+from inagg_controller.jobs.job import Job, Limits
+from inagg_controller.jobs.leases import Lease, LeasePool
+
+FEWEST_SLOTS = 2
+
+# A job that asks for more than _AMPLE_SLOTS gets at most a quarter of the free slots: programs make many groups, the
+# first ones large, and a small window is better than none.
+_AMPLE_SHARE = 4
+_AMPLE_SLOTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A job's tree, and the same number of slots in each of its switches, leased."""
+
+    tree: Tree
+    slots: int
+    leases: Mapping[str, Lease]
+
+
+class Resources:
+    """The switches of a topology.
+
+    pools: the slots of each. connected: those that are connected. down: the links that pass no packets.
+    """
+
+    def __init__(self, topology: Topology, limits: Limits) -> None:
+        self.pools = {switch.name: LeasePool(limits.slot_versions) for switch in topology.switches}
+        self.connected: set[str] = set()
+        self.down: set[Link] = set()
+        self._topology = topology
+        self._limits = limits
+
+    def take(self, at: Sequence[str], slots: int, creator: str | None, holders: Sequence[Job]) -> Share:
+        """Plan a job's tree and lease its slots: the requested number, or fewer if slots are scarce.
+
+        at: the switch of each rank's host. creator: the host that asks; its jobs together are limited to a share.
+        holders: the jobs that hold resources. Raises InvalidRequestError, UnavailableError.
+        """
+        ranks: dict[str, list[int]] = {}
+        for rank, switch in enumerate(at):
+            ranks.setdefault(switch, []).append(rank)
+        slots = min(slots, 1 << (self._limits.max_slots.bit_length() - 1))
+        tree = self._plan(ranks, min(self._limits.max_roots, slots))
+        self._check_tables(tree, creator, holders)
+        return self._lease(tree, slots, creator, holders)
+
+    def give_back(self, leases: Mapping[str, Lease]) -> None:
+        """End leases of a share."""
+        for name, lease in leases.items():
+            self.pools[name].give_back(lease)
+
+    def away(self, tree: Tree) -> list[str]:
+        """The switches of a tree that are not connected."""
+        return sorted(tree.by_name.keys() - self.connected)
+
+    def _plan(self, ranks: Mapping[str, Sequence[int]], most_roots: int) -> Tree:
+        for name in ranks:
+            if name not in self.connected:
+                raise UnavailableError(f"switch {name} is not connected; try again in a moment")
+        graph = self._topology.graph(self.connected, self.down)
+        try:
+            tree = plan_tree(graph, ranks, most_roots, lambda name: -self.pools[name].free)
+        except NoTreeError as error:
+            raise UnavailableError(str(error)) from error
+        for switch in tree.switches:
+            if switch.members > self._limits.job_members:
+                raise InvalidRequestError(
+                    f"switch {switch.name} would sum for {switch.members} workers and switches; it can for "
+                    f"{self._limits.job_members}"
+                )
+        return tree
+
+    def _check_tables(self, tree: Tree, creator: str | None, holders: Sequence[Job]) -> None:
+        """Check that a job's entries fit into the tables of its switches."""
+        for what, most, count in (
+            ("workers", self._limits.max_members, _members),
+            ("switches above", self._limits.max_above, _above),
+        ):
+            share = int(self._limits.host_share * most)
+            for switch in tree.switches:
+                held = _held(switch.name, holders, count)
+                if held + count(switch) > most:
+                    raise UnavailableError(
+                        f"the tables of switch {switch.name} hold {most} {what} and {held} are taken; wait until a job "
+                        "ends"
+                    )
+                if creator is None:
+                    continue
+                if _held(switch.name, _jobs_of(creator, holders), count) + count(switch) > share:
+                    raise UnavailableError(
+                        f"the jobs of {creator} would have too many {what} at switch {switch.name}: the limit for one "
+                        f"host is {share}; wait until a job ends"
+                    )
+
+    def _lease(self, tree: Tree, slots: int, creator: str | None, holders: Sequence[Job]) -> Share:
+        """Lease the same number of slots in each switch of a tree, or none.
+
+        slots: how many to lease if there are as many.
+        """
+        free = {switch.name: self._free_for(switch.name, creator, holders) for switch in tree.switches}
+        scarcest = min(free, key=lambda name: free[name])
+        while slots > _AMPLE_SLOTS and _AMPLE_SHARE * 2 * slots > free[scarcest]:
+            slots //= 2
+        while slots >= max(FEWEST_SLOTS, tree.roots):
+            leases: dict[str, Lease] = {}
+            for name in free:
+                lease = self.pools[name].take(2 * slots) if 2 * slots <= free[name] else None
+                if lease is None:
+                    scarcest = name
+                    break
+                leases[name] = lease
+            else:
+                return Share(tree, slots, leases)
+            self.give_back(leases)
+            slots //= 2
+        pool = self.pools[scarcest]
+        if free[scarcest] < pool.free:
+            raise UnavailableError(
+                f"the jobs of {creator} have all slots of switch {scarcest} that one host may have; wait until one "
+                "ends, or ask for fewer slots a job (INAGG_SLOTS=64)"
+            )
+        raise UnavailableError(
+            f"the slot pool of switch {scarcest} is full: {pool.free} of {pool.size} slot versions are free; "
+            "wait until a job ends, or ask for fewer slots a job (INAGG_SLOTS=64)"
+        )
+
+    def _free_for(self, name: str, creator: str | None, holders: Sequence[Job]) -> int:
+        """Slot versions of a switch that a job of `creator` may have."""
+        pool = self.pools[name]
+        if creator is None:
+            return pool.free
+        held = sum(2 * job.slots for job in _jobs_of(creator, holders) if name in job.leases)
+        return min(pool.free, int(self._limits.host_share * pool.size) - held)
+
+
+def _members(switch: TreeSwitch) -> int:
+    return switch.members
+
+
+def _above(switch: TreeSwitch) -> int:
+    return len(switch.above)
+
+
+def _jobs_of(creator: str, holders: Iterable[Job]) -> Iterable[Job]:
+    return (job for job in holders if job.creator == creator)
+
+
+def _held(name: str, jobs: Iterable[Job], count: Callable[[TreeSwitch], int]) -> int:
+    """The sum of `count` over the jobs that have a switch."""
+    return sum(count(job.tree.by_name[name]) for job in jobs if name in job.tree.by_name)
