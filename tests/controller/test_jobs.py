@@ -296,6 +296,15 @@ def test_a_rank_that_leaves_a_joining_job_makes_room() -> None:
     assert job.members[0].port == 9
 
 
+def test_a_machine_that_is_always_late_does_not_hide_a_silent_rank() -> None:
+    table = new_table()
+    job = running(table)
+    for second in range(1, 6):
+        table.heartbeat(job.id, 0, float(second))
+        table.tick(float(second))
+    assert (job.state, job.lost) == ("failed", {1: "no heartbeat for 3 s"})
+
+
 def test_a_rank_that_leaves_while_entries_are_being_installed_fails_the_job() -> None:
     table = new_table()
     job = table.create(1, 2, "", 0.0)

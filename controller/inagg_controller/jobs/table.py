@@ -36,7 +36,7 @@ _FIRST_GROUP, _LAST_GROUP = 2, 2**16 - 1
 _RETRY_S = 1.0
 
 # If more time than this passes between two ticks, the controller itself was not running. The heartbeats of that time
-# wait unread, so the time does not count as silence of the workers.
+# wait unread, so no more than this counts as silence of the workers.
 _STALL_S = 0.75
 
 
@@ -250,10 +250,10 @@ class JobTable:
 
     def tick(self, now: float) -> None:
         """Let time pass: lose silent ranks, end jobs not joined in time, repeat removals, forget ended jobs."""
-        stall = now - self._last_tick
+        stall = now - self._last_tick - _STALL_S
         self._last_tick = now
         for job in list(self.jobs.values()):
-            if stall > _STALL_S:
+            if stall > 0:
                 job.last_seen = {rank: seen + stall for rank, seen in job.last_seen.items()}
             self._lose_silent(job, now)
             if job.state == "joining" and now - job.created_at >= self.policy.join_timeout_s:
