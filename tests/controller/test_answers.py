@@ -167,6 +167,7 @@ def test_a_transport_can_be_made_of_every_job_that_is_read(document: Any) -> Non
         local=("127.0.0.1", 0),
         job=status.id,
         rank=status.workers - 1,
+        member=0,
         workers=status.workers,
         epoch=status.epoch,
         slots=status.slots,
