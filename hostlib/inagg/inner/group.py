@@ -44,7 +44,8 @@ _STRIDES_IGNORED = {
     "scatter": 2,
 }
 
-# The thread of gloo's device does these. Their works are completed only when somebody waits for them.
+# The thread of gloo's device does these. Their works are completed only when somebody waits for them. A wait without a
+# timeout would take that with which gloo was made to connect.
 _WITHOUT_THREAD = ("send", "recv")
 
 _CONNECT = timedelta(seconds=6)
@@ -82,11 +83,12 @@ def _forward(name: str) -> Callable[..., Work]:
         with raising_cause(self._diagnose):
             work = getattr(inner, name)(*arguments, **settings)
         if name == "recv_anysource":
-            return AnySourceWork(work, self._diagnose, call, self._waits)
+            return AnySourceWork(work, self._diagnose, call, self._waits, timedelta(seconds=self.timeout_s))
         if isinstance(work, Work):
-            if name not in _WITHOUT_THREAD:
-                self._prune()
-                self._under_way.add(work)
+            if name in _WITHOUT_THREAD:
+                return InnerWork(work, self._diagnose, call, timeout=timedelta(seconds=self.timeout_s))
+            self._prune()
+            self._under_way.add(work)
             return InnerWork(work, self._diagnose, call, self._under_way.discard)
         call.end()
         return work

@@ -53,6 +53,7 @@ class InnerWork(Work):
             seconds.
         call: ended when somebody notices the end of the work.
         ended: called when `wait` has returned from gloo.
+        timeout: of a `wait` without one. By default gloo's.
     """
 
     def __init__(
@@ -61,16 +62,18 @@ class InnerWork(Work):
         diagnose: Callable[[], InaggError | None],
         call: TalliedCall,
         ended: Callable[[Work], None] = lambda _: None,
+        timeout: timedelta = _NO_TIMEOUT,
     ) -> None:
         super().__init__()
         self._call = call
         self._ended = ended
         self._work = work
         self._diagnose = diagnose
+        self._timeout = timeout
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         with raising_cause(self._diagnose, self._work.is_completed):
-            done = self._wait(timeout)
+            done = self._wait(self._timeout if timeout == _NO_TIMEOUT else timeout)
         self._call.end()
         self._ended(self._work)
         return done
@@ -151,9 +154,14 @@ class AnySourceWork(InnerWork):
     """A recv from any rank. Gloo does not end it when connections do: another rank could still send."""
 
     def __init__(
-        self, work: Work, diagnose: Callable[[], InaggError | None], call: TalliedCall, waits: Waits
+        self,
+        work: Work,
+        diagnose: Callable[[], InaggError | None],
+        call: TalliedCall,
+        waits: Waits,
+        timeout: timedelta,
     ) -> None:
-        super().__init__(work, diagnose, call)
+        super().__init__(work, diagnose, call, timeout=timeout)
         self._waits = waits
 
     def _wait(self, timeout: timedelta) -> bool:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases of test_collectives.py: groups, other collectives, errors, statistics."""
 
+import time
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
@@ -217,6 +218,19 @@ def a_rank_that_waits_for_any_other_hears_that_one_has_aborted_the_group() -> No
         with pytest.raises(InaggError, match=rf"lost rank {last} \(aborted the group\)"):
             dist.recv(received, group=group)
     dist.destroy_process_group(group)
+
+
+@case
+def a_message_may_come_late() -> None:
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    received = torch.zeros(1)
+    for source in (last, None):
+        if rank == last > 0:
+            time.sleep(1.5)  # longer than gloo may take to connect
+            dist.send(torch.ones(1), 0)
+        elif rank == 0 < last:
+            assert dist.recv(received, source) == last
+    dist.barrier()
 
 
 @case
