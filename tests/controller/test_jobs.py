@@ -106,6 +106,20 @@ def test_a_job_of_one_worker_has_no_multicast_address() -> None:
     assert job.entries["s1"].group.replicas == ((1, 1),)
 
 
+def test_a_job_that_is_changed_to_unicast_while_it_is_installed_runs_when_that_is_done() -> None:
+    table = new_table()
+    job = table.create(2, 4, "", 0.0)
+    for rank in range(2):
+        table.register(job.id, member(rank), 0.0)
+    installation = table.effects.popleft()  # under way
+    table.unicast(job.id)
+    table.done(installation, 1.0)
+    assert job.state == "joining"
+    (change,) = table.effects
+    table.done(change, 2.0)
+    assert (job.state, job.last_seen) == ("running", {0: 2.0, 1: 2.0})
+
+
 @pytest.mark.parametrize("installed", [False, True])
 def test_a_job_without_multicast_gets_a_copy_for_each_worker(installed: bool) -> None:
     table = new_table()

@@ -282,14 +282,16 @@ class JobTable:
                 job.entries = {
                     name: replace(entries, group=effect.groups[name]) for name, entries in job.entries.items()
                 }
+                if job.state == "joining" and not job.removing:  # it waited for this
+                    self._begin(job, now)
             elif error is not None and not job.ended:  # its sums would need a retransmission for every result
                 self._end(job, "failed", f"the switch refused to copy results to each worker: {error}", now)
         elif not job.removing:
-            if error is None:
-                job.state = "running"
-                job.last_seen = dict.fromkeys(job.members, now)
-            else:
+            if error is not None:
                 self._end(job, "failed", f"the switch refused the job's entries: {error}", now)
+            # Else a rank would get results at an address at which another has said that it does not.
+            elif not any(isinstance(later, Regroup) and later.job == job.id for later in self.effects):
+                self._begin(job, now)
 
     def switch_connected(self, name: str) -> None:
         """Record that a switch has a fresh pipeline: install complete jobs that waited for it."""
@@ -407,6 +409,11 @@ class JobTable:
             self._release(job)
         else:
             self._forget_entries(job)
+
+    @staticmethod
+    def _begin(job: Job, now: float) -> None:
+        job.state = "running"
+        job.last_seen = dict.fromkeys(job.members, now)
 
     @staticmethod
     def _forget_entries(job: Job) -> None:
