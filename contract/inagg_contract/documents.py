@@ -260,11 +260,13 @@ class Heartbeat(Answer):
 class TreeSwitch(Answer):
     """A switch of a job's tree.
 
-    first_slot_version, slot_versions: its lease. ranks: of the workers that it sums for itself. below: the switches
-    whose partial sums it adds. above: the switches that get its partial sums in turns; none at a root.
+    aggregator_ip: its own address, at which it answers pings. first_slot_version, slot_versions: its lease. ranks: of
+    the workers that it sums for itself. below: the switches whose partial sums it adds. above: the switches that get
+    its partial sums in turns; none at a root.
     """
 
     switch: str
+    aggregator_ip: Ip
     first_slot_version: NonNegative
     slot_versions: NonNegative
     ranks: tuple[Rank, ...]

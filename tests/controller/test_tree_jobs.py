@@ -313,10 +313,12 @@ def test_a_job_shows_its_tree_and_each_worker_its_own_switch(fabric: Fabric) -> 
             number = await start(client, ALL)
             job = (await client.get(f"/jobs/{number}")).json()
             lease = {"first_slot_version": 0, "slot_versions": 8}
-            spines = ["spine1", "spine2"]
+            leaves, spines = ["leaf1", "leaf2"], ["spine1", "spine2"]
+            ips = [switch.pop("aggregator_ip") for switch in job["tree"]]
+            assert ips == ["10.0.255.3", "10.0.255.4", "10.0.255.1", "10.0.255.2"]
             assert job["tree"] == [
-                {"switch": "spine1", **lease, "ranks": [], "below": ["leaf1", "leaf2"], "above": []},
-                {"switch": "spine2", **lease, "ranks": [], "below": ["leaf1", "leaf2"], "above": []},
+                {"switch": "spine1", **lease, "ranks": [], "below": leaves, "above": []},
+                {"switch": "spine2", **lease, "ranks": [], "below": leaves, "above": []},
                 {"switch": "leaf1", **lease, "ranks": [0, 2], "below": [], "above": spines},
                 {"switch": "leaf2", **lease, "ranks": [1, 3], "below": [], "above": spines},
             ]

@@ -300,6 +300,7 @@ def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) 
         tree=tuple(
             TreeSwitch.model_construct(
                 switch=switch.name,
+                aggregator_ip=_aggregator(service, switch.name).ip,
                 first_slot_version=job.leases[switch.name].base,
                 slot_versions=job.leases[switch.name].size,
                 ranks=switch.ranks,
