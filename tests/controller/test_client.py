@@ -159,9 +159,16 @@ def test_a_refusal_carries_status_and_detail(api: Api) -> None:
 
 
 def test_a_request_that_may_be_repeated_is() -> None:
-    client, requests = answering(httpx.ConnectError("refused"), httpx.ReadTimeout("slow"), BEAT)
-    assert client.heartbeat(1, 0).state == "running"
+    client, requests = answering(httpx.ConnectError("refused"), httpx.ReadTimeout("slow"), (200, {}))
+    client.clear_loss()
     assert len(requests) == 3
+
+
+def test_a_heartbeat_is_not_repeated_because_the_next_one_follows_soon() -> None:
+    client, requests = answering(httpx.ConnectError("refused"), BEAT)
+    with pytest.raises(ControllerUnreachableError):
+        client.heartbeat(1, 0)
+    assert len(requests) == 1
 
 
 def test_no_answer_in_time_is_an_error_that_names_the_controller() -> None:
@@ -274,6 +281,31 @@ def test_silence_is_a_failure_only_after_the_timeout_since_the_last_answer() -> 
     assert failure.lost_ranks == ()
 
 
+@pytest.mark.parametrize(
+    ("down", "which"),
+    [
+        (
+            ("leaf2 (10.0.255.2)",),
+            "the switch leaf2 (10.0.255.2), or the way there, is down: it answers no pings",
+        ),
+        (
+            ("spine1 (10.0.255.3)", "leaf2 (10.0.255.2)"),
+            "one of the switches spine1 (10.0.255.3), leaf2 (10.0.255.2), or the way there, is down: they answer no "
+            "pings",
+        ),
+    ],
+)
+def test_a_switch_that_is_down_ends_the_wait_for_a_silent_controller(
+    down: tuple[str, ...], which: str
+) -> None:
+    watch = monitor()
+    error = ControllerUnreachableError(url=URL, request="POST", cause="timed out")
+    watch.answered(RUNNING, 5.0)
+    assert watch.silent(error, 7.5, down) == Failure(
+        f"{which}, and the controller at {URL} has not answered for 2.5 s", ()
+    )
+
+
 def test_a_rank_that_leaves_last_is_not_disturbed_and_one_left_behind_is_told_in_the_end() -> None:
     watch = monitor()
     left = Heartbeat(state="running", lost=(Lost(rank=1, reason="left"),), reason=None)
@@ -355,6 +387,23 @@ def test_the_thread_reports_a_controller_that_is_gone() -> None:
     wait_until(lambda: failed, "a failure is reported")
     assert failed[0].reason.startswith("no answer to heartbeats for")
     assert failed[0].lost_ranks == ()
+
+
+def test_switches_are_looked_for_only_when_the_controller_does_not_answer() -> None:
+    client, requests = answering(BEAT, (503, {"title": "Unavailable"}), httpx.ReadTimeout("slow"), BEAT)
+    failed: list[Failure] = []
+    looked_after: list[int] = []
+
+    def down(_stopping: threading.Event) -> tuple[str, ...]:
+        looked_after.append(len(requests))
+        return ("leaf2 (10.0.255.2)",)
+
+    thread = HeartbeatThread(client, 1, 0, 0.01, 600.0, failed.append, Journal(), switches_down=down)
+    thread.start()
+    wait_until(lambda: failed, "a failure is reported")
+    thread.stop()
+    assert looked_after == [3]
+    assert failed[0].reason.startswith("the switch leaf2 (10.0.255.2), or the way there, is down")
 
 
 def test_the_thread_tells_what_it_is_asked_and_learns_of_a_mismatch() -> None:

@@ -2,7 +2,7 @@
 """A worker's side of the controller's HTTP API.
 
 A failed request is repeated, with backoff, until the client's timeout has passed. But the creation of a job is repeated
-only if the request never reached the controller.
+only if the request never reached the controller, and a heartbeat never: the next one follows soon.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -26,6 +26,7 @@ from inagg.errors import (
     JobError,
 )
 from inagg.membership.presence import HttpsPresence, Presence, TcpPresence
+from inagg.membership.sockets import ending_in_silence
 from inagg.sums.journal import Report
 from inagg_contract.documents import (
     MOST_BODY_BYTES,
@@ -46,6 +47,9 @@ from inagg_contract.documents import (
 
 _T = TypeVar("_T")
 
+# When a failed request is repeated: always, if it never reached the controller, or never.
+_Repeat = Literal["always", "unsent", "never"]
+
 # Long polls are cut into pieces of this length: within one piece a dead connection, or rank, is noticed.
 _LONG_POLL_S = 1.0
 
@@ -54,6 +58,9 @@ _LONGEST_PAUSE_S = 1.0
 
 # Linux repeats a lost SYN after 1 s, then 3 s. A new attempt after this time is faster.
 _CONNECT_TIMEOUT_S = 1.5
+
+# A connection whose data the controller's host does not acknowledge for this time ends.
+_SILENT_S = 3.0
 
 # For the texts in a heartbeat. The rest of the body is room for its other fields.
 _MOST_CALLS_BYTES = MOST_BODY_BYTES - 48_576
@@ -88,7 +95,9 @@ class ControlClient:
         self._closed = False
         # Not an httpx.Client, which would log every heartbeat at INFO, among the user's own requests. No proxies from
         # the environment: they do not lead to a controller on the training network.
-        self._transport = httpx.HTTPTransport(trust_env=False) if transport is None else transport
+        self._transport = transport or httpx.HTTPTransport(
+            trust_env=False, socket_options=ending_in_silence(_SILENT_S)
+        )
 
     def close(self) -> None:
         """Close the connections. The client cannot be used afterwards."""
@@ -120,7 +129,7 @@ class ControlClient:
         body = NewJob.model_construct(
             workers=workers, slots=slots, name=name, hosts=None if hosts is None else list(hosts)
         )
-        document = self._request("POST", "/jobs", body=body, repeatable=False)
+        document = self._request("POST", "/jobs", body=body, repeat="unsent")
         created = self._read(CreatedJob, document, "a new job")
         self.learn_secret(created.id, created.secret)
         return created
@@ -203,10 +212,14 @@ class ControlClient:
     def heartbeat(
         self, job: int, rank: int, report: Report | None = None, *, timeout_s: float | None = None
     ) -> Heartbeat:
-        """Report that this rank lives and what it calls. The answer is the state of the job."""
+        """Report that this rank lives and what it calls. The answer is the state of the job.
+
+        It is sent once: without an answer this raises ControllerUnreachableError, after a few seconds if the
+        controller's host is silent, and after timeout_s otherwise.
+        """
         body = Beat() if report is None else _beat(report)
         path = f"/jobs/{job}/workers/{rank}/heartbeat"
-        answer = self._request("POST", path, job=job, body=body, timeout_s=timeout_s)
+        answer = self._request("POST", path, job=job, body=body, timeout_s=timeout_s, repeat="never")
         return self._read(Heartbeat, answer, "a heartbeat")
 
     def attend(self, job: int, rank: int, interval_s: float) -> Presence:
@@ -306,7 +319,7 @@ class ControlClient:
         body: BaseModel | None = None,
         params: dict[str, Any] | None = None,
         timeout_s: float | None = None,
-        repeatable: bool = True,
+        repeat: _Repeat = "always",
     ) -> Any:
         document = None if body is None else body.model_dump(exclude_unset=True, exclude_none=True)
 
@@ -317,7 +330,7 @@ class ControlClient:
 
         request = f"{method} {path}"
         allowed_s = self.timeout_s if timeout_s is None else timeout_s
-        return self._content(self._repeat(attempt, request, allowed_s, repeatable), request)
+        return self._content(self._repeat(attempt, request, allowed_s, repeat), request)
 
     def _send(self, method: str, path: str, *, timeout: httpx.Timeout, **options: Any) -> httpx.Response:
         """One request; returns when the answer is here. Raises RuntimeError once the client has been closed."""
@@ -331,7 +344,7 @@ class ControlClient:
         return response
 
     def _repeat(
-        self, attempt: Callable[[float], _T], request: str, timeout_s: float, repeatable: bool = True
+        self, attempt: Callable[[float], _T], request: str, timeout_s: float, repeat: _Repeat = "always"
     ) -> _T:
         """Call `attempt` with the seconds that are left, until it returns."""
         deadline = time.monotonic() + timeout_s
@@ -341,7 +354,8 @@ class ControlClient:
                 return attempt(max(deadline - time.monotonic(), 0.001))
             except (httpx.RequestError, OSError) as error:
                 never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-                if not (repeatable or never_sent) or time.monotonic() + pause >= deadline:
+                repeatable = repeat == "always" or (repeat == "unsent" and never_sent)
+                if not repeatable or time.monotonic() + pause >= deadline:
                     cause = str(error) or type(error).__name__
                     raise ControllerUnreachableError(
                         url=self.base_url, request=request, cause=cause

@@ -9,13 +9,14 @@ The controller sees through another connection (`presence`) that the process liv
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from inagg.errors import (
     ControllerError,
     ControllerRefusedError,
+    ControllerUnreachableError,
     InaggError,
     JobError,
     MismatchError,
@@ -75,7 +76,8 @@ class Failure:
 class HeartbeatMonitor:
     """Decides from heartbeats and their answers whether a rank can go on. Time, in seconds, is an argument.
 
-    A failed job is a failure at once. Silence of the controller is a failure after timeout_s. Another rank's leaving on
+    A failed job is a failure at once. Silence of the controller is a failure after timeout_s, or as soon as a switch of
+    the job is down too. Another rank's leaving on
     purpose is a failure only after a few seconds: at the end of training the ranks leave one after another, and this
     rank may still be fetching its last result, which the switch keeps until the last rank has left.
     """
@@ -108,9 +110,18 @@ class HeartbeatMonitor:
             return Failure(error.detail, ())
         return self.silent(error, now)
 
-    def silent(self, error: ControllerError, now: float) -> Failure | None:
-        """A heartbeat has failed by `now`."""
+    def silent(self, error: ControllerError, now: float, down: Sequence[str] = ()) -> Failure | None:
+        """A heartbeat has failed by `now`. down: the switches of the job that are down."""
         silence = now - self._last_answer
+        if down:
+            which = f"the switch {down[0]}, or the way there, is down: it answers no pings"
+            if len(down) > 1:
+                which = (
+                    f"one of the switches {', '.join(down)}, or the way there, is down: they answer no pings"
+                )
+            return Failure(
+                f"{which}, and the controller at {error.url} has not answered for {silence:.1f} s", ()
+            )
         if silence < self._timeout_s:
             return None
         return Failure(f"no answer to heartbeats for {silence:.1f} s: {error}", ())
@@ -127,6 +138,8 @@ class HeartbeatThread(threading.Thread):
         waited: returns how many sums this rank has done, and the seconds that it waited for others to begin them; part
             of each heartbeat.
         before_beat: called before each regular beat.
+        switches_down: called when the controller does not answer a regular beat. Returns the switches of the job that
+            are down. May take seconds; the event is set when the thread should stop.
 
     `waits` has the same of all ranks, from the controller's last answer.
     """
@@ -142,6 +155,7 @@ class HeartbeatThread(threading.Thread):
         journal: Journal,
         waited: Callable[[], tuple[int, float]] = lambda: (0, 0.0),
         before_beat: Callable[[], None] = lambda: None,
+        switches_down: Callable[[threading.Event], Sequence[str]] = lambda _stopping: (),
     ) -> None:
         super().__init__(name=f"inagg-heartbeat-{job}-{rank}", daemon=True)
         self._client = client
@@ -153,6 +167,7 @@ class HeartbeatThread(threading.Thread):
         self._journal = journal
         self._waited = waited
         self._before_beat = before_beat
+        self._switches_down = switches_down
         self.waits: Mapping[int, Waits] = {}
         self._asked: tuple[int, int] | None = None
         self._stopping = threading.Event()
@@ -176,7 +191,7 @@ class HeartbeatThread(threading.Thread):
         while not self._stopping.wait(max(0.0, next_beat - time.monotonic())):
             next_beat = max(next_beat + self._interval_s, time.monotonic())
             self._before_beat()
-            self._settle(self._beat())
+            self._settle(self._beat(self._switches_down))
 
     def confer(self, timeout_s: float = _CONFER_S) -> None:
         """Beat quickly, on the caller's thread, until the job has failed, this has been stopped, or timeout_s is over.
@@ -199,8 +214,12 @@ class HeartbeatThread(threading.Thread):
             others = tuple(rank for rank in failure.lost_ranks if rank != self._rank)
             self._on_failure(replace(failure, lost_ranks=others))
 
-    def _beat(self) -> Callable[[float], Failure | None]:
+    def _beat(
+        self, switches_down: Callable[[threading.Event], Sequence[str]] = lambda _stopping: ()
+    ) -> Callable[[float], Failure | None]:
         """Send one beat. Returns a function that gives the outcome to the monitor, with the time.
+
+        switches_down: called if no answer comes.
 
         If the controller asks for several calls, a second beat answers at once: the ranks disagree, and these calls
         show where. What the controller asks for next waits for the next beat.
@@ -219,6 +238,8 @@ class HeartbeatThread(threading.Thread):
                     break
         except ControllerRefusedError as error:
             return partial(self._monitor.refused, error)
+        except ControllerUnreachableError as error:
+            return partial(self._monitor.silent, error, down=switches_down(self._stopping))
         except ControllerError as error:
             return partial(self._monitor.silent, error)
         except RuntimeError as error:  # httpx's, once the client has been closed

@@ -17,6 +17,7 @@ from inagg.membership.assembly import Assembly, describe
 from inagg.membership.control import ControlClient
 from inagg.membership.interface import interface_of, source_address
 from inagg.membership.multicast import open_socket
+from inagg.membership.pings import SwitchPings
 from inagg.membership.session import Session, give_up_on
 from inagg.options import Options, parse_cpus
 from inagg.sums.reduction import Callback
@@ -279,7 +280,7 @@ def _begin(
     udp.detach()  # the transport owns it, and the other
     if results is not None:
         results.detach()
-    return Session(client, status, rank, transport, on_failure, presence, link_rate)
+    return Session(client, status, rank, transport, on_failure, presence, SwitchPings.of(status), link_rate)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatThread
 from inagg.membership.mtu_probe import MtuProbe
 from inagg.membership.multicast import MulticastWatch
+from inagg.membership.pings import SwitchPings
 from inagg.membership.presence import Presence
 from inagg.membership.standing import GaveUp, Phase, Standing
 from inagg.sums.journal import Journal
@@ -37,6 +38,7 @@ class Session:
     Args:
         on_failure: called, on any thread, when the job has ended early.
         presence: closed with the session.
+        pings: of the job's switches. Without them this rank does not notice that a switch is down; the controller does.
         link_rate: of the interface, in bits per second; None: unknown.
     """
 
@@ -48,6 +50,7 @@ class Session:
         transport: Transport,
         on_failure: Callback = lambda: None,
         presence: Presence | None = None,
+        pings: SwitchPings | None = None,
         link_rate: float | None = None,
     ) -> None:
         self.id = status.id
@@ -56,6 +59,7 @@ class Session:
         self._policy = status.policy
         self._transport = transport
         self._presence = presence
+        self._pings = pings or SwitchPings("", {})
         self._link_rate = link_rate
         self._on_failure = on_failure
         self._joined_by = os.getpid()
@@ -76,7 +80,8 @@ class Session:
             self._job_failed,
             self.journal,
             self._waited,
-            self._multicast.look,
+            self._before_beat,
+            self._pings.down,
         )
         self._heartbeat.start()
 
@@ -112,6 +117,10 @@ class Session:
         """Sums done, and seconds waited for other ranks to begin them."""
         stats, (sums, waited_s) = self._transport.stats(), self._waited_at_first
         return stats["collectives_completed"] - sums, stats["waited_s"] - waited_s
+
+    def _before_beat(self) -> None:
+        self._multicast.look()
+        self._pings.learn()
 
     # --- the end
 

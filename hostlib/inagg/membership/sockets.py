@@ -1,10 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access to the sockets of torch and gloo, which offer no way to get them."""
+"""TCP connections that end when the other host is silent, and access to those of torch and gloo."""
 
 import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+
+# Silence before the first probe, and time between probes (tcp(7): TCP_KEEPIDLE, TCP_KEEPINTVL).
+_PROBE_S = 1
+
+
+def ending_in_silence(seconds: float) -> list[tuple[int, int, int]]:
+    """Options with which a TCP connection ends when the other host leaves data or probes unanswered for `seconds`.
+
+    The kernel answers for a process that is busy or stopped, so such a process is not silent.
+    """
+    return [
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_S),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_S),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * seconds)),
+    ]
 
 
 def tcp_sockets() -> Iterator[socket.socket]:

@@ -18,10 +18,8 @@ import struct
 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from inagg.membership.sockets import tcp_sockets
+from inagg.membership.sockets import ending_in_silence, tcp_sockets
 
-# Silence before the first probe, and time between probes (tcp(7): TCP_KEEPIDLE, TCP_KEEPINTVL).
-_PROBE_S = 1
 # A host that leaves data or probes unanswered for this time counts as cut off.
 _SILENT_S = 4.0
 # A store that does not answer for this time counts as stopped, if its host answers.
@@ -90,10 +88,8 @@ def _call(address: tuple[str, int]) -> socket.socket:
     """Begin to connect. If nobody listens at the address, the connection ends at once."""
     connection = socket.socket(_family(address[0]), socket.SOCK_STREAM)
     connection.setblocking(False)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_S)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_S)
-    _bound_silence(connection, _SILENT_S)
+    for option in ending_in_silence(_SILENT_S):
+        connection.setsockopt(*option)
     with contextlib.suppress(OSError):  # `ended` finds it
         connection.connect(address)
     return connection

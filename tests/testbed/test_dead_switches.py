@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch dies in mid-training, and ranks lose the controller with it, because they reach it through that switch.
+
+The switches are the model's. The port of the controller's host may be at any of them.
+"""
+
+import math
+import re
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from inagg_testbed.network.fabric import CONTROL_PORT, Fabric
+from inagg_testbed.network.lifecycle import manifests, tagged_processes
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.processes import NodeProcess
+from inagg_testbed.network.testbed import Testbed, open_testbed
+from inagg_testbed.network.topology import run_in_namespace
+from inagg_testbed.network.workers import WorkerGroup
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
+
+# Of these the kernel takes 3 s to see that the controller's host is silent, and pings to the switch take 4 s.
+MOST_S = 10.0
+
+# Longer than a dead switch takes, and shorter than a rank waits for the controller.
+CUT_OFF_S = 12.0
+
+PROGRAM = """
+import time, torch, torch.distributed as dist
+dist.init_process_group("inagg")
+"""
+SUMS = """
+while True:
+    dist.all_reduce(torch.ones(100_000))
+    print("in the middle", flush=True)
+"""
+# Nobody sends: all wait in gloo.
+GLOO = """
+dist.all_reduce(torch.ones(100_000))
+print("in the middle", flush=True)
+dist.recv(torch.ones(1), src=1 if dist.get_rank() == 0 else 0)
+"""
+SLOW = f"""
+tensor = torch.ones(100_000)
+dist.all_reduce(tensor)
+print("in the middle", flush=True)
+if dist.get_rank() == 0:
+    time.sleep({CUT_OFF_S + 2})
+dist.all_reduce(tensor)
+assert bool((tensor == 4).all())
+dist.destroy_process_group()
+"""
+RIGHT = f"""{PROGRAM}
+tensor = torch.full((100_000,), float(dist.get_rank() + 1))
+dist.all_reduce(tensor)
+assert bool((tensor == sum(range(1, dist.get_world_size() + 1))).all())
+dist.destroy_process_group()
+"""
+
+
+def switch_process(testbed: Testbed, name: str) -> NodeProcess:
+    wanted = "switch" if testbed.network.fabric.is_star else f"switch {name}"
+    (process,) = (one for one in testbed.services if one.name == wanted)
+    return process
+
+
+def restart(testbed: Testbed, dead: NodeProcess, command: list[str], name: str) -> None:
+    """Start the switch `name` again. Returns when the controller has made it ready for jobs."""
+    testbed.services.remove(dead)
+    dead.stop()
+    log = testbed.results / f"{name}-again.log"
+    node = testbed.network.switch_node(name)
+    process = NodeProcess.start(testbed.run, node, dead.name, command, log_path=log)
+    testbed.services.append(process)
+    process.wait_for_line("ready", timeout_s=60)
+    assert testbed.controller is not None
+    controller = testbed.controller
+    wait_until(lambda: controller.health().switch == "connected", "the controller has the switch again", 60)
+    wait_until(lambda: all(link.state == "up" for link in controller.health().links), "links are up", 60)
+
+
+def launch(testbed: Testbed, program: str) -> WorkerGroup:
+    """Start the program on all hosts. Returns when every rank is in the middle of its training."""
+    group = testbed.launch([sys.executable, "-c", program], name="first")
+    logs = [worker.process.log_path for worker in group.workers]
+    wait_until(
+        lambda: all(log.exists() and "in the middle" in log.read_text() for log in logs),
+        "all ranks train",
+        120,
+    )
+    return group
+
+
+def seconds_until_each_ends(group: WorkerGroup) -> list[float]:
+    """By rank, from now on; infinity for those that run longer than a minute."""
+    start = time.monotonic()
+    seconds = [math.inf] * len(group.workers)
+    while (now := time.monotonic() - start) < 60 and math.inf in seconds:
+        for worker in group.workers:
+            if worker.process.poll() is not None:
+                seconds[worker.rank] = min(seconds[worker.rank], now)
+        time.sleep(0.01)
+    return seconds
+
+
+@pytest.mark.parametrize(
+    ("topology", "controlled_from", "name", "program"),
+    [
+        ("star", "s1", "s1", SUMS),
+        ("tree:2x2", "root", "root", SUMS),
+        ("leaf-spine:2x2x2", "spine1", "leaf2", SUMS),
+        ("leaf-spine:2x2x2", "spine1", "leaf2", GLOO),
+        ("leaf-spine:2x2x2", "leaf1", "leaf1", SUMS),
+        ("leaf-spine:2x2x2", "leaf1", "leaf1", GLOO),
+    ],
+    ids=["star", "root", "leaf", "leaf, gloo", "leaf of the controller", "leaf of the controller, gloo"],
+)
+def test_every_rank_names_a_dead_switch_in_time_and_the_next_job_is_right(
+    tmp_path: Path, topology: str, controlled_from: str, name: str, program: str
+) -> None:
+    fabric = Fabric.parse(topology, hosts=4)
+    others = [switch for switch in fabric.switches if switch != controlled_from]
+    fabric = replace(fabric, switches=(controlled_from, *others))
+    with open_testbed(
+        fabric=fabric,
+        link=LinkSpec.parse("unshaped"),
+        results_root=tmp_path,
+        state_dir=tmp_path / "state",
+    ) as testbed:
+        group = launch(testbed, PROGRAM + program)
+        dead = switch_process(testbed, name)
+        command = Path(f"/proc/{dead.identity.pid}/cmdline").read_text().split("\0")[:-1]
+        dead.signal(signal.SIGKILL)
+        seconds = seconds_until_each_ends(group)
+        errors = {worker.rank: worker.process.reported_error() for worker in group.workers}
+        group.stop()
+        named = re.compile(rf"JobError: .*\bswitch(es.*)? {name}\b")
+        assert [rank for rank, error in errors.items() if not named.search(error or "")] == [], errors
+        assert max(seconds) < MOST_S, seconds
+        restart(testbed, dead, command, name)
+        group = testbed.launch([sys.executable, "-c", RIGHT], name="next")
+        group.follow(lambda _rank, _event: None, timeout_s=120, watch=testbed.services)
+    assert tagged_processes(testbed.run.id, besides=0) == []
+    assert manifests(tmp_path / "state") == {}
+
+
+def test_a_job_with_a_slow_rank_outlasts_a_controller_that_is_cut_off(tmp_path: Path) -> None:
+    with open_testbed(
+        hosts=2, link=LinkSpec.parse("unshaped"), results_root=tmp_path, state_dir=tmp_path / "state"
+    ) as testbed:
+        group = launch(testbed, PROGRAM + SLOW)
+        port = testbed.network.ports("s1")[CONTROL_PORT]
+        node = testbed.network.pid_of("s1")
+        run_in_namespace(node, f"ip link set dev {port} down")
+        time.sleep(CUT_OFF_S)
+        run_in_namespace(node, f"ip link set dev {port} up")
+        group.follow(lambda _rank, _event: None, timeout_s=60, watch=testbed.services)
