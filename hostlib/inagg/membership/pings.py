@@ -56,7 +56,7 @@ class SwitchPings:
         if not unknown or self._rounds == 0:
             return
         self._rounds -= 1
-        self._answering |= unknown - self._silent(unknown, _LEARNING_S, threading.Event())
+        self._answering |= self._ask(unknown, _LEARNING_S, threading.Event()) or set()
 
     def down(self, stopping: threading.Event) -> tuple[str, ...]:
         """The switches that have answered before and do not now, as "leaf2 (10.0.255.2)", in the order of `addresses`.
@@ -65,21 +65,24 @@ class SwitchPings:
         may hide the rest. It takes some seconds if there are any, else milliseconds. Setting `stopping` ends it early,
         without a result.
         """
-        silent = self._silent(self._answering, _PATIENCE_S, stopping)
-        if stopping.is_set():
+        answering = self._ask(self._answering, _PATIENCE_S, stopping)
+        if answering is None or stopping.is_set():
             return ()
+        silent = self._answering - answering
         if self._own in silent:
             silent = {self._own}
         return tuple(f"{name} ({address})" for name, address in self._addresses.items() if name in silent)
 
-    def _silent(self, switches: Collection[str], patience_s: float, stopping: threading.Event) -> set[str]:
-        """Ping until all have answered, or patience_s is over. Returns those that have not answered."""
+    def _ask(
+        self, switches: Collection[str], patience_s: float, stopping: threading.Event
+    ) -> set[str] | None:
+        """Ping until all have answered, or patience_s is over. Returns those that have; None: no ping could be sent."""
         waiting = {self._addresses[name]: name for name in switches}
         end = time.monotonic() + patience_s
         token = os.urandom(_TOKEN_BYTES)
         pings = _open()
         if pings is None:
-            return set(switches)
+            return None
         with pings:
             while waiting and not stopping.is_set() and (now := time.monotonic()) < end:
                 for address in waiting:
@@ -89,11 +92,11 @@ class SwitchPings:
                     waiting.pop(sender, None)
                     if not waiting:
                         break
-        return set(waiting.values())
+        return set(switches) - set(waiting.values())
 
 
 def _open() -> socket.socket | None:
-    """A socket for pings, as ping(8) has: of the unprivileged kind, else a raw one; None if neither is allowed."""
+    """A socket for pings, as ping(8) has: of the unprivileged kind, else a raw one; None if neither is to be had."""
     for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
         with contextlib.suppress(OSError):
             return socket.socket(socket.AF_INET, kind, socket.IPPROTO_ICMP)

@@ -137,7 +137,16 @@ def test_without_permission_to_ping_nothing_is_judged(monkeypatch: pytest.Monkey
     assert down(learned()) == ()
 
 
-def test_packets_that_answer_nothing_are_ignored(network: Network) -> None:
+def test_without_a_socket_for_pings_no_switch_is_down(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switches = learned()
+    network.answering = set()
+    monkeypatch.setattr(pings, "_open", lambda: None)  # out of descriptors, say
+    assert down(switches) == ()
+
+
+def test_packets_that_answer_nothing_are_ignored(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     switches = learned()
     network.answering = {LEAF, OTHER}
     sent = network.sendto
@@ -149,7 +158,7 @@ def test_packets_that_answer_nothing_are_ignored(network: Network) -> None:
             network.give(b"\0" + packet[1:-1] + b"?", SPINE)  # an answer to another program
             network.give(b"", SPINE)
 
-    network.sendto = send  # type: ignore[method-assign]
+    monkeypatch.setattr(network, "sendto", send)
     assert down(switches) == (f"spine1 ({SPINE})",)
 
 
