@@ -48,10 +48,8 @@ def serving(memory_switch: MemorySwitch) -> Serving:
 
 @pytest.fixture
 def fake_server(tmp_path: Path) -> Iterator[FakeServer]:
-    server = FakeServer(tmp_path / "p4runtime")
-    server.start()
-    yield server
-    server.stop()
+    with FakeServer(tmp_path / "p4runtime") as server:
+        yield server
 
 
 @pytest.fixture

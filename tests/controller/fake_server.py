@@ -4,11 +4,10 @@
 import contextlib
 import queue
 import threading
-import time
 from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import grpc
 from google.rpc import code_pb2, status_pb2
@@ -33,7 +32,8 @@ class FakeP4Runtime(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
 
     groups: multicast group -> (port, replication id) pairs. refused_tables: names of tables that are full.
     pipeline_error, write_error: messages of errors that end these calls. counts: (counter id, index) -> (packets,
-    bytes). writes: the type and key of each update. frozen: while set, writes and reads wait. standing: how many wait.
+    bytes). writes: the type and key of each update. going: while not set, writes and reads wait. standing: one has had
+    to.
     """
 
     def __init__(self) -> None:
@@ -48,8 +48,9 @@ class FakeP4Runtime(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         self.write_error: str | None = None
         self.counts: dict[tuple[int, int], tuple[int, int]] = {}
         self.writes: list[tuple[int, object]] = []
-        self.frozen = False
-        self.standing = 0
+        self.going = threading.Event()
+        self.going.set()
+        self.standing = threading.Event()
         self._sessions: list[Session] = []
         self._lock = threading.Lock()
 
@@ -170,10 +171,9 @@ class FakeP4Runtime(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         return found
 
     def _stand(self) -> None:
-        self.standing += 1
-        while self.frozen:
-            time.sleep(0.001)
-        self.standing -= 1
+        if not self.going.is_set():
+            self.standing.set()
+            self.going.wait()
 
     @property
     def _p4info(self) -> p4info_pb2.P4Info:
@@ -244,3 +244,10 @@ class FakeServer:
         if self._server is not None:
             self._server.stop(grace=None).wait()
             self._server = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -286,10 +286,8 @@ def test_a_switch_may_be_behind_a_unix_socket(fake_server: FakeServer, program: 
 
 @pytest.fixture
 def other_server(tmp_path: Path) -> Iterator[FakeServer]:
-    server = FakeServer(tmp_path / "other")
-    server.start()
-    yield server
-    server.stop()
+    with FakeServer(tmp_path / "other") as server:
+        yield server
 
 
 @pytest.fixture
@@ -320,18 +318,18 @@ def test_a_switch_that_stands_still_does_not_hold_up_another(
 ) -> None:
     switch.connect(nothing)
     other.connect(nothing)
-    fake_server.servicer.frozen = True
+    fake_server.servicer.going.clear()
     arguments = {"insert": [flood_group([1])], "read_counters": [1]}
     stuck = threading.Thread(target=getattr(switch, call), args=(arguments[call],))
     stuck.start()
     try:
-        wait_until(lambda: fake_server.servicer.standing, "the first switch has the call")
+        wait_until(fake_server.servicer.standing.is_set, "the first switch has the call")
         other.insert([flood_group([3])])
         assert other_server.servicer.groups == {1: [(3, 0)]}
         assert other.read_counters([1]) == {"started": {}, "result_sent": {}}
         assert stuck.is_alive()
     finally:
-        fake_server.servicer.frozen = False
+        fake_server.servicer.going.set()
         stuck.join(10)
 
 

@@ -77,9 +77,9 @@ class HeartbeatMonitor:
     """Decides from heartbeats and their answers whether a rank can go on. Time, in seconds, is an argument.
 
     A failed job is a failure at once. Silence of the controller is a failure after timeout_s, or as soon as a switch of
-    the job is down too. Another rank's leaving on
-    purpose is a failure only after a few seconds: at the end of training the ranks leave one after another, and this
-    rank may still be fetching its last result, which the switch keeps until the last rank has left.
+    the job is down too. Another rank's leaving on purpose is a failure only after a few seconds: at the end of training
+    the ranks leave one after another, and this rank may still be fetching its last result, which the switch keeps until
+    the last rank has left.
     """
 
     def __init__(self, *, timeout_s: float, now: float) -> None:
