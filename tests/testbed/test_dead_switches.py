@@ -7,7 +7,6 @@ The switches are the model's. The port of the controller's host may be at any of
 import math
 import re
 import signal
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from inagg_testbed.network.topology import run_in_namespace
 from inagg_testbed.network.workers import WorkerGroup
+from tests.testbed.programs import PROGRAM, SUMS, launch, sum_rightly, switch_process
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
@@ -31,22 +31,14 @@ MOST_S = 10.0
 # Longer than a dead switch takes, and shorter than a rank waits for the controller.
 CUT_OFF_S = 12.0
 
-PROGRAM = """
-import time, torch, torch.distributed as dist
-dist.init_process_group("inagg")
-"""
-SUMS = """
-while True:
-    dist.all_reduce(torch.ones(100_000))
-    print("in the middle", flush=True)
-"""
 # Nobody sends: all wait in gloo.
-GLOO = """
+GLOO = f"""{PROGRAM}
 dist.all_reduce(torch.ones(100_000))
 print("in the middle", flush=True)
 dist.recv(torch.ones(1), src=1 if dist.get_rank() == 0 else 0)
 """
-SLOW = f"""
+SLOW = f"""{PROGRAM}
+import time
 tensor = torch.ones(100_000)
 dist.all_reduce(tensor)
 print("in the middle", flush=True)
@@ -56,18 +48,6 @@ dist.all_reduce(tensor)
 assert bool((tensor == 4).all())
 dist.destroy_process_group()
 """
-RIGHT = f"""{PROGRAM}
-tensor = torch.full((100_000,), float(dist.get_rank() + 1))
-dist.all_reduce(tensor)
-assert bool((tensor == sum(range(1, dist.get_world_size() + 1))).all())
-dist.destroy_process_group()
-"""
-
-
-def switch_process(testbed: Testbed, name: str) -> NodeProcess:
-    wanted = "switch" if testbed.network.fabric.is_star else f"switch {name}"
-    (process,) = (one for one in testbed.services if one.name == wanted)
-    return process
 
 
 def restart(testbed: Testbed, dead: NodeProcess, command: list[str], name: str) -> None:
@@ -83,18 +63,6 @@ def restart(testbed: Testbed, dead: NodeProcess, command: list[str], name: str) 
     controller = testbed.controller
     wait_until(lambda: controller.health().switch == "connected", "the controller has the switch again", 60)
     wait_until(lambda: all(link.state == "up" for link in controller.health().links), "links are up", 60)
-
-
-def launch(testbed: Testbed, program: str) -> WorkerGroup:
-    """Start the program on all hosts. Returns when every rank is in the middle of its training."""
-    group = testbed.launch([sys.executable, "-c", program], name="first")
-    logs = [worker.process.log_path for worker in group.workers]
-    wait_until(
-        lambda: all(log.exists() and "in the middle" in log.read_text() for log in logs),
-        "all ranks train",
-        120,
-    )
-    return group
 
 
 def seconds_until_each_ends(group: WorkerGroup) -> list[float]:
@@ -133,7 +101,7 @@ def test_every_rank_names_a_dead_switch_in_time_and_the_next_job_is_right(
         results_root=tmp_path,
         state_dir=tmp_path / "state",
     ) as testbed:
-        group = launch(testbed, PROGRAM + program)
+        group = launch(testbed, program)
         dead = switch_process(testbed, name)
         command = Path(f"/proc/{dead.identity.pid}/cmdline").read_text().split("\0")[:-1]
         dead.signal(signal.SIGKILL)
@@ -144,8 +112,7 @@ def test_every_rank_names_a_dead_switch_in_time_and_the_next_job_is_right(
         assert [rank for rank, error in errors.items() if not named.search(error or "")] == [], errors
         assert max(seconds) < MOST_S, seconds
         restart(testbed, dead, command, name)
-        group = testbed.launch([sys.executable, "-c", RIGHT], name="next")
-        group.follow(lambda _rank, _event: None, timeout_s=120, watch=testbed.services)
+        sum_rightly(testbed, watch=testbed.services)
     assert tagged_processes(testbed.run.id, besides=0) == []
     assert manifests(tmp_path / "state") == {}
 
@@ -154,7 +121,7 @@ def test_a_job_with_a_slow_rank_outlasts_a_controller_that_is_cut_off(tmp_path: 
     with open_testbed(
         hosts=2, link=LinkSpec.parse("unshaped"), results_root=tmp_path, state_dir=tmp_path / "state"
     ) as testbed:
-        group = launch(testbed, PROGRAM + SLOW)
+        group = launch(testbed, SLOW)
         port = testbed.network.ports("s1")[CONTROL_PORT]
         node = testbed.network.pid_of("s1")
         run_in_namespace(node, f"ip link set dev {port} down")

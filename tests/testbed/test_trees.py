@@ -3,7 +3,6 @@
 
 import json
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -19,27 +18,11 @@ from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.testbed import open_testbed
 from inagg_testbed.network.topology import run_in_namespace
-from tests.waiting import wait_until
+from tests.testbed.programs import SUMS, launch, sum_rightly, switch_process
 
 pytestmark = pytest.mark.netns
 
 ELEMENTS = 500_000
-SUM = f"""
-import torch, torch.distributed as dist
-dist.init_process_group("inagg")
-tensor = torch.full(({ELEMENTS},), float(dist.get_rank() + 1))
-dist.all_reduce(tensor)
-assert bool((tensor == sum(range(1, dist.get_world_size() + 1))).all())
-dist.barrier()
-dist.destroy_process_group()
-"""
-LOOP = """
-import torch, torch.distributed as dist
-dist.init_process_group("inagg")
-while True:
-    dist.all_reduce(torch.ones(100_000))
-    print("summed", flush=True)
-"""
 
 
 @pytest.mark.parametrize(
@@ -56,8 +39,7 @@ def test_a_link_above_a_rack_carries_one_sum(tmp_path: Path, topology: str, orde
         gloo_over="bridge",
     ) as testbed:
         ports = traffic.port_bytes(fabric, testbed.run.id, testbed.network.pid_of)
-        group = testbed.launch([sys.executable, "-c", SUM], name="sum")
-        group.follow(lambda _rank, _event: None, timeout_s=120, watch=testbed.services)
+        sum_rightly(testbed, ELEMENTS, watch=testbed.services)
         after = traffic.port_bytes(fabric, testbed.run.id, testbed.network.pid_of)
         assert testbed.controller is not None
         assert {link.state for link in testbed.controller.health().links} == {"up"}
@@ -98,29 +80,24 @@ def test_a_switch_or_link_that_dies_fails_its_job_with_its_name_and_the_next_job
         results_root=tmp_path,
         state_dir=tmp_path / "state",
     ) as testbed:
-        group = testbed.launch([sys.executable, "-c", LOOP], name="loop")
-        logs = [testbed.results / f"loop-rank{rank}.log" for rank in range(4)]
-        wait_until(
-            lambda: all(log.exists() and "summed" in log.read_text() for log in logs), "all ranks sum", 120
-        )
+        group = launch(testbed, SUMS)
         if ":" in part:
             name, _, port = part.partition(":")
             interface = testbed.network.ports(name)[int(port)]
             run_in_namespace(testbed.network.pid_of(name), f"ip link set dev {interface} down")
             reason = "the link leaf2:102 - spine2:2 is down: no beacon arrives at "
         else:
-            (process,) = (one for one in testbed.services if one.name == f"switch {part}")
-            process.signal(signal.SIGKILL)
+            switch_process(testbed, part).signal(signal.SIGKILL)
             reason = "switch spine2 was lost: the sums in its slots are gone"
         start = time.monotonic()
         with pytest.raises(WorkerFailedError):
             group.follow(lambda _rank, _event: None, timeout_s=60)
         assert time.monotonic() - start < 15
-        for log in logs:
-            assert "JobError: " in log.read_text()
-            assert reason in log.read_text()
-        group = testbed.launch([sys.executable, "-c", SUM], name="sum")
-        group.follow(lambda _rank, _event: None, timeout_s=120)
+        for worker in group.workers:
+            log = worker.process.log_path.read_text()
+            assert "JobError: " in log
+            assert reason in log
+        sum_rightly(testbed, ELEMENTS)
 
 
 def weights(folder: Path, topology: str, spec: TrainingSpec, switch: SwitchKind = "model") -> str:
