@@ -49,6 +49,9 @@ def _leaf_spine() -> Topology:
 
 
 LEAF_SPINE = _leaf_spine()
+# A job on all of its hosts, rank by rank.
+RANKS = 4
+AT = ["leaf1", "leaf1", "leaf2", "leaf2"]
 
 Result = TypeVar("Result")
 
