@@ -67,6 +67,8 @@ class Network:
         # (time, order, rank, action)
         self._plans: list[tuple[float, int, int, Callable[[Engine], object]]] = []
         self._busy_until: dict[tuple[int, bool], float] = {}
+        self._deadlines = [math.inf] * len(self.engines)
+        self._failure: EngineError | None = None  # the last
         self.completed = {rank: [] for rank in range(len(self.engines))}
 
     def send(self, link: int, datagram: bytes, *, up: bool) -> None:
@@ -101,22 +103,22 @@ class Network:
         if refuses:
             self.plan(self.now + MOMENT, rank, lambda _: None)
         self.completed[rank] += self.engines[rank].completed()
+        self._failure = self.engines[rank].failure or self._failure
+        deadline = self.engines[rank].deadline()
+        self._deadlines[rank] = math.inf if deadline is None else deadline
         if observers := self.observers.get(rank):
             self.observers[rank] = [observer for observer in observers if observer(self.engines[rank])]
 
     def step(self) -> bool:
         """Do the next event. Returns False if there is none."""
-        deadlines = [(engine.deadline(), rank) for rank, engine in enumerate(self.engines)]
-        timers = [(deadline, rank) for deadline, rank in deadlines if deadline is not None]
-        timer = min(timers, default=None)
+        timer = min(self._deadlines)
         arrival = self._under_way[0][0] if self._under_way else math.inf
-        soonest = min(arrival, timer[0] if timer else math.inf)
-        if self._plans and self._plans[0][0] <= soonest:
+        if self._plans and self._plans[0][0] <= min(arrival, timer):
             self.now, _, rank, action = heapq.heappop(self._plans)
             action(self.engines[rank])
             self.flush(rank)
             return True
-        if self._under_way and (timer is None or self._under_way[0][0] <= timer[0]):
+        if self._under_way and arrival <= timer:
             self.now, _, link, datagram, up = heapq.heappop(self._under_way)
             if not up and link < len(self.engines):
                 message = self._merge(link, datagram)
@@ -126,10 +128,10 @@ class Network:
             for hop in (self._fabric.up if up else self._fabric.down)(link, datagram):
                 self.send(hop.link, hop.datagram, up=hop.up)
             return True
-        if timer is None:
+        if timer == math.inf:
             return False
-        self.now = max(self.now, timer[0])
-        self.flush(timer[1])
+        self.now = max(self.now, timer)
+        self.flush(self._deadlines.index(timer))
         return True
 
     def _merge(self, rank: int, datagram: bytes) -> bytes:
@@ -151,9 +153,8 @@ class Network:
         for rank in range(len(self.engines)):
             self.flush(rank)
         while any(len(done) < collectives for done in self.completed.values()):
-            for engine in self.engines:
-                if engine.failure is not None:
-                    raise engine.failure
+            if self._failure is not None:
+                raise self._failure
             assert self.step(), f"nothing left to happen at {self.now} s, completed: {self.completed}"
             assert self.now <= within, f"not done after {within} s, completed: {self.completed}"
 
