@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The constants of p4/include/constants.p4. Written by contract/generate_constants.py: change them there."""
 
-INAGG_VERSION = 2
+INAGG_VERSION = 3
 INAGG_PORT = 18753
 KIND_EXPONENT = 1
 KIND_DATA = 2
+KIND_QUERY = 4
 KIND_RESULT = 8
+FLAG_AGAIN = 32
 EXPONENT_CHECK = 341
 MAX_EXPONENT = 682
 INAGG_HEADER_BYTES = 20

@@ -119,7 +119,7 @@ def run(
         float, typer.Option(min=1, help="Time without a beacon after which a link between switches is down.")
     ] = 5.0,
     rto_initial_s: Annotated[float, typer.Option(help="First retransmission timeout.")] = 0.1,
-    rto_min_s: Annotated[float, typer.Option(help="Shortest retransmission timeout.")] = 0.01,
+    rto_min_s: Annotated[float, typer.Option(help="Least margin of it above the RTT.")] = 0.001,
     rto_max_s: Annotated[float, typer.Option(help="Longest retransmission timeout.")] = 1.0,
     give_up_s: Annotated[float, typer.Option(help="Silence after which a worker gives up.")] = 120.0,
     heartbeat_interval_s: Annotated[float, typer.Option(help="Time between two heartbeats.")] = 0.5,

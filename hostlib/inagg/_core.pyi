@@ -46,18 +46,19 @@ class EngineError(RuntimeError):
 class EngineStats(TypedDict):
     """Counts since the start. Bytes are UDP payload: the inagg header and the words."""
 
-    packets_sent: int  # retransmissions included
+    packets_sent: int  # retransmissions and queries included
     bytes_sent: int
     packets_received: int  # correct results that were awaited
     bytes_received: int
-    retransmits: int
-    duplicates_received: int  # results of chunks that were not outstanding
+    retransmits: int  # contributions that the switch missed
+    duplicates_received: int  # results of chunks that were not outstanding, and late answers
     discarded: int  # datagrams with a wrong header, length, job or epoch
     corrupt: int  # results of outstanding chunks that failed a check and were requested again
     chunks_completed: int
     collectives_completed: int
     special_blocks: int  # blocks with a NaN or infinity on some rank
-    probes: int  # retransmissions after a silence
+    queries: int  # for results that did not come
+    probes: int  # those after a silence
     in_flight: int  # chunks outstanding now
     window: int  # chunks that may be outstanding
     window_limit: int  # the largest window: the slots granted, at most what the receive buffer holds
@@ -75,7 +76,7 @@ class TransportStats(EngineStats):
     send_refusals: int  # sends that the kernel refused (buffer full) and that were repeated
     network_errors: int  # ICMP errors and unreachable routes; retransmission repairs the losses
     multicast_received: int  # datagrams at the job's multicast address
-    unicast_in_a_row: int  # datagrams at this worker's own address since the last of those
+    unicast_in_a_row: int  # awaited results at this worker's own address since the last of those
     segmentation: bool  # several datagrams go to the kernel in one message (UDP_SEGMENT)
     receive_buffer_bytes: int  # as granted by the kernel
     receive_buffer_wanted_bytes: int  # needed for a full window of results
@@ -169,7 +170,7 @@ class Engine:
         slots: int,
         words: int,
         rto_initial_s: float = 0.1,
-        rto_min_s: float = 0.01,
+        rto_min_s: float = 0.001,
         rto_max_s: float = 1.0,
         give_up_s: float = 120.0,
         first_chunk: int = 0,
@@ -269,7 +270,7 @@ class Transport:
         socket_fd: int | None = None,
         results_fd: int | None = None,
         rto_initial_s: float = 0.1,
-        rto_min_s: float = 0.01,
+        rto_min_s: float = 0.001,
         rto_max_s: float = 1.0,
         give_up_s: float = 120.0,
         spin_s: float = 0.0,
@@ -483,7 +484,7 @@ class RttEstimator:
     """RFC 6298 as in protocol 6.1."""
 
     def __init__(
-        self, *, rto_initial_s: float = 0.1, rto_min_s: float = 0.01, rto_max_s: float = 1.0
+        self, *, rto_initial_s: float = 0.1, rto_min_s: float = 0.001, rto_max_s: float = 1.0
     ) -> None: ...
     def measure(self, rtt_s: float, packets: int = 1) -> bool:
         """Process the RTT of so many packets; return True if it completed a sample."""

@@ -128,7 +128,7 @@ def shares(figures: Mapping[str, Any]) -> dict[str, float]:
     # In a sum that all ranks have begun, silence is lost time. Retransmissions take their share of the path's time.
     silent = min(figures["silent_s"], window + answers)
     answers, window = answers - min(silent, answers), window - max(silent - answers, 0.0)
-    again = window * figures["retransmits"] / max(figures["packets_sent"], 1)
+    again = window * _sent_again(figures)
     window -= again
     times["loss"] = silent + again
 
@@ -171,6 +171,12 @@ def _divide_transfer(
     times["switch" if full else "receive buffer" if small_buffer else "slots"] = window * asleep + queued
 
 
+def _sent_again(figures: Mapping[str, Any]) -> float:
+    """The share of contributions that are retransmissions."""
+    share: float = figures["retransmits"] / max(figures["packets_sent"] - figures["queries"], 1)
+    return share
+
+
 def _received_frames(figures: Mapping[str, Any]) -> float:
     """Received bytes of Ethernet frames."""
     size: float = figures["bytes_received"] + _FRAME_HEADERS * figures["packets_received"]
@@ -192,8 +198,7 @@ def _detail(cause: str, figures: Mapping[str, Any]) -> str:
     if cause == "program" and late is not None and late["rank"] == figures["rank"]:
         return f"; the others wait for this rank, {late['late_s'] * 1e3:.1f} ms a sum"
     if cause == "loss":
-        share = figures["retransmits"] / max(figures["packets_sent"], 1)
-        return f"; {share:.1%} of packets, {figures['probes']} silences"
+        return f"; {_sent_again(figures):.1%} of packets, {figures['probes']} silences"
     if cause in ("link", "switch") and figures["link_rate"] is not None:
         return f", {_bits(figures['link_rate'] / 8)}"
     if cause in ("slots", "receive buffer"):

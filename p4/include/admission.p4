@@ -48,13 +48,14 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         counters = admitted;
     }
 
-    // A parent's result is addressed to this switch or to the job's group. From here on it is as if this switch had
-    // been asked: its source will be `mac` and `ip`.
+    // What comes from a parent is addressed to this switch or to the job's group. From here on it is as if this switch
+    // had been asked: the source of what leaves will be `mac` and `ip`. Member 0 is behind `first_port`.
     action accept_result(member_bitmap_t all, bit<32> slot_base, bit<32> slot_mask, epoch_t epoch,
-                         bit<16> result_group, mac_address_t mac, ipv4_address_t ip) {
+                         bit<16> result_group, mac_address_t mac, ipv4_address_t ip, bit<9> first_port) {
         accepted.count();
         use_lease(all, slot_base, slot_mask, epoch, result_group);
         meta.from_parent = true;
+        meta.first_port = first_port;
         hdr.ethernet.dst = mac;
         hdr.ipv4.dst = ip;
     }
@@ -84,22 +85,26 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
     apply {
         // Lengths must be exact: the last contribution becomes the result, so no bytes may follow its payload.
         bit<16> payload_bytes = hdr.udp.length - UDP_HEADER_BYTES - INAGG_HEADER_BYTES;
-        bit<4> contribution = hdr.inagg.kind & ~KIND_RESULT;
-        bool data = contribution == KIND_DATA && payload_bytes == WORDS * WORD_BYTES;
-        bool exponent = contribution == KIND_EXPONENT && payload_bytes == 0;
+        bool down = (hdr.inagg.kind & KIND_RESULT) != 0;
+        meta.query = (hdr.inagg.kind & KIND_QUERY) != 0;
+        bit<4> chunk_kind = hdr.inagg.kind & ~(KIND_RESULT | KIND_QUERY);
+        meta.data = chunk_kind == KIND_DATA;
+        bool words = meta.data && !meta.query;
+        bool kind_and_length = (meta.data || chunk_kind == KIND_EXPONENT)
+                               && payload_bytes == (words ? WORDS * WORD_BYTES : 0);
         if (standard_metadata.parser_error != error.NoError || standard_metadata.checksum_error != 0
             || !hdr.inagg.isValid() || hdr.inagg.version != INAGG_VERSION
             || (bit<16>) hdr.inagg.announced[9:0] > MAX_EXPONENT
             || hdr.inagg.announced_check != hdr.inagg.announced + EXPONENT_CHECK
             || standard_metadata.packet_length != (bit<32>) hdr.ipv4.total_length + (bit<32>) ETHERNET_HEADER_BYTES
-            || hdr.ipv4.total_length != hdr.udp.length + IPV4_HEADER_BYTES || !(data || exponent)) {
+            || hdr.ipv4.total_length != hdr.udp.length + IPV4_HEADER_BYTES || !kind_and_length) {
             malformed.count((bit<32>) standard_metadata.ingress_port);
             drop();
         } else {
-            if (contribution == hdr.inagg.kind) {
-                admission.apply();
-            } else {
+            if (down) {
                 parent.apply();
+            } else {
+                admission.apply();
             }
             if (meta.dropped) {
                 not_admitted.count((bit<32>) standard_metadata.ingress_port);

@@ -12,15 +12,20 @@
 #define SLOT_VERSIONS 16384
 #endif
 
-const bit<4> INAGG_VERSION = 2;
+const bit<4> INAGG_VERSION = 3;
 
 // UDP port of the aggregator: "IA". It is below Linux's ephemeral range, so no reply to a host program uses it.
 const bit<16> INAGG_PORT = 0x4941;
 
-// Packet kinds (protocol.md, 2.2). A result is the kind of its contributions with KIND_RESULT set.
+// Packet kinds (protocol.md, 2.2). A result is the kind of its contributions with KIND_RESULT set. A query and its answer
+// are these with KIND_QUERY set.
 const bit<4> KIND_EXPONENT = 0x1;
 const bit<4> KIND_DATA = 0x2;
+const bit<4> KIND_QUERY = 0x4;
 const bit<4> KIND_RESULT = 0x8;
+
+// The flag of an answer to a query: the asker is to send its contribution again.
+const bit<6> FLAG_AGAIN = 0x20;
 
 // An exponent's check field is the exponent plus EXPONENT_CHECK; MAX_EXPONENT is the largest exponent for which that
 // fits (protocol.md, 3.2).

@@ -99,8 +99,11 @@ struct metadata_t {
     bool answered;             // a request to the aggregator that this switch answered itself: ARP or ping
     bool bound;                // the source MAC address is bound to the port that the frame came in on
     bool dropped;
-    bool from_parent;          // a result of a switch above
-    bool to_parent;            // leaves as a contribution to a switch above
+    bool query;                // a query or an answer
+    bool data;                 // of a DATA chunk
+    bool from_parent;          // a result or an answer of a switch above
+    bool to_parent;            // leaves for a switch above
+    bit<9> first_port;         // of member 0
     member_bitmap_t member;    // the sender's bit
     member_bitmap_t all;       // the bits of all members of the job at this switch
     bit<32> slot_base;         // first slot version of the job's lease

@@ -11,6 +11,10 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     counter(512, CounterType.packets_and_bytes) completed;
     counter(512, CounterType.packets_and_bytes) result_resent;
     counter(512, CounterType.packets_and_bytes) duplicate_pending;
+    counter(512, CounterType.packets_and_bytes) query_again;
+    counter(512, CounterType.packets_and_bytes) query_held;
+    counter(512, CounterType.packets_and_bytes) query_passed;
+    counter(512, CounterType.packets_and_bytes) answer_passed;
     counter(512, CounterType.packets_and_bytes) stale;
     counter(512, CounterType.packets_and_bytes) ahead;
     counter(512, CounterType.packets_and_bytes) partial_sent;
@@ -143,12 +147,20 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         standard_metadata.mcast_grp = meta.result_group;
     }
 
-    action resend_result() {
+    // The result, or an answer, leaves to the member that the packet came from.
+    action reply() {
         make_result();
         standard_metadata.egress_spec = standard_metadata.ingress_port;
     }
 
-    // The partial sum becomes this switch's contribution, as member `rank` of the switch above.
+    // An answer leaves to member 0, whose query has been passed up.
+    action pass_down() {
+        make_own();
+        meta.rank = 0;
+        standard_metadata.egress_spec = meta.first_port;
+    }
+
+    // The partial sum becomes this switch's contribution, as member `rank` of the switch above; or a query its own.
     action send_up(bit<9> port, mac_address_t mac, ipv4_address_t ip, bit<8> rank) {
         make_own();
         hdr.ethernet.dst = mac;
@@ -171,7 +183,6 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
 
     apply {
         bit<32> port = (bit<32>) standard_metadata.ingress_port;
-        bool data = (hdr.inagg.kind & ~KIND_RESULT) == KIND_DATA;
         epoch_t epoch;
         chunk_t chunk;
         load_slot(epoch, chunk);
@@ -191,13 +202,35 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
                 result_unexpected.count(port);
             } else if (final == 1) {
                 result_duplicate.count(port);
+            } else if (meta.query) {
+                pass_down();
+                answer_passed.count(port);
+                leaves = true;
             } else {
                 write_header();
-                if (data) {
+                if (meta.data) {
                     write_words();
                 }
                 finish();
                 result_kept.count(port);
+                leaves = true;
+            }
+        } else if (meta.query) {
+            slot_final.read(final, slot);
+            if (old || (members & meta.member) == 0 || final == 1) {
+                // The contribution is missing, or it is what the result will leave in: no packet can grow that much
+                // on BMv2.
+                hdr.inagg.announced = FLAG_AGAIN ++ 10w0;
+                hdr.inagg.announced_check = FLAG_AGAIN ++ EXPONENT_CHECK[9:0];
+                reply();
+                query_again.count(port);
+                leaves = true;
+            } else if (members == meta.all && meta.member == FIRST_MEMBER) {
+                query_passed.count(port);
+                goes_up = true;
+            } else {
+                reply();
+                query_held.count(port);
                 leaves = true;
             }
         } else if (old) {
@@ -207,7 +240,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             look_back(starts);
             if (starts || (epoch != hdr.inagg.epoch && hdr.inagg.chunk <= meta.slot_mask >> 1)) {
                 start_header();
-                if (data) {
+                if (meta.data) {
                     write_words();
                 }
                 started.count(port);
@@ -217,7 +250,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             }
         } else if ((members & meta.member) == 0) {
             add_header();
-            if (data) {
+            if (meta.data) {
                 add_words();
             }
             added.count(port);
@@ -228,12 +261,12 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             bool asks_above = final == 0 && members == meta.all && meta.member == FIRST_MEMBER;
             if (final == 1 || asks_above) {
                 recall_header();
-                if (data) {
+                if (meta.data) {
                     recall_words();
                 }
             }
             if (final == 1) {
-                resend_result();
+                reply();
                 result_resent.count(port);
                 leaves = true;
             } else if (asks_above) {

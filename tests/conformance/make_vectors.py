@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance import reference
-from tests.conformance.reference import DATA, EXPONENT, RESULT, Lanes
+from tests.conformance.reference import AGAIN, DATA, EXPONENT, QUERY, RESULT, Lanes
 from tests.conformance.reference_switch import Aggregator, AllReduce, Dialogue, Job, Up
 
 VECTORS = Path(__file__).with_name("vectors")
@@ -234,6 +234,20 @@ class Table:
             step["partials"] = [{"parent": parent, "datagram": partial} for parent, partial in partials]
         self._steps.append(step)
 
+    def ask(
+        self,
+        meaning: str,
+        counter: str,
+        sender: int | None,
+        kind: int,
+        chunk: int,
+        number: int,
+        flags: int = 0,
+    ) -> None:
+        """A query of a member; None: an answer of a switch above."""
+        kind |= QUERY | (RESULT if sender is None else 0)
+        self.send(meaning, counter, sender, b"", kind=kind, chunk=chunk, checksum=number, flags=flags)
+
     def document(self) -> dict[str, Any]:
         return {**self._document, "steps": self._steps}
 
@@ -245,21 +259,17 @@ def word(value: int) -> bytes:
 def slots() -> dict[str, Any]:
     """The decision tables of 5.1 and 5.2, row by row, on one job of two workers with two slots."""
     table = Table(0)
-    send = table.send
+    send, ask = table.send, table.ask
+    ask("nothing has come yet", "query_again", 0, EXPONENT, 0, 0x100)
     send("a job begins with its first S chunks", "ahead", 0, b"", chunk=2)
     send("with none that is newer", "ahead", 0, b"", chunk=5)
     send("an EXPONENT starts slot 0", "started", 0, b"", chunk=0, exponent=272, flags=1, checksum=8)
-    send(
-        "the same again, incomplete: dropped",
-        "duplicate_pending",
-        0,
-        b"",
-        chunk=0,
-        exponent=272,
-        checksum=8,
-    )
+    send("the same again: dropped", "duplicate_pending", 0, b"", chunk=0, exponent=272, checksum=8)
+    ask("its sender is told that it is there", "query_held", 0, EXPONENT, 0, 0x12345678)
+    ask("the other worker's is missing", "query_again", 1, EXPONENT, 0, 2**32 - 2)
     send("the other worker: maximum, OR, sum", "added", 1, b"", chunk=0, exponent=262, checksum=8)
-    send("again, complete: the result, to the sender alone", "result_resent", 1, b"", chunk=0, checksum=8)
+    ask("complete: the asker is to send again", "query_again", 1, EXPONENT, 0, 0x345)
+    send("again: the result, to the sender alone", "result_resent", 1, b"", chunk=0, checksum=8)
     send("DATA in the other slot", "started", 1, word(5), chunk=1, checksum=2**32 - 1)
     send("words and checksums add", "added", 0, word(7), chunk=1, checksum=3)
     send("the second version of slot 0", "started", 0, word(-1), chunk=2, checksum=1)
@@ -271,16 +281,23 @@ def slots() -> dict[str, Any]:
     send("chunk 6 is ahead: chunk 4 is not there", "ahead", 0, word(1), chunk=6)
     send("chunk 8 too: chunk 6 is not there", "ahead", 0, word(1), chunk=8)
     send("a chunk just short of 2^31 newer too", "ahead", 0, word(1), chunk=2**31 - 4)
-    send("chunk 0 still answers", "result_resent", 0, b"", chunk=0)
+    ask("chunk 0 still answers", "query_again", 0, EXPONENT, 0, 3)
+    send("with its result", "result_resent", 0, b"", chunk=0)
+    ask("chunk 4 is missing where chunk 0 is", "query_again", 0, DATA, 4, 4)
     send("chunk 4 overwrites chunk 0", "started", 0, word(1), chunk=4, checksum=1)
     send("a late chunk 0 is stale", "stale", 1, b"", chunk=0)
+    ask("so is a late query", "stale", 1, EXPONENT, 0, 5)
     send("a much older chunk too", "stale", 1, b"", chunk=2**32 - 4)
     send("another epoch is refused", "wrong_epoch", 1, word(1), chunk=4, epoch=EPOCH + 1)
+    send("a query in another epoch too", "wrong_epoch", 1, b"", chunk=4, kind=DATA | QUERY, epoch=EPOCH + 1)
     send("another job is refused", "not_admitted", 1, word(1), chunk=4, job=JOB + 1)
     send("another rank than this port's is refused", "not_admitted", 1, word(1), chunk=4, rank=0)
-    send("version 1", "malformed", 1, word(1), chunk=4, version=1)
+    send("version 2", "malformed", 1, word(1), chunk=4, version=2)
     send("an unknown kind", "malformed", 1, word(1), chunk=4, kind=3)
+    send("a query for no kind", "malformed", 1, b"", chunk=4, kind=QUERY)
+    send("a query with words", "malformed", 1, word(1), chunk=4, kind=DATA | QUERY)
     send("a result", "not_admitted", 1, word(1), chunk=4, kind=0xA)
+    send("an answer", "not_admitted", 1, b"", chunk=4, kind=DATA | QUERY | RESULT)
     send("flags that were damaged", "malformed", 1, word(1), chunk=4, flags_check=2)
     send("an exponent that was damaged", "malformed", 1, word(1), chunk=4, exponent_check=0)
     send("DATA without words", "malformed", 1, b"", chunk=4, kind=DATA)
@@ -313,23 +330,29 @@ def slots_leaf() -> dict[str, Any]:
     """The decision tables of 5.1, 5.2 and 5.5 at a switch that is member 5 of one above and member 6 of another, which
     take turns."""
     table = Table(0, above=(5, 6))
-    send = table.send
+    send, ask = table.send, table.ask
     send("an EXPONENT starts slot 0", "started", 0, b"", chunk=0, exponent=272, flags=1, checksum=8)
     send("a result is early while a member is missing", "result_unexpected", None, b"", chunk=0, checksum=32)
     send("the other member: the partial sum goes up", "added", 1, b"", chunk=0, exponent=262, checksum=8)
-    send(
-        "asked again, it goes up again", "partial_resent", 0, b"", chunk=0, exponent=272, flags=1, checksum=8
-    )
+    ask("member 0 is told when the one above has been asked", "query_passed", 0, EXPONENT, 0, 0x107)
+    ask("the others at once", "query_held", 1, EXPONENT, 0, 0x108)
+    ask("the answer goes to member 0", "answer_passed", None, EXPONENT, 0, 0x107)
+    ask("to send again too", "answer_passed", None, EXPONENT, 0, 0x107, flags=AGAIN)
+    send("sent again, it goes up again", "partial_resent", 0, b"", chunk=0, exponent=272, flags=1, checksum=8)
     send("but not for each member", "duplicate_pending", 1, b"", chunk=0, exponent=262, checksum=8)
     send("chunk 2 may not start before the result of 0", "ahead", 0, word(1), chunk=2, checksum=1)
     send("chunk 1 is for the other switch above", "started", 1, word(5), chunk=1, checksum=5)
     send("its partial sum", "added", 0, word(7), chunk=1, checksum=7)
     send("the result of 0 goes down", "result_kept", None, b"", chunk=0, exponent=280, flags=3, checksum=32)
     send("once", "result_duplicate", None, b"", chunk=0, exponent=280, flags=3, checksum=32)
-    send("who asks again, gets it", "result_resent", 1, b"", chunk=0, exponent=262, checksum=8)
+    ask("who asks is to send again", "query_again", 1, EXPONENT, 0, 0x109)
+    send("and gets it", "result_resent", 1, b"", chunk=0, exponent=262, checksum=8)
+    ask("an answer is late then", "result_duplicate", None, EXPONENT, 0, 0x107, flags=AGAIN)
+    ask("a query goes to the other switch above", "query_passed", 0, DATA, 1, 0x10A)
     send("the result of 1", "result_kept", None, word(112), chunk=1, checksum=112)
-    send("who asks again, gets its words", "result_resent", 0, word(7), chunk=1, checksum=7)
+    send("who sends again, gets its words", "result_resent", 0, word(7), chunk=1, checksum=7)
     send("now chunk 2 may start", "started", 0, word(1), chunk=2, checksum=1)
+    ask("an answer while a member is missing", "result_unexpected", None, DATA, 2, 0x10C)
     send("a result of a chunk to come", "result_unexpected", None, word(9), chunk=4, checksum=9)
     send("a result in another epoch", "wrong_epoch", None, word(9), chunk=2, epoch=EPOCH + 1)
     send("a result of another job", "not_admitted", None, word(9), chunk=2, job=JOB + 1)
@@ -339,6 +362,7 @@ def slots_leaf() -> dict[str, Any]:
     send("the partial sum of 2", "added", 1, word(2), chunk=2, checksum=2)
     send("and its result", "result_kept", None, word(40), chunk=2, checksum=40)
     send("chunk 4 overwrites 0", "started", 0, word(1), chunk=4, checksum=1)
+    ask("a late answer is stale", "stale", None, EXPONENT, 0, 0x107)
     send("a late result of 0 is stale", "stale", None, b"", chunk=0, exponent=280, flags=3, checksum=32)
     return table.document()
 

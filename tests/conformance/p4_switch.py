@@ -33,6 +33,10 @@ OUTCOMES = (
     "ahead",
     "result_resent",
     "duplicate_pending",
+    "query_again",
+    "query_held",
+    "query_passed",
+    "answer_passed",
     "partial_resent",
     "no_parent",
     "result_kept",
@@ -43,6 +47,10 @@ OUTCOMES = (
     "started",
     "added",
 )
+
+
+# Those of packets after which one leaves to a single member.
+TO_ONE = frozenset({"result_resent", "query_again", "query_held", "answer_passed"})
 
 
 def packed_ip(ip: str) -> int:
@@ -157,7 +165,7 @@ class Entries:
             params = {"port": one.port, **one.station.params, "rank": one.rank}
             made.append(Insert(table="uplink", match=match, action="send_up", params=params))
             match = {"port": one.port, "source": packed_ip(one.station.ip), "job": self.job}
-            params = {**self._lease, **self.own.params}
+            params = {**self._lease, **self.own.params, "first_port": 1}
             made.append(Insert(table="parent", match=match, action="accept_result", params=params))
         for rank in ranks:
             source = packed_ip(self.station(rank).ip)
@@ -186,7 +194,7 @@ class Entries:
         return above.port, headers(above.station, to, len(datagram)) + datagram
 
     def frame(self, rank: int, result: bytes, *, again: bool) -> bytes:
-        """What a member gets. again: the result is sent again, to the member that asked."""
+        """What a member gets. again: it leaves to that member alone."""
         to = job_group(self.job) if self.to_group and not again else self.station(rank)
         return headers(self.own, to, len(result), decode(result).chunk & 0xFFFF) + result
 
@@ -250,7 +258,8 @@ class P4Switch:
                 assert left == self.entries.frame_up(parents[to].parent, payload)
                 out.append((parents[to], payload))
             else:
-                assert left == self.entries.frame(to - 1, payload, again="result_resent" in outcome)
+                alone = not TO_ONE.isdisjoint(outcome)
+                assert left == self.entries.frame(to - 1, payload, again=alone)
                 out.append((to - 1, payload))
         return out
 

@@ -16,12 +16,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-VERSION = 2
+VERSION = 3
 EXPONENT = 0x1
 DATA = 0x2
+QUERY = 0x4
 RESULT = 0x8
 SPECIAL = 0x01
 NOT_READY = 0x02
+AGAIN = 0x20
 EXPONENT_BIAS = 256
 EXPONENT_CHECK = 341
 WORD_BYTES = 256

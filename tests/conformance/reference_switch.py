@@ -2,15 +2,17 @@
 """The switch of docs/protocol.md (5.1 to 5.3) in plain Python, and whole collectives through it, packet by packet."""
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.conformance.reference import (
+    AGAIN,
     DATA,
     EXPONENT,
     HEADER,
     NOT_READY,
+    QUERY,
     RESULT,
     SPECIAL,
     VERSION,
@@ -47,11 +49,11 @@ class Version(NamedTuple):
 
 
 class Packet(NamedTuple):
-    """A contribution, or a result from a switch above."""
+    """A contribution or query, or a result or answer from a switch above."""
 
     epoch: int
     chunk: int
-    member: int  # the sender's bit; of a result 0
+    member: int  # the sender's bit; 0 from above
     flags: int = 0
     exponent: int = 0
     flags_check: int = 0
@@ -82,16 +84,38 @@ def step(
 
 def keep(held: Version, packet: Packet, everybody: int) -> tuple[Version, str]:
     """What section 5.2 does with a result of a switch above. A result leaves with "result_kept"."""
-    if held.epoch != packet.epoch or age(packet.chunk, held.chunk) > 0:
-        return held, "result_unexpected"
-    if packet.chunk != held.chunk:
-        return held, "stale"
-    if held.members != everybody:
-        return held, "result_unexpected"
-    if held.final:
-        return held, "result_duplicate"
+    if refused := _not_awaited(held, packet, everybody):
+        return held, refused
     kept = Version(packet.epoch, packet.chunk, everybody, *packet[3:], final=True)
     return kept._replace(words=packet.words or held.words), "result_kept"
+
+
+def ask(held: Version, query: Packet, everybody: int) -> str:
+    """What section 5.2 does with a query: the counter's name."""
+    if held.epoch != query.epoch or age(query.chunk, held.chunk) > 0:
+        return "query_again"
+    if query.chunk != held.chunk:
+        return "stale"
+    if not held.members & query.member or held.final:
+        return "query_again"
+    asks_above = held.members == everybody and query.member == FIRST_MEMBER
+    return "query_passed" if asks_above else "query_held"
+
+
+def hear(held: Version, answer: Packet, everybody: int) -> str:
+    """What section 5.2 does with an answer of a switch above: the counter's name."""
+    return _not_awaited(held, answer, everybody) or "answer_passed"
+
+
+def _not_awaited(held: Version, packet: Packet, everybody: int) -> str | None:
+    """Why a packet from above is dropped; None: the version has the partial sum that it answers."""
+    if held.epoch != packet.epoch or age(packet.chunk, held.chunk) > 0:
+        return "result_unexpected"
+    if packet.chunk != held.chunk:
+        return "stale"
+    if held.members != everybody:
+        return "result_unexpected"
+    return "result_duplicate" if held.final else None
 
 
 def _contribute(
@@ -143,6 +167,11 @@ class Job:
     base: int = 0  # first slot version of the lease
     above: Sequence[int] = ()
 
+    @property
+    def everybody(self) -> int:
+        """The bits of all members."""
+        return (1 << self.workers) - 1
+
     def version(self, chunk: int) -> int:
         """The index of a chunk's slot version."""
         return self.base + chunk % (2 * self.slots)
@@ -152,7 +181,7 @@ class Job:
         if chunk == 0:
             return {}
         return {
-            self.version(past): Version(self.epoch, past % 2**32, 2**self.workers - 1, final=True)
+            self.version(past): Version(self.epoch, past % 2**32, self.everybody, final=True)
             for past in range(chunk - 2 * self.slots, chunk)
         }
 
@@ -176,52 +205,54 @@ class Aggregator:
     counters: Counter[str] = field(default_factory=Counter)
 
     def process(self, rank: int, datagram: bytes) -> list[tuple[int, bytes]]:
-        """(receiver's rank, datagram) of each packet that leaves a root because of a contribution."""
+        """(receiver's rank, datagram) of each packet that leaves a root because of a contribution or query."""
         sent = self.contribute(rank, datagram)
         return [(receiver, reply) for receiver, reply in sent if not isinstance(receiver, Up)]
 
     def contribute(self, member: int, datagram: bytes) -> Sent:
-        """(receiver, datagram) of each packet that leaves because of a contribution."""
-        return self._count(self._admit(datagram, {EXPONENT, DATA}, member) or self._contribute(datagram))
+        """(receiver, datagram) of each packet that leaves because of a contribution or query."""
+        return self._count(self._admit(datagram, member) or self._from_below(datagram))
 
     def result(self, datagram: bytes) -> Sent:
-        """The same because of a result of a switch above."""
-        kinds = {EXPONENT | RESULT, DATA | RESULT}
-        return self._count(self._admit(datagram, kinds, None) or self._keep(datagram))
+        """The same because of a result or answer of a switch above."""
+        return self._count(self._admit(datagram, None) or self._from_above(datagram))
 
     def _count(self, outcome: tuple[Sent, list[str]]) -> Sent:
         sent, counters = outcome
         self.counters.update(counters)
         return sent
 
-    def _admit(
-        self, datagram: bytes, kinds: Container[int], member: int | None
-    ) -> tuple[Sent, list[str]] | None:
+    def _admit(self, datagram: bytes, member: int | None) -> tuple[Sent, list[str]] | None:
         """What refuses the packet; None: nothing. `member`: the sender, None for a switch above."""
         if len(datagram) < HEADER.size:
             return [], ["malformed"]
         header = decode(datagram)
-        bare = header.kind & ~RESULT
-        length = {EXPONENT: HEADER.size, DATA: HEADER.size + self.words * WORD_BYTES}.get(bare)
-        if header.version != VERSION or len(datagram) != length or not header.agrees:
+        words = self.words if header.kind in (DATA, DATA | RESULT) else 0
+        known = header.version == VERSION and header.kind & ~(QUERY | RESULT) in (EXPONENT, DATA)
+        if not known or len(datagram) != HEADER.size + words * WORD_BYTES or not header.agrees:
             return [], ["malformed"]
         job = self.jobs.get(header.job)
-        if job is None or header.kind not in kinds:
+        if job is None or (header.kind & RESULT != 0) != (member is None):
             return [], ["not_admitted"]
         if not (job.above if member is None else header.rank == member < job.workers):
             return [], ["not_admitted"]
         return ([], ["wrong_epoch"]) if header.epoch != job.epoch else None
 
-    def _contribute(self, datagram: bytes) -> tuple[Sent, list[str]]:
+    def _from_below(self, datagram: bytes) -> tuple[Sent, list[str]]:
         header, payload = decode(datagram), datagram[HEADER.size :]
         job = self.jobs[header.job]
         index, other = job.version(header.chunk), job.version(header.chunk - job.slots)
+        held = self.versions.get(index, Version())
+        packet = _packet(header, payload, 1 << header.rank)
+        if header.kind & QUERY:
+            counter = ask(held, packet, job.everybody)
+            return self._answer(counter, header), [counter]
         held, counters = step(
-            self.versions.get(index, Version()),
+            held,
             self.versions.get(other, Version()),
-            _packet(header, payload, 1 << header.rank),
+            packet,
             job.slots,
-            2**job.workers - 1,
+            job.everybody,
             root=not job.above,
         )
         self.versions[index] = held
@@ -231,19 +262,36 @@ class Aggregator:
             result = _result(header, held, payload)
             return [(member, result) for member in range(job.workers)], counters
         if {"partial_sent", "partial_resent"} & set(counters):
-            parent = header.chunk % len(job.above)
-            partial = _result(header._replace(rank=job.above[parent]), held, payload, kind=header.kind)
-            return [(Up(parent), partial)], counters
+            up, own = self._as_member(header)
+            return [(up, _result(own, held, payload, kind=header.kind))], counters
         return [], counters
 
-    def _keep(self, datagram: bytes) -> tuple[Sent, list[str]]:
+    def _answer(self, counter: str, query: Header) -> Sent:
+        """What leaves because of a query."""
+        if counter == "stale":
+            return []
+        if counter == "query_passed":
+            up, own = self._as_member(query)
+            return [(up, own.encode())]
+        answer = query._replace(kind=query.kind | RESULT)
+        return [(query.rank, answer.announcing(AGAIN if counter == "query_again" else 0, 0).encode())]
+
+    def _as_member(self, header: Header) -> tuple[Up, Header]:
+        """The switch above whose turn it is, and the header as this switch's."""
+        above = self.jobs[header.job].above
+        parent = header.chunk % len(above)
+        return Up(parent), header._replace(rank=above[parent])
+
+    def _from_above(self, datagram: bytes) -> tuple[Sent, list[str]]:
         header, payload = decode(datagram), datagram[HEADER.size :]
         job = self.jobs[header.job]
         index = job.version(header.chunk)
-        held, counter = keep(
-            self.versions.get(index, Version()), _packet(header, payload, 0), 2**job.workers - 1
-        )
-        self.versions[index] = held
+        held = self.versions.get(index, Version())
+        packet = _packet(header, payload, 0)
+        if header.kind & QUERY:
+            counter = hear(held, packet, job.everybody)
+            return ([(0, datagram)] if counter == "answer_passed" else []), [counter]
+        self.versions[index], counter = keep(held, packet, job.everybody)
         members = range(job.workers) if counter == "result_kept" else ()
         return [(member, datagram) for member in members], [counter]
 

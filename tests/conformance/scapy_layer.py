@@ -7,8 +7,17 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw, bind_layers
 
 PORT = 0x4941
-KINDS = {0x1: "EXPONENT", 0x2: "DATA", 0x9: "EXPONENT result", 0xA: "DATA result"}
-FLAGS = ["special", "not ready"]
+KINDS = {
+    0x1: "EXPONENT",
+    0x2: "DATA",
+    0x5: "EXPONENT query",
+    0x6: "DATA query",
+    0x9: "EXPONENT result",
+    0xA: "DATA result",
+    0xD: "EXPONENT answer",
+    0xE: "DATA answer",
+}
+FLAGS = ["special", "not ready", "", "", "", "again"]
 EXPONENT_CHECK = 341
 
 
@@ -17,7 +26,7 @@ class Inagg(Packet):
 
     name = "inagg"
     fields_desc = [  # noqa: RUF012 - scapy's own type
-        BitField("version", 2, 4),
+        BitField("version", 3, 4),
         BitEnumField("kind", 0x1, 4, KINDS),
         ByteField("rank", 0),
         ShortField("job", 0),

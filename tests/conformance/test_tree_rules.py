@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every run of the slot rules (protocol 5.2 and 6) in a tree of switches, with few workers and chunks: any packet that
-was ever sent is delivered any number of times, in any order, at any later time.
+was ever sent is delivered any number of times, in any order, at any later time. Whatever has happened, the queries of
+workers bring the job to its end.
 
 A contribution's checksum is a bit of its own, so that a sum says whose contributions it holds. Packets need no place in
 a state beyond the chunks that have left each switch: what they say follows from the chunk.
@@ -14,7 +15,7 @@ import pytest
 
 from tests.conformance import reference_switch
 from tests.conformance.fabric import Parent, Tree, places
-from tests.conformance.reference_switch import Job, Packet, Version, age, keep, step
+from tests.conformance.reference_switch import Job, Packet, Version, age, ask, hear, keep, step
 
 EPOCH = 2
 
@@ -93,6 +94,47 @@ class Exploration:
             return self.send(state, switch, chunk, held, up=False)
         return state
 
+    def version(self, state: State, switch: int, chunk: int) -> Version:
+        return state.versions[switch][self.packet(chunk, 0).chunk % (2 * self.slots)]
+
+    def ask(self, state: State, member: Parent, chunk: int) -> str:
+        """What a switch answers to a member's query, or the one above in its place."""
+        query = self.packet(chunk, 0, 1 << member.member)
+        counter = ask(self.version(state, member.switch, chunk), query, self.everybody(member.switch))
+        if counter != "query_passed":
+            return counter
+        (parent,) = self.switches[member.switch].parents
+        counter = self.ask(state, parent, chunk)
+        held = self.version(state, member.switch, chunk)
+        assert hear(held, self.packet(chunk, 0), self.everybody(member.switch)) == "answer_passed"
+        return counter
+
+    def send_again(self, state: State, member: Parent, chunk: int, checksum: int) -> tuple[State, bool]:
+        """A member sends its contribution again. Returns what follows, and whether its switch has the result then."""
+        state = self.contribute(state, member, chunk, checksum)
+        held = self.version(state, member.switch, chunk)
+        if not held.final and member.switch != self.root and held.members == self.everybody(member.switch):
+            (parent,) = self.switches[member.switch].parents
+            if chunk in state.partials[member.switch]:
+                state, final = self.send_again(state, parent, chunk, held.checksum)
+                state = self.pass_down(state, member.switch, chunk) if final else state
+        return state, self.version(state, member.switch, chunk).final
+
+    def repairs(self, state: State) -> Iterator[State]:
+        """The states after one query for a result that is awaited, its answer, and what follows without losses."""
+        for worker, member in self.worker_at.items():
+            for slot, done in enumerate(state.have[worker]):
+                chunk = done * self.slots + slot
+                if chunk < self.chunks and self.ask(state, member, chunk) == "query_again":
+                    own = self.contribution(worker, chunk)
+                    following, final = self.send_again(state, member, chunk, own)
+                    yield self.take(following, worker, chunk) if final else following
+
+    def take(self, state: State, worker: int, chunk: int) -> State:
+        """A worker takes a result."""
+        have, slot = state.have[worker], chunk % self.slots
+        return state._replace(have=_with(state.have, worker, _with(have, slot, have[slot] + 1)))
+
     def pass_down(self, state: State, switch: int, chunk: int) -> State:
         """A result arrives from the switch above."""
         packet = self.packet(chunk, self.partial(self.root, chunk))
@@ -130,7 +172,7 @@ class Exploration:
             for chunk in state.results[member.switch]:
                 slot = chunk % self.slots
                 if have[slot] == chunk // self.slots:
-                    yield state._replace(have=_with(state.have, worker, _with(have, slot, have[slot] + 1)))
+                    yield self.take(state, worker, chunk)
         for place in self.switches[:-1]:
             (parent,) = place.parents
             for chunk in state.partials[place.number]:
@@ -145,10 +187,12 @@ class Exploration:
         unexplored = [start]
         while unexplored:
             state = unexplored.pop()
-            for following in self.successors(state):
+            by_query = set(self.repairs(state))
+            for following in by_query.union(self.successors(state)):
                 if following not in predecessors:
                     predecessors[following] = set()
                     unexplored.append(following)
+            for following in by_query:
                 predecessors[following].add(state)
         ends = [state for state in predecessors if all(sum(have) == self.chunks for have in state.have)]
         alive, unexplored = set(ends), list(ends)

@@ -55,7 +55,7 @@ TABLES: dict[str, tuple[dict[str, int], str, dict[str, int]]] = {
     PARENT: (
         {"port": 9, "source": 32, "job": 16},
         "InaggIngress.admission.accept_result",
-        {**_LEASE, "mac": 48, "ip": 32},
+        {**_LEASE, "mac": 48, "ip": 32, "first_port": 9},
     ),
     UPLINK: (
         {"job": 16, "parent": 8},

@@ -25,6 +25,7 @@ def figures(**given: Any) -> dict[str, Any]:
         "packets_received": 1000,
         "bytes_received": 1000 * 1044,
         "retransmits": 0,
+        "queries": 0,
         "probes": 0,
         "window": 128,
         "window_limit": 128,

@@ -22,7 +22,7 @@ class Policy:
     """
 
     rto_initial_s: float = 0.1
-    rto_min_s: float = 0.01
+    rto_min_s: float = 0.001
     rto_max_s: float = 1.0
     give_up_s: float = 120.0
     heartbeat_interval_s: float = 0.5

@@ -140,12 +140,13 @@ def job_entries(
         ("epoch", epoch),
         ("result_group", group),
     )
+    arrival = (*lease, ("mac", own[0]), ("ip", own[1]), ("first_port", members[ranks[0]].port))
     return JobEntries(
         job=job,
         receivers=(*receivers, *(_uplink(job, turn, parent) for turn, parent in enumerate(parents))),
         group=unicast_group(group, members) if results_ip is None else _multicast_group(group, members),
         admissions=(
-            *(_result_admission(job, parent, lease, own) for parent in parents),
+            *(_result_admission(job, parent, arrival) for parent in parents),
             *(
                 TableEntry(
                     ADMISSION,
@@ -168,14 +169,12 @@ def _uplink(job: int, turn: int, parent: Parent) -> TableEntry:
     )
 
 
-def _result_admission(
-    job: int, parent: Parent, lease: tuple[tuple[str, int], ...], own: tuple[int, int]
-) -> TableEntry:
+def _result_admission(job: int, parent: Parent, params: tuple[tuple[str, int], ...]) -> TableEntry:
     return TableEntry(
         PARENT,
         (("port", parent.port), ("source", parent.ip), ("job", job)),
         "InaggIngress.admission.accept_result",
-        (*lease, ("mac", own[0]), ("ip", own[1])),
+        params,
     )
 
 

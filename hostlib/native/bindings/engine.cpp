@@ -139,7 +139,7 @@ void define_engine(nb::module_& m) {
                                                 rto_initial, rto_min, rto_max, give_up, first_chunk));
             },
             nb::kw_only(), "job"_a, "rank"_a, "member"_a = nb::none(), "workers"_a, "roots"_a = 1, "epoch"_a,
-            "slots"_a, "words"_a, "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.01, "rto_max_s"_a = 1.0,
+            "slots"_a, "words"_a, "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.001, "rto_max_s"_a = 1.0,
             "give_up_s"_a = 120.0, "first_chunk"_a = 0)
         .def("submit", &PyEngine::submit, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,

@@ -99,6 +99,7 @@ nb::dict to_dict(const EngineStats& stats) {
     out["packets_received"] = stats.packets_received;
     out["bytes_received"] = stats.bytes_received;
     out["retransmits"] = stats.retransmits;
+    out["queries"] = stats.queries;
     out["probes"] = stats.probes;
     out["duplicates_received"] = stats.duplicates_received;
     out["discarded"] = stats.discarded;

@@ -257,7 +257,7 @@ void define_rtt(nb::module_& m) {
                 policy.validate();
                 new (self) RttEstimator(policy);
             },
-            nb::kw_only(), "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.01, "rto_max_s"_a = 1.0)
+            nb::kw_only(), "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.001, "rto_max_s"_a = 1.0)
         .def("measure", &RttEstimator::measure, "rtt_s"_a, "packets"_a = 1)
         .def("sample", &RttEstimator::sample, "rtt_s"_a)
         .def("timeout", &RttEstimator::timeout, "resends"_a)

@@ -248,7 +248,7 @@ void define_transport(nb::module_& m) {
             },
             nb::kw_only(), "job"_a, "rank"_a, "member"_a = nb::none(), "workers"_a, "roots"_a = 1, "epoch"_a,
             "slots"_a, "words"_a, "aggregator"_a, "local"_a = nb::none(), "socket_fd"_a = nb::none(),
-            "results_fd"_a = nb::none(), "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.01, "rto_max_s"_a = 1.0,
+            "results_fd"_a = nb::none(), "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.001, "rto_max_s"_a = 1.0,
             "give_up_s"_a = 120.0, "spin_s"_a = 0.0)
         .def_prop_ro("local_address", &PyTransport::local_address)
         .def("submit", &PyTransport::submit_array, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,

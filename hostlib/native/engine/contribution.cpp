@@ -33,9 +33,26 @@ void ContributionCodec::encode(const Slot& slot, std::span<std::byte> datagram) 
                   datagram.first<HEADER_BYTES>());
 }
 
+void ContributionCodec::encode_query(const Slot& slot, std::uint32_t number,
+                                     std::span<std::byte> datagram) const {
+    inagg::encode({.kind = query_for(slot.kind()),
+                   .rank = member_,
+                   .job = job_,
+                   .announced = Announcement{},
+                   .epoch = epoch_,
+                   .chunk = slot.chunk(),
+                   .checksum = number},
+                  datagram.first<HEADER_BYTES>());
+}
+
 bool ContributionCodec::is_result(const Header& header, std::size_t bytes) const {
-    return (header.kind == Kind::exponent_result || header.kind == Kind::data_result) && header.job == job_ &&
-           header.epoch == epoch_ && bytes == datagram_bytes(header.kind, words_);
+    return (header.kind == Kind::exponent_result || header.kind == Kind::data_result) &&
+           is_ours(header, bytes);
+}
+
+bool ContributionCodec::is_answer(const Header& header, std::size_t bytes) const {
+    return (header.kind == Kind::exponent_answer || header.kind == Kind::data_answer) &&
+           is_ours(header, bytes) && header.announced.agrees();
 }
 
 std::optional<Fault> ContributionCodec::fault_in(const Slot& slot, const Header& header,

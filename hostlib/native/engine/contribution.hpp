@@ -26,14 +26,21 @@ class ContributionCodec {
     // Makes the packet of a slot that announces its exponent already. `datagram` has bytes(slot) bytes. A
     // packet made again is the same to the byte until its result has been taken.
     void encode(const Slot& slot, std::span<std::byte> datagram) const;
+    // Makes the query for a slot's result, of HEADER_BYTES. Its answer repeats `number`.
+    void encode_query(const Slot& slot, std::uint32_t number, std::span<std::byte> datagram) const;
 
-    // Whether a datagram of this size is a result of this job and epoch.
+    // Whether a datagram of this size is a result, or an answer to a query, of this job and epoch.
     bool is_result(const Header& header, std::size_t bytes) const;
+    bool is_answer(const Header& header, std::size_t bytes) const;
     // Why a result of an outstanding chunk is not to be used; nothing: it is right.
     std::optional<Fault> fault_in(const Slot& slot, const Header& header,
                                   std::span<const std::byte> words) const;
 
   private:
+    bool is_ours(const Header& header, std::size_t bytes) const {
+        return header.job == job_ && header.epoch == epoch_ && bytes == datagram_bytes(header.kind, words_);
+    }
+
     std::uint16_t job_;
     unsigned rank_;
     std::uint8_t member_;

@@ -14,6 +14,9 @@ constexpr unsigned MOST_REFUSALS = 3;
 // Results. The kernel mostly puts no more into a message.
 constexpr std::size_t LONGEST_RUN = 64;
 
+// What a query says of its sending, and its answer repeats.
+constexpr std::uint32_t query_number(std::uint64_t sending) { return static_cast<std::uint32_t>(sending); }
+
 }  // namespace
 
 Engine::Engine(const EngineConfig& config)
@@ -145,30 +148,47 @@ bool Engine::overtakes_packing(std::uint32_t chunk) const {
     });
 }
 
-// Packets are made as late as possible: the kernel then copies lanes that are still in the cache. Lost
-// packets go first, whatever the window says: they are in it already.
+// Packets are made as late as possible: the kernel then copies lanes that are still in the cache. Queries and
+// packets that are sent again go first, whatever the window says: their chunks are in it already.
 std::size_t Engine::to_send(std::span<std::byte> memory, std::span<std::span<const std::byte>> out) {
     std::size_t count = 0;
-    const auto write = [&](Slot& slot) {
-        std::span<std::byte> datagram = slot.collective().datagram(slot.assignment());
-        const std::size_t taken = datagram.empty() ? codec_.bytes(slot) : 0;
-        if (count == out.size() || memory.size() < taken) {
-            return false;
+    // Room for a datagram of so many bytes, unless it has a place of its own; nothing: there is none.
+    const auto place = [&](std::size_t bytes, std::span<std::byte> own) -> std::span<std::byte> {
+        if (count == out.size() || (own.empty() && memory.size() < bytes)) {
+            return {};
         }
+        if (own.empty()) {
+            own = memory.first(bytes);
+            memory = memory.subspan(bytes);
+        }
+        out[count++] = own;
+        return own;
+    };
+    const auto write = [&](Slot& slot) {
+        const auto datagram = place(codec_.bytes(slot), slot.collective().datagram(slot.assignment()));
         if (datagram.empty()) {
-            datagram = memory.first(taken);
-            memory = memory.subspan(taken);
+            return false;
         }
         if (!slot.announced()) {
             announce(slot);
         }
         codec_.encode(slot, datagram);
-        out[count++] = datagram;
         return true;
     };
-    Slot* slot = recovery_.lost().front();
-    while (slot != nullptr && write(*slot)) {
+    const auto write_query = [&](const Slot& slot) {
+        const auto datagram = place(HEADER_BYTES, {});
+        if (datagram.empty()) {
+            return false;
+        }
+        codec_.encode_query(slot, query_number(recovery_.sendings() + count), datagram);
+        return true;
+    };
+    Slot* slot = recovery_.urgent().front();
+    while (slot != nullptr && (slot->state() == Slot::State::doubtful ? write_query(*slot) : write(*slot))) {
         slot = SlotList::next(*slot);
+    }
+    if (slot != nullptr) {
+        return count;
     }
     unsigned fresh = 0;
     slot = ready_.front();
@@ -181,10 +201,10 @@ std::size_t Engine::to_send(std::span<std::byte> memory, std::span<std::span<con
 
 void Engine::sent(std::size_t count, double now) {
     stats_.packets_sent += count;
-    for (; count > 0 && recovery_.lost().front() != nullptr; --count) {
-        Slot& slot = *recovery_.lost().front();
-        stats_.bytes_sent += codec_.bytes(slot);
-        recovery_.resent(slot, now);
+    for (; count > 0 && !recovery_.urgent().empty(); --count) {
+        const Slot& slot = *recovery_.urgent().front();
+        stats_.bytes_sent += slot.state() == Slot::State::doubtful ? HEADER_BYTES : codec_.bytes(slot);
+        recovery_.sent_urgent(now);
     }
     while (count > 0) {
         const Slot* slot = ready_.front();
@@ -265,7 +285,11 @@ bool Engine::take(std::span<const std::byte> datagram, double now) {
     const bool first = run_.empty();
     const std::optional<Header> header = decode(datagram);
     if (!header || !codec_.is_result(*header, datagram.size())) {
-        stats_.discarded += first ? 1 : 0;
+        if (first && header && codec_.is_answer(*header, datagram.size())) {
+            hear(*header, now);
+        } else {
+            stats_.discarded += first ? 1 : 0;
+        }
         return first;
     }
     Slot& slot = slot_of(header->chunk);
@@ -313,10 +337,23 @@ void Engine::finish_run(double now) {
     run_.clear();
 }
 
+// Takes the answer to a query. That to an earlier query of the chunk is old.
+void Engine::hear(const Header& answer, double now) {
+    Slot& slot = slot_of(answer.chunk);
+    if (slot.state() != Slot::State::asked || slot.chunk() != answer.chunk ||
+        answer.checksum != query_number(slot.sending())) {
+        ++stats_.duplicates_received;
+    } else if ((answer.announced.flags & p4::FLAG_AGAIN) != 0) {
+        recovery_.again(slot, now);
+    } else {
+        recovery_.held(slot, now);
+    }
+}
+
 // A wrong result changes no timer. It counts once for each sending, so that copies of one do not add up.
 void Engine::refuse(Slot& slot, const Fault& fault) {
     ++stats_.corrupt;
-    if (slot.state() == Slot::State::lost) {
+    if (slot.urgent()) {
         return;
     }
     if (slot.refuse() == MOST_REFUSALS) {
@@ -419,7 +456,7 @@ void Engine::advance(double now) {
         return;
     }
     if (recovery_.expired(now)) {
-        fail(FailureCode::give_up, "nothing was received for " +
+        fail(FailureCode::give_up, "no result was received for " +
                                        std::to_string(now - recovery_.quiet_since()) +
                                        " s; is the switch up, and do all ranks take part?");
         return;

@@ -8,7 +8,8 @@
 // the one before is in and, for lanes, their exponent is known. So there is one event: a result arrives. Its
 // slot moves on by S chunks, and the chunks that may have waited for what the result says are tried
 // (try_start). A chunk that can be sent is ready. The window lets ready chunks out, the oldest first; a
-// packet is made when it leaves. From then on Recovery decides whether it is lost and sent again.
+// packet is made when it leaves. From then on Recovery decides when to ask the switch about it; the answer
+// says whether to send it again.
 #ifndef INAGG_ENGINE_HPP
 #define INAGG_ENGINE_HPP
 
@@ -65,7 +66,7 @@ class Engine {
     // The first `count` of those have left.
     void sent(std::size_t count, double now);
     bool anything_to_send() const {
-        return !recovery_.lost().empty() || (!ready_.empty() && may_leave(*ready_.front(), 0));
+        return !recovery_.urgent().empty() || (!ready_.empty() && may_leave(*ready_.front(), 0));
     }
 
     // When advance() has something to do; nothing while no result is awaited.
@@ -104,6 +105,7 @@ class Engine {
 
     // Receiving.
     bool take(std::span<const std::byte> datagram, double now);
+    void hear(const Header& answer, double now);
     void refuse(Slot& slot, const Fault& fault);
     void finish_run(double now);
     void finish_chunk(Slot& slot, const Announcement& announced);

@@ -9,6 +9,10 @@ namespace {
 
 // How much later than its successors a result may come, as a share of their RTT.
 constexpr double REORDERING = 0.25;
+// After how many RTTs an answer to a later query makes a chunk that was sent once doubtful.
+constexpr double PATIENCE = 2;
+// After which to ask again about a held chunk.
+constexpr double HELD_RTTS = 6;
 
 }  // namespace
 
@@ -26,96 +30,134 @@ void Recovery::sent(SlotList& ready, unsigned count, bool timed, double now) {
         probe_timer_from_ = now;
     }
     outstanding_ += count;
-    fresh_ += count;
+    in_flight_ += count;
     Slot* last = nullptr;
     for (Slot* slot = ready.front(); count > 0; --count, slot = SlotList::next(*slot)) {
         slot->sent(++sendings_, timed, now);
         last = slot;
     }
-    in_flight_.take_front(ready, *last);
+    fresh_.take_front(ready, *last);
 }
 
-void Recovery::resent(Slot& slot, double now) {
-    lost_.remove(slot);
-    ++retransmits_;
+void Recovery::sent_urgent(double now) {
+    Slot& slot = *urgent_.front();
+    urgent_.remove(slot);
+    ++(slot.state() == Slot::State::again ? retransmits_ : queries_);
     slot.sent(++sendings_, false, now);
-    in_flight_.push_back(slot);
+    repeated_.push_back(slot);
 }
 
-void Recovery::heard(double now) { quiet_since_ = probe_timer_from_ = now; }
+void Recovery::heard(double now) { quiet_since_ = progress_at_ = probe_timer_from_ = now; }
 
 void Recovery::answered(const Slot& first, const Slot& last, unsigned count, double now) {
+    probes_in_a_row_ = 0;
     measure(last, count, now);
     take_out(first, last, count);
     outstanding_ -= count;
 }
 
-void Recovery::refused(Slot& slot) { lose(slot); }
+void Recovery::held(Slot& slot, double now) {
+    measure_answer(slot, sendings_ < lossy_until_, now);
+    take_out(slot, slot, 1);
+    slot.answered(Slot::State::held);
+    held_.push_back(slot);
+}
+
+void Recovery::again(Slot& slot, double now) {
+    lossy_until_ = sendings_ + LOSS_MEMORY;
+    progress_at_ = probe_timer_from_ = now;
+    probes_in_a_row_ = 0;
+    round_trip_.lost = true;
+    measure_answer(slot, true, now);
+    take_out(slot, slot, 1);
+    slot.answered(Slot::State::again);
+    urgent_.push_back(slot);
+}
 
 void Recovery::clear() {
-    lost_ = in_flight_ = SlotList{};
-    outstanding_ = fresh_ = 0;
+    urgent_ = fresh_ = repeated_ = held_ = SlotList{};
+    outstanding_ = in_flight_ = 0;
 }
 
+// All slots are in the list of the first.
 void Recovery::take_out(const Slot& first, const Slot& last, unsigned count) {
-    if (first.state() == Slot::State::lost) {
-        lost_.remove(first);
-        return;
+    if (first.urgent()) {
+        urgent_.remove_range(first, last);
+    } else if (first.state() == Slot::State::held) {
+        held_.remove_range(first, last);
+    } else if (first.sent_once()) {
+        fresh_.remove_range(first, last);
+        in_flight_ -= count;
+    } else {
+        repeated_.remove_range(first, last);
     }
-    in_flight_.remove_range(first, last);
-    fresh_ -= first.resent() ? 0 : count;
 }
 
-void Recovery::lose(Slot& slot) {
+void Recovery::doubt(Slot& slot) {
     take_out(slot, slot, 1);
-    slot.lost();
-    lost_.push_back(slot);
+    slot.doubt();
+    urgent_.push_back(slot);
 }
 
-// `slot`: the last one of a run of `count`.
+// `slot`: the last one of a run of `count`. The result of a chunk that was asked about or sent again may have
+// left before that, so it says nothing about earlier sendings.
 void Recovery::measure(const Slot& slot, unsigned count, double now) {
     const double rtt = now - slot.sent_at();
     Way& way = way_of(slot);
     if (slot.timed()) {
         rtt_.measure(rtt, count);
         least_rtt_.measure(rtt, now);
-        way.least_rtt = way.least_rtt == 0 ? rtt : std::min(way.least_rtt, rtt);
+        way.measure(rtt);
     }
-    if (!slot.resent()) {
-        // A result of a chunk sent again says nothing about its last sending (Karn), so it does not end the
-        // back-off.
-        probes_in_a_row_ = 0;
-        if (slot.sending() > way.overtaken.by) {
-            way.overtaken = {slot.sending(), rtt};
-        }
-    } else if (slot.sending() > way.perhaps_overtaken.by) {
-        // If this answers the first sending, late, then the answers to what was sent between the two are on
-        // their way.
-        way.perhaps_overtaken = {slot.sending(), now + rtt_.srtt() + 4 * rtt_.rttvar()};
+    if (slot.sent_once() && slot.sending() > way.result.sending) {
+        way.result = {slot.sending(), rtt};
     }
-    if (slot.sending() > round_trip_.began_behind) {
-        // The longest queue counts.
-        double least_rtt = 0;
-        for (Way& each : ways_) {
-            least_rtt = std::max(least_rtt, std::exchange(each.least_rtt, 0));
-        }
-        if (least_rtt > 0) {
-            window_.end_round_trip(least_rtt, least_rtt_.value(), round_trip_.limited, round_trip_.lost);
-        }
-        round_trip_ = RoundTrip{.began_behind = sendings_};
+    end_round_trip(slot);
+}
+
+// An answer names its query, so it is always an RTT. In a tree it may be that to the leaf alone, so it is not
+// what empty queues take. `shows_losses`: it makes earlier sendings doubtful.
+void Recovery::measure_answer(const Slot& slot, bool shows_losses, double now) {
+    Way& way = way_of(slot);
+    way.answer.rtt = now - slot.sent_at();
+    rtt_.measure(way.answer.rtt);
+    way.measure(way.answer.rtt);
+    way.answer.sending = std::max(way.answer.sending, slot.sending());
+    if (shows_losses) {
+        way.loss = way.answer.sending;
+        end_round_trip(slot);
     }
 }
 
-void Recovery::advance(bool all_began, double now) {
-    while (const std::optional<double> deadline = loss_deadline()) {
-        if (*deadline > now) {
-            break;
-        }
-        lose(*in_flight_.front());
-        round_trip_.lost = true;
+// If the answered slot was sent in this one.
+void Recovery::end_round_trip(const Slot& slot) {
+    if (slot.sending() <= round_trip_.began_behind) {
+        return;
     }
-    if (const std::optional<double> deadline = probe_deadline(); deadline && *deadline <= now) {
-        lose(oldest_in_flight());
+    // The longest queue counts.
+    double least_rtt = 0;
+    for (Way& each : ways_) {
+        least_rtt = std::max(least_rtt, std::exchange(each.least_rtt, 0));
+    }
+    if (least_rtt > 0) {
+        window_.end_round_trip(least_rtt, least_rtt_.value(), round_trip_.limited, round_trip_.lost);
+    }
+    round_trip_ = RoundTrip{.began_behind = sendings_};
+}
+
+void Recovery::advance(bool all_began, double now) {
+    const auto due = [now](const std::optional<double>& deadline) { return deadline && *deadline <= now; };
+    while (due(fresh_deadline())) {
+        doubt(*fresh_.front());
+    }
+    while (due(repeated_deadline())) {
+        doubt(*repeated_.front());
+    }
+    while (due(held_deadline())) {
+        doubt(*held_.front());
+    }
+    if (due(probe_deadline())) {
+        doubt(*probed());
         silent_ += all_began ? now - probe_timer_from_ : 0;
         probe_timer_from_ = now;
         ++probes_in_a_row_;
@@ -123,51 +165,78 @@ void Recovery::advance(bool all_began, double now) {
     }
 }
 
-// When the packet sent longest ago is lost, if a later one has been answered.
-std::optional<double> Recovery::loss_deadline() const {
-    if (in_flight_.empty()) {
+// When the chunk that was sent longest ago, and once, is doubtful. The result of a later one shows that some
+// packet of this one is lost. The answer to a later query shows only that this one has passed or is lost; it
+// may wait for another worker.
+std::optional<double> Recovery::fresh_deadline() const {
+    if (fresh_.empty()) {
         return std::nullopt;
     }
-    const Slot& slot = *in_flight_.front();
+    const Slot& slot = *fresh_.front();
     const Way& way = way_of(slot);
-    if (slot.sending() < way.overtaken.by) {
-        return slot.sent_at() + (1 + REORDERING) * way.overtaken.rtt;
+    if (slot.sending() < way.result.sending) {
+        return slot.sent_at() + (1 + REORDERING) * way.result.rtt;
     }
-    if (slot.sending() < way.perhaps_overtaken.by) {
-        return way.perhaps_overtaken.lost_at;
+    if (slot.sending() < way.loss) {
+        return slot.sent_at() + PATIENCE * std::max(way.answer.rtt, way.result.rtt);
     }
     return std::nullopt;
 }
 
-// When silence has lasted so long that one packet is to be sent again, to provoke an answer. One is enough:
-// if others are lost, the answer shows it; and if a rank is late, there is nothing to repair.
+// The same of the query, or the contribution sent again, that left longest ago.
+std::optional<double> Recovery::repeated_deadline() const {
+    if (repeated_.empty()) {
+        return std::nullopt;
+    }
+    const Slot& slot = *repeated_.front();
+    const Way& way = way_of(slot);
+    if (slot.sending() < std::max(way.answer.sending, way.result.sending)) {
+        return slot.sent_at() + (1 + REORDERING) * (way.answer.rtt > 0 ? way.answer.rtt : way.result.rtt);
+    }
+    return std::nullopt;
+}
+
+// When to ask again about the chunk that the switch has held longest: others may have completed it since. If
+// nothing has moved since, they have not.
+std::optional<double> Recovery::held_deadline() const {
+    if (held_.empty() || progress_at_ <= held_.front()->sent_at()) {
+        return std::nullopt;
+    }
+    const Slot& slot = *held_.front();
+    return slot.sent_at() + HELD_RTTS * way_of(slot).answer.rtt;
+}
+
+// When silence has lasted so long that the switch is to be asked about one chunk. One is enough: if more is
+// lost, the answer shows it; and if a rank is late, there is nothing to repair.
 std::optional<double> Recovery::probe_deadline() const {
-    if (in_flight_.empty() || !lost_.empty()) {
+    if (outstanding_ == 0 || !urgent_.empty()) {
         return std::nullopt;
     }
     return probe_timer_from_ + rtt_.timeout(probes_in_a_row_);
 }
 
+// The oldest chunk of those not known to be held, or else the oldest.
+Slot* Recovery::probed() const {
+    Slot* const fresh = fresh_.oldest_chunk();
+    Slot* const repeated = repeated_.oldest_chunk();
+    if (fresh == nullptr || repeated == nullptr) {
+        return fresh != nullptr ? fresh : repeated != nullptr ? repeated : held_.oldest_chunk();
+    }
+    return chunk_age(fresh->chunk(), repeated->chunk()) > 0 ? repeated : fresh;
+}
+
 double Recovery::deadline() const {
     double earliest = give_up_deadline();
-    for (const std::optional<double>& deadline : {loss_deadline(), probe_deadline()}) {
+    for (const std::optional<double>& deadline :
+         {fresh_deadline(), repeated_deadline(), held_deadline(), probe_deadline()}) {
         earliest = std::min(earliest, deadline.value_or(earliest));
     }
     return earliest;
 }
 
-Slot& Recovery::oldest_in_flight() const {
-    Slot* oldest = in_flight_.front();
-    for (Slot* slot = oldest; slot != nullptr; slot = SlotList::next(*slot)) {
-        if (chunk_age(oldest->chunk(), slot->chunk()) > 0) {
-            oldest = slot;
-        }
-    }
-    return *oldest;
-}
-
 void Recovery::report(EngineStats& stats) const {
     stats.retransmits = retransmits_;
+    stats.queries = queries_;
     stats.probes = probes_;
     stats.silent = silent_;
     stats.in_flight = outstanding_;

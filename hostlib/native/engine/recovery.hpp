@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What results, and their absence, tell about the network (protocol.md, 6.1 and 6.2): which packets are lost,
-// how long to wait, and how many chunks may be in flight. It holds the slots whose packets have left. Like
-// the engine it reads no clock: times are seconds, of any one clock.
+// What results and answers, and their absence, tell about the network (protocol.md, 6.1 and 6.2): which
+// chunks to ask the switch about, how long to wait, and how many chunks may be in flight. It holds the slots
+// whose packets have left. Like the engine it reads no clock: times are seconds, of any one clock.
 //
-// A packet is taken for lost when a packet sent later has been answered (loss_deadline, after RFC 8985), when
-// nothing has come for the RTO (probe_deadline), or when its result was not usable (refused).
+// A chunk is doubtful when a packet sent later has been answered (fresh_deadline and repeated_deadline, after
+// RFC 8985), when nothing has come for the RTO (probe_deadline), when its result was not usable (refused), or
+// when the switch has held it for some RTTs (held_deadline). Then the worker asks. It sends the contribution
+// again only if the switch does not have it: with many workers most chunks are late because of another
+// worker's packet.
 #ifndef INAGG_RECOVERY_HPP
 #define INAGG_RECOVERY_HPP
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -31,33 +35,38 @@ class Recovery {
     // The packets of the first `count` ready slots have left; the slots leave the list. `timed`: all ranks
     // are at the slots' collective, so the delay of the results measures the network.
     void sent(SlotList& ready, unsigned count, bool timed, double now);
-    // A lost slot's packet has left again.
-    void resent(Slot& slot, double now);
+    // The packet of the first urgent slot has left.
+    void sent_urgent(double now);
     // Any result of this job has come, a duplicate too.
     void heard(double now);
     // The results of a run of `count` slots are in: either one slot, or slots in flight of which each
     // follows() the one before. The slots are out of Recovery's lists, and their chunks finished by the
     // caller.
     void answered(const Slot& first, const Slot& last, unsigned count, double now);
-    // A slot's result was not usable: its packet is to be sent again at once.
-    void refused(Slot& slot);
+    // The switch has answered the query of a slot: it waits for others; the contribution is to be sent again.
+    void held(Slot& slot, double now);
+    void again(Slot& slot, double now);
+    // A slot's result was not usable: the switch is to be asked for it at once.
+    void refused(Slot& slot) { doubt(slot); }
     // A ready packet had to wait for the window.
     void window_limited() { round_trip_.limited = true; }
     // Forgets all slots.
     void clear();
 
-    // Takes for lost what is due. `all_began`: no rank is known to be missing from the oldest collective, so
-    // a silence is the network's.
+    // Doubts what is due. `all_began`: no rank is known to be missing from the oldest collective, so a
+    // silence is the network's.
     void advance(bool all_began, double now);
-    // Nothing has come for the policy's give-up time.
+    // No result has come for the policy's give-up time.
     bool expired(double now) const { return now >= give_up_deadline(); }
     // When the next of advance() and expired() is due.
     double deadline() const;
 
-    // The lost slots, in the order in which they were lost. Their packets leave before all others.
-    const SlotList& lost() const { return lost_; }
+    // The slots with a packet to leave before all others, in the order in which they came to be so.
+    const SlotList& urgent() const { return urgent_; }
+    // The packets that have left, urgent ones too.
+    std::uint64_t sendings() const { return sendings_; }
     // Whether the window permits another chunk besides `more` and those that were sent once.
-    bool window_open(unsigned more) const { return fresh_ + more < window_.chunks(); }
+    bool window_open(unsigned more) const { return in_flight_ + more < window_.chunks(); }
     // Whether any result is awaited.
     bool outstanding() const { return outstanding_ > 0; }
 
@@ -66,13 +75,21 @@ class Recovery {
     void report(EngineStats& stats) const;
 
   private:
-    void lose(Slot& slot);
+    // "Held" makes earlier sendings doubtful only until so many packets have left after the last "again".
+    // If nothing gets lost, a late rank makes whole windows wait, and asking about them would be a waste.
+    static constexpr unsigned LOSS_MEMORY = 1024;
+
+    void doubt(Slot& slot);
     void take_out(const Slot& first, const Slot& last, unsigned count);
     void measure(const Slot& slot, unsigned count, double now);
-    std::optional<double> loss_deadline() const;
+    void measure_answer(const Slot& slot, bool shows_losses, double now);
+    void end_round_trip(const Slot& slot);
+    std::optional<double> fresh_deadline() const;
+    std::optional<double> repeated_deadline() const;
+    std::optional<double> held_deadline() const;
     std::optional<double> probe_deadline() const;
+    Slot* probed() const;
     double give_up_deadline() const { return quiet_since_ + give_up_; }
-    Slot& oldest_in_flight() const;
     struct Way;
     Way& way_of(const Slot& slot) { return ways_[slot.chunk() % ways_.size()]; }
     const Way& way_of(const Slot& slot) const { return ways_[slot.chunk() % ways_.size()]; }
@@ -80,11 +97,14 @@ class Recovery {
     double give_up_;
     unsigned window_limit_;
 
-    SlotList lost_;
-    SlotList in_flight_;        // in the order of sending
-    unsigned outstanding_ = 0;  // slots in either list
-    unsigned fresh_ = 0;        // slots in flight that were sent once
+    SlotList urgent_;
+    SlotList fresh_;            // sent once and not doubted, in the order of sending
+    SlotList repeated_;         // asked about or sent again, in the order of the last sending
+    SlotList held_;             // in the order of the answers
+    unsigned outstanding_ = 0;  // slots in any of these lists
+    unsigned in_flight_ = 0;    // slots in fresh_
     std::uint64_t sendings_ = 0;
+    std::uint64_t lossy_until_ = LOSS_MEMORY;  // sending; until then packets are known to get lost
 
     RttEstimator rtt_;
     LeastRtt least_rtt_;
@@ -92,18 +112,15 @@ class Recovery {
 
     // What is known of the way to a root and back.
     struct Way {
-        // The last sending that has certainly been answered. Earlier ones that are not answered within a
-        // little more than its RTT are lost.
-        struct Overtaken {
-            std::uint64_t by = 0;  // sending
-            double rtt = 0;        // of that sending
-        } overtaken;
-        // The same after an answer to a chunk sent more than once: it may answer an earlier sending.
-        struct PerhapsOvertaken {
-            std::uint64_t by = 0;
-            double lost_at = 0;
-        } perhaps_overtaken;
-        double least_rtt = 0;  // of the round trip; 0: none measured
+        struct Answered {
+            std::uint64_t sending = 0;
+            double rtt = 0;
+        };
+        Answered result;         // the last chunk that was sent once and has its result
+        Answered answer;         // the last query that was answered
+        std::uint64_t loss = 0;  // the last such query while packets are known to get lost
+        double least_rtt = 0;    // of the round trip; 0: none measured
+        void measure(double rtt) { least_rtt = least_rtt == 0 ? rtt : std::min(least_rtt, rtt); }
     };
     std::vector<Way> ways_;
     // The window changes once a round trip, which ends with the answer to something sent after it began.
@@ -113,11 +130,13 @@ class Recovery {
         bool lost = false;
     } round_trip_;
 
-    double quiet_since_ = 0;       // the last time that anything was heard
+    double quiet_since_ = 0;       // the last result
+    double progress_at_ = 0;       // the same, or the last "again"
     double probe_timer_from_ = 0;  // the same, or the last probe, or when the first packet left
     unsigned probes_in_a_row_ = 0;
 
     std::uint64_t retransmits_ = 0;
+    std::uint64_t queries_ = 0;
     std::uint64_t probes_ = 0;
     double silent_ = 0;
 };

@@ -12,7 +12,7 @@ namespace inagg {
 
 struct RetransmissionPolicy {
     double rto_initial = 0.1;
-    double rto_min = 0.01;  // the RTO is at least SRTT + rto_min: RFC 6298's G
+    double rto_min = 0.001;  // the RTO is at least SRTT + rto_min: RFC 6298's G
     double rto_max = 1.0;
     double give_up = 120.0;
 
@@ -51,7 +51,7 @@ class RttEstimator {
 
     // How long silence lasts before the next probe, after `probes` probes in a row.
     double timeout(unsigned probes) const {
-        return std::min(std::ldexp(rto_, static_cast<int>(std::min(probes, MAX_BACKOFF))), policy_.rto_max);
+        return std::min(rto_ * std::pow(BACKOFF, probes), policy_.rto_max);
     }
 
     double rto() const { return rto_; }
@@ -61,7 +61,7 @@ class RttEstimator {
 
   private:
     static constexpr unsigned WINDOW = 8;
-    static constexpr unsigned MAX_BACKOFF = 30;
+    static constexpr double BACKOFF = 1.25;
 
     RetransmissionPolicy policy_;
     double rto_;

@@ -5,14 +5,16 @@
 //
 // A slot sends its chunks one after another. Each chunk passes through these states:
 //
-//           start                sent                finish
-//     idle -------> ready -----------------> in_flight -------> idle, with chunk c + S
-//                                             |    ^              ^
-//                                        lost |    | sent         |
-//                                             v    |     finish   |
-//                                              lost --------------+
+//           start          sent
+//     idle -------> ready -------> in_flight
+//                                    |   ^
+//                             doubt  |   | sent
+//                                    v   |
+//              held <-- asked <-- doubtful   again
 //
-// The engine holds the list of ready slots, Recovery the lists of those in flight and lost.
+// and from any of these but the first two, with finish, to idle with chunk c + S.
+//
+// The engine holds the list of ready slots, Recovery those of the others.
 #ifndef INAGG_SLOT_HPP
 #define INAGG_SLOT_HPP
 
@@ -32,14 +34,21 @@ class alignas(64) Slot {
         idle,       // the chunk cannot be sent yet
         ready,      // the chunk can be sent for the first time
         in_flight,  // sent; its result is awaited
-        lost,       // to be sent again
+        doubtful,   // the switch is to be asked
+        asked,      // the query has left; its answer or the result is awaited
+        held,       // the switch has the contribution, and waits for others
+        again,      // the switch does not have it, or has the result: to be sent again
     };
 
     explicit Slot(std::uint32_t chunk) : chunk_(chunk) {}
 
     std::uint32_t chunk() const { return chunk_; }
     State state() const { return state_; }
-    bool outstanding() const { return state_ == State::in_flight || state_ == State::lost; }
+    bool outstanding() const { return state_ >= State::in_flight; }
+    // A packet has left that has not been answered.
+    bool unanswered() const { return state_ == State::in_flight || state_ == State::asked; }
+    // A packet is to leave: the contribution again, or a query.
+    bool urgent() const { return state_ == State::doubtful || state_ == State::again; }
 
     // The chunk's part in its collective; not while idle.
     Collective& collective() const { return *collective_; }
@@ -51,21 +60,25 @@ class alignas(64) Slot {
         state_ = State::ready;
         collective_ = &collective;
         assignment_ = assignment;
-        announced_ = resent_ = false;
+        announced_ = false;
         refusals_ = 0;
     }
     // `sending` counts 1, 2, 3... over all slots. `timed`: the result's delay measures the network.
     void sent(std::uint64_t sending, bool timed, double now) {
-        assert(state_ == State::ready || state_ == State::lost);
-        resent_ = state_ == State::lost;
-        timed_ = timed && !resent_;
-        state_ = State::in_flight;
+        assert(state_ == State::ready || urgent());
+        once_ = state_ == State::ready;
+        timed_ = timed && once_;
+        state_ = state_ == State::doubtful ? State::asked : State::in_flight;
         sending_ = sending;
         sent_at_ = now;
     }
-    void lost() {
-        assert(state_ == State::in_flight);
-        state_ = State::lost;
+    void doubt() {
+        assert(unanswered() || state_ == State::held);
+        state_ = State::doubtful;
+    }
+    void answered(State next) {
+        assert(state_ == State::asked && (next == State::again || next == State::held));
+        state_ = next;
     }
     // The result is in. `slots` is S.
     void finish(std::uint32_t slots) {
@@ -79,13 +92,14 @@ class alignas(64) Slot {
     bool follows(const Slot& before) const {
         return state_ == State::in_flight && before.state_ == State::in_flight &&
                sending_ == before.sending_ + 1 && sent_at_ == before.sent_at_ && timed_ == before.timed_ &&
-               resent_ == before.resent_ && collective_ == before.collective_;
+               once_ == before.once_ && collective_ == before.collective_;
     }
 
-    // The last sending.
+    // The last sending, of the contribution or a query.
     std::uint64_t sending() const { return sending_; }
     double sent_at() const { return sent_at_; }
-    bool resent() const { return resent_; }
+    // The contribution is all that has been sent, once.
+    bool sent_once() const { return once_; }
     bool timed() const { return timed_; }
 
     // What the packet announces. It is fixed by the first sending: a packet sent again is the same to the
@@ -117,7 +131,7 @@ class alignas(64) Slot {
     std::uint8_t refusals_ = 0;
     State state_ = State::idle;
     bool announced_ = false;
-    bool resent_ = false;
+    bool once_ = false;
     bool timed_ = false;
 };
 static_assert(sizeof(Slot) == alignof(Slot));
@@ -148,6 +162,17 @@ class SlotList {
             place = place->previous_;
         }
         insert_behind(place, slot);
+    }
+
+    // Null: the list is empty.
+    Slot* oldest_chunk() const {
+        Slot* oldest = head_;
+        for (Slot* slot = head_; slot != nullptr; slot = slot->next_) {
+            if (chunk_age(oldest->chunk(), slot->chunk()) > 0) {
+                oldest = slot;
+            }
+        }
+        return oldest;
     }
 
     void remove(const Slot& slot) { remove_range(slot, slot); }

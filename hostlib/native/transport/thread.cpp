@@ -234,7 +234,8 @@ void Transport::gather() const {
     }
 }
 
-// Receives one batch with each socket that may have one.
+// Receives one batch with each socket that may have one. Answers that are no results come to a worker's own
+// address always, so they say nothing about multicast.
 void Transport::receive() {
     received_ = 0;
     if (readable_.results) {
@@ -245,9 +246,9 @@ void Transport::receive() {
         }
     }
     if (readable_.own) {
-        const std::size_t multicast = received_;
+        const std::uint64_t before = engine_.stats().packets_received;
         readable_.own = receive_from(socket_).count == ReceiveBatch::MESSAGES;
-        stats_.unicast_in_a_row += received_ - multicast;
+        stats_.unicast_in_a_row += engine_.stats().packets_received - before;
     }
 }
 

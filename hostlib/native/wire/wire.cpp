@@ -60,6 +60,10 @@ std::optional<Header> decode(std::span<const std::byte> datagram) {
         case Kind::data:
         case Kind::exponent_result:
         case Kind::data_result:
+        case Kind::exponent_query:
+        case Kind::data_query:
+        case Kind::exponent_answer:
+        case Kind::data_answer:
             break;
         default:
             return std::nullopt;

@@ -25,10 +25,18 @@ enum class Kind : std::uint8_t {
     data = p4::KIND_DATA,
     exponent_result = p4::KIND_EXPONENT | p4::KIND_RESULT,
     data_result = p4::KIND_DATA | p4::KIND_RESULT,
+    exponent_query = p4::KIND_EXPONENT | p4::KIND_QUERY,
+    data_query = p4::KIND_DATA | p4::KIND_QUERY,
+    exponent_answer = p4::KIND_EXPONENT | p4::KIND_QUERY | p4::KIND_RESULT,
+    data_answer = p4::KIND_DATA | p4::KIND_QUERY | p4::KIND_RESULT,
 };
 
 constexpr Kind result_of(Kind contribution) {
     return static_cast<Kind>(static_cast<std::uint8_t>(contribution) | p4::KIND_RESULT);
+}
+
+constexpr Kind query_for(Kind contribution) {
+    return static_cast<Kind>(static_cast<std::uint8_t>(contribution) | p4::KIND_QUERY);
 }
 
 constexpr bool carries_words(Kind kind) { return kind == Kind::data || kind == Kind::data_result; }

@@ -55,13 +55,13 @@ def test_a_result_with_a_damaged_lane_is_asked_for_again(byte: int) -> None:
     engine, result = pair_with_data_under_way()
     engine.receive(damaged(result, byte), 0.0)
     assert engine.failure is None
-    (again,) = engine.to_send(0.0)
-    header = reference.decode(again)
-    assert (header.kind, header.chunk, header.rank) == (0x2, 1, 1)
+    (query,) = engine.to_send(0.0)
+    header = reference.decode(query)
+    assert (header.kind, header.chunk, header.rank) == (0x6, 1, 1)
     engine.receive(result, 0.0)
     assert engine.completed() == [1]
     stats = engine.stats
-    assert (stats["corrupt"], stats["retransmits"], stats["discarded"]) == (1, 1, 0)
+    assert (stats["corrupt"], stats["queries"], stats["discarded"]) == (1, 1, 0)
 
 
 def test_what_is_sent_again_is_the_same_to_the_byte() -> None:
@@ -71,6 +71,8 @@ def test_what_is_sent_again_is_the_same_to_the_byte() -> None:
     engine.receive(with_header(exponent, kind=0x9), 0.0)
     (first,) = engine.to_send(0.0)
     engine.receive(damaged(with_header(first, kind=0xA), 30), 0.0)
+    (query,) = engine.to_send(0.0)
+    engine.receive(with_header(query, kind=0xE, flags=0x20, flags_check=0x20), 0.0)
     assert engine.to_send(0.0) == [first]
 
 

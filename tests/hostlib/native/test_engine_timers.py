@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The times of retransmissions (protocol 6.1, RFC 6298), as literals."""
+"""When a worker asks the switch, and sends again (protocol 6.1, RFC 6298), with times as literals."""
 
 from typing import Any
 
@@ -30,6 +30,23 @@ def answer(datagram: bytes, slots: int = 1) -> bytes:
     switch = make_aggregator(1, slots=slots, words=1, first_chunk=reference.decode(datagram).chunk)
     ((_, result),) = switch.process(0, datagram)
     return result
+
+
+def query_for(contribution: bytes) -> tuple[int, int]:
+    """Kind and chunk of the query for a contribution's result."""
+    header = reference.decode(contribution)
+    return header.kind | reference.QUERY, header.chunk
+
+
+def described(packets: list[bytes]) -> list[tuple[int, int]]:
+    """Kind and chunk of each packet."""
+    return [(header.kind, header.chunk) for header in map(reference.decode, packets)]
+
+
+def reply(query: bytes, flags: int = 0) -> bytes:
+    """The switch's answer that the contribution is held, or to be sent again."""
+    header = reference.decode(query)
+    return header._replace(kind=header.kind | reference.RESULT).announcing(flags, 0).encode()
 
 
 def test_the_first_sample_sets_the_estimate() -> None:
@@ -68,14 +85,14 @@ def test_the_timeout_stays_within_the_policy(sample: float, rto: float) -> None:
 
 def test_silence_before_a_probe_is_lost_time_only_when_all_ranks_have_begun() -> None:
     engine, (exponents,) = lone_worker()
-    (again,) = engine.to_send(0.1)  # after the initial RTO
+    (query,) = engine.to_send(0.1)  # after the initial RTO
     assert (engine.stats["probes"], engine.stats["silent_s"]) == (1, 0.0)
-    assert again == exponents
+    assert described([query]) == [query_for(exponents)]
     engine.receive(answer(exponents), 0.11)
     assert len(engine.to_send(0.11)) == 1  # the lanes, which are lost
-    assert len(engine.to_send(0.31)) == 1  # after twice the RTO
+    assert len(engine.to_send(0.211)) == 1  # after the RTO
     assert engine.stats["probes"] == 2
-    assert engine.stats["silent_s"] == pytest.approx(0.2)
+    assert engine.stats["silent_s"] == pytest.approx(0.101)
 
 
 def test_a_steady_rtt_leaves_the_margin() -> None:
@@ -95,9 +112,9 @@ def test_after_the_first_rtt_the_least_of_eight_is_a_sample() -> None:
     assert [rtt.measure(0.2) for _ in range(8)] == [False] * 7 + [True]
 
 
-def test_each_probe_doubles_the_wait_up_to_the_maximum() -> None:
-    rtt = RttEstimator(rto_initial_s=0.1, rto_max_s=1.0)
-    assert [rtt.timeout(probes) for probes in (0, 1, 2, 3, 4, 10**6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+def test_each_probe_waits_a_quarter_longer_up_to_the_maximum() -> None:
+    rtt = RttEstimator(rto_initial_s=0.64, rto_max_s=1.0)
+    assert [rtt.timeout(probes) for probes in (0, 1, 2, 10**6)] == pytest.approx([0.64, 0.8, 1.0, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -108,20 +125,69 @@ def test_a_policy_out_of_order_is_refused(policy: dict[str, float]) -> None:
         RttEstimator(**policy)
 
 
-def test_a_packet_without_an_answer_goes_again_byte_for_byte() -> None:
-    engine, first = lone_worker()
-    sent = []
+def test_a_packet_without_an_answer_is_asked_about() -> None:
+    engine, (first,) = lone_worker(rto_initial_s=0.4)
+    sent, numbers = [], set()
     now = 0.0
-    for _ in range(5):
+    for _ in range(6):
         deadline = engine.deadline()
         assert deadline is not None
         assert engine.to_send(deadline - 1e-6) == []
-        assert engine.to_send(deadline) == first
+        (query,) = engine.to_send(deadline)
+        assert described([query]) == [query_for(first)]
+        numbers.add(reference.decode(query).checksum)
         sent.append(deadline - now)
         now = deadline
-    assert sent == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0])
-    assert engine.stats["retransmits"] == 5
-    assert engine.stats["packets_sent"] == 6
+    assert sent == pytest.approx([0.4, 0.5, 0.625, 0.78125, 0.9765625, 1.0])
+    assert len(numbers) == 6
+    assert (engine.stats["queries"], engine.stats["retransmits"], engine.stats["packets_sent"]) == (6, 0, 7)
+
+
+def test_what_is_missing_goes_again_byte_for_byte() -> None:
+    engine, (first,) = lone_worker()
+    (query,) = engine.to_send(0.1)
+    engine.receive(reply(query, reference.AGAIN), 0.12)
+    assert engine.to_send(0.12) == [first]
+    assert (engine.stats["queries"], engine.stats["retransmits"]) == (1, 1)
+    # The answer is an RTT of 0.02: RTO 0.02 + 4 x 0.01.
+    assert engine.deadline() == pytest.approx(0.18)
+    # An answer that comes twice changes nothing.
+    engine.receive(reply(query, reference.AGAIN), 0.13)
+    assert engine.to_send(0.13) == []
+    assert engine.stats["duplicates_received"] == 1
+
+
+def test_what_is_held_waits() -> None:
+    engine, (first,) = lone_worker()
+    (query,) = engine.to_send(0.1)
+    engine.receive(reply(query), 0.12)
+    assert engine.stats["in_flight"] == 1
+    # An RTT of 0.02: RTO 0.02 + 4 x 0.01, a quarter longer after the first probe, which was at 0.1.
+    assert engine.deadline() == pytest.approx(0.175)
+    (query,) = engine.to_send(0.175)
+    engine.receive(reply(query), 0.195)
+    engine.receive(answer(first), 0.2)
+    assert described(engine.to_send(0.2)) == [(reference.DATA, 1)]
+    assert engine.stats["retransmits"] == 0
+
+
+def test_an_answer_to_an_earlier_query_is_old() -> None:
+    engine, _ = lone_worker()
+    (early,) = engine.to_send(0.1)
+    assert len(engine.to_send(0.225)) == 1
+    engine.receive(reply(early, reference.AGAIN), 0.23)
+    assert engine.to_send(0.23) == []
+    assert engine.stats["rtt_samples"] == 0
+
+
+@pytest.mark.parametrize("check", [0, reference.AGAIN | 1])
+def test_an_answer_with_a_flipped_flag_is_discarded(check: int) -> None:
+    engine, _ = lone_worker()
+    (query,) = engine.to_send(0.1)
+    answered = reference.decode(reply(query, reference.AGAIN))
+    engine.receive(answered._replace(flags_check=check).encode(), 0.12)
+    assert engine.to_send(0.12) == []
+    assert engine.stats["discarded"] == 1
 
 
 def test_an_answer_stops_the_timer_and_is_a_sample() -> None:
@@ -140,11 +206,11 @@ def test_an_answer_stops_the_timer_and_is_a_sample() -> None:
     assert engine.to_send(10.0) == []
 
 
-def test_the_answer_to_a_packet_sent_twice_is_no_sample() -> None:
+def test_a_result_that_may_have_left_before_the_query_is_no_sample() -> None:
     engine, (exponent,) = lone_worker()
     engine.receive(answer(exponent), 0.01)
     (data,) = engine.to_send(0.01)
-    assert engine.to_send(0.11) == [data]
+    assert described(engine.to_send(0.11)) == [query_for(data)]
     engine.receive(answer(data), 0.12)
     assert engine.stats["rtt_samples"] == 0
     assert engine.stats["rto_s"] == 0.1
@@ -159,22 +225,17 @@ def test_silence_is_answered_by_one_packet_not_by_the_window() -> None:
     while (deadline := engine.deadline() or 0.0) < 5.0:
         sent.append((deadline, engine.to_send(deadline)))
     # The oldest chunk, with exponential backoff.
-    assert [when for when, _ in sent] == pytest.approx([0.1, 0.3, 0.7, 1.5, 2.5, 3.5, 4.5])
-    assert [packets for _, packets in sent] == [[first[0]]] * 7
-    assert engine.stats["probes"] == engine.stats["retransmits"] == 7
+    assert [when for when, _ in sent[:4]] == pytest.approx([0.1, 0.225, 0.38125, 0.5765625])
+    assert [described(packets) for _, packets in sent] == [[query_for(first[0])]] * len(sent)
+    assert engine.stats["probes"] == engine.stats["queries"] == len(sent)
 
 
-def test_the_back_off_lasts_until_a_packet_sent_once_is_answered() -> None:
+def test_a_result_ends_the_back_off() -> None:
     engine, (exponent,) = lone_worker()
-    assert engine.to_send(0.1) == [exponent]
+    assert len(engine.to_send(0.1)) == 1
     engine.receive(answer(exponent), 0.15)
-    (data,) = engine.to_send(0.15)
-    assert engine.deadline() == pytest.approx(0.35)
-    engine.receive(answer(data), 0.2)
-    engine.submit(np.ones(64, np.float32), now=1.0)
-    engine.to_send(1.0)
-    # The first sample, 0.05: RTO 0.05 + 4 x 0.025.
-    assert engine.deadline() == pytest.approx(1.15)
+    engine.to_send(0.15)
+    assert engine.deadline() == pytest.approx(0.25)
 
 
 class Pipeline:
@@ -195,7 +256,7 @@ class Pipeline:
         return self.engine.to_send(now)
 
 
-def test_what_is_overtaken_goes_again_before_the_timer_says_so() -> None:
+def test_what_is_overtaken_is_asked_about_before_the_timer_says_so() -> None:
     pipeline = Pipeline()
     engine, data = pipeline.engine, pipeline.data
     (following,) = pipeline.answer(data[1], 1.11)
@@ -203,32 +264,93 @@ def test_what_is_overtaken_goes_again_before_the_timer_says_so() -> None:
     # The RTT was 0.1; with a quarter of it for reordering chunk 0 is due 0.125 after it was sent.
     assert engine.deadline() == pytest.approx(1.125)
     assert engine.to_send(1.124) == []
-    assert engine.to_send(1.126) == [data[0]]
-    assert (engine.stats["retransmits"], engine.stats["probes"]) == (1, 0)
+    assert described(engine.to_send(1.126)) == [query_for(data[0])]
+    assert (engine.stats["queries"], engine.stats["probes"]) == (1, 0)
     # Packets that were sent later than the answered one are not missing.
     assert engine.to_send(1.4) == []
 
 
-def test_a_resend_that_is_lost_too_is_overtaken_again() -> None:
+def test_a_query_that_is_lost_too_is_overtaken_again() -> None:
     pipeline = Pipeline()
     engine, data = pipeline.engine, pipeline.data
     pipeline.answer(data[1], 1.11)
-    assert engine.to_send(1.126) == [data[0]]
+    assert described(engine.to_send(1.126)) == [query_for(data[0])]
     (later,) = pipeline.answer(data[2], 1.13)
-    assert data[0] not in pipeline.answer(later, 1.23)
-    assert data[0] not in engine.to_send(1.25)
-    assert data[0] in engine.to_send(1.252)
+    assert query_for(data[0]) not in described(pipeline.answer(later, 1.23))
+    assert query_for(data[0]) not in described(engine.to_send(1.25))
+    assert query_for(data[0]) in described(engine.to_send(1.252))
 
 
-def test_an_answer_faster_than_the_network_is_to_an_earlier_sending() -> None:
+def test_a_contribution_sent_again_is_overtaken_by_an_answer() -> None:
+    pipeline = Pipeline()
+    engine, data = pipeline.engine, pipeline.data
+    pipeline.answer(data[2], 1.12)
+    first, second = engine.to_send(1.136)
+    assert described([first, second]) == [query_for(data[0]), query_for(data[1])]
+    engine.receive(reply(first, reference.AGAIN), 1.156)
+    assert engine.to_send(1.156) == [data[0]]
+    # The answer to the second query left before.
+    engine.receive(reply(second), 1.157)
+    assert engine.to_send(1.2) == []
+    # The second is due 6 of its RTTs, of 0.021, after its query: "again" has come since.
+    assert query_for(data[1]) not in described(engine.to_send(1.261))
+    (second,) = engine.to_send(1.263)
+    engine.receive(reply(second), 1.283)
+    # An RTT of 0.02: the contribution was sent more than 0.025 before.
+    assert described(engine.to_send(1.283)) == [query_for(data[0])]
+
+
+def test_what_is_held_is_asked_about_again_only_if_something_has_moved() -> None:
     pipeline = Pipeline()
     engine, data = pipeline.engine, pipeline.data
     pipeline.answer(data[1], 1.11)
-    assert engine.to_send(1.126) == [data[0]]
-    # So it does not show that what was sent before the resend is lost.
+    (query,) = engine.to_send(1.126)
+    engine.receive(reply(query), 1.146)
+    assert query_for(data[0]) not in described(engine.to_send(3.0))
+    assert query_for(data[0]) in described(pipeline.answer(data[2], 3.1))
+
+
+def test_a_result_that_may_have_left_before_overtakes_nothing() -> None:
+    pipeline = Pipeline()
+    engine, data = pipeline.engine, pipeline.data
+    pipeline.answer(data[1], 1.11)
+    assert described(engine.to_send(1.126)) == [query_for(data[0])]
     pipeline.answer(data[0], 1.13)
     assert engine.to_send(1.4) == []
-    assert engine.stats["retransmits"] == 1
+    assert engine.stats["queries"] == 1
+
+
+def test_an_answer_overtakes_what_was_sent_once_two_rtts_ago() -> None:
+    pipeline = Pipeline()
+    engine, data = pipeline.engine, pipeline.data
+    pipeline.answer(data[1], 1.11)
+    (query,) = engine.to_send(1.126)
+    engine.receive(reply(query, reference.AGAIN), 1.14)
+    assert engine.to_send(1.14) == [data[0]]
+    # 2 and 3 were sent at 1.02 and 1.03; the last chunk that was sent once took 0.1.
+    assert engine.to_send(1.219) == []
+    assert described(engine.to_send(1.221)) == [query_for(data[2])]
+    assert described(engine.to_send(1.231)) == [query_for(data[3])]
+
+
+@pytest.mark.parametrize("before", [0, 1100])
+def test_a_late_rank_makes_whole_windows_doubtful_only_where_packets_get_lost(before: int) -> None:
+    (engine,) = make_workers(1, slots=4, words=1, rto_initial_s=0.1, rto_max_s=50.0)
+    engine.submit(np.ones(64 * (before + 8), np.float32))
+    now = 0.0
+    packets = engine.to_send(now)
+    switch = make_aggregator(1, slots=4, words=1)
+    while engine.stats["packets_sent"] < before:
+        now += 0.01
+        for packet in packets:
+            ((_, result),) = switch.process(0, packet)
+            engine.receive(result, now)
+        packets = engine.to_send(now)
+    deadline = engine.deadline()
+    assert deadline is not None
+    (query,) = engine.to_send(deadline)
+    engine.receive(reply(query), deadline + 0.01)
+    assert len(engine.to_send(deadline + 0.012)) == (0 if before else 3)
 
 
 def test_an_rtt_above_the_first_timeout_does_not_resend_for_ever() -> None:
@@ -236,7 +358,8 @@ def test_an_rtt_above_the_first_timeout_does_not_resend_for_ever() -> None:
     for engine in network.engines:
         engine.submit(np.ones(64 * 200, np.float32))
     network.run(1, within=60.0)
-    assert network.engines[0].stats["retransmits"] < 40
+    assert network.engines[0].stats["queries"] < 40
+    assert network.engines[0].stats["retransmits"] == 0
     assert network.engines[0].stats["rto_s"] > 0.1
 
 
@@ -250,7 +373,7 @@ def test_a_silent_network_is_given_up() -> None:
     failure = failure_of(engine)
     assert failure.code == "give_up"
     assert (failure.job, failure.rank, failure.collective, failure.chunk) == (7, 0, 1, 0)
-    assert "job 7, rank 0, collective 1, chunk 0: nothing was received for 3" in str(failure)
+    assert "job 7, rank 0, collective 1, chunk 0: no result was received for 3" in str(failure)
     assert engine.deadline() is None
     assert engine.to_send(10.0) == []
 

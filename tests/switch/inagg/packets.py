@@ -10,7 +10,9 @@ from inagg_switch import Switch
 
 EXPONENT = 0x1
 DATA = 0x2
+QUERY = 0x4
 RESULT = 0x8
+AGAIN = 0x20
 EXPONENT_CHECK = 341
 INAGG_PORT = 0x4941
 WORD_BYTES = 256
@@ -70,7 +72,7 @@ def arp(operation: int, sender_mac: int, sender_ip: int, target_mac: int, target
 class Inagg(NamedTuple):
     """The inagg header; the defaults make a contribution. None stands for the correct value of a check field."""
 
-    version: int = 2
+    version: int = 3
     kind: int = DATA
     rank: int = 0
     job: int = 3
@@ -220,6 +222,11 @@ class Job:
     def data(self, rank: int, chunk: int, words: Sequence[int], **fields: int) -> bytes:
         header = Inagg(job=self.number, epoch=self.epoch, rank=rank, chunk=chunk)
         return self.frame(header._replace(**fields), words)
+
+    def query(self, rank: int, chunk: int, number: int, kind: int = DATA) -> bytes:
+        """A query of the header's rank, about a chunk of that kind."""
+        header = Inagg(kind=kind | QUERY, job=self.number, epoch=self.epoch, rank=rank, chunk=chunk)
+        return self.frame(header._replace(checksum=number))
 
     def exponent(self, rank: int, chunk: int, **fields: int) -> bytes:
         header = Inagg(kind=EXPONENT, job=self.number, epoch=self.epoch, rank=rank, chunk=chunk)

@@ -9,12 +9,14 @@ import pytest
 from inagg_switch import Switch
 from tests import INAGG_P4
 from tests.switch.inagg.packets import (
+    AGAIN,
     AGGREGATOR_IP,
     AGGREGATOR_MAC,
     DATA,
     EXPONENT,
     EXPONENT_CHECK,
     INAGG_PORT,
+    QUERY,
     RESULT,
     Inagg,
     Job,
@@ -25,6 +27,7 @@ MODULUS = 1 << 2048
 REGISTERS = ("slot_epoch", "slot_chunk", "slot_members", "slot_final", "slot_header")
 COUNTERS = (
     "started", "added", "completed", "result_resent", "duplicate_pending", "stale", "ahead", "malformed",
+    "query_again", "query_held", "query_passed", "answer_passed",
     "partial_sent", "partial_resent", "no_parent", "result_kept", "result_duplicate", "result_unexpected",
     "not_admitted", "wrong_epoch", "result_sent", "no_receiver", "ingress_loss_injected",
     "egress_loss_injected", "not_ethernet", "own_port", "aggregator_forged", "source_refused", "vlan_tagged",
@@ -107,7 +110,7 @@ def test_the_result_header_is_computed_from_the_contributions(program: Switch) -
     out = program.process(2, job.data(1, 5, [0] * 4, exponent=290, flags=0x02, checksum=3))
     results = [read_result(frame) for _, frame in out]
     assert [r.inagg for r in results] == [
-        Inagg(2, RESULT | DATA, 1, 3, 0x03, 300, 0x03, 300 + EXPONENT_CHECK, 7, 5, 2)
+        Inagg(3, RESULT | DATA, 1, 3, 0x03, 300, 0x03, 300 + EXPONENT_CHECK, 7, 5, 2)
     ] * 2
 
 
@@ -233,6 +236,31 @@ def test_only_the_sender_of_a_duplicate_gets_a_completed_result_again(program: S
         (1, out[0][1][:rank_at] + b"\0" + out[0][1][rank_at + 1 :])
     ]  # the rank is that of the sender
     assert counts(program)["result_resent"] == {1: 1}
+
+
+@pytest.mark.parametrize("kind", [EXPONENT, DATA])
+def test_a_query_is_answered_to_its_sender_and_changes_nothing(program: Switch, kind: int) -> None:
+    job = Job(workers=2)
+    job.install(program)
+
+    def contribute(rank: int) -> None:
+        program.process(rank + 1, job.data(rank, 5, [10] * 4) if kind == DATA else job.exponent(rank, 5))
+
+    def ask(rank: int) -> int:
+        """Returns the flags of the answer."""
+        held = lease(program, job)
+        ((port, frame),) = program.process(rank + 1, job.query(rank, 5, 0x12345678, kind))
+        assert port == rank + 1
+        assert (len(frame), frame[:6]) == (62, job.mac(rank).to_bytes(6, "big"))
+        answer = Inagg(kind=kind | QUERY | RESULT, rank=rank, chunk=5, checksum=0x12345678)
+        assert lease(program, job) == held
+        return {answer._replace(flags=flags).encode(): flags for flags in (0, AGAIN)}[frame[42:]]
+
+    contribute(0)
+    assert [ask(0), ask(1)] == [0, AGAIN]
+    contribute(1)
+    assert [ask(0), ask(1)] == [AGAIN, AGAIN]
+    assert (counts(program)["query_held"], counts(program)["query_again"]) == ({1: 1}, {1: 1, 2: 2})
 
 
 def test_the_other_version_of_a_slot_is_untouched_by_the_next_round(program: Switch) -> None:
