@@ -26,10 +26,10 @@ CONSTANTS: Final[dict[str, int]]
 class EngineError(RuntimeError):
     """The group has failed: every unfinished and every later collective fails with this error.
 
-    code        "checksum"       a chunk's result failed its checksum, or had an invalid exponent or flags, also after
-                                 retransmissions
+    code        "checksum"       a chunk's result failed its checksum, or had an invalid exponent or flags, also when it
+                                 was sent again
                 "kind_mismatch"  a result's kind is not our contribution's: the ranks disagree about the collective
-                "give_up"        nothing was received for the give-up time
+                "give_up"        no result was received for the give-up time
                 "failed"         fail() was called, or the socket failed; the message has the reason
                 "closed"         close() was called
     collective  ticket of the affected collective; None if none was unfinished
@@ -50,7 +50,7 @@ class EngineStats(TypedDict):
     bytes_sent: int
     packets_received: int  # correct results that were awaited
     bytes_received: int
-    retransmits: int  # contributions that the switch missed
+    retransmits: int  # contributions that the switch has told to send again
     duplicates_received: int  # results of chunks that were not outstanding, and late answers
     discarded: int  # datagrams with a wrong header, length, job or epoch
     corrupt: int  # results of outstanding chunks that failed a check and were requested again
@@ -490,8 +490,8 @@ class RttEstimator:
         """Process the RTT of so many packets; return True if it completed a sample."""
 
     def sample(self, rtt_s: float) -> None: ...
-    def timeout(self, resends: int) -> float:
-        """The timeout of a chunk that was retransmitted `resends` times without an answer."""
+    def timeout(self, probes: int) -> float:
+        """How long silence lasts before the next probe, after so many in a row."""
 
     @property
     def rto_s(self) -> float: ...

@@ -212,7 +212,7 @@ class IntegrityError(InaggError):
 
     def __init__(self, chunk: int, *, job: int | None = None, rank: int | None = None) -> None:
         super().__init__(
-            f"{_subject(job, rank, chunk)}the result failed its checks, and again after two retransmissions, so the "
+            f"{_subject(job, rank, chunk)}the result failed its checks, and again when it was sent twice more, so the "
             "sum was discarded. Restart the job from its last checkpoint. If it happens again, check that every rank "
             "uses the same lane width; if they do, a link or the switch damages packets: look for errors in "
             "`ip -s link` and `ethtool -S` of the hosts and the switch."

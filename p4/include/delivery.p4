@@ -31,8 +31,8 @@ control Delivery(inout headers_t hdr, inout metadata_t meta, inout standard_meta
 
     apply {
         // The replication id of a multicast copy is the receiver's rank + 1; ALL_RANKS + 1 if the receiver is the job's
-        // multicast address. A result sent again has replication id 0, and meta.rank is already the rank of the worker
-        // that asked.
+        // multicast address. A result sent again, or an answer, has replication id 0, and meta.rank is already its
+        // receiver's.
         if (standard_metadata.egress_rid != 0) {
             meta.rank = (bit<8>) (standard_metadata.egress_rid - 1);
         }

@@ -94,7 +94,7 @@ struct headers_t {
 }
 
 struct metadata_t {
-    bool aggregation;          // a packet of the aggregation protocol, contribution or result
+    bool aggregation;          // a packet of the aggregation protocol
     bit<8> words;              // words extracted
     bool answered;             // a request to the aggregator that this switch answered itself: ARP or ping
     bool bound;                // the source MAC address is bound to the port that the frame came in on

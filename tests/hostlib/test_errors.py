@@ -41,7 +41,7 @@ def test_errors_cross_a_process_boundary_whole(error: InaggError) -> None:
 def test_a_result_that_stays_wrong_is_told_with_what_was_tried_and_what_to_do() -> None:
     text = str(IntegrityError(77, job=1, rank=0))
     assert "chunk 77" in text
-    assert "the result failed its checks, and again after two retransmissions" in text
+    assert "the result failed its checks, and again when it was sent twice more" in text
     assert "Restart the job from its last checkpoint." in text
     assert "every rank uses the same lane width" in text
     assert "ip -s link" in text

@@ -260,7 +260,7 @@ void define_rtt(nb::module_& m) {
             nb::kw_only(), "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.001, "rto_max_s"_a = 1.0)
         .def("measure", &RttEstimator::measure, "rtt_s"_a, "packets"_a = 1)
         .def("sample", &RttEstimator::sample, "rtt_s"_a)
-        .def("timeout", &RttEstimator::timeout, "resends"_a)
+        .def("timeout", &RttEstimator::timeout, "probes"_a)
         .def_prop_ro("rto_s", &RttEstimator::rto)
         .def_prop_ro("srtt_s", &RttEstimator::srtt)
         .def_prop_ro("rttvar_s", &RttEstimator::rttvar);

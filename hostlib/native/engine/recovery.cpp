@@ -139,7 +139,7 @@ void Recovery::end_round_trip(const Slot& slot) {
     for (Way& each : ways_) {
         least_rtt = std::max(least_rtt, std::exchange(each.least_rtt, 0));
     }
-    if (least_rtt > 0) {
+    if (least_rtt > 0 && least_rtt_.value() > 0) {
         window_.end_round_trip(least_rtt, least_rtt_.value(), round_trip_.limited, round_trip_.lost);
     }
     round_trip_ = RoundTrip{.began_behind = sendings_};
@@ -157,7 +157,7 @@ void Recovery::advance(bool all_began, double now) {
         doubt(*held_.front());
     }
     if (due(probe_deadline())) {
-        doubt(*probed());
+        doubt(probed());
         silent_ += all_began ? now - probe_timer_from_ : 0;
         probe_timer_from_ = now;
         ++probes_in_a_row_;
@@ -215,14 +215,21 @@ std::optional<double> Recovery::probe_deadline() const {
     return probe_timer_from_ + rtt_.timeout(probes_in_a_row_);
 }
 
-// The oldest chunk of those not known to be held, or else the oldest.
-Slot* Recovery::probed() const {
-    Slot* const fresh = fresh_.oldest_chunk();
-    Slot* const repeated = repeated_.oldest_chunk();
-    if (fresh == nullptr || repeated == nullptr) {
-        return fresh != nullptr ? fresh : repeated != nullptr ? repeated : held_.oldest_chunk();
+// In turns the oldest chunk that is not known to be held, and the oldest of all: a held one may be complete,
+// and its result lost.
+Slot& Recovery::probed() const {
+    Slot* oldest = nullptr;
+    const auto consider = [&](Slot* slot) {
+        if (slot != nullptr && (oldest == nullptr || chunk_age(oldest->chunk(), slot->chunk()) > 0)) {
+            oldest = slot;
+        }
+    };
+    consider(fresh_.oldest_chunk());
+    consider(repeated_.oldest_chunk());
+    if (oldest == nullptr || probes_in_a_row_ % 2 == 1) {
+        consider(held_.oldest_chunk());
     }
-    return chunk_age(fresh->chunk(), repeated->chunk()) > 0 ? repeated : fresh;
+    return *oldest;
 }
 
 double Recovery::deadline() const {

@@ -88,7 +88,7 @@ class Recovery {
     std::optional<double> repeated_deadline() const;
     std::optional<double> held_deadline() const;
     std::optional<double> probe_deadline() const;
-    Slot* probed() const;
+    Slot& probed() const;
     double give_up_deadline() const { return quiet_since_ + give_up_; }
     struct Way;
     Way& way_of(const Slot& slot) { return ways_[slot.chunk() % ways_.size()]; }

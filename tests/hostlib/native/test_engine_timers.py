@@ -333,9 +333,9 @@ def test_an_answer_overtakes_what_was_sent_once_two_rtts_ago() -> None:
     assert described(engine.to_send(1.231)) == [query_for(data[3])]
 
 
-@pytest.mark.parametrize("before", [0, 1100])
-def test_a_late_rank_makes_whole_windows_doubtful_only_where_packets_get_lost(before: int) -> None:
-    (engine,) = make_workers(1, slots=4, words=1, rto_initial_s=0.1, rto_max_s=50.0)
+def waiting_for_a_rank(before: int) -> tuple[Engine, float]:
+    """A worker that has sent so many packets without loss, and then four that another rank delays; and the time."""
+    (engine,) = make_workers(1, slots=4, words=1, rto_max_s=50.0)
     engine.submit(np.ones(64 * (before + 8), np.float32))
     now = 0.0
     packets = engine.to_send(now)
@@ -346,11 +346,44 @@ def test_a_late_rank_makes_whole_windows_doubtful_only_where_packets_get_lost(be
             ((_, result),) = switch.process(0, packet)
             engine.receive(result, now)
         packets = engine.to_send(now)
+    return engine, now
+
+
+def next_query(engine: Engine) -> tuple[bytes, float]:
+    """The next probe, and its time."""
     deadline = engine.deadline()
     assert deadline is not None
     (query,) = engine.to_send(deadline)
-    engine.receive(reply(query), deadline + 0.01)
-    assert len(engine.to_send(deadline + 0.012)) == (0 if before else 3)
+    return query, deadline
+
+
+@pytest.mark.parametrize("before", [0, 1100])
+def test_a_late_rank_makes_whole_windows_doubtful_only_where_packets_get_lost(before: int) -> None:
+    engine, _ = waiting_for_a_rank(before)
+    query, now = next_query(engine)
+    engine.receive(reply(query), now + 0.01)
+    assert len(engine.to_send(now + 0.012)) == (0 if before else 3)
+
+
+def test_every_second_probe_asks_about_what_is_held() -> None:
+    """Its result may have been lost since."""
+    engine, _ = waiting_for_a_rank(1100)
+    asked = []
+    for _ in range(4):
+        query, now = next_query(engine)
+        engine.receive(reply(query), now + 0.001)
+        asked.append(reference.decode(query).chunk)
+    first = asked[0]
+    assert asked == [first, first, first + 1, first]
+
+
+def test_answers_alone_do_not_change_the_window() -> None:
+    (engine,) = make_workers(1, slots=128, words=1)
+    engine.submit(np.ones(128 * 64, np.float32))
+    assert len(engine.to_send(0.0)) == 64
+    query, _ = engine.to_send(0.1)  # and a chunk in the place of the doubtful one
+    engine.receive(reply(query), 0.12)
+    assert engine.stats["window"] == 64
 
 
 def test_an_rtt_above_the_first_timeout_does_not_resend_for_ever() -> None:
