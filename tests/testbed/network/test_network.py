@@ -5,8 +5,8 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.netns
 
 OpenTestbed = Callable[..., AbstractContextManager[Testbed]]
+HoldNamespaces = Callable[[Manifest], set[str]]
 
 
 def in_host(testbed: Testbed, number: int, script: str) -> str:
@@ -46,6 +47,19 @@ def network_namespaces() -> set[str]:
 
 def namespaces_of(manifest: Manifest) -> set[str]:
     return {str(Path(f"/proc/{entry.pid}/ns/net").readlink()) for entry in manifest.namespaces.values()}
+
+
+@pytest.fixture
+def held_namespaces() -> Iterator[HoldNamespaces]:
+    """A run's network namespaces, open during the test: a number that is free is given to the next namespace."""
+    with ExitStack() as files:
+
+        def hold(manifest: Manifest) -> set[str]:
+            for entry in manifest.namespaces.values():
+                files.enter_context(Path(f"/proc/{entry.pid}/ns/net").open("rb"))
+            return namespaces_of(manifest)
+
+        yield hold
 
 
 def test_every_host_reaches_every_other_and_the_controllers_address(bridge: Testbed) -> None:
@@ -169,9 +183,11 @@ def test_two_testbeds_stand_side_by_side(bridge: Testbed, open_bridge: OpenTestb
     in_host(bridge, 1, "ping -c 1 -W 2 10.0.0.2")
 
 
-def test_nothing_is_left_afterwards(open_bridge: OpenTestbed, folder: Path) -> None:
+def test_nothing_is_left_afterwards(
+    open_bridge: OpenTestbed, folder: Path, held_namespaces: HoldNamespaces
+) -> None:
     with open_bridge(hosts=3) as testbed:
-        run, namespaces = testbed.run.id, namespaces_of(testbed.run.manifest)
+        run, namespaces = testbed.run.id, held_namespaces(testbed.run.manifest)
         shells = list(testbed.run.manifest.namespaces.values())
         testbed.launch(["sleep", "1000"], name="sleepers")
         assert tagged_processes(run, besides=0)
@@ -221,10 +237,12 @@ def start_launcher(folder: Path) -> tuple["subprocess.Popen[str]", str]:
     return launcher, run
 
 
-def test_a_killed_launcher_is_cleaned_up_at_the_next_start(folder: Path) -> None:
+def test_a_killed_launcher_is_cleaned_up_at_the_next_start(
+    folder: Path, held_namespaces: HoldNamespaces
+) -> None:
     launcher, run = start_launcher(folder)
     manifest = manifests(folder / "state")[run]
-    namespaces = namespaces_of(manifest)
+    namespaces = held_namespaces(manifest)
     wait_until(lambda: len(tagged_processes(run, besides=launcher.pid)) >= 7, "two grandchildren are there")
     launcher.kill()
     launcher.communicate()
@@ -234,9 +252,9 @@ def test_a_killed_launcher_is_cleaned_up_at_the_next_start(folder: Path) -> None
     assert run not in manifests(folder / "state")
 
 
-def test_a_terminated_launcher_cleans_up_itself(folder: Path) -> None:
+def test_a_terminated_launcher_cleans_up_itself(folder: Path, held_namespaces: HoldNamespaces) -> None:
     launcher, run = start_launcher(folder)
-    namespaces = namespaces_of(manifests(folder / "state")[run])
+    namespaces = held_namespaces(manifests(folder / "state")[run])
     launcher.send_signal(signal.SIGTERM)
     launcher.communicate(timeout=20)
     assert tagged_processes(run, besides=0) == []
