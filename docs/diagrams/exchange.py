@@ -6,14 +6,14 @@ from drawing import BAD, HOST, SWITCH, arrow, box, diagram, note
 RANKS, AGGREGATOR = (1.2, 8.0), 4.6
 TRAVEL = 0.28
 
-with diagram("exchange", 9.2, 5.6) as axes:
+with diagram("exchange", 9.2, 6.3) as axes:
     for x, text, colour in (
         (RANKS[0], "rank 0", HOST),
         (AGGREGATOR, "switch", SWITCH),
         (RANKS[1], "rank 1", HOST),
     ):
         box(axes, x - 0.6, 0.15, 1.2, 0.4, text, colour)
-        axes.plot((x, x), (0.55, 5.4), color="#999999", lw=1, zorder=0)
+        axes.plot((x, x), (0.55, 6.15), color="#999999", lw=1, zorder=0)
 
     def up(rank: int, at: float, text: str, colour: str = "#222222") -> None:
         arrow(axes, (RANKS[rank], at), (AGGREGATOR, at + TRAVEL), text, colour=colour)
@@ -37,7 +37,9 @@ with diagram("exchange", 9.2, 5.6) as axes:
     axes.text(6.3, 3.08, "result c is lost", color=BAD, size=8, ha="center")
     up(0, 3.7, "DATA c + 1, …")
     up(1, 3.75, "DATA c + 1, …")
-    down(1, 4.22, "result c + 1: sent later, answered earlier, so c is lost")
-    up(1, 4.68, "DATA c again", BAD)
-    note(axes, AGGREGATOR - 0.1, 5.05, "the bit is set: nothing is added", ha="right")
-    down(1, 5.08, "result c, to rank 1 only")
+    down(1, 4.22, "result c + 1: all have sent c, so a packet of c is lost")
+    up(1, 4.68, "query about c", BAD)
+    down(1, 5.02, "answer: again")
+    up(1, 5.36, "DATA c again", BAD)
+    note(axes, AGGREGATOR - 0.1, 5.73, "the bit is set: nothing is added", ha="right")
+    down(1, 5.76, "result c, to rank 1 only")

@@ -37,5 +37,5 @@ with diagram("slot", 12.4, 3.6) as axes:
         axes,
         6.2,
         3.5,
-        "Nothing is ever cleared. Every other packet is dropped and counted: stale, ahead, unexpected.",
+        "Nothing is ever cleared. A query is answered and changes nothing. Every other packet is dropped and counted.",
     )

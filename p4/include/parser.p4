@@ -80,7 +80,7 @@ control InaggVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// The switch writes the IPv4 header of results and of answers to pings only. Other packets leave unchanged.
+// The switch writes the IPv4 header of packets of the protocol and of answers to pings only. Others leave unchanged.
 control InaggComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(meta.aggregation || (meta.answered && hdr.ipv4.isValid()),

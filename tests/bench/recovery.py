@@ -48,8 +48,8 @@ def measure(workers: int, loss: float, blocks: int = 2000, seed: int = 1) -> Cos
 
 
 def main(
-    workers: Annotated[list[int], typer.Option()] = [8, 16, 64],  # noqa: B006
-    loss: Annotated[list[float], typer.Option()] = [0.05, 0.2],  # noqa: B006
+    workers: Annotated[list[int], typer.Option(default_factory=lambda: [8, 16, 64])],
+    loss: Annotated[list[float], typer.Option(default_factory=lambda: [0.05, 0.2])],
     blocks: int = 2000,
     seed: int = 1,
 ) -> None:

@@ -42,10 +42,10 @@ def frames(document: dict[str, Any], multicast: bool) -> Vectors:
 
 def packet(entries: p4_switch.Entries, step: dict[str, Any]) -> Packet:
     rank, datagram = step["rank"], bytes.fromhex(step["datagram"])
-    asked = not p4_switch.TO_ONE.isdisjoint(step.get("counters", ()))
+    alone = not p4_switch.TO_ONE.isdisjoint(step.get("counters", ()))
     port, frame = entries.from_above(datagram) if rank is None else entries.from_member(rank, datagram)
     expected = [
-        (to["rank"] + 1, entries.frame(to["rank"], bytes.fromhex(to["datagram"]), again=asked))
+        (to["rank"] + 1, entries.frame(to["rank"], bytes.fromhex(to["datagram"]), again=alone))
         for to in step["results"]
     ]
     expected += [
@@ -56,9 +56,10 @@ def packet(entries: p4_switch.Entries, step: dict[str, Any]) -> Packet:
 
 
 def sent(entries: p4_switch.Entries, steps: list[dict[str, Any]], rank: int) -> tuple[int, int]:
-    """Packets that leave to a worker, which is alone behind its port, and the bytes of those that made them leave."""
-    packets = [packet(entries, step) for step in steps]
-    sizes = [len(one.frame) for one in packets for port, _ in one.expected if port == rank + 1]
+    """Packets and bytes that leave to a worker, which is alone behind its port."""
+    sizes = [
+        len(frame) for step in steps for port, frame in packet(entries, step).expected if port == rank + 1
+    ]
     return len(sizes), sum(sizes)
 
 

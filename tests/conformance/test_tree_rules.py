@@ -113,11 +113,10 @@ class Exploration:
         """A member sends its contribution again. Returns what follows, and whether its switch has the result then."""
         state = self.contribute(state, member, chunk, checksum)
         held = self.version(state, member.switch, chunk)
-        if not held.final and member.switch != self.root and held.members == self.everybody(member.switch):
+        if not held.final and chunk in state.partials[member.switch]:
             (parent,) = self.switches[member.switch].parents
-            if chunk in state.partials[member.switch]:
-                state, final = self.send_again(state, parent, chunk, held.checksum)
-                state = self.pass_down(state, member.switch, chunk) if final else state
+            state, final = self.send_again(state, parent, chunk, held.checksum)
+            state = self.pass_down(state, member.switch, chunk) if final else state
         return state, self.version(state, member.switch, chunk).final
 
     def repairs(self, state: State) -> Iterator[State]:

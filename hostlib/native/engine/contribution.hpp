@@ -21,7 +21,11 @@ class ContributionCodec {
   public:
     explicit ContributionCodec(const EngineConfig& config);
 
-    std::size_t bytes(const Slot& slot) const { return datagram_bytes(slot.kind(), words_); }
+    // Of the packet that is to leave: of a doubtful slot the query, else the contribution.
+    std::size_t bytes(const Slot& slot) const {
+        const bool query = slot.state() == Slot::State::doubtful;
+        return datagram_bytes(query ? query_for(slot.kind()) : slot.kind(), words_);
+    }
 
     // Makes the packet of a slot that announces its exponent already. `datagram` has bytes(slot) bytes. A
     // packet made again is the same to the byte until its result has been taken.

@@ -136,7 +136,7 @@ bool Engine::in_window(const Slot& slot, unsigned before) const {
 }
 
 // Whether an older chunk waits for its lanes only, which a device is making. That one goes first: ranks that
-// have sent it take the answer to a later one as a sign that it is lost.
+// have sent it take the result of a later one as a sign that it is lost.
 bool Engine::overtakes_packing(std::uint32_t chunk) const {
     return std::ranges::any_of(staged_, [&](const Collective* collective) {
         const std::size_t block = collective->packed();
@@ -152,22 +152,24 @@ bool Engine::overtakes_packing(std::uint32_t chunk) const {
 // packets that are sent again go first, whatever the window says: their chunks are in it already.
 std::size_t Engine::to_send(std::span<std::byte> memory, std::span<std::span<const std::byte>> out) {
     std::size_t count = 0;
-    // Room for a datagram of so many bytes, unless it has a place of its own; nothing: there is none.
-    const auto place = [&](std::size_t bytes, std::span<std::byte> own) -> std::span<std::byte> {
-        if (count == out.size() || (own.empty() && memory.size() < bytes)) {
-            return {};
-        }
-        if (own.empty()) {
-            own = memory.first(bytes);
-            memory = memory.subspan(bytes);
-        }
-        out[count++] = own;
-        return own;
-    };
     const auto write = [&](Slot& slot) {
-        const auto datagram = place(codec_.bytes(slot), slot.collective().datagram(slot.assignment()));
-        if (datagram.empty()) {
+        const bool query = slot.state() == Slot::State::doubtful;
+        std::span<std::byte> datagram;
+        if (!query) {
+            datagram = slot.collective().datagram(slot.assignment());
+        }
+        const std::size_t taken = datagram.empty() ? codec_.bytes(slot) : 0;
+        if (count == out.size() || memory.size() < taken) {
             return false;
+        }
+        if (datagram.empty()) {
+            datagram = memory.first(taken);
+            memory = memory.subspan(taken);
+        }
+        out[count++] = datagram;
+        if (query) {
+            codec_.encode_query(slot, query_number(recovery_.sendings() + count), datagram);
+            return true;
         }
         if (!slot.announced()) {
             announce(slot);
@@ -175,20 +177,12 @@ std::size_t Engine::to_send(std::span<std::byte> memory, std::span<std::span<con
         codec_.encode(slot, datagram);
         return true;
     };
-    const auto write_query = [&](const Slot& slot) {
-        const auto datagram = place(HEADER_BYTES, {});
-        if (datagram.empty()) {
-            return false;
-        }
-        codec_.encode_query(slot, query_number(recovery_.sendings() + count), datagram);
-        return true;
-    };
     Slot* slot = recovery_.urgent().front();
-    while (slot != nullptr && (slot->state() == Slot::State::doubtful ? write_query(*slot) : write(*slot))) {
+    while (slot != nullptr && write(*slot)) {
         slot = SlotList::next(*slot);
     }
     if (slot != nullptr) {
-        return count;
+        return count;  // sent() takes the urgent ones first
     }
     unsigned fresh = 0;
     slot = ready_.front();
@@ -203,7 +197,7 @@ void Engine::sent(std::size_t count, double now) {
     stats_.packets_sent += count;
     for (; count > 0 && !recovery_.urgent().empty(); --count) {
         const Slot& slot = *recovery_.urgent().front();
-        stats_.bytes_sent += slot.state() == Slot::State::doubtful ? HEADER_BYTES : codec_.bytes(slot);
+        stats_.bytes_sent += codec_.bytes(slot);
         recovery_.sent_urgent(now);
     }
     while (count > 0) {
@@ -330,9 +324,9 @@ void Engine::finish_run(double now) {
         const double waited = now - collective.first_sent().value_or(now) - recovery_.least_rtt();
         stats_.waited += std::max(waited, 0.0);
     }
-    recovery_.answered(*run_.front().slot, *run_.back().slot, static_cast<unsigned>(run_.size()), now);
-    for (const Answer& answer : run_) {
-        finish_chunk(*answer.slot, answer.announced);
+    recovery_.finished(*run_.front().slot, *run_.back().slot, static_cast<unsigned>(run_.size()), now);
+    for (const Result& result : run_) {
+        finish_chunk(*result.slot, result.announced);
     }
     run_.clear();
 }

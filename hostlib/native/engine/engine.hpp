@@ -130,11 +130,11 @@ class Engine {
     Recovery recovery_;           // the slots whose packets have left
 
     // Slots whose results have come one after the other and are not yet accounted for.
-    struct Answer {
+    struct Result {
         Slot* slot;
         Announcement announced;
     };
-    std::vector<Answer> run_;
+    std::vector<Result> run_;
 
     std::optional<Failure> failure_;
     EngineStats stats_;  // without those of recovery_

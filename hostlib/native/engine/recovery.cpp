@@ -49,7 +49,7 @@ void Recovery::sent_urgent(double now) {
 
 void Recovery::heard(double now) { quiet_since_ = progress_at_ = probe_timer_from_ = now; }
 
-void Recovery::answered(const Slot& first, const Slot& last, unsigned count, double now) {
+void Recovery::finished(const Slot& first, const Slot& last, unsigned count, double now) {
     probes_in_a_row_ = 0;
     measure(last, count, now);
     take_out(first, last, count);

@@ -42,7 +42,7 @@ class Recovery {
     // The results of a run of `count` slots are in: either one slot, or slots in flight of which each
     // follows() the one before. The slots are out of Recovery's lists, and their chunks finished by the
     // caller.
-    void answered(const Slot& first, const Slot& last, unsigned count, double now);
+    void finished(const Slot& first, const Slot& last, unsigned count, double now);
     // The switch has answered the query of a slot: it waits for others; the contribution is to be sent again.
     void held(Slot& slot, double now);
     void again(Slot& slot, double now);

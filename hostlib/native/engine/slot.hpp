@@ -45,8 +45,6 @@ class alignas(64) Slot {
     std::uint32_t chunk() const { return chunk_; }
     State state() const { return state_; }
     bool outstanding() const { return state_ >= State::in_flight; }
-    // A packet has left that has not been answered.
-    bool unanswered() const { return state_ == State::in_flight || state_ == State::asked; }
     // A packet is to leave: the contribution again, or a query.
     bool urgent() const { return state_ == State::doubtful || state_ == State::again; }
 
@@ -73,7 +71,7 @@ class alignas(64) Slot {
         sent_at_ = now;
     }
     void doubt() {
-        assert(unanswered() || state_ == State::held);
+        assert(outstanding() && !urgent());
         state_ = State::doubtful;
     }
     void answered(State next) {

@@ -333,8 +333,8 @@ def test_an_answer_overtakes_what_was_sent_once_two_rtts_ago() -> None:
     assert described(engine.to_send(1.231)) == [query_for(data[3])]
 
 
-def waiting_for_a_rank(before: int) -> tuple[Engine, float]:
-    """A worker that has sent so many packets without loss, and then four that another rank delays; and the time."""
+def waiting_for_a_rank(before: int) -> Engine:
+    """A worker that has sent so many packets without loss, and then four that another rank delays."""
     (engine,) = make_workers(1, slots=4, words=1, rto_max_s=50.0)
     engine.submit(np.ones(64 * (before + 8), np.float32))
     now = 0.0
@@ -346,7 +346,7 @@ def waiting_for_a_rank(before: int) -> tuple[Engine, float]:
             ((_, result),) = switch.process(0, packet)
             engine.receive(result, now)
         packets = engine.to_send(now)
-    return engine, now
+    return engine
 
 
 def next_query(engine: Engine) -> tuple[bytes, float]:
@@ -359,7 +359,7 @@ def next_query(engine: Engine) -> tuple[bytes, float]:
 
 @pytest.mark.parametrize("before", [0, 1100])
 def test_a_late_rank_makes_whole_windows_doubtful_only_where_packets_get_lost(before: int) -> None:
-    engine, _ = waiting_for_a_rank(before)
+    engine = waiting_for_a_rank(before)
     query, now = next_query(engine)
     engine.receive(reply(query), now + 0.01)
     assert len(engine.to_send(now + 0.012)) == (0 if before else 3)
@@ -367,7 +367,7 @@ def test_a_late_rank_makes_whole_windows_doubtful_only_where_packets_get_lost(be
 
 def test_every_second_probe_asks_about_what_is_held() -> None:
     """Its result may have been lost since."""
-    engine, _ = waiting_for_a_rank(1100)
+    engine = waiting_for_a_rank(1100)
     asked = []
     for _ in range(4):
         query, now = next_query(engine)
