@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What losses cost with many workers, in virtual time: python -m tests.bench.recovery --workers 64 --loss 0.2
+"""What losses cost with many workers, in virtual time: python -m tests.bench.recovery --tree 64 --tree 2x4 --loss 0.2
 
-All workers are on one switch, by links of 100 Mbit/s each way, with 1 ms each way and queues of 256 packets. They sum a
-tensor of 2,000 blocks with 256 slots. Each packet is lost with the given probability, in each direction.
+All links, those between switches too, have 100 Mbit/s each way, with 1 ms each way and queues of 256 packets. The
+workers sum a tensor of 2,000 blocks with 256 slots. On each link each packet is lost with the given probability, each
+way.
 """
 
+import math
+import random
 from dataclasses import replace
 from typing import Annotated, NamedTuple
 
@@ -13,7 +16,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tests.conformance.virtual_network import Impairment, all_reduce, make_network
+from inagg._core import Engine
+from tests.conformance.fabric import Place, TreeFabric, nested, places
+from tests.conformance.reference_switch import Aggregator, Job
+from tests.conformance.virtual_network import EPOCH, JOB, Impairment, Network, all_reduce
 
 WORDS = 4
 SLOTS = 256
@@ -30,9 +36,32 @@ class Cost(NamedTuple):
     sent_bytes: float
 
 
-def measure(workers: int, loss: float, blocks: int = 2000, seed: int = 1) -> Cost:
-    """Do one sum, and check it. AssertionError if it is wrong."""
-    network = make_network(workers, slots=SLOTS, words=WORDS, impairment=replace(LINK, loss=loss), seed=seed)
+def aggregator(place: Place) -> Aggregator:
+    job = Job(len(place.members), SLOTS, EPOCH, above=[parent.member for parent in place.parents])
+    return Aggregator(WORDS, {JOB: job}, job.complete_before(0))
+
+
+def measure(tree: str, loss: float, blocks: int = 2000, seed: int = 1) -> Cost:
+    """Do one sum, and check it. tree: 8, workers on one switch; 2x4, racks and workers; and so on.
+
+    AssertionError if the sum is wrong.
+    """
+    sizes = [int(size) for size in tree.split("x")]
+    workers = math.prod(sizes)
+    fabric = TreeFabric(places(nested(*sizes)), aggregator)
+    engines = [
+        Engine(
+            job=JOB,
+            rank=rank,
+            member=fabric.leaf[rank].member,
+            workers=workers,
+            epoch=EPOCH,
+            slots=SLOTS,
+            words=WORDS,
+        )
+        for rank in range(workers)
+    ]
+    network = Network(engines, fabric, replace(LINK, loss=loss), random.Random(seed))
     inputs = np.ones((workers, blocks * 64 * WORDS), np.float32)
     for output in all_reduce(network, inputs, within=600.0):
         assert np.all(output == workers)
@@ -48,19 +77,19 @@ def measure(workers: int, loss: float, blocks: int = 2000, seed: int = 1) -> Cos
 
 
 def main(
-    workers: Annotated[list[int], typer.Option(default_factory=lambda: [8, 16, 64])],
+    tree: Annotated[list[str], typer.Option(default_factory=lambda: ["8", "16", "64", "2x4", "2x2x2"])],
     loss: Annotated[list[float], typer.Option(default_factory=lambda: [0.05, 0.2])],
     blocks: int = 2000,
     seed: int = 1,
 ) -> None:
     """Print the time as a multiple of the lossless time, and what each worker sends for a chunk."""
-    table = Table("workers", "loss each way", "time", "contributions", "queries", "bytes")
-    for number in workers:
-        lossless = measure(number, 0.0, blocks, seed)
+    table = Table("tree", "loss each way", "time", "contributions", "queries", "bytes")
+    for shape in tree:
+        lossless = measure(shape, 0.0, blocks, seed)
         for probability in loss:
-            cost = measure(number, probability, blocks, seed)
+            cost = measure(shape, probability, blocks, seed)
             table.add_row(
-                str(number),
+                shape,
                 f"{probability:.0%}",
                 f"{cost.seconds / lossless.seconds:.2f}x",
                 f"{cost.contributions:.2f}",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The switches behind the workers' links, one or a tree of them, and the way of a packet from link to link."""
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -51,6 +52,18 @@ class Star(Fabric):
 
 # A switch as its members: workers, by rank, and switches.
 Tree = tuple["int | Tree", ...]
+
+
+def nested(*sizes: int) -> Tree:
+    """A tree with so many members at the root, and so on down: nested(2, 4) are two racks of four workers."""
+
+    def switch(level: int, first: int) -> Tree:
+        if level == len(sizes) - 1:
+            return tuple(range(first, first + sizes[level]))
+        workers = math.prod(sizes[level + 1 :])
+        return tuple(switch(level + 1, first + member * workers) for member in range(sizes[level]))
+
+    return switch(0, 0)
 
 
 class TreeSwitch(Protocol):

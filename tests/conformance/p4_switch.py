@@ -124,7 +124,7 @@ class Entries:
     """The entries of one job at one switch. base: its first slot version. group: its multicast group in the switch.
 
     multicast: results go to the job's group address, if it has more than one member (protocol 5.3).
-    members: the members' addresses; those of workers if not given. Member r is behind port r + 1.
+    members: the members' addresses; those of workers if not given. ports: theirs; r + 1 if not given.
     """
 
     job: int
@@ -136,6 +136,7 @@ class Entries:
     multicast: bool = False
     own: Station = AGGREGATOR
     members: tuple[Station, ...] = ()
+    ports: tuple[int, ...] = ()
     above: tuple[Above, ...] = ()
 
     @property
@@ -155,6 +156,13 @@ class Entries:
     def station(self, member: int) -> Station:
         return self.members[member] if self.members else worker(member)
 
+    def port(self, member: int) -> int:
+        return self.ports[member] if self.ports else member + 1
+
+    def member(self, port: int) -> int:
+        """Who is behind a port."""
+        return self.ports.index(port) if self.ports else port - 1
+
     def inserts(self) -> list[Insert]:
         ranks = range(self.workers)
         made = [self._receiver(rank, self.station(rank)) for rank in ranks]
@@ -165,11 +173,11 @@ class Entries:
             params = {"port": one.port, **one.station.params, "rank": one.rank}
             made.append(Insert(table="uplink", match=match, action="send_up", params=params))
             match = {"port": one.port, "source": packed_ip(one.station.ip), "job": self.job}
-            params = {**self._lease, **self.own.params, "first_port": 1}
+            params = {**self._lease, **self.own.params, "first_port": self.port(0)}
             made.append(Insert(table="parent", match=match, action="accept_result", params=params))
         for rank in ranks:
             source = packed_ip(self.station(rank).ip)
-            match = {"port": rank + 1, "source": source, "job": self.job, "rank": rank}
+            match = {"port": self.port(rank), "source": source, "job": self.job, "rank": rank}
             params = {"member": 1 << rank, **self._lease, "parents": len(self.above)}
             made.append(Insert(table="admission", match=match, action="admit", params=params))
         return made
@@ -181,11 +189,11 @@ class Entries:
 
     def replicas(self) -> list[tuple[int, int]]:
         """(port, replication id) of each copy of a result."""
-        return [(rank + 1, (ALL_RANKS if self.to_group else rank) + 1) for rank in range(self.workers)]
+        return [(self.port(rank), (ALL_RANKS if self.to_group else rank) + 1) for rank in range(self.workers)]
 
     def from_member(self, member: int, datagram: bytes) -> tuple[int, bytes]:
         """(port, frame) of a contribution."""
-        return member + 1, headers(self.station(member), self.own, len(datagram)) + datagram
+        return self.port(member), headers(self.station(member), self.own, len(datagram)) + datagram
 
     def from_above(self, datagram: bytes) -> tuple[int, bytes]:
         """(port, frame) of a packet of the switch above whose turn it is."""
@@ -259,8 +267,9 @@ class P4Switch:
                 out.append((parents[to], payload))
             else:
                 alone = not TO_ONE.isdisjoint(outcome)
-                assert left == self.entries.frame(to - 1, payload, again=alone)
-                out.append((to - 1, payload))
+                member = self.entries.member(to)
+                assert left == self.entries.frame(member, payload, again=alone)
+                out.append((member, payload))
         return out
 
     def _outcomes(self, port: int) -> dict[str, int]:

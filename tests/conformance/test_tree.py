@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from inagg._core import Engine
 from inagg_switch import Switch
+from tests.bench.recovery import measure
 from tests.conformance import p4_switch
-from tests.conformance.fabric import Place, Tree, TreeFabric, TreeSwitch, places
+from tests.conformance.fabric import Place, Tree, TreeFabric, TreeSwitch, nested, places
 from tests.conformance.p4_switch import Above, Entries, P4Switch, switch_station
 from tests.conformance.reference_switch import Aggregator, Job
 from tests.conformance.test_network import Collective, Example, check_collectives, collectives, impairments
@@ -60,6 +61,7 @@ class P4Switches:
                 p4_switch.worker(member) if isinstance(member, int) else switch_station(member.number)
                 for member in place.members
             ),
+            ports=tuple(range(len(place.members), 0, -1)),  # member 0 is behind the last one
             above=tuple(
                 Above(switch_station(parent.switch), UPLINK + number, parent.member)
                 for number, parent in enumerate(place.parents)
@@ -186,22 +188,18 @@ def test_every_sum_is_exact_at_every_rank(trees: Trees, case: tuple[Tree, Exampl
     trees.run(tree, example, roots)
 
 
-def racks(count: int, size: int) -> Tree:
-    return tuple(tuple(range(rack * size, (rack + 1) * size)) for rack in range(count))
-
-
 LARGE = [Collective(300, 16, True, True), Collective(100, 32, False, False)]
 
 
 def test_128_workers(trees: Trees) -> None:
-    trees.run(racks(4, 32), Example(128, 2, LARGE, Impairment(loss=0.01, jitter=0.001), 2**32 - 5, seed=1))
+    trees.run(nested(4, 32), Example(128, 2, LARGE, Impairment(loss=0.01, jitter=0.001), 2**32 - 5, seed=1))
 
 
 def test_1024_workers() -> None:
     switches = P4Switches(multicast=True)
     work = [Collective(70, 16, True, True)]
     try:
-        Trees(switches).run(racks(16, 64), Example(1024, 2, work, Impairment(loss=0.001), 0, seed=1))
+        Trees(switches).run(nested(16, 64), Example(1024, 2, work, Impairment(loss=0.001), 0, seed=1))
     finally:
         switches.close()
 
@@ -209,7 +207,7 @@ def test_1024_workers() -> None:
 @pytest.mark.parametrize("size", [1, 4, 8])
 def test_an_uplink_carries_each_chunk_once_whatever_the_racks_size(trees: Trees, size: int) -> None:
     work = [Collective(64 * 20, 32, False, False)]
-    fabric = trees.run(racks(2, size), Example(2 * size, 4, work, Impairment(), 0, seed=1))
+    fabric = trees.run(nested(2, size), Example(2 * size, 4, work, Impairment(), 0, seed=1))
     # 4 EXPONENT and 20 DATA chunks.
     uplinks = range(2 * size, 2 * size + 2)
     assert {
@@ -219,14 +217,14 @@ def test_an_uplink_carries_each_chunk_once_whatever_the_racks_size(trees: Trees,
 
 def test_two_roots_take_turns(trees: Trees) -> None:
     work = [Collective(64 * 20, 32, False, False)]
-    fabric = trees.run(racks(2, 2), Example(4, 4, work, Impairment(), 0, seed=1), roots=2)
+    fabric = trees.run(nested(2, 2), Example(4, 4, work, Impairment(), 0, seed=1), roots=2)
     assert [fabric.packets[link, up] for link in range(4, 8) for up in (False, True)] == [12] * 8
 
 
 def test_a_way_that_is_longer_than_the_other_is_no_loss(trees: Trees) -> None:
     work = [Collective(64 * 400, 32, False, False)]
     near, far = Impairment(delay=0.0003, rate=6e6), Impairment(delay=0.003, rate=6e6)
-    fabric = trees.run(racks(2, 2), Example(4, 32, work, near, 0, seed=1), roots=2, links={5: far, 7: far})
+    fabric = trees.run(nested(2, 2), Example(4, 32, work, near, 0, seed=1), roots=2, links={5: far, 7: far})
     assert [engine.stats["retransmits"] for engine in trees.engines] == [0] * 4
     # At the end all wait for the longer way, and may ask once.
     assert max(engine.stats["queries"] for engine in trees.engines) <= 1
@@ -236,13 +234,13 @@ def test_a_way_that_is_longer_than_the_other_is_no_loss(trees: Trees) -> None:
 @pytest.mark.parametrize("loss", [0.01, 0.05])
 def test_loss_on_every_link_is_made_good_in_bounded_time(trees: Trees, loss: float) -> None:
     work = [Collective(64 * 50, 32, False, False), Collective(1000, 16, True, True)]
-    trees.run(racks(2, 2), Example(4, 8, work, Impairment(loss=loss, jitter=0.0005), 0, seed=1))
+    trees.run(nested(2, 2), Example(4, 8, work, Impairment(loss=loss, jitter=0.0005), 0, seed=1))
 
 
 def test_a_loss_above_is_repaired_once_whatever_the_racks_size(trees: Trees) -> None:
     work = [Collective(64 * 50, 32, False, False)]
     fabric = trees.run(
-        racks(2, 16), Example(32, 8, work, Impairment(), 0, seed=1), between=Impairment(loss=0.2)
+        nested(2, 16), Example(32, 8, work, Impairment(), 0, seed=1), between=Impairment(loss=0.2)
     )
     # 8 EXPONENT and 50 DATA chunks; about 1.6 packets for each, up and down, make good a loss of a fifth each way.
     for link in (32, 33):
@@ -253,7 +251,7 @@ def test_the_p4_program_counts_what_a_leaf_does() -> None:
     switches = P4Switches(multicast=True)
     work = [Collective(64 * 20, 32, False, False)]
     try:
-        fabric = Trees(switches).run(racks(2, 2), Example(4, 4, work, Impairment(), 0, seed=1))
+        fabric = Trees(switches).run(nested(2, 2), Example(4, 4, work, Impairment(), 0, seed=1))
         leaf, root = fabric.switches[0], fabric.switches[-1]
         assert isinstance(leaf, P4Switch)
         assert isinstance(root, P4Switch)
@@ -261,3 +259,10 @@ def test_the_p4_program_counts_what_a_leaf_does() -> None:
         assert root.counters == {"started": 24, "added": 24, "completed": 24}
     finally:
         switches.close()
+
+
+@pytest.mark.parametrize(("tree", "loss", "most"), [("2x4", 0.05, 2), ("2x4", 0.2, 6), ("2x2x2", 0.05, 3.5)])
+def test_losses_on_all_links_cost_little(tree: str, loss: float, most: float) -> None:
+    lossless, lossy = measure(tree, 0.0), measure(tree, loss)
+    assert (lossless.contributions, lossless.queries) == (1, 0)
+    assert lossy.seconds < most * lossless.seconds

@@ -3,6 +3,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from inagg_controller.errors import SwitchRefusedError, SwitchTakenError, Switch
 from inagg_controller.switch.client import Count, P4RuntimeSwitch
 from inagg_controller.switch.entries import (
     Member,
+    Parent,
     arp_entry,
     flood_group,
     job_entries,
@@ -79,6 +81,40 @@ def test_a_jobs_entries_reach_the_switch_with_their_values(
         (2, 0x0A000002, 7, 1): ("InaggIngress.admission.admit", {"member": 0b10, **common}),
     }
     assert servicer.groups == {2: [(1, 1), (2, 2)]}
+
+
+def test_a_switch_below_others_knows_them_and_the_port_of_its_member_0(
+    switch: P4RuntimeSwitch, fake_server: FakeServer
+) -> None:
+    above = [
+        Parent(ip=0x0A010000 + turn, mac=0x024941000000 + turn, port=40 + turn, rank=3) for turn in (1, 2)
+    ]
+    members = {rank: replace(member, port=9 - rank) for rank, member in MEMBERS.items()}
+    below = job_entries(
+        job=7, epoch=9, slot_base=16, slots=4, group=2, members=members, parents=above, own=(0xAA, 0xBB)
+    )
+    switch.connect(nothing)
+    for stage in below.stages:
+        switch.insert(stage)
+    servicer = fake_server.servicer
+    arrival = {"all": 0b11, "slot_base": 16, "slot_mask": 7, "epoch": 9, "result_group": 2}
+    arrival |= {"mac": 0xAA, "ip": 0xBB, "first_port": 9}
+    assert servicer.table("InaggIngress.admission.parent") == {
+        (41, 0x0A010001, 7): ("InaggIngress.admission.accept_result", arrival),
+        (42, 0x0A010002, 7): ("InaggIngress.admission.accept_result", arrival),
+    }
+    assert servicer.table("InaggIngress.slots.uplink") == {
+        (7, 0): (
+            "InaggIngress.slots.send_up",
+            {"port": 41, "mac": 0x024941000001, "ip": 0x0A010001, "rank": 3},
+        ),
+        (7, 1): (
+            "InaggIngress.slots.send_up",
+            {"port": 42, "mac": 0x024941000002, "ip": 0x0A010002, "rank": 3},
+        ),
+    }
+    admitted = servicer.table("InaggIngress.admission.admission")
+    assert [params["parents"] for _, params in admitted.values()] == [2, 2]
 
 
 def test_removing_takes_out_exactly_what_was_inserted(

@@ -14,9 +14,6 @@ constexpr unsigned MOST_REFUSALS = 3;
 // Results. The kernel mostly puts no more into a message.
 constexpr std::size_t LONGEST_RUN = 64;
 
-// What a query says of its sending, and its answer repeats.
-constexpr std::uint32_t query_number(std::uint64_t sending) { return static_cast<std::uint32_t>(sending); }
-
 }  // namespace
 
 Engine::Engine(const EngineConfig& config)
@@ -24,7 +21,7 @@ Engine::Engine(const EngineConfig& config)
       codec_(config),
       collectives_(config.first_chunk),
       oldest_chunk_(config.first_chunk),
-      recovery_(config.policy, config.window_bound(), config.roots) {
+      recovery_(config.policy, config.slots, config.window_bound(), config.roots) {
     config.validate();
     run_.reserve(LONGEST_RUN);
     slots_.reserve(config.slots);
@@ -152,6 +149,7 @@ bool Engine::overtakes_packing(std::uint32_t chunk) const {
 // packets that are sent again go first, whatever the window says: their chunks are in it already.
 std::size_t Engine::to_send(std::span<std::byte> memory, std::span<std::span<const std::byte>> out) {
     std::size_t count = 0;
+    std::uint32_t last_query = recovery_.last_query();
     const auto write = [&](Slot& slot) {
         const bool query = slot.state() == Slot::State::doubtful;
         std::span<std::byte> datagram;
@@ -168,7 +166,7 @@ std::size_t Engine::to_send(std::span<std::byte> memory, std::span<std::span<con
         }
         out[count++] = datagram;
         if (query) {
-            codec_.encode_query(slot, query_number(recovery_.sendings() + count), datagram);
+            codec_.encode_query(slot, ++last_query, datagram);
             return true;
         }
         if (!slot.announced()) {
@@ -331,16 +329,12 @@ void Engine::finish_run(double now) {
     run_.clear();
 }
 
-// Takes the answer to a query. That to an earlier query of the chunk is old.
+// Takes the answer to a query.
 void Engine::hear(const Header& answer, double now) {
     Slot& slot = slot_of(answer.chunk);
-    if (slot.state() != Slot::State::asked || slot.chunk() != answer.chunk ||
-        answer.checksum != query_number(slot.sending())) {
+    const bool again = (answer.announced.flags & p4::FLAG_AGAIN) != 0;
+    if (slot.chunk() != answer.chunk || !recovery_.answered(slot, answer.checksum, again, now)) {
         ++stats_.duplicates_received;
-    } else if ((answer.announced.flags & p4::FLAG_AGAIN) != 0) {
-        recovery_.again(slot, now);
-    } else {
-        recovery_.held(slot, now);
     }
 }
 

@@ -11,14 +11,21 @@ namespace {
 constexpr double REORDERING = 0.25;
 // After how many RTTs an answer to a later query makes a chunk that was sent once doubtful.
 constexpr double PATIENCE = 2;
+// The RTT of the slowest answers is forgotten over so many. In a tree member 0's come from several switches.
+constexpr double PEAK_MEMORY = 16;
+// How often probes back off without an answer. A probe is short, and more than an RTT after the last.
+constexpr unsigned MOST_BACKOFFS = 9;
+// How many queries are remembered at least. More than S are unanswered only if most answers are lost or late.
+constexpr unsigned LEAST_ASKED = 64;
 // After which to ask again about a held chunk.
 constexpr double HELD_RTTS = 6;
 
 }  // namespace
 
-Recovery::Recovery(const RetransmissionPolicy& policy, unsigned window_limit, unsigned roots)
+Recovery::Recovery(const RetransmissionPolicy& policy, unsigned slots, unsigned window_limit, unsigned roots)
     : give_up_(policy.give_up),
       window_limit_(window_limit),
+      asked_(std::max(slots, LEAST_ASKED)),
       rtt_(policy),
       window_(window_limit),
       ways_(roots) {}
@@ -42,36 +49,44 @@ void Recovery::sent(SlotList& ready, unsigned count, bool timed, double now) {
 void Recovery::sent_urgent(double now) {
     Slot& slot = *urgent_.front();
     urgent_.remove(slot);
-    ++(slot.state() == Slot::State::again ? retransmits_ : queries_);
     slot.sent(++sendings_, false, now);
+    if (slot.state() == Slot::State::asked) {
+        ++queries_;
+        asked_[last_query() % asked_.size()] = {last_query(), slot.chunk(), sendings_, now};
+    } else {
+        ++retransmits_;
+    }
     repeated_.push_back(slot);
 }
 
 void Recovery::heard(double now) { quiet_since_ = progress_at_ = probe_timer_from_ = now; }
 
 void Recovery::finished(const Slot& first, const Slot& last, unsigned count, double now) {
-    probes_in_a_row_ = 0;
+    probes_in_a_row_ = held_in_a_row_ = 0;
     measure(last, count, now);
     take_out(first, last, count);
     outstanding_ -= count;
 }
 
-void Recovery::held(Slot& slot, double now) {
-    measure_answer(slot, sendings_ < lossy_until_, now);
+bool Recovery::answered(Slot& slot, std::uint32_t number, bool again, double now) {
+    Query& found = asked_[number % asked_.size()];
+    if (found.number != number || found.chunk != slot.chunk() || !slot.asked_as(found.sending)) {
+        return false;
+    }
+    const Query query = std::exchange(found, Query{});
+    if (again) {
+        lossy_until_ = sendings_ + LOSS_MEMORY;
+        progress_at_ = probe_timer_from_ = now;
+        probes_in_a_row_ = held_in_a_row_ = 0;
+        round_trip_.lost = true;
+    } else {
+        ++held_in_a_row_;
+    }
+    measure_answer(slot, query, sendings_ < lossy_until_, now);
     take_out(slot, slot, 1);
-    slot.answered(Slot::State::held);
-    held_.push_back(slot);
-}
-
-void Recovery::again(Slot& slot, double now) {
-    lossy_until_ = sendings_ + LOSS_MEMORY;
-    progress_at_ = probe_timer_from_ = now;
-    probes_in_a_row_ = 0;
-    round_trip_.lost = true;
-    measure_answer(slot, true, now);
-    take_out(slot, slot, 1);
-    slot.answered(Slot::State::again);
-    urgent_.push_back(slot);
+    slot.answered(again ? Slot::State::again : Slot::State::held);
+    (again ? urgent_ : held_).push_back(slot);
+    return true;
 }
 
 void Recovery::clear() {
@@ -112,26 +127,27 @@ void Recovery::measure(const Slot& slot, unsigned count, double now) {
     if (slot.sent_once() && slot.sending() > way.result.sending) {
         way.result = {slot.sending(), rtt};
     }
-    end_round_trip(slot);
+    end_round_trip(slot.sending());
 }
 
 // An answer names its query, so it is always an RTT. In a tree it may be that to the leaf alone, so it is not
 // what empty queues take. `shows_losses`: it makes earlier sendings doubtful.
-void Recovery::measure_answer(const Slot& slot, bool shows_losses, double now) {
+void Recovery::measure_answer(const Slot& slot, const Query& query, bool shows_losses, double now) {
     Way& way = way_of(slot);
-    way.answer.rtt = now - slot.sent_at();
-    rtt_.measure(way.answer.rtt);
-    way.measure(way.answer.rtt);
-    way.answer.sending = std::max(way.answer.sending, slot.sending());
+    const double rtt = now - query.sent_at;
+    rtt_.measure(rtt);
+    way.measure(rtt);
+    way.answer.rtt = std::max(rtt, way.answer.rtt + (rtt - way.answer.rtt) / PEAK_MEMORY);
+    way.answer.sending = std::max(way.answer.sending, query.sending);
     if (shows_losses) {
         way.loss = way.answer.sending;
-        end_round_trip(slot);
+        end_round_trip(query.sending);
     }
 }
 
-// If the answered slot was sent in this one.
-void Recovery::end_round_trip(const Slot& slot) {
-    if (slot.sending() <= round_trip_.began_behind) {
+// If the answered packet left in this one.
+void Recovery::end_round_trip(std::uint64_t sending) {
+    if (sending <= round_trip_.began_behind) {
         return;
     }
     // The longest queue counts.
@@ -212,7 +228,7 @@ std::optional<double> Recovery::probe_deadline() const {
     if (outstanding_ == 0 || !urgent_.empty()) {
         return std::nullopt;
     }
-    return probe_timer_from_ + rtt_.timeout(probes_in_a_row_);
+    return probe_timer_from_ + rtt_.timeout(std::min(probes_in_a_row_, held_in_a_row_ + MOST_BACKOFFS));
 }
 
 // In turns the oldest chunk that is not known to be held, and the oldest of all: a held one may be complete,

@@ -26,9 +26,10 @@ namespace inagg {
 
 class Recovery {
   public:
-    // `window_limit` in chunks. `roots`: the switches that sum the job's chunks in turns (protocol.md, 5.5),
-    // a power of two. Chunks of different roots go different ways, so their order says nothing.
-    Recovery(const RetransmissionPolicy& policy, unsigned window_limit, unsigned roots);
+    // `slots`: S. `window_limit` in chunks. `roots`: the switches that sum the job's chunks in turns
+    // (protocol.md, 5.5), a power of two. Chunks of different roots go different ways, so their order says
+    // nothing.
+    Recovery(const RetransmissionPolicy& policy, unsigned slots, unsigned window_limit, unsigned roots);
 
     // Silence counts from here: the first chunk is about to become ready.
     void begin(double now);
@@ -43,9 +44,9 @@ class Recovery {
     // follows() the one before. The slots are out of Recovery's lists, and their chunks finished by the
     // caller.
     void finished(const Slot& first, const Slot& last, unsigned count, double now);
-    // The switch has answered the query of a slot: it waits for others; the contribution is to be sent again.
-    void held(Slot& slot, double now);
-    void again(Slot& slot, double now);
+    // The switch has answered a query about a slot's chunk: `again`, the contribution is to be sent again, or
+    // it waits for others. False: the answer is old.
+    bool answered(Slot& slot, std::uint32_t query, bool again, double now);
     // A slot's result was not usable: the switch is to be asked for it at once.
     void refused(Slot& slot) { doubt(slot); }
     // A ready packet had to wait for the window.
@@ -63,8 +64,8 @@ class Recovery {
 
     // The slots with a packet to leave before all others, in the order in which they came to be so.
     const SlotList& urgent() const { return urgent_; }
-    // The packets that have left, urgent ones too.
-    std::uint64_t sendings() const { return sendings_; }
+    // The number of the last query that has left. They count 1, 2, 3...
+    std::uint32_t last_query() const { return static_cast<std::uint32_t>(queries_); }
     // Whether the window permits another chunk besides `more` and those that were sent once.
     bool window_open(unsigned more) const { return in_flight_ + more < window_.chunks(); }
     // Whether any result is awaited.
@@ -81,9 +82,10 @@ class Recovery {
 
     void doubt(Slot& slot);
     void take_out(const Slot& first, const Slot& last, unsigned count);
+    struct Query;
     void measure(const Slot& slot, unsigned count, double now);
-    void measure_answer(const Slot& slot, bool shows_losses, double now);
-    void end_round_trip(const Slot& slot);
+    void measure_answer(const Slot& slot, const Query& query, bool shows_losses, double now);
+    void end_round_trip(std::uint64_t sending);
     std::optional<double> fresh_deadline() const;
     std::optional<double> repeated_deadline() const;
     std::optional<double> held_deadline() const;
@@ -106,6 +108,14 @@ class Recovery {
     std::uint64_t sendings_ = 0;
     std::uint64_t lossy_until_ = LOSS_MEMORY;  // sending; until then packets are known to get lost
 
+    struct Query {
+        std::uint32_t number = 0;  // 0: none
+        std::uint32_t chunk = 0;
+        std::uint64_t sending = 0;
+        double sent_at = 0;
+    };
+    std::vector<Query> asked_;  // the last ones, each at its number modulo the size; without those answered
+
     RttEstimator rtt_;
     LeastRtt least_rtt_;
     CongestionWindow window_;
@@ -117,7 +127,7 @@ class Recovery {
             double rtt = 0;
         };
         Answered result;         // the last chunk that was sent once and has its result
-        Answered answer;         // the last query that was answered
+        Answered answer;         // the last query that was answered; RTT of the slowest of late
         std::uint64_t loss = 0;  // the last such query while packets are known to get lost
         double least_rtt = 0;    // of the round trip; 0: none measured
         void measure(double rtt) { least_rtt = least_rtt == 0 ? rtt : std::min(least_rtt, rtt); }
@@ -134,6 +144,7 @@ class Recovery {
     double progress_at_ = 0;       // the same, or the last "again"
     double probe_timer_from_ = 0;  // the same, or the last probe, or when the first packet left
     unsigned probes_in_a_row_ = 0;
+    unsigned held_in_a_row_ = 0;  // answers, since when the row began
 
     std::uint64_t retransmits_ = 0;
     std::uint64_t queries_ = 0;

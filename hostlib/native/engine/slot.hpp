@@ -13,6 +13,7 @@
 //              held <-- asked <-- doubtful   again
 //
 // and from any of these but the first two, with finish, to idle with chunk c + S.
+// The answer to an earlier query also takes it from doubtful or held to held or again.
 //
 // The engine holds the list of ready slots, Recovery those of the others.
 #ifndef INAGG_SLOT_HPP
@@ -61,12 +62,17 @@ class alignas(64) Slot {
         announced_ = false;
         refusals_ = 0;
     }
-    // `sending` counts 1, 2, 3... over all slots. `timed`: the result's delay measures the network.
+    // `sending` counts 1, 2, 3... over all slots, 0 before. `timed`: the result's delay measures the network.
     void sent(std::uint64_t sending, bool timed, double now) {
         assert(state_ == State::ready || urgent());
         once_ = state_ == State::ready;
         timed_ = timed && once_;
-        state_ = state_ == State::doubtful ? State::asked : State::in_flight;
+        if (state_ == State::doubtful) {
+            state_ = State::asked;
+        } else {
+            state_ = State::in_flight;
+            contributed_ = static_cast<std::uint32_t>(sending);
+        }
         sending_ = sending;
         sent_at_ = now;
     }
@@ -75,7 +81,7 @@ class alignas(64) Slot {
         state_ = State::doubtful;
     }
     void answered(State next) {
-        assert(state_ == State::asked && (next == State::again || next == State::held));
+        assert(state_ > State::in_flight && (next == State::again || next == State::held));
         state_ = next;
     }
     // The result is in. `slots` is S.
@@ -96,6 +102,11 @@ class alignas(64) Slot {
     // The last sending, of the contribution or a query.
     std::uint64_t sending() const { return sending_; }
     double sent_at() const { return sent_at_; }
+    // Whether a query that left as this sending left after the contribution, and may still be answered.
+    bool asked_as(std::uint64_t sending) const {
+        const auto since = static_cast<std::uint32_t>(sending) - contributed_;
+        return state_ > State::in_flight && state_ != State::again && since - 1 < 1U << 31;
+    }
     // The contribution is all that has been sent, once.
     bool sent_once() const { return once_; }
     bool timed() const { return timed_; }
@@ -124,6 +135,7 @@ class alignas(64) Slot {
     std::uint64_t sending_ = 0;
     double sent_at_ = 0;
     std::uint32_t chunk_;
+    std::uint32_t contributed_ = 0;  // the contribution's last sending, its lower half
     std::uint16_t exponent_ = 0;
     std::uint8_t flags_ = 0;
     std::uint8_t refusals_ = 0;

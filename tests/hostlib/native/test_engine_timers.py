@@ -171,13 +171,39 @@ def test_what_is_held_waits() -> None:
     assert engine.stats["retransmits"] == 0
 
 
-def test_an_answer_to_an_earlier_query_is_old() -> None:
-    engine, _ = lone_worker()
+@pytest.mark.parametrize("answered", [0, 1])
+def test_an_answer_is_good_for_all_queries_since_the_contribution(answered: int) -> None:
+    engine, (first,) = lone_worker()
+    early, late = [*engine.to_send(0.1), *engine.to_send(0.225)]
+    engine.receive(reply((early, late)[answered], reference.AGAIN), 0.23)
+    assert engine.to_send(0.23) == [first]
+    # It is an RTT of the query that it answers: RTO R + 4 x R / 2.
+    assert engine.deadline() == pytest.approx(0.23 + 3 * (0.13, 0.005)[answered])
+    # The answer to the other was made before the contribution came again.
+    engine.receive(reply((late, early)[answered], reference.AGAIN), 0.24)
+    assert engine.to_send(0.24) == []
+    assert (engine.stats["retransmits"], engine.stats["duplicates_received"]) == (1, 1)
+
+
+def test_an_answer_overtakes_the_query_that_is_to_leave() -> None:
+    engine, (first,) = lone_worker()
     (early,) = engine.to_send(0.1)
-    assert len(engine.to_send(0.225)) == 1
+    assert engine.to_send(0.225, limit=0) == []  # its socket is full
     engine.receive(reply(early, reference.AGAIN), 0.23)
-    assert engine.to_send(0.23) == []
-    assert engine.stats["rtt_samples"] == 0
+    assert engine.to_send(0.23) == [first]
+
+
+def test_probes_back_off_further_only_while_the_switch_answers() -> None:
+    """Each answer says that a rank is late; without one, something is lost or dead."""
+    engine, _ = lone_worker(rto_initial_s=0.01, rto_max_s=50.0)
+    gaps, now = [], 0.0
+    for _ in range(14):
+        query, at = next_query(engine)
+        gaps.append(at - now)
+        now = at
+    assert gaps == pytest.approx([0.01 * 1.25 ** min(probe, 9) for probe in range(14)])
+    engine.receive(reply(query), now + 1e-6)
+    assert engine.deadline() == pytest.approx(now + engine.stats["rto_s"] * 1.25**10)
 
 
 @pytest.mark.parametrize("check", [0, reference.AGAIN | 1])
@@ -298,6 +324,22 @@ def test_a_contribution_sent_again_is_overtaken_by_an_answer() -> None:
     engine.receive(reply(second), 1.283)
     # An RTT of 0.02: the contribution was sent more than 0.025 before.
     assert described(engine.to_send(1.283)) == [query_for(data[0])]
+
+
+def test_the_slowest_answers_of_late_say_how_long_to_wait_for_one() -> None:
+    """In a tree member 0's queries may be answered by its leaf, or far above."""
+    pipeline = Pipeline()
+    engine, data = pipeline.engine, pipeline.data
+    pipeline.answer(data[2], 1.12)
+    far, near = engine.to_send(1.136)
+    assert described([far, near]) == [query_for(data[0]), query_for(data[1])]
+    engine.receive(reply(far), 1.236)
+    engine.receive(reply(near), 1.236)
+    pipeline.answer(data[3], 1.3)
+    queries = {reference.decode(query).chunk: query for query in engine.to_send(1.737)}
+    engine.receive(reply(queries[reference.decode(data[1]).chunk]), 1.739)
+    assert query_for(data[0]) not in described(engine.to_send(1.737 + 0.117))
+    assert query_for(data[0]) in described(engine.to_send(1.737 + 0.118))
 
 
 def test_what_is_held_is_asked_about_again_only_if_something_has_moved() -> None:
