@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.conformance import reference_switch
 from tests.conformance.reference_switch import Job, Packet, Version, age, ask, step
 
 EPOCH = 2
@@ -178,7 +179,7 @@ def finished(setting: Setting, state: State) -> bool:
 
 
 def check_progress(setting: Setting, reachable: dict[State, set[State]]) -> None:
-    """No state is a dead end: queries lead to the last result, or to a worker that fails."""
+    """No state is a dead end: queries lead to the last result, or to a worker that fails. Else ViolationError."""
     ends = [state for state in reachable if state.failed or finished(setting, state)]
     assert any(not state.failed for state in ends)
     assert setting.damaged or not any(state.failed for state in ends)
@@ -188,7 +189,8 @@ def check_progress(setting: Setting, reachable: dict[State, set[State]]) -> None
         for state in reachable[unexplored.pop()] - leads_to_an_end:
             leads_to_an_end.add(state)
             unexplored.append(state)
-    assert leads_to_an_end == set(reachable)
+    if leads_to_an_end != set(reachable):
+        raise ViolationError("some states never lead to an end")
 
 
 def fresh(setting: Setting, leftover: Version = Version()) -> tuple[Version, ...]:  # noqa: B008
@@ -256,3 +258,13 @@ def test_the_exploration_finds_what_a_damaged_chunk_breaks_where_any_older_one_g
     setting = Setting(workers=2, slots=1, chunks=3, damaged=1, looks_back=False)
     with pytest.raises(ViolationError, match=r"still needed|is stale"):
         explore(setting, fresh(setting))
+
+
+def test_the_exploration_finds_a_switch_that_holds_back_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def deaf(held: Version, query: Packet, everybody: int) -> str:
+        return "query_held" if held.final else reference_switch.ask(held, query, everybody)
+
+    setting = Setting(workers=2, slots=1, chunks=2)
+    monkeypatch.setattr("tests.conformance.test_slot_rules.ask", deaf)
+    with pytest.raises(ViolationError, match="never lead"):
+        check_progress(setting, explore(setting, fresh(setting)))

@@ -253,3 +253,14 @@ def test_the_exploration_finds_a_leaf_that_never_takes_a_result(
     monkeypatch.setattr("tests.conformance.test_tree_rules.keep", forgetful)
     with pytest.raises(ViolationError, match="never lead"):
         Exploration(TREES["two leaves"], slots=1, chunks=2).run()
+
+
+def test_the_exploration_finds_a_leaf_that_answers_queries_for_the_switch_above(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def deaf(*arguments: Any) -> str:
+        return reference_switch.ask(*arguments).replace("query_passed", "query_held")
+
+    monkeypatch.setattr("tests.conformance.test_tree_rules.ask", deaf)
+    with pytest.raises(ViolationError, match="never lead"):
+        Exploration(TREES["two leaves"], slots=1, chunks=2).run()
