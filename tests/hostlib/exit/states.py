@@ -180,6 +180,7 @@ def handled(*_: object) -> NoReturn:
     sys.exit(3)
 
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs lack
 if ENDING.endswith("-handled"):
     signal.signal(signal.SIGTERM, handled)
 STATES[STATE]()
