@@ -136,22 +136,25 @@ def loss(
     node: Annotated[
         str | None,
         typer.Argument(
-            autocompletion=nodes_that_are_up, help="h1, h2, ..., or all; by default, show the injected loss."
+            autocompletion=nodes_that_are_up,
+            help="h1, h2, ...; a port of a switch, such as leaf1:101; or all hosts. By default, show what is lost.",
         ),
     ] = None,
     probability: Annotated[str | None, typer.Argument(help="5%, 0.05, or off.")] = None,
     direction: Annotated[
         Literal["both", "ingress", "egress"],
-        typer.Option(help="ingress: packets from the host; egress: packets to it."),
+        typer.Option(help="ingress: packets into the switch; egress: packets out of it."),
     ] = "both",
     traffic: Annotated[
         Literal["all", "aggregation", "other"], typer.Option(help="Which packets; other: TCP, ping, ...")
     ] = "all",
     run: RunOption = None,
 ) -> None:
-    """Let the switch drop packets of a host at random, and show the injected loss.
+    """Let the switch drop packets of a host or port at random, and show the injected loss.
 
     Example: inagg loss h2 5% --traffic aggregation
+
+    Example: inagg loss leaf1:101 1%
 
     Example: inagg loss all off
     """
@@ -166,32 +169,44 @@ def loss(
                 raise ConfigurationError(f"the probability is missing, as in: inagg loss {node} 5%")
             directions = ("ingress", "egress") if direction == "both" else (direction,)
             wanted = _probability(probability)
+            if (node, wanted, direction, traffic) == ("all", 0, "both", "all"):
+                controller.clear_loss()
             for port in _ports(fabric, node):
                 for one in directions:
                     controller.set_loss(port, "ingress" if one == "ingress" else "egress", wanted, traffic)
+        hosts = {port: name for name, port in _host_ports(fabric).items()}
+        losses = [
+            (SwitchPort(each.switch or fabric.control_switch, each.port), each) for each in controller.loss()
+        ]
         rows = [
             (
-                fabric.neighbours[SwitchPort(each.switch or fabric.control_switch, each.port)],
+                hosts.get(port, str(port)),
                 each.direction,
                 each.traffic,
                 f"{each.probability:.4%}".replace(".0000%", "%"),
             )
-            for each in controller.loss()
+            for port, each in losses
         ]
         if rows:
-            console.print(plain_table(("host", "direction", "traffic", "probability"), rows, text_columns=3))
+            console.print(plain_table(("at", "direction", "traffic", "probability"), rows, text_columns=3))
         else:
             console.print("no loss is injected")
 
 
+def _host_ports(fabric: Fabric) -> dict[str, SwitchPort]:
+    return {host_name(number): port for number, port in enumerate(fabric.host_ports, 1)}
+
+
 def _ports(fabric: Fabric, node: str) -> list[SwitchPort]:
-    """The ports of one host, or of all. Raises ConfigurationError."""
-    ports = {host_name(number): port for number, port in enumerate(fabric.host_ports, 1)}
+    """The port of one host, of all hosts, or one that leads to a switch. Raises ConfigurationError."""
+    hosts = _host_ports(fabric)
     if node == "all":
-        return list(ports.values())
-    if node not in ports:
-        raise ConfigurationError(f"no host {node}; there are h1 to h{fabric.size}, and all")
-    return [ports[node]]
+        return list(hosts.values())
+    port = hosts.get(node) or fabric.find_port(node)
+    if port is None:
+        trunks = "".join(f", ports such as {trunk.lower}" for trunk in fabric.trunks[:1])
+        raise ConfigurationError(f"no host {node}; there are h1 to h{fabric.size}{trunks}, and all")
+    return [port]
 
 
 @app.command()

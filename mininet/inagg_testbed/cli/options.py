@@ -186,7 +186,10 @@ def opened_testbed(
 ) -> Iterator["Testbed"]:
     """Open a testbed with a command's options. Raises LauncherError."""
     fabric = chosen_fabric(topology, workers, rank_order, uplink)
-    links = LinkSpec.parse(link, mtu=mtu), LinkSpec.parse(uplink or link, mtu=mtu)
+    links = (
+        LinkSpec.parse(link, mtu=mtu),
+        LinkSpec.parse(uplink or link, mtu=mtu, what="link" if uplink is None else "uplink"),
+    )
     check_requirements(switch)  # before the import of Mininet, to name everything that is missing
     from inagg_testbed.network.testbed import open_testbed
 

@@ -53,13 +53,16 @@ class LinkSpec:
     offloads: bool = True
 
     @classmethod
-    def parse(cls, text: str, *, mtu: int = 1500, offloads: bool = True) -> "LinkSpec":
-        """Parse `100mbit`, `1gbit`, `2.5gbit`, `500kbit` or `unshaped`. Raises ConfigurationError."""
+    def parse(cls, text: str, *, mtu: int = 1500, offloads: bool = True, what: str = "link") -> "LinkSpec":
+        """Parse `100mbit`, `1gbit`, `2.5gbit`, `500kbit` or `unshaped`. Raises ConfigurationError.
+
+        what: the name in the message.
+        """
         if text == "unshaped":
             return cls(rate_bps=None, mtu=mtu, offloads=offloads)
         match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg])bit", text)
         if match is None or float(match[1]) <= 0:
-            raise ConfigurationError(f"link {text!r}: want unshaped, or a rate such as 100mbit or 2.5gbit")
+            raise ConfigurationError(f"{what} {text!r}: want unshaped, or a rate such as 100mbit or 2.5gbit")
         return cls(rate_bps=round(float(match[1]) * _UNITS[match[2]]), mtu=mtu, offloads=offloads)
 
     def __post_init__(self) -> None:

@@ -197,6 +197,18 @@ def test_status_shows_a_tree_from_the_top_with_the_rates_of_its_links(tree: Up) 
     ], text
 
 
+def test_loss_on_a_link_between_switches(tree: Up) -> None:
+    run = ("--run", tree.run)
+    done = inagg("loss", *run, "leaf1:101", "100%", "--traffic", "other", "--direction", "egress")
+    assert re.search(r"^leaf1:101 +egress +other +100%", done.stdout, re.MULTILINE), done.stdout + done.stderr
+    ping = ("exec", *run, "h1", "--", "ping", "-c", "1", "-W", "1", "h2")
+    assert inagg(*ping).returncode == 1
+    assert inagg("loss", *run, "all", "off").stdout == "no loss is injected\n"
+    assert inagg(*ping).returncode == 0
+    wrong = inagg("loss", *run, "leaf1:9", "1%")
+    assert wrong.stderr == "inagg: no host leaf1:9; there are h1 to h2, ports such as leaf1:101, and all\n"
+
+
 def test_status_shows_the_switches_and_links_that_the_controller_watches(tree: Up) -> None:
     found = status(tree)
     names = ["switch root", "switch leaf1", "switch leaf2", "controller"]
@@ -257,7 +269,7 @@ def test_loss_is_set_shown_counted_and_cleared(testbed: Up, job: list[Any]) -> N
     run = ("--run", testbed.run)
     done = inagg("loss", *run, "h2", "5%", "--traffic", "aggregation", "--direction", "ingress")
     assert done.returncode == 0, done.stderr
-    assert "h2    ingress    aggregation" in done.stdout
+    assert "h2  ingress    aggregation" in done.stdout
     assert "5%" in done.stdout
 
     def counted() -> dict[str, Any]:
