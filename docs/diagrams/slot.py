@@ -14,7 +14,7 @@ with diagram("slot", 12.4, 3.6) as axes:
     arrow(
         axes, (4.3, 1.1), (5.0, 1.1), "another contribution: add\nits own again: drop", bend=-0.9, above=0.42
     )
-    arrow(axes, (7.6, 1.1), (8.3, 1.1), "a contribution again:\nsend it up again", bend=-0.9, above=0.42)
+    arrow(axes, (7.6, 1.1), (8.3, 1.1), "member 0's again:\nsend it up again", bend=-0.9, above=0.42)
     arrow(
         axes,
         (10.8, 1.1),
@@ -37,5 +37,6 @@ with diagram("slot", 12.4, 3.6) as axes:
         axes,
         6.2,
         3.5,
-        "Nothing is ever cleared. A query is answered and changes nothing. Every other packet is dropped and counted.",
+        "Nothing is ever cleared. Queries are answered, here or above, and change nothing. "
+        "The rest is dropped and counted.",
     )

@@ -23,8 +23,8 @@ AGGREGATOR_MAC = "02:49:41:00:00:01"
 ALL_RANKS = 255
 HEADERS_BYTES = 14 + 20 + 8
 RESULT_GROUP = 2
-# Counters that are indexed by the port a packet came in on. Each packet to the aggregator increments just one, or one
-# of the last two and one of the two before.
+# Counters that are indexed by the port a packet came in on. Each packet to the aggregator increments just one; but one
+# that is started or added may also complete, or complete a partial sum, and what goes up may find no_parent.
 OUTCOMES = (
     "malformed",
     "not_admitted",

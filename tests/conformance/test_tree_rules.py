@@ -124,7 +124,12 @@ class Exploration:
         for worker, member in self.worker_at.items():
             for slot, done in enumerate(state.have[worker]):
                 chunk = done * self.slots + slot
-                if chunk < self.chunks and self.ask(state, member, chunk) == "query_again":
+                if chunk >= self.chunks:
+                    continue
+                answer = self.ask(state, member, chunk)
+                if answer not in ("query_again", "query_held"):
+                    raise ViolationError(f"worker {worker} waits for chunk {chunk}, which is {answer}")
+                if answer == "query_again":
                     own = self.contribution(worker, chunk)
                     following, final = self.send_again(state, member, chunk, own)
                     yield self.take(following, worker, chunk) if final else following

@@ -11,12 +11,15 @@ namespace {
 constexpr double REORDERING = 0.25;
 // After how many RTTs an answer to a later query makes a chunk that was sent once doubtful.
 constexpr double PATIENCE = 2;
-// The RTT of the slowest answers is forgotten over so many. In a tree member 0's come from several switches.
+// Answers over which the peak of their RTTs decays. In a tree member 0's come from several switches.
 constexpr double PEAK_MEMORY = 16;
-// How often probes back off without an answer. A probe is short, and more than an RTT after the last.
-constexpr unsigned MOST_BACKOFFS = 9;
-// How many queries are remembered at least. More than S are unanswered only if most answers are lost or late.
+// Queries that are remembered, if S is not more. Answers to older ones say nothing.
 constexpr unsigned LEAST_ASKED = 64;
+// How often probes back off without an answer: a probe is short, and mostly comes more than an RTT after the
+// last. But so many probes in a row may mean an RTT that is much longer than it was. Then they back off on,
+// or the answers would only come when their queries have been forgotten.
+constexpr unsigned MOST_BACKOFFS = 9;
+constexpr unsigned PROBES_LOST = LEAST_ASKED / 2;
 // After which to ask again about a held chunk.
 constexpr double HELD_RTTS = 6;
 
@@ -70,7 +73,7 @@ void Recovery::finished(const Slot& first, const Slot& last, unsigned count, dou
 
 bool Recovery::answered(Slot& slot, std::uint32_t number, bool again, double now) {
     Query& found = asked_[number % asked_.size()];
-    if (found.number != number || found.chunk != slot.chunk() || !slot.asked_as(found.sending)) {
+    if (found.number != number || found.chunk != slot.chunk() || !slot.awaits_answer(found.sending)) {
         return false;
     }
     const Query query = std::exchange(found, Query{});
@@ -114,20 +117,26 @@ void Recovery::doubt(Slot& slot) {
     urgent_.push_back(slot);
 }
 
-// `slot`: the last one of a run of `count`. The result of a chunk that was asked about or sent again may have
-// left before that, so it says nothing about earlier sendings.
-void Recovery::measure(const Slot& slot, unsigned count, double now) {
-    const double rtt = now - slot.sent_at();
-    Way& way = way_of(slot);
-    if (slot.timed()) {
+// `last`: of a run of `count`, which may come from all roots in turns. The result of a chunk that was asked
+// about or sent again may have left before that, so it says nothing about earlier sendings.
+void Recovery::measure(const Slot& last, unsigned count, double now) {
+    const double rtt = now - last.sent_at();
+    if (last.timed()) {
         rtt_.measure(rtt, count);
         least_rtt_.measure(rtt, now);
-        way.measure(rtt);
     }
-    if (slot.sent_once() && slot.sending() > way.result.sending) {
-        way.result = {slot.sending(), rtt};
+    const Slot* slot = &last;
+    for (std::size_t left = std::min<std::size_t>(count, ways_.size()); left > 0; --left) {
+        Way& way = way_of(*slot);
+        if (slot->timed()) {
+            way.measure(rtt);
+        }
+        if (slot->sent_once() && slot->sending() > way.result.sending) {
+            way.result = {slot->sending(), rtt};
+        }
+        slot = SlotList::previous(*slot);
     }
-    end_round_trip(slot.sending());
+    end_round_trip(last.sending());
 }
 
 // An answer names its query, so it is always an RTT. In a tree it may be that to the leaf alone, so it is not
@@ -228,7 +237,9 @@ std::optional<double> Recovery::probe_deadline() const {
     if (outstanding_ == 0 || !urgent_.empty()) {
         return std::nullopt;
     }
-    return probe_timer_from_ + rtt_.timeout(std::min(probes_in_a_row_, held_in_a_row_ + MOST_BACKOFFS));
+    const unsigned most =
+        held_in_a_row_ + MOST_BACKOFFS + std::max(probes_in_a_row_, PROBES_LOST) - PROBES_LOST;
+    return probe_timer_from_ + rtt_.timeout(std::min(probes_in_a_row_, most));
 }
 
 // In turns the oldest chunk that is not known to be held, and the oldest of all: a held one may be complete,

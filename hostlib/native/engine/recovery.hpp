@@ -83,7 +83,7 @@ class Recovery {
     void doubt(Slot& slot);
     void take_out(const Slot& first, const Slot& last, unsigned count);
     struct Query;
-    void measure(const Slot& slot, unsigned count, double now);
+    void measure(const Slot& last, unsigned count, double now);
     void measure_answer(const Slot& slot, const Query& query, bool shows_losses, double now);
     void end_round_trip(std::uint64_t sending);
     std::optional<double> fresh_deadline() const;
@@ -122,13 +122,13 @@ class Recovery {
 
     // What is known of the way to a root and back.
     struct Way {
-        struct Answered {
-            std::uint64_t sending = 0;
+        struct Heard {
+            std::uint64_t sending = 0;  // the last one that has come back
             double rtt = 0;
         };
-        Answered result;         // the last chunk that was sent once and has its result
-        Answered answer;         // the last query that was answered; RTT of the slowest of late
-        std::uint64_t loss = 0;  // the last such query while packets are known to get lost
+        Heard result;            // of chunks that were sent once
+        Heard answer;            // of queries; the RTT is a peak that decays
+        std::uint64_t loss = 0;  // answer.sending when packets were last known to get lost
         double least_rtt = 0;    // of the round trip; 0: none measured
         void measure(double rtt) { least_rtt = least_rtt == 0 ? rtt : std::min(least_rtt, rtt); }
     };

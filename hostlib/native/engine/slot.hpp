@@ -13,7 +13,7 @@
 //              held <-- asked <-- doubtful   again
 //
 // and from any of these but the first two, with finish, to idle with chunk c + S.
-// The answer to an earlier query also takes it from doubtful or held to held or again.
+// The answer to an earlier query also takes it from held to again.
 //
 // The engine holds the list of ready slots, Recovery those of the others.
 #ifndef INAGG_SLOT_HPP
@@ -81,7 +81,8 @@ class alignas(64) Slot {
         state_ = State::doubtful;
     }
     void answered(State next) {
-        assert(state_ > State::in_flight && (next == State::again || next == State::held));
+        assert(state_ == State::asked || state_ == State::held);
+        assert(next == State::again || next == State::held);
         state_ = next;
     }
     // The result is in. `slots` is S.
@@ -102,10 +103,11 @@ class alignas(64) Slot {
     // The last sending, of the contribution or a query.
     std::uint64_t sending() const { return sending_; }
     double sent_at() const { return sent_at_; }
-    // Whether a query that left as this sending left after the contribution, and may still be answered.
-    bool asked_as(std::uint64_t sending) const {
+    // Whether an answer to the query that left as this sending still says something: the query left after the
+    // contribution, and no packet is to leave now.
+    bool awaits_answer(std::uint64_t sending) const {
         const auto since = static_cast<std::uint32_t>(sending) - contributed_;
-        return state_ > State::in_flight && state_ != State::again && since - 1 < 1U << 31;
+        return (state_ == State::asked || state_ == State::held) && since - 1 < 1U << 31;
     }
     // The contribution is all that has been sent, once.
     bool sent_once() const { return once_; }
@@ -152,6 +154,7 @@ class SlotList {
     bool empty() const { return head_ == nullptr; }
     Slot* front() const { return head_; }
     static Slot* next(const Slot& slot) { return slot.next_; }
+    static const Slot* previous(const Slot& slot) { return slot.previous_; }
 
     void push_back(Slot& slot) { insert_behind(tail_, slot); }
 

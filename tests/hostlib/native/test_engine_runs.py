@@ -20,11 +20,11 @@ SLOTS, WORDS = 64, 1
 DELAY = 0.001
 
 
-def engine_with_results(elements: int = 64 * SLOTS) -> tuple[Engine, list[bytes]]:
+def engine_with_results(roots: int = 1) -> tuple[Engine, list[bytes]]:
     """A job's only worker with its DATA contributions under way, and their results."""
-    (engine,) = make_workers(1, slots=SLOTS, words=WORDS)
+    (engine,) = make_workers(1, slots=SLOTS, words=WORDS, roots=roots)
     switch = make_aggregator(1, slots=SLOTS, words=WORDS)
-    engine.submit(np.arange(elements, dtype=np.float32), now=0.0)
+    engine.submit(np.arange(64 * SLOTS, dtype=np.float32), now=0.0)
     for now in (0.0, DELAY):
         results = [result for sent in engine.to_send(now) for _, result in switch.process(0, sent)]
         if now == 0.0:
@@ -40,6 +40,7 @@ def damaged(result: bytes) -> bytes:
 Change = Callable[[list[bytes]], list[bytes]]
 
 
+@pytest.mark.parametrize("roots", [1, 4])
 @pytest.mark.parametrize("change", [
     lambda r: r,
     lambda r: r[::-1],
@@ -53,17 +54,20 @@ Change = Callable[[list[bytes]], list[bytes]]
     lambda r: [*r[:9], r[9][:100]],
     lambda r: [b""],
     lambda r: r[4:] + r[:4],
+    lambda r: r[4:],
+    lambda r: r[6:-1],
 ])  # fmt: skip
-def test_a_message_does_what_its_datagrams_do_one_by_one(change: Change) -> None:
-    one_by_one, results = engine_with_results()
-    at_once, _ = engine_with_results()
+def test_a_message_does_what_its_datagrams_do_one_by_one(change: Change, roots: int) -> None:
+    one_by_one, results = engine_with_results(roots)
+    at_once, _ = engine_with_results(roots)
     datagrams = change(results)
     for datagram in datagrams:
         one_by_one.receive(datagram, 3 * DELAY)
     at_once.receive(b"".join(datagrams), 3 * DELAY, datagram_bytes=max(len(datagrams[0]), 1))
     assert counts(at_once) == counts(one_by_one)
     assert at_once.stats["rtt_samples"] <= one_by_one.stats["rtt_samples"]
-    assert at_once.to_send(3 * DELAY) == one_by_one.to_send(3 * DELAY)
+    for now in (3 * DELAY, 4 * DELAY):  # at the later time what was overtaken is doubtful
+        assert at_once.to_send(now) == one_by_one.to_send(now)
     assert at_once.completed() == one_by_one.completed()
     assert at_once.failure is None
 

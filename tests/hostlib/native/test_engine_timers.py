@@ -185,12 +185,79 @@ def test_an_answer_is_good_for_all_queries_since_the_contribution(answered: int)
     assert (engine.stats["retransmits"], engine.stats["duplicates_received"]) == (1, 1)
 
 
-def test_an_answer_overtakes_the_query_that_is_to_leave() -> None:
+def test_answers_count_for_nothing_while_a_packet_of_the_chunk_is_to_leave() -> None:
     engine, (first,) = lone_worker()
-    (early,) = engine.to_send(0.1)
-    assert engine.to_send(0.225, limit=0) == []  # its socket is full
-    engine.receive(reply(early, reference.AGAIN), 0.23)
+    early, late = [*engine.to_send(0.1), *engine.to_send(0.225)]
+    deadline = engine.deadline()
+    assert deadline is not None
+    assert engine.to_send(deadline, limit=0) == []  # the socket is full, and a query waits
+    engine.receive(reply(early), deadline)
+    (query,) = engine.to_send(deadline)
+    assert described([query]) == [query_for(first)]
+    engine.receive(reply(query, reference.AGAIN), deadline)
+    engine.receive(reply(late), deadline)
+    assert engine.to_send(deadline) == [first]
+    assert engine.stats["duplicates_received"] == 2
+
+
+def test_an_answer_made_before_the_contribution_came_again_is_old() -> None:
+    engine, (first,) = lone_worker()
+    early, late = [*engine.to_send(0.1), *engine.to_send(0.225)]
+    engine.receive(reply(late, reference.AGAIN), 0.23)
     assert engine.to_send(0.23) == [first]
+    (query,) = engine.to_send(1.0)
+    engine.receive(reply(early, reference.AGAIN), 1.0)
+    assert engine.to_send(1.0) == []
+    engine.receive(reply(query, reference.AGAIN), 1.0)
+    assert engine.to_send(1.0) == [first]
+
+
+def test_an_answer_that_comes_twice_counts_once() -> None:
+    engine, _ = lone_worker(rto_max_s=50.0)
+    (query,) = engine.to_send(0.1)
+    engine.receive(reply(query), 0.12)
+    deadline = engine.deadline()
+    engine.receive(reply(query), 0.17)
+    assert engine.deadline() == deadline
+    assert engine.stats["duplicates_received"] == 1
+
+
+def test_the_answer_to_one_of_the_last_64_queries_counts() -> None:
+    engine, (first,) = lone_worker(rto_initial_s=0.01, rto_max_s=0.01)
+    queries = [next_query(engine)[0] for _ in range(65)]
+    now = 10.0
+    engine.receive(reply(queries[0], reference.AGAIN), now)
+    assert engine.stats["duplicates_received"] == 1
+    engine.receive(reply(queries[1], reference.AGAIN), now)
+    assert engine.to_send(now) == [first]
+
+
+def test_an_answer_for_another_chunk_is_old() -> None:
+    pipeline = Pipeline()
+    engine, data = pipeline.engine, pipeline.data
+    pipeline.answer(data[2], 1.12)
+    first, second = engine.to_send(1.136)
+    forged = reference.decode(reply(first, reference.AGAIN))._replace(chunk=reference.decode(second).chunk)
+    engine.receive(forged.encode(), 1.15)
+    assert engine.to_send(1.15) == []
+    assert engine.stats["duplicates_received"] == 1
+
+
+@pytest.mark.parametrize("rtt", [0.6, 3.0])
+def test_an_rtt_that_is_far_longer_than_all_before_is_learnt(rtt: float) -> None:
+    """If probes did not back off, all answers would be to queries that have been forgotten."""
+    engine, _ = lone_worker(rto_initial_s=0.001)
+    switch: list[tuple[float, bytes]] = []
+    now = 0.0
+    while engine.stats["retransmits"] == 0:
+        deadline = engine.deadline()
+        assert deadline is not None
+        arrival = switch[0][0] if switch else deadline
+        now = min(arrival, deadline)
+        if switch and arrival <= deadline:
+            engine.receive(reply(switch.pop(0)[1], reference.AGAIN), now)
+        switch += [(now + rtt, packet) for packet in engine.to_send(now)]
+        assert now < 10 * rtt
 
 
 def test_probes_back_off_further_only_while_the_switch_answers() -> None:
@@ -204,6 +271,15 @@ def test_probes_back_off_further_only_while_the_switch_answers() -> None:
     assert gaps == pytest.approx([0.01 * 1.25 ** min(probe, 9) for probe in range(14)])
     engine.receive(reply(query), now + 1e-6)
     assert engine.deadline() == pytest.approx(now + engine.stats["rto_s"] * 1.25**10)
+    # "Again" ends the row, and what it counts.
+    query, now = next_query(engine)
+    now += 1e-6
+    engine.receive(reply(query, reference.AGAIN), now)
+    assert len(engine.to_send(now)) == 1
+    for probe in range(12):
+        _, at = next_query(engine)
+        assert at - now == pytest.approx(engine.stats["rto_s"] * 1.25 ** min(probe, 9))
+        now = at
 
 
 @pytest.mark.parametrize("check", [0, reference.AGAIN | 1])
