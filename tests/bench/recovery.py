@@ -16,10 +16,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from inagg._core import Engine
 from tests.conformance.fabric import Place, TreeFabric, nested, places
-from tests.conformance.reference_switch import Aggregator, Job
-from tests.conformance.virtual_network import EPOCH, JOB, Impairment, Network, all_reduce
+from tests.conformance.reference_switch import Aggregator
+from tests.conformance.virtual_network import Impairment, Network, all_reduce, make_aggregator, make_workers
 
 WORDS = 4
 SLOTS = 256
@@ -37,8 +36,7 @@ class Cost(NamedTuple):
 
 
 def aggregator(place: Place) -> Aggregator:
-    job = Job(len(place.members), SLOTS, EPOCH, above=[parent.member for parent in place.parents])
-    return Aggregator(WORDS, {JOB: job}, job.complete_before(0))
+    return make_aggregator(len(place.members), slots=SLOTS, words=WORDS, above=place.above)
 
 
 def measure(tree: str, loss: float, blocks: int = 2000, seed: int = 1) -> Cost:
@@ -49,18 +47,7 @@ def measure(tree: str, loss: float, blocks: int = 2000, seed: int = 1) -> Cost:
     sizes = [int(size) for size in tree.split("x")]
     workers = math.prod(sizes)
     fabric = TreeFabric(places(nested(*sizes)), aggregator)
-    engines = [
-        Engine(
-            job=JOB,
-            rank=rank,
-            member=fabric.leaf[rank].member,
-            workers=workers,
-            epoch=EPOCH,
-            slots=SLOTS,
-            words=WORDS,
-        )
-        for rank in range(workers)
-    ]
+    engines = make_workers(workers, slots=SLOTS, words=WORDS, members=fabric.members)
     network = Network(engines, fabric, replace(LINK, loss=loss), random.Random(seed))
     inputs = np.ones((workers, blocks * 64 * WORDS), np.float32)
     for output in all_reduce(network, inputs, within=600.0):

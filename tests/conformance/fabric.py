@@ -89,6 +89,11 @@ class Place:
     members: "list[int | Place]"
     parents: list[Parent] = field(default_factory=list)
 
+    @property
+    def above(self) -> list[int]:
+        """This switch's member numbers at the switches above."""
+        return [parent.member for parent in self.parents]
+
 
 def places(tree: Tree, roots: int = 1) -> list[Place]:
     """All switches, those below first. roots: how many copies of the top switch take turns, chunk by chunk."""
@@ -121,6 +126,11 @@ class TreeFabric(Fabric):
         }
         self.packets: Counter[tuple[int, bool]] = Counter()  # by link, up or not, that have arrived
         self._links = [(place, parent) for place in tree for parent in place.parents]
+
+    @property
+    def members(self) -> list[int]:
+        """The number of each rank at its leaf."""
+        return [self.leaf[rank].member for rank in range(len(self.leaf))]
 
     def up(self, link: int, datagram: bytes) -> Iterable[Hop]:
         """See Fabric."""

@@ -18,9 +18,9 @@ from tests.bench.recovery import measure
 from tests.conformance import p4_switch
 from tests.conformance.fabric import Place, Tree, TreeFabric, TreeSwitch, nested, places
 from tests.conformance.p4_switch import Above, Entries, P4Switch, switch_station
-from tests.conformance.reference_switch import Aggregator, Job
+from tests.conformance.reference_switch import Job
 from tests.conformance.test_network import Collective, Example, check_collectives, collectives, impairments
-from tests.conformance.virtual_network import JOB, Impairment, Network
+from tests.conformance.virtual_network import JOB, Impairment, Network, make_aggregator, make_workers
 
 WORDS = 1
 UPLINK = 200  # the first port that leads up
@@ -30,9 +30,14 @@ class ReferenceSwitches:
     """Switches of plain Python."""
 
     def make(self, place: Place, epoch: int, example: Example) -> TreeSwitch:
-        above = [parent.member for parent in place.parents]
-        job = Job(len(place.members), example.slots, epoch, above=above)
-        return Aggregator(WORDS, {JOB: job}, job.complete_before(example.first_chunk))
+        return make_aggregator(
+            len(place.members),
+            slots=example.slots,
+            words=WORDS,
+            epoch=epoch,
+            first_chunk=example.first_chunk,
+            above=place.above,
+        )
 
     def end(self) -> None:
         pass
@@ -102,20 +107,15 @@ class Trees:
         try:
             fabric = TreeFabric(places(tree, roots), lambda place: self.switches.make(place, epoch, example))
             assert len(fabric.leaf) == example.workers
-            engines = [
-                Engine(
-                    job=JOB,
-                    rank=rank,
-                    member=fabric.leaf[rank].member,
-                    workers=example.workers,
-                    roots=roots,
-                    epoch=epoch,
-                    slots=example.slots,
-                    words=WORDS,
-                    first_chunk=example.first_chunk,
-                )
-                for rank in range(example.workers)
-            ]
+            engines = make_workers(
+                example.workers,
+                slots=example.slots,
+                words=WORDS,
+                members=fabric.members,
+                roots=roots,
+                epoch=epoch,
+                first_chunk=example.first_chunk,
+            )
             network = Network(
                 engines,
                 fabric,

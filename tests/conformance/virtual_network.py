@@ -164,20 +164,35 @@ class Network:
             self.step()
 
 
-def make_workers(workers: int, *, slots: int, words: int, job: int = JOB, **settings: Any) -> list[Engine]:
-    """The engines of all ranks; settings are those of Engine."""
+def make_workers(
+    workers: int,
+    *,
+    slots: int,
+    words: int,
+    job: int = JOB,
+    members: Sequence[int] | None = None,
+    **settings: Any,
+) -> list[Engine]:
+    """The engines of all ranks; settings are those of Engine. members: TreeFabric.members; None: one switch."""
     settings.setdefault("epoch", EPOCH)
     return [
-        Engine(job=job, rank=rank, workers=workers, slots=slots, words=words, **settings)
-        for rank in range(workers)
+        Engine(job=job, rank=rank, member=member, workers=workers, slots=slots, words=words, **settings)
+        for rank, member in enumerate(range(workers) if members is None else members)
     ]
 
 
 def make_aggregator(
-    workers: int, *, slots: int, words: int, job: int = JOB, epoch: int = EPOCH, first_chunk: int = 0
+    workers: int,
+    *,
+    slots: int,
+    words: int,
+    job: int = JOB,
+    epoch: int = EPOCH,
+    first_chunk: int = 0,
+    above: Sequence[int] = (),
 ) -> Aggregator:
-    """The reference aggregator with a job that has summed all chunks before `first_chunk`."""
-    made = Job(workers, slots, epoch)
+    """The reference aggregator with a job that has summed all chunks before `first_chunk`. above: as in Job."""
+    made = Job(workers, slots, epoch, above=above)
     return Aggregator(words, {job: made}, made.complete_before(first_chunk))
 
 

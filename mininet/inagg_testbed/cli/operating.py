@@ -171,9 +171,12 @@ def loss(
             wanted = _probability(probability)
             if (node, wanted, direction, traffic) == ("all", 0, "both", "all"):
                 controller.clear_loss()
-            for port in _ports(fabric, node):
-                for one in directions:
-                    controller.set_loss(port, "ingress" if one == "ingress" else "egress", wanted, traffic)
+            else:
+                for port in _ports(fabric, node):
+                    for one in directions:
+                        controller.set_loss(
+                            port, "ingress" if one == "ingress" else "egress", wanted, traffic
+                        )
         hosts = {port: name for name, port in _host_ports(fabric).items()}
         losses = [
             (SwitchPort(each.switch or fabric.control_switch, each.port), each) for each in controller.loss()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order in which a worker sends its packets (protocol 3.2, 3.3 and 6)."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -17,7 +19,7 @@ def ones(blocks: int) -> NDArray[np.float32]:
     return np.ones(blocks * BLOCK, np.float32)
 
 
-def lone_worker(slots: int, **settings: int) -> Engine:
+def lone_worker(slots: int, **settings: Any) -> Engine:
     """A worker that sends no probe within the test: only answers move it."""
     (engine,) = make_workers(
         1, slots=slots, words=1, rto_initial_s=1e3, rto_max_s=1e3, give_up_s=1e6, **settings
