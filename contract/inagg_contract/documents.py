@@ -25,6 +25,7 @@ from pydantic_core.core_schema import ValidatorFunctionWrapHandler
 from inagg_contract.addresses import parse_ip, parse_mac, parse_multicast_network
 
 DEFAULT_PORT = 9560
+DEFAULT_SERVER_PORT = 18754  # UDP, of an aggregation server; a switch takes packets to INAGG_PORT for its own
 MOST_WORKERS = 4096
 MOST_BODY_BYTES = 1 << 20  # a heartbeat may contain the texts of thousands of collectives
 LONGEST_CALL = 1000  # characters
@@ -81,6 +82,12 @@ Seconds = Annotated[float, Field(gt=0, le=_LONGEST_S)]
 # The state of a job. Not a Literal, so that a client can read a state that it does not know.
 State = Annotated[str, Field(json_schema_extra={"enum": ["joining", "running", "failed", "finished"]})]
 
+# What sums for a job: slots that it leases in switches, or servers in host memory.
+Aggregation = Literal["leased", "server"]
+# Whose servers: each worker's process serves a share, or those that operators have started and registered.
+Servers = Literal["colocated", "registered"]
+ServerName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
+
 
 class Request(BaseModel):
     """Base of the documents that clients send."""
@@ -107,24 +114,31 @@ class NewJob(Request):
     """The body of POST /jobs.
 
     slots: a power of two. hosts: the IPv4 address of each rank's host, by rank; may be missing if the controller has
-    one switch.
+    one switch, and with aggregation "server". servers: used with aggregation "server".
     """
 
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
     slots: Annotated[int, Field(ge=2)]
     name: Annotated[str, Field(max_length=200)] = ""
     hosts: Annotated[list[Ip], Field(max_length=MOST_WORKERS)] | None = None
+    aggregation: Aggregation = "leased"
+    servers: Servers = "colocated"
 
 
 class NewWorker(Request):
-    """The body of POST /jobs/{id}/workers. mtu: bytes of the largest IPv4 packet on the path to the switch."""
+    """The body of POST /jobs/{id}/workers.
+
+    mac, port: needed for a job on switches, not used otherwise. mtu: bytes of the largest IPv4 packet on the path to
+    the aggregator. server_udp_port: of the server that this worker's process runs, in a job with colocated servers.
+    """
 
     rank: int
     ip: Ip
-    mac: Mac
     udp_port: UdpPort
+    mac: Mac | None = None
     port: Port | None = None
     mtu: Annotated[int, Field(ge=68, le=65535)] | None = None
+    server_udp_port: UdpPort | None = None
 
 
 class CallDocument(Request):
@@ -161,6 +175,42 @@ class Beat(Request):
     calls: Annotated[list[CallDocument], Field(max_length=1 << 14)] = []
     sums: NonNegative = 0
     waited_s: Annotated[float, Field(ge=0, le=_LONGEST_S)] = 0.0
+
+
+class NewServer(Request):
+    """The body of POST /servers: an aggregation server starts, or starts again.
+
+    name: its own, or the default, IP:PORT. memory: bytes that it gives to jobs.
+    """
+
+    name: ServerName
+    ip: Ip
+    udp_port: UdpPort
+    memory: Annotated[int, Field(ge=0, lt=1 << 63)]
+
+
+class ServedJobId(Request):
+    """A job, as a server names it."""
+
+    id: Annotated[int, Field(ge=1, le=65535)]
+    epoch: Annotated[int, Field(ge=1, lt=1 << 32)]
+
+
+class RefusedJob(ServedJobId):
+    """A job that a server cannot serve, and why."""
+
+    reason: Annotated[str, Field(max_length=LONGEST_REASON)]
+
+
+class ServerBeat(Request):
+    """The body of POST /servers/{name}/heartbeat.
+
+    instance: from the answer to POST /servers. serving: the jobs that it admits packets of now.
+    """
+
+    instance: NonNegative
+    serving: Annotated[list[ServedJobId], Field(max_length=1 << 16)] = []
+    refused: Annotated[list[RefusedJob], Field(max_length=1 << 10)] = []
 
 
 class Loss(Request):
@@ -228,6 +278,53 @@ class Endpoint(Answer):
     udp_port: UdpPort
 
 
+class WorkerAddress(Answer):
+    """Where a worker's packets come from and its results go to."""
+
+    rank: Rank
+    ip: Ip
+    udp_port: UdpPort
+
+
+class JobServer(Answer):
+    """A server of a job. rank: of the worker in whose process it runs; null: it runs by itself."""
+
+    name: str
+    ip: Ip
+    udp_port: UdpPort
+    rank: Rank | None = None
+
+
+class ServedJob(Answer):
+    """What a server has to know of a job: it sums chunk c if (c mod slots) mod servers is its index."""
+
+    id: Annotated[int, Field(ge=1, le=65535)]
+    epoch: Annotated[int, Field(ge=1, lt=1 << 32)]
+    slots: Annotated[int, Field(ge=2, le=1 << 16), AfterValidator(_power_of_two)]
+    words: Annotated[int, Field(ge=1, le=255)]
+    index: NonNegative
+    servers: Annotated[int, Field(ge=1)]
+    workers: tuple[WorkerAddress, ...]
+
+
+class ServerOrders(Answer):
+    """The answer to a server's heartbeat: all jobs that it is to serve."""
+
+    jobs: tuple[ServedJob, ...]
+
+
+class ServerRegistration(Answer):
+    """The answer to POST /servers.
+
+    instance: of this start of the server; its heartbeats have it. heartbeat_interval_s: the longest time between two;
+    heartbeat_timeout_s: after which the server is lost, and the jobs that it serves have failed.
+    """
+
+    instance: NonNegative
+    heartbeat_interval_s: Seconds
+    heartbeat_timeout_s: Seconds
+
+
 class Mismatch(Answer):
     """The first collective in which ranks differ. number: its number in the group. calls: rank -> the rank's call."""
 
@@ -281,6 +378,10 @@ class JobStatus(Answer):
     packet. aggregator: of the switch of rank 0, or in the answer to a registration of the worker's switch. results: the
     multicast address of its results; null: each worker gets them at its own. registered, left: ranks. counters: rank ->
     contributions that its switch has admitted; null if not read. tree: its switches, each after those above it.
+
+    In a job with aggregation "server" there is no aggregator, results address or tree. servers: by index, known once
+    all ranks have registered; chunk c belongs to server (c mod slots) mod len(servers). members: all workers, known
+    then too. serving: the indices of the servers that admit its packets; the job runs when all do.
     """
 
     id: Annotated[int, Field(ge=1, le=65535)]
@@ -295,10 +396,14 @@ class JobStatus(Answer):
     lost: tuple[Lost, ...]
     reason: str | None
     policy: Policy
-    aggregator: Aggregator
+    aggregator: Aggregator | None = None
     results: Annotated[Endpoint | None, _unless_unreadable(None)] = None
     counters: Annotated[Mapping[Rank, PacketCount] | None, _unless_unreadable(None)] = None
     tree: Annotated[tuple[TreeSwitch, ...], _unless_unreadable(())] = ()
+    aggregation: str = "leased"
+    servers: tuple[JobServer, ...] = ()
+    members: tuple[WorkerAddress, ...] = ()
+    serving: tuple[NonNegative, ...] = ()
 
 
 class CreatedJob(JobStatus):
@@ -310,13 +415,14 @@ class CreatedJob(JobStatus):
 class RegisteredWorker(JobStatus):
     """The answer to a registration: the job, and the worker's rank and place.
 
-    member: its number at the switch, which its packets have as their rank. switch, port: where its host is.
+    member: its number at the switch, or its rank in a job on servers; its packets have it as their rank. switch, port:
+    where its host is, in a job on switches.
     """
 
     rank: Rank
     member: Annotated[int, Field(ge=0, lt=64)]
-    switch: str
-    port: int
+    switch: str | None = None
+    port: int | None = None
 
 
 class JobList(Answer):
@@ -344,23 +450,35 @@ class LinkHealth(Answer):
     reason: str
 
 
+class ServerHealth(Answer):
+    """A registered aggregation server. memory, free_memory: bytes for jobs. jobs: number that it is to serve."""
+
+    name: str
+    ip: Ip
+    udp_port: UdpPort
+    memory: NonNegative
+    free_memory: NonNegative
+    jobs: NonNegative
+
+
 class Health(Answer):
     """The answer to GET /health.
 
-    switch: connected if all switches are; else the state of one that is not, and switch_error why. slot_versions,
-    free_slot_versions: of the switch with the fewest free. aggregator: of the first switch. jobs: number of active
-    jobs.
+    switch: connected if all switches are; else the state of one that is not, and switch_error why; none if the
+    controller has no switch. slot_versions, free_slot_versions: of the switch with the fewest free. aggregator: of the
+    first switch. jobs: number of active jobs.
     """
 
-    switch: Literal["connecting", "connected", "lost"]
+    switch: Literal["connecting", "connected", "lost", "none"]
     switch_error: str | None
     words: int
     slot_versions: int
     free_slot_versions: int
-    aggregator: Aggregator
+    aggregator: Aggregator | None = None
     jobs: int
     switches: tuple[SwitchHealth, ...]
     links: tuple[LinkHealth, ...]
+    servers: tuple[ServerHealth, ...] = ()
 
 
 # The answer to GET /counters: switch -> counter -> port -> count.

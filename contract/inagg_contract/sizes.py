@@ -13,7 +13,15 @@ from inagg_contract.constants import (
 HEADERS_BYTES = IPV4_HEADER_BYTES + UDP_HEADER_BYTES + INAGG_HEADER_BYTES
 FRAME_HEADERS_BYTES = ETHERNET_HEADER_BYTES + HEADERS_BYTES
 
+# What a server keeps of a slot version beside the packet (hostlib/native/server).
+SERVER_VERSION_BYTES = 64
+
 
 def data_mtu(words: int) -> int:
     """The path MTU that a DATA packet needs: its size from the IPv4 header on."""
     return HEADERS_BYTES + WORD_BYTES * words
+
+
+def server_memory(slots: int, servers: int, words: int) -> int:
+    """Bytes that a job of `slots` slots takes of each of its `servers` aggregation servers: two versions of its slots."""
+    return 2 * -(-slots // servers) * (INAGG_HEADER_BYTES + WORD_BYTES * words + SERVER_VERSION_BYTES)
