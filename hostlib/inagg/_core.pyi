@@ -351,7 +351,7 @@ class Transport:
         give_up_s: float = 120.0,
         spin_s: float = 0.0,
     ) -> None:
-        """aggregator: of a job on switches; else servers: all of a job's, chunk c goes to (c mod slots) mod their number.
+        """Give the aggregator of a job on switches, or all servers; chunk c goes to (c mod slots) mod their number.
 
         spin_s: how long to poll for packets before sleeping, in seconds; see Options.spin_us.
         """

@@ -4,6 +4,7 @@
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from inagg import _core
 from inagg_switch import Switch
 from tests.conformance import make_vectors, p4_switch, reference
-from tests.conformance.reference_switch import Job, Sent, Up, Version
+from tests.conformance.reference_switch import Job, Up, Version
 from tests.conformance.scapy_layer import KINDS, UDP, Ether, Inagg, Raw
 from tests.conformance.servers import Servers, make_servers
 
@@ -147,7 +148,7 @@ def on_the_program(
     return switch
 
 
-def written(sent: Sent) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def written(sent: Sequence[tuple[int | Up, bytes]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Results and partial sums, as the vectors have them."""
     return (
         [{"rank": to, "datagram": left.hex()} for to, left in sent if not isinstance(to, Up)],
