@@ -208,7 +208,7 @@ def _ports(fabric: Fabric, node: str) -> list[SwitchPort]:
     port = hosts.get(node) or fabric.find_port(node)
     if port is None:
         trunks = "".join(f", ports such as {trunk.lower}" for trunk in fabric.trunks[:1])
-        raise ConfigurationError(f"no host {node}; there are h1 to h{fabric.size}{trunks}, and all")
+        raise ConfigurationError(f"no host {node}; there are h1 to h{len(fabric.hosts)}{trunks}, and all")
     return [port]
 
 

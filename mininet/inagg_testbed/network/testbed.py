@@ -37,6 +37,7 @@ from inagg_testbed.network.lifecycle import STATE_DIR, Run, open_run
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind, check_requirements
+from inagg_testbed.network.servers import start_servers
 from inagg_testbed.network.switches import (
     Pipeline,
     SwitchTarget,
@@ -114,7 +115,7 @@ class Testbed:
                 **ONE_THREAD,
                 **inagg,
             }
-            for number in range(1, self.network.size + 1)
+            for number in self.network.fabric.hosts
         }
 
     def launch(
@@ -126,7 +127,7 @@ class Testbed:
         environment: Mapping[str, str] | None = None,
         slots: int | None = None,
     ) -> WorkerGroup:
-        """Start `command` as ranks 0 to `workers` - 1 (by default one on each host).
+        """Start `command` as ranks 0 to `workers` - 1 (by default one on each workers' host).
 
         `{events}` in the command becomes the path of the worker's event file. Logs and events are NAME-rankR.log and
         NAME-rankR.jsonl in the results folder; each launch needs a new name. Raises ConfigurationError,
@@ -134,7 +135,7 @@ class Testbed:
         """
         world = self.network.size if workers is None else workers
         if not 1 <= world <= self.network.size:
-            raise ConfigurationError(f"{world} workers on {self.network.size} hosts")
+            raise ConfigurationError(f"{world} workers on {self.network.size} hosts for workers")
         port = _FIRST_MASTER_PORT + len(self.groups)
         group = WorkerGroup(workers=[])
         self.groups.append(group)
@@ -237,6 +238,7 @@ def open_testbed(
     results_root: Path,
     hosts: int | None = None,
     fabric: Fabric | None = None,
+    servers: int = 0,
     uplink: LinkSpec | None = None,
     switch: SwitchKind = "model",
     program: Path | None = None,
@@ -248,7 +250,8 @@ def open_testbed(
 ) -> Iterator[Testbed]:
     """Bring a testbed up, yield it, and take it down in every case.
 
-    hosts makes a star; fabric says more, and is given instead. uplink: the links between switches, by default like the
+    hosts makes a star; fabric says more, and is given instead. servers: further hosts, each with an aggregation server.
+    uplink: the links between switches, by default like the
     hosts'. Logs go to a new folder RESULTS_ROOT/DATE-TIME-RUN, which stays. `on_stage` gets the name of each stage.
     gloo_over="bridge" gives gloo its own links, and a Linux bridge for each switch. `environment` is added to that of
     all workers.
@@ -259,6 +262,11 @@ def open_testbed(
     if fabric is None:
         assert hosts is not None, "hosts or fabric"
         fabric = Fabric.star(hosts)
+    fabric = fabric.with_servers(servers)
+    if fabric.servers and not controlled:
+        raise ConfigurationError(
+            "servers register with a controller, so --servers and --no-controller exclude each other"
+        )
     check_requirements(switch)
     target = switch_target(switch, program, controlled=controlled)
     with open_run(state_dir) as run, contextlib.ExitStack() as stack:
@@ -299,6 +307,9 @@ def open_testbed(
             except ProcessFailedError as error:
                 hint = "" if program is None else "\nA program that is not inagg's runs with --no-controller."
                 raise ProcessFailedError(f"{error}{hint}") from error
+        if fabric.servers:
+            on_stage(f"servers on {', '.join(map(host_name, fabric.servers))}")
+            testbed.services.extend(start_servers(network, results))
         on_stage("ready")
         yield testbed
         testbed.save_counters()
@@ -325,7 +336,7 @@ def _start_controller(testbed: Testbed, topology: Path) -> None:
 
 
 def _described(fabric: Fabric) -> str:
-    hosts = f"{fabric.size} hosts"
+    hosts = f"{len(fabric.hosts)} hosts"
     return hosts if fabric.is_star else f"{hosts} and {len(fabric.switches)} switches, {fabric.name}"
 
 

@@ -208,6 +208,26 @@ def test_a_wrong_topology_is_explained_before_anything_starts(
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("--topology", "tree:2x2", "--servers", "1"),
+            "topology tree:2x2: only a star has hosts for servers",
+        ),
+        (("--workers", "60", "--servers", "5"), "60 workers and 5 servers has 1 to 64 hosts, not 65"),
+        (("--workers", "2", "--servers", "1", "--no-controller"), "servers register with a controller"),
+    ],
+)
+def test_servers_that_cannot_be_are_explained_before_anything_starts(
+    tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    done = CliRunner().invoke(app, ["up", "--results", str(tmp_path / "results"), *options])
+    assert done.exit_code == 1
+    assert message in done.output
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_suite_of_an_unknown_backend_is_refused(tmp_path: Path) -> None:
     done = inagg("bench", "suite", "--quick", "--folder", str(tmp_path), "--backend", "nccl")
     assert done.returncode == 1

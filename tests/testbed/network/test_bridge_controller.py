@@ -11,13 +11,14 @@ from rich.console import Console
 
 from inagg_contract.documents import Health, JobServer, JobStatus, Policy, ServerHealth
 from inagg_testbed.errors import ConfigurationError
-from inagg_testbed.network import switches
+from inagg_testbed.network import servers, switches
 from inagg_testbed.network.control import has_controller, switch_controller_of
 from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.lifecycle import Manifest, ProcessId
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind
+from inagg_testbed.network.servers import start_servers
 from inagg_testbed.network.switches import Pipeline, start_controller, words_over_bridge
 from inagg_testbed.network.testbed import Testbed, _options_of_the_user
 from inagg_testbed.network.topology import Network
@@ -30,7 +31,7 @@ def network(fabric: Fabric | None = None, mtu: int = 1500) -> Network:
     """What the tests read of a network."""
     made = SimpleNamespace(
         fabric=fabric or Fabric.star(2),
-        size=2,
+        host=lambda number: None,
         spec=LinkSpec.parse("100mbit", mtu=mtu),
         gloo_interface=lambda number: f"h{number}-eth",
         run=None,
@@ -103,7 +104,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return SimpleNamespace(wait_for_line=lambda _line, timeout_s: None)
 
     monkeypatch.setattr(NodeProcess, "start", start)
-    monkeypatch.setattr(switches, "command_path", lambda name: name)
+    for module in (switches, servers):
+        monkeypatch.setattr(module, "command_path", lambda name: name)
     return commands
 
 
@@ -119,6 +121,19 @@ def test_the_controller_of_switches_knows_the_topology_and_the_program(started: 
     (command,) = started
     assert command[1:7] == ["--topology", "t.toml", "--p4info", "p4info.txtpb", "--device-config", "inagg.p4"]
     assert "--no-switch" not in command
+
+
+def test_a_server_has_its_hosts_name_and_address(started: list[list[str]]) -> None:
+    processes = start_servers(network(Fabric.star(2).with_servers(2)), RESULTS)
+    assert len(processes) == 2
+    own = ["inagg-server", "--controller", "http://10.0.0.254:9560", "--name", "h4", "--listen", "10.0.0.4"]
+    assert started[1] == [*own, "--token-file", "/results/controller.token"]
+
+
+def test_servers_get_inaggs_environment_but_no_rank() -> None:
+    made = made_testbed("bridge")
+    made.network.fabric = Fabric.star(2).with_servers(1)
+    assert list(made.node_environments()) == ["h1", "h2", "h3"]
 
 
 def manifest(**settings: Any) -> Manifest:
@@ -175,8 +190,8 @@ def job(**fields: Any) -> JobStatus:
     return whole.model_copy(update=fields)
 
 
-def shown(*servers: JobServer) -> str:
-    snapshot = Snapshot(0.0, {}, HEALTH.model_dump(), [job(servers=servers)])
+def shown(*found_servers: JobServer) -> str:
+    snapshot = Snapshot(0.0, {}, HEALTH.model_dump(), [job(servers=found_servers)])
     found = document(manifest(), snapshot, Snapshot(1.0, {}, snapshot.controller, snapshot.jobs))
     assert troubles(found) == []
     console = Console(width=100)
