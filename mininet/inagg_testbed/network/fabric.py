@@ -141,7 +141,7 @@ class Fabric:
             return self
         if not self.is_star:
             raise ConfigurationError(
-                f"topology {self.name}: only a star has hosts for servers, so leave --servers out"
+                f"topology {self.name}: only a star has hosts for servers; use --topology star"
             )
         if count < 0 or self.servers:
             raise ConfigurationError(

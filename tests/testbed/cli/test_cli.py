@@ -243,7 +243,13 @@ def test_a_backend_given_twice_is_refused() -> None:
 def test_aggregation_is_not_to_be_had_from_a_bridge() -> None:
     done = inagg("bench", "allreduce", *BENCH, "--backend", "inagg", "--switch", "bridge")
     assert done.returncode == 1
-    assert "a bridge neither aggregates" in done.stderr
+    assert "a bridge neither aggregates nor drops packets: measure gloo, inagg-server" in done.stderr
+
+
+def test_packets_to_servers_are_not_lost() -> None:
+    done = inagg("bench", "allreduce", *BENCH, "--backend", "inagg-server:16", "--loss", "0.1")
+    assert done.returncode == 1
+    assert "packets to servers are ordinary ones: measure inagg-server:16 without --loss" in done.stderr
 
 
 def test_loss_beyond_half_is_refused() -> None:
