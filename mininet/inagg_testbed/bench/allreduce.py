@@ -30,7 +30,7 @@ from inagg_testbed.network.fabric import STAR, Fabric, RankOrder
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.servers import is_server
-from inagg_testbed.network.switches import is_switch, words_for_mtu, words_over_bridge
+from inagg_testbed.network.switches import is_switch, words_for_mtu
 from inagg_testbed.network.testbed import GlooPath, Testbed, open_testbed
 from inagg_testbed.network.traffic import host_interfaces
 from inagg_testbed.network.workers import Event
@@ -158,9 +158,8 @@ class AllReduceBench:
     @property
     def words(self) -> int | None:
         """WORDS of a DATA packet; None over a bridge if gloo does all sums."""
-        if self.switch != "bridge":
-            return words_for_mtu(self.link.mtu)
-        return words_over_bridge(self.link.mtu) if any(spec.on_servers for spec in self._specs) else None
+        summed = self.switch != "bridge" or any(spec.on_servers for spec in self._specs)
+        return words_for_mtu(self.link.mtu) if summed else None
 
 
 def _each_once(what: str, values: Sequence[str]) -> None:

@@ -14,10 +14,10 @@ Definitions, for a tensor of S bytes (float32), N workers and time t of an itera
   for gloo-hierarchical, which loads the links of the racks' first ranks most.
 - link_bytes: median over the iterations of the bytes of frames on the busiest link of a host, servers' hosts included,
   in the busier direction, for each all-reduce. They are the kernel's counts at the switch's end (`network.traffic`),
-  with Ethernet headers, retransmissions and the few hundred bytes of the barriers around an iteration. A frame with
+  with Ethernet headers, retransmissions and the 2 kB or so of the barriers around an iteration. A frame with
   offloads counts its headers once.
 - theory_bytes: the payload that the algorithm must send there (`theory`). Headers of packets of 1 KiB make
-  link_bytes 1.02 to 1.06 times as much. None for gloo-hierarchical.
+  link_bytes up to 1.06 times as much. None for gloo-hierarchical.
 - steps: the number of messages between hosts that wait for one another (`theory`). None for gloo-hierarchical.
 - cpu_s_per_GB: median CPU time, user and kernel, of all workers, the switch, servers of their own and the kernel's
   ksoftirqd threads between the barriers before and after an iteration (`cpu`), divided by S / 10^9.

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from inagg_contract.constants import CPU_PORT, WORD_BYTES
+from inagg_contract.constants import CPU_PORT
 from inagg_contract.program import inagg_p4
 from inagg_contract.sizes import data_mtu
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError, ProcessFailedError
 from inagg_testbed.network.control import token_path
 from inagg_testbed.network.fabric import CONTROL_PORT
-from inagg_testbed.network.links import words_within
+from inagg_testbed.network.links import WORDS, words_within
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.topology import CONTROL_ADDRESS, Network, run_in_namespace
@@ -88,13 +88,9 @@ def words_for_mtu(mtu: int) -> int:
     if (words := words_within(mtu)) is not None:
         return words
     raise ConfigurationError(
-        f"MTU {mtu}: a DATA packet of 4 words needs {data_mtu(4)} bytes; only --switch bridge works below that"
+        f"MTU {mtu}: a DATA packet of 4 words needs {data_mtu(4)} bytes; below that only gloo works, over --switch"
+        " bridge"
     )
-
-
-def words_over_bridge(mtu: int) -> int:
-    """WORDS of jobs on servers over bridges: as with a switch, or fewer if the links have a smaller MTU."""
-    return words_within(mtu) or (mtu - data_mtu(0)) // WORD_BYTES
 
 
 def command_path(name: str) -> str:
@@ -244,12 +240,13 @@ def start_controller(
 ) -> NodeProcess:
     """Start the controller and wait until it has installed the pipeline in all switches and serves.
 
-    pipeline None: a controller without a switch. topology: the file that describes the fabric (`topology_file`).
+    pipeline None: a controller without a switch. Over links whose MTU no DATA packet fits, it refuses all workers, and
+    only gloo works. topology: the file that describes the fabric (`topology_file`).
     Raises ProcessFailedError.
     """
     command = [command_path("inagg-controller")]
     if pipeline is None:
-        command += ["--no-switch", "--words", str(words_over_bridge(network.spec.mtu))]
+        command += ["--no-switch", "--words", str(words_within(network.spec.mtu) or min(WORDS))]
     else:
         command += ["--topology", str(topology), "--p4info", str(pipeline.p4info)]
         command += ["--device-config", str(pipeline.device_config)]

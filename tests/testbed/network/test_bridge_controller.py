@@ -19,7 +19,7 @@ from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.servers import start_servers
-from inagg_testbed.network.switches import Pipeline, start_controller, words_over_bridge
+from inagg_testbed.network.switches import Pipeline, start_controller
 from inagg_testbed.network.testbed import Testbed, _options_of_the_user
 from inagg_testbed.network.topology import Network
 from inagg_testbed.operate.status import Snapshot, document, rendered, troubles
@@ -87,13 +87,6 @@ def test_a_bridge_has_no_counters_to_save(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("mtu", "words"), [(9000, 32), (8240, 32), (1500, 4), (1072, 4), (1071, 3), (576, 2)]
-)
-def test_packets_have_as_many_words_as_fit_the_links(mtu: int, words: int) -> None:
-    assert words_over_bridge(mtu) == words
-
-
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that would have been started."""
@@ -109,9 +102,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return commands
 
 
-def test_the_controller_of_bridges_has_no_switch(started: list[list[str]]) -> None:
-    start_controller(network(), None, RESULTS, Path("t.toml"), listen_port=9560)
-    own = ["inagg-controller", "--no-switch", "--words", "4"]
+@pytest.mark.parametrize(("mtu", "words"), [(9000, "32"), (1500, "4"), (576, "4")])
+def test_the_controller_of_bridges_has_no_switch(started: list[list[str]], mtu: int, words: str) -> None:
+    start_controller(network(mtu=mtu), None, RESULTS, Path("t.toml"), listen_port=9560)
+    own = ["inagg-controller", "--no-switch", "--words", words]
     assert started == [[*own, "--listen", "10.0.0.254:9560", "--token-file", "/results/controller.token"]]
 
 
