@@ -13,15 +13,26 @@ from typing import Any
 
 from inagg_testbed.bench.allreduce_check import inputs
 from inagg_testbed.bench.cpu import softirq_threads
-from inagg_testbed.bench.plan import MAX_LOSS, BackendSpec, Case, Plan, check_slots
+from inagg_testbed.bench.plan import (
+    COLOCATED,
+    LEASED,
+    MAX_LOSS,
+    ONE_SERVER,
+    BackendSpec,
+    Case,
+    Plan,
+    check_slots,
+)
 from inagg_testbed.bench.rows import Conditions, make_rows, wrong_results
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network.control import token_path
 from inagg_testbed.network.fabric import STAR, Fabric, RankOrder
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.requirements import SwitchKind
+from inagg_testbed.network.servers import is_server
 from inagg_testbed.network.switches import is_switch, words_for_mtu
 from inagg_testbed.network.testbed import GlooPath, Testbed, open_testbed
+from inagg_testbed.network.traffic import host_interfaces
 from inagg_testbed.network.workers import Event
 
 _SECONDS_PER_ITERATION = 60.0
@@ -65,16 +76,32 @@ class AllReduceBench:
         for case in self.cases:
             _each_once("backend", case.backends)
             _each_once("loss", [f"{loss:g}" for loss in case.losses])
-            aggregates = any(BackendSpec.parse(backend).lane_bits for backend in case.backends)
-            for loss in case.losses:
-                if not 0 <= loss <= MAX_LOSS:
-                    raise ConfigurationError(f"loss {loss:g} is outside 0 to {MAX_LOSS:g}")
-            if self.switch == "bridge" and (aggregates or any(case.losses)):
-                raise ConfigurationError(
-                    "a bridge neither aggregates nor drops packets: gloo only, without loss"
-                )
-            if any(case.losses) and not aggregates:
-                raise ConfigurationError("only aggregation packets are lost, and gloo has none")
+            self._check_case(case)
+        self.fabric  # noqa: B018 (raises what is wrong with the hosts)
+
+    def _check_case(self, case: Case) -> None:
+        specs = [BackendSpec.parse(backend) for backend in case.backends]
+        for loss in case.losses:
+            if not 0 <= loss <= MAX_LOSS:
+                raise ConfigurationError(f"loss {loss:g} is outside 0 to {MAX_LOSS:g}")
+        leased = [str(spec) for spec in specs if spec.name == LEASED]
+        if self.switch == "bridge" and (leased or any(case.losses)):
+            raise ConfigurationError(
+                f"a bridge neither aggregates nor drops packets: measure gloo, {COLOCATED} and {ONE_SERVER}, without"
+                " loss"
+            )
+        served = [str(spec) for spec in specs if spec.on_servers]
+        if any(case.losses) and served:
+            raise ConfigurationError(
+                f"only aggregation packets are lost, and packets to servers are ordinary ones: measure"
+                f" {', '.join(served)} without --loss"
+            )
+        if any(case.losses) and not leased:
+            raise ConfigurationError("only aggregation packets are lost, and gloo has none")
+
+    @property
+    def _specs(self) -> list[BackendSpec]:
+        return [BackendSpec.parse(backend) for case in self.cases for backend in case.backends]
 
     @property
     def gloo_path(self) -> GlooPath:
@@ -89,8 +116,10 @@ class AllReduceBench:
 
     @property
     def fabric(self) -> Fabric:
-        """Switches and links. Raises ConfigurationError."""
-        return Fabric.parse(self.topology, hosts=self.hosts, rank_order=self.rank_order)
+        """Switches, links and hosts, with one for a server if a backend needs it. Raises ConfigurationError."""
+        servers = int(any(spec.name == ONE_SERVER for spec in self._specs))
+        made = Fabric.parse(self.topology, hosts=self.hosts, rank_order=self.rank_order)
+        return made.with_servers(servers)
 
     @property
     def uplink(self) -> LinkSpec:
@@ -110,7 +139,7 @@ class AllReduceBench:
 
     @property
     def hosts(self) -> int:
-        """Number of hosts that the testbed needs."""
+        """Number of workers' hosts that the testbed needs."""
         return max(case.workers for case in self.cases)
 
     @property
@@ -123,8 +152,14 @@ class AllReduceBench:
             uplink_name=None if self.fabric.is_star else self.uplink_name or self.link_name,
             rank_order=self.rank_order,
             mtu=self.link.mtu,
-            words=None if self.switch == "bridge" else words_for_mtu(self.link.mtu),
+            words=self.words,
         )
+
+    @property
+    def words(self) -> int | None:
+        """WORDS of a DATA packet; None over a bridge if gloo does all sums."""
+        summed = self.switch != "bridge" or any(spec.on_servers for spec in self._specs)
+        return words_for_mtu(self.link.mtu) if summed else None
 
 
 def _each_once(what: str, values: Sequence[str]) -> None:
@@ -204,14 +239,17 @@ def make_plan(bench: AllReduceBench, testbed: Testbed) -> Plan:
     """The plan for the workers."""
     fabric = testbed.network.fabric
     words = 0 if testbed.controller is None else testbed.controller.health().words
-    switch = [process.identity.pid for process in testbed.services if is_switch(process)]
+    forwarding = [
+        process.identity.pid for process in testbed.services if is_switch(process) or is_server(process)
+    ]
     return Plan(
         cases=bench.cases,
         seed=bench.seed,
         words=words,
         racks=fabric.ranks_of_racks,
         ports=tuple((port.switch, port.port) for port in fabric.link_ports),
-        cpu_pids=(*switch, *softirq_threads()),
+        links=tuple(map(tuple, host_interfaces(testbed.network))),
+        cpu_pids=(*forwarding, *softirq_threads()),
         token_file=None if testbed.controller is None else str(token_path(testbed.results)),
     )
 

@@ -3,8 +3,8 @@
 
 In rounds (gloo, inagg:32, inagg:16, gloo, ...) other load on the machine affects all backends alike. One iteration is:
 new inputs, a barrier over gloo, start the clock, all_reduce, stop the clock, a barrier, the check. Ranks beyond a
-case's workers sleep in a barrier. All lane widths share one inagg group, so that each rank has one heartbeat; between
-collectives the group is idle.
+case's workers sleep in a barrier. All lane widths of a way of summing share one inagg group, so that each rank has one
+heartbeat for it; between collectives the group is idle.
 """
 
 import argparse
@@ -23,8 +23,9 @@ import torch.distributed as dist
 import inagg
 from inagg.membership.control import ControlClient
 from inagg_testbed.bench.allreduce_check import Expectation, Float32, fill, one_period
+from inagg_testbed.bench.busiest_link import HostLinks, busiest
 from inagg_testbed.bench.cpu import cpu_seconds
-from inagg_testbed.bench.plan import HIERARCHICAL, BackendSpec, Plan
+from inagg_testbed.bench.plan import HIERARCHICAL, OPTIONS, BackendSpec, Plan
 from inagg_testbed.events import EventLog, sent_segments
 
 TRANSPORT_FIGURES = ("window", "least_rtt_s", "srtt_s", "rto_s")
@@ -55,26 +56,31 @@ class Groups:
 
     def __init__(self, workers: int, racks: Sequence[Sequence[int]], backends: Set[str]) -> None:
         ranks = list(range(workers))
-        aggregating = any(BackendSpec.parse(backend).lane_bits for backend in backends)
         self.gloo: Any = dist.new_group(ranks, backend="gloo")
         within = [[rank for rank in rack if rank < workers] for rack in racks]
         self._hierarchy = Hierarchy([rack for rack in within if rack]) if HIERARCHICAL in backends else None
-        self.inagg: Any = dist.new_group(ranks, backend="inagg") if aggregating else None
+        summing = {spec.name for spec in map(BackendSpec.parse, backends) if spec.lane_bits is not None}
+        # All ranks make the groups in the same order.
+        self.inagg: dict[str, Any] = {
+            name: dist.new_group(ranks, backend="inagg", pg_options=_options(name))
+            for name in sorted(summing)
+        }
         self.member = dist.get_rank() < workers
 
     def close(self) -> None:
-        """Leave the job."""
-        if self.member and self.inagg is not None:
-            dist.destroy_process_group(self.inagg)
+        """Leave the jobs."""
+        for group in self.inagg.values() if self.member else ():
+            dist.destroy_process_group(group)
 
     def of(self, spec: BackendSpec) -> Any:
         """The group of a backend, with the backend's lane width set."""
         if spec.lane_bits is None:
             return self.gloo
         # The constructor validates the value; model_copy does not.
-        settings = self.inagg.options.model_dump() | {"lane_bits": spec.lane_bits}
-        self.inagg.options = type(self.inagg.options)(**settings)
-        return self.inagg
+        group = self.inagg[spec.name]
+        settings = group.options.model_dump() | {"lane_bits": spec.lane_bits}
+        group.options = type(group.options)(**settings)
+        return group
 
     def all_reduce(self, spec: BackendSpec, tensors: Sequence[torch.Tensor]) -> None:
         """Sum each tensor with a backend."""
@@ -90,15 +96,20 @@ class Groups:
         """Packets that a backend has sent so far: (all, retransmitted ones); TCP segments for gloo."""
         if spec.lane_bits is None:
             return sent_segments()
-        stats = inagg.stats(self.inagg)
+        stats = inagg.stats(self.inagg[spec.name])
         return stats["packets_sent"], stats["retransmits"]
 
     def transport(self, spec: BackendSpec) -> dict[str, float] | None:
         """Current figures of inagg's transport; None for gloo."""
         if spec.lane_bits is None:
             return None
-        stats = inagg.stats(self.inagg)
+        stats = inagg.stats(self.inagg[spec.name])
         return {name: stats[name] for name in TRANSPORT_FIGURES if name in stats}
+
+
+def _options(name: str) -> inagg.Options | None:
+    """Options of a backend's group; None: those of the environment."""
+    return inagg.Options(**OPTIONS[name]) if OPTIONS[name] else None
 
 
 class LossControl:
@@ -133,6 +144,7 @@ class CaseRunner:
         self._tensors = [torch.empty(self.case.elements) for _ in range(self.case.back_to_back)]
         self._pids = [os.getpid(), *(plan.cpu_pids if dist.get_rank() == 0 else ())]
         self._loss = LossControl(plan.ports, plan.token_file)
+        self._links = HostLinks(plan.links if dist.get_rank() == 0 else ())
 
     def run(self, log: EventLog) -> None:
         """Run all rounds; write an event for each timed iteration."""
@@ -154,6 +166,7 @@ class CaseRunner:
         for number, tensor in enumerate(self._tensors):
             fill(tensor.numpy(), self._inputs, start + number)
         gloo = self._groups.gloo
+        crossed = self._links.read()
         before, cpu = self._groups.sent(spec), cpu_seconds(self._pids)
         dist.barrier(gloo)
         began = time.perf_counter()
@@ -162,12 +175,14 @@ class CaseRunner:
         dist.barrier(gloo)
         cpu = cpu_seconds(self._pids) - cpu
         packets, resent = self._groups.sent(spec)
+        link_bytes = busiest(crossed, self._links.read()) / len(self._tensors)
         return {
             "seconds": seconds,
             "cpu_seconds": cpu / len(self._tensors),
             "packets": packets - before[0],
             "retransmits": resent - before[1],
             "transport": self._groups.transport(spec),
+            **({"link_bytes": link_bytes} if dist.get_rank() == 0 else {}),
             **self._check(spec, start),
         }
 

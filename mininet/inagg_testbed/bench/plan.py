@@ -2,7 +2,7 @@
 """The plan that the launcher of the all-reduce benchmark passes to its workers. Without torch, as the launcher is."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,6 +10,13 @@ from inagg_testbed.errors import ConfigurationError
 
 LANE_BITS = (32, 16, 8)
 HIERARCHICAL = "gloo-hierarchical"
+LEASED, COLOCATED, ONE_SERVER = "inagg", "inagg-server", "inagg-server-1"
+# What each backend's group has of inagg.Options, besides the lane width.
+OPTIONS: Mapping[str, Mapping[str, str]] = {
+    LEASED: {},
+    COLOCATED: {"aggregation": "server", "servers": "colocated"},
+    ONE_SERVER: {"aggregation": "server", "servers": "registered"},
+}
 MAX_LOSS = 0.5
 
 
@@ -21,7 +28,11 @@ def check_slots(slots: int | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSpec:
-    """`gloo`, `gloo-hierarchical` or `inagg:BITS`. lane_bits None: summed by gloo."""
+    """`gloo`, `gloo-hierarchical`, or what sums in lanes and their width: `inagg:BITS` in leased slots of the switch,
+    `inagg-server:BITS` on servers in the ranks' processes, `inagg-server-1:BITS` on one server on a host of its own.
+
+    lane_bits None: summed by gloo.
+    """
 
     name: str
     lane_bits: int | None
@@ -32,13 +43,18 @@ class BackendSpec:
         name, _, bits = text.partition(":")
         if text in ("gloo", HIERARCHICAL):
             return cls(name=name, lane_bits=None)
-        if name == "inagg" and bits in ("", *map(str, LANE_BITS)):
+        if name in OPTIONS and bits in ("", *map(str, LANE_BITS)):
             return cls(name=name, lane_bits=int(bits or 32))
-        known = ", ".join(f"inagg:{width}" for width in LANE_BITS)
+        known = ", ".join(f"{summed}:{width}" for summed in OPTIONS for width in LANE_BITS)
         raise ValueError(f"backend {text!r} is none of gloo, {HIERARCHICAL}, {known}")
 
     def __str__(self) -> str:
         return self.name if self.lane_bits is None else f"{self.name}:{self.lane_bits}"
+
+    @property
+    def on_servers(self) -> bool:
+        """Whether servers do the sums."""
+        return self.name in (COLOCATED, ONE_SERVER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +88,9 @@ class Case:
 class Plan:
     """What all ranks do.
 
-    racks: the ranks below each leaf. ports: a port at each link, as switch and number. words: WORDS of the
-    switch's program. cpu_pids: processes besides the workers; rank 0 reports their CPU time with its own. token_file:
-    has the operator's token, with which rank 0 injects loss.
+    racks: the ranks below each leaf. ports: a port at each link, as switch and number. links: the interfaces of each
+    host's links (`busiest_link`). words: WORDS of a DATA packet. cpu_pids: processes besides the workers; rank 0
+    reports their CPU time with its own. token_file: has the operator's token, with which rank 0 injects loss.
     """
 
     cases: tuple[Case, ...]
@@ -82,6 +98,7 @@ class Plan:
     words: int
     racks: tuple[tuple[int, ...], ...] = ()
     ports: tuple[tuple[str, int], ...] = ()
+    links: tuple[tuple[tuple[int, str], ...], ...] = ()
     cpu_pids: tuple[int, ...] = ()
     token_file: str | None = None
 
@@ -99,5 +116,7 @@ class Plan:
         )
         racks = tuple(tuple(rack) for rack in values["racks"])
         ports = tuple((switch, port) for switch, port in values["ports"])
-        made = {"cases": cases, "racks": racks, "ports": ports, "cpu_pids": tuple(values["cpu_pids"])}
+        links = tuple(tuple((pid, name) for pid, name in link) for link in values["links"])
+        made = {"cases": cases, "racks": racks, "ports": ports, "links": links}
+        made["cpu_pids"] = tuple(values["cpu_pids"])
         return cls(**{**values, **made})

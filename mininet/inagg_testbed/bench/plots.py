@@ -8,16 +8,18 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from inagg_testbed.bench.rows import link_bits_per_element
+from inagg_testbed.bench.plan import LANE_BITS, OPTIONS, BackendSpec
+from inagg_testbed.bench.rows import spec_of
+from inagg_testbed.bench.theory import link_bits_per_element
 from inagg_testbed.demo.plots import COLOURS, finish
 
-_LOOKS = dict(zip((None, 32, 16, 8), COLOURS, strict=False))
+# The colour says how wide the lanes are, marker and hatch what sums in them.
+_COLOURS = dict(zip((None, *LANE_BITS), COLOURS, strict=False))
+_MARKERS = dict(zip(("gloo", *OPTIONS), ("o", "o", "s", "^"), strict=True))
+_HATCHES = dict(zip(OPTIONS, ("", "//", ".."), strict=True))
+_GLOO = BackendSpec.parse("gloo")
+_SUMMING = tuple(BackendSpec(name=name, lane_bits=bits) for name in OPTIONS for bits in LANE_BITS)
 Row = dict[str, Any]
-
-
-def label(lane_bits: int | None) -> str:
-    """gloo, inagg:32, ..."""
-    return "gloo" if lane_bits is None else f"inagg:{lane_bits}"
 
 
 def plot_scaling(rows: Sequence[Row], rate_bps: int, path: Path) -> None:
@@ -48,45 +50,49 @@ def _fixed(rows: Sequence[Row], axis: str, other: str) -> int:
 
 
 def _plot_sweep(axes: Axes, rows: Sequence[Row], axis: str, rate_bps: int) -> None:
-    for lane_bits, colour in _LOOKS.items():
-        name = "gloo" if lane_bits is None else "inagg"
+    for spec in (_GLOO, *_SUMMING):
         points = sorted(
-            (row for row in _of(rows, axis) if (row["backend"], row["lane_bits"]) == (name, lane_bits)),
+            (row for row in _of(rows, axis) if spec_of(row) == spec),
             key=lambda row: row[axis],
         )
         if not points:
             continue
         places = [row[axis] for row in points]
         times = [row["time_ms"]["p50"] * 1e6 / row["elements"] for row in points]
-        ideal = [link_bits_per_element(lane_bits, row["workers"]) / rate_bps * 1e9 for row in points]
-        axes.plot(places, times, color=colour, marker="o", markersize=4, label=label(lane_bits))
+        bits = [link_bits_per_element(spec, row["workers"]) for row in points]
+        ideal = [each / rate_bps * 1e9 for each in bits if each is not None]
+        colour, marker = _COLOURS[spec.lane_bits], _MARKERS[spec.name]
+        axes.plot(places, times, color=colour, marker=marker, markersize=4, label=str(spec))
         axes.plot(places, ideal, color=colour, linestyle=":", linewidth=1)
 
 
 def plot_ratios(rows: Sequence[Row], path: Path) -> None:
-    """Plot how many times as fast as gloo each lane width is, by link and number of workers."""
+    """Plot how many times as fast as gloo each backend is, by link and number of workers."""
     measured = {
-        (row["link"], row["workers"], row["lane_bits"]): row["ratio_to_gloo"]
+        (row["link"], row["workers"], spec_of(row)): row["ratio_to_gloo"]
         for row in rows
         if row["ratio_to_gloo"] is not None
     }
     places = list(dict.fromkeys((row["link"], row["workers"]) for row in rows))
     figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.subplots()
-    for number, lane_bits in enumerate((32, 16, 8)):
+    shown = [spec for spec in _SUMMING if any(key[2] == spec for key in measured)]
+    for number, spec in enumerate(shown):
+        left = 0.81 / len(shown) * (number - (len(shown) - 1) / 2)
         found = [
-            (index + 0.27 * (number - 1), measured[*place, lane_bits])
+            (index + left, measured[*place, spec])
             for index, place in enumerate(places)
-            if (*place, lane_bits) in measured
+            if (*place, spec) in measured
         ]
-        if not found:
-            continue
         where, heights = zip(*found, strict=True)
-        bars = axes.bar(where, heights, width=0.25, color=_LOOKS[lane_bits], label=label(lane_bits))
+        look: dict[str, Any] = {"color": _COLOURS[spec.lane_bits], "hatch": _HATCHES[spec.name]}
+        bars = axes.bar(
+            where, heights, width=0.75 / len(shown), label=str(spec), edgecolor="white", linewidth=0, **look
+        )
         labels = axes.bar_label(bars, [_times(height) for height in heights], padding=3, fontsize=8, zorder=5)
         for text in labels:
             text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})
-    axes.axhline(1, zorder=0, color=_LOOKS[None], linewidth=1, linestyle="--", label="gloo")
+    axes.axhline(1, zorder=0, color=_COLOURS[None], linewidth=1, linestyle="--", label="gloo")
     axes.set_xticks(range(len(places)), [_caption(link, workers) for link, workers in places], fontsize=9)
     axes.set_ylabel("times as fast as gloo")
     axes.legend(frameon=False, fontsize=8, loc="upper left")

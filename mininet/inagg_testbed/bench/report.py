@@ -92,6 +92,8 @@ def _by_link(experiment: Mapping[str, Any]) -> Iterable[str]:
             "",
         )
         yield from _markdown_table(*bench_rows.table(rows))
+        yield from ("", f"Bytes {' '.join(bench_rows.LINKS_TITLE.split())}:", "")
+        yield from _markdown_table(*bench_rows.links_table(rows))
 
 
 def _flat_table(experiment: Mapping[str, Any]) -> Iterable[str]:

@@ -8,12 +8,19 @@ Definitions, for a tensor of S bytes (float32), N workers and time t of an itera
 - ratio_to_lossless: median of the per-round ratios of the row's t to the same backend's t without loss: 1.25 is a
   quarter slower. None for a row without loss, or if only loss was measured.
 - algbw = S / t, busbw = algbw x 2(N-1)/N, as in nccl-tests (doc/PERFORMANCE.md), in 10^6 bytes a second.
-- line_rate_fraction: payload bits that the algorithm must send over each link, divided by link rate x t. These are
-  elements x W in each direction for inagg with W-bit lanes, 2(N-1)/N x 32 x elements for gloo's ring. Headers (4% for
-  inagg, 4% for TCP) and guard bits are overhead, so 1.0 cannot be reached. None on unshaped links, and for
-  gloo-hierarchical, which loads the links of the racks' first ranks most.
-- cpu_s_per_GB: median CPU time, user and kernel, of all workers, the switch and the kernel's ksoftirqd threads between
-  the barriers before and after an iteration (`cpu`), divided by S / 10^9.
+- line_rate_fraction: payload bits that the algorithm must send over its busiest link, divided by link rate x t
+  (`theory`: elements x W in each direction for inagg with W-bit lanes, 2(N-1)/N x 32 x elements for gloo's ring).
+  Headers (4% for inagg, 4% for TCP) and guard bits are overhead, so 1.0 cannot be reached. None on unshaped links, and
+  for gloo-hierarchical, which loads the links of the racks' first ranks most.
+- link_bytes: median over the iterations of the bytes of frames on the busiest link of a host, servers' hosts included,
+  in the busier direction, for each all-reduce. They are the kernel's counts at the switch's end (`network.traffic`),
+  with Ethernet headers, retransmissions and the 2 kB or so of the barriers around an iteration. A frame with
+  offloads counts its headers once.
+- theory_bytes: the payload that the algorithm must send there (`theory`). Headers of packets of 1 KiB make
+  link_bytes up to 1.06 times as much. None for gloo-hierarchical.
+- steps: the number of messages between hosts that wait for one another (`theory`). None for gloo-hierarchical.
+- cpu_s_per_GB: median CPU time, user and kernel, of all workers, the switch, servers of their own and the kernel's
+  ksoftirqd threads between the barriers before and after an iteration (`cpu`), divided by S / 10^9.
 - packets: packets sent by all ranks in all timed iterations, retransmissions included; TCP segments for gloo.
 - retransmits: the retransmitted ones among packets.
 - max_abs_error: the greatest |result - exact sum| over all elements and iterations.
@@ -30,7 +37,8 @@ from typing import Any
 
 import numpy as np
 
-from inagg_testbed.bench.plan import HIERARCHICAL, BackendSpec, Case
+from inagg_testbed.bench.plan import BackendSpec, Case
+from inagg_testbed.bench.theory import link_bits_per_element, theory
 from inagg_testbed.network.fabric import STAR, RankOrder
 from inagg_testbed.network.workers import Event
 
@@ -120,6 +128,7 @@ def make_rows(conditions: Conditions, cases: Sequence[Case], events: Iterable[Ev
         {
             **_settings(conditions, one),
             **_times(conditions, one, lossless),
+            **_crossed(one),
             "cpu_s_per_GB": _cpu_seconds(one) / (_tensor_bytes(one.case) / 1e9),
             "packets": sum(event["packets"] for event in one.events),
             "retransmits": sum(event["retransmits"] for event in one.events),
@@ -175,6 +184,17 @@ def _times(conditions: Conditions, one: Series, lossless: Mapping[tuple[int, str
     }
 
 
+def _crossed(one: Series) -> dict[str, Any]:
+    """The fields about the busiest link of a host."""
+    measured = [event["link_bytes"] for event in one.events if "link_bytes" in event]
+    bits, known = link_bits_per_element(one.spec, one.case.workers), theory(one.spec, one.case.workers)
+    return {
+        "link_bytes": statistics.median(measured) if measured else None,
+        "theory_bytes": None if bits is None else bits / 8 * one.case.elements,
+        "steps": None if known is None else known.steps,
+    }
+
+
 def _tensor_bytes(case: Case) -> float:
     return case.elements * _FLOAT32_BITS / 8
 
@@ -200,14 +220,10 @@ def line_rate_fraction(
     spec: BackendSpec, workers: int, elements: int, rate_bps: int | None, seconds: float
 ) -> float | None:
     """The line_rate_fraction of the module docstring."""
-    if rate_bps is None or seconds == 0 or spec.name == HIERARCHICAL:
+    bits = link_bits_per_element(spec, workers)
+    if rate_bps is None or seconds == 0 or bits is None:
         return None
-    return elements * link_bits_per_element(spec.lane_bits, workers) / (rate_bps * seconds)
-
-
-def link_bits_per_element(lane_bits: int | None, workers: int) -> float:
-    """Payload bits that an algorithm must send over each link in each direction: gloo's ring, or one sum in lanes."""
-    return 2 * (workers - 1) / workers * _FLOAT32_BITS if lane_bits is None else lane_bits
+    return elements * bits / (rate_bps * seconds)
 
 
 def wrong_results(cases: Sequence[Case], events: Iterable[Event]) -> Iterable[str]:
@@ -225,7 +241,7 @@ def wrong_results(cases: Sequence[Case], events: Iterable[Event]) -> Iterable[st
 
 def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Header and rows of a table of at most 90 columns; the JSON file has all fields."""
-    varying = [name for name in ("workers", "elements", "loss") if len({row[name] for row in rows}) > 1]
+    varying = _varying(rows)
     header = [
         "backend",
         *varying,
@@ -243,8 +259,8 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
         share = row["max_abs_error"] / row["bound"] if row["bound"] else 0.0
         body.append(
             [
-                str(BackendSpec(name=row["backend"], lane_bits=row["lane_bits"])),
-                *(f"{row[name]:.3g}" if name == "loss" else str(row[name]) for name in varying),
+                str(spec_of(row)),
+                *_settings_of(row, varying),
                 _rounded(row["time_ms"]["p50"], 4),
                 _rounded(row["time_ms"]["min"], 4),
                 _figure(row["ratio_to_gloo"], ".2f", "x"),
@@ -256,6 +272,47 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
             ]
         )
     return header, body
+
+
+LINKS_TITLE = (
+    "on the busiest link of a host, for each all-reduce, in one direction: frames as the kernel counts\n"
+    "them, beside the payload that the algorithm must send (S: the tensor in lanes, N: workers), in steps\n"
+    "that wait for one another"
+)
+
+
+def links_table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of a table of the bytes on the busiest link, beside theory."""
+    varying = _varying(rows)
+    header = ["backend", *varying, "frames MB", "theory MB", "frames/ theory", "theory", "steps"]
+    body = []
+    for row in rows:
+        frames, payload, known = row["link_bytes"], row["theory_bytes"], theory(spec_of(row), row["workers"])
+        body.append(
+            [
+                str(spec_of(row)),
+                *_settings_of(row, varying),
+                "" if frames is None else _rounded(frames / 1e6, 4),
+                "" if payload is None else _rounded(payload / 1e6, 4),
+                f"{frames / payload:.3f}" if frames and payload else "",
+                "" if known is None else known.formula,
+                "" if row["steps"] is None else str(row["steps"]),
+            ]
+        )
+    return header, body
+
+
+def spec_of(row: Mapping[str, Any]) -> BackendSpec:
+    """The backend of a row."""
+    return BackendSpec(name=row["backend"], lane_bits=row["lane_bits"])
+
+
+def _varying(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return [name for name in ("workers", "elements", "loss") if len({row[name] for row in rows}) > 1]
+
+
+def _settings_of(row: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    return [f"{row[name]:.3g}" if name == "loss" else str(row[name]) for name in names]
 
 
 def _rounded(value: float, digits: int) -> str:

@@ -170,7 +170,7 @@ def run_suite(
         bench = suite.bench(link)
         on_stage(f"{link} links")
         with open_testbed(
-            hosts=bench.hosts,
+            fabric=bench.fabric,
             link=bench.link,
             results_root=results_root,
             program=bench.program,

@@ -58,7 +58,9 @@ BackendsOption = Annotated[
     typer.Option(
         "--backend",
         help="gloo (a ring over the ranks), gloo-hierarchical (reduce in each rack, all-reduce of the racks' first"
-        " ranks, broadcast in each rack), inagg:32, inagg:16 or inagg:8; may be given several times.",
+        " ranks, broadcast in each rack); inagg:32, inagg:16 or inagg:8, which the switch sums; inagg-server:32, ...,"
+        " which servers in the ranks' processes sum; inagg-server-1:32, ..., which one server on a further host sums."
+        " May be given several times.",
     ),
 ]
 BackToBackOption = Annotated[
@@ -116,13 +118,17 @@ def allreduce(
     """Time all-reduce on several backends in turn and check every result against the exact sum.
 
     algbw and busbw are defined as in nccl-tests, in MB/s. "line rate" is the payload bits that the algorithm must send
-    over each link (elements times lane bits for inagg; 2(N-1)/N times 32 bits times elements for gloo's ring), divided
-    by link rate times time. "vs gloo" is the median of the per-round ratios of gloo's time to the backend's.
-    "CPU s/GB" is the CPU time of workers, switches and kernel for each GB of tensor. Exit status 1 if a sum is wrong.
+    over its busiest link (elements times lane bits for inagg; 2(N-1)/N times 32 bits times elements for gloo's ring),
+    divided by link rate times time. "vs gloo" is the median of the per-round ratios of gloo's time to the backend's.
+    "CPU s/GB" is the CPU time of workers, switches, servers and kernel for each GB of tensor. A second table has the
+    bytes on the busiest link of a host beside theory. Over --switch bridge, gloo and servers can be measured. Exit
+    status 1 if a sum is wrong.
 
     Example: inagg bench allreduce --workers 4 --elements 1000000 --backend gloo --backend inagg:16
 
     Example: inagg bench allreduce --topology tree:2x4 --elements 1000000 --backend gloo-hierarchical --backend inagg
+
+    Example: inagg bench allreduce --switch bridge --elements 1000000 --backend gloo --backend inagg-server:16
     """
     with errors_explained():
         from inagg_testbed.bench.allreduce import AllReduceBench
@@ -161,7 +167,7 @@ def allreduce(
 def _run_allreduce(bench: "AllReduceBench", results: Path, json_path: Path | None) -> None:
     """Measure, print the table and write the figures. Raises LauncherError; typer.Exit(1) if a sum is wrong."""
     from inagg_testbed.bench.allreduce import run_bench, title
-    from inagg_testbed.bench.rows import table
+    from inagg_testbed.bench.rows import LINKS_TITLE, links_table, table
 
     if json_path is not None:
         check_writable(json_path)
@@ -173,6 +179,7 @@ def _run_allreduce(bench: "AllReduceBench", results: Path, json_path: Path | Non
             on_progress=lambda done, total: view.update("all-reduce", done, total),
         )
     print_table(console, title(bench), *table(outcome.rows))
+    print_table(console, f"\nbytes {LINKS_TITLE}", *links_table(outcome.rows))
     if json_path is not None:
         write_text(json_path, json.dumps(outcome.rows, indent=2) + "\n")
     _exit_if_wrong(outcome.wrong)

@@ -23,6 +23,7 @@ from inagg_testbed.cli.options import (
     RankOrderOption,
     ResultsOption,
     RunOption,
+    ServersOption,
     SettingsOption,
     SwitchOption,
     TopologyOption,
@@ -36,7 +37,7 @@ from inagg_testbed.cli.options import (
 )
 from inagg_testbed.cli.packages import broken_requirements
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError
-from inagg_testbed.network.fabric import STAR
+from inagg_testbed.network.fabric import STAR, host_name
 from inagg_testbed.network.lifecycle import find_run, sweep
 from inagg_testbed.network.requirements import check_requirements, requirements
 from inagg_testbed.terminal import ProgressView, print_table
@@ -138,6 +139,7 @@ def up(
     rank_order: RankOrderOption = "contiguous",
     mtu: MtuOption = 1500,
     switch: SwitchOption = "model",
+    servers: ServersOption = 0,
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
     controller: Annotated[
@@ -155,6 +157,8 @@ def up(
 
     Example: inagg up --topology tree:2x4 --link 1gbit --uplink 2gbit
 
+    Example: inagg up --switch bridge --servers 1
+
     Example: inagg up --workers 2 --p4 mine.p4 --no-controller
     """
     with (
@@ -168,6 +172,7 @@ def up(
             p4=p4,
             controller=controller,
             settings=settings,
+            servers=servers,
             topology=topology,
             uplink=uplink,
             rank_order=rank_order,
@@ -185,7 +190,7 @@ def _hints(testbed: "Testbed") -> list[str]:
     """Commands to use a testbed that is up. They name the run, so they work beside other testbeds."""
     from inagg_testbed.network.control import CONTROLLER_URL
     from inagg_testbed.network.switches import P4RUNTIME_ADDRESS, command_path
-    from inagg_testbed.network.topology import CONTROL_ADDRESS
+    from inagg_testbed.network.topology import CONTROL_ADDRESS, host_address
 
     inagg, run, fabric = as_called(), f"--run {testbed.run.id}", testbed.network.fabric
     hosts, node = fabric.size, fabric.control_switch
@@ -199,6 +204,9 @@ def _hints(testbed: "Testbed") -> list[str]:
         f"  in a host:   {inagg} exec {run} h1 -- ping {'h2' if hosts > 1 else CONTROL_ADDRESS}",
         f"  look at it:  {inagg} status {run}",
     ]
+    if fabric.servers:
+        servers = ", ".join(f"{host_name(number)} ({host_address(number)})" for number in fabric.servers)
+        lines.append(f"  servers:     {servers}")
     if testbed.controller is not None:
         lines.append(f"  controller:  {CONTROLLER_URL} (from the hosts)")
     elif testbed.pipeline is not None:
@@ -224,16 +232,22 @@ def run_script(
     rank_order: RankOrderOption = "contiguous",
     mtu: MtuOption = 1500,
     switch: SwitchOption = "model",
+    servers: ServersOption = 0,
     results: ResultsOption = Path("results"),
     p4: P4Option = None,
     settings: SettingsOption = None,
 ) -> None:
     """Bring up a testbed for a training script and run the script in each host, one rank a host.
 
-    The ranks get the environment that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR...) and INAGG_CONTROLLER. The output
-    of rank 0 is shown; each rank has a log. Exit status 0 if all ranks succeed.
+    The ranks get the environment that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR...), INAGG_CONTROLLER and, with
+    --switch bridge, INAGG_AGGREGATION=server. The output of rank 0 is shown; each rank has a log. Exit status 0 if all
+    ranks succeed.
 
     Example: inagg run --workers 4 --set lane_bits=16 train.py --epochs 3
+
+    Example: inagg run --switch bridge train.py
+
+    Example: inagg run --servers 1 --set aggregation=server --set servers=registered train.py
     """
     with errors_explained():
         if command[0].endswith(".py"):
@@ -248,6 +262,7 @@ def run_script(
             results=results,
             p4=p4,
             settings=settings,
+            servers=servers,
             topology=topology,
             uplink=uplink,
             rank_order=rank_order,
@@ -286,8 +301,9 @@ def run_in_node(
 ) -> None:
     """Run a command in a host (h1, h2, ...) or a switch's node (s1, leaf1, ...) of a testbed that is up.
 
-    In a host the command gets GLOO_SOCKET_IFNAME, INAGG_CONTROLLER, INAGG_LINK_RATE, INAGG_SLOTS, OMP_NUM_THREADS=1 and
-    MKL_NUM_THREADS=1, unless these variables are already set.
+    In a host the command gets GLOO_SOCKET_IFNAME, INAGG_CONTROLLER, INAGG_LINK_RATE, INAGG_SLOTS, OMP_NUM_THREADS=1,
+    MKL_NUM_THREADS=1 and, where bridges stand for the switches, INAGG_AGGREGATION=server, unless these variables are
+    already set.
 
     Example: inagg exec h1 -- ping h2
     """

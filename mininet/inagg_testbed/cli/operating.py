@@ -93,10 +93,10 @@ def counters(run: RunOption = None, as_json: JsonFlag = False) -> None:
     """
     with errors_explained(needs_root="inagg counters"):
         from inagg_contract.documents import dump
-        from inagg_testbed.network.control import controller_of
+        from inagg_testbed.network.control import switch_controller_of
 
         manifest = find_run(run)
-        found = controller_of(manifest).counters()
+        found = switch_controller_of(manifest).counters()
         fabric = Fabric.from_settings(manifest.settings)
         if as_json:
             print(dump(found))
@@ -159,11 +159,11 @@ def loss(
     Example: inagg loss all off
     """
     with errors_explained(needs_root="inagg loss"):
-        from inagg_testbed.network.control import controller_of
+        from inagg_testbed.network.control import switch_controller_of
 
         manifest = find_run(run)
         fabric = Fabric.from_settings(manifest.settings)
-        controller = controller_of(manifest)
+        controller = switch_controller_of(manifest)
         if node is not None:
             if probability is None:
                 raise ConfigurationError(f"the probability is missing, as in: inagg loss {node} 5%")
@@ -208,7 +208,7 @@ def _ports(fabric: Fabric, node: str) -> list[SwitchPort]:
     port = hosts.get(node) or fabric.find_port(node)
     if port is None:
         trunks = "".join(f", ports such as {trunk.lower}" for trunk in fabric.trunks[:1])
-        raise ConfigurationError(f"no host {node}; there are h1 to h{fabric.size}{trunks}, and all")
+        raise ConfigurationError(f"no host {node}; there are h1 to h{len(fabric.hosts)}{trunks}, and all")
     return [port]
 
 

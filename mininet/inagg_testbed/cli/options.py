@@ -51,8 +51,19 @@ RankOrderOption = Annotated[
         help="contiguous: rank r runs on host r + 1, rack by rack; interleaved: ranks go round the racks."
     ),
 ]
+ServersOption = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=MAX_HOSTS - 1,
+        help="Further hosts of a star, each with an aggregation server (inagg-server); no rank runs there.",
+    ),
+]
 _SWITCH = typer.Option(help="The kind of all switches.")
-SwitchOption = Annotated[SwitchKind, _SWITCH]
+_SWITCH_OR_BRIDGE = typer.Option(
+    help="The kind of all switches. With bridge there is no switch: servers do the sums (INAGG_AGGREGATION=server)."
+)
+SwitchOption = Annotated[SwitchKind, _SWITCH_OR_BRIDGE]
 SummingSwitchOption = Annotated[SummingSwitchKind, _SWITCH]
 LinkOption = Annotated[
     str, typer.Option(help="Rate in each direction: 100mbit, 1gbit, any rate like 250mbit, or unshaped.")
@@ -179,13 +190,14 @@ def opened_testbed(
     p4: Path | None,
     controller: bool = True,
     settings: Sequence[str] | None = None,
+    servers: int = 0,
     topology: str = STAR,
     uplink: str | None = None,
     rank_order: RankOrder = "contiguous",
     on_stage: Callable[[str], object] = console.print,
 ) -> Iterator["Testbed"]:
     """Open a testbed with a command's options. Raises LauncherError."""
-    fabric = chosen_fabric(topology, workers, rank_order, uplink)
+    fabric = chosen_fabric(topology, workers, rank_order, uplink).with_servers(servers)
     links = (
         LinkSpec.parse(link, mtu=mtu),
         LinkSpec.parse(uplink or link, mtu=mtu, what="link" if uplink is None else "uplink"),

@@ -156,7 +156,9 @@ def run_demo(
             "link": testbed.network.spec.description,
             **({} if demo.fabric.is_star else {"uplink": testbed.network.uplink.description}),
             "slots": testbed.slots(),
-            "words": None if testbed.controller is None else testbed.controller.health().words,
+            "words": testbed.controller.health().words
+            if testbed.controller is not None and testbed.has_switch
+            else None,
         }
         logs, run_id = testbed.results, testbed.run.id
     return DemoResult(demo, runs, logs, run_id, time.monotonic() - began, settings)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher's client of the controller, which listens inside the switch's namespace.
+"""The launcher's client of the controller, which listens inside the namespace of the topmost switch or bridge.
 
 Each request runs in a thread that joins that namespace and ends after the request: setns(2) moves only the calling
 thread, so the launcher's other threads stay in theirs. The host library's client (inagg.membership.control) would
@@ -148,8 +148,7 @@ def token_path(results: Path) -> Path:
 
 def has_controller(manifest: Manifest) -> bool:
     """Whether a testbed was brought up with a controller."""
-    settings = manifest.settings
-    return settings.get("switch") != "bridge" and bool(settings.get("controlled", True))
+    return bool(manifest.settings.get("controlled", True))
 
 
 def controller_of(manifest: Manifest) -> ControllerClient:
@@ -161,6 +160,18 @@ def controller_of(manifest: Manifest) -> ControllerClient:
         raise ConfigurationError(f"run {manifest.run} has no controller")
     node = Fabric.from_settings(manifest.settings).control_switch
     return ControllerClient(manifest.namespace(node).pid, token_path(Path(manifest.settings["results"])))
+
+
+def switch_controller_of(manifest: Manifest) -> ControllerClient:
+    """The same, for what only a controller of switches can do: counters and injected loss.
+
+    Raises ConfigurationError when the testbed has bridges for switches, or no controller.
+    """
+    if manifest.settings.get("switch") == "bridge":
+        raise ConfigurationError(
+            f"run {manifest.run} has bridges for switches, which neither count nor drop packets for inagg"
+        )
+    return controller_of(manifest)
 
 
 def _token(path: Path) -> str:

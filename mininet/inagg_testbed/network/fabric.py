@@ -11,7 +11,7 @@ leaf-spine:RxWxK R leaves with W hosts each, and K spines. Every leaf has a link
 
 A leaf and its hosts are a rack. Hosts are numbered rack by rack. Ports are 1, 2, ... to hosts and to switches below,
 101, 102, ... to switches above, and 255 to the controller, which is in the node of the topmost switch (of a leaf-spine:
-of spine1).
+of spine1). A star may have further hosts, in no rack, for aggregation servers (`with_servers`): no rank runs there.
 
 This module knows no Mininet: commands parse options before they check the machine.
 """
@@ -73,8 +73,8 @@ class Fabric:
     """The switches of a testbed, and what they connect.
 
     name: the text that it was parsed from. switches: from the top down, the controller's first. racks: the numbers of
-    the hosts below each leaf. host_ports: where host 1, 2, ... is. spanning: trunks that connect all leaves without a
-    loop.
+    the workers' hosts below each leaf. host_ports: where host 1, 2, ... is, those of servers last. spanning: trunks
+    that connect all leaves without a loop.
     """
 
     name: str
@@ -129,17 +129,52 @@ class Fabric:
     def from_settings(cls, settings: Mapping[str, Any]) -> "Fabric":
         """The fabric of a testbed whose manifest has these settings."""
         text, hosts = settings.get("topology", STAR), int(settings["hosts"])
-        return cls.parse(text, hosts=hosts, rank_order=settings.get("rank_order", "contiguous"))
+        made = cls.parse(text, hosts=hosts, rank_order=settings.get("rank_order", "contiguous"))
+        return made.with_servers(int(settings.get("servers", 0)))
+
+    def with_servers(self, count: int) -> "Fabric":
+        """The fabric with `count` further hosts, behind the workers', for aggregation servers.
+
+        Raises ConfigurationError.
+        """
+        if count == 0:
+            return self
+        if not self.is_star:
+            raise ConfigurationError(
+                f"topology {self.name}: only a star has hosts for servers; use --topology star"
+            )
+        if count < 0 or self.servers:
+            raise ConfigurationError(
+                f"{count} servers beside {len(self.servers)}: want one number, 0 or more"
+            )
+        _check_hosts(self.size + count, f"a testbed with {self.size} workers and {count} servers")
+        ports = [SwitchPort(STAR_SWITCH, self.size + number) for number in range(1, count + 1)]
+        return replace(self, host_ports=(*self.host_ports, *ports))
 
     @property
     def settings(self) -> dict[str, Any]:
         """What a manifest says of the fabric."""
-        return {"topology": self.name, "hosts": self.size, "rank_order": self.rank_order}
+        return {
+            "topology": self.name,
+            "hosts": self.size,
+            "servers": len(self.servers),
+            "rank_order": self.rank_order,
+        }
 
     @property
     def size(self) -> int:
-        """Number of hosts."""
-        return len(self.host_ports)
+        """Number of workers' hosts: those of servers do not count."""
+        return len(self._ranks)
+
+    @property
+    def servers(self) -> range:
+        """The numbers of the hosts for servers."""
+        return range(self.size + 1, len(self.host_ports) + 1)
+
+    @property
+    def hosts(self) -> range:
+        """The numbers of all hosts."""
+        return range(1, len(self.host_ports) + 1)
 
     @property
     def is_star(self) -> bool:

@@ -35,13 +35,13 @@ QUEUE_BYTES = 512 * 1024
 SMALLEST_MTU, JUMBO_MTU = 576, 9000
 
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
-_WORDS = (32, 4)  # values of WORDS with which inagg.p4 is compiled
+WORDS = (32, 4)  # values of WORDS with which inagg.p4 is compiled
 _OFFLOADS = ("tx", "rx", "sg", "tso", "gso", "gro")
 
 
 def words_within(mtu: int) -> int | None:
     """WORDS, the number of 256-byte words in a DATA packet, for an MTU: 32 or 4, whichever fits; None if neither."""
-    return next((words for words in _WORDS if data_mtu(words) <= mtu), None)
+    return next((words for words in WORDS if data_mtu(words) <= mtu), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class LinkSpec:
         1024 slots sometimes overflow the queue, 256 do not. On unshaped links with 10M floats, 1024 slots took 0.75 of
         the time of 256 and 0.95 of the time of 512 or 2048, because a scheduled process finds more work.
         """
-        payload = WORD_BYTES * (words_within(self.mtu) or min(_WORDS))
+        payload = WORD_BYTES * (words_within(self.mtu) or min(WORDS))
         if self.rate_bps is None:
             return 2**20 // payload
         carried = max(64e3, self.rate_bps / 8 * SLOTS_SECONDS)

@@ -3,13 +3,14 @@
 
 model   inagg_switch, the default: compiles p4/inagg.p4 and runs it.
 bmv2    simple_switch_grpc, the reference switch, with p4/inagg.p4 compiled by p4c-bm2-ss; both from PATH.
-bridge  A Linux bridge: no aggregation. For host all-reduce at its best, and for testing the network only. Bridges know
-        no loops: of a leaf-spine they use the links to the first spine only.
+bridge  A Linux bridge, which aggregates nothing: for sums on servers, for host all-reduce at its best, and for testing
+        the network only. The controller has no switch then. Bridges know no loops: of a leaf-spine they use the links
+        to the first spine only.
 
-The first two serve P4Runtime on 127.0.0.1:9559 of the switch's namespace. If one controller controls several switches,
-each serves at a UNIX socket instead, which network namespaces do not separate: so no management network is needed, and
-no worker can reach a server. Without a controller any client may connect, the switch runs any P4 program, and the
-controller's port is not a port of the switch.
+The first two kinds serve P4Runtime on 127.0.0.1:9559 of the switch's namespace. If one controller controls several
+switches, each serves at a UNIX socket instead, which network namespaces do not separate: so no management network is
+needed, and no worker can reach P4Runtime. Without a controller any client may connect, the switch runs any P4 program,
+and the controller's port is not a port of the switch.
 """
 
 import shutil
@@ -26,7 +27,7 @@ from inagg_contract.sizes import data_mtu
 from inagg_testbed.errors import ConfigurationError, MissingRequirementError, ProcessFailedError
 from inagg_testbed.network.control import token_path
 from inagg_testbed.network.fabric import CONTROL_PORT
-from inagg_testbed.network.links import words_within
+from inagg_testbed.network.links import WORDS, words_within
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.topology import CONTROL_ADDRESS, Network, run_in_namespace
@@ -87,7 +88,8 @@ def words_for_mtu(mtu: int) -> int:
     if (words := words_within(mtu)) is not None:
         return words
     raise ConfigurationError(
-        f"MTU {mtu}: a DATA packet of 4 words needs {data_mtu(4)} bytes; only --switch bridge works below that"
+        f"MTU {mtu}: a DATA packet of 4 words needs {data_mtu(4)} bytes; below that only gloo works, over --switch"
+        " bridge"
     )
 
 
@@ -234,14 +236,20 @@ def _start(network: Network, switch: str, command: Sequence[str], results: Path)
 
 
 def start_controller(
-    network: Network, pipeline: Pipeline, results: Path, topology: Path, *, listen_port: int
+    network: Network, pipeline: Pipeline | None, results: Path, topology: Path, *, listen_port: int
 ) -> NodeProcess:
     """Start the controller and wait until it has installed the pipeline in all switches and serves.
 
-    topology: the file that describes the fabric (`topology_file`). Raises ProcessFailedError.
+    pipeline None: a controller without a switch. Over links whose MTU no DATA packet fits, it refuses all workers, and
+    only gloo works. topology: the file that describes the fabric (`topology_file`).
+    Raises ProcessFailedError.
     """
-    command = [command_path("inagg-controller"), "--topology", str(topology)]
-    command += ["--p4info", str(pipeline.p4info), "--device-config", str(pipeline.device_config)]
+    command = [command_path("inagg-controller")]
+    if pipeline is None:
+        command += ["--no-switch", "--words", str(words_within(network.spec.mtu) or min(WORDS))]
+    else:
+        command += ["--topology", str(topology), "--p4info", str(pipeline.p4info)]
+        command += ["--device-config", str(pipeline.device_config)]
     command += ["--listen", f"{CONTROL_ADDRESS}:{listen_port}", "--token-file", str(token_path(results))]
     log_path = results / "controller.log"
     process = NodeProcess.start(network.run, network.switch, "controller", command, log_path=log_path)

@@ -37,8 +37,10 @@ from inagg_testbed.network.lifecycle import STATE_DIR, Run, open_run
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.requirements import SwitchKind, check_requirements
+from inagg_testbed.network.servers import start_servers
 from inagg_testbed.network.switches import (
     Pipeline,
+    SwitchTarget,
     p4runtime_addresses,
     start_controller,
     switch_target,
@@ -51,13 +53,14 @@ log = logging.getLogger(__name__)
 
 GlooPath = Literal["switch", "bridge"]
 _FIRST_MASTER_PORT = 29500
+_OWN_OPTIONS = ("slots", "aggregation")  # of inagg's groups: the testbed's defaults depend on them
 
 
 @dataclass
 class Testbed:
     """A testbed made by `open_testbed`. The fabric's rank order says which host runs a rank.
 
-    own_slots: the slots that the user's environment or inagg.toml asks for, None if neither does.
+    own_options: those of inagg's groups that the user's environment or inagg.toml sets, of `_OWN_OPTIONS`.
     """
 
     __test__ = False  # the name looks like a test class to pytest
@@ -67,14 +70,19 @@ class Testbed:
     results: Path
     switch: SwitchKind
     max_slots: int | None
-    own_slots: int | None
-    aggregates: bool = True
+    own_options: Mapping[str, Any]
+    controlled: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
     services: list[NodeProcess] = field(default_factory=list)
     controller: ControllerClient | None = None
     pipeline: Pipeline | None = None
     groups: list[WorkerGroup] = field(default_factory=list)
     _lossy: bool = False
+
+    @property
+    def has_switch(self) -> bool:
+        """Whether switches forward the packets; if not, bridges do."""
+        return self.switch != "bridge"
 
     def slots(self, asked: int | None = None) -> int:
         """Slots to ask the controller for: `asked`, by default what the links need, at most what the switch's queues
@@ -85,26 +93,29 @@ class Testbed:
     def _inagg_environment(self, slots: int | None) -> dict[str, str]:
         """Variables for inagg's groups. `slots` of an experiment come before the user's.
 
-        INAGG_LINK_RATE is the token bucket's rate, which the library cannot read from the interface.
+        INAGG_LINK_RATE is the token bucket's rate, which the library cannot read from the interface. Over bridges only
+        servers can sum.
         """
         rate = self.network.spec.rate_bps
+        chosen = self.has_switch or "aggregation" in self.own_options
         return {
             "INAGG_CONTROLLER": CONTROLLER_URL,
-            "INAGG_SLOTS": str(self.slots(self.own_slots if slots is None else slots)),
+            "INAGG_SLOTS": str(self.slots(self.own_options.get("slots") if slots is None else slots)),
             **({} if rate is None else {"INAGG_LINK_RATE": str(rate)}),
+            **({} if chosen else {"INAGG_AGGREGATION": "server"}),
             **self.environment,
         }
 
     def node_environments(self) -> dict[str, dict[str, str]]:
         """Variables that `inagg exec` adds to the environment in each host, by host."""
-        inagg = self._inagg_environment(None) if self.aggregates else {}
+        inagg = self._inagg_environment(None) if self.controlled else {}
         return {
             host_name(number): {
                 "GLOO_SOCKET_IFNAME": self.network.gloo_interface(number),
                 **ONE_THREAD,
                 **inagg,
             }
-            for number in range(1, self.network.size + 1)
+            for number in self.network.fabric.hosts
         }
 
     def launch(
@@ -116,7 +127,7 @@ class Testbed:
         environment: Mapping[str, str] | None = None,
         slots: int | None = None,
     ) -> WorkerGroup:
-        """Start `command` as ranks 0 to `workers` - 1 (by default one on each host).
+        """Start `command` as ranks 0 to `workers` - 1 (by default one on each workers' host).
 
         `{events}` in the command becomes the path of the worker's event file. Logs and events are NAME-rankR.log and
         NAME-rankR.jsonl in the results folder; each launch needs a new name. Raises ConfigurationError,
@@ -124,7 +135,7 @@ class Testbed:
         """
         world = self.network.size if workers is None else workers
         if not 1 <= world <= self.network.size:
-            raise ConfigurationError(f"{world} workers on {self.network.size} hosts")
+            raise ConfigurationError(f"{world} workers on {self.network.size} hosts for workers")
         port = _FIRST_MASTER_PORT + len(self.groups)
         group = WorkerGroup(workers=[])
         self.groups.append(group)
@@ -168,8 +179,10 @@ class Testbed:
         """
         if probability == 0:
             return
+        if not self.has_switch:
+            raise ConfigurationError("a bridge cannot inject loss: it drops no packets for inagg")
         if self.controller is None:
-            raise ConfigurationError(f"a {self.switch} switch cannot inject loss")
+            raise ConfigurationError("without a controller no loss can be injected")
         self._lossy = True
         for port in self.network.fabric.link_ports:
             self.controller.set_loss(port, "ingress", probability, traffic)
@@ -201,8 +214,8 @@ class Testbed:
         self.clear_loss()
 
     def save_counters(self) -> None:
-        """Write the switch's counters to counters.json beside the logs. A failure is only logged."""
-        if self.controller is None:
+        """Write the switch's counters, if there is one, to counters.json beside the logs. A failure is only logged."""
+        if self.controller is None or not self.has_switch:
             return
         try:
             text = dump(self.controller.counters()) + "\n"
@@ -225,6 +238,7 @@ def open_testbed(
     results_root: Path,
     hosts: int | None = None,
     fabric: Fabric | None = None,
+    servers: int = 0,
     uplink: LinkSpec | None = None,
     switch: SwitchKind = "model",
     program: Path | None = None,
@@ -236,17 +250,23 @@ def open_testbed(
 ) -> Iterator[Testbed]:
     """Bring a testbed up, yield it, and take it down in every case.
 
-    hosts makes a star; fabric says more, and is given instead. uplink: the links between switches, by default like the
+    hosts makes a star; fabric says more, and is given instead. servers: further hosts, each with an aggregation server.
+    uplink: the links between switches, by default like the
     hosts'. Logs go to a new folder RESULTS_ROOT/DATE-TIME-RUN, which stays. `on_stage` gets the name of each stage.
     gloo_over="bridge" gives gloo its own links, and a Linux bridge for each switch. `environment` is added to that of
     all workers.
     The links have offloads only if the switch supports them. controlled=False starts no controller: the switch runs any
-    P4 program and serves P4Runtime to any client.
+    P4 program and serves P4Runtime to any client. Over bridges the controller has no switch, and servers do the sums.
     Raises MissingRequirementError, ConfigurationError, NetworkError, ProcessFailedError.
     """
     if fabric is None:
         assert hosts is not None, "hosts or fabric"
         fabric = Fabric.star(hosts)
+    fabric = fabric.with_servers(servers)
+    if fabric.servers and not controlled:
+        raise ConfigurationError(
+            "servers register with a controller, so --servers and --no-controller exclude each other"
+        )
     check_requirements(switch)
     target = switch_target(switch, program, controlled=controlled)
     with open_run(state_dir) as run, contextlib.ExitStack() as stack:
@@ -270,47 +290,61 @@ def open_testbed(
         on_stage(f"run {run.id}: network of {_described(fabric)}")
         network = Network(run, fabric=fabric, spec=link, uplink=uplink, bridge=gloo_over == "bridge")
         stack.callback(network.stop)
-        aggregates = controlled and switch != "bridge"
         testbed = Testbed(
-            *(run, network, results, switch, target.max_slots, _slots_of_the_user()),
-            aggregates=aggregates,
+            *(run, network, results, switch, target.max_slots, _options_of_the_user()),
+            controlled=controlled,
             environment=environment or {},
         )
         run.manifest.settings["environment"] = testbed.node_environments()
         run.save()
         stack.callback(testbed.stop_processes)
         on_stage(f"switch ({switch})")
-        addresses = p4runtime_addresses(network, controlled=aggregates)
-        topology = results / "topology.toml"
-        topology.write_text(topology_toml(fabric, addresses))
-        processes, testbed.pipeline = target.start(network, results, addresses)
-        testbed.services.extend(processes)
-        if testbed.pipeline is not None and controlled:
+        topology = _start_switches(testbed, target)
+        if controlled:
             on_stage("controller")
             try:
-                service = start_controller(
-                    network, testbed.pipeline, results, topology, listen_port=DEFAULT_PORT
-                )
+                _start_controller(testbed, topology)
             except ProcessFailedError as error:
                 hint = "" if program is None else "\nA program that is not inagg's runs with --no-controller."
                 raise ProcessFailedError(f"{error}{hint}") from error
-            testbed.services.append(service)
-            testbed.controller = ControllerClient(network.switch.pid, token_path(results))
-            testbed.controller.health()
+        if fabric.servers:
+            on_stage(f"servers on {', '.join(map(host_name, fabric.servers))}")
+            testbed.services.extend(start_servers(network, results))
         on_stage("ready")
         yield testbed
         testbed.save_counters()
 
 
+def _start_switches(testbed: Testbed, target: SwitchTarget) -> Path:
+    """Start the switches, or make the bridges; returns the file that describes the network."""
+    network, results = testbed.network, testbed.results
+    addresses = p4runtime_addresses(network, controlled=testbed.controlled and testbed.has_switch)
+    topology = results / "topology.toml"
+    topology.write_text(topology_toml(network.fabric, addresses))
+    processes, testbed.pipeline = target.start(network, results, addresses)
+    testbed.services.extend(processes)
+    return topology
+
+
+def _start_controller(testbed: Testbed, topology: Path) -> None:
+    network, results = testbed.network, testbed.results
+    testbed.services.append(
+        start_controller(network, testbed.pipeline, results, topology, listen_port=DEFAULT_PORT)
+    )
+    testbed.controller = ControllerClient(network.switch.pid, token_path(results))
+    testbed.controller.health()
+
+
 def _described(fabric: Fabric) -> str:
-    hosts = f"{fabric.size} hosts"
+    hosts = f"{len(fabric.hosts)} hosts"
     return hosts if fabric.is_star else f"{hosts} and {len(fabric.switches)} switches, {fabric.name}"
 
 
-def _slots_of_the_user() -> int | None:
-    """The slots that the environment or inagg.toml asks for. Raises ConfigurationError."""
-    if not (os.environ.keys() & {"INAGG_SLOTS", "INAGG_CONFIG"} or Path("inagg.toml").exists()):
-        return None
+def _options_of_the_user() -> dict[str, Any]:
+    """Those of `_OWN_OPTIONS` that the environment or inagg.toml sets. Raises ConfigurationError."""
+    variables = {"INAGG_CONFIG", *(f"INAGG_{name.upper()}" for name in _OWN_OPTIONS)}
+    if not (os.environ.keys() & variables or Path("inagg.toml").exists()):
+        return {}
     from inagg.errors import ConfigurationError as WrongSetting
     from inagg.options import Options  # imports torch, which takes seconds
 
@@ -318,4 +352,4 @@ def _slots_of_the_user() -> int | None:
         options = Options.resolve(Options(controller=CONTROLLER_URL))
     except WrongSetting as error:
         raise ConfigurationError(str(error)) from error
-    return options.slots if "slots" in options.model_fields_set else None
+    return options.model_dump(include=set(_OWN_OPTIONS) & options.model_fields_set)

@@ -83,7 +83,7 @@ def hosts_file(fabric: Fabric, *, bridge: bool) -> str:
     The lines of IPv4-mapped addresses are for torch, which looks up the names of its TCP clients as ::ffff:10.0.0.1.
     Their names differ, so that h1 never resolves to an IPv6 address.
     """
-    numbers = range(1, fabric.size + 1)
+    numbers = fabric.hosts
     names = {host_address(number): host_name(number) for number in numbers}
     names[CONTROL_ADDRESS] = STAR_SWITCH if fabric.is_star else CONTROL_INTERFACE
     if not fabric.is_star:
@@ -128,7 +128,7 @@ class _Namespace:
 
 
 class AggregationHost(_Namespace, Host):  # type: ignore[misc]
-    """A Mininet host in which a worker runs."""
+    """A Mininet host in which a worker or an aggregation server runs."""
 
     def __init__(self, name: str, *, run: Run, **params: Any) -> None:
         self.run = run
@@ -170,7 +170,7 @@ class FabricTopo(Topo):  # type: ignore[misc]
 
     def build(self, *, run: Run, fabric: Fabric, spec: LinkSpec, uplink: LinkSpec, bridge: bool) -> None:
         """Add nodes and links; `bridge` adds gloo's own."""
-        for number in range(1, fabric.size + 1):
+        for number in fabric.hosts:
             self.addHost(host_name(number), cls=AggregationHost, run=run, ip=None)
         self._add_network(run, fabric, spec, uplink, bridge=False)
         if bridge:
@@ -249,7 +249,7 @@ class Network:
         try:
             self._net = make_net(topo=topology, link=Link, intf=ShapedInterface, controller=None, build=True)
         except OSError as error:
-            raise NetworkError(f"a network of {fabric.size} hosts cannot be made: {error}") from error
+            raise NetworkError(f"a network of {len(fabric.hosts)} hosts cannot be made: {error}") from error
         self._name_hosts()
         self._make_control_port()
         if bridge:
@@ -295,7 +295,7 @@ class Network:
 
     @property
     def size(self) -> int:
-        """Number of hosts."""
+        """Number of workers' hosts."""
         return self.fabric.size
 
     @property
@@ -320,7 +320,7 @@ class Network:
         return host_interface(self.run.id, number, bridge=self.bridge)
 
     def host(self, number: int) -> Any:
-        """The Mininet node of host `number`, 1 to N."""
+        """The Mininet node of a host."""
         return self._net[host_name(number)]
 
     def stop(self) -> None:

@@ -7,9 +7,9 @@ has segmented it. A copy that a queue drops is not counted.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from inagg_testbed.network.fabric import Fabric, SwitchPort, host_name
+from inagg_testbed.network.interfaces import interface_bytes
 from inagg_testbed.network.topology import Network, bridge_node, port_interface
 
 PortBytes = Mapping[SwitchPort, tuple[int, int]]
@@ -27,7 +27,7 @@ class LinkBytes:
 
 
 def port_bytes(fabric: Fabric, run: str, pid_of: Callable[[str], int], *, bridge: bool = False) -> PortBytes:
-    """Bytes from and to the neighbour of each port, since the link was made, from /proc/PID/net/dev.
+    """Bytes from and to the neighbour of each port, since the link was made.
 
     pid_of: a process in the namespace of a node. bridge: on gloo's own links. A namespace that is gone has no ports.
     """
@@ -35,23 +35,12 @@ def port_bytes(fabric: Fabric, run: str, pid_of: Callable[[str], int], *, bridge
     for switch in fabric.connected if bridge else fabric.switches:
         node = bridge_node(switch) if bridge else switch
         try:
-            counted = _interfaces(Path(f"/proc/{pid_of(node)}/net/dev").read_text())
+            counted = interface_bytes(pid_of(node))
         except OSError:
             continue
         for number in fabric.ports(switch):
             if (bytes_ := counted.get(port_interface(run, number, bridge=bridge))) is not None:
                 found[SwitchPort(switch, number)] = bytes_
-    return found
-
-
-def _interfaces(text: str) -> dict[str, tuple[int, int]]:
-    """Received and sent bytes by interface."""
-    found = {}
-    for line in text.splitlines():
-        name, colon, numbers = line.strip().partition(":")
-        if colon:
-            values = numbers.split()
-            found[name] = int(values[0]), int(values[8])
     return found
 
 
@@ -86,3 +75,18 @@ def links(fabric: Fabric) -> Iterable[tuple[str, SwitchPort]]:
     """The lower end of each link as text, and its upper end: links between switches first."""
     yield from ((str(trunk.lower), trunk.upper) for trunk in fabric.trunks)
     yield from ((host_name(number), port) for number, port in enumerate(fabric.host_ports, 1))
+
+
+def host_interfaces(network: Network) -> list[list[tuple[int, str]]]:
+    """By host, the upper ends of its links: a process in the node, and the interface. gloo's own link comes second."""
+    sides = (False, True) if network.bridge else (False,)
+    return [
+        [
+            (
+                network.pid_of(bridge_node(port.switch) if bridge else port.switch),
+                port_interface(network.run.id, port.port, bridge=bridge),
+            )
+            for bridge in sides
+        ]
+        for port in network.fabric.host_ports
+    ]

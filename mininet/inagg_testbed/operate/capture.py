@@ -62,13 +62,13 @@ def find_place(manifest: Manifest, text: str) -> Place:
         return Place(name, manifest.namespace(port.switch).pid, port_interface(manifest.run, port.port))
     if fabric.is_star and text.removeprefix("p").isdecimal():
         raise ConfigurationError(
-            f"no port {text.removeprefix('p')}; the switch has 1 to {fabric.size} and {CONTROL_PORT}"
+            f"no port {text.removeprefix('p')}; the switch has 1 to {len(fabric.hosts)} and {CONTROL_PORT}"
         )
     if ":" in text:
         known = ", ".join(map(str, sorted(fabric.neighbours)))
         raise ConfigurationError(f"no port {text}; there are {known}")
     pid = manifest.namespace(text).pid
-    if text not in (host_name(number) for number in range(1, fabric.size + 1)):
+    if text not in map(host_name, fabric.hosts):
         raise ConfigurationError(
             f"{text} is no host and no port of a switch, such as {next(iter(fabric.neighbours))}"
         )

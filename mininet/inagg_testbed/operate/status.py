@@ -2,11 +2,13 @@
 """`inagg status`: the state of a testbed that is up. Rates come from two snapshots.
 
 The document (`--json`) has
-- run, up_s, topology, hosts, switch, link, uplink, results: the testbed;
+- run, up_s, topology, hosts, servers, switch, link, uplink, results: the testbed; hosts are the workers', servers the
+  number of further hosts with an aggregation server each;
 - processes: name, pid, alive;
-- controller: the answer of GET /health, or error; null without a controller;
-- jobs: id, name, state, slots, workers, reason and, by rank, state, packets (contributions that the switch has
-  admitted) and their rate;
+- controller: the answer of GET /health, or error; null without a controller. Its `servers` are the aggregation servers
+  that have registered;
+- jobs: id, name, state, slots, workers, reason, aggregation, servers (name, ip, udp_port, rank) and, by rank, state,
+  packets (contributions that the switch has admitted; null in a job on servers) and their rate;
 - ports: switch, port, node (a host, ctl0, or another switch's port), and Mbit/s from and to it, as the kernel counts
   them at the switch's interfaces, Ethernet headers included;
 - links: lower (a host, or a port such as leaf1:101), upper, its rate in bit/s (null: unshaped), and Mbit/s up and down.
@@ -14,7 +16,7 @@ The document (`--json`) has
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ from inagg_testbed.terminal import plain_table
 
 Document = dict[str, Any]
 _ACTIVE = ("joining", "running")
-_SETTINGS = ("topology", "hosts", "switch", "link", "uplink", "results")
+_SETTINGS = ("topology", "hosts", "servers", "switch", "link", "uplink", "results")
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,9 @@ def _mbit_s(count: int, seconds: float) -> float:
 
 def _job(before: JobStatus | None, job: JobStatus, seconds: float) -> Document:
     return {
-        **job.model_dump(include={"id", "name", "state", "slots", "workers", "reason"}),
+        **job.model_dump(
+            include={"id", "name", "state", "slots", "workers", "reason", "aggregation", "servers"}
+        ),
         "ranks": [_rank(before, job, rank, seconds) for rank in range(job.workers)],
     }
 
@@ -159,7 +163,7 @@ def troubles(found: Document) -> list[str]:
     health = found["controller"] or {}
     if "error" in health:
         lines.append(health["error"])
-    elif health and health["switch"] != "connected":
+    elif health and health["switch"] not in ("connected", "none"):
         lines.append(f"the controller has {health['switch']} the switch: {health['switch_error']}")
     for link in health.get("links", ()):
         if link["state"] == "down":
@@ -170,9 +174,11 @@ def troubles(found: Document) -> list[str]:
 def rendered(found: Document, *, ended: bool) -> Group:
     """The document for a terminal: a headline, jobs by rank, ports. Ended jobs are counted, and shown if `ended`."""
     health = found["controller"]
+    servers = f" and {found['servers']} for servers" if found["servers"] else ""
     parts: list[Text | Table] = [
         Text(
-            f"run {found['run']}: {found['hosts']} hosts, switch {found['switch']}, up {_duration(found['up_s'])}"
+            f"run {found['run']}: {found['hosts']} hosts{servers}, switch {found['switch']},"
+            f" up {_duration(found['up_s'])}"
         )
     ]
     star = found["topology"] == STAR
@@ -181,18 +187,39 @@ def rendered(found: Document, *, ended: bool) -> Group:
         parts.append(Text(f"topology: {found['topology']}; links between switches: {found['uplink']}"))
     answers = health is not None and "error" not in health
     if answers:
-        used = health["slot_versions"] - health["free_slot_versions"]
-        parts.append(
-            Text(
-                f"controller: {health['switch']}, {used:,} of {health['slot_versions']:,} slot versions in use"
-            )
-        )
+        parts.append(Text(f"controller: {_switch_health(health)}"))
     names = [each["name"] for each in found["processes"] if each["alive"]]
     parts.append(Text(f"processes: {', '.join(names) or 'none'}"))
     parts += [Text(f"! {line}", style="red") for line in troubles(found)]
     if answers:
         parts += _jobs(found["jobs"], ended)
+        parts += _servers(health["servers"])
     return Group(*parts, Text(), _ports(found["ports"]) if star else _tree(found["links"]))
+
+
+def _switch_health(health: Document) -> str:
+    if health["switch"] == "none":
+        return "without a switch: servers do the sums"
+    used = health["slot_versions"] - health["free_slot_versions"]
+    return f"{health['switch']}, {used:,} of {health['slot_versions']:,} slot versions in use"
+
+
+def _servers(servers: Sequence[Document]) -> Iterator[Text | Table]:
+    """The aggregation servers that have registered; nothing if there are none."""
+    if not servers:
+        return
+    yield Text()
+    rows = [
+        (
+            each["name"],
+            f"{each['ip']}:{each['udp_port']}",
+            str(each["jobs"]),
+            f"{(each['memory'] - each['free_memory']) / 2**20:,.1f}",
+            f"{each['memory'] / 2**20:,.1f}",
+        )
+        for each in servers
+    ]
+    yield plain_table(("server", "address", "jobs", "MiB in use", "MiB"), rows, text_columns=2)
 
 
 def _ports(ports: list[Document]) -> Table:
@@ -244,6 +271,7 @@ def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:
         reason = f": {job['reason']}" if job["reason"] else ""
         # The name and the reason come from hosts and may contain anything.
         line = f"job {job['id']}{name}: {job['state']}{reason}; {job['workers']} ranks, {job['slots']} slots"
+        line += f" on {_summed_by(job)}" if job["aggregation"] == "server" else ""
         yield Text(f"\n{one_line(line)}")
         rows = [
             (
@@ -255,6 +283,12 @@ def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:
             for each in job["ranks"]
         ]
         yield plain_table(("rank", "state", "contributions", "a second"), rows, text_columns=2)
+
+
+def _summed_by(job: Document) -> str:
+    """What sums for a job on servers: the registered ones by name. They are known once all ranks have joined."""
+    own = [server["name"] for server in job["servers"] if server["rank"] is None]
+    return f"servers {', '.join(own)}" if own else "the ranks' servers" if job["servers"] else "servers"
 
 
 def _duration(seconds: float) -> str:

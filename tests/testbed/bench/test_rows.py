@@ -9,10 +9,19 @@ import pytest
 from rich.console import Console
 
 from inagg_testbed.bench.allreduce import AllReduceBench, title
-from inagg_testbed.bench.plan import BackendSpec, Case, Plan
-from inagg_testbed.bench.rows import Conditions, line_rate_fraction, make_rows, table, wrong_results
+from inagg_testbed.bench.plan import OPTIONS, BackendSpec, Case, Plan
+from inagg_testbed.bench.rows import (
+    Conditions,
+    line_rate_fraction,
+    links_table,
+    make_rows,
+    table,
+    wrong_results,
+)
 from inagg_testbed.errors import ConfigurationError
+from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.terminal import print_table
 
 GLOO = BackendSpec.parse("gloo")
@@ -40,7 +49,8 @@ def event(rank: int, index: int, seconds: float, **changes: Any) -> dict[str, An
         "transport": {"srtt_s": 0.25, "window": 32},
     }
     compared = {"max_abs_error": 1e-6, "bound": 1e-5, "wrong_index": None} if rank == 0 else {}
-    return {"rank": rank, "index": index, "seconds": seconds, **right, **compared, **changes}
+    crossed = {"link_bytes": 4_200_000 + index} if rank == 0 else {}
+    return {"rank": rank, "index": index, "seconds": seconds, **right, **compared, **crossed, **changes}
 
 
 def events(scale: float = 1.0, **changes: Any) -> list[dict[str, Any]]:
@@ -76,7 +86,15 @@ def test_a_row_has_exactly_these_fields() -> None:
             "loss",
         ),
         *("iterations", "warmup", "back_to_back", "time_ms", "ratio_to_gloo", "ratio_to_lossless"),
-        *("algbw_MBps", "busbw_MBps", "line_rate_fraction", "cpu_s_per_GB"),
+        *(
+            "algbw_MBps",
+            "busbw_MBps",
+            "line_rate_fraction",
+            "link_bytes",
+            "theory_bytes",
+            "steps",
+            "cpu_s_per_GB",
+        ),
         *("packets", "retransmits", "transport", "max_abs_error", "bound", "checked"),
     ]
     assert list(row["time_ms"]) == ["p50", "p95", "min"]
@@ -163,6 +181,8 @@ def test_rows_come_in_the_order_of_the_cases() -> None:
         ("inagg:16", 0.32),
         ("inagg:8", 0.16),
         ("gloo", 0.96),  # a ring sends 2(N-1)/N times as much
+        ("inagg-server:16", 0.48),  # and so do the servers of the ranks
+        ("inagg-server-1:8", 0.64),  # one server's link carries the contributions of all four
     ],
 )
 def test_line_rate_fraction_counts_the_payload_that_the_algorithm_sends(
@@ -200,7 +220,9 @@ def test_ranks_that_disagree_are_wrong() -> None:
     assert text.endswith("5.0% loss, iteration 1: the ranks have different results")
 
 
-@pytest.mark.parametrize("text", ["nccl", "gloo:32", "inagg:64", "inagg:x", ""])
+@pytest.mark.parametrize(
+    "text", ["nccl", "gloo:32", "inagg:64", "inagg:x", "inagg-server:64", "inagg-server-2:32", ""]
+)
 def test_an_unknown_backend_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="inagg:32"):
         BackendSpec.parse(text)
@@ -229,7 +251,10 @@ def test_an_unknown_backend_is_refused(text: str) -> None:
             r"loss 0\.1, 0\.1: a value is given twice",
         ),
         ({"cases": (replace(CASE, losses=(0.1,)),)}, "only aggregation packets are lost"),
-        ({"switch": "bridge"}, "a bridge neither aggregates"),
+        (
+            {"switch": "bridge"},
+            "a bridge neither aggregates .*: measure gloo, inagg-server and inagg-server-1",
+        ),
         ({"switch": "bridge", "cases": (replace(CASE, losses=(0.1,)),)}, "nor drops packets"),
     ],
 )
@@ -238,8 +263,66 @@ def test_what_cannot_be_measured_is_refused(changes: dict[str, Any], message: st
         replace(bench(), **changes)
 
 
-def test_gloo_alone_can_be_measured_over_a_bridge() -> None:
+def test_gloo_and_servers_can_be_measured_over_a_bridge() -> None:
     assert replace(bench(), switch="bridge", cases=(CASE,)).conditions.words is None
+    served = replace(CASE, backends=("gloo", "inagg-server:32", "inagg-server-1:8"))
+    assert replace(bench(), switch="bridge", cases=(served,)).conditions.words == 4
+
+
+@pytest.mark.parametrize("switch", ["model", "bridge"])
+def test_servers_are_not_measured_with_loss(switch: SwitchKind) -> None:
+    case = replace(CASE, backends=("inagg:32", "inagg-server:16"), losses=(0.0, 0.1))
+    with pytest.raises(ConfigurationError, match=r"measure inagg-server:16 without --loss|nor drops packets"):
+        replace(bench(), switch=switch, cases=(case,))
+
+
+def test_one_server_has_a_host_of_its_own_behind_the_workers() -> None:
+    def fabric(*backends: str) -> Fabric:
+        return replace(bench(), cases=(replace(CASE, backends=backends),)).fabric
+
+    assert list(fabric("gloo", "inagg-server:32").servers) == []
+    assert list(fabric("gloo", "inagg-server-1:32", "inagg-server-1:8").servers) == [5]
+    assert fabric("inagg-server-1:32").size == 4
+    with pytest.raises(ConfigurationError, match="only a star has hosts for servers"):
+        replace(bench(), topology="tree:2x2", cases=(replace(CASE, backends=("inagg-server-1:32",)),))
+
+
+def test_the_servers_of_ranks_can_be_measured_in_a_tree() -> None:
+    case = replace(CASE, backends=("inagg-server:32",))
+    assert replace(bench(), topology="tree:2x2", cases=(case,)).fabric.name == "tree:2x2"
+
+
+def test_the_bytes_on_the_busiest_link_are_beside_theory() -> None:
+    case = replace(CASE, backends=("gloo", "inagg:16", "inagg-server:32", "inagg-server-1:32"))
+    found = rows(
+        case,
+        events(),
+        events(backend="inagg:16"),
+        events(backend="inagg-server:32"),
+        events(backend="inagg-server-1:32"),
+    )
+    assert [row["link_bytes"] for row in found] == [4_200_001] * 4  # the median of three iterations
+    assert [row["theory_bytes"] for row in found] == [6e6, 2e6, 6e6, 16e6]
+    assert [row["steps"] for row in found] == [6, 1, 2, 2]
+    header, body = links_table(found)
+    assert header == ["backend", "frames MB", "theory MB", "frames/ theory", "theory", "steps"]
+    assert body[1] == ["inagg:16", "4.2", "2", "2.100", "S", "1"]
+    assert [row[-2] for row in body] == ["2(N-1)/N S", "S", "2(N-1)/N S", "N S"]
+
+
+def test_gloo_in_two_levels_has_no_theory() -> None:
+    case = replace(CASE, backends=("gloo-hierarchical",))
+    found = rows(case, events(backend="gloo-hierarchical"))
+    assert (found[0]["theory_bytes"], found[0]["steps"]) == (None, None)
+    assert links_table(found)[1] == [["gloo-hierarchical", "4.2", "", "", "", ""]]
+
+
+def test_each_way_of_summing_has_a_group_with_its_options() -> None:
+    assert [BackendSpec.parse(text).on_servers for text in ("gloo", "inagg:8", "inagg-server:8")] == [
+        *(False, False, True)
+    ]
+    assert OPTIONS["inagg-server"] == {"aggregation": "server", "servers": "colocated"}
+    assert OPTIONS["inagg-server-1"] == {"aggregation": "server", "servers": "registered"}
 
 
 def test_gloo_has_one_turn_in_a_round_and_inagg_one_at_each_loss() -> None:
@@ -248,8 +331,9 @@ def test_gloo_has_one_turn_in_a_round_and_inagg_one_at_each_loss() -> None:
 
 
 def test_a_backend_is_written_as_it_is_read() -> None:
-    texts = ("gloo", "inagg", "inagg:16", "inagg:8")
-    assert [str(BackendSpec.parse(text)) for text in texts] == ["gloo", "inagg:32", "inagg:16", "inagg:8"]
+    texts = ("gloo", "inagg", "inagg:16", "inagg:8", "inagg-server", "inagg-server-1:16")
+    written = ["gloo", "inagg:32", "inagg:16", "inagg:8", "inagg-server:32", "inagg-server-1:16"]
+    assert [str(BackendSpec.parse(text)) for text in texts] == written
 
 
 def test_a_plan_survives_the_command_line() -> None:
@@ -259,6 +343,7 @@ def test_a_plan_survives_the_command_line() -> None:
         words=4,
         racks=((0, 2), (1, 3)),
         ports=(("s1", 1),),
+        links=(((7, "ia-k3x9fa-p1"), (8, "ia-k3x9fa-b1")), ((7, "ia-k3x9fa-p2"),)),
         cpu_pids=(1, 2),
     )
     assert Plan.from_json(plan.to_json()) == plan

@@ -30,6 +30,9 @@ def row(link: str, workers: int, lane_bits: int | None, **changes: Any) -> dict[
         "ratio_to_lossless": None,
         "busbw_MBps": 100.0,
         "line_rate_fraction": None,
+        "link_bytes": 4240.0,
+        "theory_bytes": 4000.0,
+        "steps": 1,
         "cpu_s_per_GB": 2.0,
         "retransmits": 0,
         "max_abs_error": 0.0,
@@ -85,6 +88,11 @@ def test_a_ratio_is_beside_its_own_target() -> None:
     ]
 
 
+def test_servers_have_no_targets() -> None:
+    served = row("unshaped", 4, 32, backend="inagg-server", line_rate_fraction=0.5)
+    assert judged("allreduce", served) == []
+
+
 def test_packets_into_the_switch_are_counted_with_four_workers() -> None:
     found = judged("allreduce", row("unshaped", 4, 32, ratio_to_gloo=None))  # 10,000 in 10 ms
     assert found == [("unshaped, N=4, 1,000: Mpps into switch", "1.5", "1.00", False)]
@@ -137,6 +145,7 @@ def test_a_rank_that_waits_may_send_two_windows(packets: int, met: bool) -> None
 def test_the_report_holds_tables_plots_and_targets(tmp_path: Path) -> None:
     settings = {"link": "1000 Mbit/s each way", "gloo_over": "switch", "slots": 64}
     table = [row("1gbit", 2, lane_bits, line_rate_fraction=0.9) for lane_bits in (None, 32, 16, 8)]
+    table += [{**table[1], "backend": served} for served in ("inagg-server", "inagg-server-1")]
     scaling = [
         {**each, "experiment": f"scaling, {axis}", axis: size}
         for each in table
@@ -153,6 +162,7 @@ def test_the_report_holds_tables_plots_and_targets(tmp_path: Path) -> None:
         one.met for one in found
     ]
     text = (tmp_path / "report.md").read_text()
+    assert "| inagg:32 | 0.00424 | 0.004 | 1.060 | S | 1 |" in text
     assert "| 1gbit, N=2, 1,000: inagg:32 vs gloo | 0.93x | 1.70x | yes |" in text
     assert "1000 Mbit/s each way; gloo over the switch; 64 slots" in text
     assert "| switch in process: Mpps on a core | 3 | 4.50 | yes |" in text

@@ -208,6 +208,26 @@ def test_a_wrong_topology_is_explained_before_anything_starts(
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("--topology", "tree:2x2", "--servers", "1"),
+            "topology tree:2x2: only a star has hosts for servers",
+        ),
+        (("--workers", "60", "--servers", "5"), "60 workers and 5 servers has 1 to 64 hosts, not 65"),
+        (("--workers", "2", "--servers", "1", "--no-controller"), "servers register with a controller"),
+    ],
+)
+def test_servers_that_cannot_be_are_explained_before_anything_starts(
+    tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    done = CliRunner().invoke(app, ["up", "--results", str(tmp_path / "results"), *options])
+    assert done.exit_code == 1
+    assert message in done.output
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_suite_of_an_unknown_backend_is_refused(tmp_path: Path) -> None:
     done = inagg("bench", "suite", "--quick", "--folder", str(tmp_path), "--backend", "nccl")
     assert done.returncode == 1
@@ -223,7 +243,13 @@ def test_a_backend_given_twice_is_refused() -> None:
 def test_aggregation_is_not_to_be_had_from_a_bridge() -> None:
     done = inagg("bench", "allreduce", *BENCH, "--backend", "inagg", "--switch", "bridge")
     assert done.returncode == 1
-    assert "a bridge neither aggregates" in done.stderr
+    assert "a bridge neither aggregates nor drops packets: measure gloo, inagg-server" in done.stderr
+
+
+def test_packets_to_servers_are_not_lost() -> None:
+    done = inagg("bench", "allreduce", *BENCH, "--backend", "inagg-server:16", "--loss", "0.1")
+    assert done.returncode == 1
+    assert "packets to servers are ordinary ones: measure inagg-server:16 without --loss" in done.stderr
 
 
 def test_loss_beyond_half_is_refused() -> None:

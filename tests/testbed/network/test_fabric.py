@@ -155,3 +155,30 @@ def test_a_star_needs_a_number_of_hosts() -> None:
 def test_an_unknown_rank_order_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="rank order 'random': want contiguous or interleaved"):
         Fabric.parse("tree:2x2", rank_order="random")  # type: ignore[arg-type]
+
+
+def test_hosts_for_servers_are_behind_the_workers_and_no_rank_runs_there() -> None:
+    star = Fabric.star(2).with_servers(2)
+    assert (star.size, list(star.servers), list(star.hosts)) == (2, [3, 4], [1, 2, 3, 4])
+    assert [star.host_of(rank) for rank in range(star.size)] == [1, 2]
+    assert star.ranks_of_racks == ((0, 1),)
+    assert star.ports("s1") == [1, 2, 3, 4, CONTROL_PORT]
+    assert star.neighbours[SwitchPort("s1", 4)] == "h4"
+    assert Fabric.from_settings(star.settings) == star
+
+
+def test_a_fabric_of_a_manifest_without_servers_has_none() -> None:
+    assert Fabric.from_settings({"hosts": 2}) == Fabric.star(2) == Fabric.star(2).with_servers(0)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "count", "message"),
+    [
+        (Fabric.parse("tree:2x2"), 1, "topology tree:2x2: only a star has hosts for servers"),
+        (Fabric.star(4), 61, "4 workers and 61 servers has 1 to 64 hosts, not 65"),
+        (Fabric.star(4), -1, "-1 servers"),
+    ],
+)
+def test_servers_that_cannot_be_are_explained(fabric: Fabric, count: int, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        fabric.with_servers(count)

@@ -386,9 +386,18 @@ def test_what_is_typed_wrong_is_explained_in_one_line(
 
 
 @pytest.mark.parametrize("command", [("counters",), ("loss", "h1", "1%")])
-def test_a_bridge_has_no_controller(other: Up, command: tuple[str, ...]) -> None:
+def test_a_bridge_counts_and_drops_nothing(other: Up, command: tuple[str, ...]) -> None:
     done = inagg(command[0], "--run", other.run, *command[1:])
-    assert (done.returncode, done.stderr) == (1, f"inagg: run {other.run} has no controller\n")
+    why = "has bridges for switches, which neither count nor drop packets for inagg"
+    assert (done.returncode, done.stderr) == (1, f"inagg: run {other.run} {why}\n")
+
+
+def test_a_bridge_has_a_controller_without_a_switch(other: Up) -> None:
+    assert (status(other)["controller"]["switch"], status(other)["controller"]["words"]) == ("none", 4)
+    done = inagg("status", "--run", other.run, "--interval", "0.1")
+    assert done.returncode == 0, done.stdout
+    assert "controller: without a switch: servers do the sums" in done.stdout
+    assert "processes: controller" in done.stdout
 
 
 def test_a_rank_that_is_killed_is_shown_as_lost(testbed: Up, job: list["subprocess.Popen[bytes]"]) -> None:
