@@ -204,7 +204,7 @@ void Server::receive() {
 // A message has datagrams of one source, and so of one worker.
 void Server::take(std::span<const std::byte> message, std::size_t datagram_bytes, const sockaddr_in& source) {
     Served* served = nullptr;
-    while (!message.empty()) {
+    do {
         const auto datagram = message.first(std::min(datagram_bytes, message.size()));
         message = message.subspan(datagram.size());
         const std::optional<Header> header = decode(datagram);
@@ -221,7 +221,7 @@ void Server::take(std::span<const std::byte> message, std::size_t datagram_bytes
             continue;
         }
         served->sums.receive(datagram, header->rank);
-    }
+    } while (!message.empty());
     if (served != nullptr) {
         send_replies(*served);
     }

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Aggregation servers on 127.0.0.1: sums of real transports, and who is admitted to what."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inagg._core import Engine, ServedJob, Server, Transport
+from inagg_contract.sizes import server_memory
+from tests.conformance import reference
+from tests.conformance.reference_switch import Aggregator, Job
+from tests.conformance.servers import Servers, make_servers
+from tests.conformance.virtual_network import EPOCH, JOB, make_workers
+from tests.waiting import wait_until
+
+HERE = ("127.0.0.1", 0)
+SLOTS, WORDS = 64, 1
+PATIENCE_S = 20.0
+MEMORY = 1 << 24
+
+
+def udp() -> socket.socket:
+    """A bound socket that gives up waiting."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.bind(HERE)
+    made.settimeout(PATIENCE_S)
+    return made
+
+
+def contribution(rank: int, chunk: int = 0, *, job: int = JOB, epoch: int = EPOCH, value: int = 1) -> bytes:
+    """A DATA contribution whose lanes are all `value`."""
+    header = reference.Header(
+        version=reference.VERSION,
+        kind=reference.DATA,
+        rank=rank,
+        job=job,
+        flags=0,
+        exponent=0,
+        flags_check=0,
+        exponent_check=341,
+        epoch=epoch,
+        chunk=chunk,
+        checksum=0,
+    )
+    return header.encode() + value.to_bytes(4, "big") * 64 * WORDS
+
+
+@contextmanager
+def group(workers: int, servers: int, *, slots: int = SLOTS, words: int = WORDS) -> Iterator[list[Transport]]:
+    """The transports of a job on servers of its own."""
+    with ExitStack() as stack:
+        sockets = [udp() for _ in range(workers)]
+        made = [Server(local=HERE, memory=MEMORY) for _ in range(servers)]
+        for index, server in enumerate(made):
+            stack.callback(server.close)
+            server.serve(
+                job=JOB,
+                epoch=EPOCH,
+                slots=slots,
+                words=words,
+                workers=[one.getsockname() for one in sockets],
+                servers=servers,
+                index=index,
+            )
+        transports = [
+            Transport(
+                job=JOB,
+                rank=rank,
+                workers=workers,
+                epoch=EPOCH,
+                slots=slots,
+                words=words,
+                servers=[server.local_address for server in made],
+                socket_fd=one.detach(),
+            )
+            for rank, one in enumerate(sockets)
+        ]
+        for transport in transports:
+            stack.callback(transport.close)
+        yield transports
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(1, 1), (2, 1), (3, 3), (4, 3), (2, 64)])
+def test_sums_are_exact_at_every_rank(workers: int, servers: int) -> None:
+    draws = np.random.default_rng(1)
+    with group(workers, servers) as transports:
+        for elements in (1, 64, 65, 20_000):
+            inputs = draws.standard_normal((workers, elements), dtype=np.float32)
+            outputs = inputs.copy()
+            tickets = [t.submit(row) for t, row in zip(transports, outputs, strict=True)]
+            assert all(t.wait(ticket, PATIENCE_S) for t, ticket in zip(transports, tickets, strict=True))
+            expected = reference.all_reduce_array(inputs, lane_bits=32, words=WORDS)
+            assert all(np.array_equal(row, expected) for row in outputs)
+
+
+def test_results_leave_in_messages() -> None:
+    with group(2, 2, slots=256, words=4) as transports:
+        arrays = [np.ones(1_000_000, np.float32) for _ in transports]
+        tickets = [t.submit(array) for t, array in zip(transports, arrays, strict=True)]
+        assert all(t.wait(ticket, PATIENCE_S) for t, ticket in zip(transports, tickets, strict=True))
+        for transport in transports:
+            stats = transport.stats()
+            assert stats["packets_sent"] > 4 * stats["send_calls"]
+            assert stats["packets_received"] > 4 * stats["receive_calls"]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server(local=HERE, memory=MEMORY)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def workers() -> Iterator[list[socket.socket]]:
+    made = [udp(), udp()]
+    yield made
+    for one in made:
+        one.close()
+
+
+def serve(server: Server, peers: list[socket.socket], **settings: Any) -> None:
+    addresses = [one.getsockname() for one in peers]
+    server.serve(
+        **{"job": JOB, "epoch": EPOCH, "slots": SLOTS, "words": WORDS, "workers": addresses} | settings
+    )
+
+
+def sums(server: Server, workers: list[socket.socket], first: int = 0, **fields: int) -> list[bytes]:
+    """What both workers get after both have contributed."""
+    for rank, one in enumerate(workers):
+        one.sendto(contribution(rank, first, **fields), server.local_address)
+    return [one.recv(2048) for one in workers]
+
+
+def test_only_a_worker_s_own_address_may_contribute_for_it(
+    server: Server, workers: list[socket.socket]
+) -> None:
+    serve(server, workers)
+    with udp() as stranger:
+        stranger.sendto(contribution(0), server.local_address)
+        workers[1].sendto(contribution(0), server.local_address)
+        workers[1].sendto(contribution(63), server.local_address)
+        workers[1].sendto(contribution(0, job=JOB + 1), server.local_address)
+        workers[1].sendto(b"", server.local_address)
+        workers[1].sendto(b"\x00" * 2000, server.local_address)
+    wait_until(lambda: server.stats()["unknown"] == 6, "the count")
+    assert not any(server.stats()["jobs"][JOB].values())
+    assert all(result[20:24] == (2).to_bytes(4, "big") for result in sums(server, workers))
+
+
+def test_packets_of_another_epoch_are_counted(server: Server, workers: list[socket.socket]) -> None:
+    serve(server, workers)
+    workers[0].sendto(contribution(0, epoch=EPOCH - 1), server.local_address)
+    wait_until(lambda: server.stats()["jobs"][JOB]["wrong_epoch"] == 1, "the count")
+
+
+def test_one_socket_sums_for_many_jobs(server: Server, workers: list[socket.socket]) -> None:
+    numbers = range(1, 40)
+    for number in numbers:
+        serve(server, workers, job=number, epoch=number)
+    for number in numbers:
+        results = sums(server, workers, job=number, epoch=number, value=number)
+        assert all(result[20:24] == (2 * number).to_bytes(4, "big") for result in results)
+    stats = server.stats()
+    assert stats["memory"] == len(numbers) * server_memory(SLOTS, 1, WORDS)
+    assert all(stats["jobs"][number]["completed"] == 1 for number in numbers)
+
+
+def test_jobs_interleaved_in_one_stream_each_get_their_sums(
+    server: Server, workers: list[socket.socket]
+) -> None:
+    for number in (1, 2):
+        serve(server, workers, job=number, epoch=1)
+    for rank, one in enumerate(workers):
+        for chunk in range(8):
+            for number in (1, 2):
+                one.sendto(contribution(rank, chunk, job=number, epoch=1, value=number), server.local_address)
+    for one in workers:
+        got = sorted(reference.decode(one.recv(2048))[3:4] for _ in range(16))
+        assert got == [(1,)] * 8 + [(2,)] * 8
+
+
+def test_a_job_that_is_dropped_is_forgotten(server: Server, workers: list[socket.socket]) -> None:
+    serve(server, workers)
+    serve(server, workers)  # again: nothing happens
+    workers[0].sendto(contribution(0), server.local_address)
+    wait_until(lambda: server.stats()["jobs"][JOB]["started"] == 1, "the count")
+    serve(server, workers)
+    assert server.stats()["jobs"][JOB]["started"] == 1
+    server.drop(JOB, EPOCH + 1)
+    assert server.stats()["jobs"][JOB]["started"] == 1
+    server.drop(JOB, EPOCH)
+    server.drop(JOB, EPOCH)
+    assert server.stats()["jobs"] == {}
+    assert server.stats()["memory"] == 0
+
+
+def test_a_new_epoch_replaces_the_job(server: Server, workers: list[socket.socket]) -> None:
+    serve(server, workers)
+    workers[0].sendto(contribution(0), server.local_address)
+    wait_until(lambda: server.stats()["jobs"][JOB]["started"] == 1, "the count")
+    serve(server, workers, epoch=EPOCH + 1)
+    assert server.stats()["memory"] == server_memory(SLOTS, 1, WORDS)
+    assert all(result[20:24] == (2).to_bytes(4, "big") for result in sums(server, workers, epoch=EPOCH + 1))
+
+
+def test_memory_is_bounded_and_a_refusal_changes_nothing(workers: list[socket.socket]) -> None:
+    server = Server(local=HERE, memory=server_memory(SLOTS, 1, WORDS))
+    try:
+        serve(server, workers)
+        with pytest.raises(ValueError, match=r"needs .* bytes, and 0 of .* are free"):
+            serve(server, workers, job=JOB + 1)
+        with pytest.raises(ValueError, match=r"needs .* bytes"):
+            serve(server, workers, epoch=EPOCH + 1, slots=2 * SLOTS)
+        assert all(result[20:24] == (2).to_bytes(4, "big") for result in sums(server, workers))
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"workers": []}, "workers is 0"),
+        ({"workers": [("127.0.0.1", 1)] * 65}, "workers is 65"),
+        ({"slots": 3}, "slots is 3"),
+        ({"slots": 2, "servers": 3}, "servers is 3"),
+        ({"servers": 2, "index": 2}, "index is 2 of 2"),
+        ({"epoch": 0}, "epoch is 0"),
+        ({"job": 0}, "job is 0"),
+        ({"words": 0}, "words is 0"),
+        ({"workers": [("nowhere", 1)]}, "not an IPv4 address"),
+    ],
+)
+def test_a_wrong_job_is_refused(
+    server: Server, workers: list[socket.socket], settings: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        serve(server, workers, **settings)
+    assert server.stats()["jobs"] == {}
+
+
+def test_closing_may_be_repeated_and_ends_the_server(server: Server, workers: list[socket.socket]) -> None:
+    serve(server, workers)
+    server.close()
+    server.close()
+    for call in (server.stats, lambda: server.drop(JOB, EPOCH), lambda: serve(server, workers)):
+        with pytest.raises(RuntimeError, match="closed"):
+            call()
+
+
+def test_a_worker_that_is_gone_does_not_keep_results_from_the_others(server: Server) -> None:
+    with udp() as lives, udp() as dies:
+        addresses = [lives.getsockname(), dies.getsockname()]
+        server.serve(job=JOB, epoch=EPOCH, slots=SLOTS, words=WORDS, workers=addresses)
+        for chunk in range(SLOTS):
+            dies.sendto(contribution(1, chunk), server.local_address)
+        wait_until(lambda: server.stats()["jobs"][JOB]["started"] == SLOTS, "the count")
+        dies.close()
+        for chunk in range(SLOTS):
+            lives.sendto(contribution(0, chunk), server.local_address)
+            assert reference.decode(lives.recv(2048)).chunk == chunk
+
+
+def test_strangers_results_are_not_taken() -> None:
+    """A transport that sends to servers hears these only."""
+    with group(1, 2) as (transport,), udp() as stranger:
+        (engine,) = make_workers(1, slots=SLOTS, words=WORDS, ways=2, ways_apart=True)
+        engine.submit(np.full(64, 7, np.float32), now=0.0)
+        served = Servers(make_servers(2, job=JOB, epoch=EPOCH, slots=SLOTS, words=WORDS, workers=1), SLOTS, 1)
+        for sent in engine.to_send(0.0):
+            for _, result in served.process(0, sent):
+                stranger.sendto(result, transport.local_address)
+        array = np.full(64, 3, np.float32)
+        assert transport.wait(transport.submit(array), PATIENCE_S)
+        assert array.tolist() == [3.0] * 64
+        assert transport.stats()["duplicates_received"] == 0
+
+
+def new_engine() -> Engine:
+    (engine,) = make_workers(1, slots=SLOTS, words=WORDS, ways=3, ways_apart=True)
+    engine.submit(np.zeros(64 * 4 * SLOTS, np.float32), now=0.0)
+    return engine
+
+
+def chunks(datagrams: list[bytes]) -> list[int]:
+    return [reference.decode(datagram).chunk for datagram in datagrams]
+
+
+def test_new_chunks_of_one_server_leave_together() -> None:
+    train = chunks(new_engine().to_send(0.0, 62))
+    assert train == [*range(0, 62, 3), *range(1, 62, 3), *range(2, 62, 3)]
+
+
+@pytest.mark.parametrize("taken", [1, 5, 40])
+def test_what_the_socket_does_not_take_leaves_later(taken: int) -> None:
+    engine, left = new_engine(), list[int]()
+    while sent := engine.to_send(0.0, taken):
+        left += chunks(sent)
+    assert sorted(left) == list(range(SLOTS))
+
+
+packets = st.builds(
+    lambda rank, chunk, kind, value: (rank, chunk, kind, value),
+    rank=st.integers(0, 3),
+    chunk=st.integers(0, 11),
+    kind=st.sampled_from([reference.EXPONENT, reference.DATA, reference.DATA, 5, 6]),
+    value=st.integers(0, 2**20),
+)
+
+
+@given(
+    sequence=st.lists(packets, max_size=60), workers=st.integers(1, 3), first=st.sampled_from([0, 2**32 - 6])
+)
+def test_a_server_does_what_the_reference_does(
+    sequence: list[tuple[int, int, int, int]], workers: int, first: int
+) -> None:
+    slots = 2
+    job = Job(workers, slots, EPOCH)
+    expected = Aggregator(WORDS, {JOB: job}, job.complete_before(first))
+    (served,) = make_servers(
+        1, job=JOB, epoch=EPOCH, slots=slots, words=WORDS, workers=workers, first_chunk=first
+    )
+    server = Servers([served], slots, workers)
+    for rank, chunk, kind, value in sequence:
+        header = reference.Header(
+            version=reference.VERSION,
+            kind=kind,
+            rank=rank,
+            job=JOB,
+            flags=0 if kind & reference.QUERY else value % 4,
+            exponent=0 if kind & reference.QUERY else value % 683,
+            flags_check=0 if kind & reference.QUERY else value % 4,
+            exponent_check=341 if kind & reference.QUERY else value % 683 + 341,
+            epoch=EPOCH,
+            chunk=(first + chunk) % 2**32,
+            checksum=value,
+        )
+        words = value.to_bytes(4, "big") * 64 * WORDS if kind == reference.DATA else b""
+        datagram = header.encode() + words
+        assert server.process(rank, datagram) == expected.process(rank, datagram)
+        assert server.counters == +expected.counters
+
+
+def test_memory_is_what_the_controller_counts() -> None:
+    for slots, servers, words in ((256, 1, 4), (256, 3, 4), (2, 2, 32), (1024, 64, 5)):
+        made = ServedJob(job=1, epoch=1, slots=slots, words=words, workers=4, servers=servers)
+        assert made.memory == server_memory(slots, servers, words)
