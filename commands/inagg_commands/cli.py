@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the commands inagg, inagg-switch and inagg-controller, each of which needs an extra of the distribution.
+"""Starts the commands, each of which needs an extra of the distribution.
 
 This package needs the standard library only. So a command whose extra is not installed ends with one line that names
 the extra. The commands' own packages cannot do that: their imports fail first.
@@ -30,6 +30,14 @@ def controller() -> None:
     """The command inagg-controller."""
     with _needs_extra("inagg-controller", "controller"):
         from inagg_controller.cli import main
+
+        main()
+
+
+def server() -> None:
+    """The command inagg-server."""
+    with _needs_extra("inagg-server", "server"):
+        from inagg.serving import main
 
         main()
 

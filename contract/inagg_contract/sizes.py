@@ -23,5 +23,5 @@ def data_mtu(words: int) -> int:
 
 
 def server_memory(slots: int, servers: int, words: int) -> int:
-    """Bytes that a job of `slots` slots takes of each of its `servers` aggregation servers: two versions of its slots."""
+    """Bytes of memory that a job takes of each of its servers: two versions of its share of the slots."""
     return 2 * -(-slots // servers) * (INAGG_HEADER_BYTES + WORD_BYTES * words + SERVER_VERSION_BYTES)

@@ -18,9 +18,12 @@ import typer
 import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
 from inagg_contract.documents import DEFAULT_PORT
 from inagg_controller.configuration import (
+    NO_SWITCHES,
+    SERVER_WORDS,
     Configuration,
     check_policy,
     check_size,
+    check_words,
     parse_address,
     parse_multicast,
     parse_topology,
@@ -28,18 +31,20 @@ from inagg_controller.configuration import (
 )
 from inagg_controller.errors import ConfigurationError, SwitchError
 from inagg_controller.fabric.drawing import draw, listing
+from inagg_controller.fabric.topology import Topology
 from inagg_controller.fabric.tree import MOST_ROOTS
 from inagg_controller.jobs.job import Limits, Policy
 from inagg_controller.logs import log_to_stderr
 from inagg_controller.server import serve
 from inagg_controller.service import Network
-from inagg_controller.switch.program import load_program
+from inagg_controller.switch.program import Program, load_program
 from inagg_controller.tokens import default_token_file, operators_token
 
 _T = TypeVar("_T")
 
 # The options that describe a network of one switch.
 _OF_ONE_SWITCH = ("switch", "device_id", "ports", "host", "aggregator_ip", "aggregator_mac")
+_OF_SWITCHES = ("p4info", "device_config", "topology", *_OF_ONE_SWITCH)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -103,6 +108,19 @@ def run(
         str, typer.Option(help="The switch's P4Runtime server: HOST:PORT or unix:PATH.")
     ] = "127.0.0.1:9559",
     device_id: Annotated[int, typer.Option(help="The switch's P4Runtime device id.")] = 1,
+    no_switch: Annotated[
+        bool,
+        typer.Option(
+            "--no-switch", help="Serve only jobs on aggregation servers. Needs no program or switch."
+        ),
+    ] = False,
+    words: Annotated[
+        int | None,
+        typer.Option(
+            help="256-byte words in a DATA packet, with --no-switch: "
+            f"{', '.join(map(str, SERVER_WORDS))}. [default: {SERVER_WORDS[0]}]"
+        ),
+    ] = None,
     listen: Annotated[
         str, typer.Option(help="Address and port of the HTTP API.")
     ] = f"127.0.0.1:{DEFAULT_PORT}",
@@ -135,7 +153,7 @@ def run(
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     _version: _Version = False,
 ) -> None:
-    """Serve training jobs on one switch, or on several. Prints "ready" when jobs can be created."""
+    """Serve training jobs on one switch, on several, or on servers. Prints "ready" when jobs can be created."""
     if context.invoked_subcommand is not None:
         return
     policy = Policy(
@@ -148,12 +166,9 @@ def run(
         join_timeout_s=join_timeout_s,
     )
 
-    def configure() -> Configuration:
-        program = load_program(_required(p4info, "--p4info"), _required(device_config, "--device-config"))
-        if not math.isfinite(idle_timeout_s):
-            raise ConfigurationError("--idle-timeout-s must be a number of seconds")
+    def fabric() -> Topology:
         if topology is None:
-            fabric = star(
+            return star(
                 switch,
                 device_id,
                 _required(ports, "--ports", "or --topology"),
@@ -161,12 +176,46 @@ def run(
                 _required(aggregator_ip, "--aggregator-ip", "or --topology"),
                 aggregator_mac,
             )
-        elif given := _given(context, _OF_ONE_SWITCH):
+        if given := _given(context, _OF_ONE_SWITCH):
             raise ConfigurationError(
                 f"--topology describes the switches and hosts: leave out {', '.join(given)}"
             )
-        else:
-            fabric = parse_topology(topology)
+        return parse_topology(topology)
+
+    def switches() -> tuple[Program | None, Network, Limits]:
+        most = {"max_slots": max_slots, "max_roots": max_roots}
+        if no_switch:
+            if given := _given(context, _OF_SWITCHES):
+                raise ConfigurationError(
+                    f"--no-switch means that there is no switch: leave out {', '.join(given)}"
+                )
+            return (
+                None,
+                Network(topology=NO_SWITCHES, words=check_words(words)),
+                Limits(slot_versions=0, **most),
+            )
+        if words is not None:
+            raise ConfigurationError("--words needs --no-switch: with a switch, its program has the words")
+        program = load_program(_required(p4info, "--p4info"), _required(device_config, "--device-config"))
+        network = Network(
+            topology=check_size(program, fabric()),
+            words=program.words,
+            multicast=parse_multicast(multicast),
+            link_timeout_s=link_timeout_s,
+        )
+        limits = Limits(
+            slot_versions=program.slot_versions,
+            job_members=program.job_members,
+            max_members=program.max_members,
+            max_above=program.max_above,
+            **most,
+        )
+        return program, network, limits
+
+    def configure() -> Configuration:
+        if not math.isfinite(idle_timeout_s):
+            raise ConfigurationError("--idle-timeout-s must be a number of seconds")
+        program, network, limits = switches()
         return Configuration(
             switch_timeout_s=switch_timeout_s,
             listen=parse_address(listen, "--listen"),
@@ -174,20 +223,8 @@ def run(
             connections_per_host=connections_per_host,
             idle_timeout_s=idle_timeout_s,
             program=program,
-            network=Network(
-                topology=check_size(program, fabric),
-                words=program.words,
-                multicast=parse_multicast(multicast),
-                link_timeout_s=link_timeout_s,
-            ),
-            limits=Limits(
-                slot_versions=program.slot_versions,
-                job_members=program.job_members,
-                max_members=program.max_members,
-                max_above=program.max_above,
-                max_slots=max_slots,
-                max_roots=max_roots,
-            ),
+            network=network,
+            limits=limits,
             policy=check_policy(policy),
         )
 

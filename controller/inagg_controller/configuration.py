@@ -16,20 +16,23 @@ from inagg_controller.service import Network
 from inagg_controller.switch.program import Program
 
 ONLY_SWITCH = "s1"
+NO_SWITCHES = Topology(())
+# The numbers of words in a packet that servers sum (hostlib/native/server), and the default.
+SERVER_WORDS = (4, 5, 32)
 _UNICAST = "none"
 _JOB_NUMBERS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """Everything that the command line configures."""
+    """Everything that the command line configures. program: None: there is no switch."""
 
     switch_timeout_s: float
     listen: tuple[str, int]
     operators_token: str
     connections_per_host: int
     idle_timeout_s: float
-    program: Program
+    program: Program | None
     network: Network
     limits: Limits
     policy: Policy
@@ -108,6 +111,15 @@ def parse_hosts(texts: Iterable[str]) -> tuple[Host, ...]:
             raise ConfigurationError(f"--host names {format_mac(mac)} at two ports")
         hosts[ip] = Host(host_ip, ip, mac, Place(ONLY_SWITCH, port))
     return tuple(hosts.values())
+
+
+def check_words(words: int | None) -> int:
+    """The words of --words, which is used without a switch."""
+    if words is None:
+        return SERVER_WORDS[0]
+    if words not in SERVER_WORDS:
+        raise ConfigurationError(f"--words is {words}; it must be one of {', '.join(map(str, SERVER_WORDS))}")
+    return words
 
 
 def check_policy(policy: Policy) -> Policy:

@@ -74,6 +74,14 @@ class UnknownJobError(RequestError):
     title = "Unknown job"
 
 
+class UnknownServerError(RequestError):
+    """The server is not registered, or another start of it is."""
+
+    status = 404
+    kind = "unknown-server"
+    title = "Unknown server"
+
+
 class ConflictError(RequestError):
     """The job's state does not permit the request."""
 
@@ -83,7 +91,7 @@ class ConflictError(RequestError):
 
 
 class UnavailableError(RequestError):
-    """The switch is not connected, or its resources are in use; the same request may succeed later."""
+    """A switch or server is missing, or its resources are in use; the same request may succeed later."""
 
     status = 503
     kind = "unavailable"

@@ -7,7 +7,7 @@ import math
 import signal
 import socket
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 import uvicorn
@@ -18,7 +18,7 @@ from inagg_controller.http.api import create_app
 from inagg_controller.http.connections import Connections, limited_protocol, open_file_limit
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.service import Service
-from inagg_controller.switch.client import P4RuntimeSwitch
+from inagg_controller.switch.client import P4RuntimeSwitch, Switch
 
 _EPOCHS_BEGIN = 1735689600  # 2025-01-01, seconds since 1970
 _SHUTDOWN_S = 2
@@ -54,12 +54,10 @@ async def serve(configuration: Configuration) -> bool:
             configuration.policy,
             first_epoch=_first_epoch(),
             now=time.monotonic(),
+            words=configuration.network.words,
             multicast=configuration.network.multicast,
         ),
-        {
-            switch.name: P4RuntimeSwitch(switch.address, switch.device_id, configuration.program)
-            for switch in configuration.network.topology.switches
-        },
+        _switches(configuration),
         configuration.network,
         on_crash=crash,
     )
@@ -75,6 +73,17 @@ async def serve(configuration: Configuration) -> bool:
         listener.close()
         await service.stop()
     return crashed.is_set()
+
+
+def _switches(configuration: Configuration) -> Mapping[str, Switch]:
+    """The switches of the topology by name; none without a program."""
+    program = configuration.program
+    if program is None:
+        return {}
+    return {
+        switch.name: P4RuntimeSwitch(switch.address, switch.device_id, program)
+        for switch in configuration.network.topology.switches
+    }
 
 
 def _http_server(configuration: Configuration, service: Service) -> "_Server":

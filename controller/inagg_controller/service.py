@@ -7,8 +7,8 @@ Everything here runs in one asyncio loop, so the job table needs no lock. Each `
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -30,7 +30,8 @@ from inagg_controller.errors import (
 from inagg_controller.fabric.links import Change, Links
 from inagg_controller.fabric.topology import Place, SwitchNode, Topology
 from inagg_controller.jobs.calls import Report
-from inagg_controller.jobs.job import Effect, Install, Job, Regroup
+from inagg_controller.jobs.job import Effect, Install, Job, Registered, Regroup
+from inagg_controller.jobs.servers import INTERVAL_S, JobKey, Server, Worker
 from inagg_controller.jobs.table import SWITCH_LOST, SWITCH_TAKEN, JobTable
 from inagg_controller.managed import ManagedSwitch
 from inagg_controller.switch.client import Count, Switch
@@ -59,8 +60,8 @@ _BEACON_S = 0.5
 class Network:
     """The network that the controller serves, from its options.
 
-    words: 256-byte words in a DATA packet. multicast: the first address for results (`JobTable`). link_timeout_s: how
-    long no beacon has to arrive for a link to be down.
+    topology: without switches if all jobs are on servers. words: 256-byte words in a DATA packet. multicast: the first
+    address for results (`JobTable`). link_timeout_s: how long no beacon has to arrive for a link to be down.
     """
 
     topology: Topology
@@ -161,10 +162,7 @@ class Service:
         Waits briefly for slots that are about to become free.
         """
         at = self._switches_of(workers, hosts)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_REMOVAL_S):
-                while self.jobs.frees_slots and not self._stopping:
-                    await self._changed.wait()
+        await self._wait_while(lambda: self.jobs.frees_slots, _REMOVAL_S)
         job = self.jobs.create(workers, slots, name, self._clock(), creator, at)
         _log.info(
             "job %d: %d workers, %d of %d slots, epoch %d, on %s",
@@ -178,11 +176,32 @@ class Service:
         self._publish()
         return job
 
+    async def create_on_servers(
+        self, workers: int, slots: int, name: str, creator: str | None = None, *, colocated: bool
+    ) -> Job:
+        """See JobTable.create_on_servers. Waits briefly for memory that is about to become free."""
+        if not colocated:
+            await self._wait_while(lambda: self.jobs.frees_memory, _REMOVAL_S)
+        job = self.jobs.create_on_servers(workers, slots, name, self._clock(), creator, colocated=colocated)
+        assert job.servers is not None
+        _log.info(
+            "job %d: %d workers, %d of %d slots, epoch %d, on %d %s servers",
+            job.id,
+            workers,
+            job.slots,
+            slots,
+            job.epoch,
+            job.servers.count,
+            "colocated" if colocated else "registered",
+        )
+        self._publish()
+        return job
+
     def _switches_of(self, workers: int, hosts: Sequence[int] | None) -> list[str] | None:
-        """The switch of each rank's host; None if there is one switch for all."""
+        """The switch of each rank's host; None if there is at most one switch."""
         if hosts is not None and len(hosts) != workers:
             raise InvalidRequestError(f"hosts has {len(hosts)} addresses for {workers} workers")
-        if len(self.topology.switches) == 1:
+        if len(self.topology.switches) <= 1:
             return None
         if hosts is None:
             raise InvalidRequestError(
@@ -208,17 +227,67 @@ class Service:
             raise ConflictError(
                 f"rank {member.rank} is at switch {switch}, but job {number} was created for a worker at {leaf.name}"
             )
+        return self._register(number, member)
+
+    def register_on_servers(self, number: int, worker: Worker) -> Job:
+        """See JobTable.register, for a job on servers. Raises InvalidRequestError also for a bad address."""
+        self._check_address(worker.ip, worker.udp_port)
+        if worker.server_udp_port is not None:
+            self._check_address(worker.ip, worker.server_udp_port, "server_udp_port")
+        return self._register(number, worker)
+
+    def _register(self, number: int, member: Registered) -> Job:
         job = self.jobs.register(number, member, self._clock())
         _log.info("job %d: rank %d registered, %d of %d", number, member.rank, len(job.members), job.workers)
         self._publish()
         return job
 
-    def place_of(self, ip: int, udp_port: int, port: int | None) -> Place:
-        """Where a worker is, from its request and from the topology. Raises InvalidRequestError."""
+    def serve(self, number: int, rank: int) -> Job:
+        """See JobTable.serve."""
+        job = self.jobs.serve(number, rank, self._clock())
+        self._publish()
+        return job
+
+    def register_server(self, name: str, ip: int, udp_port: int, memory: int) -> Server:
+        """See JobTable.register_server. Raises InvalidRequestError for a bad address."""
+        self._check_address(ip, udp_port)
+        with self._changes():
+            server = self.jobs.register_server(name, ip, udp_port, memory, self._clock())
+        _log.info("server %s registered, at %s:%d, %d bytes", name, format_ip(ip), udp_port, memory)
+        return server
+
+    async def server_heartbeat(
+        self, name: str, instance: int, serving: Iterable[JobKey], refused: Mapping[JobKey, str]
+    ) -> list[Job]:
+        """See JobTable.server_heartbeat; the jobs that the server is to serve.
+
+        Waits until they differ from those that it serves, at most one heartbeat interval.
+        """
+        with self._changes():
+            self.jobs.server_heartbeat(name, instance, self._clock(), serving, refused)
+        server = self.jobs.servers[name]
+
+        def satisfied() -> bool:
+            return {job.key for job in self.jobs.orders(name, instance)} == server.serving
+
+        await self._wait_while(satisfied, INTERVAL_S)
+        return self.jobs.orders(name, instance)
+
+    def stop_server(self, name: str, instance: int) -> None:
+        """See JobTable.stop_server."""
+        with self._changes():
+            self.jobs.stop_server(name, instance, self._clock())
+
+    def _check_address(self, ip: int, udp_port: int, what: str = "udp_port") -> None:
+        """Refuse addresses at which a switch takes packets for its own."""
         if any(switch.ip == ip for switch in self.topology.switches):
             raise InvalidRequestError("ip is the aggregator's own")
         if udp_port == INAGG_PORT:
-            raise InvalidRequestError(f"udp_port {udp_port} is reserved for the aggregator")
+            raise InvalidRequestError(f"{what} {udp_port} is reserved for the aggregator")
+
+    def place_of(self, ip: int, udp_port: int, port: int | None) -> Place:
+        """Where a worker is, from its request and from the topology. Raises InvalidRequestError."""
+        self._check_address(ip, udp_port)
         host = self.topology.host_at.get(ip)
         if host is not None:
             if port not in (None, host.place.port):
@@ -243,14 +312,21 @@ class Service:
         if not bound and any(host.mac == member.mac for host in hosts):
             raise InvalidRequestError(f"mac is the one that {_SOURCE} name for another host")
 
-    def check_mtu(self, mtu: int | None) -> None:
+    def check_mtu(self, job: Job, mtu: int | None) -> None:
         """Check that a DATA packet fits the MTU of a worker's path; None: unknown. Raises InvalidRequestError."""
         needed = data_mtu(self.network.words)
-        if mtu is not None and mtu < needed:
-            raise InvalidRequestError(
-                f"mtu is {mtu}, but a DATA packet of this switch needs {needed} bytes (WORDS = {self.network.words}):"
-                " give every link on the way a larger MTU, or run the P4 program compiled with fewer WORDS"
-            )
+        if mtu is None or mtu >= needed:
+            return
+        whose = "switch" if job.servers is None else "job"
+        fewer = (
+            "run the P4 program compiled with fewer WORDS"
+            if self.topology.switches
+            else "start the controller with fewer --words"
+        )
+        raise InvalidRequestError(
+            f"mtu is {mtu}, but a DATA packet of this {whose} needs {needed} bytes (WORDS = {self.network.words}):"
+            f" give every link on the way a larger MTU, or {fewer}"
+        )
 
     def unicast(self, number: int) -> Job:
         """See JobTable.unicast."""
@@ -300,13 +376,21 @@ class Service:
     async def wait_joined(self, number: int, timeout_s: float) -> Job:
         """Wait until the job is not joining, at most timeout_s, and return it. Raises UnknownJobError."""
         job = self.jobs.job(number)
-        try:
-            async with asyncio.timeout(timeout_s):
-                while job.state == "joining" and not self._stopping:
-                    await self._changed.wait()
-        except TimeoutError:
-            pass
+        await self._wait_while(lambda: job.state == "joining", timeout_s)
         return job
+
+    async def wait_registered(self, number: int, timeout_s: float) -> Job:
+        """The same until all ranks have registered, too."""
+        job = self.jobs.job(number)
+        await self._wait_while(lambda: job.state == "joining" and not job.complete, timeout_s)
+        return job
+
+    async def _wait_while(self, condition: Callable[[], bool], timeout_s: float) -> None:
+        """Wait while a condition of the job table holds, at most timeout_s, and not while the service stops."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while condition() and not self._stopping:
+                    await self._changed.wait()
 
     async def job_counts(self, job: Job) -> Mapping[int, Count] | None:
         """Rank -> contributions that its switch has admitted, for an ended job until its end; None if unknown."""
@@ -330,9 +414,9 @@ class Service:
     async def counters(self) -> Mapping[str, Mapping[str, Mapping[int, Count]]]:
         """The indexed counters of the connected switches without zeros: switch -> name -> port -> count.
 
-        Raises UnavailableError if none is connected.
+        Raises UnavailableError if there are switches and none is connected.
         """
-        if not any(managed.connected for managed in self.switches.values()):
+        if self.switches and not any(managed.connected for managed in self.switches.values()):
             raise UnavailableError(
                 "; ".join(
                     f"switch {name}: {managed.connection.error}" for name, managed in self.switches.items()
@@ -369,7 +453,9 @@ class Service:
         return {rank: max(0.0, now - seen) for rank, seen in job.last_seen.items() if rank not in job.left}
 
     def switch(self, name: str | None) -> ManagedSwitch:
-        """A switch by its name; None: the only one. Raises InvalidRequestError."""
+        """A switch by its name; None: the only one. Raises InvalidRequestError, UnavailableError."""
+        if not self.switches:
+            raise UnavailableError("this controller has no switch")
         if name is None and len(self.switches) == 1:
             return next(iter(self.switches.values()))
         if name is None or name not in self.switches:
@@ -385,16 +471,26 @@ class Service:
                 self._changed.set()
                 self._changed = asyncio.Event()
 
+    @contextmanager
+    def _changes(self) -> Iterator[None]:
+        """Log which servers and jobs end here, and publish it."""
+        active = [job for job in self.jobs.jobs.values() if not job.ended]
+        servers = dict(self.jobs.servers)
+        yield
+        for name, server in servers.items():
+            if self.jobs.servers.get(name) is not server:
+                _log.warning("server %s, instance %d, is gone", name, server.instance)
+        for job in active:
+            if job.ended:
+                _log.warning("job %d %s: %s", job.id, job.state, job.reason)
+        self._publish()
+
     async def _tick_on(self) -> None:
         while True:
-            before = {job.id: job.state for job in self.jobs.jobs.values()}
-            self.jobs.tick(self._clock())
-            for number, job in self.jobs.jobs.items():
-                if before.get(number) != job.state:
-                    _log.warning("job %d %s: %s", number, job.state, job.reason)
+            with self._changes():
+                self.jobs.tick(self._clock())
             for forgotten in self._last_counts.keys() - self.jobs.jobs.keys():
                 del self._last_counts[forgotten]
-            self._publish()
             await asyncio.sleep(_TICK_S)
 
     async def _carry_out_effects(self) -> None:

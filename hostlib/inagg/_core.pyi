@@ -5,6 +5,7 @@ Times are in seconds. Invalid arguments raise ValueError (TypeError for a wrong 
 raise EngineError.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, final, overload
 
 import numpy as np
@@ -154,7 +155,7 @@ class Engine:
     """One worker's protocol engine, for tests: no socket, no clock. Not thread-safe.
 
     `member`: the rank's number among the members of the switch that it sends to; None: its rank.
-    `roots`: number of switches that sum the job's chunks in turns, a power of two.
+    `ways`: number of roots or servers that sum the job's chunks in turns. `ways_apart`: the worker sends to each.
     `first_chunk` is 0 in a real job (protocol 7); tests set it to cross the wraparound of chunk numbers.
     """
 
@@ -165,7 +166,8 @@ class Engine:
         rank: int,
         member: int | None = None,
         workers: int,
-        roots: int = 1,
+        ways: int = 1,
+        ways_apart: bool = False,
         epoch: int,
         slots: int,
         words: int,
@@ -244,6 +246,79 @@ class Engine:
     def stats(self) -> EngineStats: ...
 
 @final
+class ServedJob:
+    """The sums of one job in host memory, for tests: no socket. `index`: of this one of the job's `servers`."""
+
+    def __init__(
+        self,
+        *,
+        job: int,
+        epoch: int,
+        slots: int,
+        words: int,
+        workers: int,
+        servers: int = 1,
+        index: int = 0,
+        first_chunk: int = 0,
+    ) -> None: ...
+    def receive(self, datagram: bytes, worker: int) -> list[tuple[int | None, bytes]]:
+        """Take a datagram from a worker's address. Returns what leaves: to a rank, or to all (None)."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes, as inagg_contract.sizes.server_memory counts them."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Packets by outcome (protocol 5.1, 5.2)."""
+
+class ServerStats(TypedDict):
+    """memory: bytes that the jobs take. unknown: datagrams that belong to none of them. send_drops: datagrams that the
+    kernel would not take. jobs: packets by outcome (protocol 5.1, 5.2), of each job."""
+
+    memory: int
+    unknown: int
+    send_drops: int
+    jobs: dict[int, dict[str, int]]
+
+@final
+class Server:
+    """An aggregation server: sums for many jobs on one UDP socket, in its own thread. All methods are thread-safe.
+
+    The socket is bound here to `local`, or given as `socket_fd`, which the server takes over: socket.detach() it.
+    memory: the most bytes that jobs may take. Raises OSError if the socket cannot be made.
+    """
+
+    def __init__(
+        self, *, local: tuple[str, int] | None = None, socket_fd: int | None = None, memory: int
+    ) -> None: ...
+    @property
+    def local_address(self) -> tuple[str, int]: ...
+    def serve(
+        self,
+        *,
+        job: int,
+        epoch: int,
+        slots: int,
+        words: int,
+        workers: Sequence[tuple[str, int]],
+        servers: int = 1,
+        index: int = 0,
+    ) -> None:
+        """Admit a job's packets from its workers' addresses, by rank. The same job (and epoch) again changes nothing.
+
+        An older job of that number ends. Raises ValueError, and ValueError too if there is not enough memory;
+        RuntimeError after close().
+        """
+
+    def drop(self, job: int, epoch: int) -> None:
+        """Forget a job, if it is served."""
+
+    def stats(self) -> ServerStats: ...
+    def close(self) -> None:
+        """End the thread. Packets that come later are lost."""
+
+@final
 class Transport:
     """One worker's engine on a UDP socket, run by its own thread. All methods are thread-safe.
 
@@ -265,7 +340,8 @@ class Transport:
         epoch: int,
         slots: int,
         words: int,
-        aggregator: tuple[str, int],
+        aggregator: tuple[str, int] | None = None,
+        servers: Sequence[tuple[str, int]] = (),
         local: tuple[str, int] | None = None,
         socket_fd: int | None = None,
         results_fd: int | None = None,
@@ -275,7 +351,10 @@ class Transport:
         give_up_s: float = 120.0,
         spin_s: float = 0.0,
     ) -> None:
-        """spin_s: how long to poll for packets before sleeping, in seconds; see Options.spin_us."""
+        """Give the aggregator of a job on switches, or all servers; chunk c goes to (c mod slots) mod their number.
+
+        spin_s: how long to poll for packets before sleeping, in seconds; see Options.spin_us.
+        """
 
     @property
     def local_address(self) -> tuple[str, int]: ...

@@ -165,7 +165,7 @@ class NetworkTimeoutError(InaggError, TimeoutError):
 
     chunk: the oldest chunk without a result. waited_s: in seconds. packet_bytes: the job's largest IP packet.
     passed_bytes: the largest IP packet that was answered, if it is smaller; None: unknown. narrow: the ranks whose path
-    to or from the switch loses larger packets; None: unknown.
+    to or from the switch loses larger packets; None: unknown. aggregator: what has not answered.
     """
 
     def __init__(
@@ -176,6 +176,7 @@ class NetworkTimeoutError(InaggError, TimeoutError):
         packet_bytes: int,
         passed_bytes: int | None = None,
         narrow: Sequence[int] | None = None,
+        aggregator: str = "the switch",
         job: int | None = None,
         rank: int | None = None,
     ) -> None:
@@ -187,11 +188,11 @@ class NetworkTimeoutError(InaggError, TimeoutError):
         super().__init__(
             _subject(job, rank, chunk)
             + (
-                f"no packet from the switch for {waited_s:g} s. Check the links, firewalls, the switch, and whether "
-                f"every rank is still training. If only small packets pass, {small_mtu}"
+                f"no packet from {aggregator} for {waited_s:g} s. Check the links, firewalls, {aggregator}, and "
+                f"whether every rank is still training. If only small packets pass, {small_mtu}"
                 if passed_bytes is None
                 else f"no answer to an IP packet of {packet_bytes} bytes for {waited_s:g} s, while packets of "
-                f"{passed_bytes} bytes pass between all ranks and the switch: {small_mtu}"
+                f"{passed_bytes} bytes pass between all ranks and {aggregator}: {small_mtu}"
             )
         )
         self.chunk = chunk

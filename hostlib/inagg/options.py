@@ -135,6 +135,20 @@ class Options(BaseModel):
             "file names",
         ),
     ] = None
+    aggregation: Annotated[
+        Literal["leased", "server"],
+        Field(
+            description="what sums: `leased` is slots of a switch, `server` aggregation servers in host memory, which "
+            "need no programmable switch; the same on all ranks"
+        ),
+    ] = "leased"
+    servers: Annotated[
+        Literal["colocated", "registered"],
+        Field(
+            description='with `aggregation = "server"`: `colocated` has each rank\'s process serve a share, '
+            "`registered` uses the `inagg-server` processes that have registered with the controller"
+        ),
+    ] = "colocated"
     fallback: Annotated[
         Literal["error", "inner"],
         Field(

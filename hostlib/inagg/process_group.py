@@ -318,9 +318,11 @@ class ProcessGroup(ForwardingGroup):
         return self._failure() is not None
 
     @property
-    def path(self) -> Literal["switch", "inner"]:
+    def path(self) -> Literal["switch", "server", "inner"]:
         """Where sums go: ``"inner"`` when the group has fallen back to gloo."""
-        return "inner" if self._session is None else "switch"
+        if self._session is None:
+            return "inner"
+        return "switch" if self._session.aggregation == "leased" else "server"
 
     def stats(self) -> dict[str, Any]:
         """Figures since the group was made; see `inagg.stats`."""
@@ -332,7 +334,7 @@ class ProcessGroup(ForwardingGroup):
         }
         if self._session is None:
             return {"path": "inner", "reason": self._why_inner, **counts}
-        return {"path": "switch", "lane_bits": self.options.lane_bits, **counts, **self._session.stats()}
+        return {"path": self.path, "lane_bits": self.options.lane_bits, **counts, **self._session.stats()}
 
 
 def _gloo_address(options: Options) -> str | None:

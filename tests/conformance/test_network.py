@@ -2,8 +2,8 @@
 """Exactly once: real engines around a switch, on a network that loses, doubles, reorders and delays packets at will,
 and still holds packets of the job before. Every result is the exact sum, bit for bit, at every rank.
 
-The tests run with the reference switch and with the P4 program. One switch serves all examples. Each example is a new
-job on the same slots, so it finds the state that the last job left.
+The tests run with the reference switch, with the P4 program and with aggregation servers. One switch serves all
+examples. Each example is a new job on the same slots, so it finds the state that the last job left.
 """
 
 import random
@@ -23,6 +23,7 @@ from tests.bench.recovery import measure
 from tests.conformance import p4_switch, reference
 from tests.conformance.fabric import Switch
 from tests.conformance.reference_switch import Aggregator, Job
+from tests.conformance.servers import Servers, make_servers
 from tests.conformance.virtual_device import Device, drive
 from tests.conformance.virtual_network import Impairment, Network, make_workers
 
@@ -154,11 +155,36 @@ class P4Jobs:
             self._running = None
 
 
+class ServedJobs:
+    """Jobs one after another on servers: on so many, or on one a slot."""
+
+    def __init__(self, servers: int) -> None:
+        self._servers = servers
+
+    def ways(self, example: Example) -> int:
+        return min(self._servers, example.slots)
+
+    def start(self, job: int, epoch: int, example: Example) -> Switch:
+        made = make_servers(
+            self.ways(example),
+            job=job,
+            epoch=epoch,
+            slots=example.slots,
+            words=WORDS,
+            workers=example.workers,
+            first_chunk=example.first_chunk,
+        )
+        return Servers(made, example.slots, example.workers)
+
+    def end(self) -> None:
+        pass
+
+
 @dataclass
 class Succession:
     """Runs examples as one job after another. Each job also gets packets of the one before."""
 
-    jobs: PlainJobs | P4Jobs
+    jobs: PlainJobs | P4Jobs | ServedJobs
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
     old: list[tuple[int, bytes]] = field(default_factory=list)
 
@@ -175,6 +201,8 @@ class Succession:
                 job=job,
                 epoch=epoch,
                 first_chunk=example.first_chunk,
+                ways=self.jobs.ways(example) if isinstance(self.jobs, ServedJobs) else 1,
+                ways_apart=isinstance(self.jobs, ServedJobs),
             )
             check_collectives(Network(engines, switch, example.impairment, draws), example)
         finally:
@@ -225,8 +253,13 @@ def check_collectives(network: Network, example: Example) -> None:
 
 @pytest.fixture(
     scope="module",
-    params=[PlainJobs, P4Jobs, partial(P4Jobs, multicast=True)],
-    ids=["reference", "P4 program", "P4 program, to the group"],
+    params=[
+        PlainJobs,
+        P4Jobs,
+        partial(P4Jobs, multicast=True),
+        *(partial(ServedJobs, k) for k in (1, 2, 3, 8)),
+    ],
+    ids=["reference", "P4 program", "P4 program, to the group", *(f"{k} servers" for k in (1, 2, 3, 8))],
 )
 def succession(request: pytest.FixtureRequest) -> Iterator[Succession]:
     jobs = request.param()

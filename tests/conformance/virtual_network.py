@@ -171,10 +171,12 @@ def make_workers(
     words: int,
     job: int = JOB,
     members: Sequence[int] | None = None,
+    roots: int = 1,
     **settings: Any,
 ) -> list[Engine]:
     """The engines of all ranks; settings are those of Engine. members: TreeFabric.members; None: one switch."""
     settings.setdefault("epoch", EPOCH)
+    settings.setdefault("ways", roots)
     return [
         Engine(job=job, rank=rank, member=member, workers=workers, slots=slots, words=words, **settings)
         for rank, member in enumerate(range(workers) if members is None else members)

@@ -91,6 +91,7 @@ class Serving:
             policy or Policy(),
             first_epoch=100,
             now=clock(),
+            words=WORDS,
             multicast=multicast,
         )
         network = Network(topology=self._topology, words=WORDS)

@@ -163,6 +163,7 @@ def test_a_transport_can_be_made_of_every_job_that_is_read(document: Any) -> Non
     except ValueError:
         return
     policy = status.policy
+    assert status.aggregator is not None
     Transport(
         local=("127.0.0.1", 0),
         job=status.id,

@@ -33,6 +33,7 @@ def test_health_tells_the_programs_properties(serving: Serving) -> None:
                     }
                 ],
                 "links": [],
+                "servers": [],
             }
 
     run(body)

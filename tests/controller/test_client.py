@@ -111,6 +111,7 @@ def test_the_client_speaks_the_real_api_from_creation_to_the_end(api: Api) -> No
     assert client.health().switch == "connected"
     job = client.create_job(2, 8, name="digits")
     assert (job.state, job.slots, job.words, job.name) == ("joining", 8, 4, "digits")
+    assert job.aggregator is not None
     assert (job.aggregator.ip, job.aggregator.udp_port) == ("10.0.0.253", 18753)
     register_both(client, job.id)
     running = client.wait_running(job.id, timeout_s=5)

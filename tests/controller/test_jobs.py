@@ -29,6 +29,7 @@ def new_table(slot_versions: int = 64, topology: Topology = STAR, **limits: Any)
         POLICY,
         first_epoch=100,
         now=0.0,
+        words=4,
         multicast=0xEFC00000,
     )
     for name in topology.by_name:
@@ -194,13 +195,13 @@ def test_the_tables_bound_the_number_of_workers() -> None:
 
 
 def test_no_job_is_created_without_a_switch() -> None:
-    table = JobTable(STAR, Limits(slot_versions=64), POLICY, first_epoch=1, now=0.0)
+    table = JobTable(STAR, Limits(slot_versions=64), POLICY, first_epoch=1, now=0.0, words=4)
     with pytest.raises(UnavailableError, match="not connected"):
         table.create(1, 2, "", 0.0)
 
 
 def test_epochs_end_with_an_error_and_never_wrap() -> None:
-    table = JobTable(STAR, Limits(slot_versions=64), POLICY, first_epoch=2**32 - 1, now=0.0)
+    table = JobTable(STAR, Limits(slot_versions=64), POLICY, first_epoch=2**32 - 1, now=0.0, words=4)
     table.switch_connected("s1")
     assert table.create(1, 2, "", 0.0).epoch == 2**32 - 1
     with pytest.raises(UnavailableError, match="every epoch has been used"):
@@ -307,7 +308,7 @@ def test_a_rank_that_leaves_a_joining_job_makes_room() -> None:
     table.register(job.id, member(0), 0.0)
     table.leave(job.id, 0, 0.0)
     table.register(job.id, member(0, host=9), 0.0)
-    assert job.members[0].port == 9
+    assert job.members[0] == member(0, host=9)
 
 
 def test_a_machine_that_is_always_late_does_not_hide_a_silent_rank() -> None:

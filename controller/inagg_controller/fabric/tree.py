@@ -68,6 +68,9 @@ class Tree:
         return self.leaf_of[rank].ranks.index(rank)
 
 
+NO_TREE = Tree((), {})
+
+
 def plan_tree(
     graph: Any, ranks: Mapping[str, Sequence[int]], most_roots: int, load: Callable[[str], int] = lambda _: 0
 ) -> Tree:

@@ -32,6 +32,7 @@ from inagg_contract.documents import (
     Health,
     Heartbeat,
     JobList,
+    JobServer,
     JobStatus,
     LinkHealth,
     Loss,
@@ -39,16 +40,24 @@ from inagg_contract.documents import (
     Lost,
     Mismatch,
     NewJob,
+    NewServer,
     NewWorker,
     PacketCount,
     Policy,
     Problem,
     RegisteredWorker,
+    ServedJob,
+    ServedJobId,
+    ServerBeat,
+    ServerHealth,
+    ServerOrders,
+    ServerRegistration,
     SwitchHealth,
     TreeSwitch,
     Waits,
+    WorkerAddress,
 )
-from inagg_controller.errors import RequestError
+from inagg_controller.errors import InvalidRequestError, RequestError
 from inagg_controller.fabric.topology import Link
 from inagg_controller.http.connections import Connections
 from inagg_controller.http.guard import Gate, JobRoute, OpenRoute, OperatorRoute
@@ -56,13 +65,14 @@ from inagg_controller.http.metrics import ApiCounts, exposition
 from inagg_controller.http.reference import reference_page
 from inagg_controller.jobs.calls import Call, Question, Report, Wait
 from inagg_controller.jobs.job import Job
+from inagg_controller.jobs.servers import INTERVAL_S, TIMEOUT_S, JobKey, Server, Worker
 from inagg_controller.service import Service
 from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import Member
 
 _LONGEST_WAIT_S = 60.0
 
-_DESCRIPTION = """Manages training jobs whose gradients switches sum, and the switches.
+_DESCRIPTION = """Manages training jobs whose gradients switches or servers sum, the switches, and the servers.
 
 A secret is sent as "Authorization: Bearer SECRET". The answer to POST /jobs contains the job's secret. The operator's
 token is in the controller's --token-file and is accepted in place of every job's secret. Errors are problem documents
@@ -73,7 +83,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     "422": {"description": "A value is invalid", **_PROBLEM},
     "4XX": {"description": "Refused; nothing has changed", **_PROBLEM},
     "5XX": {
-        "description": "The switch is not connected or is full, or the controller has failed",
+        "description": "A switch or server is missing or full, or the controller has failed",
         **_PROBLEM,
     },
 }
@@ -109,7 +119,7 @@ def _described(service: Service, connections: Connections | None) -> FastAPI:
         redoc_url=None,
         responses=_PROBLEMS,
     )
-    for router in (_open(service), _of_members(service), _of_the_operator(service)):
+    for router in (_open(service), _of_members(service), _of_the_operator(service), _of_servers(service)):
         app.include_router(router)
     _add_pages(app, service, connections)
     return app
@@ -141,33 +151,26 @@ def _open(service: Service) -> APIRouter:
 
     @router.get("/health")
     async def health() -> Health:
-        """Whether the switches are connected, their links and resources. Needs no secret."""
-        switches = [_switch_health(service, name) for name in service.switches]
-        away = next((switch for switch in switches if switch.state != "connected"), switches[0])
-        scarcest = min(switches, key=lambda switch: switch.free_slot_versions)
-        return Health.model_construct(
-            switch=away.state,
-            switch_error=away.error,
-            words=service.network.words,
-            slot_versions=scarcest.slot_versions,
-            free_slot_versions=scarcest.free_slot_versions,
-            aggregator=switches[0].aggregator,
-            jobs=sum(not job.ended for job in service.jobs.jobs.values()),
-            switches=tuple(switches),
-            links=tuple(_link_health(service, link) for link in service.topology.links),
-        )
+        """Whether the switches are connected, their links and resources, and the servers. Needs no secret."""
+        return _health(service)
 
     @router.post("/jobs", status_code=201)
     async def create(new: NewJob, request: Request) -> CreatedJob:
-        """Create a job and lease slots for it in each switch of its tree: the requested number, or fewer if slots are
-        scarce. Needs no secret. The answer contains the secret that all other requests about the job need."""
+        """Create a job and lease slots for it in each switch of its tree, or memory of each registered server: the
+        requested number of slots, or fewer if they are scarce. Needs no secret. The answer contains the secret that
+        all other requests about the job need."""
         host = (
             None
             if request.app.state.gate.is_operator(request) or request.client is None
             else request.client.host
         )
-        hosts = None if new.hosts is None else [parse_ip(text) for text in new.hosts]
-        job = await service.create(new.workers, new.slots, new.name, host, hosts)
+        if new.aggregation == "server":
+            job = await service.create_on_servers(
+                new.workers, new.slots, new.name, host, colocated=new.servers == "colocated"
+            )
+        else:
+            hosts = None if new.hosts is None else [parse_ip(text) for text in new.hosts]
+            job = await service.create(new.workers, new.slots, new.name, host, hosts)
         return CreatedJob.model_construct(**dict(_job(service, job)), secret=job.secret)
 
     return router
@@ -179,12 +182,14 @@ def _of_members(service: Service) -> APIRouter:
     @router.get("")
     async def job(
         number: int,
-        wait: Literal["running"] | None = None,
+        wait: Literal["registered", "running"] | None = None,
         timeout_s: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_S, allow_inf_nan=False)] = 10.0,
     ) -> JobStatus:
-        """The job. With wait=running the answer comes when the job runs or has ended, or after timeout_s."""
+        """The job. With wait=running the answer comes when the job runs or has ended, or after timeout_s; with
+        wait=registered also when all ranks have registered."""
         if wait is not None:
-            return _job(service, await service.wait_joined(number, timeout_s))
+            waiting = service.wait_joined if wait == "running" else service.wait_registered
+            return _job(service, await waiting(number, timeout_s))
         found = service.jobs.job(number)
         return _job(service, found, await service.job_counts(found))
 
@@ -201,10 +206,17 @@ def _of_members(service: Service) -> APIRouter:
 
     @router.post("/workers")
     async def register(number: int, new: NewWorker) -> RegisteredWorker:
-        """Register a rank with its address. The job runs when the last rank is registered. Repeating the same request
-        changes nothing."""
+        """Register a rank with its address. When the last rank is registered, the job's switches or servers learn of
+        the job; then it runs. Repeating the same request changes nothing."""
         ip = parse_ip(new.ip)
-        service.check_mtu(new.mtu)
+        found = service.jobs.job(number)
+        service.check_mtu(found, new.mtu)
+        if found.servers is not None:
+            worker = Worker(rank=new.rank, ip=ip, udp_port=new.udp_port, server_udp_port=new.server_udp_port)
+            found = service.register_on_servers(number, worker)
+            return RegisteredWorker(**dict(_job(service, found)), rank=worker.rank, member=worker.rank)
+        if new.mac is None:
+            raise InvalidRequestError("mac is missing: the switch needs it in a job on switches")
         place = service.place_of(ip, new.udp_port, new.port)
         member = Member(rank=new.rank, ip=ip, mac=parse_mac(new.mac), udp_port=new.udp_port, port=place.port)
         found = service.register(number, member, place.switch)
@@ -216,6 +228,12 @@ def _of_members(service: Service) -> APIRouter:
             switch=place.switch,
             port=place.port,
         )
+
+    @router.post("/workers/{rank}/serving")
+    async def serving(number: int, rank: int) -> JobStatus:
+        """Report that the server in a rank's process serves the job, once all ranks have registered. The job runs when
+        all its servers do."""
+        return _job(service, service.serve(number, rank))
 
     @router.post("/workers/{rank}/heartbeat")
     async def heartbeat(number: int, rank: int, body: Beat | None = None) -> Heartbeat:
@@ -277,6 +295,52 @@ def _of_the_operator(service: Service) -> APIRouter:
     return router
 
 
+def _of_servers(service: Service) -> APIRouter:
+    router = APIRouter(route_class=OperatorRoute, prefix="/servers", dependencies=[_OPERATORS_TOKEN])
+
+    @router.post("", status_code=201)
+    async def register(new: NewServer) -> ServerRegistration:
+        """Register an aggregation server that starts. Jobs of an earlier start of it, or of another server at its
+        address, fail."""
+        server = service.register_server(new.name, parse_ip(new.ip), new.udp_port, new.memory)
+        return ServerRegistration(
+            instance=server.instance, heartbeat_interval_s=INTERVAL_S, heartbeat_timeout_s=TIMEOUT_S
+        )
+
+    @router.post("/{name}/heartbeat")
+    async def heartbeat(name: str, beat: ServerBeat) -> ServerOrders:
+        """Report that a server is alive and which jobs it serves; learn which it is to serve. The answer comes when
+        they differ, or after the heartbeat interval."""
+        refused = {_key(job): job.reason for job in beat.refused}
+        jobs = await service.server_heartbeat(name, beat.instance, map(_key, beat.serving), refused)
+        return ServerOrders.model_construct(jobs=tuple(_served_job(service, job, name) for job in jobs))
+
+    @router.delete("/{name}")
+    async def stop(name: str, instance: int) -> Health:
+        """Forget a server that stops. Its jobs fail."""
+        service.stop_server(name, instance)
+        return _health(service)
+
+    return router
+
+
+def _key(job: ServedJobId) -> JobKey:
+    return JobKey(job.id, job.epoch)
+
+
+def _served_job(service: Service, job: Job, server: str) -> ServedJob:
+    assert job.servers is not None
+    return ServedJob.model_construct(
+        id=job.id,
+        epoch=job.epoch,
+        slots=job.slots,
+        words=service.network.words,
+        index=[seat.name for seat in job.servers.seats].index(server),
+        servers=job.servers.count,
+        workers=_workers(job),
+    )
+
+
 def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) -> JobStatus:
     policy = service.jobs.policy
     return JobStatus.model_construct(
@@ -292,7 +356,7 @@ def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) 
         lost=_lost(job),
         reason=job.reason,
         policy=Policy(**{name: getattr(policy, name) for name in Policy.model_fields}),
-        aggregator=_aggregator(service, job.tree.leaf_of[0].name),
+        aggregator=None if job.servers else _aggregator(service, job.tree.leaf_of[0].name),
         results=None
         if job.results_ip is None
         else Endpoint(ip=format_ip(job.results_ip), udp_port=INAGG_PORT),
@@ -309,6 +373,75 @@ def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) 
             )
             for switch in job.tree.switches
         ),
+        **_on_servers(job),
+    )
+
+
+def _on_servers(job: Job) -> dict[str, Any]:
+    """The fields of JobStatus about a job on servers; none for a job on switches."""
+    share = job.servers
+    if share is None:
+        return {}
+    return {
+        "aggregation": job.aggregation,
+        "servers": tuple(
+            JobServer.model_construct(
+                name=seat.name, ip=format_ip(seat.ip), udp_port=seat.udp_port, rank=seat.rank
+            )
+            for seat in share.seats
+        ),
+        "members": _workers(job) if share.seats else (),
+        "serving": tuple(sorted(share.serving)),
+    }
+
+
+def _workers(job: Job) -> tuple[WorkerAddress, ...]:
+    return tuple(
+        WorkerAddress.model_construct(rank=rank, ip=format_ip(member.ip), udp_port=member.udp_port)
+        for rank, member in sorted(job.members.items())
+    )
+
+
+def _health(service: Service) -> Health:
+    switches = [_switch_health(service, name) for name in service.switches]
+    jobs = sum(not job.ended for job in service.jobs.jobs.values())
+    servers = tuple(_server_health(service, server) for server in service.jobs.servers.values())
+    if not switches:
+        return Health.model_construct(
+            switch="none",
+            switch_error=None,
+            words=service.network.words,
+            slot_versions=0,
+            free_slot_versions=0,
+            jobs=jobs,
+            switches=(),
+            links=(),
+            servers=servers,
+        )
+    away = next((switch for switch in switches if switch.state != "connected"), switches[0])
+    scarcest = min(switches, key=lambda switch: switch.free_slot_versions)
+    return Health.model_construct(
+        switch=away.state,
+        switch_error=away.error,
+        words=service.network.words,
+        slot_versions=scarcest.slot_versions,
+        free_slot_versions=scarcest.free_slot_versions,
+        aggregator=switches[0].aggregator,
+        jobs=jobs,
+        switches=tuple(switches),
+        links=tuple(_link_health(service, link) for link in service.topology.links),
+        servers=servers,
+    )
+
+
+def _server_health(service: Service, server: Server) -> ServerHealth:
+    return ServerHealth.model_construct(
+        name=server.name,
+        ip=format_ip(server.ip),
+        udp_port=server.udp_port,
+        memory=server.memory,
+        free_memory=server.free,
+        jobs=len(service.jobs.orders(server.name, server.instance)),
     )
 
 

@@ -4,9 +4,11 @@
 Each request reads all of them. docs/counters.md has the table of metrics.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import version
+from itertools import product
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -19,6 +21,7 @@ from inagg_controller.service import Service
 from inagg_controller.switch.client import Count
 
 _STATES = ("joining", "running", "failed", "finished")
+_AGGREGATIONS = ("leased", "server")
 
 
 class ApiCounts(NamedTuple):
@@ -38,6 +41,7 @@ async def exposition(service: Service, api: ApiCounts) -> bytes:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     registry.register(_Once(lambda: _of_service(service)))
+    registry.register(_Once(lambda: _of_servers(service)))
     registry.register(_Once(lambda: _of_jobs(service)))
     registry.register(_Once(lambda: _of_switches(service, counters, admitted)))
     registry.register(_Once(lambda: _of_api(api)))
@@ -76,7 +80,7 @@ _counter = partial(_family, CounterMetricFamily)
 
 def _of_service(service: Service) -> Iterator[Metric]:
     table = service.jobs
-    states = [job.state for job in table.jobs.values()]
+    states = Counter((job.state, job.aggregation) for job in table.jobs.values())
     pools = {(name, "free"): pool.free for name, pool in table.pools.items()} | {
         (name, "leased"): pool.size - pool.free for name, pool in table.pools.items()
     }
@@ -97,8 +101,9 @@ def _of_service(service: Service) -> Iterator[Metric]:
     yield _gauge("inagg_pool_slot_versions", "Slot versions of a switch", ("switch", "state"), pools)
     links = {tuple(map(str, link.ends)): state == "up" for link, state in service.links.states.items()}
     yield _gauge("inagg_link_up", "1 if beacons pass a link both ways", ("end", "other_end"), links)
-    jobs = {(state,): states.count(state) for state in _STATES}
-    yield _gauge("inagg_jobs", "Jobs; ended jobs are forgotten after a while", ("state",), jobs)
+    jobs = {key: states[key] for key in product(_STATES, _AGGREGATIONS)}
+    labels = ("state", "aggregation")
+    yield _gauge("inagg_jobs", "Jobs; ended jobs are forgotten after a while", labels, jobs)
     losses = {
         (
             name,
@@ -115,6 +120,17 @@ def _of_service(service: Service) -> Iterator[Metric]:
         ("switch", "port", "direction", "traffic"),
         losses,
     )
+
+
+def _of_servers(service: Service) -> Iterator[Metric]:
+    servers = service.jobs.servers
+    yield _gauge("inagg_servers", "Registered aggregation servers", (), {(): len(servers)})
+    memory = {(name, "free"): server.free for name, server in servers.items()} | {
+        (name, "leased"): server.memory - server.free for name, server in servers.items()
+    }
+    yield _gauge("inagg_server_memory_bytes", "Memory for jobs of a server", ("server", "state"), memory)
+    jobs = {(name,): len(service.jobs.orders(name, server.instance)) for name, server in servers.items()}
+    yield _gauge("inagg_server_jobs", "Jobs that a server is to serve", ("server",), jobs)
 
 
 def _of_jobs(service: Service) -> Iterator[Metric]:

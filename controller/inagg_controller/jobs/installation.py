@@ -25,7 +25,8 @@ def entries_of(job: Job, topology: Topology) -> dict[str, JobEntries]:
 def unicast_groups_of(job: Job, topology: Topology) -> dict[str, MulticastGroup]:
     """The groups that send a job's results to each member's own address, by switch."""
     return {
-        switch.name: unicast_group(job.group, _members(job, switch, topology)) for switch in job.tree.switches
+        switch.name: unicast_group(_group(job), _members(job, switch, topology))
+        for switch in job.tree.switches
     }
 
 
@@ -36,7 +37,7 @@ def _entries(job: Job, switch: TreeSwitch, topology: Topology) -> JobEntries:
         epoch=job.epoch,
         slot_base=job.leases[switch.name].base,
         slots=job.slots,
-        group=job.group,
+        group=_group(job),
         members=_members(job, switch, topology),
         results_ip=job.results_ip,
         parents=[_parent(job, switch, above, topology) for above in switch.above],
@@ -46,7 +47,7 @@ def _entries(job: Job, switch: TreeSwitch, topology: Topology) -> JobEntries:
 
 def _members(job: Job, switch: TreeSwitch, topology: Topology) -> dict[int, Member]:
     """The members that a switch sums for, by number."""
-    workers = [replace(job.members[rank], rank=number) for number, rank in enumerate(switch.ranks)]
+    workers = [_worker(job, rank, number) for number, rank in enumerate(switch.ranks)]
     switches = [
         Member(
             rank=switch.number_of(name),
@@ -58,6 +59,18 @@ def _members(job: Job, switch: TreeSwitch, topology: Topology) -> dict[int, Memb
         for name in switch.below
     ]
     return {member.rank: member for member in [*workers, *switches]}
+
+
+def _worker(job: Job, rank: int, number: int) -> Member:
+    """A worker as its switch knows it, by number."""
+    member = job.members[rank]
+    assert isinstance(member, Member)
+    return replace(member, rank=number)
+
+
+def _group(job: Job) -> int:
+    assert job.group is not None
+    return job.group
 
 
 def _parent(job: Job, switch: TreeSwitch, above: str, topology: Topology) -> Parent:

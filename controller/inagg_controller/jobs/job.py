@@ -8,6 +8,7 @@ from inagg_contract.documents import MOST_WORKERS
 from inagg_controller.fabric.tree import MOST_ROOTS, Tree
 from inagg_controller.jobs.calls import Comparison, Mismatch, Wait
 from inagg_controller.jobs.leases import Lease
+from inagg_controller.jobs.servers import JobKey, ServerShare, Worker
 from inagg_controller.switch.entries import JobEntries, Member, MulticastGroup
 from inagg_controller.tokens import new_secret
 
@@ -33,12 +34,13 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Resources of each switch and limits on their use.
+    """Resources of each switch, and limits on the use of switches and servers.
 
     job_members: members that a switch can sum for in one job. max_members, max_above: members, and switches above, of
-    all jobs that fit into a switch's tables. max_slots, max_roots: maximum numbers for a job. max_ended: maximum number
-    of ended jobs that are remembered. host_share: the share of a switch's slots and table entries that the jobs of one
-    host may have together.
+    all jobs that fit into a switch's tables. max_slots, max_roots: maximum numbers for a job. max_server_jobs: maximum
+    number of jobs on servers. max_ended: maximum number of ended jobs that are remembered. host_share: the share of a
+    switch's slots and table entries, of a server's memory, and of the jobs on servers, that the jobs of one host may
+    have together.
     """
 
     slot_versions: int
@@ -48,6 +50,7 @@ class Limits:
     max_above: int = 4096
     max_slots: int = 1024
     max_roots: int = MOST_ROOTS
+    max_server_jobs: int = 4096
     max_ended: int = 1000
     host_share: float = 0.75
 
@@ -81,13 +84,17 @@ class Regroup:
 
 Effect = Install | Remove | Regroup
 
+# A worker that has registered, in a job on switches or on servers.
+Registered = Member | Worker
+
 
 @dataclass(slots=True, kw_only=True)
 class Job:
     """One job.
 
-    tree, leases: its switches, and the slots that each of them leases to it. generation: how often it has lost a
-    switch: the outcome of an effect of an earlier generation is void.
+    tree, leases, group: its switches, the slots that each of them leases to it, and its multicast group there.
+    servers: what it has instead, if it is a job on servers: the tree has no switches then, and group is None.
+    generation: how often it has lost a switch: the outcome of an effect of an earlier generation is void.
     entries: its entries, by switch, that are in the switches or are being inserted or removed; None if there are none.
     results_ip: the multicast address of its results; None: each worker gets them at its own.
     attended: rank -> presence connections of its process. vanished: rank -> when the last of them ended.
@@ -99,17 +106,18 @@ class Job:
     workers: int
     slots: int
     epoch: int
-    group: int
+    group: int | None
     results_ip: int | None
     tree: Tree
     leases: Mapping[str, Lease]
     created_at: float
     comparison: Comparison
+    servers: ServerShare | None = None
     waits: dict[int, Wait] = field(default_factory=dict)
     mismatch: Mismatch | None = None
     state: str = "joining"
     reason: str | None = None
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, Registered] = field(default_factory=dict)
     last_seen: dict[int, float] = field(default_factory=dict)
     beating: set[int] = field(default_factory=set)
     attended: dict[int, int] = field(default_factory=dict)
@@ -129,6 +137,26 @@ class Job:
     def ended(self) -> bool:
         """True if the job is failed or finished, which are final states."""
         return self.state in ("failed", "finished")
+
+    @property
+    def key(self) -> JobKey:
+        """Its name at servers."""
+        return JobKey(self.id, self.epoch)
+
+    @property
+    def aggregation(self) -> str:
+        """What sums for it, as the documents name it."""
+        return "leased" if self.servers is None else "server"
+
+    @property
+    def complete(self) -> bool:
+        """True if all ranks have registered."""
+        return len(self.members) == self.workers
+
+    @property
+    def placed(self) -> bool:
+        """True if its switches or servers may have it: a rank that leaves now cannot be replaced."""
+        return self.entries is not None if self.servers is None else bool(self.servers.seats)
 
     @property
     def gone(self) -> dict[int, str]:

@@ -7,6 +7,8 @@ smallest hole that fits, so that freed neighbours merge into holes of the reques
 
 from dataclasses import dataclass
 
+FEWEST_SLOTS = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:

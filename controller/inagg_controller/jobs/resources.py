@@ -8,9 +8,7 @@ from inagg_controller.errors import InvalidRequestError, UnavailableError
 from inagg_controller.fabric.topology import Link, Topology
 from inagg_controller.fabric.tree import NoTreeError, Tree, TreeSwitch, plan_tree
 from inagg_controller.jobs.job import Job, Limits
-from inagg_controller.jobs.leases import Lease, LeasePool
-
-FEWEST_SLOTS = 2
+from inagg_controller.jobs.leases import FEWEST_SLOTS, Lease, LeasePool
 
 # A job that asks for more than _AMPLE_SLOTS gets at most a quarter of the free slots: programs make many groups, the
 # first ones large, and a small window is better than none.

@@ -2,30 +2,56 @@
 """The state machine of jobs. It decides and does no I/O.
 
 Every method takes the time, in seconds of any monotonic clock, and changes the table of jobs. Changes to switches are
-appended to `effects`; a driver carries them out in order and reports each with `done`. A request that is refused raises
-a RequestError and changes nothing.
+appended to `effects`; a driver carries them out in order and reports each with `done`. Servers ask for their `orders`.
+A request that is refused raises a RequestError and changes nothing.
 
-    joining ──last rank registers, entries installed──> running ──last rank leaves──> finished
-       └───── a rank is lost, the job is ended, a switch or link of it is lost ─────> failed
+    joining ──last rank registers, entries installed or all servers serve──> running ──last rank leaves──> finished
+       └────── a rank is lost, the job is ended, a switch, link or server of it is lost ──────> failed
 
-A job keeps its leases, number and multicast group until its entries are removed from its switches; only then may
-another job have them. The slots' contents then belong to another epoch (docs/protocol.md, 5.2 and 7).
+A job keeps its leases, number and multicast group until its entries are removed from its switches, or its servers no
+longer serve it; only then may another job have them. The slots' contents then belong to another epoch
+(docs/protocol.md, 5.2 and 7).
 """
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from inagg_contract.addresses import format_ip
 from inagg_controller.errors import ConflictError, InvalidRequestError, UnavailableError, UnknownJobError
 from inagg_controller.fabric.topology import Link, Topology
+from inagg_controller.fabric.tree import NO_TREE, Tree
 from inagg_controller.jobs.calls import Comparison, Report
 from inagg_controller.jobs.installation import entries_of, unicast_groups_of
-from inagg_controller.jobs.job import LEFT, Effect, Install, Job, Limits, Policy, Regroup, Remove
-from inagg_controller.jobs.leases import LeasePool, Numbers
-from inagg_controller.jobs.resources import FEWEST_SLOTS, Resources
-from inagg_controller.switch.entries import JobEntries, Member
+from inagg_controller.jobs.job import (
+    LEFT,
+    Effect,
+    Install,
+    Job,
+    Limits,
+    Policy,
+    Registered,
+    Regroup,
+    Remove,
+)
+from inagg_controller.jobs.leases import FEWEST_SLOTS, Lease, LeasePool, Numbers
+from inagg_controller.jobs.registration import check_endpoints, relevant
+from inagg_controller.jobs.resources import Resources
+from inagg_controller.jobs.servers import (
+    MOST_RANKS,
+    TIMEOUT_S,
+    JobKey,
+    Server,
+    Servers,
+    ServerShare,
+    Worker,
+    give_back,
+    lease,
+)
+from inagg_controller.switch.entries import JobEntries
 
 SWITCH_LOST = "switch {} was lost: the sums in its slots are gone"
+NO_SWITCH = "this controller has no switch: use aggregation = server"
 SWITCH_TAKEN = "another controller has taken switch {} over: its tables and slots are no longer this job's"
 
 _LAST_JOB = 2**16 - 1
@@ -36,7 +62,7 @@ _FIRST_GROUP, _LAST_GROUP = 2, 2**16 - 1
 _RETRY_S = 1.0
 
 # If more time than this passes between two ticks, the controller itself was not running. The heartbeats of that time
-# wait unread, so no more than this counts as silence of the workers.
+# wait unread, so no more than this counts as silence of the workers and servers.
 _STALL_S = 0.75
 
 
@@ -44,8 +70,9 @@ class JobTable:
     """All jobs. Not thread-safe.
 
     first_epoch: greater than every epoch that any living worker may have. multicast: the first of 2^16 multicast
-    addresses, one for the results of each job, by its number; None: results go to each worker's own address. `version`
-    changes with every change of a job's state.
+    addresses, one for the results of each job, by its number; None: results go to each worker's own address. words:
+    256-byte words in a DATA packet. `version` changes with every change of a job's state, of the servers and of what
+    they serve.
     """
 
     def __init__(
@@ -56,6 +83,7 @@ class JobTable:
         *,
         first_epoch: int,
         now: float,
+        words: int,
         multicast: int | None = None,
     ) -> None:
         self.topology = topology
@@ -65,6 +93,7 @@ class JobTable:
         self.effects: deque[Effect] = deque()
         self.version = 0
         self._resources = Resources(topology, limits)
+        self._servers = Servers(words=words, max_slots=limits.max_slots, host_share=limits.host_share)
         self._numbers = Numbers(1, _LAST_JOB)
         self._groups = Numbers(_FIRST_GROUP, _LAST_GROUP)
         self._next_epoch = first_epoch
@@ -75,6 +104,11 @@ class JobTable:
     def pools(self) -> Mapping[str, LeasePool]:
         """The slots of each switch."""
         return self._resources.pools
+
+    @property
+    def servers(self) -> Mapping[str, Server]:
+        """The registered servers by name."""
+        return self._servers.by_name
 
     def job(self, number: int) -> Job:
         """The job with this number. Raises UnknownJobError."""
@@ -99,26 +133,70 @@ class JobTable:
         creator: the host that asks; its jobs together are limited to a share. at: the switch of each rank's host; None:
         the only switch. Raises InvalidRequestError, UnavailableError.
         """
-        self._check_shape(workers, slots)
-        if self._next_epoch > _LAST_EPOCH:
-            raise UnavailableError("every epoch has been used; restart the controller")
+        self._check_shape(workers, slots, "switches", self.limits.max_workers)
+        if not self.topology.switches:
+            raise UnavailableError(NO_SWITCH)
         at = at or [self.topology.switches[0].name] * workers
         share = self._resources.take(at, slots, creator, self._holders)
-        number = self._numbers.take()
         group = self._groups.take()
-        # There are more numbers and groups than jobs that fit into the tables, so the checks above leave some of each.
+        assert group is not None  # there are more groups than jobs that fit into the tables
+        job = self._add(
+            name,
+            now,
+            creator,
+            workers=workers,
+            slots=share.slots,
+            tree=share.tree,
+            leases=share.leases,
+            group=group,
+        )
+        if workers > 1 and self._multicast is not None:
+            job.results_ip = self._multicast + job.id
+        return job
+
+    def create_on_servers(
+        self, workers: int, slots: int, name: str, now: float, creator: str | None = None, *, colocated: bool
+    ) -> Job:
+        """Create a job whose first ranks run its servers, or one that leases memory of registered servers.
+
+        Raises InvalidRequestError, UnavailableError.
+        """
+        self._check_shape(workers, slots, "servers", MOST_RANKS)
+        self._check_server_jobs(creator)
+        share = self._servers.colocated(workers, slots) if colocated else self._servers.choose(slots, creator)
+        job = self._add(
+            name, now, creator, workers=workers, slots=share.slots, tree=NO_TREE, leases={}, servers=share
+        )
+        lease(share, job.key, creator)
+        return job
+
+    def _add(
+        self,
+        name: str,
+        now: float,
+        creator: str | None,
+        *,
+        workers: int,
+        slots: int,
+        tree: Tree,
+        leases: Mapping[str, Lease],
+        group: int | None = None,
+        servers: ServerShare | None = None,
+    ) -> Job:
+        number = self._numbers.take()
+        # There are more numbers than jobs that fit into the tables, jobs on servers and ended jobs together.
         assert number is not None
-        assert group is not None
         job = Job(
             id=number,
             name=name,
             workers=workers,
-            slots=share.slots,
+            slots=slots,
             epoch=self._next_epoch,
             group=group,
-            results_ip=None if workers == 1 or self._multicast is None else self._multicast + number,
-            tree=share.tree,
-            leases=share.leases,
+            results_ip=None,
+            tree=tree,
+            leases=leases,
+            servers=servers,
             created_at=now,
             comparison=Comparison(workers),
             creator=creator,
@@ -131,12 +209,19 @@ class JobTable:
     @property
     def frees_slots(self) -> bool:
         """Whether slots of an ended job are about to become free."""
-        return any(job.ended and not self._resources.away(job.tree) for job in self._holders)
+        return any(
+            job.ended and job.servers is None and not self._resources.away(job.tree) for job in self._holders
+        )
 
-    def register(self, number: int, member: Member, now: float) -> Job:
-        """Register a worker; the last one starts the installation. Repeating it changes nothing.
+    @property
+    def frees_memory(self) -> bool:
+        """Whether memory of registered servers is about to become free."""
+        return any(job.ended and job.servers is not None for job in self._holders)
 
-        Raises UnknownJobError, InvalidRequestError, ConflictError.
+    def register(self, number: int, member: Registered, now: float) -> Job:
+        """Register a worker, a Worker for a job on servers; the last one starts the installation.
+
+        Repeating it changes nothing. Raises UnknownJobError, InvalidRequestError, ConflictError.
         """
         job = self.job(number)
         self._check_rank(job, member.rank)
@@ -145,22 +230,80 @@ class JobTable:
             raise ConflictError(f"job {number} has {_ending(job)}")
         if member.rank in job.left:
             raise ConflictError(f"rank {member.rank} has left job {number}")
+        member = relevant(job, member)
         if known == member:
             return job
         if known is not None:
             raise ConflictError(
                 f"rank {member.rank} of job {number} is already registered by a worker at another address"
             )
-        for other in job.members.values():
-            if (other.ip, other.udp_port) == (member.ip, member.udp_port):
-                raise ConflictError(
-                    f"rank {other.rank} of job {number} already has this address and UDP port"
-                )
+        check_endpoints(job, member)
         job.members[member.rank] = member
         job.last_seen[member.rank] = now
         self.version += 1
-        self._install_if_complete(job)
+        if job.servers is None:
+            self._install_if_complete(job)
+        elif job.complete:
+            workers = {rank: each for rank, each in job.members.items() if isinstance(each, Worker)}
+            job.servers.assign(workers)
         return job
+
+    def serve(self, number: int, rank: int, now: float) -> Job:
+        """Record that the server in a rank's process serves the job.
+
+        Raises UnknownJobError, InvalidRequestError, ConflictError.
+        """
+        job = self.job(number)
+        self._check_rank(job, rank)
+        if job.servers is None or not job.servers.serves(rank):
+            raise ConflictError(f"rank {rank} of job {number} runs no server of it")
+        if job.ended:
+            return job
+        if not job.servers.seats:
+            missing = sorted(set(range(job.workers)) - set(job.members))
+            raise ConflictError(f"ranks {missing} of job {number} have not registered yet")
+        self._count_in(job, job.servers, rank, now)
+        return job
+
+    def register_server(self, name: str, ip: int, udp_port: int, memory: int, now: float) -> Server:
+        """Register a start of a server. An earlier start of it, or at its address, is gone with its sums."""
+        for rival in self._servers.rivals(name, ip, udp_port):
+            self._drop(rival, f"server {rival.name} was started again: the sums in its memory are gone", now)
+        self.version += 1
+        return self._servers.add(name, ip, udp_port, memory, now)
+
+    def server_heartbeat(
+        self,
+        name: str,
+        instance: int,
+        now: float,
+        serving: Iterable[JobKey] = (),
+        refused: Mapping[JobKey, str] | None = None,
+    ) -> None:
+        """Record that a server lives, and which jobs it serves. refused: those that it cannot serve, and why.
+
+        Raises UnknownServerError.
+        """
+        server = self._servers.find(name, instance)
+        server.last_seen = now
+        listed = frozenset(serving)
+        if listed != server.serving:
+            server.serving = listed
+            self.version += 1
+        for job in self._leased_from(server):
+            reason = (refused or {}).get(job.key)
+            if reason is not None and job.servers is not None and job.servers.seats and not job.ended:
+                self._end(job, "failed", f"server {name}: {reason}", now)
+            self._compare(job, server, now)
+
+    def orders(self, name: str, instance: int) -> list[Job]:
+        """The jobs that a server is to serve. Raises UnknownServerError."""
+        server = self._servers.find(name, instance)
+        return [job for job in self._leased_from(server) if job.placed and not job.ended]
+
+    def stop_server(self, name: str, instance: int, now: float) -> None:
+        """Forget a server that stops; its jobs fail. Raises UnknownServerError."""
+        self._drop(self._servers.find(name, instance), f"server {name} was stopped", now)
 
     def heartbeat(self, number: int, rank: int, now: float, report: Report | None = None) -> Job:
         """Record that a rank lives. Fail the job if the report proves that ranks call different collectives.
@@ -196,14 +339,14 @@ class JobTable:
             self.effects.append(Regroup(job.id, unicast_groups_of(job, self.topology), job.generation))
         return job
 
-    def attend(self, number: int, rank: int, now: float) -> Member:
+    def attend(self, number: int, rank: int, now: float) -> Registered:
         """Record a presence connection of a rank: its first, or a replacement. Raises as heartbeat() does."""
         job = self.heartbeat(number, rank, now)
         job.attended[rank] = job.attended.get(rank, 0) + 1
         job.vanished.pop(rank, None)
         return job.members[rank]
 
-    def vanish(self, number: int, member: Member, now: float) -> None:
+    def vanish(self, number: int, member: Registered, now: float) -> None:
         """Record the end of a presence connection: the process has died or left, or the network broke the connection.
 
         After the last one the rank is lost a heartbeat interval later. A process that ends without leaving has often
@@ -232,7 +375,7 @@ class JobTable:
             job.left.add(rank)
             if len(job.left) == job.workers:
                 self._end(job, "finished", None, now)
-        elif job.entries is not None:
+        elif job.placed:
             self._fail(job, {rank: LEFT}, now)
         else:
             del job.members[rank], job.last_seen[rank]
@@ -249,9 +392,14 @@ class JobTable:
         return job
 
     def tick(self, now: float) -> None:
-        """Let time pass: lose silent ranks, end jobs not joined in time, repeat removals, forget ended jobs."""
+        """Let time pass: lose silent servers and ranks, end late jobs, repeat removals, forget ended jobs."""
         stall = now - self._last_tick - _STALL_S
         self._last_tick = now
+        for server in self._servers.silent(now, stall):
+            place = f"{format_ip(server.ip)}:{server.udp_port}"
+            self._drop(
+                server, f"server {server.name} at {place} was lost: no heartbeat for {TIMEOUT_S:g} s", now
+            )
         for job in list(self.jobs.values()):
             if stall > 0:
                 job.last_seen = {rank: seen + stall for rank, seen in job.last_seen.items()}
@@ -340,11 +488,24 @@ class JobTable:
             job.id: job.entries for job in self.jobs.values() if job.entries is not None and not job.removing
         }
 
-    def _check_shape(self, workers: int, slots: int) -> None:
-        if not 1 <= workers <= self.limits.max_workers:
-            raise InvalidRequestError(f"workers is {workers}; a job has 1 to {self.limits.max_workers}")
+    def _check_shape(self, workers: int, slots: int, place: str, most_workers: int) -> None:
+        if self._next_epoch > _LAST_EPOCH:
+            raise UnavailableError("every epoch has been used; restart the controller")
+        if not 1 <= workers <= most_workers:
+            raise InvalidRequestError(f"workers is {workers}; a job on {place} has 1 to {most_workers}")
         if slots < FEWEST_SLOTS or slots & (slots - 1):
             raise InvalidRequestError(f"slots is {slots}; it must be a power of two, at least {FEWEST_SLOTS}")
+
+    def _check_server_jobs(self, creator: str | None) -> None:
+        most = self.limits.max_server_jobs
+        share = int(self.limits.host_share * most)
+        jobs = [job for job in self._holders if job.servers is not None]
+        if len(jobs) >= most:
+            raise UnavailableError(f"there are {most} jobs on servers, the limit; wait until one ends")
+        if creator is not None and sum(job.creator == creator for job in jobs) >= share:
+            raise UnavailableError(
+                f"the host {creator} has {share} jobs on servers, the limit for one host; wait until one ends"
+            )
 
     @staticmethod
     def _check_rank(job: Job, rank: int) -> None:
@@ -356,11 +517,50 @@ class JobTable:
         return [job for job in self.jobs.values() if job.holds_resources]
 
     def _install_if_complete(self, job: Job) -> None:
-        complete = len(job.members) == job.workers
         reached = not self._resources.away(job.tree)
-        if reached and job.state == "joining" and complete and job.entries is None:
+        waits = job.servers is None and job.state == "joining" and job.complete and job.entries is None
+        if reached and waits:
             job.entries = entries_of(job, self.topology)
             self.effects.append(Install(job.id, job.entries, job.generation))
+
+    def _leased_from(self, server: Server) -> list[Job]:
+        return [self.jobs[key.id] for key in server.leases]
+
+    def _drop(self, server: Server, reason: str, now: float) -> None:
+        """Forget a server; its jobs fail."""
+        del self._servers.by_name[server.name]
+        self.version += 1
+        jobs = self._leased_from(server)
+        server.leases.clear()
+        for job in jobs:
+            if job.ended:
+                self._release(job)
+            else:
+                self._end(job, "failed", reason, now)
+
+    def _compare(self, job: Job, server: Server, now: float) -> None:
+        """Compare a job with what a server's heartbeat says."""
+        assert job.servers is not None
+        index = job.servers.registered.index(server)
+        serves = job.key in server.serving
+        if serves and job.placed and not job.ended:
+            self._count_in(job, job.servers, index, now)
+        elif not serves:
+            job.servers.serving.discard(index)
+            if job.state == "running":
+                self._end(job, "failed", f"server {server.name} no longer serves it", now)
+            if job.ended:
+                give_back([server], job.key)
+                self._release(job)
+
+    def _count_in(self, job: Job, share: ServerShare, index: int, now: float) -> None:
+        """Record that a server serves a job, which runs when all do."""
+        if index in share.serving:
+            return
+        share.serving.add(index)
+        self.version += 1
+        if share.complete and job.state == "joining":
+            self._begin(job, now)
 
     def _lose_silent(self, job: Job, now: float) -> None:
         """Fail the job if a rank is silent.
@@ -384,6 +584,8 @@ class JobTable:
         missing = sorted(set(range(job.workers)) - set(job.members))
         reasons = [f"ranks {missing} did not join in time"] if missing else []
         reasons += [f"switch {name} is not connected" for name in self._resources.away(job.tree)]
+        if job.servers is not None:
+            reasons += [f"server {name} does not serve it" for name in job.servers.missing]
         return "; ".join(reasons) or "its entries were not in the switches in time"
 
     def _fail(self, job: Job, lost: Mapping[int, str], now: float) -> None:
@@ -421,11 +623,18 @@ class JobTable:
         job.removing = False
 
     def _release(self, job: Job) -> None:
-        """Free the leases and the group of a job that has no entries in its switches."""
+        """Free what an ended job has that is neither in its switches nor served by a server."""
         self._forget_entries(job)
-        if job.holds_resources:
-            job.holds_resources = False
-            self._resources.give_back(job.leases)
+        if not job.holds_resources:
+            return
+        if job.servers is not None and not job.placed:  # no server has had orders about it
+            give_back(job.servers.registered, job.key)
+        if job.servers is not None and job.servers.holds(job.key):
+            return
+        job.holds_resources = False
+        self.version += 1
+        self._resources.give_back(job.leases)
+        if job.group is not None:
             self._groups.give_back(job.group)
 
     def _forget(self, now: float) -> None:

@@ -10,7 +10,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
@@ -30,6 +30,7 @@ from inagg.membership.sockets import ending_in_silence
 from inagg.sums.journal import Report
 from inagg_contract.documents import (
     MOST_BODY_BYTES,
+    Aggregation,
     Beat,
     CallDocument,
     CallRange,
@@ -40,8 +41,15 @@ from inagg_contract.documents import (
     JobStatus,
     Loss,
     NewJob,
+    NewServer,
     NewWorker,
+    RefusedJob,
     RegisteredWorker,
+    ServedJobId,
+    ServerBeat,
+    ServerOrders,
+    ServerRegistration,
+    Servers,
     read,
 )
 
@@ -120,14 +128,27 @@ class ControlClient:
         return self._read(Health, self._request("GET", "/health"), "a controller's health")
 
     def create_job(
-        self, workers: int, slots: int, *, name: str = "", hosts: Sequence[str] | None = None
+        self,
+        workers: int,
+        slots: int,
+        *,
+        name: str = "",
+        hosts: Sequence[str] | None = None,
+        aggregation: Aggregation = "leased",
+        servers: Servers = "colocated",
     ) -> JobStatus:
         """Create a job of `workers` ranks (1 to 4096); ask for `slots` slots (a power of two, at least 2).
 
         hosts: the IPv4 address of each rank's host, by rank. A controller of several switches needs them.
+        aggregation, servers: as in `Options`.
         """
         body = NewJob.model_construct(
-            workers=workers, slots=slots, name=name, hosts=None if hosts is None else list(hosts)
+            workers=workers,
+            slots=slots,
+            name=name,
+            hosts=None if hosts is None else list(hosts),
+            aggregation=aggregation,
+            servers=servers,
         )
         document = self._request("POST", "/jobs", body=body, repeat="unsent")
         created = self._read(CreatedJob, document, "a new job")
@@ -150,17 +171,21 @@ class ControlClient:
         rank: int,
         *,
         ip: str,
-        mac: str,
         udp_port: int,
+        mac: str | None = None,
         mtu: int | None = None,
         port: int | None = None,
+        server_udp_port: int | None = None,
     ) -> RegisteredWorker:
         """Register this worker's address. Registering the same address again changes nothing.
 
-        mtu: the largest IP packet on the way to the aggregator, in bytes. The controller refuses one that is too small.
-        port: the switch port of this host; None if the controller knows it from its options or topology file.
+        mac: needed for a job on switches. mtu: the largest IP packet on the way to the aggregator, in bytes. The
+        controller refuses one that is too small. port: the switch port of this host; None if the controller knows it
+        from its options or topology file. server_udp_port: of the server in this process.
         """
-        body = NewWorker.model_construct(rank=rank, ip=ip, mac=mac, udp_port=udp_port, mtu=mtu, port=port)
+        body = NewWorker.model_construct(
+            rank=rank, ip=ip, udp_port=udp_port, mac=mac, mtu=mtu, port=port, server_udp_port=server_udp_port
+        )
         document = self._request("POST", f"/jobs/{job}/workers", job=job, body=body)
         status = self._read(RegisteredWorker, document, f"rank {rank} of job {job}")
         if status.id != job or rank >= status.workers:
@@ -177,20 +202,30 @@ class ControlClient:
         """Have the job's results sent to each worker's own address. Repeating it changes nothing."""
         return self._job("POST", job, "/unicast")
 
-    def wait_running(
-        self, job: int, *, timeout_s: float = 300.0, check: Callable[[], None] = lambda: None
-    ) -> JobStatus:
-        """Wait until every rank has registered and the switch sums for the job.
+    def serving(self, job: int, rank: int) -> JobStatus:
+        """Say that the server in this rank's process admits the job's packets."""
+        return self._job("POST", job, f"/workers/{rank}/serving")
 
-        check: called about once a second; what it raises ends the wait.
+    def wait_running(
+        self,
+        job: int,
+        *,
+        until: Literal["running", "registered"] = "running",
+        timeout_s: float = 300.0,
+        check: Callable[[], None] = lambda: None,
+    ) -> JobStatus:
+        """Wait until every rank has registered and the switch or the servers sum for the job.
+
+        until: "registered" waits for the ranks only. check: called about once a second; what it raises ends the wait.
 
         Raises JobError when the job fails or ends instead, or when ranks are still missing after timeout_s.
         """
         deadline = time.monotonic() + timeout_s
         while True:
             wait_s = max(0.0, min(_LONG_POLL_S, self.timeout_s / 2, deadline - time.monotonic()))
-            status = self._job("GET", job, params={"wait": "running", "timeout_s": wait_s})
-            if status.state == "running":
+            status = self._job("GET", job, params={"wait": until, "timeout_s": wait_s})
+            registered = len(status.registered) == status.workers and status.state == "joining"
+            if status.state == "running" or (until == "registered" and registered):
                 return status
             if status.state != "joining":
                 raise JobError(f"{status.state}: {status.reason or 'every rank has left'}", job=job)
@@ -198,8 +233,9 @@ class ControlClient:
             if time.monotonic() >= deadline:
                 missing = sorted(set(range(status.workers)) - set(status.registered))
                 if not missing:
+                    which = "the switch has" if status.aggregation == "leased" else "its servers have"
                     raise JobError(
-                        f"the switch has not taken the job within {timeout_s:g} s, though every rank has registered. "
+                        f"{which} not taken the job within {timeout_s:g} s, though every rank has registered. "
                         "Look at the controller's log.",
                         job=job,
                     )
@@ -283,6 +319,40 @@ class ControlClient:
     def clear_loss(self) -> None:
         """Stop dropping packets on purpose, on every port."""
         self._request("DELETE", "/loss")
+
+    def register_server(self, name: str, ip: str, udp_port: int, memory: int) -> ServerRegistration:
+        """Register an aggregation server, as the operator. memory: bytes that it gives to jobs."""
+        body = NewServer.model_construct(name=name, ip=ip, udp_port=udp_port, memory=memory)
+        return self._read(ServerRegistration, self._request("POST", "/servers", body=body), "a registration")
+
+    def server_beat(
+        self,
+        name: str,
+        instance: int,
+        serving: Sequence[tuple[int, int]],
+        refused: Mapping[tuple[int, int], str],
+        *,
+        timeout_s: float | None = None,
+    ) -> ServerOrders:
+        """Report which jobs (number, epoch) a server serves, and which it cannot and why; learn which it should.
+
+        The answer comes when those are others, or after the heartbeat interval. It is sent once, as `heartbeat` is.
+        """
+        body = ServerBeat.model_construct(
+            instance=instance,
+            serving=[ServedJobId.model_construct(id=job, epoch=epoch) for job, epoch in serving],
+            refused=[
+                RefusedJob.model_construct(id=job, epoch=epoch, reason=reason)
+                for (job, epoch), reason in refused.items()
+            ],
+        )
+        path = f"/servers/{name}/heartbeat"
+        answer = self._request("POST", path, body=body, timeout_s=timeout_s, repeat="never")
+        return self._read(ServerOrders, answer, "a server's orders")
+
+    def remove_server(self, name: str, instance: int, *, timeout_s: float | None = None) -> None:
+        """Say that an aggregation server stops."""
+        self._request("DELETE", f"/servers/{name}", params={"instance": instance}, timeout_s=timeout_s)
 
     def counters(self) -> Counters:
         """The switch's indexed counters that are not zero: name -> port -> count."""

@@ -18,6 +18,7 @@ _SIOCETHTOOL = 0x8946
 _ETHTOOL_GSET = 1
 _ETHTOOL_CMD = struct.Struct("I8xH14xH14x")
 _SPEED_UNKNOWN = 0xFFFFFFFF
+_LARGEST_PACKET = 65535  # of IPv4; the loopback interface's MTU is one byte more
 
 
 def source_address(destination: str) -> str:
@@ -42,7 +43,7 @@ def source_address(destination: str) -> str:
 class Interface:
     """A network interface.
 
-    mac: such as ``aa:bb:cc:dd:ee:ff``. mtu: bytes of an IP packet. rate: bits per second; None if the driver does not
+    mac: such as ``aa:bb:cc:dd:ee:ff``. mtu: bytes of an IPv4 packet, at most 65535. rate: bits per second; None if the driver does not
     say.
     """
 
@@ -67,7 +68,7 @@ def interface_of(address: str) -> Interface:
             if socket.inet_ntoa(reply[20:24]) == address:
                 hardware = fcntl.ioctl(query.fileno(), _SIOCGIFHWADDR, request)
                 (mtu,) = struct.unpack_from("i", fcntl.ioctl(query.fileno(), _SIOCGIFMTU, request), 16)
-                return Interface(hardware[18:24].hex(":"), mtu, _rate(query, name))
+                return Interface(hardware[18:24].hex(":"), min(mtu, _LARGEST_PACKET), _rate(query, name))
     raise ConfigurationError(f"no interface of this host has the address {address}")
 
 

@@ -8,6 +8,8 @@ import socket
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
 
 from torch.distributed import DistStoreError
 
@@ -17,6 +19,7 @@ from inagg.membership.assembly import Assembly, describe
 from inagg.membership.control import ControlClient
 from inagg.membership.interface import interface_of, source_address
 from inagg.membership.multicast import open_socket
+from inagg.membership.own_server import OwnServer, bind
 from inagg.membership.pings import SwitchPings
 from inagg.membership.session import Session, give_up_on
 from inagg.options import Options, parse_cpus
@@ -116,12 +119,25 @@ def _tell_address(client: ControlClient, ranks: Assembly, options: Options) -> s
             check_lanes(options.lane_bits, ranks.size)
         except ValueError as error:
             raise ConfigurationError(f"lane_bits: {error}") from error
-        address = str(options.address or source_address(client.health().aggregator.ip))
+        address = str(options.address or source_address(_destination(client, options)))
     except InaggError as error:
         ranks.publish(_address_of(ranks.rank) if ranks.rank else "job", {"error": describe(error)})
         raise
     ranks.publish(_address_of(ranks.rank), {"ip": address})
     return address
+
+
+def _destination(client: ControlClient, options: Options) -> str:
+    """A host in the network of the sums: the aggregator of a switch, or the controller's host."""
+    if options.aggregation == "server":
+        return urlsplit(client.base_url).hostname or ""
+    aggregator = client.health().aggregator
+    if aggregator is None:
+        raise ConfigurationError(
+            f"the controller at {client.base_url} has no switch: set aggregation to server "
+            "(INAGG_AGGREGATION=server)"
+        )
+    return aggregator.ip
 
 
 def _address_of(rank: int) -> str:
@@ -142,19 +158,34 @@ def _addresses(ranks: Assembly, patience: timedelta) -> list[str]:
 def _agree_on_job(client: ControlClient, ranks: Assembly, options: Options, patience: timedelta) -> int:
     if ranks.rank == 0:
         try:
-            job = client.create_job(ranks.size, options.slots, hosts=_addresses(ranks, patience)).id
+            job = client.create_job(
+                ranks.size,
+                options.slots,
+                hosts=_addresses(ranks, patience),
+                aggregation=options.aggregation,
+                servers=options.servers,
+            ).id
             secret = client.secret(job)
         except InaggError as error:
             ranks.publish("job", {"error": describe(error)})
             raise
-        ranks.publish("job", {"id": job, "secret": secret})
+        ranks.publish("job", {"id": job, "secret": secret, "aggregation": _aggregation(options)})
         return job
     created = ranks.receive("job", 0, patience)
     if "error" in created:
         raise JobError(f"rank 0 could not create the job: {created['error']}", rank=ranks.rank)
+    if created["aggregation"] != _aggregation(options):
+        raise ConfigurationError(
+            f"aggregation and servers must be the same at all ranks: they are {_aggregation(options)} at rank "
+            f"{ranks.rank}, {created['aggregation']} at rank 0"
+        )
     job = int(created["id"])
     client.learn_secret(job, created["secret"])
     return job
+
+
+def _aggregation(options: Options) -> str:
+    return options.aggregation if options.aggregation == "leased" else f"server, {options.servers}"
 
 
 def _enter(
@@ -169,24 +200,27 @@ def _enter(
     rank = ranks.rank
     check = partial(_check_others, ranks, job)
     interface = interface_of(address)
-    with _bind(address) as udp:
+    with contextlib.ExitStack() as undo:
+        udp = undo.enter_context(bind(address))
+        own: OwnServer | None = None
+        if (options.aggregation, options.servers) == ("server", "colocated"):
+            with confined_to(options.cpus):
+                own = undo.enter_context(OwnServer(address))
         status = client.register(
             job,
             rank,
             ip=address,
-            mac=interface.mac,
+            mac=interface.mac if options.aggregation == "leased" else None,
             mtu=interface.mtu,
             udp_port=udp.getsockname()[1],
-            port=options.switch_port,
+            port=options.switch_port if options.aggregation == "leased" else None,
+            server_udp_port=None if own is None else own.udp_port,
         )
         # A rank whose registration was refused must not fail the job: another process has this rank.
         session: Session | None = None
         try:
-            # No result comes before this rank has contributed to it.
-            with _join_multicast(client, status, rank, address) as results:
-                session = _begin(
-                    client, status, udp, results, options, options.link_rate or interface.rate, on_failure
-                )
+            session = _begin(client, status, address, udp, own, options, interface.rate, on_failure, check)
+            undo.pop_all()  # the session has them
             client.wait_running(job, timeout_s=options.setup_timeout_s, check=check)
             session.try_path(options.setup_timeout_s, check)
         except BaseException as error:
@@ -206,23 +240,12 @@ def _check_others(ranks: Assembly, job: int) -> None:
         raise JobError(f"rank {trouble[0]} could not join: {trouble[1]}", job=job, rank=ranks.rank)
 
 
-def _bind(address: str) -> socket.socket:
-    """A UDP socket at any free port of `address`. Raises ConfigurationError if this host does not have it."""
-    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        udp.bind((address, 0))
-    except OSError as error:
-        udp.close()
-        raise ConfigurationError(f"{address} is not an address of this host: {error.strerror}") from error
-    return udp
-
-
 @contextlib.contextmanager
 def _join_multicast(
     client: ControlClient, status: JobStatus, rank: int, address: str
 ) -> Iterator[socket.socket | None]:
     """A socket for the job's results. If this host cannot have it, the job changes to unicast."""
-    if status.results is None:
+    if status.results is None or status.aggregator is None:
         yield None
         return
     try:
@@ -247,40 +270,79 @@ def _join_multicast(
 def _begin(
     client: ControlClient,
     status: RegisteredWorker,
+    address: str,
     udp: socket.socket,
-    results: socket.socket | None,
+    own: OwnServer | None,
     options: Options,
     link_rate: float | None,
     on_failure: Callback,
+    check: Callback,
 ) -> Session:
-    """Start the transport, the presence and the heartbeat of a registered rank."""
+    """Start the presence, the transport and the heartbeat of a registered rank. They take over `udp` and `own`."""
     policy, rank = status.policy, status.rank
-    with contextlib.ExitStack() as undo, confined_to(options.cpus):
+    with contextlib.ExitStack() as undo:
         presence = client.attend(status.id, rank, policy.heartbeat_interval_s)
         undo.callback(presence.close)
-        transport = Transport(
-            socket_fd=udp.fileno(),
-            results_fd=None if results is None else results.fileno(),
-            job=status.id,
-            rank=rank,
-            member=status.member,
-            workers=status.workers,
-            roots=sum(not switch.above for switch in status.tree) or 1,
-            epoch=status.epoch,
-            slots=status.slots,
-            words=status.words,
-            aggregator=(status.aggregator.ip, status.aggregator.udp_port),
-            rto_initial_s=policy.rto_initial_s,
-            rto_min_s=policy.rto_min_s,
-            rto_max_s=policy.rto_max_s,
-            give_up_s=policy.give_up_s,
-            spin_s=options.spin_us * 1e-6,
-        )
+        results: socket.socket | None = None
+        way: dict[str, Any]
+        if status.aggregator is None:
+            way = {"servers": _reach_servers(client, status, own, options.setup_timeout_s, check)}
+        else:
+            # No result comes before this rank has contributed to it.
+            results = undo.enter_context(_join_multicast(client, status, rank, address))
+            way = {
+                "aggregator": (status.aggregator.ip, status.aggregator.udp_port),
+                "results_fd": None if results is None else results.fileno(),
+                "roots": sum(not switch.above for switch in status.tree) or 1,
+            }
+        with confined_to(options.cpus):
+            transport = Transport(
+                socket_fd=udp.fileno(),
+                job=status.id,
+                rank=rank,
+                member=status.member,
+                workers=status.workers,
+                epoch=status.epoch,
+                slots=status.slots,
+                words=status.words,
+                rto_initial_s=policy.rto_initial_s,
+                rto_min_s=policy.rto_min_s,
+                rto_max_s=policy.rto_max_s,
+                give_up_s=policy.give_up_s,
+                spin_s=options.spin_us * 1e-6,
+                **way,
+            )
+        udp.detach()  # the transport owns it, and the other
+        if results is not None:
+            results.detach()
         undo.pop_all()
-    udp.detach()  # the transport owns it, and the other
-    if results is not None:
-        results.detach()
-    return Session(client, status, rank, transport, on_failure, presence, SwitchPings.of(status), link_rate)
+    return Session(
+        client,
+        status,
+        rank,
+        transport,
+        on_failure,
+        presence,
+        SwitchPings.of(status),
+        options.link_rate or link_rate,
+        own,
+    )
+
+
+def _reach_servers(
+    client: ControlClient,
+    status: RegisteredWorker,
+    own: OwnServer | None,
+    timeout_s: float,
+    check: Callback,
+) -> list[tuple[str, int]]:
+    """The addresses of the job's servers, by index. If one of them is this rank's, it serves the job from now on."""
+    job = client.wait_running(status.id, until="registered", timeout_s=timeout_s, check=check)
+    for index, server in enumerate(job.servers):
+        if own is not None and server.rank == status.rank:
+            own.serve(job, index)
+            client.serving(job.id, status.rank)
+    return [(server.ip, server.udp_port) for server in job.servers]
 
 
 @contextlib.contextmanager

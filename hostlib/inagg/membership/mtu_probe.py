@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds out whether packets of full size pass between a rank and the switch."""
+"""Finds out whether packets of full size pass between a rank and the switch or the servers."""
 
 import time
 
@@ -10,6 +10,7 @@ from inagg.errors import InaggError, NetworkTimeoutError
 from inagg.membership.control import ControlClient
 from inagg.sums.reduction import Callback
 from inagg_contract.constants import WORD_BYTES
+from inagg_contract.documents import JobStatus
 from inagg_contract.sizes import FRAME_HEADERS_BYTES, HEADERS_BYTES, data_mtu
 
 _BLOCKS = 4  # of the sum
@@ -22,15 +23,18 @@ _CHECK_S = 0.1  # between calls of `check`
 class MtuProbe:
     """The first sum of a job, whose data take packets of full size (docs/protocol.md, 7).
 
-    words: 256-byte words in a packet.
+    status: of the job, when the rank registered.
     """
 
-    def __init__(self, transport: Transport, client: ControlClient, job: int, rank: int, words: int) -> None:
+    def __init__(self, transport: Transport, client: ControlClient, status: JobStatus, rank: int) -> None:
         self._transport = transport
         self._client = client
-        self._job = job
+        self._job = status.id
         self._rank = rank
-        self._words = words
+        self._words = status.words
+        self._served = status.aggregation == "server"
+        # A job has at most one server for each rank; each sums one block at least.
+        self._blocks = max(_BLOCKS, status.workers) if self._served else _BLOCKS
 
     def run(self, timeout_s: float, check: Callback) -> None:
         """Do the sum, resending lost packets. check: called every _CHECK_S; what it raises ends the wait.
@@ -42,7 +46,9 @@ class MtuProbe:
         """
         start, end = time.monotonic(), time.monotonic() + timeout_s
         small_passed = False
-        ticket = self._transport.submit(np.zeros(_BLOCKS * self._words * WORD_BYTES // 4, dtype=np.float32))
+        ticket = self._transport.submit(
+            np.zeros(self._blocks * self._words * WORD_BYTES // 4, dtype=np.float32)
+        )
         while not self._transport.wait(ticket, _CHECK_S):
             check()
             now = time.monotonic()
@@ -61,7 +67,8 @@ class MtuProbe:
             waited_s=waited_s,
             packet_bytes=data_mtu(self._words),
             passed_bytes=HEADERS_BYTES if small_passed else None,
-            narrow=self._narrow_paths() if small_passed else None,
+            narrow=self._narrow_paths() if small_passed and not self._served else None,
+            aggregator="the servers" if self._served else "the switch",
             job=self._job,
             rank=self._rank,
         )

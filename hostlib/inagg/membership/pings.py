@@ -46,7 +46,9 @@ class SwitchPings:
 
     @classmethod
     def of(cls, worker: RegisteredWorker) -> Self:
-        """For a rank that has registered."""
+        """For a rank that has registered. A job on servers has no switches."""
+        if worker.switch is None or worker.aggregator is None:
+            return cls("", {})
         addresses = {switch.switch: switch.aggregator_ip for switch in worker.tree}
         return cls(worker.switch, addresses | {worker.switch: worker.aggregator.ip})
 

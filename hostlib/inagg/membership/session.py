@@ -12,6 +12,7 @@ from inagg.membership.control import ControlClient
 from inagg.membership.heartbeat import Failure, HeartbeatThread
 from inagg.membership.mtu_probe import MtuProbe
 from inagg.membership.multicast import MulticastWatch
+from inagg.membership.own_server import OwnServer
 from inagg.membership.pings import SwitchPings
 from inagg.membership.presence import Presence
 from inagg.membership.standing import GaveUp, Phase, Standing
@@ -40,6 +41,7 @@ class Session:
         presence: closed with the session.
         pings: of the job's switches. Without them this rank does not notice that a switch is down; the controller does.
         link_rate: of the interface, in bits per second; None: unknown.
+        server: of this process; closed with the session.
     """
 
     def __init__(
@@ -52,19 +54,22 @@ class Session:
         presence: Presence | None = None,
         pings: SwitchPings | None = None,
         link_rate: float | None = None,
+        server: OwnServer | None = None,
     ) -> None:
         self.id = status.id
         self.rank = rank
+        self.aggregation = status.aggregation
         self._client = client
         self._policy = status.policy
         self._transport = transport
         self._presence = presence
         self._pings = pings or SwitchPings("", {})
         self._link_rate = link_rate
+        self._server = server
         self._on_failure = on_failure
         self._joined_by = os.getpid()
         self._standing = Standing()
-        self._probe = MtuProbe(transport, client, status.id, rank, status.words)
+        self._probe = MtuProbe(transport, client, status, rank)
         self._waited_at_first = (0, 0.0)  # of the probe's sum
         self._multicast = MulticastWatch(transport, client, status, rank)
         self.journal = Journal()
@@ -108,6 +113,7 @@ class Session:
         return {
             "job": self.id,
             "rank": self.rank,
+            "aggregation": self.aggregation,
             "link_rate": self._link_rate,
             **self._transport.stats(),
             "waits": waits,
@@ -165,12 +171,16 @@ class Session:
             # leaves too, so that they do not see it as dead.
             ending = self._standing.state.ending
             if ending is None or (isinstance(ending, Failure) and ending.lost_ranks):
-                self._client.leave(self.id, self.rank)
+                left = self._client.leave(self.id, self.rank)
+                if self._server is not None and left.state == "running":
+                    self._server.linger(self._client, self.id)
         except InaggError as error:
             _log.warning("job %d, rank %d: could not leave at the controller: %s", self.id, self.rank, error)
         finally:
             self._transport.close()
             self.sums.close()
+            if self._server is not None:
+                self._server.close()
             if self._presence is not None:
                 self._presence.close()
             self._client.close()

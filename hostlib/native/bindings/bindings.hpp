@@ -12,13 +12,26 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "engine/engine.hpp"
 #include "numerics/staging.hpp"
 #include "transport/transport.hpp"
+#include "transport/udp_socket.hpp"
 
 namespace inagg {
+
+using IpPort = std::pair<std::string, std::uint16_t>;
+
+// Give one of both. Throws std::invalid_argument, std::system_error.
+inline UdpSocket open_socket(const std::optional<IpPort>& local, std::optional<int> socket_fd) {
+    if (local.has_value() == socket_fd.has_value()) {
+        throw std::invalid_argument("give either local or socket_fd");
+    }
+    return local ? UdpSocket::bound_to({local->first, local->second}) : UdpSocket::duplicate_of(*socket_fd);
+}
 
 using FloatArray = nanobind::ndarray<float, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 using ConstFloatArray =
@@ -80,8 +93,8 @@ struct KeptAlive {
 
 // Throws std::invalid_argument.
 EngineConfig make_config(unsigned job, unsigned rank, std::optional<unsigned> member, unsigned workers,
-                         unsigned roots, std::uint64_t epoch, std::uint64_t slots, unsigned words,
-                         double rto_initial, double rto_min, double rto_max, double give_up,
+                         unsigned ways, bool ways_apart, std::uint64_t epoch, std::uint64_t slots,
+                         unsigned words, double rto_initial, double rto_min, double rto_max, double give_up,
                          std::uint32_t first_chunk);
 [[noreturn]] void raise_engine_error(const Failure& failure, const EngineConfig& config);
 nanobind::object failure_object(const std::optional<Failure>& failure, const EngineConfig& config);
@@ -91,6 +104,7 @@ nanobind::dict to_dict(const TransportStats& stats);
 void define_staging(nanobind::module_& m);
 void define_engine(nanobind::module_& m);
 void define_transport(nanobind::module_& m);
+void define_server(nanobind::module_& m);
 // Wire format, numerics and RTT estimator, for tests.
 void define_parts(nanobind::module_& m);
 

@@ -87,12 +87,13 @@ class PyEngine {
     std::vector<nb::bytes> to_send(double now, std::optional<std::size_t> limit) {
         engine_.advance(now);
         std::vector<nb::bytes> out;
-        std::array<std::span<const std::byte>, BATCH> datagrams;
+        std::array<Outgoing, BATCH> datagrams;
         std::vector<std::byte> memory(MAX_DATAGRAM);
         while (engine_.anything_to_send() && out.size() < limit.value_or(SIZE_MAX)) {
             const std::size_t made = engine_.to_send(memory, datagrams);
             const std::size_t taken = std::min(made, limit.value_or(SIZE_MAX) - out.size());
-            std::transform(datagrams.begin(), datagrams.begin() + taken, std::back_inserter(out), to_bytes);
+            std::transform(datagrams.begin(), datagrams.begin() + taken, std::back_inserter(out),
+                           [](const Outgoing& packet) { return to_bytes(packet.datagram); });
             engine_.sent(taken, now);
         }
         return out;
@@ -133,14 +134,15 @@ void define_engine(nb::module_& m) {
         .def(
             "__init__",
             [](PyEngine* self, unsigned job, unsigned rank, std::optional<unsigned> member, unsigned workers,
-               unsigned roots, std::uint64_t epoch, std::uint64_t slots, unsigned words, double rto_initial,
-               double rto_min, double rto_max, double give_up, std::uint32_t first_chunk) {
-                new (self) PyEngine(make_config(job, rank, member, workers, roots, epoch, slots, words,
-                                                rto_initial, rto_min, rto_max, give_up, first_chunk));
+               unsigned ways, bool ways_apart, std::uint64_t epoch, std::uint64_t slots, unsigned words,
+               double rto_initial, double rto_min, double rto_max, double give_up,
+               std::uint32_t first_chunk) {
+                new (self) PyEngine(make_config(job, rank, member, workers, ways, ways_apart, epoch, slots,
+                                                words, rto_initial, rto_min, rto_max, give_up, first_chunk));
             },
-            nb::kw_only(), "job"_a, "rank"_a, "member"_a = nb::none(), "workers"_a, "roots"_a = 1, "epoch"_a,
-            "slots"_a, "words"_a, "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.001, "rto_max_s"_a = 1.0,
-            "give_up_s"_a = 120.0, "first_chunk"_a = 0)
+            nb::kw_only(), "job"_a, "rank"_a, "member"_a = nb::none(), "workers"_a, "ways"_a = 1,
+            "ways_apart"_a = false, "epoch"_a, "slots"_a, "words"_a, "rto_initial_s"_a = 0.1,
+            "rto_min_s"_a = 0.001, "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0, "first_chunk"_a = 0)
         .def("submit", &PyEngine::submit, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,
              "residual"_a.noconvert() = nb::none(), "now"_a = 0.0)

@@ -71,8 +71,8 @@ void define_pulse(nb::module_& m) {
 }  // namespace
 
 EngineConfig make_config(unsigned job, unsigned rank, std::optional<unsigned> member, unsigned workers,
-                         unsigned roots, std::uint64_t epoch, std::uint64_t slots, unsigned words,
-                         double rto_initial, double rto_min, double rto_max, double give_up,
+                         unsigned ways, bool ways_apart, std::uint64_t epoch, std::uint64_t slots,
+                         unsigned words, double rto_initial, double rto_min, double rto_max, double give_up,
                          std::uint32_t first_chunk) {
     if (job > UINT16_MAX || epoch > UINT32_MAX || slots > UINT32_MAX) {
         throw std::invalid_argument("job must fit 16 bits, epoch and slots 32");
@@ -82,7 +82,8 @@ EngineConfig make_config(unsigned job, unsigned rank, std::optional<unsigned> me
         .rank = rank,
         .member = member.value_or(rank),
         .workers = workers,
-        .roots = roots,
+        .ways = ways,
+        .ways_apart = ways_apart,
         .epoch = static_cast<std::uint32_t>(epoch),
         .slots = static_cast<std::uint32_t>(slots),
         .words = words,
@@ -155,6 +156,7 @@ NB_MODULE(_core, m) {
     inagg::define_staging(m);
     inagg::define_engine(m);
     inagg::define_transport(m);
+    inagg::define_server(m);
     inagg::define_pulse(m);
     inagg::define_parts(m);
 }

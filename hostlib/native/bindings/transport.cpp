@@ -6,6 +6,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <chrono>
@@ -25,13 +26,12 @@ using namespace nb::literals;
 namespace inagg {
 namespace {
 
-using IpPort = std::pair<std::string, std::uint16_t>;
-
 // A transport that keeps the arrays given to it alive. The GIL guards its members.
 class PyTransport {
   public:
-    PyTransport(const EngineConfig& config, UdpSocket socket, std::optional<UdpSocket> results, double spin)
-        : config_(config), transport_(config, std::move(socket), std::move(results), spin) {
+    PyTransport(const EngineConfig& config, UdpSocket socket, std::optional<UdpSocket> results,
+                std::span<const UdpAddress> servers, double spin)
+        : config_(config), transport_(config, std::move(socket), std::move(results), servers, spin) {
         living().insert(this);
     }
 
@@ -214,11 +214,9 @@ UdpSocket connected(UdpSocket socket, const IpPort& aggregator) {
     return socket;
 }
 
-UdpSocket open_socket(const std::optional<IpPort>& local, std::optional<int> socket_fd) {
-    if (local.has_value() == socket_fd.has_value()) {
-        throw std::invalid_argument("give either local or socket_fd");
-    }
-    return local ? UdpSocket::bound_to({local->first, local->second}) : UdpSocket::duplicate_of(*socket_fd);
+UdpSocket prepared(UdpSocket socket) {
+    socket.prepare();
+    return socket;
 }
 
 }  // namespace
@@ -229,17 +227,29 @@ void define_transport(nb::module_& m) {
             "__init__",
             [](PyTransport* self, unsigned job, unsigned rank, std::optional<unsigned> member,
                unsigned workers, unsigned roots, std::uint64_t epoch, std::uint64_t slots, unsigned words,
-               const IpPort& aggregator, const std::optional<IpPort>& local, std::optional<int> socket_fd,
+               const std::optional<IpPort>& aggregator, const std::vector<IpPort>& servers,
+               const std::optional<IpPort>& local, std::optional<int> socket_fd,
                std::optional<int> results_fd, double rto_initial, double rto_min, double rto_max,
                double give_up, double spin) {
-                const EngineConfig config = make_config(job, rank, member, workers, roots, epoch, slots,
-                                                        words, rto_initial, rto_min, rto_max, give_up, 0);
-                std::optional<UdpSocket> results;
-                if (results_fd) {
-                    results.emplace(connected(UdpSocket::duplicate_of(*results_fd), aggregator));
+                if (aggregator.has_value() != servers.empty()) {
+                    throw std::invalid_argument("give either aggregator or servers");
                 }
-                new (self) PyTransport(config, connected(open_socket(local, socket_fd), aggregator),
-                                       std::move(results), spin);
+                const bool apart = !aggregator;
+                const EngineConfig config = make_config(
+                    job, rank, member, workers, apart ? static_cast<unsigned>(servers.size()) : roots, apart,
+                    epoch, slots, words, rto_initial, rto_min, rto_max, give_up, 0);
+                std::vector<UdpAddress> addresses;
+                for (const auto& [ip, port] : servers) {
+                    addresses.push_back({ip, port});
+                }
+                std::optional<UdpSocket> results;
+                if (results_fd && aggregator) {
+                    results.emplace(connected(UdpSocket::duplicate_of(*results_fd), *aggregator));
+                }
+                UdpSocket socket = open_socket(local, socket_fd);
+                new (self) PyTransport(
+                    config, apart ? prepared(std::move(socket)) : connected(std::move(socket), *aggregator),
+                    std::move(results), addresses, spin);
                 for (const std::optional<int> given : {socket_fd, results_fd}) {
                     if (given) {
                         const Descriptor taken_over(*given);  // the duplicate stays
@@ -247,9 +257,10 @@ void define_transport(nb::module_& m) {
                 }
             },
             nb::kw_only(), "job"_a, "rank"_a, "member"_a = nb::none(), "workers"_a, "roots"_a = 1, "epoch"_a,
-            "slots"_a, "words"_a, "aggregator"_a, "local"_a = nb::none(), "socket_fd"_a = nb::none(),
-            "results_fd"_a = nb::none(), "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.001, "rto_max_s"_a = 1.0,
-            "give_up_s"_a = 120.0, "spin_s"_a = 0.0)
+            "slots"_a, "words"_a, "aggregator"_a = nb::none(), "servers"_a = std::vector<IpPort>(),
+            "local"_a = nb::none(), "socket_fd"_a = nb::none(), "results_fd"_a = nb::none(),
+            "rto_initial_s"_a = 0.1, "rto_min_s"_a = 0.001, "rto_max_s"_a = 1.0, "give_up_s"_a = 120.0,
+            "spin_s"_a = 0.0)
         .def_prop_ro("local_address", &PyTransport::local_address)
         .def("submit", &PyTransport::submit_array, "array"_a.noconvert(), nb::kw_only(), "lane_bits"_a = 32,
              "average"_a = false, "stochastic"_a = nb::none(), "context"_a = 0,

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t MAX_BLOCKS = std::size_t{1} << 28;
 constexpr std::uint32_t MAX_SLOTS = std::uint32_t{1} << 20;
 constexpr unsigned MAX_MEMBERS = 64;  // of a switch
-constexpr unsigned MAX_ROOTS = 128;
+constexpr unsigned MAX_WAYS = 128;
 
 }  // namespace
 
@@ -34,13 +34,13 @@ void EngineConfig::validate() const {
                                 " workers; ranks start at 0");
     require(member < MAX_MEMBERS, "member is " + std::to_string(member) + "; a switch has members 0 to " +
                                       std::to_string(MAX_MEMBERS - 1));
-    require(std::has_single_bit(roots) && roots <= MAX_ROOTS, "roots is " + std::to_string(roots) +
-                                                                  "; it must be a power of two, at most " +
-                                                                  std::to_string(MAX_ROOTS));
     require(epoch != 0, "epoch is 0, which no job has");
     require(std::has_single_bit(slots) && slots <= MAX_SLOTS, "slots is " + std::to_string(slots) +
                                                                   "; it must be a power of two, at most " +
                                                                   std::to_string(MAX_SLOTS));
+    require(1 <= ways && ways <= std::min(slots, MAX_WAYS),
+            "there are " + std::to_string(ways) + " roots or servers; there must be 1 to " +
+                std::to_string(MAX_WAYS) + ", and no more than the " + std::to_string(slots) + " slots");
     require_words(words);
     policy.validate();
 }

@@ -21,8 +21,9 @@ Engine::Engine(const EngineConfig& config)
       codec_(config),
       collectives_(config.first_chunk),
       oldest_chunk_(config.first_chunk),
-      recovery_(config.policy, config.slots, config.window_bound(), config.roots) {
+      recovery_(config_) {
     config.validate();
+    apart_.resize(config.ways_apart ? config.ways : 1);
     run_.reserve(LONGEST_RUN);
     slots_.reserve(config.slots);
     for (std::uint32_t index = 0; index < config.slots; ++index) {
@@ -147,7 +148,8 @@ bool Engine::overtakes_packing(std::uint32_t chunk) const {
 
 // Packets are made as late as possible: the kernel then copies lanes that are still in the cache. Queries and
 // packets that are sent again go first, whatever the window says: their chunks are in it already.
-std::size_t Engine::to_send(std::span<std::byte> memory, std::span<std::span<const std::byte>> out) {
+std::size_t Engine::to_send(std::span<std::byte> memory, std::span<Outgoing> out) {
+    withdraw();
     std::size_t count = 0;
     std::uint32_t last_query = recovery_.last_query();
     const auto write = [&](Slot& slot) {
@@ -164,7 +166,8 @@ std::size_t Engine::to_send(std::span<std::byte> memory, std::span<std::span<con
             datagram = memory.first(taken);
             memory = memory.subspan(taken);
         }
-        out[count++] = datagram;
+        out[count++] = {.datagram = datagram,
+                        .destination = config_.ways_apart ? config_.way_of(slot.chunk()) : 0};
         if (query) {
             codec_.encode_query(slot, ++last_query, datagram);
             return true;
@@ -182,13 +185,40 @@ std::size_t Engine::to_send(std::span<std::byte> memory, std::span<std::span<con
     if (slot != nullptr) {
         return count;  // sent() takes the urgent ones first
     }
-    unsigned fresh = 0;
-    slot = ready_.front();
-    while (slot != nullptr && may_leave(*slot, fresh) && write(*slot)) {
-        ++fresh;
+    release(out.size() - count, memory.size());
+    slot = leaving_.front();
+    while (slot != nullptr && write(*slot)) {
         slot = SlotList::next(*slot);
     }
     return count;
+}
+
+// Lets out what the window permits, at most so many packets, and bytes in this host's memory. If the ways are
+// apart, chunks of one way leave together, so that they can be one message.
+void Engine::release(std::size_t most, std::size_t bytes) {
+    for (unsigned count = 0; count < most && !ready_.empty(); ++count) {
+        Slot& slot = *ready_.front();
+        const std::size_t needed = slot.collective().staging() == nullptr ? codec_.bytes(slot) : 0;
+        if (!may_leave(slot, count) || needed > bytes) {
+            break;
+        }
+        bytes -= needed;
+        ready_.remove(slot);
+        apart_[config_.way_of(slot.chunk()) % apart_.size()].push_back(slot);
+    }
+    for (SlotList& way : apart_) {
+        if (!way.empty()) {
+            leaving_.take_front(way, *way.back());
+        }
+    }
+}
+
+// Takes back what was let out and has not left.
+void Engine::withdraw() {
+    while (Slot* slot = leaving_.front()) {
+        leaving_.remove(*slot);
+        ready_.insert_by_chunk(*slot);
+    }
 }
 
 void Engine::sent(std::size_t count, double now) {
@@ -199,7 +229,7 @@ void Engine::sent(std::size_t count, double now) {
         recovery_.sent_urgent(now);
     }
     while (count > 0) {
-        const Slot* slot = ready_.front();
+        const Slot* slot = leaving_.front();
         Collective& collective = slot->collective();
         unsigned run = 0;
         for (; run < count && &slot->collective() == &collective; slot = SlotList::next(*slot)) {
@@ -207,9 +237,10 @@ void Engine::sent(std::size_t count, double now) {
             ++run;
         }
         collective.chunk_sent(now);
-        recovery_.sent(ready_, run, collective.all_began(), now);
+        recovery_.sent(leaving_, run, collective.all_began(), now);
         count -= run;
     }
+    withdraw();
     if (!ready_.empty() && !in_window(*ready_.front(), 0)) {
         recovery_.window_limited();
     }
@@ -475,7 +506,7 @@ void Engine::fail_chunk(FailureCode code, const Slot& slot, const std::string& r
                        config_.who() + ", collective " + std::to_string(ticket) + ", chunk " +
                            std::to_string(slot.chunk()) + ": " + reason,
                        ticket, slot.chunk()};
-    ready_ = SlotList{};
+    ready_ = leaving_ = SlotList{};
     recovery_.clear();
 }
 

@@ -61,12 +61,14 @@ class Engine {
 
     // Makes the datagrams to send next, in `memory`, one behind the other; as many as fit there and into
     // `out`. Returns their number. `memory` has room for one at least. Datagrams of staged blocks stand in
-    // their Staging instead.
-    std::size_t to_send(std::span<std::byte> memory, std::span<std::span<const std::byte>> out);
+    // their Staging instead. If the ways are apart, each datagram's destination is its way, and new
+    // chunks of one way are together.
+    std::size_t to_send(std::span<std::byte> memory, std::span<Outgoing> out);
     // The first `count` of those have left.
     void sent(std::size_t count, double now);
     bool anything_to_send() const {
-        return !recovery_.urgent().empty() || (!ready_.empty() && may_leave(*ready_.front(), 0));
+        return !recovery_.urgent().empty() || !leaving_.empty() ||
+               (!ready_.empty() && may_leave(*ready_.front(), 0));
     }
 
     // When advance() has something to do; nothing while no result is awaited.
@@ -87,7 +89,9 @@ class Engine {
     const Slot& slot_of(std::uint32_t chunk) const { return slots_[chunk & (config_.slots - 1)]; }
 
     // Starting chunks.
-    bool anything_unfinished() const { return !ready_.empty() || recovery_.outstanding(); }
+    bool anything_unfinished() const {
+        return !ready_.empty() || !leaving_.empty() || recovery_.outstanding();
+    }
     void expect_results(double now);
     void place_collectives();
     void start_chunks(Collective& collective, std::uint32_t first, std::uint32_t count);
@@ -99,6 +103,8 @@ class Engine {
     bool may_leave(const Slot& slot, unsigned before) const {
         return in_window(slot, before) && (staged_.empty() || !overtakes_packing(slot.chunk()));
     }
+    void release(std::size_t most, std::size_t bytes);
+    void withdraw();
     void announce(Slot& slot);
     static void announce_block(Slot& slot, Collective& collective, std::size_t block);
     void announce_next(Slot& slot, std::size_t block);
@@ -125,9 +131,11 @@ class Engine {
     std::deque<Ticket> completions_;
 
     std::vector<Slot> slots_;
-    SlotList ready_;              // the oldest chunk first
-    std::uint32_t oldest_chunk_;  // that is not finished
-    Recovery recovery_;           // the slots whose packets have left
+    SlotList ready_;               // the oldest chunk first
+    SlotList leaving_;             // ready, and let out by the window, between to_send() and sent()
+    std::vector<SlotList> apart_;  // for release(), by way
+    std::uint32_t oldest_chunk_;   // that is not finished
+    Recovery recovery_;            // the slots whose packets have left
 
     // Slots whose results have come one after the other and are not yet accounted for.
     struct Result {

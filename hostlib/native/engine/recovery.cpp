@@ -25,13 +25,12 @@ constexpr double HELD_RTTS = 6;
 
 }  // namespace
 
-Recovery::Recovery(const RetransmissionPolicy& policy, unsigned slots, unsigned window_limit, unsigned roots)
-    : give_up_(policy.give_up),
-      window_limit_(window_limit),
-      asked_(std::max(slots, LEAST_ASKED)),
-      rtt_(policy),
-      window_(window_limit),
-      ways_(roots) {}
+Recovery::Recovery(const EngineConfig& config)
+    : config_(config),
+      asked_(std::max(config.slots, LEAST_ASKED)),
+      rtt_(config.policy),
+      window_(config.window_bound()),
+      ways_(config.ways) {}
 
 void Recovery::begin(double now) { quiet_since_ = now; }
 
@@ -117,7 +116,7 @@ void Recovery::doubt(Slot& slot) {
     urgent_.push_back(slot);
 }
 
-// `last`: of a run of `count`, which may come from all roots in turns. The result of a chunk that was asked
+// `last`: of a run of `count`, which may have come all ways in turns. The result of a chunk that was asked
 // about or sent again may have left before that, so it says nothing about earlier sendings.
 void Recovery::measure(const Slot& last, unsigned count, double now) {
     const double rtt = now - last.sent_at();
@@ -275,7 +274,7 @@ void Recovery::report(EngineStats& stats) const {
     stats.silent = silent_;
     stats.in_flight = outstanding_;
     stats.window = window_.chunks();
-    stats.window_limit = window_limit_;
+    stats.window_limit = config_.window_bound();
     stats.rtt_samples = rtt_.samples();
     stats.least_rtt = least_rtt_.value();
     stats.srtt = rtt_.srtt();

@@ -17,6 +17,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/config.hpp"
 #include "engine/rtt.hpp"
 #include "engine/slot.hpp"
 #include "engine/stats.hpp"
@@ -26,10 +27,8 @@ namespace inagg {
 
 class Recovery {
   public:
-    // `slots`: S. `window_limit` in chunks. `roots`: the switches that sum the job's chunks in turns
-    // (protocol.md, 5.5), a power of two. Chunks of different roots go different ways, so their order says
-    // nothing.
-    Recovery(const RetransmissionPolicy& policy, unsigned slots, unsigned window_limit, unsigned roots);
+    // `config` outlives this. Chunks that go different ways say nothing of one another.
+    explicit Recovery(const EngineConfig& config);
 
     // Silence counts from here: the first chunk is about to become ready.
     void begin(double now);
@@ -91,13 +90,12 @@ class Recovery {
     std::optional<double> held_deadline() const;
     std::optional<double> probe_deadline() const;
     Slot& probed() const;
-    double give_up_deadline() const { return quiet_since_ + give_up_; }
+    double give_up_deadline() const { return quiet_since_ + config_.policy.give_up; }
     struct Way;
-    Way& way_of(const Slot& slot) { return ways_[slot.chunk() % ways_.size()]; }
-    const Way& way_of(const Slot& slot) const { return ways_[slot.chunk() % ways_.size()]; }
+    Way& way_of(const Slot& slot) { return ways_[config_.way_of(slot.chunk())]; }
+    const Way& way_of(const Slot& slot) const { return ways_[config_.way_of(slot.chunk())]; }
 
-    double give_up_;
-    unsigned window_limit_;
+    const EngineConfig& config_;
 
     SlotList urgent_;
     SlotList fresh_;            // sent once and not doubted, in the order of sending
@@ -120,7 +118,7 @@ class Recovery {
     LeastRtt least_rtt_;
     CongestionWindow window_;
 
-    // What is known of the way to a root and back.
+    // What is known of the way to a root or server and back.
     struct Way {
         struct Heard {
             std::uint64_t sending = 0;  // the last one that has come back

@@ -153,6 +153,7 @@ class SlotList {
   public:
     bool empty() const { return head_ == nullptr; }
     Slot* front() const { return head_; }
+    Slot* back() const { return tail_; }
     static Slot* next(const Slot& slot) { return slot.next_; }
     static const Slot* previous(const Slot& slot) { return slot.previous_; }
 

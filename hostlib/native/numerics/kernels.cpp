@@ -32,6 +32,14 @@ uint32_t big_endian(uint32_t lane) {
 #endif
 }
 
+uint64_t big_endian(uint64_t number) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return __builtin_bswap64(number);
+#else
+    return number;
+#endif
+}
+
 uint16_t big_endian(uint16_t lane) {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     return static_cast<uint16_t>(lane << 8 | lane >> 8);
@@ -196,6 +204,14 @@ uint32_t sum_8(const unsigned char* lanes, size_t n) {
     return sums.even + sums.odd;
 }
 
+void add(const unsigned char* __restrict lanes, size_t n, unsigned char* __restrict sums) {
+    in_steps(n, [&](size_t first, size_t count) __attribute__((always_inline)) {
+        for (size_t i = first; i < first + count; ++i) {
+            store(sums, i, load<uint64_t>(sums, i) + load<uint64_t>(lanes, i));
+        }
+    });
+}
+
 // Exact if the lane is the nearest one: the residual is then no larger than the element, and a multiple of
 // the element's last place. So it fits a float, and every intermediate value fits a double.
 template <typename Lane>
@@ -288,6 +304,7 @@ const Kernels INAGG_CONCAT(KERNELS_, INAGG_KERNELS) = {
     .unpack = {unpack<uint8_t, float>, unpack<uint16_t, float>, unpack<uint32_t, float>},
     .unpack_wide = {unpack<uint8_t, double>, unpack<uint16_t, double>, unpack<uint32_t, double>},
     .sum = {sum_8, sum_16, sum_32},
+    .add = add,
     .residual = {residual<uint8_t>, residual<uint16_t>, residual<uint32_t>},
     .finite = finite,
     .draw = draw,

@@ -38,6 +38,10 @@ struct Kernels {
     // The sum of the lanes, mod 2^32.
     uint32_t (*sum[3])(const unsigned char* lanes, size_t n);
 
+    // Adds `lanes` to `sums`, as big-endian numbers of 64 bits; n is their number. So lanes of any width are
+    // added, if no sum is too large for its lane.
+    void (*add)(const unsigned char* lanes, size_t n, unsigned char* sums);
+
     // out[i] = x[i] - (lane i - bias) * scale: what the lanes do not hold. x holds no NaN and no infinity.
     void (*residual[3])(const float* x, const unsigned char* lanes, size_t n, uint32_t bias, double scale,
                         float* out);

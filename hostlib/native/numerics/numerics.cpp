@@ -285,6 +285,10 @@ std::uint32_t lane_sum(const LaneFormat& format, std::span<const std::byte> word
     return kernels().sum[width_index(format)](raw(words), lanes_in(format, words));
 }
 
+void add_words(std::span<const std::byte> words, std::span<std::byte> sums) {
+    kernels().add(raw(words), words.size() / sizeof(std::uint64_t), raw(sums));
+}
+
 void classify(std::span<const float> block, std::span<std::uint8_t> classes) {
     std::transform(block.begin(), block.end(), classes.begin(), [](float x) -> std::uint8_t {
         if (x != x) {

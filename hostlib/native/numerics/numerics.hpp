@@ -93,6 +93,9 @@ void finish_streams();
 // The checksum of all lanes, to compare with the header's.
 std::uint32_t lane_sum(const LaneFormat& format, std::span<const std::byte> words);
 
+// Adds the lanes of `words` to those of `sums`, of any width; both have the same size.
+void add_words(std::span<const std::byte> words, std::span<std::byte> sums);
+
 // The class of an element of a special block (3.3): what it adds to the two counters of a class lane.
 enum ElementClass : std::uint8_t { FINITE = 0, PLUS_INFINITY = 1, MINUS_INFINITY = 2, NOT_A_NUMBER = 3 };
 

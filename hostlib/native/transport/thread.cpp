@@ -121,14 +121,14 @@ bool Transport::run_commands(double now) {
 // A window leaves in several messages, so that one is in flight while the next is made (TCP sizes its
 // segments the same way).
 Transport::Blocked Transport::send(double now) {
-    std::array<std::span<const std::byte>, BATCH> datagrams;
+    std::array<Outgoing, BATCH> datagrams;
     const std::size_t train = std::clamp<std::size_t>(engine_.stats().window / TRAINS, 1, BATCH);
     while (engine_.anything_to_send()) {
         // Sent one at a time, a datagram's error shows whether this host refuses its size.
         const std::size_t most = too_long_ ? 1 : train;
         const std::size_t count = engine_.to_send(packets_, std::span(datagrams).first(most));
         ++stats_.send_calls;
-        const BatchResult result = sending_.send(socket_, std::span(datagrams).first(count));
+        const BatchResult result = sending_.send(socket_, std::span(datagrams).first(count), servers_);
         if (result.error != 0) {
             return judge_send_error(result.error);
         }
@@ -252,13 +252,22 @@ void Transport::receive() {
     }
 }
 
+// Where the kernel does not refuse other sources.
+bool Transport::trusts(const sockaddr_in& source) const {
+    return servers_.empty() ||
+           std::ranges::any_of(servers_, [&](const sockaddr_in& server) { return same(server, source); });
+}
+
 BatchResult Transport::receive_from(const UdpSocket& socket) {
     ++stats_.receive_calls;
     const BatchResult result = receiving_.receive(socket);
     const double now = seconds_now();
-    receiving_.for_each(result.count, [&](std::span<const std::byte> message, std::size_t datagram_bytes) {
-        engine_.receive(message, datagram_bytes, now);
-        received_ += std::max<std::size_t>((message.size() + datagram_bytes - 1) / datagram_bytes, 1);
+    receiving_.for_each(result.count, [&](std::span<const std::byte> message, std::size_t datagram_bytes,
+                                          const sockaddr_in& source) {
+        if (trusts(source)) {
+            engine_.receive(message, datagram_bytes, now);
+            received_ += std::max<std::size_t>((message.size() + datagram_bytes - 1) / datagram_bytes, 1);
+        }
     });
     if (from_network(result.error)) {
         ++stats_.network_errors;

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -84,7 +85,7 @@ void read_processor_times(pid_t thread, TransportStats& stats) {
 }
 
 Transport::Transport(const EngineConfig& config, UdpSocket socket, std::optional<UdpSocket> results,
-                     double spin)
+                     std::span<const UdpAddress> servers, double spin)
     : config_(config),
       spin_(spin),
       local_address_(socket.local_address()),
@@ -93,6 +94,7 @@ Transport::Transport(const EngineConfig& config, UdpSocket socket, std::optional
       results_(std::move(results)),
       engine_(bounded_by_buffer(config, socket_, results_, stats_)),
       packets_(MAX_DATAGRAM) {
+    std::ranges::transform(servers, std::back_inserter(servers_), to_sockaddr);
     stats_.engine = engine_.stats();
     shared_.stats = stats_;
     thread_ = std::thread(&Transport::run, this);

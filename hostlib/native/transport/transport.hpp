@@ -68,10 +68,11 @@ class GroupFailed : public std::runtime_error {
 class Transport {
   public:
     // Sends with `socket`. Receives with it and with `results`, which is bound to the job's multicast
-    // address. Both are connected. `spin`: seconds to poll them before it sleeps; pays off if every worker
-    // has its own core. Throws std::invalid_argument, std::system_error.
+    // address. Both are connected. `servers`: the addresses of the job's ways, if they are apart; `socket` is
+    // prepared then, and there is no `results`. `spin`: seconds to poll them before it sleeps; pays off if
+    // every worker has its own core. Throws std::invalid_argument, std::system_error.
     Transport(const EngineConfig& config, UdpSocket socket, std::optional<UdpSocket> results = {},
-              double spin = 0);
+              std::span<const UdpAddress> servers = {}, double spin = 0);
     ~Transport();
     Transport(const Transport&) = delete;
     Transport& operator=(const Transport&) = delete;
@@ -133,6 +134,7 @@ class Transport {
     int poll(std::span<pollfd> waited, double seconds) const;
     void gather() const;
     void receive();
+    bool trusts(const sockaddr_in& source) const;
     BatchResult receive_from(const UdpSocket& socket);
     void account(double now);
     void publish();
@@ -154,6 +156,7 @@ class Transport {
     TransportStats stats_;
     UdpSocket socket_;
     std::optional<UdpSocket> results_;
+    std::vector<sockaddr_in> servers_;
     Engine engine_;
     std::vector<std::byte> packets_;  // room for one batch
     SendBatch sending_;

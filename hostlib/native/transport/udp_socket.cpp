@@ -24,16 +24,6 @@ namespace {
 
 std::string text(const UdpAddress& address) { return address.ip + ":" + std::to_string(address.port); }
 
-sockaddr_in to_sockaddr(const UdpAddress& address) {
-    sockaddr_in out{};
-    out.sin_family = AF_INET;
-    out.sin_port = htons(address.port);
-    if (inet_pton(AF_INET, address.ip.c_str(), &out.sin_addr) != 1) {
-        throw std::invalid_argument("not an IPv4 address: " + address.ip);
-    }
-    return out;
-}
-
 void set_option(int fd, int level, int option, int value, const char* what) {
     if (setsockopt(fd, level, option, &value, sizeof value) != 0) {
         throw_errno(what);
@@ -54,6 +44,16 @@ bool is_too_long(msghdr& message) {
 }
 
 }  // namespace
+
+sockaddr_in to_sockaddr(const UdpAddress& address) {
+    sockaddr_in out{};
+    out.sin_family = AF_INET;
+    out.sin_port = htons(address.port);
+    if (inet_pton(AF_INET, address.ip.c_str(), &out.sin_addr) != 1) {
+        throw std::invalid_argument("not an IPv4 address: " + address.ip);
+    }
+    return out;
+}
 
 void Descriptor::close() {
     if (fd_ >= 0) {
@@ -94,8 +94,7 @@ UdpSocket UdpSocket::duplicate_of(int fd) {
     return UdpSocket(std::move(descriptor));
 }
 
-void UdpSocket::connect(const UdpAddress& peer) {
-    const sockaddr_in address = to_sockaddr(peer);
+void UdpSocket::prepare() {
     // The interface's MTU counts only: an MTU learned from ICMP may be forged.
     set_option(fd(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE, "cannot forbid fragmentation");
     // This option also makes send() return ENOBUFS when a queue of the kernel drops the datagram; without it,
@@ -104,6 +103,11 @@ void UdpSocket::connect(const UdpAddress& peer) {
     // Kernels before 5.0 do not know it, and deliver each datagram as a message.
     const int one = 1;
     [[maybe_unused]] const int unsupported = setsockopt(fd(), SOL_UDP, UDP_GRO, &one, sizeof one);
+}
+
+void UdpSocket::connect(const UdpAddress& peer) {
+    const sockaddr_in address = to_sockaddr(peer);
+    prepare();
     if (::connect(fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
         throw_errno("cannot connect a UDP socket to the aggregator at " + text(peer));
     }
@@ -120,6 +124,13 @@ std::size_t UdpSocket::reserve_receive_buffer(std::size_t bytes) {
         set_option(fd(), SOL_SOCKET, SO_RCVBUF, half, "cannot set the size of the receive buffer");
     }
     return receive_buffer();
+}
+
+void UdpSocket::reserve_send_buffer(std::size_t bytes) {
+    const int half = static_cast<int>(bytes / 2);
+    if (setsockopt(fd(), SOL_SOCKET, SO_SNDBUFFORCE, &half, sizeof half) != 0) {
+        set_option(fd(), SOL_SOCKET, SO_SNDBUF, half, "cannot set the size of the send buffer");
+    }
 }
 
 std::size_t UdpSocket::receive_buffer() const {
@@ -161,25 +172,37 @@ SocketErrors UdpSocket::take_errors() {
     return errors;
 }
 
-BatchResult SendBatch::send(const UdpSocket& socket, std::span<const std::span<const std::byte>> datagrams) {
+BatchResult SendBatch::send(const UdpSocket& socket, std::span<const Outgoing> datagrams,
+                            std::span<sockaddr_in> destinations) {
     std::size_t messages = 0;
     std::size_t taken = 0;
+    std::size_t buffers = 0;
     const std::size_t offered = std::min(datagrams.size(), BATCH);
     while (taken < offered) {
-        const std::size_t segment = datagrams[taken].size();
+        const std::size_t segment = datagrams[taken].datagram.size();
+        const unsigned destination = datagrams[taken].destination;
         const std::size_t room = segmentation_ ? datagrams_in_message(segment) : 1;
-        std::size_t end = taken + 1;
-        while (end < offered && end - taken < room && datagrams[end].size() == segment &&
-               datagrams[end].data() == datagrams[end - 1].data() + segment) {
+        msghdr& message = messages_[messages].msg_hdr;
+        message = msghdr{};
+        message.msg_iov = &buffers_[buffers];
+        if (!destinations.empty()) {
+            message.msg_name = &destinations[destination];
+            message.msg_namelen = sizeof destinations[destination];
+        }
+        std::size_t end = taken;
+        while (end < offered && end - taken < room && datagrams[end].datagram.size() == segment &&
+               datagrams[end].destination == destination) {
+            const std::span<const std::byte> datagram = datagrams[end].datagram;
+            if (end > taken && datagram.data() == datagrams[end - 1].datagram.data() + segment) {
+                buffers_[buffers - 1].iov_len += segment;
+            } else {
+                // sendmmsg only reads; iovec has no const form.
+                buffers_[buffers++] = {const_cast<std::byte*>(datagram.data()), segment};
+                ++message.msg_iovlen;
+            }
             ++end;
         }
         counts_[messages] = end - taken;
-        // sendmmsg only reads; iovec has no const form.
-        buffers_[messages] = {const_cast<std::byte*>(datagrams[taken].data()), segment * (end - taken)};
-        msghdr& message = messages_[messages].msg_hdr;
-        message = msghdr{};
-        message.msg_iov = &buffers_[messages];
-        message.msg_iovlen = 1;
         if (end - taken > 1) {
             message.msg_control = controls_[messages].bytes.data();
             message.msg_controllen = sizeof controls_[messages].bytes;
@@ -197,7 +220,7 @@ BatchResult SendBatch::send(const UdpSocket& socket, std::span<const std::span<c
     if (sent < 0 && (errno == EIO || errno == EINVAL) && messages_[0].msg_hdr.msg_control != nullptr) {
         // EIO: the interface leaves checksums to us, and the kernel then does not segment.
         segmentation_ = false;
-        return send(socket, datagrams);
+        return send(socket, datagrams, destinations);
     }
     if (sent < 0) {
         return {0, errno};
@@ -218,12 +241,14 @@ ReceiveBatch::ReceiveBatch()
         messages_[i].msg_hdr.msg_iov = &buffers_[i];
         messages_[i].msg_hdr.msg_iovlen = 1;
         messages_[i].msg_hdr.msg_control = controls_[i].bytes.data();
+        messages_[i].msg_hdr.msg_name = &sources_[i];
     }
 }
 
 BatchResult ReceiveBatch::receive(const UdpSocket& socket) {
     for (mmsghdr& message : messages_) {
         message.msg_hdr.msg_controllen = sizeof(Control);
+        message.msg_hdr.msg_namelen = sizeof(sockaddr_in);
     }
     const int received = recvmmsg(socket.fd(), messages_.data(), MESSAGES, MSG_DONTWAIT, nullptr);
     return received < 0 ? BatchResult{0, errno} : BatchResult{static_cast<std::size_t>(received), 0};

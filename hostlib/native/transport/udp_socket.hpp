@@ -5,6 +5,7 @@
 #ifndef INAGG_UDP_SOCKET_HPP
 #define INAGG_UDP_SOCKET_HPP
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -23,6 +24,13 @@ struct UdpAddress {
     std::string ip;  // dotted decimal
     std::uint16_t port = 0;
 };
+
+// Throws std::invalid_argument.
+sockaddr_in to_sockaddr(const UdpAddress& address);
+
+inline bool same(const sockaddr_in& a, const sockaddr_in& b) {
+    return a.sin_addr.s_addr == b.sin_addr.s_addr && a.sin_port == b.sin_port;
+}
 
 // Owns a descriptor.
 class Descriptor {
@@ -50,11 +58,15 @@ class UdpSocket {
     // A second descriptor of a bound socket; the caller keeps `fd`.
     static UdpSocket duplicate_of(int fd);
 
-    // From now on the kernel delivers datagrams from `peer` only, several at once where it can (UDP_GRO). It
-    // never fragments, and reports errors from the network.
+    // From now on the kernel delivers datagrams several at once where it can (UDP_GRO). It never fragments,
+    // and reports errors from the network.
+    void prepare();
+    // The same, and it delivers datagrams from `peer` only.
     void connect(const UdpAddress& peer);
     // Asks for a receive buffer of at least `bytes`; returns the bytes that the kernel grants.
     std::size_t reserve_receive_buffer(std::size_t bytes);
+    // Asks for a send buffer of `bytes`; the kernel may grant less.
+    void reserve_send_buffer(std::size_t bytes);
 
     UdpAddress local_address() const;
     int fd() const { return descriptor_.fd(); }
@@ -85,12 +97,14 @@ struct BatchResult {
     int error;  // errno, or 0; only when count is 0
 };
 
-// Sends at most BATCH datagrams at a time. Datagrams of one size that are contiguous in memory go as one
-// message (UDP_SEGMENT). The kernel or the network card cuts it as late as possible: between network
+// Sends at most BATCH datagrams at a time. Datagrams of one size and destination that follow one another go
+// as one message (UDP_SEGMENT). The kernel or the network card cuts it as late as possible: between network
 // namespaces, never.
 class SendBatch {
   public:
-    BatchResult send(const UdpSocket& socket, std::span<const std::span<const std::byte>> datagrams);
+    // `destinations`: of the datagrams; none if the socket is connected.
+    BatchResult send(const UdpSocket& socket, std::span<const Outgoing> datagrams,
+                     std::span<sockaddr_in> destinations = {});
     bool segmentation() const { return segmentation_; }
 
   private:
@@ -112,13 +126,13 @@ class ReceiveBatch {
     ReceiveBatch();
     // Returns the number of messages.
     BatchResult receive(const UdpSocket& socket);
-    // Calls take(message, datagram_bytes) for each of the first `messages` messages: datagrams of that size,
-    // of which the last may be shorter.
+    // Calls take(message, datagram_bytes, source) for each of the first `messages` messages: datagrams of
+    // that size, of which the last may be shorter.
     template <typename Take>
     void for_each(std::size_t messages, Take take) const {
         for (std::size_t i = 0; i < messages; ++i) {
             take(std::span(static_cast<const std::byte*>(buffers_[i].iov_base), messages_[i].msg_len),
-                 segment_bytes(i));
+                 segment_bytes(i), sources_[i]);
         }
     }
 
@@ -135,6 +149,7 @@ class ReceiveBatch {
     std::unique_ptr<std::byte[]> memory_;
     std::array<iovec, MESSAGES> buffers_;
     std::array<Control, MESSAGES> controls_;
+    std::array<sockaddr_in, MESSAGES> sources_;
     std::array<mmsghdr, MESSAGES> messages_;
 };
 

@@ -39,6 +39,8 @@ constexpr Kind query_for(Kind contribution) {
     return static_cast<Kind>(static_cast<std::uint8_t>(contribution) | p4::KIND_QUERY);
 }
 
+constexpr bool is_result(Kind kind) { return (static_cast<std::uint8_t>(kind) & p4::KIND_RESULT) != 0; }
+constexpr bool is_query(Kind kind) { return (static_cast<std::uint8_t>(kind) & p4::KIND_QUERY) != 0; }
 constexpr bool carries_words(Kind kind) { return kind == Kind::data || kind == Kind::data_result; }
 
 constexpr std::size_t words_bytes(std::size_t words) { return words * p4::WORD_BYTES; }
@@ -71,6 +73,12 @@ struct Header {
     std::uint32_t epoch;
     std::uint32_t chunk;
     std::uint32_t checksum;
+};
+
+// A datagram to send, and which of the sender's destinations it goes to.
+struct Outgoing {
+    std::span<const std::byte> datagram;
+    unsigned destination = 0;
 };
 
 void encode(const Header& header, std::span<std::byte, HEADER_BYTES> out);

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registers an aggregation server with the controller, and has it serve the jobs that the controller orders."""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from inagg._core import Server
+from inagg.errors import ControllerError, ControllerRefusedError, InaggError
+from inagg.membership.control import ControlClient
+from inagg_contract.documents import ServedJob, ServerRegistration
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_S = 0.5  # after a heartbeat without an answer
+_GOODBYE_S = 2.0
+_UNKNOWN = 404
+
+_Id = tuple[int, int]  # job, epoch
+
+
+@dataclass
+class ServerAgent:
+    """One server's standing with the controller.
+
+    name: its own among all servers. memory: bytes that it gives to jobs.
+    """
+
+    client: ControlClient
+    server: Server
+    name: str
+    memory: int
+    _serving: dict[_Id, ServedJob] = field(default_factory=dict)
+    _refused: dict[_Id, str] = field(default_factory=dict)
+
+    def run(self, stopping: threading.Event, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until `stopping` is set. on_ready: called when the server is registered.
+
+        Raises InaggError if it cannot register at first, or if the controller refuses it.
+        """
+        registration = self._register()
+        on_ready()
+        while not stopping.is_set():
+            try:
+                self._obey(registration)
+            except ControllerRefusedError as error:
+                if error.status != _UNKNOWN:
+                    raise
+                _log.warning("the controller does not know this server any more, so its jobs have ended")
+                self._drop_all()
+                registration = self._register_again(stopping) or registration
+            except ControllerError as error:
+                _log.warning("no answer to a heartbeat: %s", error)
+                stopping.wait(_PAUSE_S)
+        try:
+            self.client.remove_server(self.name, registration.instance, timeout_s=_GOODBYE_S)
+        except InaggError as error:
+            _log.warning("could not tell the controller that this server stops: %s", error)
+
+    def _register(self) -> ServerRegistration:
+        ip, udp_port = self.server.local_address
+        registration = self.client.register_server(self.name, ip, udp_port, self.memory)
+        _log.info("registered as %s: %s:%d, %d bytes for jobs", self.name, ip, udp_port, self.memory)
+        return registration
+
+    def _register_again(self, stopping: threading.Event) -> ServerRegistration | None:
+        """Register until it succeeds; None if `stopping` is set before."""
+        while not stopping.is_set():
+            try:
+                return self._register()
+            except ControllerRefusedError:
+                raise
+            except ControllerError as error:
+                _log.warning("cannot register: %s", error)
+                stopping.wait(_PAUSE_S)
+        return None
+
+    def _obey(self, registration: ServerRegistration) -> None:
+        """Send one heartbeat, and do what its answer orders."""
+        # The controller holds the answer back for an interval if nothing is to be done.
+        orders = self.client.server_beat(
+            self.name,
+            registration.instance,
+            list(self._serving),
+            self._refused,
+            timeout_s=registration.heartbeat_interval_s + registration.heartbeat_timeout_s,
+        )
+        ordered = {(job.id, job.epoch): job for job in orders.jobs}
+        self._refused = {one: reason for one, reason in self._refused.items() if one in ordered}
+        for one in self._serving.keys() - ordered.keys():
+            self._drop(one)
+        for one in ordered.keys() - self._serving.keys() - self._refused.keys():
+            self._serve(one, ordered[one])
+
+    def _serve(self, one: _Id, job: ServedJob) -> None:
+        try:
+            self.server.serve(
+                job=job.id,
+                epoch=job.epoch,
+                slots=job.slots,
+                words=job.words,
+                workers=[(worker.ip, worker.udp_port) for worker in job.workers],
+                servers=job.servers,
+                index=job.index,
+            )
+        except ValueError as error:
+            _log.error("job %d: refused: %s", job.id, error)
+            self._refused[one] = str(error)
+            return
+        self._serving[one] = job
+        _log.info(
+            "job %d: serving %d workers, as server %d of %d", job.id, len(job.workers), job.index, job.servers
+        )
+
+    def _drop(self, one: _Id) -> None:
+        counts = self.server.stats()["jobs"].get(one[0], {})
+        self.server.drop(*one)
+        del self._serving[one]
+        _log.info("job %d: ended; packets: %s", one[0], {name: n for name, n in counts.items() if n})
+
+    def _drop_all(self) -> None:
+        for one in list(self._serving):
+            self._drop(one)
+        self._refused.clear()

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of the command inagg-server."""
+
+import logging
+import re
+import signal
+import sys
+import threading
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from inagg._core import Server
+from inagg.errors import ConfigurationError, InaggError
+from inagg.membership.control import ControlClient
+from inagg.membership.interface import source_address
+from inagg.serving.agent import ServerAgent
+from inagg_contract.addresses import parse_ip
+from inagg_contract.documents import DEFAULT_SERVER_PORT
+from inagg_contract.tokens import default_token_file
+
+_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_SIZE = re.compile(r"([0-9]+)\s*(KiB|MiB|GiB|)")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"inagg-server {version('inagg')}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    controller: Annotated[
+        str,
+        typer.Option(
+            envvar="INAGG_CONTROLLER", help="URL of the controller, such as http://10.0.0.254:9560."
+        ),
+    ],
+    listen: Annotated[
+        str,
+        typer.Option(
+            metavar="IP[:PORT]",
+            help=f"Address for the workers' packets. [default: that of the route to the controller, port "
+            f"{DEFAULT_SERVER_PORT}]",
+            show_default=False,
+        ),
+    ] = "",
+    memory: Annotated[str, typer.Option(help="Memory for jobs, such as 256MiB or 2GiB.")] = "256MiB",
+    name: Annotated[
+        str, typer.Option(help="Name among the servers. [default: IP:PORT]", show_default=False)
+    ] = "",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the operator's token, which the controller makes. [default: "
+            "/var/lib/inagg/controller.token for root, else ~/.local/state/inagg/controller.token]"
+        ),
+    ] = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Sum the gradients of jobs in this host's memory, as the controller orders.
+
+    Jobs with the settings aggregation = "server" and servers = "registered" use it. Prints "ready" when it is
+    registered.
+    """
+    try:
+        _log_to_stderr(log_level)
+        size = _memory(memory)
+        address = _address(listen, controller)
+        name = name or f"{address[0]}:{address[1]}"
+        if not _NAME.fullmatch(name):
+            raise ConfigurationError(
+                f"--name {name}: must be at most 64 letters, digits and . _ : -, the first a letter or digit"
+            )
+        token = _token(token_file or default_token_file())
+        try:
+            server = Server(local=address, memory=size)
+        except OSError as error:
+            raise ConfigurationError(f"--listen {address[0]}:{address[1]}: {error}") from error
+        stopping = threading.Event()
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            stopping.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
+        try:
+            with ControlClient(controller, token=token) as client:
+                ServerAgent(client, server, name, size).run(stopping, lambda: print("ready", flush=True))
+        finally:
+            server.close()
+    except InaggError as error:
+        print(f"inagg-server: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+def _log_to_stderr(level: str) -> None:
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ConfigurationError(f"--log-level {level}: must be debug, info, warning or error")
+    logging.basicConfig(level=number, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
+
+
+def _memory(text: str) -> int:
+    """Bytes of a size such as 256MiB. Raises ConfigurationError."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ConfigurationError(f"--memory {text}: must be a size such as 256MiB or 2GiB")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _address(listen: str, controller: str) -> tuple[str, int]:
+    """The address of --listen. Raises ConfigurationError."""
+    ip, _, port = listen.partition(":")
+    if port and not (port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise ConfigurationError(f"--listen {listen}: {port!r} is not a UDP port")
+    if not ip:
+        ip = source_address(urlsplit(controller).hostname or "")
+    try:
+        parse_ip(ip)
+    except ValueError as error:
+        raise ConfigurationError(f"--listen {listen}: {error}") from error
+    if ip == "0.0.0.0":
+        raise ConfigurationError(f"--listen {listen}: must be one address, to which workers can send")
+    return ip, int(port or DEFAULT_SERVER_PORT)
+
+
+def _token(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise ConfigurationError(
+            f"--token-file {path}: {error.strerror}; the controller makes this file, on its own host"
+        ) from error
+
+
+def main() -> None:
+    """Entry point."""
+    app()

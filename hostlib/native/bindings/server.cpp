@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// inagg._core.Server, and inagg._core.ServedJob for tests in virtual time.
+#include "server/server.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "bindings/bindings.hpp"
+#include "server/served_job.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace inagg {
+namespace {
+
+ServedJobConfig served_config(unsigned job, std::uint64_t epoch, std::uint64_t slots, unsigned words,
+                              unsigned workers, unsigned servers, unsigned index, std::uint32_t first_chunk) {
+    if (job > UINT16_MAX || epoch > UINT32_MAX || slots > UINT32_MAX) {
+        throw std::invalid_argument("job must fit 16 bits, epoch and slots 32");
+    }
+    const ServedJobConfig config{.job = static_cast<std::uint16_t>(job),
+                                 .epoch = static_cast<std::uint32_t>(epoch),
+                                 .slots = static_cast<std::uint32_t>(slots),
+                                 .words = words,
+                                 .workers = workers,
+                                 .servers = servers,
+                                 .index = index,
+                                 .first_chunk = first_chunk};
+    config.validate();
+    return config;
+}
+
+nb::dict to_dict(const OutcomeCounts& counts) {
+    nb::dict out;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+        out[OUTCOME_NAMES[i]] = counts[i];
+    }
+    return out;
+}
+
+// What leaves: (rank, or None for all; datagram).
+using Replies = std::vector<std::pair<std::optional<unsigned>, nb::bytes>>;
+
+Replies receive(ServedJob& self, const nb::bytes& datagram, unsigned worker) {
+    self.receive(as_span(datagram), worker);
+    Replies out;
+    for (const Outgoing& reply : self.replies()) {
+        const bool to_all = reply.destination == ServedJob::ALL;
+        out.emplace_back(to_all ? std::nullopt : std::optional(reply.destination), to_bytes(reply.datagram));
+    }
+    self.clear_replies();
+    return out;
+}
+
+class PyServer {
+  public:
+    PyServer(UdpSocket socket, std::size_t memory) : server_(std::move(socket), memory) {
+        living().insert(this);
+    }
+    ~PyServer() {
+        living().erase(this);
+        close();
+    }
+
+    // Called at the interpreter's exit.
+    static void close_all() {
+        for (PyServer* server : living()) {
+            server->close();
+        }
+    }
+
+    IpPort local_address() const {
+        const UdpAddress address = server_.local_address();
+        return {address.ip, address.port};
+    }
+
+    void serve(unsigned job, std::uint64_t epoch, std::uint64_t slots, unsigned words,
+               const std::vector<IpPort>& workers, unsigned servers, unsigned index) {
+        std::vector<UdpAddress> addresses;
+        for (const auto& [ip, port] : workers) {
+            addresses.push_back({ip, port});
+        }
+        const ServedJobConfig config =
+            served_config(job, epoch, slots, words, static_cast<unsigned>(workers.size()), servers, index, 0);
+        const nb::gil_scoped_release release;
+        server_.serve(config, addresses);
+    }
+
+    void drop(std::uint16_t job, std::uint32_t epoch) {
+        const nb::gil_scoped_release release;
+        server_.drop(job, epoch);
+    }
+
+    nb::dict stats() {
+        ServerStats stats;
+        {
+            const nb::gil_scoped_release release;
+            stats = server_.stats();
+        }
+        nb::dict jobs;
+        for (const auto& [job, counts] : stats.jobs) {
+            jobs[nb::int_(job)] = to_dict(counts);
+        }
+        nb::dict out;
+        out["memory"] = stats.memory;
+        out["unknown"] = stats.unknown;
+        out["send_drops"] = stats.send_drops;
+        out["jobs"] = jobs;
+        return out;
+    }
+
+    void close() {
+        const nb::gil_scoped_release release;
+        server_.close();
+    }
+
+  private:
+    static std::set<PyServer*>& living() {
+        static std::set<PyServer*> servers;
+        return servers;
+    }
+
+    Server server_;
+};
+
+}  // namespace
+
+void define_server(nb::module_& m) {
+    nb::class_<ServedJob>(m, "ServedJob")
+        .def(
+            "__init__",
+            [](ServedJob* self, unsigned job, std::uint64_t epoch, std::uint64_t slots, unsigned words,
+               unsigned workers, unsigned servers, unsigned index, std::uint32_t first_chunk) {
+                new (self)
+                    ServedJob(served_config(job, epoch, slots, words, workers, servers, index, first_chunk));
+            },
+            nb::kw_only(), "job"_a, "epoch"_a, "slots"_a, "words"_a, "workers"_a, "servers"_a = 1,
+            "index"_a = 0, "first_chunk"_a = 0)
+        .def("receive", &receive, "datagram"_a, "worker"_a)
+        .def_prop_ro("memory", [](const ServedJob& self) { return self.config().memory(); })
+        .def_prop_ro("counts", [](const ServedJob& self) { return to_dict(self.counts()); });
+    nb::class_<PyServer>(m, "Server")
+        .def(
+            "__init__",
+            [](PyServer* self, const std::optional<IpPort>& local, std::optional<int> socket_fd,
+               std::size_t memory) {
+                new (self) PyServer(open_socket(local, socket_fd), memory);
+                if (socket_fd) {
+                    const Descriptor taken_over(*socket_fd);  // the duplicate stays
+                }
+            },
+            nb::kw_only(), "local"_a = nb::none(), "socket_fd"_a = nb::none(), "memory"_a)
+        .def_prop_ro("local_address", &PyServer::local_address)
+        .def("serve", &PyServer::serve, nb::kw_only(), "job"_a, "epoch"_a, "slots"_a, "words"_a, "workers"_a,
+             "servers"_a = 1, "index"_a = 0)
+        .def("drop", &PyServer::drop, "job"_a, "epoch"_a)
+        .def("stats", &PyServer::stats)
+        .def("close", &PyServer::close);
+    nb::module_::import_("atexit").attr("register")(nb::cpp_function(&PyServer::close_all));
+}
+
+}  // namespace inagg

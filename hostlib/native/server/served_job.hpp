@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The aggregator of one job in host memory, sans-I/O (protocol.md, 5.2 and 5.6): packets of its workers go
+// in, results and answers come out. It keeps two versions of the slots that are its share, each as the
+// datagram that its result will be: results are sent from there, those of neighbouring slots as one message.
+#ifndef INAGG_SERVED_JOB_HPP
+#define INAGG_SERVED_JOB_HPP
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "wire/wire.hpp"
+
+namespace inagg {
+
+struct ServedJobConfig {
+    std::uint16_t job = 0;
+    std::uint32_t epoch = 0;
+    std::uint32_t slots = 0;  // S of the job
+    unsigned words = 0;
+    unsigned workers = 0;
+    unsigned servers = 1;
+    unsigned index = 0;             // of this server: it sums chunk c if (c mod S) mod servers is that
+    std::uint32_t first_chunk = 0;  // as EngineConfig's: all chunks before it have been summed
+
+    // Throws std::invalid_argument.
+    void validate() const;
+    // Bytes of memory that the job takes here (contract/inagg_contract/sizes.py).
+    std::size_t memory() const;
+};
+
+// What became of a packet (protocol.md, 5.1 and 5.2). One that completes a chunk counts twice.
+enum class Outcome : std::uint8_t {
+    malformed,
+    not_admitted,
+    wrong_epoch,
+    started,
+    added,
+    completed,
+    result_resent,
+    duplicate_pending,
+    ahead,
+    stale,
+    query_again,
+    query_held,
+};
+inline constexpr std::array OUTCOME_NAMES{
+    "malformed",     "not_admitted",      "wrong_epoch", "started", "added",       "completed",
+    "result_resent", "duplicate_pending", "ahead",       "stale",   "query_again", "query_held",
+};
+using OutcomeCounts = std::array<std::uint64_t, OUTCOME_NAMES.size()>;
+
+class ServedJob {
+  public:
+    // A destination: every worker. The others are ranks.
+    static constexpr unsigned ALL = ~0U;
+
+    // Throws std::invalid_argument.
+    explicit ServedJob(const ServedJobConfig& config);
+
+    // Takes a datagram that has come from a worker's address. What is to leave is in replies() then.
+    void receive(std::span<const std::byte> datagram, unsigned worker);
+
+    // The datagrams to send now, in this order. They stand in this object's memory until the next receive()
+    // of any datagram that follows clear_replies().
+    std::span<const Outgoing> replies() const { return replies_; }
+    void clear_replies();
+
+    const OutcomeCounts& counts() const { return counts_; }
+    const ServedJobConfig& config() const { return config_; }
+
+  private:
+    // One version of a slot.
+    struct Version {
+        std::uint64_t members = 0;  // the workers whose contributions are in; none: it has never been used
+        std::uint32_t chunk = 0;
+        std::uint32_t checksum = 0;
+        Announcement announced = {};
+        bool has_words = false;
+        bool final = false;
+    };
+
+    Outcome take(std::span<const std::byte> datagram, unsigned worker);
+    Outcome contribute(const Header& header, std::span<const std::byte> words, std::size_t place);
+    Outcome answer(const Header& header, const Version& version);
+    bool may_start(const Version& version, std::uint32_t chunk) const;
+    void add(Version& version, const Header& header, std::span<const std::byte> words,
+             std::span<std::byte> sums);
+    void count(Outcome outcome) { ++counts_[static_cast<std::size_t>(outcome)]; }
+    bool is_own(std::uint32_t chunk) const {
+        return (chunk & (config_.slots - 1)) % config_.servers == config_.index;
+    }
+    void reply(std::size_t place, Kind kind, unsigned rank, unsigned destination);
+    std::size_t place_of(std::uint32_t chunk) const;
+    std::span<std::byte> datagram_at(std::size_t place) {
+        return std::span(memory_).subspan(place * stride_, stride_);
+    }
+
+    ServedJobConfig config_;
+    std::size_t share_;   // slots here
+    std::size_t stride_;  // bytes of a DATA packet
+    std::uint64_t all_;   // the bits of all workers
+    std::vector<Version> versions_;
+    std::vector<std::byte> memory_;
+    std::vector<Outgoing> replies_;
+    std::deque<std::array<std::byte, HEADER_BYTES>> answers_;  // among the replies
+    OutcomeCounts counts_{};
+};
+
+}  // namespace inagg
+
+#endif

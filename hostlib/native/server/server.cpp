@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/server.hpp"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <iterator>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "wire/require.hpp"
+
+namespace inagg {
+namespace {
+
+// What the kernel charges for a received packet beyond its own bytes.
+constexpr std::size_t PACKET_OVERHEAD = 1280;
+constexpr std::size_t SEND_BUFFER = std::size_t{4} << 20;
+// How often a send that finds no buffer is tried, with pauses of a millisecond. Then the datagrams are lost,
+// and their workers ask for them.
+constexpr int SEND_TRIES = 20;
+// How long a queue that moves may stay full.
+constexpr int LONGEST_BLOCK_MS = 100;
+
+int make_eventfd() {
+    const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (fd < 0) {
+        throw std::system_error(errno, std::generic_category(), "cannot make an eventfd");
+    }
+    return fd;
+}
+
+}  // namespace
+
+Server::Server(UdpSocket socket, std::size_t memory)
+    : memory_(memory),
+      local_address_(socket.local_address()),
+      wakeup_(make_eventfd()),
+      socket_(std::move(socket)) {
+    socket_.prepare();
+    socket_.reserve_send_buffer(SEND_BUFFER);
+    thread_ = std::thread(&Server::run, this);
+}
+
+Server::~Server() { close(); }
+
+void Server::serve(const ServedJobConfig& config, std::span<const UdpAddress> workers) {
+    config.validate();
+    require(workers.size() == config.workers, "there are " + std::to_string(workers.size()) +
+                                                  " addresses for " + std::to_string(config.workers) +
+                                                  " workers");
+    std::vector<sockaddr_in> addresses;
+    std::ranges::transform(workers, std::back_inserter(addresses), to_sockaddr);
+    call([&] {
+        const auto known = jobs_.find(config.job);
+        if (known != jobs_.end() && known->second.sums.config().epoch == config.epoch) {
+            return;
+        }
+        const std::size_t freed = known == jobs_.end() ? 0 : known->second.sums.config().memory();
+        const std::size_t left = memory_ - (stats_.memory - freed);
+        if (config.memory() > left) {
+            throw std::length_error("job " + std::to_string(config.job) + " needs " +
+                                    std::to_string(config.memory()) + " bytes, and " + std::to_string(left) +
+                                    " of " + std::to_string(memory_) + " are free");
+        }
+        ServedJob sums(config);
+        jobs_.erase(config.job);
+        jobs_.emplace(config.job, Served{std::move(sums), std::move(addresses)});
+        stats_.memory = stats_.memory - freed + config.memory();
+        std::size_t packets = 0;
+        for (const auto& [_, served] : jobs_) {
+            const ServedJobConfig& job = served.sums.config();
+            packets += job.workers * (job.memory() / 2 + job.slots * PACKET_OVERHEAD / job.servers);
+        }
+        socket_.reserve_receive_buffer(packets);
+    });
+}
+
+void Server::drop(std::uint16_t job, std::uint32_t epoch) {
+    call([&] {
+        const auto known = jobs_.find(job);
+        if (known != jobs_.end() && known->second.sums.config().epoch == epoch) {
+            stats_.memory -= known->second.sums.config().memory();
+            jobs_.erase(known);
+        }
+    });
+}
+
+ServerStats Server::stats() {
+    ServerStats stats;
+    call([&] {
+        stats = stats_;
+        for (const auto& [job, served] : jobs_) {
+            stats.jobs[job] = served.sums.counts();
+        }
+    });
+    return stats;
+}
+
+void Server::call(const std::function<void()>& action) {
+    std::packaged_task<void()> task(action);
+    std::future<void> done = task.get_future();
+    {
+        const std::lock_guard lock(mutex_);
+        if (closing_ || forked()) {
+            throw std::runtime_error("the server has been closed");
+        }
+        calls_.push_back(std::move(task));
+        wake();
+    }
+    done.get();
+}
+
+void Server::wake() {
+    const std::uint64_t one = 1;
+    // It fails only if a wakeup is pending already.
+    [[maybe_unused]] const ssize_t written = ::write(wakeup_.fd(), &one, sizeof one);
+}
+
+void Server::close() {
+    if (forked()) {
+        if (thread_.joinable()) {
+            thread_.detach();
+        }
+        return;
+    }
+    const std::lock_guard closing(closing_mutex_);
+    if (!thread_.joinable()) {
+        return;
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        closing_ = true;
+        wake();
+    }
+    thread_.join();
+    socket_.close();
+}
+
+// -- The thread
+
+void Server::run() {
+    pthread_setname_np(pthread_self(), "inagg-server");
+    sigset_t all;  // signals belong to the program's threads
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+    loop();
+}
+
+void Server::loop() {
+    while (true) {
+        std::vector<std::packaged_task<void()>> calls;
+        bool closing;
+        {
+            const std::lock_guard lock(mutex_);
+            calls.swap(calls_);
+            closing = closing_;
+        }
+        for (std::packaged_task<void()>& call : calls) {
+            call();
+        }
+        if (closing) {
+            return;
+        }
+        if (!readable_) {
+            wait();
+        }
+        receive();
+    }
+}
+
+void Server::wait() {
+    std::array<pollfd, 2> waited{pollfd{wakeup_.fd(), POLLIN, 0}, pollfd{socket_.fd(), POLLIN, 0}};
+    if (poll(waited.data(), waited.size(), -1) <= 0) {
+        return;
+    }
+    if (waited[0].revents != 0) {
+        std::uint64_t wakeups;
+        [[maybe_unused]] const ssize_t got = ::read(wakeup_.fd(), &wakeups, sizeof wakeups);
+    }
+    if ((waited[1].revents & POLLERR) != 0) {
+        socket_.take_errors();
+    }
+    readable_ = (waited[1].revents & POLLIN) != 0;
+}
+
+void Server::receive() {
+    if (!readable_) {
+        return;
+    }
+    const BatchResult result = receiving_.receive(socket_);
+    readable_ = result.count == ReceiveBatch::MESSAGES;
+    receiving_.for_each(result.count,
+                        [&](std::span<const std::byte> message, std::size_t datagram_bytes,
+                            const sockaddr_in& source) { take(message, datagram_bytes, source); });
+}
+
+// A message has datagrams of one source, and so of one worker.
+void Server::take(std::span<const std::byte> message, std::size_t datagram_bytes, const sockaddr_in& source) {
+    Served* served = nullptr;
+    while (!message.empty()) {
+        const auto datagram = message.first(std::min(datagram_bytes, message.size()));
+        message = message.subspan(datagram.size());
+        const std::optional<Header> header = decode(datagram);
+        if (header && (served == nullptr || served->sums.config().job != header->job)) {
+            if (served != nullptr) {
+                send_replies(*served);
+            }
+            const auto found = jobs_.find(header->job);
+            served = found == jobs_.end() ? nullptr : &found->second;
+        }
+        if (!header || served == nullptr || header->rank >= served->workers.size() ||
+            !same(served->workers[header->rank], source)) {
+            ++stats_.unknown;
+            continue;
+        }
+        served->sums.receive(datagram, header->rank);
+    }
+    if (served != nullptr) {
+        send_replies(*served);
+    }
+}
+
+// Results for all go to one worker after another, so that those of neighbouring slots are one message.
+void Server::send_replies(Served& served) {
+    std::span<const Outgoing> replies = served.sums.replies();
+    while (!replies.empty()) {
+        const bool to_all = replies.front().destination == ServedJob::ALL;
+        const auto end = std::ranges::find_if(
+            replies, [&](const Outgoing& reply) { return (reply.destination == ServedJob::ALL) != to_all; });
+        const auto count = static_cast<std::size_t>(end - replies.begin());
+        if (to_all) {
+            for (unsigned worker = 0; worker < served.workers.size(); ++worker) {
+                copies_.assign(replies.begin(), end);
+                for (Outgoing& copy : copies_) {
+                    copy.destination = worker;
+                }
+                send(served, copies_);
+            }
+        } else {
+            send(served, replies.first(count));
+        }
+        replies = replies.subspan(count);
+    }
+    served.sums.clear_replies();
+}
+
+void Server::send(Served& served, std::span<const Outgoing> datagrams) {
+    for (int tries = 0; !datagrams.empty() && tries < SEND_TRIES;) {
+        const BatchResult result = sending_.send(socket_, datagrams, served.workers);
+        datagrams = datagrams.subspan(result.count);
+        if (result.error == EAGAIN) {
+            tries += wait_until_writable() ? 0 : 1;
+        } else if (result.error == ENOBUFS || result.error == ENOMEM) {
+            ++tries;
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        } else if (result.error != 0) {
+            ++tries;  // perhaps an ICMP error about another packet, which is reported once
+            socket_.take_errors();
+        }
+    }
+    stats_.send_drops += datagrams.size();
+}
+
+bool Server::wait_until_writable() const {
+    pollfd waited{socket_.fd(), POLLOUT, 0};
+    return poll(&waited, 1, LONGEST_BLOCK_MS) > 0;
+}
+
+}  // namespace inagg

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An aggregation server: sums for many jobs on one UDP socket, in a thread of its own. All public methods may
+// be called from any thread.
+#ifndef INAGG_SERVER_HPP
+#define INAGG_SERVER_HPP
+
+#include <unistd.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/served_job.hpp"
+#include "transport/udp_socket.hpp"
+
+namespace inagg {
+
+struct ServerStats {
+    std::size_t memory = 0;        // bytes that the jobs take
+    std::uint64_t unknown = 0;     // datagrams of no job that it serves, or from none of its workers
+    std::uint64_t send_drops = 0;  // datagrams that the kernel would not take
+    std::map<std::uint16_t, OutcomeCounts> jobs;
+};
+
+class Server {
+  public:
+    // `memory`: the most bytes that jobs may take. Throws std::system_error.
+    Server(UdpSocket socket, std::size_t memory);
+    ~Server();
+    Server(const Server&) = delete;
+    Server& operator=(const Server&) = delete;
+
+    UdpAddress local_address() const { return local_address_; }
+    // Whether this is a forked child's copy: it has no thread.
+    bool forked() const { return ::getpid() != process_; }
+
+    // Admits a job's packets. `workers`: their addresses, by rank. It replaces an older job of the same
+    // number; the same job again changes nothing. Throws std::invalid_argument, and std::length_error if
+    // there is not enough memory.
+    void serve(const ServedJobConfig& config, std::span<const UdpAddress> workers);
+    // Forgets a job. Nothing happens if it does not serve it.
+    void drop(std::uint16_t job, std::uint32_t epoch);
+    ServerStats stats();
+    // Ends the thread, and closes the socket.
+    void close();
+
+  private:
+    struct Served {
+        ServedJob sums;
+        std::vector<sockaddr_in> workers;
+    };
+
+    void run();
+    void loop();
+    void wait();
+    void receive();
+    void take(std::span<const std::byte> message, std::size_t datagram_bytes, const sockaddr_in& source);
+    void send_replies(Served& served);
+    void send(Served& served, std::span<const Outgoing> datagrams);
+    bool wait_until_writable() const;
+    // Runs `action` in the thread, and waits until it has.
+    void call(const std::function<void()>& action);
+    void wake();
+
+    const std::size_t memory_;
+    const UdpAddress local_address_;
+    Descriptor wakeup_;  // an eventfd
+    const pid_t process_ = ::getpid();
+
+    // Used by the thread only.
+    UdpSocket socket_;
+    std::map<std::uint16_t, Served> jobs_;
+    ServerStats stats_;
+    ReceiveBatch receiving_;
+    SendBatch sending_;
+    std::vector<Outgoing> copies_;
+    bool readable_ = false;
+
+    std::mutex mutex_;  // guards what follows
+    std::vector<std::packaged_task<void()>> calls_;
+    bool closing_ = false;
+    std::mutex closing_mutex_;  // guards the joining of thread_; before mutex_
+    std::thread thread_;
+};
+
+}  // namespace inagg
+
+#endif
