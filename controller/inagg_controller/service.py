@@ -394,6 +394,8 @@ class Service:
 
     async def job_counts(self, job: Job) -> Mapping[int, Count] | None:
         """Rank -> contributions that its switch has admitted, for an ended job until its end; None if unknown."""
+        if job.servers is not None:
+            return None
         if job.state != "running":
             return self._last_counts.get(job.id)
         return await self._read_job_counts(job)

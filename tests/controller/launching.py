@@ -13,13 +13,13 @@ class CommandLine:
         self._options = options
 
     def __call__(self, **changes: object) -> list[str]:
-        """The words, with some options replaced; a list repeats its option."""
+        """The words, with some options replaced; a list repeats its option, True stands for a flag."""
         options = {**self._options, **{name.replace("_", "-"): value for name, value in changes.items()}}
         return [
             word
             for name, given in options.items()
             for value in (given if isinstance(given, list) else [given])
-            for word in (f"--{name}", str(value))
+            for word in ([f"--{name}"] if value is True else [f"--{name}", str(value)])
         ]
 
 

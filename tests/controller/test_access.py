@@ -86,6 +86,7 @@ ABOUT_A_JOB = [
     ("POST", "/jobs/1/workers", WORKER | {"rank": 1, "ip": "10.0.0.2", "port": 2}),
     ("POST", "/jobs/1/workers/0/heartbeat", {}),
     ("POST", "/jobs/1/workers/0/presence", None),
+    ("POST", "/jobs/1/workers/0/serving", None),
     ("DELETE", "/jobs/1/workers/0", None),
     ("DELETE", "/jobs/1/workers/0?error=forged", None),
 ]
@@ -95,6 +96,9 @@ OPERATORS = [
     ("GET", "/loss", None),
     ("PUT", "/loss", {"port": 1, "direction": "ingress", "probability": 1.0}),
     ("DELETE", "/loss", None),
+    ("POST", "/servers", {"name": "a", "ip": "10.0.1.1", "udp_port": 18754, "memory": 1000}),
+    ("POST", "/servers/a/heartbeat", {"instance": 1}),
+    ("DELETE", "/servers/a?instance=1", None),
 ]
 
 
@@ -114,7 +118,7 @@ def test_only_who_has_a_jobs_secret_or_the_operators_token_may_deal_with_it(vict
     assert controller.as_(controller.token, "DELETE", "/jobs/1").json()["state"] == "failed"
 
 
-def test_only_the_operator_may_see_all_jobs_and_counters_and_inject_loss(victim: StartVictim) -> None:
+def test_only_the_operator_may_see_all_jobs_and_counters_inject_loss_and_act_for_servers(victim: StartVictim) -> None:
     controller = victim()
     for method, path, body in OPERATORS:
         answer = controller.as_(None, method, path, json=body)

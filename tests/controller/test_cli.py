@@ -105,6 +105,71 @@ def test_what_cannot_work_is_told_before_anything_starts(
     assert result.stdout == ""
 
 
+@pytest.fixture
+def without_switch(free_port: int, token_file: Path) -> CommandLine:
+    """Good options of a controller without a switch."""
+    return CommandLine({"no-switch": True, "listen": f"127.0.0.1:{free_port}", "token-file": token_file})
+
+
+@pytest.mark.parametrize(("options", "words"), [({}, 4), ({"words": 5}, 5), ({"words": 32}, 32)])
+def test_without_a_switch_it_needs_no_program_and_serves_jobs_on_servers(
+    without_switch: CommandLine, free_port: int, options: dict[str, object], words: int
+) -> None:
+    launcher = Launcher(without_switch)
+    try:
+        process = launcher(**options)
+        assert read_line(process) == "ready"
+        with httpx.Client(base_url=f"http://127.0.0.1:{free_port}", trust_env=False) as client:
+            health = client.get("/health").json()
+            assert (health["switch"], health["words"], health["switches"]) == ("none", words, [])
+            refused = client.post("/jobs", json={"workers": 1, "slots": 4})
+            assert (refused.status_code, refused.json()["detail"]) == (
+                503,
+                "this controller has no switch: use aggregation = server",
+            )
+            job = client.post("/jobs", json={"workers": 1, "slots": 4096, "aggregation": "server"}).json()
+            assert (job["state"], job["slots"], job["words"]) == ("joining", 1024, words)
+            client.headers["Authorization"] = f"Bearer {job['secret']}"
+            worker = {"rank": 0, "ip": "127.0.0.1", "udp_port": 4000, "server_udp_port": 4001}
+            client.post("/jobs/1/workers", json=worker)
+            assert client.post("/jobs/1/workers/0/serving").json()["state"] == "running"
+        process.terminate()
+        _, log = process.communicate(timeout=10)
+        assert process.returncode == 0
+        assert "Traceback" not in log
+    finally:
+        launcher.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"p4info": "/p4info", "device_config": "/config", "ports": "1,2", "aggregator_ip": "10.0.0.253"},
+            "leave out --p4info, --device-config, --ports, --aggregator-ip",
+        ),
+        ({"topology": "fabric.toml"}, "--no-switch means that there is no switch: leave out --topology"),
+        ({"host": "10.0.0.1=1"}, "leave out --host"),
+        ({"words": 7}, "--words is 7; it must be one of 4, 5, 32"),
+        ({"give_up_s": 0}, "--give-up-s must be positive"),
+    ],
+)
+def test_what_does_not_go_with_no_switch_is_named(
+    without_switch: CommandLine, changes: dict[str, object], message: str
+) -> None:
+    result = CliRunner().invoke(app, without_switch(**changes))
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_switch_has_its_words_from_its_program(command_line: CommandLine) -> None:
+    result = CliRunner().invoke(app, command_line(words=4))
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "inagg-controller: --words needs --no-switch: with a switch, its program has the words\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [

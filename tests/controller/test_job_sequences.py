@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from inagg_contract.constants import FLOOD_GROUP
 from inagg_controller.errors import RequestError, UnavailableError
-from inagg_controller.jobs.job import Effect, Install, Regroup
+from inagg_controller.jobs.job import Effect, Install, Registered, Regroup
 from inagg_controller.switch.entries import Entity, JobEntries, TableEntry
 from tests.controller.serving import LEAF_SPINE, STAR
 from tests.controller.test_jobs import POLICY, member, new_table
@@ -51,7 +51,7 @@ class Life(RuleBasedStateMachine):
     def start(self) -> None:
         self.now = 0.0
         self.names = list(self.topology.by_name)
-        self.table = new_table(topology=self.topology, max_members=10, max_ended=3)
+        self.table = new_table(topology=self.topology, max_members=10, max_ended=3, max_server_jobs=6)
         self.entries: set[Placed] = set()
         self.epochs: list[int] = []
         self.endings: dict[int, tuple[str, str | None, dict[int, str]]] = {}
@@ -90,13 +90,18 @@ class Life(RuleBasedStateMachine):
 
     @rule(index=INDEX, rank=st.integers(-1, 4), host=st.integers(1, 4))
     def register(self, index: int, rank: int, host: int) -> None:
-        self.act(self.table.register, self.pick(index), member(rank, host), self.now)
+        number = self.pick(index)
+        self.act(self.table.register, number, self.worker(number, rank, host), self.now)
 
     @rule(index=INDEX)
     def register_all(self, index: int) -> None:
         number = self.pick(index)
         for rank in range(4):
-            self.act(self.table.register, number, member(rank), self.now)
+            self.act(self.table.register, number, self.worker(number, rank, rank + 1), self.now)
+
+    def worker(self, number: int, rank: int, host: int) -> Registered:
+        """A worker as it registers in a job, from one of the hosts."""
+        return member(rank, host)
 
     @rule(index=INDEX, rank=st.integers(0, 4))
     def beat(self, index: int, rank: int) -> None:
@@ -204,7 +209,10 @@ class Life(RuleBasedStateMachine):
             for number, job in table.jobs.items()
         }
         leases = {name: pool.leases for name, pool in table.pools.items()}
-        return jobs, leases, list(table.effects), table.version
+        servers = [
+            (server.instance, dict(server.leases), server.serving) for server in table.servers.values()
+        ]
+        return jobs, leases, list(table.effects), servers, table.version
 
     @invariant()
     def epochs_grow(self) -> None:
@@ -235,7 +243,7 @@ class Life(RuleBasedStateMachine):
         for job in self.table.jobs.values():
             assert job.holds_resources or job.ended
             assert job.leases.keys() == job.tree.by_name.keys()
-            assert {lease.size for lease in job.leases.values()} == {2 * job.slots}
+            assert all(lease.size == 2 * job.slots for lease in job.leases.values())
 
     @invariant()
     def what_is_in_a_switch_belongs_to_a_job_that_still_holds_its_lease(self) -> None:
@@ -251,7 +259,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def a_running_job_is_complete_and_installed(self) -> None:
         for job in self.table.jobs.values():
-            if job.state == "running":
+            if job.state == "running" and job.servers is None:
                 assert len(job.members) == job.workers
                 assert job.entries is not None
                 assert job.entries.keys() == job.tree.by_name.keys()

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums in host memory: on the ranks' servers, and on servers with hosts of their own, behind bridges and a switch."""
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from inagg_testbed.cli.main import app
+from inagg_testbed.demo.run import INAGG_16, INAGG_32, TrainingSpec, train
+from inagg_testbed.errors import WorkerFailedError
+from inagg_testbed.network.lifecycle import manifests, tagged_processes
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.requirements import SwitchKind
+from inagg_testbed.network.testbed import Testbed, open_testbed
+from inagg_testbed.network.topology import run_in_namespace
+from inagg_testbed.operate.status import document, take_snapshot
+from tests.testbed.programs import SUMS, launch, sum_rightly
+
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
+
+WORKERS, STEPS = 3, 12
+ON_SERVERS = {"INAGG_AGGREGATION": "server", "INAGG_SERVERS": "registered"}
+
+# The controller notices that a server has ended, and tells the ranks.
+MOST_S = 10.0
+
+
+def opened(
+    folder: Path, switch: SwitchKind, *, servers: int = 0, environment: dict[str, str] | None = None
+) -> AbstractContextManager[Testbed]:
+    return open_testbed(
+        hosts=WORKERS,
+        servers=servers,
+        link=LinkSpec.parse("unshaped"),
+        results_root=folder / "results",
+        state_dir=folder / "state",
+        switch=switch,
+        environment=environment,
+    )
+
+
+def weights(testbed: Testbed, spec: TrainingSpec) -> str:
+    """The digest of the weights after a training: the same on all ranks, or the training raises WrongResultError."""
+    return train(testbed, spec, STEPS, lambda *_progress: None).weights_sha256
+
+
+@pytest.fixture(scope="module")
+def through_the_switch(folder: Path) -> dict[TrainingSpec, str]:
+    """Weights after training through the switch model."""
+    with opened(folder, "model") as testbed:
+        return {spec: weights(testbed, spec) for spec in (INAGG_32, INAGG_16)}
+
+
+@pytest.fixture(scope="module")
+def colocated(folder: Path) -> Iterator[Testbed]:
+    """Three hosts on a bridge; every rank's process serves a share of the chunks."""
+    with opened(folder, "bridge") as testbed:
+        yield testbed
+
+
+@pytest.mark.parametrize("spec", [INAGG_32, INAGG_16], ids=lambda spec: spec.name)
+def test_the_ranks_servers_train_the_same_weights_as_the_switch(
+    colocated: Testbed, through_the_switch: dict[TrainingSpec, str], spec: TrainingSpec
+) -> None:
+    assert weights(colocated, spec) == through_the_switch[spec]
+
+
+def test_a_job_on_the_ranks_servers_names_their_addresses(colocated: Testbed) -> None:
+    sum_rightly(colocated, watch=colocated.services)
+    assert colocated.controller is not None
+    job = max(colocated.controller.jobs(), key=lambda each: each.id)
+    assert (job.aggregation, job.state) == ("server", "finished")
+    assert [(server.rank, server.ip) for server in job.servers] == [
+        (rank, f"10.0.0.{rank + 1}") for rank in range(WORKERS)
+    ]
+
+
+@pytest.mark.parametrize(("switch", "servers"), [("bridge", 1), ("bridge", 2), ("model", 1)])
+def test_servers_with_hosts_of_their_own_train_the_same_weights_as_the_switch(
+    tmp_path: Path, through_the_switch: dict[TrainingSpec, str], switch: SwitchKind, servers: int
+) -> None:
+    with opened(tmp_path, switch, servers=servers, environment=ON_SERVERS) as testbed:
+        assert weights(testbed, INAGG_32) == through_the_switch[INAGG_32]
+        assert testbed.controller is not None
+        (job,) = testbed.controller.jobs()
+        names = [f"h{WORKERS + number}" for number in range(1, servers + 1)]
+        assert sorted(server.name for server in job.servers) == names
+        shown = document(
+            testbed.run.manifest, take_snapshot(testbed.run.manifest), take_snapshot(testbed.run.manifest)
+        )
+        assert sorted(server["name"] for server in shown["controller"]["servers"]) == names
+        assert (shown["hosts"], shown["servers"]) == (WORKERS, servers)
+
+
+def test_a_killed_server_ends_the_job_with_its_name(tmp_path: Path) -> None:
+    with opened(tmp_path, "bridge", servers=1, environment=ON_SERVERS) as testbed:
+        group = launch(testbed, SUMS)
+        (server,) = (process for process in testbed.services if process.name == "server h4")
+        server.signal(signal.SIGKILL)
+        began = time.monotonic()
+        with pytest.raises(WorkerFailedError) as caught:
+            group.follow(lambda _rank, _event: None, timeout_s=60)
+        assert time.monotonic() - began < MOST_S
+        assert set(caught.value.failures) == set(range(WORKERS))
+        assert all("h4" in failure for failure in caught.value.failures.values()), caught.value
+    assert tagged_processes(testbed.run.id, besides=0) == []
+    assert manifests(tmp_path / "state") == {}
+
+
+def test_a_server_ends_cleanly_with_its_testbed(tmp_path: Path) -> None:
+    with opened(tmp_path, "bridge", servers=1) as testbed:
+        (server,) = (process for process in testbed.services if process.name == "server h4")
+        run_in_namespace(testbed.network.host(1).pid, "ping -c 1 -W 2 h4")
+    assert server.poll() == 0, server.log_tail()
+
+
+@pytest.mark.parametrize("switch", ["bridge", "model"])
+def test_the_benchmark_measures_bytes_beside_theory(tmp_path: Path, switch: SwitchKind) -> None:
+    figures, elements = tmp_path / "rows.json", 400_000
+    backends = ["gloo", "inagg-server:32", "inagg-server:16", "inagg-server-1:32"]
+    backends += [] if switch == "bridge" else ["inagg:32"]
+    options = ["--workers", str(WORKERS), "--elements", str(elements), "--link", "1gbit", "--iters", "3"]
+    arguments = ["bench", "allreduce", "--switch", switch, *options, "--json", str(figures)]
+    arguments += [text for backend in backends for text in ("--backend", backend)]
+    done = CliRunner().invoke(app, [*arguments, "--results", str(tmp_path / "results")])
+    assert done.exit_code == 0, done.output
+    rows = json.loads(figures.read_text())
+    assert all(row["checked"] for row in rows)
+    assert [row["steps"] for row in rows] == [4, 2, 2, 2, *([] if switch == "bridge" else [1])]
+    size, ring = 4 * elements, 4 / 3  # 2(N-1)/N
+    shares = [ring, ring, ring / 2, 3, *([] if switch == "bridge" else [1])]
+    assert [row["theory_bytes"] for row in rows] == pytest.approx([share * size for share in shares])
+    for row in rows:
+        # Headers take 6% at most. The rest is for what a busy machine makes the ranks send again.
+        assert 0.99 < row["link_bytes"] / row["theory_bytes"] < 1.3, row
