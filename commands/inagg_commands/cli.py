@@ -37,7 +37,7 @@ def controller() -> None:
 def server() -> None:
     """The command inagg-server."""
     with _needs_extra("inagg-server", "server"):
-        from inagg.serving import main
+        from inagg_server import main
 
         main()
 

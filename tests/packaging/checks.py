@@ -28,7 +28,12 @@ OF_THE_EXTRAS = {
     "uvicorn",
 }
 OF_THE_TESTBED = {"matplotlib", "scikit-learn"}
-COMMANDS = {"inagg": "testbed", "inagg-switch": "switch", "inagg-controller": "controller"}
+COMMANDS = {
+    "inagg": "testbed",
+    "inagg-switch": "switch",
+    "inagg-server": "server",
+    "inagg-controller": "controller",
+}
 REGISTERED = """
 import torch.distributed
 assert "INAGG" in torch.distributed.Backend._plugins

@@ -15,6 +15,7 @@ from tests import ROOT
 FOLDERS = {
     "base": ("hostlib/inagg", "contract/inagg_contract"),
     "switch": ("p4/inagg_switch", "p4/inagg_p4runtime"),
+    "server": ("hostlib/inagg_server",),
     "controller": ("controller/inagg_controller", "p4/inagg_p4runtime"),
     "testbed": ("mininet/inagg_testbed",),
     "commands": ("commands/inagg_commands",),

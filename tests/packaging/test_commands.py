@@ -14,7 +14,7 @@ from tests import INAGG_P4
 from tests.packaging.imports import foreign_modules
 
 BLOCKED = sorted(
-    {name for extra in ("switch", "controller", "testbed") for name in foreign_modules(extra)}
+    {name for extra in ("switch", "server", "controller", "testbed") for name in foreign_modules(extra)}
     - foreign_modules("base")
 )
 BLOCK = """
@@ -66,7 +66,12 @@ def test_a_worker_imports_nothing_of_the_extras() -> None:
 
 @pytest.mark.parametrize(
     ("command", "extra"),
-    [("inagg", "testbed"), ("inagg-switch", "switch"), ("inagg-controller", "controller")],
+    [
+        ("inagg", "testbed"),
+        ("inagg-switch", "switch"),
+        ("inagg-server", "server"),
+        ("inagg-controller", "controller"),
+    ],
 )
 def test_a_command_without_its_extra_names_it(command: str, extra: str) -> None:
     done = run_without(BLOCKED, START, command, "--help")
@@ -92,7 +97,7 @@ def test_a_missing_module_of_inagg_is_not_blamed_on_an_extra() -> None:
 
 def test_the_distribution_has_these_commands() -> None:
     ours = {each.name for each in entry_points(group="console_scripts") if each.value.startswith("inagg")}
-    assert ours == {"inagg", "inagg-switch", "inagg-controller"}
+    assert ours == {"inagg", "inagg-switch", "inagg-server", "inagg-controller"}
 
 
 def test_the_program_of_the_switch_is_found_in_any_folder(tmp_path: Path) -> None:

@@ -25,14 +25,14 @@ def test_the_base_is_what_a_worker_imports() -> None:
     assert set(names(BASE)) == distributions("base")
 
 
-@pytest.mark.parametrize("extra", ["switch", "controller"])
+@pytest.mark.parametrize("extra", ["switch", "server", "controller"])
 def test_an_extra_is_what_its_packages_import(extra: str) -> None:
     assert set(names(EXTRAS[extra])) == distributions(extra) - set(names(BASE))
 
 
 def test_the_testbed_includes_the_other_extras_and_adds_what_it_imports_itself() -> None:
     (included,) = (one.extras for one in EXTRAS["testbed"] if one.name == PROJECT["name"])
-    assert included == {"switch", "controller"}
+    assert included == {"switch", "server", "controller"}
     others = {name for extra in included for name in names(EXTRAS[extra])} | set(names(BASE))
     assert set(names(EXTRAS["testbed"])) == distributions("testbed") - others
 

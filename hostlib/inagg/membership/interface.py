@@ -43,8 +43,8 @@ def source_address(destination: str) -> str:
 class Interface:
     """A network interface.
 
-    mac: such as ``aa:bb:cc:dd:ee:ff``. mtu: bytes of an IPv4 packet, at most 65535. rate: bits per second; None if the driver does not
-    say.
+    mac: such as ``aa:bb:cc:dd:ee:ff``. mtu: bytes of an IPv4 packet, at most 65535. rate: bits per second; None if the
+    driver does not say.
     """
 
     mac: str

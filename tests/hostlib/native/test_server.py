@@ -126,10 +126,9 @@ def workers() -> Iterator[list[socket.socket]]:
 
 
 def serve(server: Server, peers: list[socket.socket], **settings: Any) -> None:
-    addresses = [one.getsockname() for one in peers]
-    server.serve(
-        **{"job": JOB, "epoch": EPOCH, "slots": SLOTS, "words": WORDS, "workers": addresses} | settings
-    )
+    made: dict[str, Any] = {"job": JOB, "epoch": EPOCH, "slots": SLOTS, "words": WORDS}
+    made["workers"] = [one.getsockname() for one in peers]
+    server.serve(**made | settings)
 
 
 def sums(server: Server, workers: list[socket.socket], first: int = 0, **fields: int) -> list[bytes]:

@@ -4,6 +4,6 @@
 `agent` keeps it in step with the controller; the sums are the C++ core's (`hostlib/native/server`).
 """
 
-from inagg.serving.cli import main
+from inagg_server.cli import main
 
 __all__ = ["main"]

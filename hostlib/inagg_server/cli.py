@@ -18,7 +18,7 @@ from inagg._core import Server
 from inagg.errors import ConfigurationError, InaggError
 from inagg.membership.control import ControlClient
 from inagg.membership.interface import source_address
-from inagg.serving.agent import ServerAgent
+from inagg_server.agent import ServerAgent
 from inagg_contract.addresses import parse_ip
 from inagg_contract.documents import DEFAULT_SERVER_PORT
 from inagg_contract.tokens import default_token_file
