@@ -62,7 +62,7 @@ class Groups:
         summing = {spec.name for spec in map(BackendSpec.parse, backends) if spec.lane_bits is not None}
         # All ranks make the groups in the same order.
         self.inagg: dict[str, Any] = {
-            name: dist.new_group(ranks, backend="inagg", pg_options=_options(name))
+            name: dist.new_group(ranks, backend="inagg", pg_options=inagg.Options(**OPTIONS[name]))
             for name in sorted(summing)
         }
         self.member = dist.get_rank() < workers
@@ -105,11 +105,6 @@ class Groups:
             return None
         stats = inagg.stats(self.inagg[spec.name])
         return {name: stats[name] for name in TRANSPORT_FIGURES if name in stats}
-
-
-def _options(name: str) -> inagg.Options | None:
-    """Options of a backend's group; None: those of the environment."""
-    return inagg.Options(**OPTIONS[name]) if OPTIONS[name] else None
 
 
 class LossControl:

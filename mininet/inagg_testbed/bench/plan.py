@@ -13,7 +13,7 @@ HIERARCHICAL = "gloo-hierarchical"
 LEASED, COLOCATED, ONE_SERVER = "inagg", "inagg-server", "inagg-server-1"
 # What each backend's group has of inagg.Options, besides the lane width.
 OPTIONS: Mapping[str, Mapping[str, str]] = {
-    LEASED: {},
+    LEASED: {"aggregation": "leased"},
     COLOCATED: {"aggregation": "server", "servers": "colocated"},
     ONE_SERVER: {"aggregation": "server", "servers": "registered"},
 }

@@ -321,6 +321,7 @@ def test_each_way_of_summing_has_a_group_with_its_options() -> None:
     assert [BackendSpec.parse(text).on_servers for text in ("gloo", "inagg:8", "inagg-server:8")] == [
         *(False, False, True)
     ]
+    assert OPTIONS["inagg"] == {"aggregation": "leased"}
     assert OPTIONS["inagg-server"] == {"aggregation": "server", "servers": "colocated"}
     assert OPTIONS["inagg-server-1"] == {"aggregation": "server", "servers": "registered"}
 
