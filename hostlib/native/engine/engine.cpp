@@ -206,7 +206,8 @@ void Engine::release(std::size_t most, std::size_t bytes) {
         ready_.remove(slot);
         apart_[config_.way_of(slot.chunk()) % apart_.size()].push_back(slot);
     }
-    for (SlotList& way : apart_) {
+    for (std::size_t i = 0; i < apart_.size(); ++i) {
+        SlotList& way = apart_[(config_.rank + i) % apart_.size()];
         if (!way.empty()) {
             leaving_.take_front(way, *way.back());
         }
