@@ -118,7 +118,9 @@ def test_only_who_has_a_jobs_secret_or_the_operators_token_may_deal_with_it(vict
     assert controller.as_(controller.token, "DELETE", "/jobs/1").json()["state"] == "failed"
 
 
-def test_only_the_operator_may_see_all_jobs_and_counters_inject_loss_and_act_for_servers(victim: StartVictim) -> None:
+def test_only_the_operator_may_see_all_jobs_and_counters_inject_loss_and_act_for_servers(
+    victim: StartVictim,
+) -> None:
     controller = victim()
     for method, path, body in OPERATORS:
         answer = controller.as_(None, method, path, json=body)
