@@ -115,6 +115,14 @@ class LifeWithServers(Life):
                 process.held[key] = size
         assert sum(process.held.values()) <= process.memory
 
+    @precondition(lambda self: any(process.held for process in self.processes.values()))
+    @rule(name=NAMES)
+    def drop_a_job(self, name: str) -> None:
+        """A server stops serving a job without an order."""
+        process = self.processes.get(name)
+        if process is not None and process.held:
+            process.held.popitem()
+
     @rule(name=NAMES)
     def ask_and_obey_twice(self, name: str) -> None:
         for _ in range(2):
@@ -160,6 +168,13 @@ class LifeWithServers(Life):
                 assert job.servers is not None
                 assert server in job.servers.registered
                 assert lease.size == self.bytes_in(job)
+
+    @invariant()
+    def memory_in_which_a_job_may_still_be_is_not_free(self) -> None:
+        for process in self.processes.values():
+            server = self.table.servers.get(process.name)
+            if server is not None and server.instance == process.instance:
+                assert process.held.keys() <= server.leases.keys()
 
     @invariant()
     def an_ended_job_holds_memory_of_living_servers_only(self) -> None:
