@@ -119,10 +119,12 @@ bool Transport::run_commands(double now) {
 
 // A token bucket passes a message once it has tokens for all of it, and the results then arrive together too.
 // A window leaves in several messages, so that one is in flight while the next is made (TCP sizes its
-// segments the same way).
+// segments the same way). Of several servers each gets one.
 Transport::Blocked Transport::send(double now) {
-    std::array<Outgoing, BATCH> datagrams;
-    const std::size_t train = std::clamp<std::size_t>(engine_.stats().window / TRAINS, 1, BATCH);
+    std::array<Outgoing, SENT_AT_ONCE> datagrams;
+    const std::size_t each = std::clamp<std::size_t>(engine_.stats().window / TRAINS, 1, BATCH);
+    const std::size_t train =
+        std::min(each * std::clamp<std::size_t>(servers_.size(), 1, TRAINS), SENT_AT_ONCE);
     while (engine_.anything_to_send()) {
         // Sent one at a time, a datagram's error shows whether this host refuses its size.
         const std::size_t most = too_long_ ? 1 : train;

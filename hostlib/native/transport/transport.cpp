@@ -93,7 +93,7 @@ Transport::Transport(const EngineConfig& config, UdpSocket socket, std::optional
       socket_(std::move(socket)),
       results_(std::move(results)),
       engine_(bounded_by_buffer(config, socket_, results_, stats_)),
-      packets_(MAX_DATAGRAM) {
+      packets_((servers.empty() ? 1 : SENT_AT_ONCE / BATCH) * MAX_DATAGRAM) {
     std::ranges::transform(servers, std::back_inserter(servers_), to_sockaddr);
     stats_.engine = engine_.stats();
     shared_.stats = stats_;

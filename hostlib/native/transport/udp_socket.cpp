@@ -177,7 +177,7 @@ BatchResult SendBatch::send(const UdpSocket& socket, std::span<const Outgoing> d
     std::size_t messages = 0;
     std::size_t taken = 0;
     std::size_t buffers = 0;
-    const std::size_t offered = std::min(datagrams.size(), BATCH);
+    const std::size_t offered = std::min(datagrams.size(), SENT_AT_ONCE);
     while (taken < offered) {
         const std::size_t segment = datagrams[taken].datagram.size();
         const unsigned destination = datagrams[taken].destination;

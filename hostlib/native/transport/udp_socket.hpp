@@ -87,6 +87,9 @@ class UdpSocket {
 // UDP_MAX_SEGMENTS datagrams: 64, and more since Linux 6.9.
 inline constexpr std::size_t BATCH = 62;
 
+// The most datagrams that a SendBatch takes at a time: a window of several servers' messages.
+inline constexpr std::size_t SENT_AT_ONCE = 4 * BATCH;
+
 // The most datagrams of this size that go as one message.
 constexpr std::uint32_t datagrams_in_message(std::size_t bytes) {
     return static_cast<std::uint32_t>(std::min(BATCH, MAX_DATAGRAM / bytes));
@@ -97,7 +100,7 @@ struct BatchResult {
     int error;  // errno, or 0; only when count is 0
 };
 
-// Sends at most BATCH datagrams at a time. Datagrams of one size and destination that follow one another go
+// Sends at most SENT_AT_ONCE datagrams at a time. Datagrams of one size and destination that follow one another go
 // as one message (UDP_SEGMENT). The kernel or the network card cuts it as late as possible: between network
 // namespaces, never.
 class SendBatch {
@@ -113,10 +116,10 @@ class SendBatch {
     };
 
     bool segmentation_ = true;               // false once the kernel or the interface has refused it
-    std::array<std::size_t, BATCH> counts_;  // datagrams of each message
-    std::array<iovec, BATCH> buffers_;
-    std::array<Control, BATCH> controls_;
-    std::array<mmsghdr, BATCH> messages_;
+    std::array<std::size_t, SENT_AT_ONCE> counts_;  // datagrams of each message
+    std::array<iovec, SENT_AT_ONCE> buffers_;
+    std::array<Control, SENT_AT_ONCE> controls_;
+    std::array<mmsghdr, SENT_AT_ONCE> messages_;
 };
 
 // Receives a batch of messages. A message is one datagram, or several of one size (the last may be shorter)
