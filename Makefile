@@ -4,7 +4,8 @@
 # make test    all tests that can run on this machine; without root or sudo, those that need neither
 # make check   style, types, formatting
 # make bench   all-reduce compared with gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
-# make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes)
+# make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes), or with
+#              AGGREGATION=server through servers
 # make exit-hunt  end programs in every state of a group, in every way, on a busy machine; ENDINGS=100 (an hour)
 # make attack  floods, forgeries, fuzzing and kills while ranks sum (half an hour): results/attack/. AMOUNT=small is
 #              short; ATTACKS="flood kill" selects from api, flood, forge, kill, mutate, p4runtime
@@ -15,6 +16,7 @@
 
 SWITCH ?= model
 TOPOLOGY ?= star
+AGGREGATION ?= leased
 ENDINGS ?= 100
 ATTACKS ?=
 AMOUNT ?= full
@@ -46,7 +48,7 @@ test: setup
 torch-suite:
 	$(NEEDS_ROOT)
 	@scripts/setup
-	@$(ROOT) $(BIN)/python -m tests.hostlib.backend.torch_suite
+	@$(ROOT) $(BIN)/python -m tests.hostlib.backend.torch_suite --aggregation $(AGGREGATION)
 
 exit-hunt:
 	$(NEEDS_ROOT)

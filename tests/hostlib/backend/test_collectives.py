@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backend "inagg" in real processes and namespaces, through the compiled P4 program. Each case of collectives_worker.py
-is a test, with 1, 2 and 4 ranks. Sums are the same with packet loss, and if CPU tensors are treated as CUDA tensors are
-(`stage_cpu`)."""
+is a test, with 1, 2 and 4 ranks. Sums are the same with packet loss, through servers in place of the switch, and if CPU
+tensors are treated as CUDA tensors are (`stage_cpu`)."""
 
 import sys
 from collections.abc import Iterator
@@ -14,7 +14,14 @@ from inagg_testbed.network.workers import Event
 from tests.hostlib.backend import collectives_worker
 
 CASES = [run.__name__ for run in collectives_worker.CASES]
-RUNS = ["1 rank", "2 ranks", "2 ranks, staged", "4 ranks", "4 ranks, 5% loss"]
+RUNS = [
+    "1 rank",
+    "2 ranks",
+    "2 ranks, staged",
+    "4 ranks",
+    "4 ranks, 5% loss",
+    "4 ranks, server",
+]
 
 Outcome = dict[str, list[str | None]]
 
@@ -32,6 +39,7 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 def run_all(testbed: Testbed, name: str, ranks: int, loss: float) -> Outcome:
     """Runs all cases in one launch. Only sums lose packets: TCP at 5% loss could delay gloo for minutes."""
     environment = {"INAGG_STAGE_CPU": "1"} if "staged" in name else {}
+    environment |= {"INAGG_AGGREGATION": "server"} if "server" in name else {}
     rows: list[tuple[int, Event]] = []
     with testbed.loss(loss, "aggregation"):
         group = testbed.launch(

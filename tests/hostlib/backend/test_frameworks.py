@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unmodified training frameworks: two steps on backend "inagg" and on gloo end in the same weights."""
+"""Unmodified training frameworks: two steps on backend "inagg", through a switch and through servers, and on gloo end
+in the same weights."""
 
 import importlib.util
 import sys
@@ -31,7 +32,7 @@ Outcome = dict[str, list[dict[str, dict[str, torch.Tensor]]]]
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """For each backend and rank: case -> weights."""
+    """For each of leased (the switch), server and gloo, and each rank: case -> weights."""
     folder = tmp_path_factory.mktemp("frameworks")
     present = [
         name for name in frameworks_worker.CASES if importlib.util.find_spec(OPTIONAL.get(name, "torch"))
@@ -43,12 +44,15 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         forked_ranks(forks),
         open_testbed(hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed,
     ):
-        for backend in ("inagg", "gloo"):
+        for way in ("leased", "server", "gloo"):
+            backend = "gloo" if way == "gloo" else "inagg"
             group = testbed.launch(
-                [sys.executable, str(WORKER), backend, str(folder / backend), ",".join(present)], name=backend
+                [sys.executable, str(WORKER), backend, str(folder / way), ",".join(present)],
+                name=way,
+                environment={} if way == "gloo" else {"INAGG_AGGREGATION": way},
             )
             group.follow(lambda _rank, _event: None, timeout_s=240, watch=testbed.services)
-            weights[backend] = [torch.load(folder / f"{backend}-{rank}.pt") for rank in range(RANKS)]
+            weights[way] = [torch.load(folder / f"{way}-{rank}.pt") for rank in range(RANKS)]
     return weights
 
 
@@ -58,9 +62,10 @@ def test_two_steps_end_in_the_weights_of_gloo(outcome: Outcome, case: str) -> No
     if case not in outcome["gloo"][0]:
         pytest.skip(f"{OPTIONAL[case]} is not installed (the extra 'frameworks')")
     for rank in range(RANKS):
-        ours, gloos = outcome["inagg"][rank][case], outcome["gloo"][rank][case]
+        ours, gloos = outcome["leased"][rank][case], outcome["gloo"][rank][case]
         assert ours.keys() == gloos.keys()
         for name, expected in gloos.items():
             error = ERRORS.get(case, FLOAT32_ERROR)
             assert torch.allclose(ours[name], expected, rtol=0, atol=error), (name, rank)
-            assert torch.equal(ours[name], outcome["inagg"][0][case][name]), "ranks differ"
+            assert torch.equal(ours[name], outcome["leased"][0][case][name]), "ranks differ"
+            assert torch.equal(ours[name], outcome["server"][rank][case][name]), "servers sum otherwise"

@@ -21,8 +21,10 @@ PART = [
 
 
 @pytest.mark.netns
-def test_a_part_of_torchs_own_tests_passes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("aggregation", ["leased", "server"])
+def test_a_part_of_torchs_own_tests_passes(tmp_path: Path, aggregation: str) -> None:
     command: list[str | Path] = [sys.executable, SUITE, "--only", ",".join(PART), "--results", tmp_path]
+    command += ["--aggregation", aggregation]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert done.stdout.splitlines()[-1].startswith("7 passed, 1 skipped by torch")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs PyTorch's own distributed tests, which ship in its wheel, on backend "inagg" through a switch.
+"""Runs PyTorch's own distributed tests, which ship in its wheel, on backend "inagg" through a switch or servers.
 
     python -m tests.hostlib.backend.torch_suite                 # all of them, against torch_suite.toml
     python -m tests.hostlib.backend.torch_suite --only test_barrier  # some
+    python -m tests.hostlib.backend.torch_suite --aggregation server  # servers in the ranks' processes sum
     python -m tests.hostlib.backend.torch_suite --backend gloo  # over gloo, for comparison
 
 Each rank is a process in a host (network namespace) of the testbed. The tests choose by the backend's name what to run.
@@ -35,8 +36,8 @@ MANY_RANKS = 8
 SLOTS = "64"
 
 
-def load_tests_of_torch(backend: str, testbed: Testbed) -> type[unittest.TestCase]:
-    """PyTorch's test class, with its ranks in the hosts of the testbed."""
+def load_tests_of_torch(backend: str, testbed: Testbed, aggregation: str) -> type[unittest.TestCase]:
+    """PyTorch's test class, with its ranks in the hosts of the testbed. aggregation: of the ranks' options."""
     folder = tempfile.tempdir = tempfile.mkdtemp(prefix="torch-suite-", dir=testbed.results)
     os.environ.update(
         BACKEND="gloo",
@@ -65,7 +66,8 @@ def load_tests_of_torch(backend: str, testbed: Testbed) -> type[unittest.TestCas
         @classmethod
         def _run(cls, rank: int, *arguments: Any, **settings: Any) -> None:
             enter_network_namespace(pids[rank])
-            os.environ.update(environments[f"h{rank + 1}"], INAGG_SLOTS=SLOTS)
+            settings_of_inagg = {"INAGG_SLOTS": SLOTS, "INAGG_AGGREGATION": aggregation}
+            os.environ.update(environments[f"h{rank + 1}"] | settings_of_inagg)
             super()._run(rank, *arguments, **settings)
 
         def run_test(self, test_name: str, *arguments: Any) -> None:
@@ -123,13 +125,14 @@ def surprises(rows: dict[str, tuple[str, str]]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--backend", choices=["inagg", "gloo"], default="inagg")
+    parser.add_argument("--aggregation", choices=["leased", "server"], default="leased")
     parser.add_argument("--only", help="names of tests, with commas between")
     parser.add_argument("--results", type=Path, default=Path("results/torch-suite"))
     arguments = parser.parse_args()
     with open_testbed(
         hosts=MANY_RANKS, link=LinkSpec.parse("unshaped"), results_root=arguments.results
     ) as testbed:
-        suite = load_tests_of_torch(arguments.backend, testbed)
+        suite = load_tests_of_torch(arguments.backend, testbed, arguments.aggregation)
         names = set(unittest.defaultTestLoader.getTestCaseNames(suite))
         excluded = set(EXPECTATIONS["excluded"]) if arguments.backend == "inagg" else set()
         unknown = (excluded | set(arguments.only.split(",") if arguments.only else ())) - names
