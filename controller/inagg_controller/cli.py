@@ -17,6 +17,7 @@ import typer
 
 import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
 from inagg_contract.documents import DEFAULT_PORT
+from inagg_contract.tokens import default_token_file
 from inagg_controller.configuration import (
     NO_SWITCHES,
     SERVER_WORDS,
@@ -38,7 +39,7 @@ from inagg_controller.logs import log_to_stderr
 from inagg_controller.server import serve
 from inagg_controller.service import Network
 from inagg_controller.switch.program import Program, load_program
-from inagg_controller.tokens import default_token_file, operators_token
+from inagg_controller.tokens import operators_token
 
 _T = TypeVar("_T")
 

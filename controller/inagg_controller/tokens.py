@@ -26,14 +26,6 @@ def same(presented: str, expected: str) -> bool:
     return hmac.compare_digest(presented.encode(), expected.encode())
 
 
-def default_token_file() -> Path:
-    """The default of --token-file."""
-    if os.geteuid() == 0:
-        return Path("/var/lib/inagg/controller.token")
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "inagg" / "controller.token"
-
-
 def operators_token(path: Path) -> str:
     """The token in the file. If the file does not exist, make it with a new token. Raises ConfigurationError."""
     try:

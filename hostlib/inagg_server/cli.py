@@ -18,10 +18,10 @@ from inagg._core import Server
 from inagg.errors import ConfigurationError, InaggError
 from inagg.membership.control import ControlClient
 from inagg.membership.interface import source_address
-from inagg_server.agent import ServerAgent
 from inagg_contract.addresses import parse_ip
 from inagg_contract.documents import DEFAULT_SERVER_PORT
 from inagg_contract.tokens import default_token_file
+from inagg_server.agent import ServerAgent
 
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _SIZE = re.compile(r"([0-9]+)\s*(KiB|MiB|GiB|)")

@@ -100,9 +100,9 @@ struct BatchResult {
     int error;  // errno, or 0; only when count is 0
 };
 
-// Sends at most SENT_AT_ONCE datagrams at a time. Datagrams of one size and destination that follow one another go
-// as one message (UDP_SEGMENT). The kernel or the network card cuts it as late as possible: between network
-// namespaces, never.
+// Sends at most SENT_AT_ONCE datagrams at a time. Datagrams of one size and destination that follow one
+// another go as one message (UDP_SEGMENT). The kernel or the network card cuts it as late as possible:
+// between network namespaces, never.
 class SendBatch {
   public:
     // `destinations`: of the datagrams; none if the socket is connected.
@@ -115,7 +115,7 @@ class SendBatch {
         std::array<std::byte, CMSG_SPACE(sizeof(std::uint16_t))> bytes;
     };
 
-    bool segmentation_ = true;               // false once the kernel or the interface has refused it
+    bool segmentation_ = true;                      // false once the kernel or the interface has refused it
     std::array<std::size_t, SENT_AT_ONCE> counts_;  // datagrams of each message
     std::array<iovec, SENT_AT_ONCE> buffers_;
     std::array<Control, SENT_AT_ONCE> controls_;
