@@ -84,6 +84,8 @@ State = Annotated[str, Field(json_schema_extra={"enum": ["joining", "running", "
 
 # What sums for a job: slots that it leases in switches, or servers in host memory.
 Aggregation = Literal["leased", "server"]
+# What a client asks for; auto: slots if there are any for the job, else servers.
+AskedAggregation = Literal["leased", "server", "auto"]
 # Whose servers: each worker's process serves a share, or those that operators have started and registered.
 Servers = Literal["colocated", "registered"]
 ServerName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
@@ -114,14 +116,14 @@ class NewJob(Request):
     """The body of POST /jobs.
 
     slots: a power of two. hosts: the IPv4 address of each rank's host, by rank; may be missing if the controller has
-    one switch, and with aggregation "server". servers: used with aggregation "server".
+    one switch, and with aggregation "server". servers: of a job that is on servers.
     """
 
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
     slots: Annotated[int, Field(ge=2)]
     name: Annotated[str, Field(max_length=200)] = ""
     hosts: Annotated[list[Ip], Field(max_length=MOST_WORKERS)] | None = None
-    aggregation: Aggregation = "leased"
+    aggregation: AskedAggregation = "leased"
     servers: Servers = "colocated"
 
 

@@ -21,6 +21,7 @@ from inagg_controller.errors import (
     ConfigurationError,
     ConflictError,
     InvalidRequestError,
+    RequestError,
     SwitchError,
     SwitchRefusedError,
     SwitchTakenError,
@@ -196,6 +197,27 @@ class Service:
         )
         self._publish()
         return job
+
+    async def create_anywhere(
+        self,
+        workers: int,
+        slots: int,
+        name: str,
+        creator: str | None = None,
+        hosts: Sequence[int] | None = None,
+        *,
+        colocated: bool,
+    ) -> Job:
+        """See `create` and, if switches have no room for the job, `create_on_servers`. Raises as the first of them."""
+        try:
+            return await self.create(workers, slots, name, creator, hosts)
+        except UnavailableError as away:
+            try:
+                job = await self.create_on_servers(workers, slots, name, creator, colocated=colocated)
+            except RequestError as refused:
+                raise UnavailableError(f"{away}; on servers: {refused}") from away
+            _log.info("job %d: on servers, because %s", job.id, away)
+            return job
 
     def _switches_of(self, workers: int, hosts: Sequence[int] | None) -> list[str] | None:
         """The switch of each rank's host; None if there is at most one switch."""

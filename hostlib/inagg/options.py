@@ -136,16 +136,17 @@ class Options(BaseModel):
         ),
     ] = None
     aggregation: Annotated[
-        Literal["leased", "server"],
+        Literal["leased", "server", "auto"],
         Field(
             description="what sums: `leased` is slots of a switch, `server` aggregation servers in host memory, which "
-            "need no programmable switch; the same on all ranks"
+            "need no programmable switch, `auto` slots if the switches have some for the job, else servers; the same "
+            "on all ranks"
         ),
     ] = "leased"
     servers: Annotated[
         Literal["colocated", "registered"],
         Field(
-            description='with `aggregation = "server"`: `colocated` has each rank\'s process serve a share, '
+            description="of a job on servers: `colocated` has each rank's process serve a share, "
             "`registered` uses the `inagg-server` processes that have registered with the controller"
         ),
     ] = "colocated"

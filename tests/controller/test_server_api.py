@@ -609,3 +609,29 @@ def test_the_controller_ends_at_once_while_a_heartbeat_waits(switchless: Serving
             assert (await parked).json() == {"jobs": []}
 
     run(body)
+
+
+@pytest.mark.parametrize("switch_is_there", [True, False])
+def test_auto_is_slots_while_there_are_some_and_servers_then(
+    serving: Serving, switchless: Serving, switch_is_there: bool
+) -> None:
+    async def body() -> None:
+        async with (serving if switch_is_there else switchless)() as (client, _, _):
+            found = [(await create(client, aggregation="auto", slots=32))["aggregation"] for _ in range(40)]
+            slots = found.index("server")
+            assert found == ["leased"] * slots + ["server"] * (40 - slots)
+            assert (slots > 0) == switch_is_there
+
+    run(body)
+
+
+def test_auto_that_finds_nothing_says_why_of_both(switchless: Serving) -> None:
+    async def body() -> None:
+        async with switchless() as (client, _, _):
+            asked = {"workers": 2, "slots": 4, "aggregation": "auto", "servers": "registered"}
+            answer = await client.post("/jobs", json=asked)
+            assert answer.status_code == 503
+            assert "has no switch" in answer.json()["detail"]
+            assert "on servers: no aggregation server has registered" in answer.json()["detail"]
+
+    run(body)

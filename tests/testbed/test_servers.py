@@ -71,6 +71,14 @@ def test_the_ranks_servers_train_the_same_weights_as_the_switch(
     assert weights(colocated, spec) == through_the_switch[spec]
 
 
+@pytest.mark.parametrize(("switch", "found"), [("bridge", "server"), ("model", "leased")])
+def test_auto_takes_the_switch_if_there_is_one(tmp_path: Path, switch: SwitchKind, found: str) -> None:
+    with opened(tmp_path, switch, environment={"INAGG_AGGREGATION": "auto"}) as testbed:
+        sum_rightly(testbed, watch=testbed.services)
+        assert testbed.controller is not None
+        assert {job.aggregation for job in testbed.controller.jobs()} == {found}
+
+
 def test_a_job_on_the_ranks_servers_names_their_addresses(colocated: Testbed) -> None:
     sum_rightly(colocated, watch=colocated.services)
     assert colocated.controller is not None

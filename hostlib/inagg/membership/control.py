@@ -30,7 +30,7 @@ from inagg.membership.sockets import ending_in_silence
 from inagg.sums.journal import Report
 from inagg_contract.documents import (
     MOST_BODY_BYTES,
-    Aggregation,
+    AskedAggregation,
     Beat,
     CallDocument,
     CallRange,
@@ -134,7 +134,7 @@ class ControlClient:
         *,
         name: str = "",
         hosts: Sequence[str] | None = None,
-        aggregation: Aggregation = "leased",
+        aggregation: AskedAggregation = "leased",
         servers: Servers = "colocated",
     ) -> JobStatus:
         """Create a job of `workers` ranks (1 to 4096); ask for `slots` slots (a power of two, at least 2).

@@ -53,8 +53,8 @@ def join(ranks: Assembly, options: Options, on_failure: Callback = lambda: None)
         patience = timedelta(seconds=2 * options.setup_timeout_s + 3 * client.timeout_s)
         try:
             address = _tell_address(client, ranks, options)
-            job = _agree_on_job(client, ranks, options, patience)
-            session = _enter(client, job, address, ranks, options, on_failure)
+            job, aggregation = _agree_on_job(client, ranks, options, patience)
+            session = _enter(client, job, aggregation, address, ranks, options, on_failure)
             undo.callback(session.close)
         except InaggError as error:
             if ranks.over:
@@ -129,15 +129,15 @@ def _tell_address(client: ControlClient, ranks: Assembly, options: Options) -> s
 
 def _destination(client: ControlClient, options: Options) -> str:
     """A host in the network of the sums: the aggregator of a switch, or the controller's host."""
-    if options.aggregation == "server":
-        return urlsplit(client.base_url).hostname or ""
-    aggregator = client.health().aggregator
-    if aggregator is None:
+    aggregator = None if options.aggregation == "server" else client.health().aggregator
+    if aggregator is not None:
+        return aggregator.ip
+    if options.aggregation == "leased":
         raise ConfigurationError(
             f"the controller at {client.base_url} has no switch: set aggregation to server "
             "(INAGG_AGGREGATION=server)"
         )
-    return aggregator.ip
+    return urlsplit(client.base_url).hostname or ""
 
 
 def _address_of(rank: int) -> str:
@@ -155,7 +155,10 @@ def _addresses(ranks: Assembly, patience: timedelta) -> list[str]:
     return addresses
 
 
-def _agree_on_job(client: ControlClient, ranks: Assembly, options: Options, patience: timedelta) -> int:
+def _agree_on_job(
+    client: ControlClient, ranks: Assembly, options: Options, patience: timedelta
+) -> tuple[int, str]:
+    """The job's number, and what sums for it."""
     if ranks.rank == 0:
         try:
             job = client.create_job(
@@ -164,33 +167,39 @@ def _agree_on_job(client: ControlClient, ranks: Assembly, options: Options, pati
                 hosts=_addresses(ranks, patience),
                 aggregation=options.aggregation,
                 servers=options.servers,
-            ).id
-            secret = client.secret(job)
+            )
+            secret = client.secret(job.id)
         except InaggError as error:
             ranks.publish("job", {"error": describe(error)})
             raise
-        ranks.publish("job", {"id": job, "secret": secret, "aggregation": _aggregation(options)})
-        return job
+        created = {"id": job.id, "secret": secret, "aggregation": job.aggregation}
+        ranks.publish("job", created | {"asked": _aggregation(options)})
+        return job.id, job.aggregation
     created = ranks.receive("job", 0, patience)
     if "error" in created:
         raise JobError(f"rank 0 could not create the job: {created['error']}", rank=ranks.rank)
-    if created["aggregation"] != _aggregation(options):
+    if created["asked"] != _aggregation(options):
         raise ConfigurationError(
             f"aggregation and servers must be the same at all ranks: they are {_aggregation(options)} at rank "
-            f"{ranks.rank}, {created['aggregation']} at rank 0"
+            f"{ranks.rank}, {created['asked']} at rank 0"
         )
-    job = int(created["id"])
-    client.learn_secret(job, created["secret"])
-    return job
+    number = int(created["id"])
+    client.learn_secret(number, created["secret"])
+    return number, created["aggregation"]
 
 
 def _aggregation(options: Options) -> str:
-    return options.aggregation if options.aggregation == "leased" else f"server, {options.servers}"
+    return (
+        options.aggregation
+        if options.aggregation == "leased"
+        else f"{options.aggregation}, {options.servers}"
+    )
 
 
 def _enter(
     client: ControlClient,
     job: int,
+    aggregation: str,
     address: str,
     ranks: Assembly,
     options: Options,
@@ -203,17 +212,17 @@ def _enter(
     with contextlib.ExitStack() as undo:
         udp = undo.enter_context(bind(address))
         own: OwnServer | None = None
-        if (options.aggregation, options.servers) == ("server", "colocated"):
+        if (aggregation, options.servers) == ("server", "colocated"):
             with confined_to(options.cpus):
                 own = undo.enter_context(OwnServer(address))
         status = client.register(
             job,
             rank,
             ip=address,
-            mac=interface.mac if options.aggregation == "leased" else None,
+            mac=interface.mac if aggregation == "leased" else None,
             mtu=interface.mtu,
             udp_port=udp.getsockname()[1],
-            port=options.switch_port if options.aggregation == "leased" else None,
+            port=options.switch_port if aggregation == "leased" else None,
             server_udp_port=None if own is None else own.udp_port,
         )
         # A rank whose registration was refused must not fail the job: another process has this rank.
