@@ -21,13 +21,23 @@
 #include "include/beacon.p4"
 #include "include/admission.p4"
 #include "include/slots.p4"
+#include "include/shared.p4"
 #include "include/delivery.p4"
 #include "include/deparser.p4"
 
 control InaggIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    // One entry for each slot version, leased or shared. Entries are never cleared: the next chunk, or a chunk of another
+    // epoch, overwrites them. So the rest of a crashed job does no harm.
+    register<epoch_t>(SLOT_VERSIONS) slot_epoch;
+    register<chunk_t>(SLOT_VERSIONS) slot_chunk;
+    register<member_bitmap_t>(SLOT_VERSIONS) slot_members;
+    register<bit<64>>(SLOT_VERSIONS) slot_header;       // both announced fields and the checksum
+    register<word_t>(SLOT_VERSIONS * WORDS) pool;
+
     IngressLoss() ingress_loss;
     Admission() admission;
-    Slots() slots;
+    Slots(slot_epoch, slot_chunk, slot_members, slot_header, pool) slots;
+    SharedSlots(slot_epoch, slot_chunk, slot_members, slot_header, pool) shared_slots;
     SourceGuard() source_guard;
     ArpResponder() arp_responder;
     PingResponder() ping_responder;
@@ -40,7 +50,12 @@ control InaggIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
             if (meta.aggregation) {
                 admission.apply(hdr, meta, standard_metadata);
                 if (!meta.dropped) {
-                    slots.apply(hdr, meta, standard_metadata);
+                    // A job without a lease.
+                    if (meta.slot_mask == 0) {
+                        shared_slots.apply(hdr, meta, standard_metadata);
+                    } else {
+                        slots.apply(hdr, meta, standard_metadata);
+                    }
                 }
             } else if (hdr.beacon.isValid()) {
                 beacons.apply(hdr, meta, standard_metadata);

@@ -82,10 +82,11 @@ Seconds = Annotated[float, Field(gt=0, le=_LONGEST_S)]
 # The state of a job. Not a Literal, so that a client can read a state that it does not know.
 State = Annotated[str, Field(json_schema_extra={"enum": ["joining", "running", "failed", "finished"]})]
 
-# What sums for a job: slots that it leases in switches, or servers in host memory.
-Aggregation = Literal["leased", "server"]
-# What a client asks for; auto: slots if there are any for the job, else servers.
-AskedAggregation = Literal["leased", "server", "auto"]
+# What sums for a job: slots that it leases in switches; slots that jobs share, with servers behind them; or servers in
+# host memory alone.
+Aggregation = Literal["leased", "shared", "server"]
+# What a client asks for; auto: the first of these that there is for the job.
+AskedAggregation = Literal["leased", "shared", "server", "auto"]
 # Whose servers: each worker's process serves a share, or those that operators have started and registered.
 Servers = Literal["colocated", "registered"]
 ServerName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
@@ -297,8 +298,18 @@ class JobServer(Answer):
     rank: Rank | None = None
 
 
+class Relay(Answer):
+    """The switch that combines contributions on their way to the servers, and multicasts the results."""
+
+    ip: Ip
+    udp_port: UdpPort
+
+
 class ServedJob(Answer):
-    """What a server has to know of a job: it sums chunk c if (c mod slots) mod servers is its index."""
+    """What a server has to know of a job: it sums chunk c if (c mod slots) mod servers is its index.
+
+    relay: in a job on shared slots.
+    """
 
     id: Annotated[int, Field(ge=1, le=65535)]
     epoch: Annotated[int, Field(ge=1, lt=1 << 32)]
@@ -307,6 +318,7 @@ class ServedJob(Answer):
     index: NonNegative
     servers: Annotated[int, Field(ge=1)]
     workers: tuple[WorkerAddress, ...]
+    relay: Relay | None = None
 
 
 class ServerOrders(Answer):
@@ -381,7 +393,8 @@ class JobStatus(Answer):
     multicast address of its results; null: each worker gets them at its own. registered, left: ranks. counters: rank ->
     contributions that its switch has admitted; null if not read. tree: its switches, each after those above it.
 
-    In a job with aggregation "server" there is no aggregator, results address or tree. servers: by index, known once
+    In a job with aggregation "server" there is no aggregator, results address or tree. In one with "shared" there are
+    both these and servers, and its tree has no slot versions of its own. servers: by index, known once
     all ranks have registered; chunk c belongs to server (c mod slots) mod len(servers). members: all workers, known
     then too. serving: the indices of the servers that admit its packets; the job runs when all do.
     """

@@ -33,6 +33,7 @@ const bit<16> EXPONENT_CHECK = 341;
 const bit<16> MAX_EXPONENT = 682;
 
 const bit<16> INAGG_HEADER_BYTES = 20;
+const bit<16> MEMBERS_BYTES = 8;
 const bit<16> WORD_BYTES = 256;
 const bit<16> ETHERNET_HEADER_BYTES = 14;
 const bit<16> IPV4_HEADER_BYTES = 20;

@@ -10,6 +10,8 @@ control InaggDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.icmp);
         packet.emit(hdr.udp);
         packet.emit(hdr.inagg);
+        packet.emit(hdr.members);
+        packet.emit(hdr.awaited);
         packet.emit(hdr.word);
     }
 }

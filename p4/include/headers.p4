@@ -77,6 +77,11 @@ header inagg_t {
     bit<32> checksum;
 }
 
+// Behind the header of what goes from a switch to a server: a bit for each worker.
+header members_t {
+    member_bitmap_t bits;
+}
+
 // The switch does not know the lane width: it adds whole words, and guard bits keep carries inside lanes (3).
 header word_header_t {
     word_t value;
@@ -90,6 +95,8 @@ struct headers_t {
     icmp_t icmp;
     udp_t udp;
     inagg_t inagg;
+    members_t members;    // whose contributions it has, or who asks
+    members_t awaited;    // of a query: the workers that the asker's slot waits for
     word_header_t[WORDS] word;
 }
 

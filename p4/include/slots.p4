@@ -5,7 +5,9 @@
 
 const member_bitmap_t FIRST_MEMBER = 1;
 
-control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata)(
+        register<epoch_t> slot_epoch, register<chunk_t> slot_chunk, register<member_bitmap_t> slot_members,
+        register<bit<64>> slot_header, register<word_t> pool) {
     counter(512, CounterType.packets_and_bytes) started;
     counter(512, CounterType.packets_and_bytes) added;
     counter(512, CounterType.packets_and_bytes) completed;
@@ -24,14 +26,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     counter(512, CounterType.packets_and_bytes) result_duplicate;
     counter(512, CounterType.packets_and_bytes) result_unexpected;
 
-    // One entry for each slot version. Entries are never cleared: the next chunk, or a chunk of another epoch,
-    // overwrites them. So the rest of a crashed job does no harm.
-    register<epoch_t>(SLOT_VERSIONS) slot_epoch;
-    register<chunk_t>(SLOT_VERSIONS) slot_chunk;
-    register<member_bitmap_t>(SLOT_VERSIONS) slot_members;
     register<bit<8>>(SLOT_VERSIONS) slot_final;         // 1: the words are the job's sum, not a partial one
-    register<bit<64>>(SLOT_VERSIONS) slot_header;       // both announced fields and the checksum
-    register<word_t>(SLOT_VERSIONS * WORDS) pool;
 
     bit<32> slot;
     member_bitmap_t members;
