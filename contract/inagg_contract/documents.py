@@ -117,7 +117,8 @@ class NewJob(Request):
     """The body of POST /jobs.
 
     slots: a power of two. hosts: the IPv4 address of each rank's host, by rank; may be missing if the controller has
-    one switch, and with aggregation "server". servers: of a job that is on servers.
+    one switch, and with aggregation "server". servers: of a job that has servers. priority: on
+    shared slots a job takes slots from jobs of a lower one.
     """
 
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
@@ -126,6 +127,7 @@ class NewJob(Request):
     hosts: Annotated[list[Ip], Field(max_length=MOST_WORKERS)] | None = None
     aggregation: AskedAggregation = "leased"
     servers: Servers = "colocated"
+    priority: Annotated[int, Field(ge=0, le=255)] = 0
 
 
 class NewWorker(Request):

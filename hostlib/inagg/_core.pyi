@@ -260,9 +260,11 @@ class ServedJob:
         servers: int = 1,
         index: int = 0,
         first_chunk: int = 0,
+        relayed: bool = False,
     ) -> None: ...
-    def receive(self, datagram: bytes, worker: int) -> list[tuple[int | None, bytes]]:
-        """Take a datagram from a worker's address. Returns what leaves: to a rank, or to all (None)."""
+    def receive(self, datagram: bytes, worker: int | None) -> list[tuple[int | None, bytes]]:
+        """Take a datagram from a worker's address, or from the switch (None). Returns what leaves: to a rank, or to all
+        (None), which goes to the switch if the job is relayed."""
 
     @property
     def memory(self) -> int:
@@ -304,10 +306,11 @@ class Server:
         workers: Sequence[tuple[str, int]],
         servers: int = 1,
         index: int = 0,
+        relay: tuple[str, int] | None = None,
     ) -> None:
         """Admit a job's packets from its workers' addresses, by rank. The same job (and epoch) again changes nothing.
 
-        An older job of that number ends. Raises ValueError, and ValueError too if there is not enough memory;
+        relay: the switch of a job on shared slots. An older job of that number ends. Raises ValueError, and ValueError too if there is not enough memory;
         RuntimeError after close().
         """
 
@@ -351,7 +354,8 @@ class Transport:
         give_up_s: float = 120.0,
         spin_s: float = 0.0,
     ) -> None:
-        """Give the aggregator of a job on switches, or all servers; chunk c goes to (c mod slots) mod their number.
+        """Give the aggregator of a job on switches, or all servers: chunk c goes to (c mod slots) mod their number. Give
+        both of a job on shared slots.
 
         spin_s: how long to poll for packets before sleeping, in seconds; see Options.spin_us.
         """

@@ -136,20 +136,28 @@ class Options(BaseModel):
         ),
     ] = None
     aggregation: Annotated[
-        Literal["leased", "server", "auto"],
+        Literal["leased", "shared", "server", "auto"],
         Field(
-            description="what sums: `leased` is slots of a switch, `server` aggregation servers in host memory, which "
-            "need no programmable switch, `auto` slots if the switches have some for the job, else servers; the same "
-            "on all ranks"
+            description="what sums: `leased` is slots of a switch for this job alone, `shared` slots that jobs compete "
+            "for, with servers behind them, `server` aggregation servers in host memory, which need no programmable "
+            "switch, `auto` the first of these that there is for the job; the same on all ranks"
         ),
     ] = "leased"
     servers: Annotated[
         Literal["colocated", "registered"],
         Field(
-            description="of a job on servers: `colocated` has each rank's process serve a share, "
+            description="of a job with servers: `colocated` has each rank's process serve a share, "
             "`registered` uses the `inagg-server` processes that have registered with the controller"
         ),
     ] = "colocated"
+    priority: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=255,
+            description='with `aggregation = "shared"`: a job takes slots from jobs of a lower priority',
+        ),
+    ] = 0
     fallback: Annotated[
         Literal["error", "inner"],
         Field(

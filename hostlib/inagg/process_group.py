@@ -322,7 +322,7 @@ class ProcessGroup(ForwardingGroup):
         """Where sums go: ``"inner"`` when the group has fallen back to gloo."""
         if self._session is None:
             return "inner"
-        return "switch" if self._session.aggregation == "leased" else "server"
+        return "server" if self._session.aggregation == "server" else "switch"
 
     def stats(self) -> dict[str, Any]:
         """Figures since the group was made; see `inagg.stats`."""

@@ -103,6 +103,7 @@ class ServerAgent:
                 workers=[(worker.ip, worker.udp_port) for worker in job.workers],
                 servers=job.servers,
                 index=job.index,
+                relay=None if job.relay is None else (job.relay.ip, job.relay.udp_port),
             )
         except ValueError as error:
             _log.error("job %d: refused: %s", job.id, error)

@@ -10,7 +10,15 @@ from tests.conformance import reference
 
 
 def make_servers(
-    servers: int, *, job: int, epoch: int, slots: int, words: int, workers: int, first_chunk: int = 0
+    servers: int,
+    *,
+    job: int,
+    epoch: int,
+    slots: int,
+    words: int,
+    workers: int,
+    first_chunk: int = 0,
+    relayed: bool = False,
 ) -> list[ServedJob]:
     """The servers of a job, by index."""
     return [
@@ -23,6 +31,7 @@ def make_servers(
             servers=servers,
             index=index,
             first_chunk=first_chunk,
+            relayed=relayed,
         )
         for index in range(servers)
     ]

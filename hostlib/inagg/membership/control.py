@@ -136,11 +136,12 @@ class ControlClient:
         hosts: Sequence[str] | None = None,
         aggregation: AskedAggregation = "leased",
         servers: Servers = "colocated",
+        priority: int = 0,
     ) -> JobStatus:
         """Create a job of `workers` ranks (1 to 4096); ask for `slots` slots (a power of two, at least 2).
 
         hosts: the IPv4 address of each rank's host, by rank. A controller of several switches needs them.
-        aggregation, servers: as in `Options`.
+        aggregation, servers, priority: as in `Options`.
         """
         body = NewJob.model_construct(
             workers=workers,
@@ -149,6 +150,7 @@ class ControlClient:
             hosts=None if hosts is None else list(hosts),
             aggregation=aggregation,
             servers=servers,
+            priority=priority,
         )
         document = self._request("POST", "/jobs", body=body, repeat="unsent")
         created = self._read(CreatedJob, document, "a new job")
@@ -233,7 +235,9 @@ class ControlClient:
             if time.monotonic() >= deadline:
                 missing = sorted(set(range(status.workers)) - set(status.registered))
                 if not missing:
-                    which = "the switch has" if status.aggregation == "leased" else "its servers have"
+                    which = {"leased": "the switch has", "server": "its servers have"}.get(
+                        status.aggregation, "the switch and its servers have"
+                    )
                     raise JobError(
                         f"{which} not taken the job within {timeout_s:g} s, though every rank has registered. "
                         "Look at the controller's log.",

@@ -132,7 +132,7 @@ def _destination(client: ControlClient, options: Options) -> str:
     aggregator = None if options.aggregation == "server" else client.health().aggregator
     if aggregator is not None:
         return aggregator.ip
-    if options.aggregation == "leased":
+    if options.aggregation in ("leased", "shared"):
         raise ConfigurationError(
             f"the controller at {client.base_url} has no switch: set aggregation to server "
             "(INAGG_AGGREGATION=server)"
@@ -167,6 +167,7 @@ def _agree_on_job(
                 hosts=_addresses(ranks, patience),
                 aggregation=options.aggregation,
                 servers=options.servers,
+                priority=options.priority,
             )
             secret = client.secret(job.id)
         except InaggError as error:
@@ -212,17 +213,17 @@ def _enter(
     with contextlib.ExitStack() as undo:
         udp = undo.enter_context(bind(address))
         own: OwnServer | None = None
-        if (aggregation, options.servers) == ("server", "colocated"):
+        if aggregation != "leased" and options.servers == "colocated":
             with confined_to(options.cpus):
                 own = undo.enter_context(OwnServer(address))
         status = client.register(
             job,
             rank,
             ip=address,
-            mac=interface.mac if aggregation == "leased" else None,
+            mac=interface.mac if aggregation != "server" else None,
             mtu=interface.mtu,
             udp_port=udp.getsockname()[1],
-            port=options.switch_port if aggregation == "leased" else None,
+            port=options.switch_port if aggregation != "server" else None,
             server_udp_port=None if own is None else own.udp_port,
         )
         # A rank whose registration was refused must not fail the job: another process has this rank.
@@ -293,17 +294,16 @@ def _begin(
         presence = client.attend(status.id, rank, policy.heartbeat_interval_s)
         undo.callback(presence.close)
         results: socket.socket | None = None
-        way: dict[str, Any]
-        if status.aggregator is None:
-            way = {"servers": _reach_servers(client, status, own, options.setup_timeout_s, check)}
-        else:
+        way: dict[str, Any] = {}
+        if status.aggregator is not None:
             # No result comes before this rank has contributed to it.
             results = undo.enter_context(_join_multicast(client, status, rank, address))
-            way = {
-                "aggregator": (status.aggregator.ip, status.aggregator.udp_port),
-                "results_fd": None if results is None else results.fileno(),
-                "roots": sum(not switch.above for switch in status.tree) or 1,
-            }
+            way["aggregator"] = (status.aggregator.ip, status.aggregator.udp_port)
+            way["results_fd"] = None if results is None else results.fileno()
+        if status.aggregation == "leased":
+            way["roots"] = sum(not switch.above for switch in status.tree) or 1
+        else:
+            way["servers"] = _reach_servers(client, status, own, options.setup_timeout_s, check)
         with confined_to(options.cpus):
             transport = Transport(
                 socket_fd=udp.fileno(),

@@ -32,9 +32,9 @@ class MtuProbe:
         self._job = status.id
         self._rank = rank
         self._words = status.words
-        self._served = status.aggregation == "server"
+        self._served = status.aggregation == "server"  # by nothing else
         # A job has at most one server for each rank; each sums one block at least.
-        self._blocks = max(_BLOCKS, status.workers) if self._served else _BLOCKS
+        self._blocks = _BLOCKS if status.aggregation == "leased" else max(_BLOCKS, status.workers)
 
     def run(self, timeout_s: float, check: Callback) -> None:
         """Do the sum, resending lost packets. check: called every _CHECK_S; what it raises ends the wait.

@@ -23,7 +23,8 @@ namespace inagg {
 namespace {
 
 ServedJobConfig served_config(unsigned job, std::uint64_t epoch, std::uint64_t slots, unsigned words,
-                              unsigned workers, unsigned servers, unsigned index, std::uint32_t first_chunk) {
+                              unsigned workers, unsigned servers, unsigned index, std::uint32_t first_chunk,
+                              bool relayed) {
     if (job > UINT16_MAX || epoch > UINT32_MAX || slots > UINT32_MAX) {
         throw std::invalid_argument("job must fit 16 bits, epoch and slots 32");
     }
@@ -34,7 +35,8 @@ ServedJobConfig served_config(unsigned job, std::uint64_t epoch, std::uint64_t s
                                  .workers = workers,
                                  .servers = servers,
                                  .index = index,
-                                 .first_chunk = first_chunk};
+                                 .first_chunk = first_chunk,
+                                 .relayed = relayed};
     config.validate();
     return config;
 }
@@ -50,8 +52,13 @@ nb::dict to_dict(const OutcomeCounts& counts) {
 // What leaves: (rank, or None for all; datagram).
 using Replies = std::vector<std::pair<std::optional<unsigned>, nb::bytes>>;
 
-Replies receive(ServedJob& self, const nb::bytes& datagram, unsigned worker) {
-    self.receive(as_span(datagram), worker);
+// worker: None is the switch.
+Replies receive(ServedJob& self, const nb::bytes& datagram, std::optional<unsigned> worker) {
+    if (worker) {
+        self.receive(as_span(datagram), *worker);
+    } else {
+        self.receive_relayed(as_span(datagram));
+    }
     Replies out;
     for (const Outgoing& reply : self.replies()) {
         const bool to_all = reply.destination == ServedJob::ALL;
@@ -84,15 +91,21 @@ class PyServer {
     }
 
     void serve(unsigned job, std::uint64_t epoch, std::uint64_t slots, unsigned words,
-               const std::vector<IpPort>& workers, unsigned servers, unsigned index) {
+               const std::vector<IpPort>& workers, unsigned servers, unsigned index,
+               const std::optional<IpPort>& relay) {
         std::vector<UdpAddress> addresses;
         for (const auto& [ip, port] : workers) {
             addresses.push_back({ip, port});
         }
         const ServedJobConfig config =
-            served_config(job, epoch, slots, words, static_cast<unsigned>(workers.size()), servers, index, 0);
+            served_config(job, epoch, slots, words, static_cast<unsigned>(workers.size()), servers, index, 0,
+                          relay.has_value());
+        std::optional<UdpAddress> way;
+        if (relay) {
+            way = UdpAddress{relay->first, relay->second};
+        }
         const nb::gil_scoped_release release;
-        server_.serve(config, addresses);
+        server_.serve(config, addresses, way);
     }
 
     void drop(std::uint16_t job, std::uint32_t epoch) {
@@ -139,13 +152,13 @@ void define_server(nb::module_& m) {
         .def(
             "__init__",
             [](ServedJob* self, unsigned job, std::uint64_t epoch, std::uint64_t slots, unsigned words,
-               unsigned workers, unsigned servers, unsigned index, std::uint32_t first_chunk) {
-                new (self)
-                    ServedJob(served_config(job, epoch, slots, words, workers, servers, index, first_chunk));
+               unsigned workers, unsigned servers, unsigned index, std::uint32_t first_chunk, bool relayed) {
+                new (self) ServedJob(
+                    served_config(job, epoch, slots, words, workers, servers, index, first_chunk, relayed));
             },
             nb::kw_only(), "job"_a, "epoch"_a, "slots"_a, "words"_a, "workers"_a, "servers"_a = 1,
-            "index"_a = 0, "first_chunk"_a = 0)
-        .def("receive", &receive, "datagram"_a, "worker"_a)
+            "index"_a = 0, "first_chunk"_a = 0, "relayed"_a = false)
+        .def("receive", &receive, "datagram"_a, "worker"_a.none())
         .def_prop_ro("memory", [](const ServedJob& self) { return self.config().memory(); })
         .def_prop_ro("counts", [](const ServedJob& self) { return to_dict(self.counts()); });
     nb::class_<PyServer>(m, "Server")
@@ -161,7 +174,7 @@ void define_server(nb::module_& m) {
             nb::kw_only(), "local"_a = nb::none(), "socket_fd"_a = nb::none(), "memory"_a)
         .def_prop_ro("local_address", &PyServer::local_address)
         .def("serve", &PyServer::serve, nb::kw_only(), "job"_a, "epoch"_a, "slots"_a, "words"_a, "workers"_a,
-             "servers"_a = 1, "index"_a = 0)
+             "servers"_a = 1, "index"_a = 0, "relay"_a = nb::none())
         .def("drop", &PyServer::drop, "job"_a, "epoch"_a)
         .def("stats", &PyServer::stats)
         .def("close", &PyServer::close);

@@ -29,9 +29,9 @@ namespace {
 // A transport that keeps the arrays given to it alive. The GIL guards its members.
 class PyTransport {
   public:
-    PyTransport(const EngineConfig& config, UdpSocket socket, std::optional<UdpSocket> results,
-                std::span<const UdpAddress> servers, double spin)
-        : config_(config), transport_(config, std::move(socket), std::move(results), servers, spin) {
+    PyTransport(const EngineConfig& config, UdpSocket socket, std::optional<UdpSocket> results, Peers peers,
+                double spin)
+        : config_(config), transport_(config, std::move(socket), std::move(results), std::move(peers), spin) {
         living().insert(this);
     }
 
@@ -231,16 +231,20 @@ void define_transport(nb::module_& m) {
                const std::optional<IpPort>& local, std::optional<int> socket_fd,
                std::optional<int> results_fd, double rto_initial, double rto_min, double rto_max,
                double give_up, double spin) {
-                if (aggregator.has_value() != servers.empty()) {
-                    throw std::invalid_argument("give either aggregator or servers");
+                if (!aggregator && servers.empty()) {
+                    throw std::invalid_argument("give aggregator, servers or both");
                 }
+                // With both, the switch is the only destination, and servers answer beside it.
                 const bool apart = !aggregator;
-                const EngineConfig config = make_config(
-                    job, rank, member, workers, apart ? static_cast<unsigned>(servers.size()) : roots, apart,
-                    epoch, slots, words, rto_initial, rto_min, rto_max, give_up, 0);
-                std::vector<UdpAddress> addresses;
+                const auto ways = servers.empty() ? roots : static_cast<unsigned>(servers.size());
+                const EngineConfig config = make_config(job, rank, member, workers, ways, apart, epoch, slots,
+                                                        words, rto_initial, rto_min, rto_max, give_up, 0);
+                Peers peers;
                 for (const auto& [ip, port] : servers) {
-                    addresses.push_back({ip, port});
+                    (apart ? peers.destinations : peers.sources).push_back(to_sockaddr({ip, port}));
+                }
+                if (aggregator && !servers.empty()) {
+                    peers.destinations.push_back(to_sockaddr({aggregator->first, aggregator->second}));
                 }
                 std::optional<UdpSocket> results;
                 if (results_fd && aggregator) {
@@ -248,8 +252,9 @@ void define_transport(nb::module_& m) {
                 }
                 UdpSocket socket = open_socket(local, socket_fd);
                 new (self) PyTransport(
-                    config, apart ? prepared(std::move(socket)) : connected(std::move(socket), *aggregator),
-                    std::move(results), addresses, spin);
+                    config,
+                    servers.empty() ? connected(std::move(socket), *aggregator) : prepared(std::move(socket)),
+                    std::move(results), std::move(peers), spin);
                 for (const std::optional<int> given : {socket_fd, results_fd}) {
                     if (given) {
                         const Descriptor taken_over(*given);  // the duplicate stays

@@ -68,7 +68,40 @@ ServedJob::ServedJob(const ServedJobConfig& config)
 }
 
 void ServedJob::receive(std::span<const std::byte> datagram, unsigned worker) {
-    count(take(datagram, worker));
+    const std::optional<Header> header = read(datagram, 0);
+    if (!header) {
+        count(Outcome::malformed);
+    } else if (config_.relayed || header->rank != worker || worker >= config_.workers) {
+        count(Outcome::not_admitted);
+    } else {
+        count(take({.header = *header,
+                    .members = std::uint64_t{1} << worker,
+                    .words = datagram.subspan(HEADER_BYTES)}));
+    }
+}
+
+void ServedJob::receive_relayed(std::span<const std::byte> datagram) {
+    constexpr std::size_t bitmap = p4::MEMBERS_BYTES;
+    const std::optional<Header> header = decode(datagram);
+    const bool query = header && is_query(header->kind);
+    const std::size_t extra = query ? 2 * bitmap : bitmap;
+    if (!header || !read(datagram, extra)) {
+        count(Outcome::malformed);
+        return;
+    }
+    Packet packet{.header = *header,
+                  .members = decode_bitmap(datagram.subspan(HEADER_BYTES)),
+                  .words = datagram.subspan(HEADER_BYTES + extra)};
+    if (query) {
+        packet.awaited = decode_bitmap(datagram.subspan(HEADER_BYTES + bitmap));
+    }
+    const std::uint64_t stated = packet.members | packet.awaited;
+    const bool known = packet.members != 0 && (stated & ~all_) == 0;
+    if (!config_.relayed || !known || (query && !std::has_single_bit(packet.members))) {
+        count(Outcome::not_admitted);
+    } else {
+        count(take(packet));
+    }
 }
 
 void ServedJob::clear_replies() {
@@ -76,24 +109,26 @@ void ServedJob::clear_replies() {
     answers_.clear();
 }
 
-Outcome ServedJob::take(std::span<const std::byte> datagram, unsigned worker) {
+// The header of a well-formed datagram that has so many bytes more than a worker's.
+std::optional<Header> ServedJob::read(std::span<const std::byte> datagram, std::size_t extra) const {
     const std::optional<Header> header = decode(datagram);
-    if (!header || datagram.size() != datagram_bytes(header->kind, config_.words) ||
+    if (!header || datagram.size() != datagram_bytes(header->kind, config_.words) + extra ||
         !header->announced.agrees() || header->announced.exponent > p4::MAX_EXPONENT) {
-        return Outcome::malformed;
+        return std::nullopt;
     }
-    if (header->job != config_.job || header->rank != worker || worker >= config_.workers ||
-        is_result(header->kind) || !is_own(header->chunk)) {
+    return header;
+}
+
+Outcome ServedJob::take(const Packet& packet) {
+    const Header& header = packet.header;
+    if (header.job != config_.job || is_result(header.kind) || !is_own(header.chunk)) {
         return Outcome::not_admitted;
     }
-    if (header->epoch != config_.epoch) {
+    if (header.epoch != config_.epoch) {
         return Outcome::wrong_epoch;
     }
-    const std::size_t place = place_of(header->chunk);
-    if (is_query(header->kind)) {
-        return answer(*header, versions_[place]);
-    }
-    return contribute(*header, datagram.subspan(HEADER_BYTES), place);
+    const std::size_t place = place_of(header.chunk);
+    return is_query(header.kind) ? answer(packet, versions_[place]) : contribute(packet, place);
 }
 
 // Versions of one parity are neighbours in the order of their slots.
@@ -102,9 +137,9 @@ std::size_t ServedJob::place_of(std::uint32_t chunk) const {
     return (chunk & config_.slots) == 0 ? slot : share_ + slot;
 }
 
-Outcome ServedJob::contribute(const Header& header, std::span<const std::byte> words, std::size_t place) {
+Outcome ServedJob::contribute(const Packet& packet, std::size_t place) {
+    const Header& header = packet.header;
     Version& version = versions_[place];
-    const std::uint64_t member = std::uint64_t{1} << header.rank;
     const std::int32_t age = chunk_age(header.chunk, version.chunk);
     const bool used = version.members != 0;
     if (used && age < 0) {
@@ -116,22 +151,31 @@ Outcome ServedJob::contribute(const Header& header, std::span<const std::byte> w
         }
         version = Version{};
         version.chunk = header.chunk;
-    } else if ((version.members & member) != 0) {
-        if (!version.final) {
-            return Outcome::duplicate_pending;
-        }
-        reply(place, header.kind, header.rank, header.rank);
+    } else if (version.final) {
+        resend(place, packet);
         return Outcome::result_resent;
+    } else if ((version.members & packet.members) != 0) {
+        // Those of the packet that are missing send theirs again when they ask.
+        const bool news = (packet.members & ~version.members) != 0;
+        return news ? Outcome::overlapping : Outcome::duplicate_pending;
     }
     const bool starts = version.members == 0;
-    version.members |= member;
-    add(version, header, words, datagram_at(place).subspan(HEADER_BYTES));
+    version.members |= packet.members;
+    add(version, header, packet.words, datagram_at(place).subspan(HEADER_BYTES));
     if (version.members == all_) {
         version.final = true;
         reply(place, header.kind, header.rank, ALL);
         count(Outcome::completed);
     }
     return starts ? Outcome::started : Outcome::added;
+}
+
+void ServedJob::resend(std::size_t place, const Packet& packet) {
+    for (unsigned worker = 0; worker < config_.workers; ++worker) {
+        if ((packet.members >> worker & 1) != 0) {
+            reply(place, packet.header.kind, worker, worker);
+        }
+    }
 }
 
 // Jobs begin with the chunks 0 to S - 1. Chunk c overwrites c - 2S. If c - S is final, all workers have sent
@@ -159,18 +203,24 @@ void ServedJob::add(Version& version, const Header& header, std::span<const std:
     version.has_words = true;
 }
 
-Outcome ServedJob::answer(const Header& header, const Version& version) {
-    const std::uint64_t member = std::uint64_t{1} << header.rank;
+// Held: the contribution is here, or in a slot of the switch that waits for workers who are missing here too.
+Outcome ServedJob::answer(const Packet& query, const Version& version) {
+    const Header& header = query.header;
     const std::int32_t age = chunk_age(header.chunk, version.chunk);
-    if (version.members != 0 && age < 0) {
+    const bool used = version.members != 0;
+    if (used && age < 0) {
         return Outcome::stale;
     }
-    const bool held = version.members != 0 && age == 0 && (version.members & member) != 0 && !version.final;
+    const bool same = used && age == 0;
+    const bool here = same && (version.members & query.members) != 0;
+    const bool waits = query.awaited != 0 && (!same || (version.members & query.awaited) == 0);
+    const bool held = !(same && version.final) && (here || waits);
     Header out = header;
     out.kind = result_of(header.kind);
     out.announced = Announcement::of(held ? 0 : p4::FLAG_AGAIN, 0);
     encode(out, answers_.emplace_back());
-    replies_.push_back({.datagram = answers_.back(), .destination = header.rank});
+    replies_.push_back(
+        {.datagram = answers_.back(), .destination = static_cast<unsigned>(std::countr_zero(query.members))});
     return held ? Outcome::query_held : Outcome::query_again;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The aggregator of one job in host memory, sans-I/O (protocol.md, 5.2 and 5.6): packets of its workers go
-// in, results and answers come out. It keeps two versions of the slots that are its share, each as the
-// datagram that its result will be: results are sent from there, those of neighbouring slots as one message.
+// The aggregator of one job in host memory, sans-I/O (protocol.md, 5.2, 5.6 and 5.7): packets of its workers
+// go in, or what a switch has made of them; results and answers come out. It keeps two versions of the slots
+// that are its share, each as the datagram that its result will be: results are sent from there, those of
+// neighbouring slots as one message.
 #ifndef INAGG_SERVED_JOB_HPP
 #define INAGG_SERVED_JOB_HPP
 
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,6 +28,7 @@ struct ServedJobConfig {
     unsigned servers = 1;
     unsigned index = 0;             // of this server: it sums chunk c if (c mod S) mod servers is that
     std::uint32_t first_chunk = 0;  // as EngineConfig's: all chunks before it have been summed
+    bool relayed = false;           // a switch combines contributions, and passes queries on
 
     // Throws std::invalid_argument.
     void validate() const;
@@ -45,12 +48,14 @@ enum class Outcome : std::uint8_t {
     duplicate_pending,
     ahead,
     stale,
+    overlapping,
     query_again,
     query_held,
 };
 inline constexpr std::array OUTCOME_NAMES{
-    "malformed",     "not_admitted",      "wrong_epoch", "started", "added",       "completed",
-    "result_resent", "duplicate_pending", "ahead",       "stale",   "query_again", "query_held",
+    "malformed",   "not_admitted",  "wrong_epoch",       "started", "added",
+    "completed",   "result_resent", "duplicate_pending", "ahead",   "stale",
+    "overlapping", "query_again",   "query_held",
 };
 using OutcomeCounts = std::array<std::uint64_t, OUTCOME_NAMES.size()>;
 
@@ -62,8 +67,10 @@ class ServedJob {
     // Throws std::invalid_argument.
     explicit ServedJob(const ServedJobConfig& config);
 
-    // Takes a datagram that has come from a worker's address. What is to leave is in replies() then.
+    // Takes a datagram that has come from a worker's address, or from the switch. What is to leave is in
+    // replies() then.
     void receive(std::span<const std::byte> datagram, unsigned worker);
+    void receive_relayed(std::span<const std::byte> datagram);
 
     // The datagrams to send now, in this order. They stand in this object's memory until the next receive()
     // of any datagram that follows clear_replies().
@@ -84,9 +91,19 @@ class ServedJob {
         bool final = false;
     };
 
-    Outcome take(std::span<const std::byte> datagram, unsigned worker);
-    Outcome contribute(const Header& header, std::span<const std::byte> words, std::size_t place);
-    Outcome answer(const Header& header, const Version& version);
+    // A packet on its way up: whose contributions it has, or who asks; and the workers for whom the asker's
+    // contribution waits in a slot of the switch.
+    struct Packet {
+        Header header;
+        std::uint64_t members;
+        std::uint64_t awaited = 0;
+        std::span<const std::byte> words = {};
+    };
+    std::optional<Header> read(std::span<const std::byte> datagram, std::size_t extra) const;
+    Outcome take(const Packet& packet);
+    Outcome contribute(const Packet& packet, std::size_t place);
+    Outcome answer(const Packet& query, const Version& version);
+    void resend(std::size_t place, const Packet& packet);
     bool may_start(const Version& version, std::uint32_t chunk) const;
     void add(Version& version, const Header& header, std::span<const std::byte> words,
              std::span<std::byte> sums);

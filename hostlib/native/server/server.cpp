@@ -50,13 +50,18 @@ Server::Server(UdpSocket socket, std::size_t memory)
 
 Server::~Server() { close(); }
 
-void Server::serve(const ServedJobConfig& config, std::span<const UdpAddress> workers) {
+void Server::serve(const ServedJobConfig& config, std::span<const UdpAddress> workers,
+                   const std::optional<UdpAddress>& relay) {
     config.validate();
+    require(config.relayed == relay.has_value(), "a relay is of relayed jobs");
     require(workers.size() == config.workers, "there are " + std::to_string(workers.size()) +
                                                   " addresses for " + std::to_string(config.workers) +
                                                   " workers");
     std::vector<sockaddr_in> addresses;
     std::ranges::transform(workers, std::back_inserter(addresses), to_sockaddr);
+    if (relay) {
+        addresses.push_back(to_sockaddr(*relay));
+    }
     call([&] {
         const auto known = jobs_.find(config.job);
         if (known != jobs_.end() && known->second.sums.config().epoch == config.epoch) {
@@ -201,7 +206,20 @@ void Server::receive() {
                             const sockaddr_in& source) { take(message, datagram_bytes, source); });
 }
 
-// A message has datagrams of one source, and so of one worker.
+// False: the source is none of this job's.
+bool Server::Served::take(std::span<const std::byte> datagram, unsigned rank, const sockaddr_in& source) {
+    if (relayed() && same(addresses.back(), source)) {
+        sums.receive_relayed(datagram);
+        return true;
+    }
+    if (rank >= sums.config().workers || !same(addresses[rank], source)) {
+        return false;
+    }
+    sums.receive(datagram, rank);
+    return true;
+}
+
+// A message has datagrams of one source.
 void Server::take(std::span<const std::byte> message, std::size_t datagram_bytes, const sockaddr_in& source) {
     Served* served = nullptr;
     do {
@@ -215,19 +233,17 @@ void Server::take(std::span<const std::byte> message, std::size_t datagram_bytes
             const auto found = jobs_.find(header->job);
             served = found == jobs_.end() ? nullptr : &found->second;
         }
-        if (!header || served == nullptr || header->rank >= served->workers.size() ||
-            !same(served->workers[header->rank], source)) {
+        if (!header || served == nullptr || !served->take(datagram, header->rank, source)) {
             ++stats_.unknown;
-            continue;
         }
-        served->sums.receive(datagram, header->rank);
     } while (!message.empty());
     if (served != nullptr) {
         send_replies(*served);
     }
 }
 
-// Results for all go to one worker after another, so that those of neighbouring slots are one message.
+// Results for all go to one worker after another, so that those of neighbouring slots are one message; or to
+// the relay.
 void Server::send_replies(Served& served) {
     std::span<const Outgoing> replies = served.sums.replies();
     while (!replies.empty()) {
@@ -236,10 +252,11 @@ void Server::send_replies(Served& served) {
             replies, [&](const Outgoing& reply) { return (reply.destination == ServedJob::ALL) != to_all; });
         const auto count = static_cast<std::size_t>(end - replies.begin());
         if (to_all) {
-            for (unsigned worker = 0; worker < served.workers.size(); ++worker) {
+            const auto behind = static_cast<unsigned>(served.addresses.size());
+            for (unsigned to = served.relayed() ? behind - 1 : 0; to < behind; ++to) {
                 copies_.assign(replies.begin(), end);
                 for (Outgoing& copy : copies_) {
-                    copy.destination = worker;
+                    copy.destination = to;
                 }
                 send(served, copies_);
             }
@@ -253,7 +270,7 @@ void Server::send_replies(Served& served) {
 
 void Server::send(Served& served, std::span<const Outgoing> datagrams) {
     for (int tries = 0; !datagrams.empty() && tries < SEND_TRIES;) {
-        const BatchResult result = sending_.send(socket_, datagrams, served.workers);
+        const BatchResult result = sending_.send(socket_, datagrams, served.addresses);
         datagrams = datagrams.subspan(result.count);
         if (result.error == EAGAIN) {
             tries += wait_until_writable() ? 0 : 1;

@@ -45,10 +45,11 @@ class Server {
     // Whether this is a forked child's copy: it has no thread.
     bool forked() const { return ::getpid() != process_; }
 
-    // Admits a job's packets. `workers`: their addresses, by rank. It replaces an older job of the same
-    // number; the same job again changes nothing. Throws std::invalid_argument, and std::length_error if
-    // there is not enough memory.
-    void serve(const ServedJobConfig& config, std::span<const UdpAddress> workers);
+    // Admits a job's packets. `workers`: their addresses, by rank. `relay`: the switch, if the job is
+    // relayed. It replaces an older job of the same number; the same job again changes nothing. Throws
+    // std::invalid_argument, and std::length_error if there is not enough memory.
+    void serve(const ServedJobConfig& config, std::span<const UdpAddress> workers,
+               const std::optional<UdpAddress>& relay = {});
     // Forgets a job. Nothing happens if it does not serve it.
     void drop(std::uint16_t job, std::uint32_t epoch);
     ServerStats stats();
@@ -58,7 +59,10 @@ class Server {
   private:
     struct Served {
         ServedJob sums;
-        std::vector<sockaddr_in> workers;
+        std::vector<sockaddr_in> addresses;  // of the workers, and behind them of the relay if there is one
+
+        bool relayed() const { return sums.config().relayed; }
+        bool take(std::span<const std::byte> datagram, unsigned rank, const sockaddr_in& source);
     };
 
     void run();

@@ -124,13 +124,14 @@ Transport::Blocked Transport::send(double now) {
     std::array<Outgoing, SENT_AT_ONCE> datagrams;
     const std::size_t each = std::clamp<std::size_t>(engine_.stats().window / TRAINS, 1, BATCH);
     const std::size_t train =
-        std::min(each * std::clamp<std::size_t>(servers_.size(), 1, TRAINS), SENT_AT_ONCE);
+        std::min(each * std::clamp<std::size_t>(peers_.destinations.size(), 1, TRAINS), SENT_AT_ONCE);
     while (engine_.anything_to_send()) {
         // Sent one at a time, a datagram's error shows whether this host refuses its size.
         const std::size_t most = too_long_ ? 1 : train;
         const std::size_t count = engine_.to_send(packets_, std::span(datagrams).first(most));
         ++stats_.send_calls;
-        const BatchResult result = sending_.send(socket_, std::span(datagrams).first(count), servers_);
+        const BatchResult result =
+            sending_.send(socket_, std::span(datagrams).first(count), peers_.destinations);
         if (result.error != 0) {
             return judge_send_error(result.error);
         }
@@ -256,8 +257,9 @@ void Transport::receive() {
 
 // Where the kernel does not refuse other sources.
 bool Transport::trusts(const sockaddr_in& source) const {
-    return servers_.empty() ||
-           std::ranges::any_of(servers_, [&](const sockaddr_in& server) { return same(server, source); });
+    const auto is_source = [&](const sockaddr_in& peer) { return same(peer, source); };
+    return peers_.destinations.empty() || std::ranges::any_of(peers_.destinations, is_source) ||
+           std::ranges::any_of(peers_.sources, is_source);
 }
 
 BatchResult Transport::receive_from(const UdpSocket& socket) {

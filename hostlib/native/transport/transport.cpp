@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <chrono>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -85,16 +84,16 @@ void read_processor_times(pid_t thread, TransportStats& stats) {
 }
 
 Transport::Transport(const EngineConfig& config, UdpSocket socket, std::optional<UdpSocket> results,
-                     std::span<const UdpAddress> servers, double spin)
+                     Peers peers, double spin)
     : config_(config),
       spin_(spin),
       local_address_(socket.local_address()),
       wakeup_(make_eventfd()),
       socket_(std::move(socket)),
       results_(std::move(results)),
+      peers_(std::move(peers)),
       engine_(bounded_by_buffer(config, socket_, results_, stats_)),
-      packets_((servers.empty() ? 1 : SENT_AT_ONCE / BATCH) * MAX_DATAGRAM) {
-    std::ranges::transform(servers, std::back_inserter(servers_), to_sockaddr);
+      packets_((peers_.destinations.size() > 1 ? SENT_AT_ONCE / BATCH : 1) * MAX_DATAGRAM) {
     stats_.engine = engine_.stats();
     shared_.stats = stats_;
     thread_ = std::thread(&Transport::run, this);

@@ -65,14 +65,20 @@ class GroupFailed : public std::runtime_error {
     Failure failure_;
 };
 
+// Where a worker's packets go, by Outgoing::destination, and where else results and answers may come from.
+struct Peers {
+    std::vector<sockaddr_in> destinations;
+    std::vector<sockaddr_in> sources;
+};
+
 class Transport {
   public:
-    // Sends with `socket`. Receives with it and with `results`, which is bound to the job's multicast
-    // address. Both are connected. `servers`: the addresses of the job's ways, if they are apart; `socket` is
-    // prepared then, and there is no `results`. `spin`: seconds to poll them before it sleeps; pays off if
-    // every worker has its own core. Throws std::invalid_argument, std::system_error.
+    // Sends with `socket`. Receives with it and with `results`, which is bound to the job's multicast address
+    // and connected. `peers`: none if `socket` is connected, else it is prepared. `spin`: seconds to poll
+    // them before it sleeps; pays off if every worker has its own core. Throws std::invalid_argument,
+    // std::system_error.
     Transport(const EngineConfig& config, UdpSocket socket, std::optional<UdpSocket> results = {},
-              std::span<const UdpAddress> servers = {}, double spin = 0);
+              Peers peers = {}, double spin = 0);
     ~Transport();
     Transport(const Transport&) = delete;
     Transport& operator=(const Transport&) = delete;
@@ -156,7 +162,7 @@ class Transport {
     TransportStats stats_;
     UdpSocket socket_;
     std::optional<UdpSocket> results_;
-    std::vector<sockaddr_in> servers_;
+    Peers peers_;
     Engine engine_;
     std::vector<std::byte> packets_;  // room for one batch
     SendBatch sending_;

@@ -82,4 +82,6 @@ std::optional<Header> decode(std::span<const std::byte> datagram) {
                   .checksum = get<std::uint32_t>(p + 16)};
 }
 
+std::uint64_t decode_bitmap(std::span<const std::byte> bytes) { return get<std::uint64_t>(bytes.data()); }
+
 }  // namespace inagg

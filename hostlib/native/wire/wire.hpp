@@ -86,6 +86,9 @@ void encode(const Header& header, std::span<std::byte, HEADER_BYTES> out);
 // Nothing if the datagram is shorter than a header, or has another version or kind.
 std::optional<Header> decode(std::span<const std::byte> datagram);
 
+// The bits of workers behind a header (5.7). `bytes` has 8 at least.
+std::uint64_t decode_bitmap(std::span<const std::byte> bytes);
+
 // A contribution's checksum includes a mark of its chunk and one of its rank (4). Marks are a permutation of
 // the 32-bit numbers without a visible pattern: the finaliser of MurmurHash3.
 constexpr std::uint32_t mark(std::uint32_t x) {
