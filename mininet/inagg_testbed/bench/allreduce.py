@@ -15,7 +15,6 @@ from inagg_testbed.bench.allreduce_check import inputs
 from inagg_testbed.bench.cpu import softirq_threads
 from inagg_testbed.bench.plan import (
     COLOCATED,
-    LEASED,
     MAX_LOSS,
     ONE_SERVER,
     BackendSpec,
@@ -84,8 +83,8 @@ class AllReduceBench:
         for loss in case.losses:
             if not 0 <= loss <= MAX_LOSS:
                 raise ConfigurationError(f"loss {loss:g} is outside 0 to {MAX_LOSS:g}")
-        leased = [str(spec) for spec in specs if spec.name == LEASED]
-        if self.switch == "bridge" and (leased or any(case.losses)):
+        switched = any(spec.through_switch for spec in specs)
+        if self.switch == "bridge" and (switched or any(case.losses)):
             raise ConfigurationError(
                 f"a bridge neither aggregates nor drops packets: measure gloo, {COLOCATED} and {ONE_SERVER}, without"
                 " loss"
@@ -96,7 +95,7 @@ class AllReduceBench:
                 f"only aggregation packets are lost, and packets to servers are ordinary ones: measure"
                 f" {', '.join(served)} without --loss"
             )
-        if any(case.losses) and not leased:
+        if any(case.losses) and not switched:
             raise ConfigurationError("only aggregation packets are lost, and gloo has none")
 
     @property

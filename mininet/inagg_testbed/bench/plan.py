@@ -10,10 +10,11 @@ from inagg_testbed.errors import ConfigurationError
 
 LANE_BITS = (32, 16, 8)
 HIERARCHICAL = "gloo-hierarchical"
-LEASED, COLOCATED, ONE_SERVER = "inagg", "inagg-server", "inagg-server-1"
+LEASED, SHARED, COLOCATED, ONE_SERVER = "inagg", "inagg-shared", "inagg-server", "inagg-server-1"
 # What each backend's group has of inagg.Options, besides the lane width.
 OPTIONS: Mapping[str, Mapping[str, str]] = {
     LEASED: {"aggregation": "leased"},
+    SHARED: {"aggregation": "shared", "servers": "colocated"},
     COLOCATED: {"aggregation": "server", "servers": "colocated"},
     ONE_SERVER: {"aggregation": "server", "servers": "registered"},
 }
@@ -29,7 +30,8 @@ def check_slots(slots: int | None) -> None:
 @dataclass(frozen=True, kw_only=True)
 class BackendSpec:
     """`gloo`, `gloo-hierarchical`, or what sums in lanes and their width: `inagg:BITS` in leased slots of the switch,
-    `inagg-server:BITS` on servers in the ranks' processes, `inagg-server-1:BITS` on one server on a host of its own.
+    `inagg-shared:BITS` in slots that jobs share, with servers in the ranks' processes behind them, `inagg-server:BITS`
+    on such servers alone, `inagg-server-1:BITS` on one server on a host of its own.
 
     lane_bits None: summed by gloo.
     """
@@ -52,8 +54,13 @@ class BackendSpec:
         return self.name if self.lane_bits is None else f"{self.name}:{self.lane_bits}"
 
     @property
+    def through_switch(self) -> bool:
+        """Whether a switch sums what it can."""
+        return self.name in (LEASED, SHARED)
+
+    @property
     def on_servers(self) -> bool:
-        """Whether servers do the sums."""
+        """Whether servers alone do the sums."""
         return self.name in (COLOCATED, ONE_SERVER)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The targets of the data path, and whether the figures meet them. Sums on servers have none.
+"""The targets of the data path, and whether the figures meet them. Other sums than in leased slots have none.
 
 `rows` defines the ratios to gloo and to the same backend without loss.
 """

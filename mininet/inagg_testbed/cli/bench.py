@@ -58,8 +58,9 @@ BackendsOption = Annotated[
     typer.Option(
         "--backend",
         help="gloo (a ring over the ranks), gloo-hierarchical (reduce in each rack, all-reduce of the racks' first"
-        " ranks, broadcast in each rack); inagg:32, inagg:16 or inagg:8, which the switch sums; inagg-server:32, ...,"
-        " which servers in the ranks' processes sum; inagg-server-1:32, ..., which one server on a further host sums."
+        " ranks, broadcast in each rack); inagg:32, inagg:16 or inagg:8, which the switch sums; inagg-shared:32, ...,"
+        " which it sums in slots that jobs share, before servers in the ranks' processes; inagg-server:32, ...,"
+        " which such servers sum alone; inagg-server-1:32, ..., which one server on a further host sums."
         " May be given several times.",
     ),
 ]

@@ -181,6 +181,7 @@ def test_rows_come_in_the_order_of_the_cases() -> None:
         ("inagg:16", 0.32),
         ("inagg:8", 0.16),
         ("gloo", 0.96),  # a ring sends 2(N-1)/N times as much
+        ("inagg-shared:32", 0.8),  # the server of a rank has a quarter as much besides
         ("inagg-server:16", 0.48),  # and so do the servers of the ranks
         ("inagg-server-1:8", 0.64),  # one server's link carries the contributions of all four
     ],
@@ -322,6 +323,7 @@ def test_each_way_of_summing_has_a_group_with_its_options() -> None:
         *(False, False, True)
     ]
     assert OPTIONS["inagg"] == {"aggregation": "leased"}
+    assert OPTIONS["inagg-shared"] == {"aggregation": "shared", "servers": "colocated"}
     assert OPTIONS["inagg-server"] == {"aggregation": "server", "servers": "colocated"}
     assert OPTIONS["inagg-server-1"] == {"aggregation": "server", "servers": "registered"}
 
@@ -332,8 +334,16 @@ def test_gloo_has_one_turn_in_a_round_and_inagg_one_at_each_loss() -> None:
 
 
 def test_a_backend_is_written_as_it_is_read() -> None:
-    texts = ("gloo", "inagg", "inagg:16", "inagg:8", "inagg-server", "inagg-server-1:16")
-    written = ["gloo", "inagg:32", "inagg:16", "inagg:8", "inagg-server:32", "inagg-server-1:16"]
+    texts = ("gloo", "inagg", "inagg:16", "inagg:8", "inagg-shared", "inagg-server", "inagg-server-1:16")
+    written = [
+        "gloo",
+        "inagg:32",
+        "inagg:16",
+        "inagg:8",
+        "inagg-shared:32",
+        "inagg-server:32",
+        "inagg-server-1:16",
+    ]
     assert [str(BackendSpec.parse(text)) for text in texts] == written
 
 
