@@ -9,6 +9,7 @@
 # make exit-hunt  end programs in every state of a group, in every way, on a busy machine; ENDINGS=100 (an hour)
 # make attack  floods, forgeries, fuzzing and kills while ranks sum (half an hour): results/attack/. AMOUNT=small is
 #              short; ATTACKS="flood kill" selects from api, flood, forge, kill, mutate, p4runtime
+# make explore  every run of jobs with shared slots that are larger than those of make test (ten minutes, 6 GB)
 # make sanitize  the C++ core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make wheel-test  build the sdist and its wheel, install it with each extra in a fresh virtual environment, use it there
 # make diagrams  draw docs/images/*.svg from docs/diagrams
@@ -30,7 +31,7 @@ CAN_BE_ROOT := $(shell [ "$$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null || 
 NEEDS_ROOT = @[ -n "$(CAN_BE_ROOT)" ] || { echo "make $@ makes network namespaces, which needs root: there is" \
     "no sudo here, so log in as root or install sudo." >&2; exit 1; }
 
-.PHONY: setup demo test torch-suite exit-hunt attack check bench wheel-test diagrams format sanitize
+.PHONY: setup demo test torch-suite exit-hunt attack explore check bench wheel-test diagrams format sanitize
 
 setup:
 	@scripts/setup
@@ -59,6 +60,9 @@ attack:
 	$(NEEDS_ROOT)
 	@scripts/setup
 	@$(ROOT) $(BIN)/python -m tests.attack --amount $(AMOUNT) $(ATTACKS)
+
+explore: setup
+	$(BIN)/python -m tests.conformance.explore_shared
 
 check: setup
 	$(BIN)/ruff check $(PYTHON_SOURCES)

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of shared slots: every run of small jobs (shared_runs.py), and what each rule is for.
+
+Rules that sums or progress rest on are broken one at a time, and the exploration finds each. The others only save
+packets or time; tests say what.
+"""
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from tests.conformance import reference_switch, shared_rules
+from tests.conformance.reference_switch import Packet, Version
+from tests.conformance.shared_rules import (
+    Partial,
+    Query,
+    Slot,
+    server_ask,
+    server_step,
+    switch_ask,
+    switch_step,
+)
+from tests.conformance.shared_runs import Recovery, Rules, Setting, Tree, ViolationError
+
+ONE: Tree = ((0, 1),)
+OF_THREE: Tree = ((0, 1, 2),)
+LEAVES: Tree = ((0, 1), (2,))
+CHAIN: Tree = (((0, 1), 2),)
+
+SETTINGS = {
+    "2 workers, 4 chunks": Setting(ONE, chunks=4),
+    "2 workers, 2 slots": Setting(ONE, chunks=4, slots=2),
+    "3 workers, 3 chunks": Setting(OF_THREE, chunks=3),
+    "4 workers": Setting(((0, 1, 2, 3),), chunks=2),
+    "2 jobs": Setting(ONE, chunks=2, jobs=2),
+    "2 jobs of 3 workers": Setting(OF_THREE, chunks=1, jobs=2),
+    "2 leaves": Setting(LEAVES, chunks=3),
+    "2 leaves of 2 workers": Setting(((0, 1), (2, 3)), chunks=2),
+    "a leaf, and a worker at the server": Setting(((0, 1), 2), chunks=3),
+    "a leaf below a switch": Setting(CHAIN, chunks=2),
+    "across the wrap of chunk numbers": Setting(ONE, chunks=4, first_chunk=2**32 - 2),
+    "a slot that another epoch left": Setting(ONE, chunks=3, leftover=Slot(1, 1, 0, 0b01, 0xABC000)),
+    "a server that nothing precedes": Setting((0, 1), chunks=4),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_no_run_gives_a_wrong_sum_or_loses_a_result(setting: Setting) -> None:
+    assert Recovery(setting).check(setting.reach()) > 10
+
+
+def test_nor_where_packets_of_all_workers_cross() -> None:
+    """`make explore` does so with more of them."""
+    setting = Setting(ONE, chunks=1)
+    assert Recovery(setting, interleaved=True).check(setting.reach()) > 1000
+
+
+def violation(rules: Rules, tree: Tree = OF_THREE, *, chunks: int = 2, jobs: int = 1) -> str | None:
+    """What the exploration finds of other rules."""
+    setting = Setting(tree, chunks=chunks, jobs=jobs, rules=rules)
+    try:
+        Recovery(setting).check(setting.reach())
+    except ViolationError as error:
+        return str(error)
+    return None
+
+
+SwitchOutcome = tuple[Slot, Partial | None, str]
+
+
+def switch_that(counter: str, does: Callable[[Slot, Partial, Slot], tuple[Slot, Partial | None]]) -> Rules:
+    """Rules with another action in the row of a counter. does: of (slot, packet, slot after the right action)."""
+
+    def step(slot: Slot, packet: Partial, everybody: int, *, evicts: bool) -> SwitchOutcome:
+        after, left, outcome = switch_step(slot, packet, everybody, evicts=evicts)
+        return (*does(slot, packet, after), outcome) if outcome == counter else (after, left, outcome)
+
+    return Rules(switch_step=step)
+
+
+def server_that(counter: str, does: Callable[[Version, Partial], Version]) -> Rules:
+    """The same for a server, which then sends nothing."""
+
+    def step(
+        held: Version, other: Version, packet: Partial, slots: int, everybody: int
+    ) -> tuple[Version, list[str]]:
+        outcome = server_step(held, other, packet, slots, everybody)
+        return (does(held, packet), []) if counter in outcome[1] else outcome
+
+    return Rules(server_step=step)
+
+
+def mixed(slot: Slot, packet: Partial) -> Slot:
+    return slot._replace(members=slot.members | packet.members, checksum=slot.checksum + packet.checksum)
+
+
+def added(held: Version, packet: Partial) -> Version:
+    return held._replace(members=held.members | packet.members, checksum=held.checksum + packet.checksum)
+
+
+# Sums.
+
+
+@pytest.mark.parametrize("field", ["job", "epoch", "chunk"])
+def test_sums_need_slots_that_compare(field: str) -> None:
+    def step(slot: Slot, packet: Partial, everybody: int, *, evicts: bool) -> SwitchOutcome:
+        alike = slot._replace(**{field: getattr(packet, field)}) if slot.members else slot
+        return switch_step(alike, packet, everybody, evicts=evicts)
+
+    setting = Setting(
+        ONE, chunks=2, jobs=2, leftover=Slot(1, 1, 0, 0b01, 0xABC000), rules=Rules(switch_step=step)
+    )
+    with pytest.raises(ViolationError, match="a sum of"):
+        setting.reach()
+
+
+WRONG_SUMS = {
+    "a switch adds what overlaps": switch_that(
+        "flushed", lambda slot, packet, _: (mixed(slot, packet), None)
+    ),
+    "an evicted sum keeps the newcomer's header": switch_that(
+        "evicted", lambda slot, packet, after: (after, packet._replace(checksum=slot.checksum))
+    ),
+    "a server adds what overlaps": server_that("overlapping", added),
+    "a server adds what it has": server_that("duplicate_pending", added),
+}
+
+
+@pytest.mark.parametrize("rules", WRONG_SUMS.values(), ids=WRONG_SUMS)
+def test_sums_need(rules: Rules) -> None:
+    assert "a sum of" in (violation(rules) or "")
+
+
+def test_results_need_two_versions() -> None:
+    with pytest.raises(ViolationError, match="still needed"):
+        Setting(ONE, chunks=3, versions=1).reach()
+
+
+def overwrites(
+    held: Version, other: Version, packet: Partial, slots: int, everybody: int
+) -> tuple[Version, list[str]]:
+    """Also a newer chunk."""
+    older = held if packet.chunk == held.chunk else Version(epoch=1)
+    return server_step(older, other, packet, slots, everybody)
+
+
+def test_results_need_a_server_that_drops_older_chunks() -> None:
+    assert "still needed" in (violation(Rules(server_step=overwrites), ONE, chunks=4) or "")
+
+
+# Progress.
+
+STUCK_SWITCHES = {
+    "what overlaps is dropped": switch_that("flushed", lambda slot, packet, _: (slot, None)),
+    "what overlaps is dropped, and the slot's sum": switch_that("flushed", lambda *at: (at[2], None)),
+    "what overlaps sends the slot's sum, which stays": switch_that(
+        "flushed", lambda slot, packet, _: (slot, Partial(*slot))
+    ),
+    "an evicted sum is forgotten": switch_that("evicted", lambda slot, packet, after: (after, None)),
+    "what is complete stays": switch_that("combined", lambda slot, packet, _: (mixed(slot, packet), None)),
+    "what finds no slot is dropped": switch_that("collided", lambda slot, packet, _: (slot, None)),
+}
+STUCK_SERVERS = {
+    counter: server_that(counter, lambda held, _: held)
+    for counter in ("started", "added", "completed", "result_resent")
+}
+
+
+@pytest.mark.parametrize("rules", STUCK_SWITCHES.values(), ids=STUCK_SWITCHES)
+def test_progress_needs_that_not(rules: Rules) -> None:
+    assert "never come" in (violation(rules) or "")
+
+
+def test_progress_needs_a_switch_that_passes_on_what_is_complete_as_it_comes() -> None:
+    def step(slot: Slot, packet: Partial, everybody: int, *, evicts: bool) -> SwitchOutcome:
+        outcome = switch_step(slot, packet, everybody, evicts=evicts)
+        takes = packet.members == everybody and not slot.members and not slot.is_for(packet)
+        return (Slot(*packet), None, "taken") if takes else outcome
+
+    assert "never come" in (violation(Rules(switch_step=step), LEAVES) or "")
+
+
+@pytest.mark.parametrize("rules", STUCK_SERVERS.values(), ids=STUCK_SERVERS)
+def test_progress_needs_a_server_that_does_not_skip(rules: Rules) -> None:
+    assert "never come" in (violation(rules) or "")
+
+
+def marks_whoever_asks(slot: Slot, query: Query, everybody: int) -> Query:
+    """Also those whose contribution is not in the slot."""
+    marked = slot.is_for(query) and slot.members
+    return query._replace(waits_with=everybody) if marked else query
+
+
+def marks_after_sending(slot: Slot, query: Query, everybody: int) -> Query:
+    """Also where the slot's sum has left, and may be lost."""
+    return query._replace(waits_with=everybody) if slot.is_for(query) else query
+
+
+def marks_any_chunk(slot: Slot, query: Query, everybody: int) -> Query:
+    """Also because of the asker's contribution to another chunk."""
+    marked = slot.members & query.asker
+    return query._replace(waits_with=everybody) if marked else switch_ask(slot, query, everybody)
+
+
+def never_clears(slot: Slot, query: Query, everybody: int) -> Query:
+    """Not even where one that the slot below waits for has come this way."""
+    return switch_ask(slot, query, everybody) if slot.members & query.asker else query
+
+
+@pytest.mark.parametrize("ask", [marks_whoever_asks, marks_after_sending, marks_any_chunk, never_clears])
+def test_progress_needs_marks_that_are_right(ask: Callable[[Slot, Query, int], Query]) -> None:
+    assert "never come" in (violation(Rules(switch_ask=ask), CHAIN) or "")
+
+
+def holds_all_marked(held: Version, query: Query) -> str:
+    """Also if one that the slot waits for has come another way."""
+    return "query_held" if query.waits_with and not held.final else server_ask(held, query)
+
+
+def holds_all_of_the_chunk(held: Version, query: Query) -> str:
+    """Also those whose contribution it has not."""
+    same = (held.epoch, held.chunk, held.final) == (query.epoch, query.chunk, False)
+    return "query_held" if same else server_ask(held, query)
+
+
+def holds_results(held: Version, query: Query) -> str:
+    same = (held.epoch, held.chunk, held.final) == (query.epoch, query.chunk, True)
+    return "query_held" if same else server_ask(held, query)
+
+
+@pytest.mark.parametrize("ask", [holds_all_marked, holds_all_of_the_chunk, holds_results])
+def test_progress_needs_a_server_that_does_not_say_held(ask: Callable[[Version, Query], str]) -> None:
+    assert "never come" in (violation(Rules(server_ask=ask)) or "")
+
+
+def test_progress_of_two_jobs_needs_a_server_that_says_held_of_what_it_has() -> None:
+    """Or workers send again what only fills slots, for ever."""
+
+    def ask(held: Version, query: Query) -> str:
+        return server_ask(held, query).replace("query_held", "query_again")
+
+    assert "never come" in (violation(Rules(server_ask=ask), ONE, jobs=2) or "")
+
+
+# What saves packets or time, and may be otherwise.
+
+
+def sends_on_at_will(slot: Slot, packet: Partial, everybody: int, *, evicts: bool) -> SwitchOutcome:
+    """Instead of waiting; so also with a header flag that says so."""
+    after, left, counter = switch_step(slot, packet, everybody, evicts=evicts)
+    if evicts and counter in ("taken", "added"):
+        return after.emptied, Partial(*after), "sent_on"
+    return after, left, counter
+
+
+def forgets_what_has_left(slot: Slot, packet: Partial, everybody: int, *, evicts: bool) -> SwitchOutcome:
+    return switch_step(slot if slot.members else Slot(), packet, everybody, evicts=evicts)
+
+
+def never_evicts(slot: Slot, packet: Partial, everybody: int, *, evicts: bool) -> SwitchOutcome:
+    return switch_step(slot, packet, everybody)
+
+
+OTHERWISE = {
+    "sends on at will": Rules(switch_step=sends_on_at_will),
+    "forgets what has left": Rules(switch_step=forgets_what_has_left),
+    "never evicts": Rules(switch_step=never_evicts),
+    "sends on what overlaps": switch_that("flushed", lambda slot, packet, _: (slot, packet)),
+    "never marks a query": Rules(switch_ask=lambda slot, query, everybody: query),
+}
+
+
+@pytest.mark.parametrize(("tree", "jobs"), [(OF_THREE, 1), (ONE, 2), (CHAIN, 1)], ids=str)
+@pytest.mark.parametrize("rules", OTHERWISE.values(), ids=OTHERWISE)
+def test_all_results_come_also_if_a_switch(rules: Rules, tree: Tree, jobs: int) -> None:
+    assert violation(rules, tree, jobs=jobs) is None
+
+
+NOTHING = Version(epoch=1)
+EVERYBODY = 0b111
+
+
+def test_workers_whose_contributions_wait_in_a_switch_for_a_late_one_send_nothing_again() -> None:
+    slot = Slot(1, 2, 0, 0b011)
+    assert server_ask(NOTHING, switch_ask(slot, Query(1, 2, 0, asker=0b001), EVERYBODY)) == "query_held"
+    assert server_ask(NOTHING, switch_ask(slot, Query(1, 2, 0, asker=0b100), EVERYBODY)) == "query_again"
+
+
+def test_a_slot_sends_on_when_a_worker_that_it_waits_for_has_come_another_way() -> None:
+    slot = Slot(1, 2, 0, 0b011, checksum=30)
+    held = Version(2, 0, 0b100, checksum=4)
+    assert server_ask(held, switch_ask(slot, Query(1, 2, 0, asker=0b001), EVERYBODY)) == "query_again"
+    slot, left, counter = switch_step(slot, Partial(1, 2, 0, 0b001, checksum=10), EVERYBODY)
+    both = Partial(1, 2, 0, 0b011, checksum=30)
+    assert (slot, left, counter) == (Slot(1, 2, 0), both, "flushed")
+    held, counters = server_step(held, NOTHING, both, 1, EVERYBODY)
+    assert (held.checksum, counters) == (34, ["added", "completed"])
+
+
+def test_a_contribution_whose_result_was_lost_passes_a_slot_that_its_sum_has_left() -> None:
+    again = Partial(1, 2, 0, 0b001, checksum=10)
+    assert switch_step(Slot(1, 2, 0), again, EVERYBODY) == (Slot(1, 2, 0), again, "passed")
+
+
+# Without switches.
+
+VERSIONS = [
+    Version(epoch, chunk, members, checksum=5, final=members == 0b11)
+    for epoch, chunk, members in product((1, 2), (2**32 - 1, 0, 1, 2, 3), (0b01, 0b10, 0b11))
+]
+
+
+@pytest.mark.parametrize("chunk", [0, 1, 2, 3])
+@pytest.mark.parametrize("member", [0b01, 0b10])
+def test_a_server_does_with_contributions_and_queries_what_a_root_does(chunk: int, member: int) -> None:
+    packet = Packet(2, chunk, member, checksum=10)
+    for held, other in product(VERSIONS, VERSIONS):
+        root = reference_switch.step(held, other, packet, 1, 0b11)
+        partial = Partial(1, 2, chunk, member, checksum=10)
+        assert shared_rules.server_step(held, other, partial, 1, 0b11) == root
+        query = Query(1, 2, chunk, asker=member)
+        assert shared_rules.server_ask(held, query) == reference_switch.ask(held, packet, 0b11)
