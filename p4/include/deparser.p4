@@ -11,7 +11,7 @@ control InaggDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.udp);
         packet.emit(hdr.inagg);
         packet.emit(hdr.members);
-        packet.emit(hdr.awaited);
+        packet.emit(hdr.waits_with);
         packet.emit(hdr.word);
     }
 }

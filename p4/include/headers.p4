@@ -96,7 +96,7 @@ struct headers_t {
     udp_t udp;
     inagg_t inagg;
     members_t members;    // whose contributions it has, or who asks
-    members_t awaited;    // of a query: the workers that the asker's slot waits for
+    members_t waits_with; // of a query: whose contributions the asker's waits with in a slot
     word_header_t[WORDS] word;
 }
 

@@ -209,9 +209,9 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
             result_forwarded.count(port);
         } else {
             if (meta.query) {
-                // The workers for whom the asker's contribution waits here.
-                hdr.awaited.setValid();
-                hdr.awaited.bits = own && (members & meta.member) != 0 ? meta.all & ~members : 0;
+                // If the asker's contribution waits here, it waits with those of all workers.
+                hdr.waits_with.setValid();
+                hdr.waits_with.bits = own && (members & meta.member) != 0 ? meta.all : 0;
                 hdr.ipv4.total_length = hdr.ipv4.total_length + MEMBERS_BYTES;
                 hdr.udp.length = hdr.udp.length + MEMBERS_BYTES;
                 members = meta.member;

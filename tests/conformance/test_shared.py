@@ -150,6 +150,13 @@ def sharing() -> Iterator[Sharing]:
         yield Sharing(program)
 
 
+@pytest.fixture
+def fresh() -> Iterator[Sharing]:
+    """A switch with empty slots."""
+    with p4_switch.load(WORDS, SLOT_VERSIONS) as program:
+        yield Sharing(program)
+
+
 @settings(max_examples=200)
 @given(example=examples)
 def test_every_sum_is_exact_at_every_rank(sharing: Sharing, example: Example) -> None:
@@ -160,8 +167,8 @@ ONE_JOB = (SharedJob(job=1, epoch=1, workers=4, slots=64, servers=4),)
 LARGE = (Collective(64 * 500, 32, False, False),)
 
 
-def test_with_room_for_a_window_the_switch_sums_everything(sharing: Sharing) -> None:
-    fabric, switch = sharing.run(Example(ONE_JOB, LARGE, Impairment(), 64, 20_000, seed=1))
+def test_with_room_for_a_window_the_switch_sums_everything(fresh: Sharing) -> None:
+    fabric, switch = fresh.run(Example(ONE_JOB, LARGE, Impairment(), 64, 20_000, seed=1))
     assert switch.counters["slot_taken"] == switch.counters["slot_combined"] == 500
     assert switch.counters["slot_added"] == 2 * 500
     # The servers get each sum once, as the result's only contribution, and each exponent four times.
@@ -169,9 +176,9 @@ def test_with_room_for_a_window_the_switch_sums_everything(sharing: Sharing) -> 
     assert (counts["started"], counts["added"], counts["completed"]) == (564, 3 * 64, 564)
 
 
-def test_two_jobs_in_a_pool_for_one_are_right_and_partly_combined(sharing: Sharing) -> None:
+def test_two_jobs_in_a_pool_for_one_are_right_and_partly_combined(fresh: Sharing) -> None:
     two = tuple(replace(ONE_JOB[0], job=number) for number in (1, 2))
-    fabric, switch = sharing.run(
+    fabric, switch = fresh.run(
         Example(two, LARGE, Impairment(jitter=0.0005, rate=12.5e6), 32, 20_000, seed=1)
     )
     assert switch.counters["slot_collided"] > 0
@@ -179,23 +186,23 @@ def test_two_jobs_in_a_pool_for_one_are_right_and_partly_combined(sharing: Shari
     assert all(fabric.counts(job)["completed"] == 564 for job in (0, 1))
 
 
-def test_a_job_of_a_higher_priority_gets_its_slots(sharing: Sharing) -> None:
+def test_a_job_of_a_higher_priority_gets_its_slots(fresh: Sharing) -> None:
     low, high = replace(ONE_JOB[0], job=1), replace(ONE_JOB[0], job=2, priority=1)
     example = Example((low, high), LARGE, Impairment(jitter=0.0005, rate=12.5e6), 16, 2**40, seed=1)
-    fabric, switch = sharing.run(example)
+    fabric, switch = fresh.run(example)
     assert switch.counters["slot_evicted"] > 0
     added = [fabric.counts(job)["added"] for job in (0, 1)]
     assert added[1] < added[0]
 
 
 @pytest.mark.parametrize("loss", [0.01, 0.05, 0.2])
-def test_loss_each_way_is_made_good_in_bounded_time(sharing: Sharing, loss: float) -> None:
+def test_loss_each_way_is_made_good_in_bounded_time(fresh: Sharing, loss: float) -> None:
     work = (Collective(64 * 100, 32, False, False), Collective(1000, 16, True, True))
-    sharing.run(Example(ONE_JOB, work, Impairment(loss=loss, jitter=0.0005), 16, 20_000, seed=1))
+    fresh.run(Example(ONE_JOB, work, Impairment(loss=loss, jitter=0.0005), 16, 20_000, seed=1))
 
 
-def test_a_late_rank_makes_nobody_send_twice(sharing: Sharing) -> None:
+def test_a_late_rank_makes_nobody_send_twice(fresh: Sharing) -> None:
     """Exponents wait for it at the servers, which say so."""
-    fabric, switch = sharing.run(Example(ONE_JOB, LARGE, Impairment(), 64, 20_000, seed=2, lateness=0.2))
+    fabric, switch = fresh.run(Example(ONE_JOB, LARGE, Impairment(), 64, 20_000, seed=2, lateness=0.2))
     assert switch.counters["slot_flushed"] == 0
     assert fabric.counts(0)["duplicate_pending"] == 0

@@ -93,9 +93,9 @@ void ServedJob::receive_relayed(std::span<const std::byte> datagram) {
                   .members = decode_bitmap(datagram.subspan(HEADER_BYTES)),
                   .words = datagram.subspan(HEADER_BYTES + extra)};
     if (query) {
-        packet.awaited = decode_bitmap(datagram.subspan(HEADER_BYTES + bitmap));
+        packet.waits_with = decode_bitmap(datagram.subspan(HEADER_BYTES + bitmap));
     }
-    const std::uint64_t stated = packet.members | packet.awaited;
+    const std::uint64_t stated = packet.members | packet.waits_with;
     const bool known = packet.members != 0 && (stated & ~all_) == 0;
     if (!config_.relayed || !known || (query && !std::has_single_bit(packet.members))) {
         count(Outcome::not_admitted);
@@ -203,7 +203,8 @@ void ServedJob::add(Version& version, const Header& header, std::span<const std:
     version.has_words = true;
 }
 
-// Held: the contribution is here, or in a slot of the switch that waits for workers who are missing here too.
+// Held: the contribution is here, or in a slot of the switch that can still be completed, because nobody's has
+// come past it.
 Outcome ServedJob::answer(const Packet& query, const Version& version) {
     const Header& header = query.header;
     const std::int32_t age = chunk_age(header.chunk, version.chunk);
@@ -213,7 +214,7 @@ Outcome ServedJob::answer(const Packet& query, const Version& version) {
     }
     const bool same = used && age == 0;
     const bool here = same && (version.members & query.members) != 0;
-    const bool waits = query.awaited != 0 && (!same || (version.members & query.awaited) == 0);
+    const bool waits = query.waits_with != 0 && (!same || (version.members & query.waits_with) == 0);
     const bool held = !(same && version.final) && (here || waits);
     Header out = header;
     out.kind = result_of(header.kind);

@@ -91,12 +91,12 @@ class ServedJob {
         bool final = false;
     };
 
-    // A packet on its way up: whose contributions it has, or who asks; and the workers for whom the asker's
-    // contribution waits in a slot of the switch.
+    // A packet on its way up: whose contributions it has, or who asks; and with whose contributions the
+    // asker's waits in a slot of the switch, 0 if in none.
     struct Packet {
         Header header;
         std::uint64_t members;
-        std::uint64_t awaited = 0;
+        std::uint64_t waits_with = 0;
         std::span<const std::byte> words = {};
     };
     std::optional<Header> read(std::span<const std::byte> datagram, std::size_t extra) const;
