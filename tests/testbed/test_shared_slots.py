@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs in slots of the switch that they share, with servers in the ranks' processes behind them."""
+
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inagg_testbed.demo.run import INAGG_16, INAGG_32, INAGG_32_LOSS, TrainingSpec, train
+from inagg_testbed.errors import WorkerFailedError
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import Testbed, open_testbed
+from tests.testbed.programs import SUMS, launch, right_sum, sum_rightly
+
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("forked_ranks")]
+
+WORKERS, STEPS = 4, 12
+SHARED = {"INAGG_AGGREGATION": "shared"}
+MOST_S = 10.0  # until every rank has ended after another has died
+
+
+@pytest.fixture(scope="module")
+def testbed(folder: Path) -> Iterator[Testbed]:
+    with open_testbed(
+        hosts=WORKERS,
+        link=LinkSpec.parse("unshaped"),
+        results_root=folder / "results",
+        state_dir=folder / "state",
+        environment=SHARED,
+    ) as opened:
+        yield opened
+
+
+def weights(testbed: Testbed, spec: TrainingSpec) -> str:
+    """The digest of the weights after a training: the same on all ranks, or the training raises WrongResultError."""
+    return train(testbed, spec, STEPS, lambda *_progress: None).weights_sha256
+
+
+def counted(testbed: Testbed, name: str) -> int:
+    """A counter of the switch, over all ports."""
+    assert testbed.controller is not None
+    (counters,) = testbed.controller.counters().values()
+    return sum(count.packets for count in counters.get(name, {}).values())
+
+
+@pytest.fixture(scope="module")
+def leased(folder: Path) -> dict[TrainingSpec, str]:
+    """Weights after training in slots of the job's own."""
+    with open_testbed(
+        hosts=WORKERS,
+        link=LinkSpec.parse("unshaped"),
+        results_root=folder / "leased",
+        state_dir=folder / "state",
+    ) as opened:
+        return {spec: weights(opened, spec) for spec in (INAGG_32, INAGG_16)}
+
+
+@pytest.mark.parametrize("spec", [INAGG_32, INAGG_16], ids=lambda spec: spec.name)
+def test_shared_slots_train_the_weights_of_leased_ones(
+    testbed: Testbed, leased: dict[TrainingSpec, str], spec: TrainingSpec
+) -> None:
+    before = counted(testbed, "slot_combined")
+    assert weights(testbed, spec) == leased[spec]
+    assert counted(testbed, "slot_combined") > before
+    assert testbed.controller is not None
+    job = max(testbed.controller.jobs(), key=lambda one: one.id)
+    assert (job.aggregation, len(job.servers), job.state) == ("shared", WORKERS, "finished")
+
+
+def test_with_loss_too(testbed: Testbed, leased: dict[TrainingSpec, str]) -> None:
+    assert weights(testbed, INAGG_32_LOSS) == leased[INAGG_32]
+
+
+def test_jobs_at_the_same_time_are_all_right(testbed: Testbed) -> None:
+    groups = [
+        testbed.launch([sys.executable, "-c", right_sum(300_000)], name=f"job{number}") for number in range(3)
+    ]
+    for group in groups:
+        group.follow(lambda _rank, _event: None, timeout_s=120, watch=testbed.services)
+    assert testbed.controller is not None
+    states = Counter((job.aggregation, job.state) for job in testbed.controller.jobs())
+    assert states["shared", "finished"] >= 3
+
+
+def test_a_rank_that_dies_is_named_and_the_next_job_starts_clean(testbed: Testbed) -> None:
+    group = launch(testbed, SUMS)
+    group.workers[1].process.signal(signal.SIGKILL)
+    began = time.monotonic()
+    with pytest.raises(WorkerFailedError) as caught:
+        group.follow(lambda _rank, _event: None, timeout_s=60)
+    assert time.monotonic() - began < MOST_S
+    others = {rank: text for rank, text in caught.value.failures.items() if rank != 1}
+    assert set(others) == set(range(WORKERS)) - {1}
+    assert all("rank 1" in text for text in others.values()), caught.value
+    sum_rightly(testbed, watch=testbed.services)
+
+
+@pytest.mark.bmv2
+def test_shared_slots_on_the_reference_switch_train_the_same_weights(
+    folder: Path, leased: dict[TrainingSpec, str]
+) -> None:
+    with open_testbed(
+        hosts=WORKERS,
+        link=LinkSpec.parse("unshaped"),
+        results_root=folder / "bmv2",
+        state_dir=folder / "state",
+        switch="bmv2",
+        environment=SHARED,
+    ) as reference:
+        assert weights(reference, INAGG_32) == leased[INAGG_32]
+        assert counted(reference, "slot_combined") > 0
