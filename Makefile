@@ -5,7 +5,7 @@
 # make check   style, types, formatting
 # make bench   all-reduce compared with gloo, latency, loss, scaling, numerics, switch: results/bench/ (ten minutes)
 # make torch-suite  PyTorch's own distributed tests on backend "inagg", through a switch (three minutes), or with
-#              AGGREGATION=server through servers
+#              AGGREGATION=shared or server in the other ways
 # make exit-hunt  end programs in every state of a group, in every way, on a busy machine; ENDINGS=100 (an hour)
 # make attack  floods, forgeries, fuzzing and kills while ranks sum (half an hour): results/attack/. AMOUNT=small is
 #              short; ATTACKS="flood kill" selects from api, flood, forge, kill, mutate, p4runtime

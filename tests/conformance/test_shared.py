@@ -157,23 +157,23 @@ def fresh() -> Iterator[Sharing]:
         yield Sharing(program)
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(example=examples)
 def test_every_sum_is_exact_at_every_rank(sharing: Sharing, example: Example) -> None:
     sharing.run(example)
 
 
 ONE_JOB = (SharedJob(job=1, epoch=1, workers=4, slots=64, servers=4),)
-LARGE = (Collective(64 * 500, 32, False, False),)
+LARGE = (Collective(64 * 200, 32, False, False),)
 
 
 def test_with_room_for_a_window_the_switch_sums_everything(fresh: Sharing) -> None:
     fabric, switch = fresh.run(Example(ONE_JOB, LARGE, Impairment(), 64, 20_000, seed=1))
-    assert switch.counters["slot_taken"] == switch.counters["slot_combined"] == 500
-    assert switch.counters["slot_added"] == 2 * 500
+    assert switch.counters["slot_taken"] == switch.counters["slot_combined"] == 200
+    assert switch.counters["slot_added"] == 2 * 200
     # The servers get each sum once, as the result's only contribution, and each exponent four times.
     counts = fabric.counts(0)
-    assert (counts["started"], counts["added"], counts["completed"]) == (564, 3 * 64, 564)
+    assert (counts["started"], counts["added"], counts["completed"]) == (264, 3 * 64, 264)
 
 
 def test_two_jobs_in_a_pool_for_one_are_right_and_partly_combined(fresh: Sharing) -> None:
@@ -182,8 +182,8 @@ def test_two_jobs_in_a_pool_for_one_are_right_and_partly_combined(fresh: Sharing
         Example(two, LARGE, Impairment(jitter=0.0005, rate=12.5e6), 32, 20_000, seed=1)
     )
     assert switch.counters["slot_collided"] > 0
-    assert switch.counters["slot_combined"] > 100
-    assert all(fabric.counts(job)["completed"] == 564 for job in (0, 1))
+    assert switch.counters["slot_combined"] > 40
+    assert all(fabric.counts(job)["completed"] == 264 for job in (0, 1))
 
 
 def test_a_job_of_a_higher_priority_gets_its_slots(fresh: Sharing) -> None:
@@ -197,7 +197,7 @@ def test_a_job_of_a_higher_priority_gets_its_slots(fresh: Sharing) -> None:
 
 @pytest.mark.parametrize("loss", [0.01, 0.05, 0.2])
 def test_loss_each_way_is_made_good_in_bounded_time(fresh: Sharing, loss: float) -> None:
-    work = (Collective(64 * 100, 32, False, False), Collective(1000, 16, True, True))
+    work = (Collective(64 * 40, 32, False, False), Collective(1000, 16, True, True))
     fresh.run(Example(ONE_JOB, work, Impairment(loss=loss, jitter=0.0005), 16, 20_000, seed=1))
 
 

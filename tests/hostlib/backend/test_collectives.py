@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backend "inagg" in real processes and namespaces, through the compiled P4 program. Each case of collectives_worker.py
-is a test, with 1, 2 and 4 ranks. Sums are the same with packet loss, through servers in place of the switch, and if CPU
-tensors are treated as CUDA tensors are (`stage_cpu`)."""
+is a test, with 1, 2 and 4 ranks. Sums are the same with packet loss, through servers in place of the switch or behind it,
+and if CPU tensors are treated as CUDA tensors are (`stage_cpu`)."""
 
 import sys
 from collections.abc import Iterator
@@ -21,6 +21,7 @@ RUNS = [
     "4 ranks",
     "4 ranks, 5% loss",
     "4 ranks, server",
+    "4 ranks, shared, 5% loss",
 ]
 
 Outcome = dict[str, list[str | None]]
@@ -39,7 +40,7 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 def run_all(testbed: Testbed, name: str, ranks: int, loss: float) -> Outcome:
     """Runs all cases in one launch. Only sums lose packets: TCP at 5% loss could delay gloo for minutes."""
     environment = {"INAGG_STAGE_CPU": "1"} if "staged" in name else {}
-    environment |= {"INAGG_AGGREGATION": "server"} if "server" in name else {}
+    environment["INAGG_AGGREGATION"] = next((way for way in ("server", "shared") if way in name), "leased")
     rows: list[tuple[int, Event]] = []
     with testbed.loss(loss, "aggregation"):
         group = testbed.launch(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unmodified training frameworks: two steps on backend "inagg", through a switch and through servers, and on gloo end
-in the same weights."""
+"""Unmodified training frameworks: two steps on backend "inagg", in each of its ways, and on gloo end in the same
+weights."""
 
 import importlib.util
 import sys
@@ -32,7 +32,7 @@ Outcome = dict[str, list[dict[str, dict[str, torch.Tensor]]]]
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """For each of leased (the switch), server and gloo, and each rank: case -> weights."""
+    """For each of the ways and gloo, and each rank: case -> weights."""
     folder = tmp_path_factory.mktemp("frameworks")
     present = [
         name for name in frameworks_worker.CASES if importlib.util.find_spec(OPTIONAL.get(name, "torch"))
@@ -44,7 +44,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         forked_ranks(forks),
         open_testbed(hosts=RANKS, link=LinkSpec.parse("unshaped"), results_root=folder) as testbed,
     ):
-        for way in ("leased", "server", "gloo"):
+        for way in ("leased", "shared", "server", "gloo"):
             backend = "gloo" if way == "gloo" else "inagg"
             group = testbed.launch(
                 [sys.executable, str(WORKER), backend, str(folder / way), ",".join(present)],
@@ -68,4 +68,5 @@ def test_two_steps_end_in_the_weights_of_gloo(outcome: Outcome, case: str) -> No
             error = ERRORS.get(case, FLOAT32_ERROR)
             assert torch.allclose(ours[name], expected, rtol=0, atol=error), (name, rank)
             assert torch.equal(ours[name], outcome["leased"][0][case][name]), "ranks differ"
-            assert torch.equal(ours[name], outcome["server"][rank][case][name]), "servers sum otherwise"
+            for way in ("shared", "server"):
+                assert torch.equal(ours[name], outcome[way][rank][case][name]), f"{way} sums otherwise"

@@ -21,7 +21,7 @@ PART = [
 
 
 @pytest.mark.netns
-@pytest.mark.parametrize("aggregation", ["leased", "server"])
+@pytest.mark.parametrize("aggregation", ["leased", "shared", "server"])
 def test_a_part_of_torchs_own_tests_passes(tmp_path: Path, aggregation: str) -> None:
     command: list[str | Path] = [sys.executable, SUITE, "--only", ",".join(PART), "--results", tmp_path]
     command += ["--aggregation", aggregation]

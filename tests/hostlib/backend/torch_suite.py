@@ -3,7 +3,7 @@
 
     python -m tests.hostlib.backend.torch_suite                 # all of them, against torch_suite.toml
     python -m tests.hostlib.backend.torch_suite --only test_barrier  # some
-    python -m tests.hostlib.backend.torch_suite --aggregation server  # servers in the ranks' processes sum
+    python -m tests.hostlib.backend.torch_suite --aggregation server  # or shared: other ways to sum
     python -m tests.hostlib.backend.torch_suite --backend gloo  # over gloo, for comparison
 
 Each rank is a process in a host (network namespace) of the testbed. The tests choose by the backend's name what to run.
@@ -125,7 +125,7 @@ def surprises(rows: dict[str, tuple[str, str]]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--backend", choices=["inagg", "gloo"], default="inagg")
-    parser.add_argument("--aggregation", choices=["leased", "server"], default="leased")
+    parser.add_argument("--aggregation", choices=["leased", "shared", "server"], default="leased")
     parser.add_argument("--only", help="names of tests, with commas between")
     parser.add_argument("--results", type=Path, default=Path("results/torch-suite"))
     arguments = parser.parse_args()
