@@ -310,8 +310,8 @@ class Server:
     ) -> None:
         """Admit a job's packets from its workers' addresses, by rank. The same job (and epoch) again changes nothing.
 
-        relay: the switch of a job on shared slots. An older job of that number ends. Raises ValueError, and ValueError too if there is not enough memory;
-        RuntimeError after close().
+        relay: the switch of a job on shared slots. An older job of that number ends. Raises ValueError, also if there
+        is not enough memory; RuntimeError after close().
         """
 
     def drop(self, job: int, epoch: int) -> None:
@@ -354,8 +354,8 @@ class Transport:
         give_up_s: float = 120.0,
         spin_s: float = 0.0,
     ) -> None:
-        """Give the aggregator of a job on switches, or all servers: chunk c goes to (c mod slots) mod their number. Give
-        both of a job on shared slots.
+        """Give the aggregator of a job on switches, or all servers, or both of a job on shared slots. Chunk c is of
+        server (c mod slots) mod their number.
 
         spin_s: how long to poll for packets before sleeping, in seconds; see Options.spin_us.
         """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backend "inagg" in real processes and namespaces, through the compiled P4 program. Each case of collectives_worker.py
-is a test, with 1, 2 and 4 ranks. Sums are the same with packet loss, through servers in place of the switch or behind it,
+is a test, with 1, 2 and 4 ranks. Sums are the same with packet loss, with servers in place of the switch or behind it,
 and if CPU tensors are treated as CUDA tensors are (`stage_cpu`)."""
 
 import sys
