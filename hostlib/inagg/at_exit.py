@@ -16,6 +16,8 @@ _LONGEST_CAUSE = 300  # characters; the controller takes 2000
 class Group(Protocol):
     """A group that must leave its job: `inagg.process_group.ProcessGroup`."""
 
+    made: float  # when, on any clock of this process
+
     def leave(self, cause: str | None, since: float) -> None: ...
 
     @property
@@ -33,7 +35,8 @@ def leave_all() -> None:
     And no gloo thread may return to an interpreter that has ended: that would abort the process.
     """
     cause, since = _uncaught(), time.monotonic()
-    for group in tuple(living):
+    # In the same order at all ranks: in each job the last ones wait for others (membership/own_server.py).
+    for group in sorted(living, key=lambda group: group.made):
         try:
             group.leave(cause, since)
         except BaseException:  # a second Ctrl-C included: the other groups still leave

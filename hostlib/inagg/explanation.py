@@ -35,7 +35,7 @@ CAUSES: Mapping[str, tuple[str, str]] = {
     ),
     "loss": (
         "retransmissions, and silence before them",
-        "Find where packets are dropped: counters of the switch, `ip -s link`, queues of the ports. "
+        "Find where packets are dropped: counters of the switch or the servers, `ip -s link`, queues of the ports. "
         "Use fewer slots if a queue overflows.",
     ),
     "processors": (
@@ -48,7 +48,7 @@ CAUSES: Mapping[str, tuple[str, str]] = {
     ),
     "switch": (
         "results came more slowly than the link could carry them",
-        "Look at the load of the switch, its other links, and workers that are slow to send or receive.",
+        "Look at the load of the switch or the servers, their other links, and workers that send or receive slowly.",
     ),
     "slots": (
         "the window was at its limit while the path was not full",

@@ -205,8 +205,8 @@ class Options(BaseModel):
     cpus: Annotated[
         Annotated[str, BeforeValidator(_one_cpu), AfterValidator(_list_of_cpus)] | None,
         Field(
-            description="processors on which the packet thread may run, in taskset's notation (`0,4-7`); by default, "
-            "those of the process"
+            description="processors on which the packet thread, and that of a server in this process, may run, in "
+            "taskset's notation (`0,4-7`); by default, those of the process"
         ),
     ] = None
     link_rate: Annotated[

@@ -56,7 +56,7 @@ class ProcessGroup(ForwardingGroup):
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, options: Options) -> None:
         self._options = options
         self._warned_of_sparse = False
-        self._made = time.monotonic()
+        self.made = time.monotonic()
         # If gloo does the sums, both are None, and `_why_inner` has the reason.
         self._session: Session | None = None
         self._switch: SwitchCollectives | None = None
@@ -327,7 +327,7 @@ class ProcessGroup(ForwardingGroup):
     def stats(self) -> dict[str, Any]:
         """Figures since the group was made; see `inagg.stats`."""
         counts = {
-            "elapsed_s": time.monotonic() - self._made,
+            "elapsed_s": time.monotonic() - self.made,
             "switch_reductions": 0 if self._switch is None else self._switch.begun,
             "inner_reductions": self.inner_reductions,
             "calls": self.tally.snapshot(),

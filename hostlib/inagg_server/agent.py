@@ -3,7 +3,7 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from inagg._core import Server
@@ -16,6 +16,8 @@ _log = logging.getLogger(__name__)
 _PAUSE_S = 0.5  # after a heartbeat without an answer
 _GOODBYE_S = 2.0
 _UNKNOWN = 404
+# What the controller answers when it would always answer so: the token, the name, or the request is wrong.
+_FINAL = frozenset({401, 403, 409, 422})
 
 _Id = tuple[int, int]  # job, epoch
 
@@ -44,15 +46,16 @@ class ServerAgent:
         while not stopping.is_set():
             try:
                 self._obey(registration)
-            except ControllerRefusedError as error:
-                if error.status != _UNKNOWN:
-                    raise
-                _log.warning("the controller does not know this server any more, so its jobs have ended")
-                self._drop_all()
-                registration = self._register_again(stopping) or registration
             except ControllerError as error:
-                _log.warning("no answer to a heartbeat: %s", error)
-                stopping.wait(_PAUSE_S)
+                if _is(error, _FINAL):
+                    raise
+                if _is(error, {_UNKNOWN}):
+                    _log.warning("the controller does not know this server any more, so its jobs have ended")
+                    self._drop_all()
+                    registration = self._register_again(stopping) or registration
+                else:
+                    _log.warning("no answer to a heartbeat: %s", error)
+                    stopping.wait(_PAUSE_S)
         try:
             self.client.remove_server(self.name, registration.instance, timeout_s=_GOODBYE_S)
         except InaggError as error:
@@ -69,9 +72,9 @@ class ServerAgent:
         while not stopping.is_set():
             try:
                 return self._register()
-            except ControllerRefusedError:
-                raise
             except ControllerError as error:
+                if _is(error, _FINAL):
+                    raise
                 _log.warning("cannot register: %s", error)
                 stopping.wait(_PAUSE_S)
         return None
@@ -105,9 +108,9 @@ class ServerAgent:
                 index=job.index,
                 relay=None if job.relay is None else (job.relay.ip, job.relay.udp_port),
             )
-        except ValueError as error:
+        except (ValueError, MemoryError) as error:
             _log.error("job %d: refused: %s", job.id, error)
-            self._refused[one] = str(error)
+            self._refused[one] = str(error) or "it has no memory left"
             return
         self._serving[one] = job
         _log.info(
@@ -124,3 +127,8 @@ class ServerAgent:
         for one in list(self._serving):
             self._drop(one)
         self._refused.clear()
+
+
+def _is(error: ControllerError, statuses: Container[int]) -> bool:
+    """Whether the controller has answered with one of these HTTP statuses."""
+    return isinstance(error, ControllerRefusedError) and error.status in statuses

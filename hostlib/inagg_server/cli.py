@@ -25,6 +25,7 @@ from inagg_server.agent import ServerAgent
 
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _SIZE = re.compile(r"([0-9]+)\s*(KiB|MiB|GiB|)")
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -117,7 +118,10 @@ def _memory(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise ConfigurationError(f"--memory {text}: must be a size such as 256MiB or 2GiB")
-    return int(found[1]) * _UNITS[found[2]]
+    size = int(found[1]) * _UNITS[found[2]]
+    if not 0 < size < 1 << 63:
+        raise ConfigurationError(f"--memory {text}: must be more than 0 and less than 2^63 bytes")
+    return size
 
 
 def _address(listen: str, controller: str) -> tuple[str, int]:
@@ -138,11 +142,15 @@ def _address(listen: str, controller: str) -> tuple[str, int]:
 
 def _token(path: Path) -> str:
     try:
-        return path.read_text().strip()
-    except OSError as error:
+        token = path.read_text().strip()
+    except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"--token-file {path}: {error.strerror}; the controller makes this file, on its own host"
+            f"--token-file {path}: {getattr(error, 'strerror', None) or error}; the controller makes this file, on its "
+            "own host"
         ) from error
+    if not _TOKEN.fullmatch(token):
+        raise ConfigurationError(f"--token-file {path}: not the controller's token")
+    return token
 
 
 def main() -> None:

@@ -307,8 +307,17 @@ class JobTable:
         return job
 
     def register_server(self, name: str, ip: int, udp_port: int, memory: int, now: float) -> Server:
-        """Register a start of a server. An earlier start of it, or at its address, is gone with its sums."""
-        for rival in self._servers.rivals(name, ip, udp_port):
+        """Register a start of a server. An earlier one at its address is gone with its sums.
+
+        Raises ConflictError if a server at another address has this name.
+        """
+        rivals = self._servers.rivals(name, ip, udp_port)
+        for rival in rivals:
+            if (rival.ip, rival.udp_port) != (ip, udp_port):
+                raise ConflictError(
+                    f"a server at {format_ip(rival.ip)}:{rival.udp_port} has the name {name}: give this one another"
+                )
+        for rival in rivals:
             self._drop(rival, f"server {rival.name} was started again: the sums in its memory are gone", now)
         self.version += 1
         return self._servers.add(name, ip, udp_port, memory, now)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from torch.distributed import DistStoreError
 
 from inagg._core import Transport, check_lanes
-from inagg.errors import ConfigurationError, InaggError, JobError
+from inagg.errors import ConfigurationError, InaggError, JobError, name_ranks
 from inagg.membership.assembly import Assembly, describe
 from inagg.membership.control import ControlClient
 from inagg.membership.interface import interface_of, source_address
@@ -152,6 +152,12 @@ def _addresses(ranks: Assembly, patience: timedelta) -> list[str]:
         if "error" in told:
             raise JobError(f"rank {rank} could not join: {told['error']}", rank=ranks.rank)
         addresses.append(told["ip"])
+    local = [rank for rank, address in enumerate(addresses) if address.startswith("127.")]
+    if 0 < len(local) < ranks.size:
+        raise ConfigurationError(
+            f"the address of {name_ranks(local)} is {addresses[local[0]]}, which no other host can reach: give the "
+            "controller's URL with an address of the network, or set address (INAGG_ADDRESS)"
+        )
     return addresses
 
 
@@ -303,7 +309,9 @@ def _begin(
         if status.aggregation == "leased":
             way["roots"] = sum(not switch.above for switch in status.tree) or 1
         else:
-            way["servers"] = _reach_servers(client, status, own, options.setup_timeout_s, check)
+            job = _reach_servers(client, status, own, options.setup_timeout_s, check)
+            way["servers"] = [(server.ip, server.udp_port) for server in job.servers]
+            status = status.model_copy(update={"servers": job.servers})
         with confined_to(options.cpus):
             transport = Transport(
                 socket_fd=udp.fileno(),
@@ -344,14 +352,14 @@ def _reach_servers(
     own: OwnServer | None,
     timeout_s: float,
     check: Callback,
-) -> list[tuple[str, int]]:
-    """The addresses of the job's servers, by index. If one of them is this rank's, it serves the job from now on."""
+) -> JobStatus:
+    """The job, when its servers are known. If one of them is this rank's, it serves the job from now on."""
     job = client.wait_running(status.id, until="registered", timeout_s=timeout_s, check=check)
     for index, server in enumerate(job.servers):
         if own is not None and server.rank == status.rank:
             own.serve(job, index)
             client.serving(job.id, status.rank)
-    return [(server.ip, server.udp_port) for server in job.servers]
+    return job
 
 
 @contextlib.contextmanager

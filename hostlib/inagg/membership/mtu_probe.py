@@ -23,7 +23,7 @@ _CHECK_S = 0.1  # between calls of `check`
 class MtuProbe:
     """The first sum of a job, whose data take packets of full size (docs/protocol.md, 7).
 
-    status: of the job, when the rank registered.
+    status: of the job, with its servers.
     """
 
     def __init__(self, transport: Transport, client: ControlClient, status: JobStatus, rank: int) -> None:
@@ -32,9 +32,10 @@ class MtuProbe:
         self._job = status.id
         self._rank = rank
         self._words = status.words
-        self._served = status.aggregation == "server"  # by nothing else
-        # A job has at most one server for each rank; each sums one block at least.
-        self._blocks = _BLOCKS if status.aggregation == "leased" else max(_BLOCKS, status.workers)
+        self._slots = status.slots
+        # A job on servers alone. Each sums one block at least.
+        self._servers = status.servers if status.aggregation == "server" else ()
+        self._blocks = max(_BLOCKS, len(status.servers))
 
     def run(self, timeout_s: float, check: Callback) -> None:
         """Do the sum, resending lost packets. check: called every _CHECK_S; what it raises ends the wait.
@@ -46,13 +47,14 @@ class MtuProbe:
         """
         start, end = time.monotonic(), time.monotonic() + timeout_s
         small_passed = False
+        small = min(self._blocks, self._slots) if self._servers else 1  # results, one of each server
         ticket = self._transport.submit(
             np.zeros(self._blocks * self._words * WORD_BYTES // 4, dtype=np.float32)
         )
         while not self._transport.wait(ticket, _CHECK_S):
             check()
             now = time.monotonic()
-            if not small_passed and self._transport.stats()["packets_received"] > 0:
+            if not small_passed and self._transport.stats()["packets_received"] >= small:
                 small_passed, start, end = True, now, now + _FULL_SIZE_S
             if now >= end:
                 raise self.silence(int(small_passed), round(now - start, 1), small_passed)
@@ -67,11 +69,21 @@ class MtuProbe:
             waited_s=waited_s,
             packet_bytes=data_mtu(self._words),
             passed_bytes=HEADERS_BYTES if small_passed else None,
-            narrow=self._narrow_paths() if small_passed and not self._served else None,
-            aggregator="the servers" if self._served else "the switch",
+            narrow=self._narrow_paths() if small_passed and not self._servers else None,
+            aggregator=self._aggregator(chunk, small_passed),
             job=self._job,
             rank=self._rank,
         )
+
+    def _aggregator(self, chunk: int, small_passed: bool) -> str:
+        """What has not answered."""
+        if not self._servers:
+            return "the switch"
+        if small_passed or chunk == 0:  # of any chunk of the first sum
+            names = ", ".join(f"{server.name} ({server.ip}:{server.udp_port})" for server in self._servers)
+            return f"one of the servers {names}" if len(self._servers) > 1 else f"the server {names}"
+        server = self._servers[chunk % self._slots % len(self._servers)]
+        return f"the server {server.name} ({server.ip}:{server.udp_port})"
 
     def _narrow_paths(self) -> tuple[int, ...] | None:
         """The ranks whose path to the switch loses large packets, by the switch's counters; None: no counters.

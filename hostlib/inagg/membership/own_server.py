@@ -19,7 +19,7 @@ _MOST_SLOTS, _MOST_WORDS = 1 << 16, 255
 # How long ranks that have left still serve those that have not: they may lack their last results. Later, their leaving
 # is a failure for those anyway (heartbeat.py).
 _LINGER_S = 3.0
-_LOOK_S = 0.05
+_FIRST_PAUSE_S = 0.05
 
 
 class OwnServer:
@@ -49,10 +49,11 @@ class OwnServer:
 
     def linger(self, client: ControlClient, job: int) -> None:
         """Go on while the job runs for ranks that have not left it, for some seconds at most."""
-        end = time.monotonic() + _LINGER_S
+        end, pause = time.monotonic() + _LINGER_S, _FIRST_PAUSE_S
         try:
             while client.status(job).state == "running" and time.monotonic() < end:
-                time.sleep(_LOOK_S)
+                time.sleep(pause)
+                pause *= 1.5
         except InaggError as error:
             _log.debug("job %d: cannot see whether other ranks still need this server: %s", job, error)
 

@@ -80,8 +80,12 @@ class PyServer {
 
     // Called at the interpreter's exit.
     static void close_all() {
+        std::vector<nb::object> servers;  // another thread may drop one while this one waits
         for (PyServer* server : living()) {
-            server->close();
+            servers.push_back(nb::find(server));
+        }
+        for (const nb::object& server : servers) {
+            nb::cast<PyServer&>(server).close();
         }
     }
 

@@ -203,8 +203,8 @@ void ServedJob::add(Version& version, const Header& header, std::span<const std:
     version.has_words = true;
 }
 
-// Held: the contribution is here, or in a slot of the switch that can still be completed, because nobody's has
-// come past it.
+// Held: the contribution is here, or in a slot of the switch that can still be completed, because nobody's
+// has come past it.
 Outcome ServedJob::answer(const Packet& query, const Version& version) {
     const Header& header = query.header;
     const std::int32_t age = chunk_age(header.chunk, version.chunk);

@@ -109,11 +109,15 @@ ServerStats Server::stats() {
 }
 
 void Server::call(const std::function<void()>& action) {
+    // A forked child may have got the mutex locked.
+    if (forked()) {
+        throw std::runtime_error("the server is the parent process's");
+    }
     std::packaged_task<void()> task(action);
     std::future<void> done = task.get_future();
     {
         const std::lock_guard lock(mutex_);
-        if (closing_ || forked()) {
+        if (closing_) {
             throw std::runtime_error("the server has been closed");
         }
         calls_.push_back(std::move(task));
@@ -155,7 +159,13 @@ void Server::run() {
     sigset_t all;  // signals belong to the program's threads
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, nullptr);
-    loop();
+    try {
+        loop();
+    } catch (const std::exception&) {  // of memory: its jobs get no results, and say so
+        const std::lock_guard lock(mutex_);
+        closing_ = true;
+        calls_.clear();
+    }
 }
 
 void Server::loop() {

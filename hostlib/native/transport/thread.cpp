@@ -148,7 +148,7 @@ Transport::Blocked Transport::judge_send_error(int error) {
         engine_.fail(FailureCode::failed,
                      "a packet of " + std::to_string(config_.words) +
                          " words does not fit the MTU of the way to the aggregator; raise the MTU, or build "
-                         "the switch program with fewer WORDS");
+                         "the switch program with fewer WORDS (without a switch: inagg-controller --words)");
         return Blocked::no;
     }
     if (from_network(error)) {
