@@ -117,7 +117,8 @@ class NewJob(Request):
     """The body of POST /jobs.
 
     slots: a power of two. hosts: the IPv4 address of each rank's host, by rank; may be missing if the controller has
-    one switch, and with aggregation "server". servers: of a job that is on servers.
+    one switch, and with aggregation "server". servers: of a job that has servers. priority: of a job on shared slots:
+    its contributions evict what jobs of a lower priority have in a slot; with equal ones, the first in a slot keeps it.
     """
 
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
@@ -126,6 +127,7 @@ class NewJob(Request):
     hosts: Annotated[list[Ip], Field(max_length=MOST_WORKERS)] | None = None
     aggregation: AskedAggregation = "leased"
     servers: Servers = "colocated"
+    priority: Annotated[int, Field(ge=0, le=255)] = 0
 
 
 class NewWorker(Request):
@@ -394,9 +396,9 @@ class JobStatus(Answer):
     contributions that its switch has admitted; null if not read. tree: its switches, each after those above it.
 
     In a job with aggregation "server" there is no aggregator, results address or tree. In one with "shared" there are
-    both these and servers, and its tree has no slot versions of its own. servers: by index, known once
-    all ranks have registered; chunk c belongs to server (c mod slots) mod len(servers). members: all workers, known
-    then too. serving: the indices of the servers that admit its packets; the job runs when all do.
+    both these and servers, and its tree has no slot versions of its own. servers: by index, known once all ranks have
+    registered; chunk c belongs to server (c mod slots) mod len(servers). members: all workers, known then too. serving:
+    the indices of the servers that admit its packets; the job runs when all do, and its switch has its entries.
     """
 
     id: Annotated[int, Field(ge=1, le=65535)]
@@ -430,8 +432,8 @@ class CreatedJob(JobStatus):
 class RegisteredWorker(JobStatus):
     """The answer to a registration: the job, and the worker's rank and place.
 
-    member: its number at the switch, or its rank in a job on servers; its packets have it as their rank. switch, port:
-    where its host is, in a job on switches.
+    member: its number at the switch, or its rank in a job on servers alone; its packets have it as their rank. switch,
+    port: where its host is, in a job on switches.
     """
 
     rank: Rank
@@ -447,7 +449,10 @@ class JobList(Answer):
 
 
 class SwitchHealth(Answer):
-    """A switch. error: why it is not connected. free_slot_versions: number of those not leased."""
+    """A switch. error: why it is not connected. slot_versions: those that jobs can lease, without the shared slots.
+
+    free_slot_versions: number of those not leased.
+    """
 
     name: str
     state: Literal["connecting", "connected", "lost"]

@@ -19,10 +19,12 @@ import inagg_p4runtime.quiet  # noqa: F401  before grpc is imported
 from inagg_contract.documents import DEFAULT_PORT
 from inagg_contract.tokens import default_token_file
 from inagg_controller.configuration import (
+    DEFAULT_SHARED_SLOTS,
     NO_SWITCHES,
     SERVER_WORDS,
     Configuration,
     check_policy,
+    check_shared_slots,
     check_size,
     check_words,
     parse_address,
@@ -45,7 +47,7 @@ _T = TypeVar("_T")
 
 # The options that describe a network of one switch.
 _OF_ONE_SWITCH = ("switch", "device_id", "ports", "host", "aggregator_ip", "aggregator_mac")
-_OF_SWITCHES = ("p4info", "device_config", "topology", *_OF_ONE_SWITCH)
+_OF_SWITCHES = ("p4info", "device_config", "topology", "shared_slots", *_OF_ONE_SWITCH)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -128,6 +130,14 @@ def run(
     token_file: _TokenFile = None,
     host: _Hosts = None,
     max_slots: Annotated[int, typer.Option(min=2, help="Maximum number of slots of one job.")] = 1024,
+    shared_slots: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Slot versions of each switch that are not leased, but shared by the jobs with aggregation = shared: "
+            f"a power of two, or 0. [default: {DEFAULT_SHARED_SLOTS}, at most a quarter of the slot versions]",
+        ),
+    ] = None,
     max_roots: Annotated[
         int,
         typer.Option(
@@ -206,9 +216,11 @@ def run(
         )
         limits = Limits(
             slot_versions=program.slot_versions,
+            shared_slots=check_shared_slots(shared_slots, program.slot_versions),
             job_members=program.job_members,
             max_members=program.max_members,
             max_above=program.max_above,
+            max_shared_jobs=program.max_shared_jobs,
             **most,
         )
         return program, network, limits

@@ -19,6 +19,7 @@ ONLY_SWITCH = "s1"
 NO_SWITCHES = Topology(())
 # The numbers of words in a packet that servers sum (hostlib/native/server), and the default.
 SERVER_WORDS = (4, 5, 32)
+DEFAULT_SHARED_SLOTS = 2048
 _UNICAST = "none"
 _JOB_NUMBERS = 1 << 16
 
@@ -120,6 +121,21 @@ def check_words(words: int | None) -> int:
     if words not in SERVER_WORDS:
         raise ConfigurationError(f"--words is {words}; it must be one of {', '.join(map(str, SERVER_WORDS))}")
     return words
+
+
+def check_shared_slots(asked: int | None, slot_versions: int) -> int:
+    """The shared slots of --shared-slots in a pool of slot versions; None: the default, or less in a small pool."""
+    if asked is None:
+        slots = DEFAULT_SHARED_SLOTS
+        while slots > slot_versions // 4:
+            slots //= 2
+        return slots
+    if asked & (asked - 1) or asked > slot_versions // 2:
+        raise ConfigurationError(
+            f"--shared-slots is {asked}; it must be 0 or a power of two, at most half of the program's {slot_versions} "
+            "slot versions"
+        )
+    return asked
 
 
 def check_policy(policy: Policy) -> Policy:

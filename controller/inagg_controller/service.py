@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from inagg_contract.addresses import format_ip
-from inagg_contract.constants import INAGG_PORT
+from inagg_contract.constants import INAGG_PORT, MEMBERS_BYTES
 from inagg_contract.sizes import data_mtu
 from inagg_controller.connection import Connection
 from inagg_controller.errors import (
@@ -177,6 +177,39 @@ class Service:
         self._publish()
         return job
 
+    async def create_shared(
+        self,
+        workers: int,
+        slots: int,
+        name: str,
+        creator: str | None = None,
+        hosts: Sequence[int] | None = None,
+        *,
+        colocated: bool,
+        priority: int = 0,
+    ) -> Job:
+        """See JobTable.create_shared. hosts: as in `create`. Waits briefly for memory that is about to become free."""
+        at = self._switches_of(workers, hosts)
+        if not colocated:
+            await self._wait_while(lambda: self.jobs.frees_memory, _REMOVAL_S)
+        job = self.jobs.create_shared(
+            workers, slots, name, self._clock(), creator, at, colocated=colocated, priority=priority
+        )
+        assert job.servers is not None
+        _log.info(
+            "job %d: %d workers, %d of %d slots, epoch %d, on shared slots of %s and %d %s servers",
+            job.id,
+            workers,
+            job.slots,
+            slots,
+            job.epoch,
+            ", ".join(job.tree.by_name),
+            job.servers.count,
+            "colocated" if colocated else "registered",
+        )
+        self._publish()
+        return job
+
     async def create_on_servers(
         self, workers: int, slots: int, name: str, creator: str | None = None, *, colocated: bool
     ) -> Job:
@@ -207,17 +240,29 @@ class Service:
         hosts: Sequence[int] | None = None,
         *,
         colocated: bool,
+        priority: int = 0,
     ) -> Job:
-        """See `create` and, if switches have no room for the job, `create_on_servers`. Raises as the first of them."""
+        """See `create` and, if switches have no room for the job, `create_shared`, then `create_on_servers`.
+
+        Raises UnavailableError with the reasons of all three, InvalidRequestError as the first.
+        """
+        asked = (workers, slots, name, creator)
         try:
-            return await self.create(workers, slots, name, creator, hosts)
+            return await self.create(*asked, hosts)
         except UnavailableError as away:
-            try:
-                job = await self.create_on_servers(workers, slots, name, creator, colocated=colocated)
-            except RequestError as refused:
-                raise UnavailableError(f"{away}; on servers: {refused}") from away
-            _log.info("job %d: on servers, because %s", job.id, away)
+            reasons = str(away)
+        try:
+            job = await self.create_shared(*asked, hosts, colocated=colocated, priority=priority)
+            _log.info("job %d: on shared slots, because %s", job.id, reasons)
             return job
+        except RequestError as refused:
+            reasons += f"; on shared slots: {refused}"
+        try:
+            job = await self.create_on_servers(*asked, colocated=colocated)
+        except RequestError as refused:
+            raise UnavailableError(f"{reasons}; on servers: {refused}") from refused
+        _log.info("job %d: on servers, because %s", job.id, reasons)
+        return job
 
     def _switches_of(self, workers: int, hosts: Sequence[int] | None) -> list[str] | None:
         """The switch of each rank's host; None if there is at most one switch."""
@@ -244,6 +289,8 @@ class Service:
         the host that the job was created for.
         """
         self._check_mac(member)
+        if member.server_udp_port is not None:
+            self._check_address(member.ip, member.server_udp_port, "server_udp_port")
         leaf = self.jobs.job(number).tree.leaf_of.get(member.rank)
         if leaf is not None and leaf.name != switch:
             raise ConflictError(
@@ -252,7 +299,7 @@ class Service:
         return self._register(number, member)
 
     def register_on_servers(self, number: int, worker: Worker) -> Job:
-        """See JobTable.register, for a job on servers. Raises InvalidRequestError also for a bad address."""
+        """See JobTable.register, for a job on servers alone. Raises InvalidRequestError also for a bad address."""
         self._check_address(worker.ip, worker.udp_port)
         if worker.server_udp_port is not None:
             self._check_address(worker.ip, worker.server_udp_port, "server_udp_port")
@@ -336,7 +383,8 @@ class Service:
 
     def check_mtu(self, job: Job, mtu: int | None) -> None:
         """Check that a DATA packet fits the MTU of a worker's path; None: unknown. Raises InvalidRequestError."""
-        needed = data_mtu(self.network.words)
+        # What goes from a switch to a server, perhaps the worker's own, says whose contributions it has.
+        needed = data_mtu(self.network.words) + (MEMBERS_BYTES if job.aggregation == "shared" else 0)
         if mtu is None or mtu >= needed:
             return
         whose = "switch" if job.servers is None else "job"
@@ -416,7 +464,7 @@ class Service:
 
     async def job_counts(self, job: Job) -> Mapping[int, Count] | None:
         """Rank -> contributions that its switch has admitted, for an ended job until its end; None if unknown."""
-        if job.servers is not None:
+        if not job.tree.switches:
             return None
         if job.state != "running":
             return self._last_counts.get(job.id)

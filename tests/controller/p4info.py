@@ -8,6 +8,8 @@ from inagg_controller.switch.entries import (
     BOUND_PORT,
     LINKED_PORT,
     PARENT,
+    SERVER,
+    SHARING,
     SOURCE_IP,
     SOURCE_MAC,
     STATION,
@@ -62,6 +64,16 @@ TABLES: dict[str, tuple[dict[str, int], str, dict[str, int]]] = {
         "InaggIngress.slots.send_up",
         {"port": 9, "mac": 48, "ip": 32, "rank": 8},
     ),
+    SHARING: (
+        {"job": 16},
+        "InaggIngress.shared_slots.share",
+        {"base": 32, "mask": 32, "offset": 32, "servers": 8, "job_priority": 8, "expiry_us": 48},
+    ),
+    SERVER: (
+        {"job": 16, "server": 8},
+        "InaggIngress.shared_slots.send",
+        {"port": 9, "mac": 48, "ip": 32, "udp_port": 16},
+    ),
     LINKED_PORT: ({"port": 9}, "InaggIngress.beacons.to_controller", {}),
     "InaggEgress.delivery.receiver": (
         {"job": 16, "rank": 8},
@@ -86,7 +98,7 @@ def build_p4info() -> p4info_pb2.P4Info:
         counter.spec.unit = p4info_pb2.CounterSpec.BOTH
     for number, (name, size) in enumerate(REGISTERS.items(), start=1):
         register = p4info.registers.add(size=size)
-        register.preamble.id, register.preamble.name = 0x16000000 + number, f"InaggIngress.slots.{name}"
+        register.preamble.id, register.preamble.name = 0x16000000 + number, f"InaggIngress.{name}"
     return p4info
 
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from inagg_controller.cli import app
-from inagg_controller.configuration import parse_multicast, star
+from inagg_controller.configuration import check_shared_slots, parse_multicast, star
 from inagg_controller.switch.entries import Binding, binding_entries
 from tests.controller.fake_server import FakeServer
 from tests.controller.launching import CommandLine, Launcher, read_line
@@ -94,6 +94,12 @@ def test_epochs_of_a_restarted_controller_are_higher_than_before(launch: Launche
         ({"heartbeat_timeout_s": "0.6"}, "--heartbeat-timeout-s must be at least twice"),
         ({"log_level": "loud"}, "--log-level loud"),
         ({"max_slots": "1"}, "Invalid value for '--max-slots'"),
+        ({"shared_slots": "-1"}, "Invalid value for '--shared-slots'"),
+        (
+            {"shared_slots": "24"},
+            "--shared-slots is 24; it must be 0 or a power of two, at most half of the pr",
+        ),
+        ({"shared_slots": "64"}, "at most half of the program's 64 slot versions"),
     ],
 )
 def test_what_cannot_work_is_told_before_anything_starts(
@@ -103,6 +109,39 @@ def test_what_cannot_work_is_told_before_anything_starts(
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "slot_versions", "slots"),
+    [
+        (None, 16384, 2048),
+        (None, 8192, 2048),
+        (None, 8191, 1024),
+        (None, 64, 16),
+        (None, 3, 0),
+        (0, 64, 0),
+        (1, 64, 1),
+        (32, 64, 32),
+    ],
+)
+def test_the_default_of_shared_slots_suits_the_pool(
+    asked: int | None, slot_versions: int, slots: int
+) -> None:
+    assert check_shared_slots(asked, slot_versions) == slots
+
+
+@pytest.mark.parametrize(
+    ("options", "free"), [({}, 48), ({"shared_slots": 0}, 64), ({"shared_slots": 32}, 32)]
+)
+def test_shared_slots_cannot_be_leased(
+    launch: Launcher, free_port: int, options: dict[str, object], free: int
+) -> None:
+    process = launch(**options)
+    assert read_line(process) == "ready"
+    with httpx.Client(base_url=f"http://127.0.0.1:{free_port}", trust_env=False) as client:
+        assert client.get("/health").json()["free_slot_versions"] == free
+        asked = {"workers": 1, "slots": 4, "aggregation": "shared"}
+        assert client.post("/jobs", json=asked).status_code == (201 if free < 64 else 503)
 
 
 @pytest.fixture
@@ -149,6 +188,7 @@ def test_without_a_switch_it_needs_no_program_and_serves_jobs_on_servers(
             "leave out --p4info, --device-config, --ports, --aggregator-ip",
         ),
         ({"topology": "fabric.toml"}, "--no-switch means that there is no switch: leave out --topology"),
+        ({"shared_slots": 16}, "--no-switch means that there is no switch: leave out --shared-slots"),
         ({"host": "10.0.0.1=1"}, "leave out --host"),
         ({"words": 7}, "--words is 7; it must be one of 4, 5, 32"),
         ({"give_up_s": 0}, "--give-up-s must be positive"),

@@ -6,11 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
 from inagg_controller.jobs.job import Policy
-from inagg_controller.switch.entries import ADMISSION, PARENT, RECEIVER, UPLINK
+from inagg_controller.switch.entries import ADMISSION, PARENT, RECEIVER, SERVER, SHARING, UPLINK
 from inagg_controller.switch.program import load_program
 from tests import ROOT
 
@@ -44,13 +45,26 @@ def test_sizes_are_read_from_p4info(program_files: tuple[Path, Path]) -> None:
     assert program.counters == ("started", "result_sent")
 
 
+def test_the_programs_own_p4info_has_all_that_the_controller_writes() -> None:
+    p4info = ROOT / "tests/switch/compiler/inagg.p4info.txtpb"
+    program = load_program(p4info, p4info)
+    assert (program.words, program.slot_versions, program.max_above, program.max_shared_jobs) == (
+        4,
+        16384,
+        4096,
+        4096,
+    )
+    assert {"started", "slot_taken", "slot_combined", "no_server"} <= set(program.counters)
+
+
+@pytest.mark.parametrize(("above", "servers"), [(6, 8), (8, 6)])
 def test_table_sizes_bound_what_all_jobs_may_have(
-    p4info: p4info_pb2.P4Info, program_files: tuple[Path, Path]
+    p4info: p4info_pb2.P4Info, program_files: tuple[Path, Path], above: int, servers: int
 ) -> None:
-    sizes = {ADMISSION: 8, RECEIVER: 9, PARENT: 7, UPLINK: 6}
+    sizes = {ADMISSION: 8, RECEIVER: 9, PARENT: 7, UPLINK: above, SERVER: servers, SHARING: 3}
     for table in p4info.tables:
         table.size = sizes.get(table.preamble.name, table.size)
     program_files[0].write_text(text_format.MessageToString(p4info))
     program = load_program(*program_files)
     # At worst each job has one member at a switch, which takes two receivers.
-    assert (program.max_members, program.max_above) == (4, 6)
+    assert (program.max_members, program.max_above, program.max_shared_jobs) == (4, 6, 3)

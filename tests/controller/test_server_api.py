@@ -182,6 +182,7 @@ def test_a_server_gets_its_orders_as_soon_as_they_differ_from_what_it_serves(swi
                         "index": 0,
                         "servers": 1,
                         "workers": registered["members"],
+                        "relay": None,
                     }
                 ]
             }
@@ -632,6 +633,7 @@ def test_auto_that_finds_nothing_says_why_of_both(switchless: Serving) -> None:
             answer = await client.post("/jobs", json=asked)
             assert answer.status_code == 503
             assert "has no switch" in answer.json()["detail"]
-            assert "on servers: no aggregation server has registered" in answer.json()["detail"]
+            assert "; on shared slots: this controller has no switch" in answer.json()["detail"]
+            assert "; on servers: no aggregation server has registered" in answer.json()["detail"]
 
     run(body)

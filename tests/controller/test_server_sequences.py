@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invariants of the job table with jobs on switches and on servers under any sequence of events, in virtual time."""
+"""Invariants of the job table with jobs of all kinds under any sequence of events, in virtual time."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from inagg_controller.jobs.servers import JobKey, Server, Worker
 from tests.controller.p4info import WORDS
 from tests.controller.test_job_sequences import INDEX, Life
 from tests.controller.test_jobs import member
+from tests.controller.test_shared_jobs import HOSTS, SHARED_SLOTS
 
 NAMES = st.sampled_from(["a", "b", "c"])
 
@@ -31,7 +34,10 @@ class Process:
 
 
 class LifeWithServers(Life):
-    """The same with servers, which get the answers to their heartbeats late or never."""
+    """The same with servers, which get the answers to their heartbeats late or never, and with shared slots."""
+
+    topology = HOSTS
+    limits: ClassVar[Mapping[str, int]] = {"shared_slots": SHARED_SLOTS}
 
     @initialize()
     def start(self) -> None:
@@ -52,6 +58,24 @@ class LifeWithServers(Life):
         assert 1 <= job.servers.count <= job.slots <= slots
         assert bool(job.servers.registered) is not colocated
 
+    @rule(workers=st.integers(1, 4), slots=st.sampled_from([2, 4, 32]), colocated=st.booleans())
+    def create_shared(self, workers: int, slots: int, colocated: bool) -> None:
+        before = self.picture()
+        try:
+            job = self.table.create_shared(workers, slots, "", self.now, colocated=colocated)
+        except UnavailableError:
+            assert self.picture() == before
+            return
+        self.epochs.append(job.epoch)
+        assert job.servers is not None
+        assert job.servers.count in (1, 2, 4)
+        assert job.servers.count <= job.slots <= slots
+
+    @rule(workers=st.integers(1, 2), colocated=st.booleans())
+    def create_complete_shared(self, workers: int, colocated: bool) -> None:
+        self.create_shared(workers, 4, colocated)
+        self.register_all(0)
+
     @rule(workers=st.integers(1, 2), colocated=st.booleans())
     def create_complete_on_servers(self, workers: int, colocated: bool) -> None:
         self.create_on_servers(workers, 4, colocated)
@@ -59,8 +83,8 @@ class LifeWithServers(Life):
 
     def worker(self, number: int, rank: int, host: int) -> Registered:
         job = self.table.jobs.get(number)
-        if job is None or job.servers is None:
-            return member(rank, host)
+        if job is None or job.tree.switches:
+            return replace(member(rank, host), server_udp_port=5000)
         return Worker(rank=rank, ip=0x0A000000 + host, udp_port=4000, server_udp_port=5000)
 
     @rule(index=INDEX, rank=st.integers(0, 4))
@@ -177,11 +201,12 @@ class LifeWithServers(Life):
                 assert process.held.keys() <= server.leases.keys()
 
     @invariant()
-    def an_ended_job_holds_memory_of_living_servers_only(self) -> None:
+    def an_ended_job_holds_memory_of_living_servers_and_entries_only(self) -> None:
         for job in self.table.jobs.values():
             if job.ended and job.servers is not None:
                 holding = [server for server in job.servers.registered if job.key in server.leases]
-                assert job.holds_resources == any(map(self.lives, holding))
+                in_switch = job.entries is not None
+                assert job.holds_resources == (in_switch or any(map(self.lives, holding)))
 
     @invariant()
     def an_active_job_has_all_its_servers(self) -> None:
@@ -191,11 +216,14 @@ class LifeWithServers(Life):
                 assert all(job.key in server.leases for server in job.servers.registered)
 
     @invariant()
-    def a_job_runs_exactly_while_all_its_servers_serve_it(self) -> None:
+    def a_job_runs_exactly_while_all_its_servers_serve_it_and_its_entries_are_in(self) -> None:
         for job in self.table.jobs.values():
             if job.servers is None or job.ended:
                 continue
-            assert (job.state == "running") == (job.servers.serving == set(range(job.servers.count)))
+            served = job.servers.serving == set(range(job.servers.count))
+            in_switch = not job.tree.switches or job.installed
+            assert served or job.state != "running"
+            assert not (served and in_switch) or job.state == "running"
             assert bool(job.servers.seats) == (len(job.members) == job.workers)
             for index, server in enumerate(job.servers.registered):
                 assert (index in job.servers.serving) == (job.key in server.serving and job.complete)

@@ -15,6 +15,8 @@ from inagg_controller.switch.client import Count, P4RuntimeSwitch
 from inagg_controller.switch.entries import (
     Member,
     Parent,
+    SharedServer,
+    Sharing,
     arp_entry,
     flood_group,
     job_entries,
@@ -115,6 +117,52 @@ def test_a_switch_below_others_knows_them_and_the_port_of_its_member_0(
     }
     admitted = servicer.table("InaggIngress.admission.admission")
     assert [params["parents"] for _, params in admitted.values()] == [2, 2]
+
+
+def test_a_job_on_shared_slots_leads_to_its_servers(switch: P4RuntimeSwitch, fake_server: FakeServer) -> None:
+    servers = tuple(
+        SharedServer(ip=0x0A000100 + number, mac=0x0200000000A0 + number, udp_port=5000, port=4)
+        for number in (1, 2)
+    )
+    sharing = Sharing(base=48, size=16, offset=12, servers=servers, priority=255, expiry_us=20_000)
+    shared = job_entries(job=7, epoch=9, group=2, members=MEMBERS, sharing=sharing, own=(0xAA, 0xBB))
+    switch.connect(nothing)
+    for stage in shared.stages:
+        switch.insert(stage)
+    servicer = fake_server.servicer
+    assert servicer.table("InaggIngress.shared_slots.sharing") == {
+        (7,): (
+            "InaggIngress.shared_slots.share",
+            {
+                "base": 48,
+                "mask": 15,
+                "offset": 12,
+                "servers": 2,
+                "job_priority": 255,
+                "expiry_us": 20000,
+            },
+        )
+    }
+    assert servicer.table("InaggIngress.shared_slots.server") == {
+        (7, index): (
+            "InaggIngress.shared_slots.send",
+            {"port": 4, "mac": 0x0200000000A1 + index, "ip": 0x0A000101 + index, "udp_port": 5000},
+        )
+        for index in range(2)
+    }
+    lease = {"all": 0b11, "slot_base": 0, "slot_mask": 0, "epoch": 9, "result_group": 2}
+    arrival = ("InaggIngress.admission.accept_result", {**lease, "mac": 0xAA, "ip": 0xBB, "first_port": 1})
+    assert servicer.table("InaggIngress.admission.parent") == {
+        (4, 0x0A000101, 7): arrival,
+        (4, 0x0A000102, 7): arrival,
+    }
+    admitted = servicer.table("InaggIngress.admission.admission")
+    assert [params for _, params in admitted.values()] == [
+        {"member": 1 << rank, **lease, "parents": 0} for rank in range(2)
+    ]
+    for stage in reversed(shared.stages):
+        switch.remove(stage)
+    assert (servicer.entries, servicer.groups) == ({}, {})
 
 
 def test_removing_takes_out_exactly_what_was_inserted(

@@ -187,12 +187,12 @@ def test_switches_above_count_too_for_what_the_tables_hold() -> None:
         table.create(2, 2, "", 0.0, "10.0.0.1", at=["leaf1", "leaf2"])  # two spines each
     assert table.create(2, 2, "", 0.0, "10.0.0.1", at=["leaf1", "leaf1"]).id == 3
     with pytest.raises(
-        UnavailableError, match=r"jobs of 10.0.0.1 would have too many switches above at .* is 4;"
+        UnavailableError, match=r"jobs of 10.0.0.1 would have too many switches and servers above at .* is 4;"
     ):
         table.create(2, 2, "", 0.0, "10.0.0.1", at=["leaf1", "leaf2"])
     table.create(2, 2, "", 0.0, at=["leaf1", "leaf2"])
     with pytest.raises(
-        UnavailableError, match="the tables of switch leaf1 hold 6 switches above and 6 are taken"
+        UnavailableError, match="the tables of switch leaf1 hold 6 switches and servers above and 6 are taken"
     ):
         table.create(2, 2, "", 0.0, at=["leaf1", "leaf2"])
 

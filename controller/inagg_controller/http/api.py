@@ -46,6 +46,7 @@ from inagg_contract.documents import (
     Policy,
     Problem,
     RegisteredWorker,
+    Relay,
     ServedJob,
     ServedJobId,
     ServerBeat,
@@ -65,12 +66,14 @@ from inagg_controller.http.metrics import ApiCounts, exposition
 from inagg_controller.http.reference import reference_page
 from inagg_controller.jobs.calls import Call, Question, Report, Wait
 from inagg_controller.jobs.job import Job
+from inagg_controller.jobs.leases import Lease
 from inagg_controller.jobs.servers import INTERVAL_S, TIMEOUT_S, JobKey, Server, Worker
 from inagg_controller.service import Service
 from inagg_controller.switch.client import Count
 from inagg_controller.switch.entries import Member
 
 _LONGEST_WAIT_S = 60.0
+_NO_LEASE = Lease(0, 0)
 
 _DESCRIPTION = """Manages training jobs whose gradients switches or servers sum, the switches, and the servers.
 
@@ -157,8 +160,8 @@ def _open(service: Service) -> APIRouter:
     @router.post("/jobs", status_code=201)
     async def create(new: NewJob, request: Request) -> CreatedJob:
         """Create a job and lease slots for it in each switch of its tree, or memory of each registered server: the
-        requested number of slots, or fewer if they are scarce. Needs no secret. The answer contains the secret that
-        all other requests about the job need."""
+        requested number of slots, or fewer if they are scarce. A job on shared slots leases no slots. Needs no secret.
+        The answer contains the secret that all other requests about the job need."""
         host = (
             None
             if request.app.state.gate.is_operator(request) or request.client is None
@@ -170,7 +173,9 @@ def _open(service: Service) -> APIRouter:
         if new.aggregation == "server":
             job = await service.create_on_servers(*asked, colocated=colocated)
         elif new.aggregation == "auto":
-            job = await service.create_anywhere(*asked, hosts, colocated=colocated)
+            job = await service.create_anywhere(*asked, hosts, colocated=colocated, priority=new.priority)
+        elif new.aggregation == "shared":
+            job = await service.create_shared(*asked, hosts, colocated=colocated, priority=new.priority)
         else:
             job = await service.create(*asked, hosts)
         return CreatedJob.model_construct(**dict(_job(service, job)), secret=job.secret)
@@ -208,19 +213,26 @@ def _of_members(service: Service) -> APIRouter:
 
     @router.post("/workers")
     async def register(number: int, new: NewWorker) -> RegisteredWorker:
-        """Register a rank with its address. When the last rank is registered, the job's switches or servers learn of
+        """Register a rank with its address. When the last rank is registered, the job's switches and servers learn of
         the job; then it runs. Repeating the same request changes nothing."""
         ip = parse_ip(new.ip)
         found = service.jobs.job(number)
         service.check_mtu(found, new.mtu)
-        if found.servers is not None:
+        if found.aggregation == "server":
             worker = Worker(rank=new.rank, ip=ip, udp_port=new.udp_port, server_udp_port=new.server_udp_port)
             found = service.register_on_servers(number, worker)
             return RegisteredWorker(**dict(_job(service, found)), rank=worker.rank, member=worker.rank)
         if new.mac is None:
             raise InvalidRequestError("mac is missing: the switch needs it in a job on switches")
         place = service.place_of(ip, new.udp_port, new.port)
-        member = Member(rank=new.rank, ip=ip, mac=parse_mac(new.mac), udp_port=new.udp_port, port=place.port)
+        member = Member(
+            rank=new.rank,
+            ip=ip,
+            mac=parse_mac(new.mac),
+            udp_port=new.udp_port,
+            port=place.port,
+            server_udp_port=new.server_udp_port,
+        )
         found = service.register(number, member, place.switch)
         document = dict(_job(service, found)) | {"aggregator": _aggregator(service, place.switch)}
         return RegisteredWorker(
@@ -234,7 +246,7 @@ def _of_members(service: Service) -> APIRouter:
     @router.post("/workers/{rank}/serving")
     async def serving(number: int, rank: int) -> JobStatus:
         """Report that the server in a rank's process serves the job, once all ranks have registered. The job runs when
-        all its servers do."""
+        all its servers do and its switch, if it has one, has its entries."""
         return _job(service, service.serve(number, rank))
 
     @router.post("/workers/{rank}/heartbeat")
@@ -340,7 +352,16 @@ def _served_job(service: Service, job: Job, server: str) -> ServedJob:
         index=[seat.name for seat in job.servers.seats].index(server),
         servers=job.servers.count,
         workers=_workers(job),
+        relay=_relay(service, job),
     )
+
+
+def _relay(service: Service, job: Job) -> Relay | None:
+    if not job.tree.switches:
+        return None
+    (switch,) = job.tree.switches
+    aggregator = _aggregator(service, switch.name)
+    return Relay.model_construct(ip=aggregator.ip, udp_port=aggregator.udp_port)
 
 
 def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) -> JobStatus:
@@ -358,7 +379,7 @@ def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) 
         lost=_lost(job),
         reason=job.reason,
         policy=Policy(**{name: getattr(policy, name) for name in Policy.model_fields}),
-        aggregator=None if job.servers else _aggregator(service, job.tree.leaf_of[0].name),
+        aggregator=None if not job.tree.switches else _aggregator(service, job.tree.leaf_of[0].name),
         results=None
         if job.results_ip is None
         else Endpoint(ip=format_ip(job.results_ip), udp_port=INAGG_PORT),
@@ -367,8 +388,8 @@ def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) 
             TreeSwitch.model_construct(
                 switch=switch.name,
                 aggregator_ip=_aggregator(service, switch.name).ip,
-                first_slot_version=job.leases[switch.name].base,
-                slot_versions=job.leases[switch.name].size,
+                first_slot_version=job.leases.get(switch.name, _NO_LEASE).base,
+                slot_versions=job.leases.get(switch.name, _NO_LEASE).size,
                 ranks=switch.ranks,
                 below=switch.below,
                 above=switch.above,
@@ -380,7 +401,7 @@ def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) 
 
 
 def _on_servers(job: Job) -> dict[str, Any]:
-    """The fields of JobStatus about a job on servers; none for a job on switches."""
+    """The fields of JobStatus about a job with servers; none for another."""
     share = job.servers
     if share is None:
         return {}

@@ -15,13 +15,14 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from inagg_contract.documents import Aggregation
 from inagg_controller.errors import UnavailableError
 from inagg_controller.jobs.job import Job
 from inagg_controller.service import Service
 from inagg_controller.switch.client import Count
 
 _STATES = ("joining", "running", "failed", "finished")
-_AGGREGATIONS = ("leased", "server")
+_AGGREGATIONS: tuple[Aggregation, ...] = ("leased", "shared", "server")
 
 
 class ApiCounts(NamedTuple):
@@ -99,6 +100,8 @@ def _of_service(service: Service) -> Iterator[Metric]:
         {key: connection.connects for key, connection in connections.items()},
     )
     yield _gauge("inagg_pool_slot_versions", "Slot versions of a switch", ("switch", "state"), pools)
+    shared = {(name,): table.limits.shared_slots for name in table.pools}
+    yield _gauge("inagg_shared_slots", "Slots of a switch that jobs share", ("switch",), shared)
     links = {tuple(map(str, link.ends)): state == "up" for link, state in service.links.states.items()}
     yield _gauge("inagg_link_up", "1 if beacons pass a link both ways", ("end", "other_end"), links)
     jobs = {key: states[key] for key in product(_STATES, _AGGREGATIONS)}

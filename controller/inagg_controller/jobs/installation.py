@@ -1,25 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entries of a complete job in each switch of its tree (docs/protocol.md, 5.5)."""
+"""The entries of a complete job in each switch of its tree (docs/protocol.md, 5.5 and 5.7)."""
 
 from dataclasses import replace
 
 from inagg_contract.constants import INAGG_PORT
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.fabric.tree import TreeSwitch
-from inagg_controller.jobs.job import Job
+from inagg_controller.jobs.job import Job, Limits
+from inagg_controller.jobs.servers import Seat, ServerShare
 from inagg_controller.switch.entries import (
     JobEntries,
     Member,
     MulticastGroup,
     Parent,
+    SharedServer,
+    Sharing,
     job_entries,
     unicast_group,
 )
 
+# After this time any job may take a shared slot. It is some RTTs of a loaded link, so a sum that still waits has lost a
+# worker's packet, and the servers get that one alone. A sum that is cut off too early costs the servers more packets.
+_EXPIRY_US = 20_000
+# 2^32 divided by the golden ratio (Knuth, The Art of Computer Programming, 6.4). It is odd, so jobs with successive
+# numbers get different places.
+_SPREAD = 2654435769
 
-def entries_of(job: Job, topology: Topology) -> dict[str, JobEntries]:
+
+def entries_of(job: Job, topology: Topology, limits: Limits) -> dict[str, JobEntries]:
     """All entries of a job, by switch, in the order of installation."""
-    return {switch.name: _entries(job, switch, topology) for switch in job.tree.switches}
+    return {switch.name: _entries(job, switch, topology, limits) for switch in job.tree.switches}
 
 
 def unicast_groups_of(job: Job, topology: Topology) -> dict[str, MulticastGroup]:
@@ -30,19 +40,41 @@ def unicast_groups_of(job: Job, topology: Topology) -> dict[str, MulticastGroup]
     }
 
 
-def _entries(job: Job, switch: TreeSwitch, topology: Topology) -> JobEntries:
+def _entries(job: Job, switch: TreeSwitch, topology: Topology, limits: Limits) -> JobEntries:
     node = topology.by_name[switch.name]
     return job_entries(
         job=job.id,
         epoch=job.epoch,
-        slot_base=job.leases[switch.name].base,
+        slot_base=0 if job.servers is not None else job.leases[switch.name].base,
         slots=job.slots,
+        sharing=None if job.servers is None else _sharing(job, job.servers, topology, limits),
         group=_group(job),
         members=_members(job, switch, topology),
         results_ip=job.results_ip,
         parents=[_parent(job, switch, above, topology) for above in switch.above],
         own=(node.mac, node.ip),
     )
+
+
+def _sharing(job: Job, share: ServerShare, topology: Topology, limits: Limits) -> Sharing:
+    return Sharing(
+        base=limits.leasable,
+        size=limits.shared_slots,
+        offset=_SPREAD * job.id * job.slots % limits.shared_slots,
+        servers=tuple(_server(job, seat, topology) for seat in share.seats),
+        priority=job.priority,
+        expiry_us=_EXPIRY_US,
+    )
+
+
+def _server(job: Job, seat: Seat, topology: Topology) -> SharedServer:
+    if seat.rank is not None:
+        member = job.members[seat.rank]
+        assert isinstance(member, Member)
+        return SharedServer(ip=seat.ip, mac=member.mac, udp_port=seat.udp_port, port=member.port)
+    host = topology.host_at[seat.ip]
+    assert host.mac is not None
+    return SharedServer(ip=seat.ip, mac=host.mac, udp_port=seat.udp_port, port=host.place.port)
 
 
 def _members(job: Job, switch: TreeSwitch, topology: Topology) -> dict[int, Member]:

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from inagg_contract.documents import MOST_WORKERS
+from inagg_contract.documents import MOST_WORKERS, Aggregation
 from inagg_controller.fabric.tree import MOST_ROOTS, Tree
 from inagg_controller.jobs.calls import Comparison, Mismatch, Wait
 from inagg_controller.jobs.leases import Lease
@@ -36,23 +36,42 @@ class Policy:
 class Limits:
     """Resources of each switch, and limits on the use of switches and servers.
 
-    job_members: members that a switch can sum for in one job. max_members, max_above: members, and switches above, of
-    all jobs that fit into a switch's tables. max_slots, max_roots: maximum numbers for a job. max_server_jobs: maximum
-    number of jobs on servers. max_ended: maximum number of ended jobs that are remembered. host_share: the share of a
-    switch's slots and table entries, of a server's memory, and of the jobs on servers, that the jobs of one host may
-    have together.
+    shared_slots: those of the slot versions that are not leased but shared, the last ones: a power of two, or 0.
+    job_members: members that a switch can sum for in one job. max_members, max_above: members, and switches and servers
+    above, of all jobs that fit into a switch's tables. max_shared_jobs: jobs on shared slots that do. max_slots,
+    max_roots: maximum numbers for a job. max_server_jobs: maximum number of jobs with servers. max_ended: maximum
+    number of ended jobs that are remembered. host_share: the share of a switch's slots and table entries, of a server's
+    memory, and of the jobs with servers, that the jobs of one host may have together.
     """
 
     slot_versions: int
+    shared_slots: int = 0
     max_workers: int = MOST_WORKERS
     job_members: int = 64
     max_members: int = 4096
     max_above: int = 4096
+    max_shared_jobs: int = 4096
     max_slots: int = 1024
     max_roots: int = MOST_ROOTS
     max_server_jobs: int = 4096
     max_ended: int = 1000
     host_share: float = 0.75
+
+    def __post_init__(self) -> None:
+        """Check the shared slots. Raises ValueError."""
+        if (
+            self.shared_slots & (self.shared_slots - 1)
+            or not 0 <= 2 * self.shared_slots <= self.slot_versions
+        ):
+            raise ValueError(
+                f"shared_slots is {self.shared_slots}; it must be 0 or a power of two, at most half of "
+                f"{self.slot_versions} slot versions"
+            )
+
+    @property
+    def leasable(self) -> int:
+        """The slot versions that can be leased."""
+        return self.slot_versions - self.shared_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +103,7 @@ class Regroup:
 
 Effect = Install | Remove | Regroup
 
-# A worker that has registered, in a job on switches or on servers.
+# A worker that has registered, in a job on switches or on servers alone.
 Registered = Member | Worker
 
 
@@ -93,9 +112,11 @@ class Job:
     """One job.
 
     tree, leases, group: its switches, the slots that each of them leases to it, and its multicast group there.
-    servers: what it has instead, if it is a job on servers: the tree has no switches then, and group is None.
+    servers: what it has of servers. A job on servers alone has no switches and no group; one on shared slots has a
+    switch, but no leases. priority: of its packets, for shared slots.
     generation: how often it has lost a switch: the outcome of an effect of an earlier generation is void.
     entries: its entries, by switch, that are in the switches or are being inserted or removed; None if there are none.
+    installed: whether all of them are in the switches, and no change of them is under way.
     results_ip: the multicast address of its results; None: each worker gets them at its own.
     attended: rank -> presence connections of its process. vanished: rank -> when the last of them ended.
     secret: permits requests about the job. creator: the host that created the job, None for the operator.
@@ -113,6 +134,7 @@ class Job:
     created_at: float
     comparison: Comparison
     servers: ServerShare | None = None
+    priority: int = 0
     waits: dict[int, Wait] = field(default_factory=dict)
     mismatch: Mismatch | None = None
     state: str = "joining"
@@ -125,6 +147,7 @@ class Job:
     left: set[int] = field(default_factory=set)
     lost: dict[int, str] = field(default_factory=dict)
     entries: Mapping[str, JobEntries] | None = None
+    installed: bool = False
     generation: int = 0
     removing: bool = False
     retry_at: float | None = None
@@ -144,9 +167,11 @@ class Job:
         return JobKey(self.id, self.epoch)
 
     @property
-    def aggregation(self) -> str:
+    def aggregation(self) -> Aggregation:
         """What sums for it, as the documents name it."""
-        return "leased" if self.servers is None else "server"
+        if self.servers is None:
+            return "leased"
+        return "shared" if self.tree.switches else "server"
 
     @property
     def complete(self) -> bool:
@@ -156,7 +181,13 @@ class Job:
     @property
     def placed(self) -> bool:
         """True if its switches or servers may have it: a rank that leaves now cannot be replaced."""
-        return self.entries is not None if self.servers is None else bool(self.servers.seats)
+        return self.entries is not None or (self.servers is not None and bool(self.servers.seats))
+
+    @property
+    def ready(self) -> bool:
+        """True if its switches have its entries, and its servers serve it."""
+        switches = self.installed or not self.tree.switches
+        return switches and (self.servers is None or self.servers.complete)
 
     @property
     def gone(self) -> dict[int, str]:

@@ -5,15 +5,21 @@ from dataclasses import replace
 
 from inagg_controller.errors import ConflictError, InvalidRequestError
 from inagg_controller.jobs.job import Job, Registered
-from inagg_controller.jobs.servers import ServerShare, Worker
 
 
 def relevant(job: Job, member: Registered) -> Registered:
     """A worker without the port of a server that is not one of the job's. Raises InvalidRequestError."""
-    if job.servers is None:
-        return member
-    assert isinstance(member, Worker)
-    return _with_its_server(job, job.servers, member)
+    if job.servers is None or not job.servers.serves(member.rank):
+        return replace(member, server_udp_port=None)
+    if member.server_udp_port is None:
+        raise InvalidRequestError(
+            f"server_udp_port is missing: rank {member.rank} of job {job.id} runs one of its servers"
+        )
+    if member.server_udp_port == member.udp_port:
+        raise InvalidRequestError(
+            f"server_udp_port and udp_port are both {member.udp_port}; the server needs another port"
+        )
+    return member
 
 
 def check_endpoints(job: Job, member: Registered) -> None:
@@ -24,24 +30,10 @@ def check_endpoints(job: Job, member: Registered) -> None:
             raise ConflictError(f"{taken[endpoint]} already has this address and UDP port")
 
 
-def _with_its_server(job: Job, share: ServerShare, worker: Worker) -> Worker:
-    if not share.serves(worker.rank):
-        return replace(worker, server_udp_port=None)
-    if worker.server_udp_port is None:
-        raise InvalidRequestError(
-            f"server_udp_port is missing: rank {worker.rank} of job {job.id} runs one of its servers"
-        )
-    if worker.server_udp_port == worker.udp_port:
-        raise InvalidRequestError(
-            f"server_udp_port and udp_port are both {worker.udp_port}; the server needs another port"
-        )
-    return worker
-
-
 def _endpoints_of(member: Registered) -> list[tuple[int, int]]:
     """The addresses and UDP ports of a worker and of its server."""
     own = [(member.ip, member.udp_port)]
-    if isinstance(member, Worker) and member.server_udp_port is not None:
+    if member.server_udp_port is not None:
         own.append((member.ip, member.server_udp_port))
     return own
 

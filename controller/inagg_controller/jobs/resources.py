@@ -32,7 +32,7 @@ class Resources:
     """
 
     def __init__(self, topology: Topology, limits: Limits) -> None:
-        self.pools = {switch.name: LeasePool(limits.slot_versions) for switch in topology.switches}
+        self.pools = {switch.name: LeasePool(limits.leasable) for switch in topology.switches}
         self.connected: set[str] = set()
         self.down: set[Link] = set()
         self._topology = topology
@@ -44,13 +44,28 @@ class Resources:
         at: the switch of each rank's host. creator: the host that asks; its jobs together are limited to a share.
         holders: the jobs that hold resources. Raises InvalidRequestError, UnavailableError.
         """
-        ranks: dict[str, list[int]] = {}
-        for rank, switch in enumerate(at):
-            ranks.setdefault(switch, []).append(rank)
         slots = min(slots, 1 << (self._limits.max_slots.bit_length() - 1))
-        tree = self._plan(ranks, min(self._limits.max_roots, slots))
-        self._check_tables(tree, creator, holders)
+        tree = self._plan(_ranks(at), min(self._limits.max_roots, slots))
+        self._check_tables(tree, 0, creator, holders)
         return self._lease(tree, slots, creator, holders)
+
+    def share(self, at: Sequence[str]) -> Tree:
+        """The tree of a job on shared slots: the switch of all its workers. at: as in `take`.
+
+        Raises InvalidRequestError, UnavailableError.
+        """
+        if not self._limits.shared_slots:
+            raise UnavailableError("the switch has no shared slots: start the controller with --shared-slots")
+        ranks = _ranks(at)
+        if len(ranks) > 1:
+            raise UnavailableError(
+                f"jobs on shared slots need all workers at one switch; these are at {', '.join(sorted(ranks))}"
+            )
+        return self._plan(ranks, 1)
+
+    def check_shared(self, tree: Tree, servers: int, creator: str | None, holders: Sequence[Job]) -> None:
+        """Raise UnavailableError if a job on shared slots with this number of servers does not fit into the tables."""
+        self._check_tables(tree, servers, creator, holders)
 
     def give_back(self, leases: Mapping[str, Lease]) -> None:
         """End leases of a share."""
@@ -78,23 +93,24 @@ class Resources:
                 )
         return tree
 
-    def _check_tables(self, tree: Tree, creator: str | None, holders: Sequence[Job]) -> None:
-        """Check that a job's entries fit into the tables of its switches."""
+    def _check_tables(self, tree: Tree, servers: int, creator: str | None, holders: Sequence[Job]) -> None:
+        """Check that a job's entries fit into the tables of its switches. servers: its number, on shared slots."""
         for what, most, count in (
             ("workers", self._limits.max_members, _members),
-            ("switches above", self._limits.max_above, _above),
+            ("switches and servers above", self._limits.max_above, _above),
+            ("jobs on shared slots", self._limits.max_shared_jobs, _sharing),
         ):
             share = int(self._limits.host_share * most)
             for switch in tree.switches:
                 held = _held(switch.name, holders, count)
-                if held + count(switch) > most:
+                if held + count(switch, servers) > most:
                     raise UnavailableError(
                         f"the tables of switch {switch.name} hold {most} {what} and {held} are taken; wait until a job "
                         "ends"
                     )
                 if creator is None:
                     continue
-                if _held(switch.name, _jobs_of(creator, holders), count) + count(switch) > share:
+                if _held(switch.name, _jobs_of(creator, holders), count) + count(switch, servers) > share:
                     raise UnavailableError(
                         f"the jobs of {creator} would have too many {what} at switch {switch.name}: the limit for one "
                         f"host is {share}; wait until a job ends"
@@ -141,18 +157,37 @@ class Resources:
         return min(pool.free, int(self._limits.host_share * pool.size) - held)
 
 
-def _members(switch: TreeSwitch) -> int:
+def _ranks(at: Sequence[str]) -> dict[str, list[int]]:
+    """Switch -> the ranks at it."""
+    ranks: dict[str, list[int]] = {}
+    for rank, switch in enumerate(at):
+        ranks.setdefault(switch, []).append(rank)
+    return ranks
+
+
+# Entries of a job in a switch. servers: of a job on shared slots, else 0.
+
+
+def _members(switch: TreeSwitch, servers: int) -> int:
     return switch.members
 
 
-def _above(switch: TreeSwitch) -> int:
-    return len(switch.above)
+def _above(switch: TreeSwitch, servers: int) -> int:
+    return len(switch.above) + servers
+
+
+def _sharing(switch: TreeSwitch, servers: int) -> int:
+    return min(servers, 1)
 
 
 def _jobs_of(creator: str, holders: Iterable[Job]) -> Iterable[Job]:
     return (job for job in holders if job.creator == creator)
 
 
-def _held(name: str, jobs: Iterable[Job], count: Callable[[TreeSwitch], int]) -> int:
+def _held(name: str, jobs: Iterable[Job], count: Callable[[TreeSwitch, int], int]) -> int:
     """The sum of `count` over the jobs that have a switch."""
-    return sum(count(job.tree.by_name[name]) for job in jobs if name in job.tree.by_name)
+    return sum(
+        count(job.tree.by_name[name], 0 if job.servers is None else job.servers.count)
+        for job in jobs
+        if name in job.tree.by_name
+    )

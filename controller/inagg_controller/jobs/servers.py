@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Aggregation servers in host memory: those that have registered, and what a job has of servers.
 
-A job on servers has either those that its first ranks run in their own processes (colocated), or registered ones. A
+A job with servers has either those that its first ranks run in their own processes (colocated), or registered ones. A
 registered server gets orders in the answers to its heartbeats, and each heartbeat lists the jobs that it serves. It
 leases memory to a job until the job has ended and the server no longer serves it: until then its sums may be there.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from inagg_contract.sizes import server_memory
 from inagg_controller.errors import UnavailableError, UnknownServerError
 from inagg_controller.jobs.leases import FEWEST_SLOTS
+from inagg_controller.switch.entries import Member
 
 # The longest time between two heartbeats of a server, and the silence after which it is lost.
 INTERVAL_S = 1.0
@@ -21,6 +22,9 @@ TIMEOUT_S = 5.0
 # A server keeps a set of ranks in 64 bits.
 MOST_RANKS = 64
 MOST_SERVERS = 64
+# The numbers of servers that a job may have; on shared slots the switch finds a chunk's server with a mask.
+ANY_COUNT = range(1, MOST_SERVERS + 1)
+POWERS_OF_TWO = tuple(1 << power for power in range(MOST_SERVERS.bit_length()))
 # The most slots that the documents can express.
 _MOST_SLOTS = 1 << 16
 
@@ -41,7 +45,7 @@ class MemoryLease(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A worker of a job on servers. server_udp_port: of the server in its process; None: it runs none."""
+    """A worker of a job on servers alone. server_udp_port: of the server in its process; None: it runs none."""
 
     rank: int
     ip: int
@@ -105,7 +109,7 @@ class ServerShare:
         """Whether a rank's process runs one of the servers."""
         return not self.registered and rank < self.count
 
-    def assign(self, workers: Mapping[int, Worker]) -> None:
+    def assign(self, workers: Mapping[int, Worker | Member]) -> None:
         """Make the seats known. workers: all of the job, by rank."""
         if self.registered:
             self.seats = tuple(Seat(server.name, server.ip, server.udp_port) for server in self.registered)
@@ -184,43 +188,60 @@ class Servers:
             server.last_seen += max(0.0, stall)
         return [server for server in self.by_name.values() if now - server.last_seen >= TIMEOUT_S]
 
-    def colocated(self, workers: int, slots: int) -> ServerShare:
-        """The share of a job whose first ranks serve."""
+    def colocated(self, workers: int, slots: int, counts: Sequence[int] = ANY_COUNT) -> ServerShare:
+        """The share of a job whose first ranks serve. counts: as in `choose`."""
         slots = min(slots, self._max_slots)
-        return ServerShare(slots=slots, count=min(workers, slots))
+        return ServerShare(slots=slots, count=max(count for count in counts if count <= min(workers, slots)))
 
-    def choose(self, slots: int, creator: str | None) -> ServerShare:
+    def choose(
+        self,
+        slots: int,
+        creator: str | None,
+        counts: Sequence[int] = ANY_COUNT,
+        usable: Callable[[Server], bool] = lambda server: True,
+    ) -> ServerShare:
         """A share of all registered servers with enough memory; fewer slots only if no server has enough.
 
-        It leases nothing (`lease`). Raises UnavailableError.
+        It leases nothing (`lease`). counts: the numbers of servers that the job may have. usable: whether it may have a
+        server. Raises UnavailableError.
         """
         if not self.by_name:
             raise UnavailableError(
                 "no aggregation server has registered: start inagg-server, or use servers = colocated"
             )
+        among = [server for server in self.by_name.values() if usable(server)]
+        if not among:
+            raise UnavailableError(
+                f"the switch cannot reach the aggregation servers {', '.join(self.by_name)}: name their hosts, with "
+                "their MAC addresses, in --host IP=PORT,MAC or the topology file, at the switch of the workers"
+            )
         slots = min(slots, self._max_slots)
         while slots >= FEWEST_SLOTS:
-            chosen = self._with_room(slots, creator)
+            chosen = self._with_room(among, slots, creator, counts)
             if chosen:
                 memory = server_memory(slots, len(chosen), self._words)
                 return ServerShare(slots=slots, count=len(chosen), registered=chosen, memory=memory)
             slots //= 2
-        if self._with_room(FEWEST_SLOTS, None):
+        if self._with_room(among, FEWEST_SLOTS, None, counts):
             raise UnavailableError(
                 f"the jobs of {creator} have all memory of the servers that one host may have; wait until one ends"
             )
-        needed = server_memory(FEWEST_SLOTS, min(FEWEST_SLOTS, len(self.by_name)), self._words)
-        most = max(server.free for server in self.by_name.values())
+        needed = server_memory(FEWEST_SLOTS, min(FEWEST_SLOTS, len(among)), self._words)
+        most = max(server.free for server in among)
         raise UnavailableError(
             f"no aggregation server has enough free memory: a job needs {needed} bytes, and at most {most} are free; "
             "wait until a job ends, start another inagg-server, or use servers = colocated"
         )
 
-    def _with_room(self, slots: int, creator: str | None) -> tuple[Server, ...]:
+    def _with_room(
+        self, among: Iterable[Server], slots: int, creator: str | None, counts: Sequence[int]
+    ) -> tuple[Server, ...]:
         """As many servers as can share a job of `slots` slots, in the order of their registration."""
-        free = {server: server.free_for(creator, self._host_share) for server in self.by_name.values()}
+        free = {server: server.free_for(creator, self._host_share) for server in among}
         roomiest = sorted(free, key=lambda server: -free[server])
-        for count in range(min(len(roomiest), slots, MOST_SERVERS), 0, -1):
+        for count in sorted(counts, reverse=True):
+            if count > min(len(roomiest), slots):
+                continue
             if free[roomiest[count - 1]] >= server_memory(slots, count, self._words):
                 return tuple(sorted(roomiest[:count], key=lambda server: server.instance))
         return ()

@@ -5,10 +5,10 @@ Every method takes the time, in seconds of any monotonic clock, and changes the 
 appended to `effects`; a driver carries them out in order and reports each with `done`. Servers ask for their `orders`.
 A request that is refused raises a RequestError and changes nothing.
 
-    joining ──last rank registers, entries installed or all servers serve──> running ──last rank leaves──> finished
+    joining ──last rank registers, entries installed and all servers serve──> running ──last rank leaves──> finished
        └────── a rank is lost, the job is ended, a switch, link or server of it is lost ──────> failed
 
-A job keeps its leases, number and multicast group until its entries are removed from its switches, or its servers no
+A job keeps its leases, number and multicast group until its entries are removed from its switches, and its servers no
 longer serve it; only then may another job have them. The slots' contents then belong to another epoch
 (docs/protocol.md, 5.2 and 7).
 """
@@ -39,12 +39,12 @@ from inagg_controller.jobs.registration import check_endpoints, relevant
 from inagg_controller.jobs.resources import Resources
 from inagg_controller.jobs.servers import (
     MOST_RANKS,
+    POWERS_OF_TWO,
     TIMEOUT_S,
     JobKey,
     Server,
     Servers,
     ServerShare,
-    Worker,
     give_back,
     lease,
 )
@@ -138,20 +138,52 @@ class JobTable:
             raise UnavailableError(NO_SWITCH)
         at = at or [self.topology.switches[0].name] * workers
         share = self._resources.take(at, slots, creator, self._holders)
-        group = self._groups.take()
-        assert group is not None  # there are more groups than jobs that fit into the tables
+        return self._add(
+            name, now, creator, workers=workers, slots=share.slots, tree=share.tree, leases=share.leases
+        )
+
+    def create_shared(
+        self,
+        workers: int,
+        slots: int,
+        name: str,
+        now: float,
+        creator: str | None = None,
+        at: Sequence[str] | None = None,
+        *,
+        colocated: bool,
+        priority: int = 0,
+    ) -> Job:
+        """Create a job with servers, for which a switch combines what it can in slots that jobs share.
+
+        at: as in `create`. colocated: as in `create_on_servers`. priority: the job evicts what jobs of a lower one have
+        in a slot. Raises InvalidRequestError, UnavailableError.
+        """
+        self._check_shape(workers, slots, "shared slots", min(self.limits.job_members, MOST_RANKS))
+        self._check_server_jobs(creator)
+        if not self.topology.switches:
+            raise UnavailableError(NO_SWITCH)
+        tree = self._resources.share(at or [self.topology.switches[0].name] * workers)
+        if colocated:
+            share = self._servers.colocated(workers, slots, POWERS_OF_TWO)
+        else:
+            (switch,) = tree.by_name
+            share = self._servers.choose(
+                slots, creator, POWERS_OF_TWO, lambda server: self.topology.reaches(switch, server.ip)
+            )
+        self._resources.check_shared(tree, share.count, creator, self._holders)
         job = self._add(
             name,
             now,
             creator,
             workers=workers,
             slots=share.slots,
-            tree=share.tree,
-            leases=share.leases,
-            group=group,
+            tree=tree,
+            leases={},
+            servers=share,
+            priority=priority,
         )
-        if workers > 1 and self._multicast is not None:
-            job.results_ip = self._multicast + job.id
+        lease(share, job.key, creator)
         return job
 
     def create_on_servers(
@@ -180,12 +212,14 @@ class JobTable:
         slots: int,
         tree: Tree,
         leases: Mapping[str, Lease],
-        group: int | None = None,
         servers: ServerShare | None = None,
+        priority: int = 0,
     ) -> Job:
         number = self._numbers.take()
         # There are more numbers than jobs that fit into the tables, jobs on servers and ended jobs together.
         assert number is not None
+        group = self._groups.take() if tree.switches else None
+        assert group is not None or not tree.switches  # there are more than jobs that fit into the tables
         job = Job(
             id=number,
             name=name,
@@ -193,10 +227,11 @@ class JobTable:
             slots=slots,
             epoch=self._next_epoch,
             group=group,
-            results_ip=None,
+            results_ip=self._results_ip(number, workers, tree),
             tree=tree,
             leases=leases,
             servers=servers,
+            priority=priority,
             created_at=now,
             comparison=Comparison(workers),
             creator=creator,
@@ -205,6 +240,12 @@ class JobTable:
         self.jobs[number] = job
         self.version += 1
         return job
+
+    def _results_ip(self, number: int, workers: int, tree: Tree) -> int | None:
+        """The multicast address of a job's results, if switches send them to several workers."""
+        if self._multicast is None or workers == 1 or not tree.switches:
+            return None
+        return self._multicast + number
 
     @property
     def frees_slots(self) -> bool:
@@ -216,7 +257,9 @@ class JobTable:
     @property
     def frees_memory(self) -> bool:
         """Whether memory of registered servers is about to become free."""
-        return any(job.ended and job.servers is not None for job in self._holders)
+        return any(
+            job.ended and job.servers is not None and job.servers.holds(job.key) for job in self._holders
+        )
 
     def register(self, number: int, member: Registered, now: float) -> Job:
         """Register a worker, a Worker for a job on servers; the last one starts the installation.
@@ -241,11 +284,9 @@ class JobTable:
         job.members[member.rank] = member
         job.last_seen[member.rank] = now
         self.version += 1
-        if job.servers is None:
-            self._install_if_complete(job)
-        elif job.complete:
-            workers = {rank: each for rank, each in job.members.items() if isinstance(each, Worker)}
-            job.servers.assign(workers)
+        if job.servers is not None and job.complete:
+            job.servers.assign(job.members)
+        self._install_if_complete(job)
         return job
 
     def serve(self, number: int, rank: int, now: float) -> Job:
@@ -336,6 +377,7 @@ class JobTable:
         job.results_ip = None
         self.version += 1
         if job.entries is not None and not job.removing:
+            job.installed = False
             self.effects.append(Regroup(job.id, unicast_groups_of(job, self.topology), job.generation))
         return job
 
@@ -420,18 +462,20 @@ class JobTable:
         if isinstance(effect, Remove):
             if error is not None:
                 job.retry_at = now + _RETRY_S
-            elif job.ended:
-                self._release(job)
-            else:  # a switch was lost while it joined
+            else:
                 self._forget_entries(job)
-                self._install_if_complete(job)
+                if job.ended:
+                    self._release(job)
+                else:  # a switch was lost while it joined
+                    self._install_if_complete(job)
         elif isinstance(effect, Regroup):
             if error is None and job.entries is not None:
                 job.entries = {
                     name: replace(entries, group=effect.groups[name]) for name, entries in job.entries.items()
                 }
-                if job.state == "joining" and not job.removing:  # it waited for this
-                    self._begin(job, now)
+                if not job.removing:
+                    job.installed = True
+                    self._begin_if_ready(job, now)
             elif error is not None and not job.ended:  # its sums would need a retransmission for every result
                 self._end(job, "failed", f"the switch refused to copy results to each worker: {error}", now)
         elif not job.removing:
@@ -439,7 +483,8 @@ class JobTable:
                 self._end(job, "failed", f"the switch refused the job's entries: {error}", now)
             # Else a rank would get results at an address at which another has said that it does not.
             elif not any(isinstance(later, Regroup) and later.job == job.id for later in self.effects):
-                self._begin(job, now)
+                job.installed = True
+                self._begin_if_ready(job, now)
 
     def switch_connected(self, name: str) -> None:
         """Record that a switch has a fresh pipeline: install complete jobs that waited for it."""
@@ -518,9 +563,9 @@ class JobTable:
 
     def _install_if_complete(self, job: Job) -> None:
         reached = not self._resources.away(job.tree)
-        waits = job.servers is None and job.state == "joining" and job.complete and job.entries is None
-        if reached and waits:
-            job.entries = entries_of(job, self.topology)
+        waits = job.state == "joining" and job.complete and job.entries is None
+        if job.tree.switches and reached and waits:
+            job.entries = entries_of(job, self.topology, self.limits)
             self.effects.append(Install(job.id, job.entries, job.generation))
 
     def _leased_from(self, server: Server) -> list[Job]:
@@ -559,8 +604,7 @@ class JobTable:
             return
         share.serving.add(index)
         self.version += 1
-        if share.complete and job.state == "joining":
-            self._begin(job, now)
+        self._begin_if_ready(job, now)
 
     def _lose_silent(self, job: Job, now: float) -> None:
         """Fail the job if a rank is silent.
@@ -606,26 +650,27 @@ class JobTable:
         assert job.entries is not None
         if job.entries:
             job.removing = True
+            job.installed = False
             self.effects.append(Remove(job.id, job.entries, job.generation))
-        elif job.ended:
+            return
+        self._forget_entries(job)
+        if job.ended:
             self._release(job)
-        else:
-            self._forget_entries(job)
 
     @staticmethod
-    def _begin(job: Job, now: float) -> None:
-        job.state = "running"
-        job.last_seen = dict.fromkeys(job.members, now)
+    def _begin_if_ready(job: Job, now: float) -> None:
+        if job.state == "joining" and job.ready:
+            job.state = "running"
+            job.last_seen = dict.fromkeys(job.members, now)
 
     @staticmethod
     def _forget_entries(job: Job) -> None:
         job.entries = None
-        job.removing = False
+        job.removing = job.installed = False
 
     def _release(self, job: Job) -> None:
-        """Free what an ended job has that is neither in its switches nor served by a server."""
-        self._forget_entries(job)
-        if not job.holds_resources:
+        """Free what an ended job has, once it is neither in its switches nor served by a server."""
+        if job.entries is not None or not job.holds_resources:
             return
         if job.servers is not None and not job.placed:  # no server has had orders about it
             give_back(job.servers.registered, job.key)

@@ -5,7 +5,7 @@ Addresses are integers, as in the tables.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from inagg_contract.addresses import multicast_mac
@@ -21,6 +21,8 @@ SOURCE_MAC, SOURCE_IP, BOUND_PORT = (f"{_GUARD}.{name}" for name in ("source_mac
 STATION = "InaggIngress.l2.station"
 PARENT = "InaggIngress.admission.parent"
 UPLINK = "InaggIngress.slots.uplink"
+SHARING = "InaggIngress.shared_slots.sharing"
+SERVER = "InaggIngress.shared_slots.server"
 LINKED_PORT = "InaggIngress.beacons.linked_port"
 LOSS_TABLES = {
     "ingress": ("InaggIngress.ingress_loss.ingress_loss", "InaggIngress.ingress_loss.inject_ingress_loss"),
@@ -56,7 +58,8 @@ Entity = TableEntry | MulticastGroup
 class Member:
     """Where a worker, or a switch that sums for a switch, gets its results. port: the port towards it.
 
-    rank: the number by which the switch knows it; in `Job.members` the rank of the worker.
+    rank: the number by which the switch knows it; in `Job.members` the rank of the worker. server_udp_port: of the
+    server in the worker's process; None: it runs none.
     """
 
     rank: int
@@ -64,6 +67,33 @@ class Member:
     mac: int
     udp_port: int
     port: int
+    server_udp_port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedServer:
+    """A server of a job on shared slots. port: the switch port towards it."""
+
+    ip: int
+    mac: int
+    udp_port: int
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """How a job uses the slots that jobs share (docs/protocol.md, 5.7).
+
+    base, size: the first of these slots, and their number. offset: of the job's chunk 0 from there. servers: by index.
+    priority: the job evicts what jobs of a lower one have in a slot. expiry_us: age after which any job may.
+    """
+
+    base: int
+    size: int
+    offset: int
+    servers: tuple[SharedServer, ...]
+    priority: int
+    expiry_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +126,8 @@ class JobEntries:
     Receivers and the group are installed before admissions, so that the first admitted packet's result can be
     delivered. Removal is in reverse, so that no sum completes that cannot be delivered.
 
-    receivers: for results, and towards the switches above. admissions: of the members, and of results from above.
+    receivers: for results, and towards the switches above or the servers. admissions: of the members, and of results
+    from above.
     """
 
     job: int
@@ -114,18 +145,20 @@ def job_entries(
     *,
     job: int,
     epoch: int,
-    slot_base: int,
-    slots: int,
     group: int,
     members: Mapping[int, Member],
+    slot_base: int = 0,
+    slots: int = 0,
+    sharing: Sharing | None = None,
     results_ip: int | None = None,
     parents: Sequence[Parent] = (),
     own: tuple[int, int] = (0, 0),
 ) -> JobEntries:
-    """The entries of a complete job in one switch (docs/protocol.md, 5.1, 5.3 and 5.5).
+    """The entries of a complete job in one switch (docs/protocol.md, 5.1, 5.3, 5.5 and 5.7).
 
-    members: by number, all of them. results_ip: the multicast address of the job's results; None: each member's own.
-    parents: the switches above, in turns; own: (MAC, IPv4) address of this switch's aggregator, for results from them.
+    members: by number, all of them. slot_base, slots: its lease; sharing: if it has none. results_ip: the multicast
+    address of the job's results; None: each member's own. parents: the switches above, in turns. own: (MAC, IPv4)
+    address of this switch's aggregator, for results from them and from servers.
     """
     ranks = sorted(members)
     everyone = (1 << len(ranks)) - 1
@@ -136,17 +169,25 @@ def job_entries(
     lease = (
         ("all", everyone),
         ("slot_base", slot_base),
-        ("slot_mask", 2 * slots - 1),
+        # The program knows a job without a lease by this mask.
+        ("slot_mask", 2 * slots - 1 if sharing is None else 0),
         ("epoch", epoch),
         ("result_group", group),
     )
     arrival = (*lease, ("mac", own[0]), ("ip", own[1]), ("first_port", members[ranks[0]].port))
+    servers = () if sharing is None else sharing.servers
+    # Where results come from; several servers may be at one host.
+    sources = dict.fromkeys([(one.port, one.ip) for one in parents] + [(one.port, one.ip) for one in servers])
     return JobEntries(
         job=job,
-        receivers=(*receivers, *(_uplink(job, turn, parent) for turn, parent in enumerate(parents))),
+        receivers=(
+            *receivers,
+            *(_uplink(job, turn, parent) for turn, parent in enumerate(parents)),
+            *(() if sharing is None else _sharing(job, sharing)),
+        ),
         group=unicast_group(group, members) if results_ip is None else _multicast_group(group, members),
         admissions=(
-            *(_result_admission(job, parent, arrival) for parent in parents),
+            *(_result_admission(job, port, ip, arrival) for port, ip in sources),
             *(
                 TableEntry(
                     ADMISSION,
@@ -169,10 +210,39 @@ def _uplink(job: int, turn: int, parent: Parent) -> TableEntry:
     )
 
 
-def _result_admission(job: int, parent: Parent, params: tuple[tuple[str, int], ...]) -> TableEntry:
+def _sharing(job: int, sharing: Sharing) -> Iterator[TableEntry]:
+    """The entries that lead a job to its servers, and to the slots on the way."""
+    for index, server in enumerate(sharing.servers):
+        yield TableEntry(
+            SERVER,
+            (("job", job), ("server", index)),
+            "InaggIngress.shared_slots.send",
+            (
+                ("port", server.port),
+                ("mac", server.mac),
+                ("ip", server.ip),
+                ("udp_port", server.udp_port),
+            ),
+        )
+    yield TableEntry(
+        SHARING,
+        (("job", job),),
+        "InaggIngress.shared_slots.share",
+        (
+            ("base", sharing.base),
+            ("mask", sharing.size - 1),
+            ("offset", sharing.offset),
+            ("servers", len(sharing.servers)),
+            ("job_priority", sharing.priority),
+            ("expiry_us", sharing.expiry_us),
+        ),
+    )
+
+
+def _result_admission(job: int, port: int, ip: int, params: tuple[tuple[str, int], ...]) -> TableEntry:
     return TableEntry(
         PARENT,
-        (("port", parent.port), ("source", parent.ip), ("job", job)),
+        (("port", port), ("source", ip), ("job", job)),
         "InaggIngress.admission.accept_result",
         params,
     )

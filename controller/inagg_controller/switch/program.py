@@ -16,6 +16,8 @@ from inagg_controller.switch.entries import (
     ADMISSION,
     PARENT,
     RECEIVER,
+    SERVER,
+    SHARING,
     SOURCE_IP,
     SOURCE_MAC,
     STATION,
@@ -23,6 +25,8 @@ from inagg_controller.switch.entries import (
     Binding,
     Member,
     Parent,
+    SharedServer,
+    Sharing,
     TableEntry,
     aggregator_entries,
     binding_entries,
@@ -31,8 +35,8 @@ from inagg_controller.switch.entries import (
     loss_entry,
 )
 
-_POOL = "InaggIngress.slots.pool"
-_SLOT_EPOCH = "InaggIngress.slots.slot_epoch"
+_POOL = "InaggIngress.pool"
+_SLOT_EPOCH = "InaggIngress.slot_epoch"
 ADMITTED = "InaggIngress.admission.admitted"
 
 
@@ -41,8 +45,9 @@ class Program:
     """The P4 program's properties that the controller depends on.
 
     words: 256-byte words in a DATA packet. slot_versions: slot versions of the switch. job_members: bits of a member
-    bitmap. max_members, max_above: members, and switches above, of all jobs that fit into the tables. max_stations:
-    bound stations that fit into the tables. counters: names of the indexed counters.
+    bitmap. max_members, max_above: members, and switches and servers above, of all jobs that fit into the tables.
+    max_shared_jobs, max_stations: jobs on shared slots, and bound stations, that fit into the tables. counters: names
+    of the indexed counters.
     """
 
     p4info_path: Path
@@ -52,6 +57,7 @@ class Program:
     job_members: int
     max_members: int
     max_above: int
+    max_shared_jobs: int
     max_stations: int
     counters: tuple[str, ...]
 
@@ -102,7 +108,8 @@ def _examine(p4info: Any, p4info_path: Path, device_config_path: Path) -> Progra
         job_members=member.bitwidth,
         # A job of two workers or more has a receiver for all of them, also at a switch with one of them.
         max_members=min(tables[ADMISSION].size, tables[RECEIVER].size // 2),
-        max_above=min(tables[PARENT].size, tables[UPLINK].size),
+        max_above=min(tables[name].size for name in (PARENT, UPLINK, SERVER)),
+        max_shared_jobs=tables[SHARING].size,
         max_stations=min(tables[name].size for name in (STATION, SOURCE_MAC, SOURCE_IP)) - 1,
         counters=_short_names([counter.preamble.name for counter in p4info.counters]),
     )
@@ -120,12 +127,17 @@ def _one_of_each() -> tuple[TableEntry, ...]:
     """An example of each kind of table entry that the controller writes."""
     member = Member(rank=0, ip=1, mac=1, udp_port=1, port=1)
     parent = Parent(ip=2, mac=2, port=2, rank=0)
-    job = job_entries(
+    server = SharedServer(ip=1, mac=1, udp_port=2, port=1)
+    sharing = Sharing(base=0, size=2, offset=0, servers=(server,), priority=0, expiry_us=1)
+    leased = job_entries(
         job=1, epoch=1, slot_base=0, slots=2, group=2, members={0: member}, parents=[parent], own=(1, 1)
     )
+    shared = job_entries(job=1, epoch=1, group=2, members={0: member}, sharing=sharing, own=(1, 1))
     return (
-        *job.receivers,
-        *job.admissions,
+        *leased.receivers,
+        *leased.admissions,
+        *shared.receivers,
+        *shared.admissions,
         *aggregator_entries(1, 1),
         *binding_entries([Binding(ip=2, mac=2, port=1)]),
         linked_port_entry(1),

@@ -1,0 +1,648 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs on shared slots, with a switch and servers: literal cases, in virtual time.
+
+The switch has 64 slot versions, of which the last 16 are shared.
+"""
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from inagg_controller.errors import ConflictError, InvalidRequestError, UnavailableError
+from inagg_controller.fabric.topology import Host, Place, Topology
+from inagg_controller.jobs.job import Install, Job, Limits, Regroup, Remove
+from inagg_controller.jobs.servers import Seat, Server
+from inagg_controller.jobs.table import JobTable
+from inagg_controller.switch.entries import PARENT, RECEIVER, SERVER, SHARING, JobEntries, Member, TableEntry
+from inagg_switch import Switch
+from tests import INAGG_P4
+from tests.controller.serving import LEAF_SPINE, STAR
+from tests.controller.test_jobs import carry_out, new_table, running
+from tests.controller.test_server_jobs import (
+    FOUR_SLOTS,
+    ROOM,
+    add_server,
+    beat,
+    ordered,
+    seats,
+    serving,
+    tick,
+)
+from tests.switch.inagg.packets import DATA, INAGG_PORT, RESULT, Inagg, ethernet, ipv4, read_result, udp
+
+SHARED_SLOTS = 16
+
+# STAR with the hosts of the servers a to d: a, b and c at port 4, d without a MAC address.
+HOSTS = Topology(
+    STAR.switches,
+    hosts=(
+        *STAR.hosts,
+        *(Host(name, 0x0A000100 + ord(name), 0x02000000AA00 + ord(name), Place("s1", 4)) for name in "abc"),
+        Host("d", 0x0A000164, None, Place("s1", 4)),
+    ),
+)
+
+
+def shared_table(topology: Topology = HOSTS, shared_slots: int = SHARED_SLOTS, **limits: Any) -> JobTable:
+    return new_table(topology=topology, shared_slots=shared_slots, **limits)
+
+
+def member(rank: int, server_udp_port: int | None = 5000) -> Member:
+    return Member(
+        rank=rank,
+        ip=0x0A000001 + rank,
+        mac=0x020000000001 + rank,
+        udp_port=4000,
+        port=1 + rank,
+        server_udp_port=server_udp_port,
+    )
+
+
+def colocated(table: JobTable, workers: int = 2, slots: int = 4, creator: str | None = None) -> Job:
+    return table.create_shared(workers, slots, "", 0.0, creator, colocated=True)
+
+
+def registered(table: JobTable, workers: int = 2, slots: int = 4) -> Job:
+    return table.create_shared(workers, slots, "", 0.0, colocated=False)
+
+
+def join(table: JobTable, job: Job) -> Job:
+    for rank in range(job.workers):
+        table.register(job.id, member(rank), 0.0)
+    return job
+
+
+def serve_all(table: JobTable, job: Job, now: float = 0.0) -> None:
+    for rank in range(job.workers):
+        table.serve(job.id, rank, now)
+
+
+def started(table: JobTable) -> Job:
+    """A running job with two workers and their servers."""
+    job = join(table, colocated(table))
+    carry_out(table, 0.0)
+    serve_all(table, job)
+    assert job.state == "running"
+    return job
+
+
+def entries(job: Job) -> JobEntries:
+    assert job.entries is not None
+    return job.entries["s1"]
+
+
+def values(made: JobEntries, table: str) -> list[tuple[dict[str, int], dict[str, int]]]:
+    """(match, parameters) of each entry in a table."""
+    return [
+        (dict(entry.match), dict(entry.params))
+        for stage in made.stages
+        for entry in stage
+        if isinstance(entry, TableEntry) and entry.table == table
+    ]
+
+
+# When a job runs
+
+
+@pytest.mark.parametrize("first", ["entries", "servers"])
+def test_a_job_runs_when_its_entries_are_in_and_all_its_servers_serve(first: str) -> None:
+    table = shared_table()
+    job = colocated(table)
+    assert (job.aggregation, job.leases, job.slots) == ("shared", {}, 4)
+    table.register(job.id, member(1), 0.0)
+    assert (not table.effects, seats(job)) == (True, [])
+    table.register(job.id, member(0), 0.0)
+    assert job.servers is not None
+    assert job.servers.seats == (Seat("rank 0", 0x0A000001, 5000, 0), Seat("rank 1", 0x0A000002, 5000, 1))
+    if first == "entries":
+        carry_out(table, 0.1)
+        table.serve(job.id, 0, 0.2)
+        assert job.state == "joining"
+        table.serve(job.id, 1, 0.3)
+    else:
+        serve_all(table, job, 0.2)
+        assert job.state == "joining"
+        carry_out(table, 0.3)
+    assert (job.state, job.last_seen) == ("running", {0: 0.3, 1: 0.3})
+    assert not table.effects
+
+
+def test_a_job_with_registered_servers_runs_when_they_serve_it() -> None:
+    table = shared_table()
+    a, b = add_server(table, "a"), add_server(table, "b")
+    job = registered(table)
+    assert (ordered(table, a), ordered(table, b)) == ([], [])
+    for rank in range(2):
+        table.register(job.id, member(rank, None), 0.0)
+    assert (ordered(table, a), ordered(table, b)) == ([job.id], [job.id])
+    beat(table, a, job)
+    carry_out(table, 0.1)
+    assert (job.state, serving(job)) == ("joining", {0})
+    beat(table, b, job, now=0.2)
+    assert (job.state, serving(job)) == ("running", {0, 1})
+
+
+def test_servers_have_their_orders_also_while_the_switch_is_away() -> None:
+    table = shared_table()
+    server = add_server(table)
+    job = registered(table)
+    table.switch_lost("s1", 0.0)
+    join(table, job)
+    assert (ordered(table, server), job.placed, list(table.effects)) == ([job.id], True, [])
+    beat(table, server, job)
+    table.switch_connected("s1")
+    carry_out(table, 1.0)
+    assert job.state == "running"
+
+
+def test_a_rank_that_leaves_makes_room_until_the_job_is_complete() -> None:
+    table = shared_table()
+    job = colocated(table)
+    table.register(job.id, member(0), 0.0)
+    table.leave(job.id, 0, 0.0)
+    assert (job.state, job.members) == ("joining", {})
+    join(table, job)
+    table.leave(job.id, 0, 0.0)
+    assert (job.state, job.reason) == ("failed", "rank 0: left")
+
+
+def test_a_job_finishes_when_all_ranks_have_left() -> None:
+    table = shared_table()
+    job = started(table)
+    for rank in range(2):
+        table.leave(job.id, rank, 1.0)
+    assert (job.state, job.holds_resources) == ("finished", True)
+    carry_out(table, 1.0)
+    assert (job.entries, job.holds_resources) == (None, False)
+    tick(table, 1.0, 31.0)
+    assert table.jobs == {}
+
+
+# Its entries
+
+
+def test_a_complete_job_asks_for_exactly_the_entries_of_the_protocol() -> None:
+    table = shared_table()
+    job = table.create_shared(2, 4, "", 0.0, colocated=True, priority=7)
+    join(table, job)
+    (effect,) = table.effects
+    assert isinstance(effect, Install)
+    made = effect.entries["s1"]
+    lease = {"all": 0b11, "slot_base": 0, "slot_mask": 0, "epoch": 100, "result_group": 2}
+    assert values(made, "InaggIngress.admission.admission") == [
+        (
+            {"port": rank + 1, "source": 0x0A000001 + rank, "job": 1, "rank": rank},
+            {"member": 1 << rank, **lease, "parents": 0},
+        )
+        for rank in range(2)
+    ]
+    arrival = {**lease, "mac": 0x024941000001, "ip": 0x0A0000FD, "first_port": 1}
+    assert values(made, PARENT) == [
+        ({"port": 1 + rank, "source": 0x0A000001 + rank, "job": 1}, arrival) for rank in range(2)
+    ]
+    # 2654435769 * 4 mod 16 = 4
+    share = {"base": 48, "mask": 15, "offset": 4, "servers": 2, "job_priority": 7, "expiry_us": 20000}
+    assert values(made, SHARING) == [({"job": 1}, share)]
+    assert values(made, SERVER) == [
+        (
+            {"job": 1, "server": rank},
+            {
+                "port": 1 + rank,
+                "mac": 0x020000000001 + rank,
+                "ip": 0x0A000001 + rank,
+                "udp_port": 5000,
+            },
+        )
+        for rank in range(2)
+    ]
+    assert [match["rank"] for match, _ in values(made, RECEIVER)] == [0, 1, 255]
+    assert made.group.replicas == ((1, 256), (2, 256))
+    assert {entry.table for entry in made.receivers} == {RECEIVER, SERVER, SHARING}
+    assert len([entity for stage in made.stages for entity in stage]) == 2 + 2 + 1 + 2 + 3 + 1
+
+
+@pytest.mark.parametrize("unicast", [False, True])
+def test_the_entries_make_the_switch_combine_and_pass_results_on(unicast: bool) -> None:
+    table = shared_table()
+    job = colocated(table)
+    if unicast:
+        table.unicast(job.id)
+    made = entries(join(table, job))
+    with contextlib.closing(Switch.from_p4(INAGG_P4, defines={"SLOT_VERSIONS": "64"}, seed=1)) as program:
+        program.multicast_group(made.group.group, made.group.replicas)
+        for entry in (*made.receivers, *made.admissions):
+            table_name, action = entry.table.rpartition(".")[2], entry.action.rpartition(".")[2]
+            program.insert(table_name, dict(entry.match), action, dict(entry.params))
+        for chunk in range(8):
+            assert program.process(1, frame(job, 0, chunk, DATA)) == []
+            ((port, partial),) = program.process(2, frame(job, 1, chunk, DATA))
+            server = chunk % 2
+            assert (port, partial[:6]) == (1 + server, member(server).mac.to_bytes(6, "big"))
+            # IPv4 destination, UDP destination, workers, first word.
+            assert partial[30:34] == member(server).ip.to_bytes(4, "big")
+            assert partial[36:38] == (5000).to_bytes(2, "big")
+            assert partial[62:70] == (0b11).to_bytes(8, "big")
+            assert partial[70:326] == (1 + 2).to_bytes(256, "big")
+            results = program.process(1 + server, frame(job, server, chunk, DATA | RESULT, udp_port=5000))
+            assert [port for port, _ in results] == [1, 2]
+            for rank, result in enumerate(read_result(sent) for _, sent in results):
+                own = (member(rank).ip, 4000)
+                to_all = (job.results_ip, INAGG_PORT)
+                assert (result.dst_ip, result.dst_port) == (own if unicast else to_all)
+        assert program.counter("slot_combined")[2][0] == 8
+
+
+def frame(job: Job, rank: int, chunk: int, kind: int, udp_port: int = 4000) -> bytes:
+    """A packet of a rank or of its server to the switch, with 1 << rank in each word."""
+    header = Inagg(kind=kind, job=job.id, epoch=job.epoch, rank=rank, chunk=chunk)
+    payload = header.encode() + b"".join((1 << rank).to_bytes(256, "big") for _ in range(4))
+    packet = ipv4(member(rank).ip, 0x0A0000FD, udp(udp_port, INAGG_PORT, payload))
+    return ethernet(0x024941000001, member(rank).mac, 0x0800, packet)
+
+
+def test_registered_servers_are_reached_as_the_topology_says() -> None:
+    table = shared_table()
+    for name in "ab":
+        add_server(table, name)
+    job = registered(table)
+    for rank in range(2):
+        table.register(job.id, member(rank, None), 0.0)
+    assert values(entries(job), SERVER) == [
+        (
+            {"job": 1, "server": index},
+            {
+                "port": 4,
+                "mac": 0x02000000AA61 + index,
+                "ip": 0x0A000161 + index,
+                "udp_port": 18754,
+            },
+        )
+        for index in range(2)
+    ]
+
+
+def test_servers_at_one_address_need_one_entry_for_their_results() -> None:
+    table = shared_table()
+    for number in range(2):
+        table.register_server(f"a{number}", 0x0A000161, 18754 + number, ROOM, 0.0)
+    job = join(table, registered(table))
+    assert [match for match, _ in values(entries(job), PARENT)] == [
+        {"port": 4, "source": 0x0A000161, "job": 1}
+    ]
+    assert [params["udp_port"] for _, params in values(entries(job), SERVER)] == [18754, 18755]
+
+
+def test_the_first_chunks_of_jobs_have_slots_of_their_own() -> None:
+    table = shared_table()
+    offsets = []
+    for _ in range(4):
+        job = join(table, colocated(table))
+        offsets += [params["offset"] for _, params in values(entries(job), SHARING)]
+        table.end(job.id, 0.0)
+    assert sorted(offsets) == [0, 4, 8, 12]
+
+
+def test_a_job_that_is_changed_to_unicast_waits_for_the_switch() -> None:
+    table = shared_table()
+    job = join(table, colocated(table))
+    carry_out(table, 0.0)
+    assert job.results_ip == 0xEFC00001
+    table.unicast(job.id)
+    serve_all(table, job)
+    assert job.state == "joining"
+    (change,) = table.effects
+    assert isinstance(change, Regroup)
+    carry_out(table, 1.0)
+    assert (table.job(job.id).results_ip, table.job(job.id).state) == (None, "running")
+    assert entries(job).group.replicas == ((1, 1), (2, 2))
+
+
+def test_a_running_job_can_be_changed_to_unicast() -> None:
+    table = shared_table()
+    job = started(table)
+    table.unicast(job.id)
+    carry_out(table, 1.0)
+    assert (job.state, entries(job).group.replicas) == ("running", ((1, 1), (2, 2)))
+
+
+def test_a_job_of_one_worker_has_no_multicast_address() -> None:
+    table = shared_table()
+    job = join(table, colocated(table, workers=1))
+    assert (job.results_ip, entries(job).group.replicas) == (None, ((1, 1),))
+
+
+# Its servers
+
+
+@pytest.mark.parametrize(
+    ("workers", "slots", "count"), [(1, 4, 1), (2, 4, 2), (3, 4, 2), (7, 4, 4), (7, 2, 2), (64, 64, 64)]
+)
+def test_the_number_of_colocated_servers_is_a_power_of_two(workers: int, slots: int, count: int) -> None:
+    job = colocated(shared_table(), workers, slots)
+    assert job.servers is not None
+    assert job.servers.count == count
+
+
+def test_the_number_of_registered_servers_is_a_power_of_two() -> None:
+    table = shared_table()
+    for name in "abc":
+        add_server(table, name)
+    assert seats(join(table, registered(table))) == ["a", "b"]
+    assert [server.free for server in table.servers.values()] == [ROOM - 4432, ROOM - 4432, ROOM]
+
+
+def test_one_server_is_chosen_if_two_have_too_little_memory() -> None:
+    table = shared_table()
+    for name, memory in {"a": FOUR_SLOTS, "b": 100, "c": 100}.items():
+        add_server(table, name, memory)
+    assert seats(join(table, registered(table))) == ["a"]
+
+
+def test_ranks_without_a_server_need_no_port_for_one() -> None:
+    table = shared_table()
+    job = colocated(table, workers=3)
+    with pytest.raises(InvalidRequestError, match="server_udp_port is missing: rank 1 of job 1 runs one"):
+        table.register(job.id, member(1, None), 0.0)
+    with pytest.raises(InvalidRequestError, match="server_udp_port and udp_port are both 4000"):
+        table.register(job.id, member(1, 4000), 0.0)
+    table.register(job.id, member(2), 0.0)
+    table.register(job.id, member(2, None), 0.0)  # the same: its port does not matter
+    assert job.members == {2: member(2, None)}
+    with pytest.raises(ConflictError, match="rank 2 of job 1 runs no server of it"):
+        table.serve(job.id, 2, 0.0)
+
+
+def test_no_worker_has_the_address_of_a_server() -> None:
+    table = shared_table()
+    job = colocated(table)
+    table.register(job.id, member(0), 0.0)
+    with pytest.raises(ConflictError, match=r"^the server of rank 0 of job 1 already has this address"):
+        table.register(job.id, replace(member(1), ip=0x0A000001, udp_port=5000, server_udp_port=5001), 0.0)
+
+
+def test_servers_that_the_switch_cannot_reach_are_not_chosen() -> None:
+    table = shared_table()
+    add_server(table, "d")
+    add_server(table, "e")
+    with pytest.raises(
+        UnavailableError, match=r"cannot reach the aggregation servers d, e: name their hosts.*IP=PORT,MAC"
+    ):
+        registered(table)
+    assert table.jobs == {}
+    add_server(table, "b")
+    assert seats(join(table, registered(table))) == ["b"]
+
+
+def test_a_server_at_another_switch_is_not_reached() -> None:
+    table = shared_table(topology=LEAF_SPINE)
+    table.register_server("h3", 0x0A000003, 18754, ROOM, 0.0)  # at leaf2
+    with pytest.raises(UnavailableError, match="cannot reach the aggregation servers h3"):
+        table.create_shared(2, 4, "", 0.0, at=["leaf1"] * 2, colocated=False)
+    assert table.create_shared(2, 4, "", 0.0, at=["leaf2"] * 2, colocated=False).servers is not None
+
+
+def test_without_a_registered_server_the_refusal_says_what_to_do() -> None:
+    with pytest.raises(UnavailableError, match="has registered: start inagg-server, or use servers = coloc"):
+        registered(shared_table())
+
+
+# What there is for it
+
+
+def test_the_shared_slots_are_not_leased() -> None:
+    table = shared_table()
+    assert (table.pools["s1"].free, table.pools["s1"].size) == (48, 48)
+    granted = [table.create(1, 8, "", 0.0).slots for _ in range(3)]
+    assert (granted, table.pools["s1"].free) == ([8, 8, 8], 0)
+    assert max(lease.base + lease.size for lease in table.pools["s1"].leases) == 48
+    assert colocated(table).slots == 4
+
+
+@pytest.mark.parametrize(
+    ("asked", "max_slots", "granted"), [(2, 8, 2), (64, 1024, 64), (1024, 1024, 1024), (16, 15, 8)]
+)
+def test_slots_are_capped_by_the_limit_alone(asked: int, max_slots: int, granted: int) -> None:
+    assert colocated(shared_table(max_slots=max_slots), slots=asked).slots == granted
+
+
+def test_without_shared_slots_jobs_are_refused() -> None:
+    table = shared_table(shared_slots=0)
+    with pytest.raises(UnavailableError, match="has no shared slots: start the controller with --shared-s"):
+        colocated(table)
+    assert (table.jobs, table.pools["s1"].free) == ({}, 64)
+
+
+@pytest.mark.parametrize("slots", [-1, 24, 64])
+def test_the_shared_slots_are_a_power_of_two_and_at_most_half_of_the_pool(slots: int) -> None:
+    with pytest.raises(ValueError, match=f"shared_slots is {slots}; it must be 0 or a power of two, at most"):
+        Limits(slot_versions=64, shared_slots=slots)
+    assert Limits(slot_versions=64, shared_slots=32).leasable == 32
+
+
+def test_without_a_switch_jobs_are_refused() -> None:
+    with pytest.raises(UnavailableError, match="has no switch: use aggregation = server"):
+        colocated(new_table(slot_versions=0, topology=Topology(())))
+
+
+def test_a_switch_that_is_away_refuses_jobs() -> None:
+    table = shared_table()
+    table.switch_lost("s1", 0.0)
+    with pytest.raises(UnavailableError, match="switch s1 is not connected; try again in a moment"):
+        colocated(table)
+
+
+def test_all_workers_are_at_one_switch() -> None:
+    table = shared_table(topology=LEAF_SPINE)
+    with pytest.raises(
+        UnavailableError,
+        match=r"^jobs on shared slots need all workers at one switch; these are at leaf1, leaf2$",
+    ):
+        table.create_shared(3, 4, "", 0.0, at=["leaf2", "leaf1", "leaf2"], colocated=True)
+    job = table.create_shared(2, 4, "", 0.0, at=["leaf2", "leaf2"], colocated=True)
+    assert list(job.tree.by_name) == ["leaf2"]
+
+
+@pytest.mark.parametrize("workers", [0, 65])
+def test_a_job_has_1_to_64_workers(workers: int) -> None:
+    with pytest.raises(InvalidRequestError, match=f"workers is {workers}; a job on shared slots has 1 to 64"):
+        colocated(shared_table(), workers=workers)
+
+
+@pytest.mark.parametrize(
+    ("limits", "fault"),
+    [
+        ({"max_members": 5}, "hold 5 workers and 4 are taken"),
+        ({"max_above": 5}, "hold 5 switches and servers above and 4 are taken"),
+        ({"max_shared_jobs": 2}, "hold 2 jobs on shared slots and 2 are taken"),
+        ({"max_server_jobs": 2}, "there are 2 jobs on servers, the limit"),
+    ],
+)
+def test_the_tables_bound_the_number_of_jobs(limits: dict[str, Any], fault: str) -> None:
+    table = shared_table(**limits)
+    jobs = [colocated(table) for _ in range(2)]
+    with pytest.raises(UnavailableError, match=fault):
+        colocated(table)
+    table.end(jobs[0].id, 0.0)
+    colocated(table)
+
+
+def test_one_host_leaves_room_in_the_tables_to_others() -> None:
+    table = shared_table(max_shared_jobs=4)
+    for _ in range(3):
+        colocated(table, creator="10.0.0.1")
+    with pytest.raises(
+        UnavailableError, match=r"jobs of 10\.0\.0\.1 would have too many jobs on shared slots"
+    ):
+        colocated(table, creator="10.0.0.1")
+    colocated(table, creator="10.0.0.2")
+
+
+# Failures
+
+
+def test_a_lost_switch_fails_a_running_job_and_not_one_on_servers_alone() -> None:
+    table = shared_table()
+    job, alone = started(table), table.create_on_servers(1, 2, "", 0.0, colocated=True)
+    table.switch_lost("s1", 1.0)
+    assert (job.state, job.reason) == ("failed", "switch s1 was lost: the sums in its slots are gone")
+    assert (job.holds_resources, alone.state, list(table.effects)) == (False, "joining", [])
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_a_joining_job_is_installed_again_after_the_switch_was_lost(served: bool) -> None:
+    table = shared_table()
+    job = join(table, colocated(table))
+    if served:
+        table.effects.popleft()  # half of it may be in the switch
+        serve_all(table, job)
+    else:
+        carry_out(table, 0.0)
+    table.switch_lost("s1", 1.0)
+    assert (job.state, job.entries, job.installed) == ("joining", None, False)
+    serve_all(table, job)
+    assert job.state == "joining"
+    table.switch_connected("s1")
+    carry_out(table, 2.0)
+    assert job.state == "running"
+
+
+def test_a_switch_that_refuses_the_entries_fails_the_job() -> None:
+    table = shared_table()
+    job = join(table, colocated(table))
+    serve_all(table, job)
+    table.done(table.effects.popleft(), 1.0, "full")
+    assert (job.state, job.reason) == ("failed", "the switch refused the job's entries: full")
+    (removal,) = table.effects
+    assert isinstance(removal, Remove)
+    carry_out(table, 1.0)
+    assert not job.holds_resources
+
+
+@pytest.mark.parametrize("installed", [False, True])
+@pytest.mark.parametrize("way", ["lost", "stopped", "started again", "refused", "no longer serves it"])
+def test_a_server_that_is_gone_fails_the_job(way: str, installed: bool) -> None:
+    table = shared_table()
+    server = add_server(table)
+    job = join(table, registered(table))
+    if installed:
+        carry_out(table, 0.0)
+        beat(table, server, job)
+        assert job.state == "running"
+    if way == "lost":
+        tick(table, 0.0, 2.5)
+        for rank in range(2):
+            table.heartbeat(job.id, rank, 2.5)
+        tick(table, 2.6, 5.0)
+        assert table.servers == {}
+    elif way == "stopped":
+        table.stop_server("a", server.instance, 1.0)
+    elif way == "started again":
+        add_server(table)
+    elif way == "refused":
+        table.server_heartbeat("a", server.instance, 1.0, [], {job.key: "refused"})
+    else:
+        beat(table, server, now=1.0)
+        if not installed:  # it has not served it yet
+            assert job.state == "joining"
+            return
+    assert job.state == "failed"
+    assert job.reason is not None
+    assert way in job.reason
+    carry_out(table, 6.0)
+    assert (job.entries, job.holds_resources) == (None, False)
+
+
+def test_a_job_that_is_not_ready_in_time_names_what_is_missing() -> None:
+    table = shared_table()
+    job, never = join(table, colocated(table)), colocated(table, workers=1)
+    table.serve(job.id, 1, 0.0)
+    tick(table, 0.0, 20.0)
+    assert (job.state, job.reason) == ("failed", "server rank 0 does not serve it")
+    assert never.reason == "ranks [0] did not join in time"
+    late = join(table, table.create_shared(2, 4, "", 20.0, colocated=True))
+    serve_all(table, late)
+    tick(table, 20.1, 40.0)
+    assert late.reason == "its entries were not in the switches in time"
+
+
+def test_a_silent_rank_fails_the_job() -> None:
+    table = shared_table()
+    job = started(table)
+    for tenth in range(31):
+        table.heartbeat(job.id, 0, tenth / 10)
+        table.tick(tenth / 10)
+    assert (job.state, job.lost) == ("failed", {1: "no heartbeat for 3 s"})
+
+
+# What an ended job still holds
+
+
+@pytest.mark.parametrize("first", ["switch", "server"])
+def test_an_ended_job_holds_what_it_has_until_switch_and_servers_have_forgotten_it(first: str) -> None:
+    table = shared_table()
+    server: Server = add_server(table, memory=FOUR_SLOTS)
+    job = join(table, registered(table))
+    carry_out(table, 0.0)
+    beat(table, server, job)
+    table.end(job.id, 1.0)
+    assert (ordered(table, server), table.frees_memory, table.frees_slots) == ([], True, False)
+    if first == "switch":
+        carry_out(table, 1.0)
+        assert (job.entries, job.holds_resources, server.free) == (None, True, 0)
+        beat(table, server, now=1.5)
+    else:
+        beat(table, server, now=1.5)
+        assert (server.free, job.holds_resources, table.frees_memory) == (FOUR_SLOTS, True, False)
+        assert len(table.effects) == 1
+        carry_out(table, 2.0)
+    assert (job.entries, job.holds_resources, server.free) == (None, False, FOUR_SLOTS)
+
+
+def test_a_removal_that_the_switch_refuses_is_repeated() -> None:
+    table = shared_table()
+    job = started(table)
+    table.end(job.id, 1.0)
+    table.done(table.effects.popleft(), 1.0, "busy")
+    assert job.holds_resources
+    tick(table, 1.0, 2.1)
+    carry_out(table, 2.1)
+    assert not job.holds_resources
+
+
+def test_a_job_that_never_was_complete_holds_nothing_after_its_end() -> None:
+    table = shared_table()
+    server = add_server(table)
+    job = registered(table)
+    table.end(job.id, 0.0)
+    assert (server.free, job.holds_resources, list(table.effects)) == (ROOM, False, [])
+
+
+def test_jobs_of_all_three_kinds_run_beside_one_another() -> None:
+    table = shared_table()
+    leased, shared = running(table), started(table)
+    table.end(leased.id, 1.0)
+    carry_out(table, 1.0)
+    assert (shared.state, leased.holds_resources) == ("running", False)
+    assert shared.group not in (None, leased.group)
