@@ -6,12 +6,13 @@ The switch has 64 slot versions, of which the last 16 are shared.
 
 import contextlib
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from inagg_controller.errors import ConflictError, InvalidRequestError, UnavailableError
 from inagg_controller.fabric.topology import Host, Place, Topology
-from inagg_controller.jobs.job import Install, Job, Regroup, Remove
+from inagg_controller.jobs.job import Install, Job, Limits, Regroup, Remove
 from inagg_controller.jobs.servers import Seat, Server
 from inagg_controller.jobs.table import JobTable
 from inagg_controller.switch.entries import PARENT, RECEIVER, SERVER, SHARING, JobEntries, Member, TableEntry
@@ -44,8 +45,8 @@ HOSTS = Topology(
 )
 
 
-def shared_table(topology: Topology = HOSTS, **limits: object) -> JobTable:
-    return new_table(topology=topology, **{"shared_slots": SHARED_SLOTS, **limits})
+def shared_table(topology: Topology = HOSTS, shared_slots: int = SHARED_SLOTS, **limits: Any) -> JobTable:
+    return new_table(topology=topology, shared_slots=shared_slots, **limits)
 
 
 def member(rank: int, server_udp_port: int | None = 5000) -> Member:
@@ -248,7 +249,8 @@ def test_the_entries_make_the_switch_combine_and_pass_results_on(unicast: bool) 
             assert [port for port, _ in results] == [1, 2]
             for rank, result in enumerate(read_result(sent) for _, sent in results):
                 own = (member(rank).ip, 4000)
-                assert (result.dst_ip, result.dst_port) == (own if unicast else (job.results_ip, INAGG_PORT))
+                to_all = (job.results_ip, INAGG_PORT)
+                assert (result.dst_ip, result.dst_port) == (own if unicast else to_all)
         assert program.counter("slot_combined")[2][0] == 8
 
 
@@ -313,7 +315,7 @@ def test_a_job_that_is_changed_to_unicast_waits_for_the_switch() -> None:
     (change,) = table.effects
     assert isinstance(change, Regroup)
     carry_out(table, 1.0)
-    assert (job.state, job.results_ip) == ("running", None)
+    assert (table.job(job.id).results_ip, table.job(job.id).state) == (None, "running")
     assert entries(job).group.replicas == ((1, 1), (2, 2))
 
 
@@ -432,6 +434,13 @@ def test_without_shared_slots_jobs_are_refused() -> None:
     assert (table.jobs, table.pools["s1"].free) == ({}, 64)
 
 
+@pytest.mark.parametrize("slots", [-1, 24, 64])
+def test_the_shared_slots_are_a_power_of_two_and_at_most_half_of_the_pool(slots: int) -> None:
+    with pytest.raises(ValueError, match=f"shared_slots is {slots}; it must be 0 or a power of two, at most"):
+        Limits(slot_versions=64, shared_slots=slots)
+    assert Limits(slot_versions=64, shared_slots=32).leasable == 32
+
+
 def test_without_a_switch_jobs_are_refused() -> None:
     with pytest.raises(UnavailableError, match="has no switch: use aggregation = server"):
         colocated(new_table(slot_versions=0, topology=Topology(())))
@@ -470,7 +479,7 @@ def test_a_job_has_1_to_64_workers(workers: int) -> None:
         ({"max_server_jobs": 2}, "there are 2 jobs on servers, the limit"),
     ],
 )
-def test_the_tables_bound_the_number_of_jobs(limits: dict[str, int], fault: str) -> None:
+def test_the_tables_bound_the_number_of_jobs(limits: dict[str, Any], fault: str) -> None:
     table = shared_table(**limits)
     jobs = [colocated(table) for _ in range(2)]
     with pytest.raises(UnavailableError, match=fault):

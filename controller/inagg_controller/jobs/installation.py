@@ -19,8 +19,8 @@ from inagg_controller.switch.entries import (
     unicast_group,
 )
 
-# A slot whose sum is this old lost a packet of a worker: the workers of a chunk are some RTTs apart, of a millisecond
-# on a link with full queues. Until then other jobs find the slot taken, and their packets go to their servers singly.
+# After this time any job may take a shared slot. It is some RTTs of a loaded link, so a sum that still waits has lost a
+# worker's packet, and the servers get that one alone. A sum that is cut off too early costs the servers more packets.
 _EXPIRY_US = 20_000
 # 2^32 divided by the golden ratio (Knuth, The Art of Computer Programming, 6.4). It is odd, so jobs with successive
 # numbers get different places.

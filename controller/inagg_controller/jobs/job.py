@@ -57,6 +57,17 @@ class Limits:
     max_ended: int = 1000
     host_share: float = 0.75
 
+    def __post_init__(self) -> None:
+        """Check the shared slots. Raises ValueError."""
+        if (
+            self.shared_slots & (self.shared_slots - 1)
+            or not 0 <= 2 * self.shared_slots <= self.slot_versions
+        ):
+            raise ValueError(
+                f"shared_slots is {self.shared_slots}; it must be 0 or a power of two, at most half of "
+                f"{self.slot_versions} slot versions"
+            )
+
     @property
     def leasable(self) -> int:
         """The slot versions that can be leased."""

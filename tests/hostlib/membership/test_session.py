@@ -373,7 +373,7 @@ def test_a_process_that_is_refused_its_rank_does_not_leave_the_job() -> None:
 
     client = Refusing("http://127.0.0.1:9")
     with pytest.raises(ControllerRefusedError, match="already taken"):
-        _enter(client, JOB, "127.0.0.1", alone(), Options(), lambda: None)
+        _enter(client, JOB, "leased", "127.0.0.1", alone(), Options(), lambda: None)
     assert client.left_with == "nothing"
 
 
@@ -400,7 +400,7 @@ def test_if_the_other_ranks_do_not_join_a_rank_leaves_with_the_reason() -> None:
 
     client = Waiting("http://127.0.0.1:9")
     with pytest.raises(JobError, match="have not registered"):
-        _enter(client, JOB, "127.0.0.1", alone(), Options(), lambda: None)
+        _enter(client, JOB, "leased", "127.0.0.1", alone(), Options(), lambda: None)
     assert "have not registered" in (reasons[0] or "")
     assert client._closed
 
