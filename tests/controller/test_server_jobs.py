@@ -535,7 +535,7 @@ def test_a_server_that_starts_again_fails_the_jobs_of_its_earlier_start() -> Non
     before = add_server(table)
     job = join(table, registered(table))
     beat(table, before, job)
-    after = table.register_server("a", 0x0A000999, 1234, ROOM, 1.0)
+    after = table.register_server("a", before.ip, before.udp_port, ROOM, 1.0)
     assert (job.state, job.holds_resources) == ("failed", False)
     assert job.reason == "server a was started again: the sums in its memory are gone"
     assert after.instance > before.instance
@@ -543,6 +543,16 @@ def test_a_server_that_starts_again_fails_the_jobs_of_its_earlier_start() -> Non
     with pytest.raises(UnknownServerError):
         beat(table, before, job)
     beat(table, after)
+
+
+def test_a_name_belongs_to_one_server_while_it_lives() -> None:
+    table = table_without_switch()
+    server = add_server(table)
+    with pytest.raises(ConflictError, match="has the name a: give this one another"):
+        table.register_server("a", server.ip + 1, server.udp_port, ROOM, 1.0)
+    assert table.servers == {"a": server}
+    tick(table, 1.0, 6.0)
+    assert table.register_server("a", server.ip + 1, server.udp_port, ROOM, 6.0).instance > server.instance
 
 
 def test_a_server_at_the_address_of_another_replaces_it() -> None:

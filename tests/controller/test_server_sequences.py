@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from inagg_contract.sizes import server_memory
-from inagg_controller.errors import UnavailableError
+from inagg_controller.errors import ConflictError, UnavailableError
 from inagg_controller.jobs.job import Job, Registered
 from inagg_controller.jobs.servers import JobKey, Server, Worker
 from tests.controller.p4info import WORDS
@@ -99,8 +100,13 @@ class LifeWithServers(Life):
     @rule(name=NAMES, memory=st.sampled_from([0, 4432, 8864, 20000]), moved=st.booleans())
     def start_server(self, name: str, memory: int, moved: bool) -> None:
         """A server starts, perhaps again, perhaps at the address of server c."""
-        ip = ord("c") if moved else ord(name)
-        server = self.table.register_server(name, 0x0A000100 + ip, 18754, memory, self.now)
+        ip = 0x0A000100 + (ord("c") if moved else ord(name))
+        known = self.table.servers.get(name)
+        if known is not None and known.ip != ip:
+            with pytest.raises(ConflictError):
+                self.table.register_server(name, ip, 18754, memory, self.now)
+            return
+        server = self.table.register_server(name, ip, 18754, memory, self.now)
         self.instances.append(server.instance)
         self.processes[name] = Process(name, server.instance, memory)
 
