@@ -23,6 +23,7 @@ from inagg_controller.configuration import (
     SERVER_WORDS,
     Configuration,
     check_policy,
+    check_pool,
     check_size,
     check_words,
     parse_address,
@@ -35,6 +36,7 @@ from inagg_controller.fabric.drawing import draw, listing
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.fabric.tree import MOST_ROOTS
 from inagg_controller.jobs.job import Limits, Policy
+from inagg_controller.jobs.leases import FEWEST_SLOTS
 from inagg_controller.logs import log_to_stderr
 from inagg_controller.server import serve
 from inagg_controller.service import Network
@@ -45,7 +47,7 @@ _T = TypeVar("_T")
 
 # The options that describe a network of one switch.
 _OF_ONE_SWITCH = ("switch", "device_id", "ports", "host", "aggregator_ip", "aggregator_mac")
-_OF_SWITCHES = ("p4info", "device_config", "topology", *_OF_ONE_SWITCH)
+_OF_SWITCHES = ("p4info", "device_config", "topology", "pool", *_OF_ONE_SWITCH)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -128,6 +130,14 @@ def run(
     token_file: _TokenFile = None,
     host: _Hosts = None,
     max_slots: Annotated[int, typer.Option(min=2, help="Maximum number of slots of one job.")] = 1024,
+    pool: Annotated[
+        int | None,
+        typer.Option(
+            min=FEWEST_SLOTS,
+            help="Slots of each switch that jobs may lease.",
+            show_default="all of the program's",
+        ),
+    ] = None,
     max_roots: Annotated[
         int,
         typer.Option(
@@ -205,7 +215,7 @@ def run(
             link_timeout_s=link_timeout_s,
         )
         limits = Limits(
-            slot_versions=program.slot_versions,
+            slot_versions=check_pool(program, pool),
             job_members=program.job_members,
             max_members=program.max_members,
             max_above=program.max_above,

@@ -72,6 +72,16 @@ def check_size(program: Program, topology: Topology) -> Topology:
     return topology
 
 
+def check_pool(program: Program, slots: int | None) -> int:
+    """The slot versions that jobs may lease in each switch with --pool SLOTS: all of the program's without it."""
+    most = program.slot_versions // 2
+    if slots is None:
+        return program.slot_versions
+    if slots > most:
+        raise ConfigurationError(f"--pool is {slots}; the program has {most} slots")
+    return 2 * slots
+
+
 def _check_p4runtime(address: str, option: str) -> None:
     if not address.startswith("unix:"):
         parse_address(address, option)

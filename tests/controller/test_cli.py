@@ -94,6 +94,8 @@ def test_epochs_of_a_restarted_controller_are_higher_than_before(launch: Launche
         ({"heartbeat_timeout_s": "0.6"}, "--heartbeat-timeout-s must be at least twice"),
         ({"log_level": "loud"}, "--log-level loud"),
         ({"max_slots": "1"}, "Invalid value for '--max-slots'"),
+        ({"pool": "33"}, "--pool is 33; the program has 32 slots"),
+        ({"pool": "1"}, "Invalid value for '--pool'"),
     ],
 )
 def test_what_cannot_work_is_told_before_anything_starts(
@@ -103,6 +105,16 @@ def test_what_cannot_work_is_told_before_anything_starts(
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(("options", "slot_versions"), [({}, 64), ({"pool": 32}, 64), ({"pool": 5}, 10)])
+def test_jobs_may_lease_the_slots_of_the_pool(
+    launch: Launcher, free_port: int, options: dict[str, object], slot_versions: int
+) -> None:
+    process = launch(**options)
+    assert read_line(process) == "ready"
+    health = httpx.get(f"http://127.0.0.1:{free_port}/health", trust_env=False).json()
+    assert health["free_slot_versions"] == slot_versions
 
 
 @pytest.fixture
@@ -150,6 +162,7 @@ def test_without_a_switch_it_needs_no_program_and_serves_jobs_on_servers(
         ),
         ({"topology": "fabric.toml"}, "--no-switch means that there is no switch: leave out --topology"),
         ({"host": "10.0.0.1=1"}, "leave out --host"),
+        ({"pool": 8}, "leave out --pool"),
         ({"words": 7}, "--words is 7; it must be one of 4, 5, 32"),
         ({"give_up_s": 0}, "--give-up-s must be positive"),
     ],
