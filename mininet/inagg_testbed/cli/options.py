@@ -59,6 +59,10 @@ ServersOption = Annotated[
         help="Further hosts of a star, each with an aggregation server (inagg-server); no rank runs there.",
     ),
 ]
+PoolOption = Annotated[
+    int | None,
+    typer.Option(min=2, help="Slots of each switch that jobs may lease; by default all of the program's."),
+]
 _SWITCH = typer.Option(help="The kind of all switches.")
 _SWITCH_OR_BRIDGE = typer.Option(
     help="The kind of all switches. With bridge there is no switch: servers do the sums (INAGG_AGGREGATION=server)."
@@ -194,6 +198,7 @@ def opened_testbed(
     topology: str = STAR,
     uplink: str | None = None,
     rank_order: RankOrder = "contiguous",
+    pool: int | None = None,
     on_stage: Callable[[str], object] = console.print,
 ) -> Iterator["Testbed"]:
     """Open a testbed with a command's options. Raises LauncherError."""
@@ -214,6 +219,7 @@ def opened_testbed(
         program=p4,
         controlled=controller,
         environment=launcher_settings(settings or []),
+        pool=pool,
         on_stage=on_stage,
     ) as testbed:
         yield testbed

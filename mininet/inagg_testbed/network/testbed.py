@@ -261,6 +261,7 @@ def open_testbed(
     program: Path | None = None,
     controlled: bool = True,
     gloo_over: GlooPath = "switch",
+    pool: int | None = None,
     state_dir: Path = STATE_DIR,
     environment: Mapping[str, str] | None = None,
     on_stage: Callable[[str], Any] = lambda _stage: None,
@@ -274,6 +275,7 @@ def open_testbed(
     all workers.
     The links have offloads only if the switch supports them. controlled=False starts no controller: the switch runs any
     P4 program and serves P4Runtime to any client. Over bridges the controller has no switch, and servers do the sums.
+    pool: the slots of each switch that jobs may lease, by default all of the program's.
     Raises MissingRequirementError, ConfigurationError, NetworkError, ProcessFailedError.
     """
     if fabric is None:
@@ -283,6 +285,10 @@ def open_testbed(
     if fabric.servers and not controlled:
         raise ConfigurationError(
             "servers register with a controller, so --servers and --no-controller exclude each other"
+        )
+    if pool is not None and (switch == "bridge" or not controlled):
+        raise ConfigurationError(
+            "--pool limits the slots that a controller leases: it needs a switch and a controller"
         )
     check_requirements(switch)
     target = switch_target(switch, program, controlled=controlled)
@@ -320,7 +326,7 @@ def open_testbed(
         if controlled:
             on_stage("controller")
             try:
-                _start_controller(testbed, topology)
+                _start_controller(testbed, topology, pool)
             except ProcessFailedError as error:
                 hint = "" if program is None else "\nA program that is not inagg's runs with --no-controller."
                 raise ProcessFailedError(f"{error}{hint}") from error
@@ -343,10 +349,10 @@ def _start_switches(testbed: Testbed, target: SwitchTarget) -> Path:
     return topology
 
 
-def _start_controller(testbed: Testbed, topology: Path) -> None:
+def _start_controller(testbed: Testbed, topology: Path, pool: int | None) -> None:
     network, results = testbed.network, testbed.results
     testbed.services.append(
-        start_controller(network, testbed.pipeline, results, topology, listen_port=DEFAULT_PORT)
+        start_controller(network, testbed.pipeline, results, topology, listen_port=DEFAULT_PORT, pool=pool)
     )
     testbed.controller = ControllerClient(network.switch.pid, token_path(results))
     testbed.controller.health()
