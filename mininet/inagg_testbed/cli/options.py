@@ -82,6 +82,11 @@ MtuOption = Annotated[
 ]
 ResultsOption = Annotated[Path, typer.Option(help="Folder for results and logs.")]
 P4Option = Annotated[Path | None, typer.Option("--p4", help="The P4 program; by default inagg.p4.")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the figures.")]
+SlotsOption = Annotated[
+    int | None,
+    typer.Option(help="Slots (packets in flight) that a worker asks for: a power of two, 2 or more."),
+]
 SettingsOption = Annotated[
     list[str] | None,
     typer.Option(

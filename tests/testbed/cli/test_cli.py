@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 OPERATING = ("status", "counters", "loss", "logs", "capture", "shell")
 COMMANDS = ("demo", "up", "run", "down", "exec", "doctor", *OPERATING)
 BENCH = ("--workers", "2", "--elements", "10")
-BENCHES = ("allreduce", "straggler", "device", "convergence", "suite")
+BENCHES = ("allreduce", "straggler", "jobs", "device", "convergence", "suite")
 
 
 def inagg(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
