@@ -24,7 +24,7 @@ from inagg_controller.configuration import (
     SERVER_WORDS,
     Configuration,
     check_policy,
-    check_shared_slots,
+    check_pool,
     check_size,
     check_words,
     parse_address,
@@ -37,6 +37,7 @@ from inagg_controller.fabric.drawing import draw, listing
 from inagg_controller.fabric.topology import Topology
 from inagg_controller.fabric.tree import MOST_ROOTS
 from inagg_controller.jobs.job import Limits, Policy
+from inagg_controller.jobs.leases import FEWEST_SLOTS
 from inagg_controller.logs import log_to_stderr
 from inagg_controller.server import serve
 from inagg_controller.service import Network
@@ -47,7 +48,7 @@ _T = TypeVar("_T")
 
 # The options that describe a network of one switch.
 _OF_ONE_SWITCH = ("switch", "device_id", "ports", "host", "aggregator_ip", "aggregator_mac")
-_OF_SWITCHES = ("p4info", "device_config", "topology", "shared_slots", *_OF_ONE_SWITCH)
+_OF_SWITCHES = ("p4info", "device_config", "topology", "pool", "shared_slots", *_OF_ONE_SWITCH)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -130,12 +131,21 @@ def run(
     token_file: _TokenFile = None,
     host: _Hosts = None,
     max_slots: Annotated[int, typer.Option(min=2, help="Maximum number of slots of one job.")] = 1024,
+    pool: Annotated[
+        int | None,
+        typer.Option(
+            min=FEWEST_SLOTS,
+            help="Slots of each switch that jobs may lease.",
+            show_default="all of the program's that are not shared",
+        ),
+    ] = None,
     shared_slots: Annotated[
         int | None,
         typer.Option(
             min=0,
             help="Slot versions of each switch that are not leased, but shared by the jobs with aggregation = shared: "
-            f"a power of two, or 0. [default: {DEFAULT_SHARED_SLOTS}, at most a quarter of the slot versions]",
+            f"a power of two, or 0. [default: {DEFAULT_SHARED_SLOTS}, at most a quarter of the slot versions, or with "
+            "--pool as many versions as that has]",
         ),
     ] = None,
     max_roots: Annotated[
@@ -214,9 +224,10 @@ def run(
             multicast=parse_multicast(multicast),
             link_timeout_s=link_timeout_s,
         )
+        versions, shared = check_pool(program.slot_versions, pool, shared_slots)
         limits = Limits(
-            slot_versions=program.slot_versions,
-            shared_slots=check_shared_slots(shared_slots, program.slot_versions),
+            slot_versions=versions,
+            shared_slots=shared,
             job_members=program.job_members,
             max_members=program.max_members,
             max_above=program.max_above,

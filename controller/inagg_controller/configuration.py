@@ -73,6 +73,28 @@ def check_size(program: Program, topology: Topology) -> Topology:
     return topology
 
 
+def check_pool(slot_versions: int, pool: int | None, asked: int | None) -> tuple[int, int]:
+    """The slot versions of a switch that jobs have, and how many of these they share.
+
+    slot_versions: of the program. pool: --pool, the slots that can be leased; the shared ones are behind them. asked:
+    --shared-slots; by default as many as can be leased with --pool, else a quarter at most.
+    """
+    most = slot_versions // 2
+    if pool is not None:
+        if pool > most:
+            raise ConfigurationError(f"--pool is {pool}; the program has {most} slots")
+        most = min(2 * pool, slot_versions - 2 * pool)
+    if asked is None:
+        bound = min(slot_versions // 4 if pool is None else most, DEFAULT_SHARED_SLOTS)
+        asked = (1 << bound.bit_length()) >> 1
+    elif asked & (asked - 1) or asked > most:
+        raise ConfigurationError(
+            f"--shared-slots is {asked}; it must be 0 or a power of two, at most {most} of the program's {slot_versions} "
+            "slot versions"
+        )
+    return (slot_versions if pool is None else 2 * pool + asked), asked
+
+
 def _check_p4runtime(address: str, option: str) -> None:
     if not address.startswith("unix:"):
         parse_address(address, option)
@@ -121,21 +143,6 @@ def check_words(words: int | None) -> int:
     if words not in SERVER_WORDS:
         raise ConfigurationError(f"--words is {words}; it must be one of {', '.join(map(str, SERVER_WORDS))}")
     return words
-
-
-def check_shared_slots(asked: int | None, slot_versions: int) -> int:
-    """The shared slots of --shared-slots in a pool of slot versions; None: the default, or less in a small pool."""
-    if asked is None:
-        slots = DEFAULT_SHARED_SLOTS
-        while slots > slot_versions // 4:
-            slots //= 2
-        return slots
-    if asked & (asked - 1) or asked > slot_versions // 2:
-        raise ConfigurationError(
-            f"--shared-slots is {asked}; it must be 0 or a power of two, at most half of the program's {slot_versions} "
-            "slot versions"
-        )
-    return asked
 
 
 def check_policy(policy: Policy) -> Policy:

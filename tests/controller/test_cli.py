@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from inagg_controller.cli import app
-from inagg_controller.configuration import check_shared_slots, parse_multicast, star
+from inagg_controller.configuration import check_pool, parse_multicast, star
 from inagg_controller.switch.entries import Binding, binding_entries
 from tests.controller.fake_server import FakeServer
 from tests.controller.launching import CommandLine, Launcher, read_line
@@ -97,9 +97,11 @@ def test_epochs_of_a_restarted_controller_are_higher_than_before(launch: Launche
         ({"shared_slots": "-1"}, "Invalid value for '--shared-slots'"),
         (
             {"shared_slots": "24"},
-            "--shared-slots is 24; it must be 0 or a power of two, at most half of the pr",
+            "--shared-slots is 24; it must be 0 or a power of two, at most 32 of the pr",
         ),
-        ({"shared_slots": "64"}, "at most half of the program's 64 slot versions"),
+        ({"shared_slots": "64"}, "at most 32 of the program's 64 slot versions"),
+        ({"pool": "33"}, "--pool is 33; the program has 32 slots"),
+        ({"pool": "1"}, "Invalid value for '--pool'"),
     ],
 )
 def test_what_cannot_work_is_told_before_anything_starts(
@@ -112,22 +114,25 @@ def test_what_cannot_work_is_told_before_anything_starts(
 
 
 @pytest.mark.parametrize(
-    ("asked", "slot_versions", "slots"),
+    ("slot_versions", "pool", "asked", "found"),
     [
-        (None, 16384, 2048),
-        (None, 8192, 2048),
-        (None, 8191, 1024),
-        (None, 64, 16),
-        (None, 3, 0),
-        (0, 64, 0),
-        (1, 64, 1),
-        (32, 64, 32),
+        (16384, None, None, (16384, 2048)),
+        (8191, None, None, (8191, 1024)),
+        (64, None, None, (64, 16)),
+        (3, None, None, (3, 0)),
+        (64, None, 0, (64, 0)),
+        (64, None, 32, (64, 32)),
+        (16384, 64, None, (256, 128)),  # as many as can be leased
+        (16384, 50, None, (164, 64)),
+        (16384, 8000, None, (16256, 256)),  # what is left
+        (64, 32, None, (64, 0)),
+        (16384, 64, 32, (160, 32)),
     ],
 )
-def test_the_default_of_shared_slots_suits_the_pool(
-    asked: int | None, slot_versions: int, slots: int
+def test_jobs_lease_a_part_of_the_slots_and_share_another(
+    slot_versions: int, pool: int | None, asked: int | None, found: tuple[int, int]
 ) -> None:
-    assert check_shared_slots(asked, slot_versions) == slots
+    assert check_pool(slot_versions, pool, asked) == found
 
 
 @pytest.mark.parametrize(
@@ -142,6 +147,16 @@ def test_shared_slots_cannot_be_leased(
         assert client.get("/health").json()["free_slot_versions"] == free
         asked = {"workers": 1, "slots": 4, "aggregation": "shared"}
         assert client.post("/jobs", json=asked).status_code == (201 if free < 64 else 503)
+
+
+@pytest.mark.parametrize(("options", "slot_versions"), [({}, 48), ({"pool": 32}, 64), ({"pool": 5}, 10)])
+def test_jobs_may_lease_the_slots_of_the_pool(
+    launch: Launcher, free_port: int, options: dict[str, object], slot_versions: int
+) -> None:
+    process = launch(**options)
+    assert read_line(process) == "ready"
+    health = httpx.get(f"http://127.0.0.1:{free_port}/health", trust_env=False).json()
+    assert health["free_slot_versions"] == slot_versions
 
 
 @pytest.fixture
@@ -190,6 +205,7 @@ def test_without_a_switch_it_needs_no_program_and_serves_jobs_on_servers(
         ({"topology": "fabric.toml"}, "--no-switch means that there is no switch: leave out --topology"),
         ({"shared_slots": 16}, "--no-switch means that there is no switch: leave out --shared-slots"),
         ({"host": "10.0.0.1=1"}, "leave out --host"),
+        ({"pool": 8}, "leave out --pool"),
         ({"words": 7}, "--words is 7; it must be one of 4, 5, 32"),
         ({"give_up_s": 0}, "--give-up-s must be positive"),
     ],

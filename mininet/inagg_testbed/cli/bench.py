@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from inagg_testbed.bench.plan import MAX_LOSS, BackendSpec, Case
+from inagg_testbed.cli import jobs
 from inagg_testbed.cli.options import (
+    JsonOption,
     LinkOption,
     MtuOption,
     P4Option,
     RankOrderOption,
     ResultsOption,
+    SlotsOption,
     SummingSwitchOption,
     SwitchOption,
     TopologyOption,
@@ -35,12 +38,8 @@ if TYPE_CHECKING:
     from inagg_testbed.bench.allreduce import AllReduceBench
 
 app = typer.Typer(no_args_is_help=True, help="Measure collectives.")
+app.add_typer(jobs.app)
 
-JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the figures.")]
-SlotsOption = Annotated[
-    int | None,
-    typer.Option(help="Slots (packets in flight) that a worker asks for: a power of two, 2 or more."),
-]
 WorkerCountsOption = Annotated[
     list[int] | None,
     typer.Option(

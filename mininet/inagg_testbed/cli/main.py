@@ -20,6 +20,7 @@ from inagg_testbed.cli.options import (
     MtuOption,
     NodeArgument,
     P4Option,
+    PoolOption,
     RankOrderOption,
     ResultsOption,
     RunOption,
@@ -150,6 +151,7 @@ def up(
         ),
     ] = True,
     settings: SettingsOption = None,
+    pool: PoolOption = None,
 ) -> None:
     """Bring a testbed up and keep it until Ctrl-C or `inagg down`.
 
@@ -176,6 +178,7 @@ def up(
             topology=topology,
             uplink=uplink,
             rank_order=rank_order,
+            pool=pool,
         ) as testbed,
     ):
         for line in _hints(testbed):

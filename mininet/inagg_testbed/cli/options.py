@@ -59,6 +59,10 @@ ServersOption = Annotated[
         help="Further hosts of a star, each with an aggregation server (inagg-server); no rank runs there.",
     ),
 ]
+PoolOption = Annotated[
+    int | None,
+    typer.Option(min=2, help="Slots of each switch that jobs may lease; by default all of the program's."),
+]
 _SWITCH = typer.Option(help="The kind of all switches.")
 _SWITCH_OR_BRIDGE = typer.Option(
     help="The kind of all switches. With bridge there is no switch: servers do the sums (INAGG_AGGREGATION=server)."
@@ -78,6 +82,11 @@ MtuOption = Annotated[
 ]
 ResultsOption = Annotated[Path, typer.Option(help="Folder for results and logs.")]
 P4Option = Annotated[Path | None, typer.Option("--p4", help="The P4 program; by default inagg.p4.")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the figures.")]
+SlotsOption = Annotated[
+    int | None,
+    typer.Option(help="Slots (packets in flight) that a worker asks for: a power of two, 2 or more."),
+]
 SettingsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -194,6 +203,7 @@ def opened_testbed(
     topology: str = STAR,
     uplink: str | None = None,
     rank_order: RankOrder = "contiguous",
+    pool: int | None = None,
     on_stage: Callable[[str], object] = console.print,
 ) -> Iterator["Testbed"]:
     """Open a testbed with a command's options. Raises LauncherError."""
@@ -214,6 +224,7 @@ def opened_testbed(
         program=p4,
         controlled=controller,
         environment=launcher_settings(settings or []),
+        pool=pool,
         on_stage=on_stage,
     ) as testbed:
         yield testbed

@@ -236,12 +236,19 @@ def _start(network: Network, switch: str, command: Sequence[str], results: Path)
 
 
 def start_controller(
-    network: Network, pipeline: Pipeline | None, results: Path, topology: Path, *, listen_port: int
+    network: Network,
+    pipeline: Pipeline | None,
+    results: Path,
+    topology: Path,
+    *,
+    listen_port: int,
+    pool: int | None = None,
 ) -> NodeProcess:
     """Start the controller and wait until it has installed the pipeline in all switches and serves.
 
     pipeline None: a controller without a switch. Over links whose MTU no DATA packet fits, it refuses all workers, and
-    only gloo works. topology: the file that describes the fabric (`topology_file`).
+    only gloo works. topology: the file that describes the fabric (`topology_file`). pool: the slots of each switch that
+    jobs may lease, by default all of the program's.
     Raises ProcessFailedError.
     """
     command = [command_path("inagg-controller")]
@@ -250,6 +257,7 @@ def start_controller(
     else:
         command += ["--topology", str(topology), "--p4info", str(pipeline.p4info)]
         command += ["--device-config", str(pipeline.device_config)]
+        command += [] if pool is None else ["--pool", str(pool)]
     command += ["--listen", f"{CONTROL_ADDRESS}:{listen_port}", "--token-file", str(token_path(results))]
     log_path = results / "controller.log"
     process = NodeProcess.start(network.run, network.switch, "controller", command, log_path=log_path)

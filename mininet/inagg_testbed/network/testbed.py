@@ -45,7 +45,7 @@ from inagg_testbed.network.switches import (
     start_controller,
     switch_target,
 )
-from inagg_testbed.network.topology import Network
+from inagg_testbed.network.topology import Network, host_address
 from inagg_testbed.network.topology_file import topology_toml
 from inagg_testbed.network.workers import ONE_THREAD, EventFile, Worker, WorkerGroup, worker_environment
 
@@ -124,46 +124,63 @@ class Testbed:
         *,
         name: str,
         workers: int | None = None,
+        hosts: Sequence[int] | None = None,
         environment: Mapping[str, str] | None = None,
         slots: int | None = None,
     ) -> WorkerGroup:
         """Start `command` as ranks 0 to `workers` - 1 (by default one on each workers' host).
 
+        hosts: the number of each rank's host, instead of `workers`. So several groups can run at the same time.
         `{events}` in the command becomes the path of the worker's event file. Logs and events are NAME-rankR.log and
         NAME-rankR.jsonl in the results folder; each launch needs a new name. Raises ConfigurationError,
         MissingRequirementError.
         """
-        world = self.network.size if workers is None else workers
-        if not 1 <= world <= self.network.size:
-            raise ConfigurationError(f"{world} workers on {self.network.size} hosts for workers")
+        hosts = self._hosts_of(workers) if hosts is None else self._checked(hosts)
         port = _FIRST_MASTER_PORT + len(self.groups)
         group = WorkerGroup(workers=[])
         self.groups.append(group)
         try:
-            for rank in range(world):
+            for rank, host in enumerate(hosts):
                 own = worker_environment(
                     rank=rank,
-                    world=world,
-                    interface=self.network.gloo_interface(self.network.fabric.host_of(rank)),
+                    world=len(hosts),
+                    interface=self.network.gloo_interface(host),
+                    master_address=host_address(hosts[0]),
                     master_port=port,
                     run=self.run.id,
                 )
                 inagg = self._inagg_environment(slots)
                 group.workers.append(
-                    self._start_worker(command, name, rank, {**own, **inagg, **(environment or {})})
+                    self._start_worker(command, name, rank, host, {**own, **inagg, **(environment or {})})
                 )
         except BaseException:
             group.stop()
             raise
         return group
 
+    def _hosts_of(self, workers: int | None) -> list[int]:
+        """The hosts of ranks 0 to `workers` - 1, by default of all ranks. Raises ConfigurationError."""
+        world = self.network.size if workers is None else workers
+        if not 1 <= world <= self.network.size:
+            raise ConfigurationError(f"{world} workers on {self.network.size} hosts for workers")
+        return [self.network.fabric.host_of(rank) for rank in range(world)]
+
+    def _checked(self, hosts: Sequence[int]) -> Sequence[int]:
+        """Return the hosts if each is a worker's and occurs once. Raises ConfigurationError."""
+        known = range(1, self.network.size + 1)
+        if not hosts or len(set(hosts)) < len(hosts) or not set(hosts) <= set(known):
+            raise ConfigurationError(
+                f"ranks on hosts {', '.join(map(str, hosts))}: want different ones of 1 to {self.network.size}"
+            )
+        return hosts
+
     def _start_worker(
-        self, command: Sequence[str], name: str, rank: int, environment: Mapping[str, str]
+        self, command: Sequence[str], name: str, rank: int, host: int, environment: Mapping[str, str]
     ) -> Worker:
         events = self.results / f"{name}-rank{rank}.jsonl"
         process = NodeProcess.start(
             self.run,
-            self.network.host(self.network.fabric.host_of(rank)),
+            self.network.host(host),
             f"{name} rank {rank}",
             [str(events) if part == "{events}" else part for part in command],
             log_path=self.results / f"{name}-rank{rank}.log",
@@ -244,6 +261,7 @@ def open_testbed(
     program: Path | None = None,
     controlled: bool = True,
     gloo_over: GlooPath = "switch",
+    pool: int | None = None,
     state_dir: Path = STATE_DIR,
     environment: Mapping[str, str] | None = None,
     on_stage: Callable[[str], Any] = lambda _stage: None,
@@ -257,6 +275,7 @@ def open_testbed(
     all workers.
     The links have offloads only if the switch supports them. controlled=False starts no controller: the switch runs any
     P4 program and serves P4Runtime to any client. Over bridges the controller has no switch, and servers do the sums.
+    pool: the slots of each switch that jobs may lease, by default all of the program's.
     Raises MissingRequirementError, ConfigurationError, NetworkError, ProcessFailedError.
     """
     if fabric is None:
@@ -266,6 +285,10 @@ def open_testbed(
     if fabric.servers and not controlled:
         raise ConfigurationError(
             "servers register with a controller, so --servers and --no-controller exclude each other"
+        )
+    if pool is not None and (switch == "bridge" or not controlled):
+        raise ConfigurationError(
+            "--pool limits the slots that a controller leases: it needs a switch and a controller"
         )
     check_requirements(switch)
     target = switch_target(switch, program, controlled=controlled)
@@ -303,7 +326,7 @@ def open_testbed(
         if controlled:
             on_stage("controller")
             try:
-                _start_controller(testbed, topology)
+                _start_controller(testbed, topology, pool)
             except ProcessFailedError as error:
                 hint = "" if program is None else "\nA program that is not inagg's runs with --no-controller."
                 raise ProcessFailedError(f"{error}{hint}") from error
@@ -326,10 +349,10 @@ def _start_switches(testbed: Testbed, target: SwitchTarget) -> Path:
     return topology
 
 
-def _start_controller(testbed: Testbed, topology: Path) -> None:
+def _start_controller(testbed: Testbed, topology: Path, pool: int | None) -> None:
     network, results = testbed.network, testbed.results
     testbed.services.append(
-        start_controller(network, testbed.pipeline, results, topology, listen_port=DEFAULT_PORT)
+        start_controller(network, testbed.pipeline, results, topology, listen_port=DEFAULT_PORT, pool=pool)
     )
     testbed.controller = ControllerClient(network.switch.pid, token_path(results))
     testbed.controller.health()

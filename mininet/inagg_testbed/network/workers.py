@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,32 +71,14 @@ class WorkerGroup:
         watch: Sequence[NodeProcess] = (),
         on_poll: Callable[[], None] = lambda: None,
     ) -> None:
-        """Deliver events as (rank, event) until all workers have succeeded.
-
-        `on_poll` is called regularly, and once after the last worker has ended. Raises WorkerFailedError when a worker
-        fails or the time is up, ProcessFailedError when a process of `watch` (the switch, the controller) ends. No
-        worker runs afterwards in any case.
-        """
-        deadline = time.monotonic() + timeout_s
-        try:
-            while True:
-                running = [worker for worker in self.workers if worker.process.poll() is None]
-                failed = [worker for worker in self.workers if worker.process.poll() not in (None, 0)]
-                self._deliver(on_event)
-                on_poll()
-                if not running and not failed:
-                    return
-                for process in watch:
-                    process.check()
-                if failed:
-                    self._give_grace(on_event)
-                    on_poll()
-                    raise self._failure()
-                if time.monotonic() > deadline:
-                    raise self._late(running, timeout_s)
-                time.sleep(_POLL_S)
-        finally:
-            self.stop()
+        """Deliver events as (rank, event) until all workers have succeeded; see `follow_together`."""
+        follow_together(
+            [self],
+            lambda _group, rank, event: on_event(rank, event),
+            timeout_s=timeout_s,
+            watch=watch,
+            on_poll=on_poll,
+        )
 
     def stop(self) -> None:
         """End all workers."""
@@ -104,16 +87,25 @@ class WorkerGroup:
         for worker in self.workers:
             worker.process.stop()
 
+    @property
+    def running(self) -> list[Worker]:
+        """The workers that have not ended."""
+        return [worker for worker in self.workers if worker.process.poll() is None]
+
+    @property
+    def failed(self) -> list[Worker]:
+        """The workers that have ended without success."""
+        return [worker for worker in self.workers if worker.process.poll() not in (None, 0)]
+
     def _deliver(self, on_event: Callable[[int, Event], None]) -> None:
         for worker in self.workers:
             for event in worker.events.read():
                 on_event(worker.rank, event)
 
-    def _give_grace(self, on_event: Callable[[int, Event], None]) -> None:
+    def _give_grace(self) -> None:
         deadline = time.monotonic() + self.failure_grace_s
-        while time.monotonic() < deadline and any(worker.process.poll() is None for worker in self.workers):
+        while time.monotonic() < deadline and self.running:
             time.sleep(_POLL_S)
-        self._deliver(on_event)
 
     def _failure(self) -> WorkerFailedError:
         failures, lines = {}, []
@@ -143,14 +135,58 @@ class WorkerGroup:
         )
 
 
+def follow_together(
+    groups: Sequence[WorkerGroup],
+    on_event: Callable[[int, int, Event], None],
+    *,
+    timeout_s: float,
+    watch: Sequence[NodeProcess] = (),
+    on_poll: Callable[[], None] = lambda: None,
+) -> None:
+    """Deliver events as (index of the group, rank, event) until all workers of all groups have succeeded.
+
+    `on_poll` is called regularly, and once after the last worker has ended. Raises WorkerFailedError when a worker
+    fails (about its group) or the time is up, ProcessFailedError when a process of `watch` (the switch, the controller)
+    ends. No worker runs afterwards in any case.
+    """
+    deadline = time.monotonic() + timeout_s
+
+    def deliver() -> None:
+        for index, group in enumerate(groups):
+            group._deliver(partial(on_event, index))
+        on_poll()
+
+    try:
+        while True:
+            running = [(group, workers) for group in groups if (workers := group.running)]
+            failed = [group for group in groups if group.failed]
+            deliver()
+            if not running and not failed:
+                return
+            for process in watch:
+                process.check()
+            if failed:
+                failed[0]._give_grace()
+                deliver()
+                raise failed[0]._failure()
+            if time.monotonic() > deadline:
+                group, late = running[0]
+                raise group._late(late, timeout_s)
+            time.sleep(_POLL_S)
+    finally:
+        for group in groups:
+            group.stop()
+
+
 def worker_environment(
-    *, rank: int, world: int, interface: str, master_port: int, run: str
+    *, rank: int, world: int, interface: str, master_address: str, master_port: int, run: str
 ) -> Mapping[str, str]:
     """The environment of a worker.
 
-    It has what torchrun sets for a node with one worker, the interface for gloo, and one thread, because the hosts
-    share the machine's cores. Frameworks read all these variables: without TORCHELASTIC_RUN_ID, Lightning starts the
-    other workers itself. NODE_RANK is other launchers' name for GROUP_RANK.
+    master_address: of the host of rank 0. The environment has what torchrun sets for a node with one worker, the
+    interface for gloo, and one thread, because the hosts share the machine's cores. Frameworks read all these
+    variables: without TORCHELASTIC_RUN_ID, Lightning starts the other workers itself. NODE_RANK is other launchers'
+    name for GROUP_RANK.
     """
     nodes, node, local_workers, local_rank = str(world), str(rank), "1", "0"
     return {
@@ -164,7 +200,7 @@ def worker_environment(
         "ROLE_NAME": "default",
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(world),
-        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_ADDR": master_address,
         "MASTER_PORT": str(master_port),
         "TORCHELASTIC_RUN_ID": run,
         "TORCHELASTIC_RESTART_COUNT": "0",

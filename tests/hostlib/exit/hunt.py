@@ -27,6 +27,7 @@ from inagg_testbed.network.control import CONTROLLER_URL
 from inagg_testbed.network.lifecycle import Interrupted, signals_raise
 from inagg_testbed.network.links import LinkSpec
 from inagg_testbed.network.testbed import Testbed, open_testbed
+from inagg_testbed.network.topology import host_address
 from inagg_testbed.network.workers import worker_environment
 from tests.hostlib.exit.cases import ENDINGS, PROGRAM, RANKS, SIGNALS, Case, cases
 from tests.rank_forks import Fork, Forks
@@ -108,6 +109,7 @@ class Hunt:
             rank=rank,
             world=RANKS,
             interface=network.gloo_interface(rank + 1),
+            master_address=host_address(1),
             master_port=_FIRST_PORT + self.runs % _PORTS,
             run=self._testbed.run.id,
         )

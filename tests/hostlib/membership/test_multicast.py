@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -114,6 +114,7 @@ def launch(testbed: Testbed, tmp_path: Path, request: pytest.FixtureRequest) -> 
                     rank=rank,
                     world=len(hosts),
                     interface=testbed.network.gloo_interface(host),
+                    master_address=host_address(hosts[0]),
                     master_port=port,
                     run=testbed.run.id,
                 ),
@@ -121,10 +122,7 @@ def launch(testbed: Testbed, tmp_path: Path, request: pytest.FixtureRequest) -> 
             }
             command = [sys.executable, str(WORKER), "{events}", str(tmp_path / "stop")]
             name = f"{request.node.name}-{rank}"
-            worker = testbed._start_worker(
-                command, name, host - 1, environment
-            )  # testbeds have a rank a host
-            group.workers.append(replace(worker, rank=rank))
+            group.workers.append(testbed._start_worker(command, name, rank, host, environment))
         return Ranks(testbed, group, tmp_path / "stop", [[] for _ in hosts])
 
     yield start

@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 OPERATING = ("status", "counters", "loss", "logs", "capture", "shell")
 COMMANDS = ("demo", "up", "run", "down", "exec", "doctor", *OPERATING)
 BENCH = ("--workers", "2", "--elements", "10")
-BENCHES = ("allreduce", "straggler", "device", "convergence", "suite")
+BENCHES = ("allreduce", "straggler", "jobs", "device", "convergence", "suite")
 
 
 def inagg(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -217,9 +217,11 @@ def test_a_wrong_topology_is_explained_before_anything_starts(
         ),
         (("--workers", "60", "--servers", "5"), "60 workers and 5 servers has 1 to 64 hosts, not 65"),
         (("--workers", "2", "--servers", "1", "--no-controller"), "servers register with a controller"),
+        (("--pool", "64", "--no-controller"), "it needs a switch and a controller"),
+        (("--pool", "64", "--switch", "bridge"), "it needs a switch and a controller"),
     ],
 )
-def test_servers_that_cannot_be_are_explained_before_anything_starts(
+def test_servers_and_pools_that_cannot_be_are_explained_before_anything_starts(
     tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
     done = CliRunner().invoke(app, ["up", "--results", str(tmp_path / "results"), *options])

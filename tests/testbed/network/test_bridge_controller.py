@@ -115,6 +115,14 @@ def test_the_controller_of_switches_knows_the_topology_and_the_program(started: 
     (command,) = started
     assert command[1:7] == ["--topology", "t.toml", "--p4info", "p4info.txtpb", "--device-config", "inagg.p4"]
     assert "--no-switch" not in command
+    assert "--pool" not in command
+
+
+def test_the_controller_of_switches_leases_no_more_than_the_pool(started: list[list[str]]) -> None:
+    pipeline = Pipeline(Path("p4info.txtpb"), Path("inagg.p4"))
+    start_controller(network(), pipeline, RESULTS, Path("t.toml"), listen_port=9560, pool=64)
+    (command,) = started
+    assert command[command.index("--pool") + 1] == "64"
 
 
 def test_a_server_has_its_hosts_name_and_address(started: list[list[str]]) -> None:

@@ -23,6 +23,7 @@ from inagg_testbed.network.processes import NodeProcess
 from inagg_testbed.network.switches import Bmv2Switch, BridgeSwitch, ModelSwitch
 from inagg_testbed.network.testbed import Testbed
 from inagg_testbed.network.topology import run_in_namespace
+from inagg_testbed.network.workers import follow_together
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.netns
@@ -299,6 +300,47 @@ def test_events_of_all_workers_arrive(bridge: Testbed) -> None:
     seen: dict[int, list[int]] = {}
     group.follow(lambda rank, event: seen.setdefault(rank, []).append(event["number"]), timeout_s=30)
     assert seen == {rank: [0, 1, 2] for rank in range(4)}
+
+
+REPORT = (
+    "import os, pathlib, sys\n"
+    "from inagg_testbed.events import EventLog\n"
+    "names = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'GLOO_SOCKET_IFNAME')\n"
+    "EventLog(pathlib.Path(sys.argv[1])).write('has', **{name: os.environ[name] for name in names})\n"
+)
+
+
+def test_groups_run_on_chosen_hosts_at_the_same_time(bridge: Testbed) -> None:
+    command = [sys.executable, "-c", REPORT, "{events}"]
+    groups = [bridge.launch(command, name=f"at-{hosts[0]}", hosts=hosts) for hosts in ([3, 4], [2])]
+    found: dict[tuple[int, int], tuple[str, ...]] = {}
+    follow_together(
+        groups,
+        lambda index, rank, event: found.update({(index, rank): tuple(event.values())[1:]}),
+        timeout_s=30,
+    )
+    own = f"ia-{bridge.run.id}"
+    assert found == {
+        (0, 0): ("0", "2", "10.0.0.3", f"{own}-h3"),
+        (0, 1): ("1", "2", "10.0.0.3", f"{own}-h4"),
+        (1, 0): ("0", "1", "10.0.0.2", f"{own}-h2"),
+    }
+
+
+def test_a_group_that_fails_ends_those_that_are_followed_with_it(bridge: Testbed) -> None:
+    groups = [
+        bridge.launch(command, name=name, hosts=hosts)
+        for command, name, hosts in ((["sleep", "1000"], "steady", [1, 2]), (["false"], "false", [3]))
+    ]
+    with pytest.raises(WorkerFailedError, match="1 of 1 workers failed"):
+        follow_together(groups, lambda *_: None, timeout_s=30)
+    assert all(worker.process.poll() is not None for group in groups for worker in group.workers)
+
+
+@pytest.mark.parametrize("hosts", [[], [4, 5], [0], [1, 1]])
+def test_ranks_on_hosts_that_cannot_be_are_refused(bridge: Testbed, hosts: list[int]) -> None:
+    with pytest.raises(ConfigurationError, match="want different ones of 1 to 4"):
+        bridge.launch(["true"], name="nowhere", hosts=hosts)
 
 
 def test_a_service_that_dies_before_it_is_ready_is_explained(bridge: Testbed, tmp_path: Path) -> None:

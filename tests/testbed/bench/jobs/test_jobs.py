@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`inagg bench jobs` on a network, with a pool that is large enough for one of two jobs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from inagg_testbed.cli.main import app
+
+pytestmark = pytest.mark.netns
+
+
+def test_jobs_that_get_no_slots_sum_with_gloo_and_all_sums_are_right(tmp_path: Path) -> None:
+    figures, plot = tmp_path / "jobs.json", tmp_path / "jobs.png"
+    # A host's jobs may have three quarters of the pool, so 2 slots take a pool of 3.
+    options = ["--jobs", "2", "--workers", "2", "--slots", "2", "--pool", "3", "--skew", "1"]
+    options += ["--elements", "2000", "--link", "unshaped", "--seconds", "0.2"]
+    files = ["--json", str(figures), "--plot", str(plot), "--results", str(tmp_path / "results")]
+    done = CliRunner().invoke(app, ["bench", "jobs", *options, *files])
+    assert done.exit_code == 0, done.output
+    found = json.loads(figures.read_text())
+    assert [
+        (row["policy"], job["sums_by"], job["slots"]) for row in found["rows"] for job in row["jobs"]
+    ] == [
+        ("leased", ["switch"], [2]),
+        ("leased", ["gloo"], [None]),
+        ("server", ["server"], [2]),
+        ("server", ["server"], [2]),
+    ]
+    sums = [[[phase["sums"] for phase in job["phases"]] for job in run["jobs"]] for run in found["runs"]]
+    assert sums[0] == sums[1]  # the same schedules for both policies
+    assert all(row["goodput_MBps"] > 0 and 0.5 <= row["jain"] <= 1 for row in found["rows"])
+    assert found["rows"][0]["ratio"] == 1
+    assert found["settings"]["pool"] == 3
+    assert plot.exists()
+    assert "leased, 1" in done.output
