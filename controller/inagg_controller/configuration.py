@@ -89,8 +89,8 @@ def check_pool(slot_versions: int, pool: int | None, asked: int | None) -> tuple
         asked = (1 << bound.bit_length()) >> 1
     elif asked & (asked - 1) or asked > most:
         raise ConfigurationError(
-            f"--shared-slots is {asked}; it must be 0 or a power of two, at most {most} of the program's {slot_versions} "
-            "slot versions"
+            f"--shared-slots is {asked}; it must be 0 or a power of two, at most {most} of the program's "
+            f"{slot_versions} slot versions"
         )
     return (slot_versions if pool is None else 2 * pool + asked), asked
 

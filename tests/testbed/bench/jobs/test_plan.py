@@ -33,7 +33,7 @@ def test_a_task_is_the_same_on_the_command_line() -> None:
     [
         ({"workers": 1}, "3 jobs of 1 workers: want 1 job or more, of 2 workers or more"),
         ({"jobs": 17}, "17 jobs of 4 workers need 68 hosts; a testbed has at most 64"),
-        ({"policies": ("fair",)}, "policy 'fair': want leased or server"),
+        ({"policies": ("fair",)}, "policy 'fair': want leased or shared or priority or server"),
         ({"policies": ("server", "server")}, "a policy is given twice"),
         ({"active": 0.0}, "jobs that sum 0 of the time: want more than 0, at most 1"),
         ({"active": 1.5}, r"jobs that sum 1\.5 of the time"),
@@ -52,7 +52,7 @@ def test_what_cannot_be_measured_is_refused(wrong: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--policy", "fair"), "policy 'fair': want leased or server"),
+        (("--policy", "fair"), "policy 'fair': want leased or shared or priority or server"),
         (("--jobs", "33"), "33 jobs of 2 workers need 66 hosts"),
         (("--link", "fast"), "want unshaped, or a rate such as 100mbit"),
         (("--json", "/proc/jobs.json"), "cannot write /proc/jobs.json"),
