@@ -18,6 +18,7 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
     counter(512, CounterType.packets_and_bytes) passed;
     counter(512, CounterType.packets_and_bytes) query_forwarded;
     counter(512, CounterType.packets_and_bytes) result_forwarded;
+    counter(512, CounterType.packets_and_bytes) answer_unexpected;
     counter(512, CounterType.packets_and_bytes) no_server;
 
     // When a slot was taken, and by whom: job, number of its server, priority.
@@ -198,7 +199,10 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
         sharing.apply();
         load_slot();
         bool own = epoch == hdr.inagg.epoch && chunk == hdr.inagg.chunk;
-        if (meta.from_parent) {
+        if (meta.from_parent && meta.query) {
+            answer_unexpected.count(port);    // they go past the switch
+            mark_to_drop(standard_metadata);
+        } else if (meta.from_parent) {
             // A result, for all workers. What the slot still has of the chunk is of no use.
             if (own && members != 0) {
                 empty();

@@ -27,6 +27,7 @@ OUTCOMES = (
     "query_forwarded",
     "result_forwarded",
     "no_server",
+    "answer_unexpected",
     "not_admitted",
     "malformed",
     "wrong_epoch",

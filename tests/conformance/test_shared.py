@@ -206,3 +206,22 @@ def test_a_late_rank_makes_nobody_send_twice(fresh: Sharing) -> None:
     fabric, switch = fresh.run(Example(ONE_JOB, LARGE, Impairment(), 64, 20_000, seed=2, lateness=0.2))
     assert switch.counters["slot_flushed"] == 0
     assert fabric.counts(0)["duplicate_pending"] == 0
+
+
+def test_an_answer_does_not_pass_the_switch(fresh: Sharing) -> None:
+    switch = P4SharedSwitch(fresh.program, ONE_JOB)
+    answer = reference.Header(
+        version=reference.VERSION,
+        kind=reference.DATA | reference.QUERY | reference.RESULT,
+        rank=0,
+        job=1,
+        flags=reference.AGAIN,
+        exponent=0,
+        flags_check=reference.AGAIN,
+        exponent_check=341,
+        epoch=1,
+        chunk=0,
+        checksum=7,
+    )
+    assert switch.down(0, 0, answer.encode()) == []
+    assert switch.counters == {"answer_unexpected": 1}
