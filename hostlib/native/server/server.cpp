@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,8 +18,6 @@
 namespace inagg {
 namespace {
 
-// What the kernel charges for a received packet beyond its own bytes.
-constexpr std::size_t PACKET_OVERHEAD = 1280;
 constexpr std::size_t SEND_BUFFER = std::size_t{4} << 20;
 // How often a send that finds no buffer is tried, with pauses of a millisecond. Then the datagrams are lost,
 // and their workers ask for them.
@@ -28,21 +25,10 @@ constexpr int SEND_TRIES = 20;
 // How long a queue that moves may stay full.
 constexpr int LONGEST_BLOCK_MS = 100;
 
-int make_eventfd() {
-    const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (fd < 0) {
-        throw std::system_error(errno, std::generic_category(), "cannot make an eventfd");
-    }
-    return fd;
-}
-
 }  // namespace
 
 Server::Server(UdpSocket socket, std::size_t memory)
-    : memory_(memory),
-      local_address_(socket.local_address()),
-      wakeup_(make_eventfd()),
-      socket_(std::move(socket)) {
+    : memory_(memory), local_address_(socket.local_address()), socket_(std::move(socket)) {
     socket_.prepare();
     socket_.reserve_send_buffer(SEND_BUFFER);
     thread_ = std::thread(&Server::run, this);
@@ -121,15 +107,9 @@ void Server::call(const std::function<void()>& action) {
             throw std::runtime_error("the server has been closed");
         }
         calls_.push_back(std::move(task));
-        wake();
+        wakeup_.wake();
     }
     done.get();
-}
-
-void Server::wake() {
-    const std::uint64_t one = 1;
-    // It fails only if a wakeup is pending already.
-    [[maybe_unused]] const ssize_t written = ::write(wakeup_.fd(), &one, sizeof one);
 }
 
 void Server::close() {
@@ -146,7 +126,7 @@ void Server::close() {
     {
         const std::lock_guard lock(mutex_);
         closing_ = true;
-        wake();
+        wakeup_.wake();
     }
     thread_.join();
     socket_.close();
@@ -196,8 +176,7 @@ void Server::wait() {
         return;
     }
     if (waited[0].revents != 0) {
-        std::uint64_t wakeups;
-        [[maybe_unused]] const ssize_t got = ::read(wakeup_.fd(), &wakeups, sizeof wakeups);
+        wakeup_.take();
     }
     if ((waited[1].revents & POLLERR) != 0) {
         socket_.take_errors();

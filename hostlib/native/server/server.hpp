@@ -23,6 +23,7 @@
 
 #include "server/served_job.hpp"
 #include "transport/udp_socket.hpp"
+#include "transport/wakeup.hpp"
 
 namespace inagg {
 
@@ -75,11 +76,10 @@ class Server {
     bool wait_until_writable() const;
     // Runs `action` in the thread, and waits until it has.
     void call(const std::function<void()>& action);
-    void wake();
 
     const std::size_t memory_;
     const UdpAddress local_address_;
-    Descriptor wakeup_;  // an eventfd
+    Wakeup wakeup_;
     const pid_t process_ = ::getpid();
 
     // Used by the thread only.

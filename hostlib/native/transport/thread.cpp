@@ -193,8 +193,7 @@ void Transport::wait_for_events(Blocked blocked) {
         return;
     }
     if (waited[0].revents != 0) {
-        std::uint64_t wakeups;
-        [[maybe_unused]] const ssize_t got = ::read(wakeup_.fd(), &wakeups, sizeof wakeups);
+        wakeup_.take();
     }
     if ((waited[1].revents & POLLERR) != 0) {
         stats_.network_errors += socket_.take_errors().count;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/transport.hpp"
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,9 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Bytes that the kernel charges for a received packet beyond its own: sk_buff, shared info, and rounding of
-// the data area to a power of two.
-constexpr std::size_t PACKET_OVERHEAD = 1280;
 // Longer timeouts overflow the clock.
 constexpr double FOR_EVER = 1e9;
 
@@ -39,14 +35,6 @@ bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& 
         return true;
     }
     return changed.wait_until(lock, *end) == std::cv_status::no_timeout;
-}
-
-int make_eventfd() {
-    const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (fd < 0) {
-        throw std::system_error(errno, std::generic_category(), "cannot make an eventfd");
-    }
-    return fd;
 }
 
 // Makes room for the results of a whole window. If the kernel grants less, the window is smaller.
@@ -88,7 +76,6 @@ Transport::Transport(const EngineConfig& config, UdpSocket socket, std::optional
     : config_(config),
       spin_(spin),
       local_address_(socket.local_address()),
-      wakeup_(make_eventfd()),
       socket_(std::move(socket)),
       results_(std::move(results)),
       peers_(std::move(peers)),
@@ -100,12 +87,6 @@ Transport::Transport(const EngineConfig& config, UdpSocket socket, std::optional
 }
 
 Transport::~Transport() { close(); }
-
-void Transport::wake() {
-    const std::uint64_t one = 1;
-    // It fails only if a wakeup is pending already.
-    [[maybe_unused]] const ssize_t written = ::write(wakeup_.fd(), &one, sizeof one);
-}
 
 // With mutex_ held.
 void Transport::check_alive() const {
@@ -133,7 +114,7 @@ auto Transport::wait_for(std::condition_variable& news, std::unique_lock<std::mu
 // With mutex_ held.
 void Transport::post(Command command) {
     shared_.commands.push_back(std::move(command));
-    wake();
+    wakeup_.wake();
 }
 
 Ticket Transport::submit(const Request& request) {
@@ -254,7 +235,7 @@ void Transport::close() {
         const std::lock_guard lock(mutex_);
         shared_.closing = true;
     }
-    wake();
+    wakeup_.wake();
     thread_.join();
     socket_.close();
     results_.reset();

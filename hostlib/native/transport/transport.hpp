@@ -30,6 +30,7 @@
 
 #include "engine/engine.hpp"
 #include "transport/udp_socket.hpp"
+#include "transport/wakeup.hpp"
 
 namespace inagg {
 
@@ -145,7 +146,6 @@ class Transport {
     void account(double now);
     void publish();
     void post(Command command);
-    void wake();
     void check_alive() const;
     void check_ticket(Ticket ticket) const;
     template <typename Get>
@@ -155,7 +155,7 @@ class Transport {
     const EngineConfig config_;
     const double spin_;
     const UdpAddress local_address_;
-    Descriptor wakeup_;  // an eventfd; closed with mutex_ held
+    Wakeup wakeup_;  // closed with mutex_ held
     const pid_t process_ = ::getpid();
 
     // Used by the packet thread only.

@@ -95,6 +95,10 @@ constexpr std::uint32_t datagrams_in_message(std::size_t bytes) {
     return static_cast<std::uint32_t>(std::min(BATCH, MAX_DATAGRAM / bytes));
 }
 
+// Bytes that the kernel charges for a received packet beyond its own: sk_buff, shared info, and rounding of
+// the data area to a power of two.
+inline constexpr std::size_t PACKET_OVERHEAD = 1280;
+
 struct BatchResult {
     std::size_t count;
     int error;  // errno, or 0; only when count is 0
