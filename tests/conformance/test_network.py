@@ -238,13 +238,21 @@ def check_collectives(network: Network, example: Example) -> None:
     for engine, device in devices:
         device.finish(engine)
     for array, output, collective in zip(inputs, outputs, example.collectives, strict=True):
-        expected = reference.all_reduce_array(
-            array, lane_bits=collective.lane_bits, words=WORDS, average=collective.average
-        )
-        for row in output:
-            nan = np.isnan(expected)
-            assert np.array_equal(np.isnan(row), nan)
-            assert np.array_equal(row[~nan].view(np.uint32), expected[~nan].view(np.uint32))
+        check_sum(collective, array, output)
+    check_idle(network)
+
+
+def check_sum(how: Collective, inputs: NDArray[np.float32], outputs: NDArray[np.float32]) -> None:
+    """Every rank's output is the exact sum of the inputs, bit for bit."""
+    expected = reference.all_reduce_array(inputs, lane_bits=how.lane_bits, words=WORDS, average=how.average)
+    for row in outputs:
+        nan = np.isnan(expected)
+        assert np.array_equal(np.isnan(row), nan)
+        assert np.array_equal(row[~nan].view(np.uint32), expected[~nan].view(np.uint32))
+
+
+def check_idle(network: Network) -> None:
+    """No engine has failed, or waits for anything."""
     for engine in network.engines:
         assert engine.failure is None
         assert engine.stats["in_flight"] == 0
