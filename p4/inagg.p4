@@ -49,7 +49,7 @@ control InaggIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
         if (!meta.dropped) {
             if (meta.aggregation) {
                 admission.apply(hdr, meta, standard_metadata);
-                if (!meta.dropped) {
+                if (!meta.dropped && !meta.passes) {
                     // A job without a lease.
                     if (meta.slot_mask == 0) {
                         shared_slots.apply(hdr, meta, standard_metadata);
@@ -82,7 +82,7 @@ control InaggEgress(inout headers_t hdr, inout metadata_t meta, inout standard_m
         egress_loss.apply(meta, standard_metadata);
         if (!meta.dropped) {
             if (meta.aggregation) {
-                if (!meta.to_parent) {
+                if (!meta.to_parent && !meta.passes) {
                     delivery.apply(hdr, meta, standard_metadata);
                 }
             } else {

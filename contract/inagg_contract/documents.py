@@ -301,7 +301,8 @@ class JobServer(Answer):
 
 
 class Relay(Answer):
-    """The switch that combines contributions on their way to the servers, and multicasts the results."""
+    """The switch that combines contributions on their way to the servers, and multicasts the results: the root of the
+    job's tree."""
 
     ip: Ip
     udp_port: UdpPort
@@ -396,9 +397,10 @@ class JobStatus(Answer):
     contributions that its switch has admitted; null if not read. tree: its switches, each after those above it.
 
     In a job with aggregation "server" there is no aggregator, results address or tree. In one with "shared" there are
-    both these and servers, and its tree has no slot versions of its own. servers: by index, known once all ranks have
-    registered; chunk c belongs to server (c mod slots) mod len(servers). members: all workers, known then too. serving:
-    the indices of the servers that admit its packets; the job runs when all do, and its switch has its entries.
+    both these and servers, and its tree has no slot versions of its own. relay: of its servers. servers: by index,
+    known once all ranks have registered; chunk c belongs to server (c mod slots) mod len(servers). members: all
+    workers, known then too. serving: the indices of the servers that admit its packets; the job runs when all do, and
+    its switches have its entries.
     """
 
     id: Annotated[int, Field(ge=1, le=65535)]
@@ -418,6 +420,7 @@ class JobStatus(Answer):
     counters: Annotated[Mapping[Rank, PacketCount] | None, _unless_unreadable(None)] = None
     tree: Annotated[tuple[TreeSwitch, ...], _unless_unreadable(())] = ()
     aggregation: str = "leased"
+    relay: Relay | None = None
     servers: tuple[JobServer, ...] = ()
     members: tuple[WorkerAddress, ...] = ()
     serving: tuple[NonNegative, ...] = ()

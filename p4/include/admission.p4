@@ -60,6 +60,14 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         hdr.ipv4.dst = ip;
     }
 
+    // What comes from a server below goes on as it is, to the switch that sends the job's results.
+    action relay_result(epoch_t epoch, bit<9> up) {
+        accepted.count();
+        meta.epoch = epoch;
+        meta.passes = true;
+        standard_metadata.egress_spec = up;
+    }
+
     action refuse_result() {
         accepted.count();
         meta.dropped = true;
@@ -71,7 +79,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
             hdr.ipv4.src : exact @name("source");
             hdr.inagg.job : exact @name("job");
         }
-        actions = { accept_result; @defaultonly refuse_result; }
+        actions = { accept_result; relay_result; @defaultonly refuse_result; }
         size = 4096;
         const default_action = refuse_result();
         counters = accepted;
@@ -89,9 +97,11 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.query = (hdr.inagg.kind & KIND_QUERY) != 0;
         bit<4> chunk_kind = hdr.inagg.kind & ~(KIND_RESULT | KIND_QUERY);
         meta.data = chunk_kind == KIND_DATA;
-        bool words = meta.data && !meta.query;
-        bool kind_and_length = (meta.data || chunk_kind == KIND_EXPONENT)
-                               && payload_bytes == (words ? WORDS * WORD_BYTES : 0);
+        bool from_switch = hdr.members.isValid();    // below
+        bit<16> bitmap_bytes = from_switch ? (meta.query ? 2 * MEMBERS_BYTES : MEMBERS_BYTES) : 0;
+        bit<16> word_bytes = meta.data && !meta.query ? WORDS * WORD_BYTES : 0;
+        bool kind_and_length = (meta.data || chunk_kind == KIND_EXPONENT) && !(down && from_switch)
+                               && payload_bytes == bitmap_bytes + word_bytes;
         if (standard_metadata.parser_error != error.NoError || standard_metadata.checksum_error != 0
             || !hdr.inagg.isValid() || hdr.inagg.version != INAGG_VERSION
             || (bit<16>) hdr.inagg.announced[9:0] > MAX_EXPONENT
@@ -105,6 +115,12 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 parent.apply();
             } else {
                 admission.apply();
+            }
+            if (from_switch) {
+                // In place of all workers below that switch.
+                meta.dropped = meta.dropped || meta.slot_mask != 0 || hdr.members.bits == 0
+                               || (hdr.members.bits & ~meta.member) != 0;
+                meta.member = hdr.members.bits;
             }
             if (meta.dropped) {
                 not_admitted.count((bit<32>) standard_metadata.ingress_port);

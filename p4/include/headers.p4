@@ -110,6 +110,7 @@ struct metadata_t {
     bool data;                 // of a DATA chunk
     bool from_parent;          // a result or an answer of a switch above
     bool to_parent;            // leaves for a switch above
+    bool passes;               // a server's result on its way to a switch above
     bit<9> first_port;         // of member 0
     member_bitmap_t member;    // the sender's bit
     member_bitmap_t all;       // the bits of all members of the job at this switch

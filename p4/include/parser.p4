@@ -2,6 +2,9 @@
 //
 // The parser, and the IPv4 header checksum of incoming and outgoing packets.
 
+// In udp.length, of a packet without anything behind its header.
+const bit<16> BARE_BYTES = UDP_HEADER_BYTES + INAGG_HEADER_BYTES;
+
 parser InaggParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
                    inout standard_metadata_t standard_metadata) {
     state start {
@@ -52,6 +55,27 @@ parser InaggParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         // Set before the extraction, so that a packet too short for its header is counted as malformed.
         meta.aggregation = true;
         packet.extract(hdr.inagg);
+        // The length tells what a switch of a job on shared slots has put behind the header.
+        transition select(hdr.udp.length) {
+            BARE_BYTES + MEMBERS_BYTES: parse_members;
+            BARE_BYTES + MEMBERS_BYTES + WORDS * WORD_BYTES: parse_members;
+            BARE_BYTES + 2 * MEMBERS_BYTES: parse_waits_with;
+            default: parse_kind;
+        }
+    }
+
+    state parse_members {
+        packet.extract(hdr.members);
+        transition parse_kind;
+    }
+
+    state parse_waits_with {
+        packet.extract(hdr.members);
+        packet.extract(hdr.waits_with);
+        transition parse_kind;
+    }
+
+    state parse_kind {
         transition select(hdr.inagg.kind) {
             KIND_DATA: parse_words;
             KIND_DATA | KIND_RESULT: parse_words;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Slots that jobs share: a cache in front of the job's servers (protocol.md, 5.7). What a slot combines goes on to the
-// server as one partial sum; what finds no slot goes on as it is. The server adds nothing twice, so a slot may be lost,
+// server, or to the switch above, as one partial sum; what finds no slot goes on as it is. The server adds nothing twice, so a slot may be lost,
 // or its sum sent on, at any time.
 
 control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata)(
@@ -27,7 +27,7 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
 
     bit<32> slot;
     bit<16> job;         // of what leaves
-    bit<8> way;          // the number of its server
+    bit<8> way;          // the number of its server, or 0 for the switch above
     bit<8> priority;     // of the packet's job
     bit<48> expiry;      // microseconds after which what was taken may be evicted
     bit<32> owner;
@@ -37,7 +37,7 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
     member_bitmap_t members;
 
     // The slots from `base` on, a power of two of them: chunks that follow one another have slots of their own. `offset`
-    // spreads the jobs. `servers` is a power of two too.
+    // spreads the jobs. `servers` is a power of two too; 1 below another switch.
     action share(bit<32> base, bit<32> mask, bit<32> offset, bit<8> servers, bit<8> job_priority, bit<48> expiry_us) {
         slot = base + (offset + hdr.inagg.chunk & mask);
         way = hdr.inagg.chunk[7:0] & (servers - 1);
@@ -164,16 +164,31 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
         hdr.udp.checksum = 0;
     }
 
-    // What goes to a server says whose contributions it has, or who asks.
-    action send(bit<9> port, mac_address_t mac, ipv4_address_t ip, bit<16> udp_port) {
+    action grow() {
+        hdr.ipv4.total_length = hdr.ipv4.total_length + MEMBERS_BYTES;
+        hdr.udp.length = hdr.udp.length + MEMBERS_BYTES;
+    }
+
+    // What goes on says whose contributions it has, or who asks; what comes from a worker does not.
+    action add_members() {
+        hdr.members.setValid();
+        grow();
+    }
+
+    action add_waits_with() {
+        hdr.waits_with.setValid();
+        hdr.waits_with.bits = 0;
+        grow();
+    }
+
+    // To the switch above, as its member `rank`; or to the server.
+    action send(bit<9> port, mac_address_t mac, ipv4_address_t ip, bit<16> udp_port, bit<8> rank) {
         make_own();
         hdr.ethernet.dst = mac;
         hdr.ipv4.dst = ip;
         hdr.udp.dst_port = udp_port;
-        hdr.members.setValid();
+        hdr.inagg.rank = rank;
         hdr.members.bits = members;
-        hdr.ipv4.total_length = hdr.ipv4.total_length + MEMBERS_BYTES;
-        hdr.udp.length = hdr.udp.length + MEMBERS_BYTES;
         meta.to_parent = true;
         standard_metadata.egress_spec = port;
     }
@@ -203,7 +218,7 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
             answer_unexpected.count(port);    // they go past the switch
             mark_to_drop(standard_metadata);
         } else if (meta.from_parent) {
-            // A result, for all workers. What the slot still has of the chunk is of no use.
+            // A result, for all workers below. What the slot still has of the chunk is of no use.
             if (own && members != 0) {
                 empty();
                 slot_freed.count(port);
@@ -212,12 +227,20 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
             standard_metadata.mcast_grp = meta.result_group;
             result_forwarded.count(port);
         } else {
+            if (!hdr.members.isValid()) {
+                add_members();
+                if (meta.query) {
+                    add_waits_with();
+                }
+            }
             if (meta.query) {
-                // If the asker's contribution waits here, it waits with those of all workers.
-                hdr.waits_with.setValid();
-                hdr.waits_with.bits = own && (members & meta.member) != 0 ? meta.all : 0;
-                hdr.ipv4.total_length = hdr.ipv4.total_length + MEMBERS_BYTES;
-                hdr.udp.length = hdr.udp.length + MEMBERS_BYTES;
+                if (own && (members & meta.member) != 0) {
+                    // The asker's contribution waits here, with those of all workers below.
+                    hdr.waits_with.bits = meta.all;
+                } else if (own && (members & hdr.waits_with.bits) != 0) {
+                    // It waits in a switch below for a worker whose contribution has come past it.
+                    hdr.waits_with.bits = 0;
+                }
                 members = meta.member;
                 query_forwarded.count(port);
                 goes_on = true;

@@ -120,40 +120,11 @@ class Above:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shared:
-    """What a job on shared slots has instead of a lease: slots from `base` on, and servers behind ports, by index."""
-
-    base: int
-    mask: int
-    servers: tuple[tuple[int, Station], ...]
-    offset: int = 0
-    priority: int = 0
-    expiry_us: int = 20_000
-
-    def inserts(self, job: int) -> list[Insert]:
-        made = []
-        for index, (port, station) in enumerate(self.servers):
-            match: dict[str, Key] = {"job": job, "server": index}
-            params = {"port": port, **station.params, "udp_port": station.udp_port}
-            made.append(Insert(table="server", match=match, action="send", params=params))
-        params = {
-            "base": self.base,
-            "mask": self.mask,
-            "offset": self.offset,
-            "servers": len(self.servers),
-            "job_priority": self.priority,
-            "expiry_us": self.expiry_us,
-        }
-        return [*made, Insert(table="sharing", match={"job": job}, action="share", params=params)]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Entries:
     """The entries of one job at one switch. base: its first slot version. group: its multicast group in the switch.
 
     multicast: results go to the job's group address, if it has more than one member (protocol 5.3).
     members: the members' addresses; those of workers if not given. ports: theirs; r + 1 if not given.
-    shared: of a job on shared slots, which has no lease.
     """
 
     job: int
@@ -167,7 +138,6 @@ class Entries:
     members: tuple[Station, ...] = ()
     ports: tuple[int, ...] = ()
     above: tuple[Above, ...] = ()
-    shared: Shared | None = None
 
     @property
     def to_group(self) -> bool:
@@ -177,8 +147,8 @@ class Entries:
     def _lease(self) -> dict[str, int]:
         return {
             "all": (1 << self.workers) - 1,
-            "slot_base": 0 if self.shared else self.base,
-            "slot_mask": 0 if self.shared else 2 * self.slots - 1,
+            "slot_base": self.base,
+            "slot_mask": 2 * self.slots - 1,
             "epoch": self.epoch,
             "result_group": self.group,
         }
@@ -203,10 +173,6 @@ class Entries:
             params = {"port": one.port, **one.station.params, "rank": one.rank}
             made.append(Insert(table="uplink", match=match, action="send_up", params=params))
             made.append(self._arrival(one.port, one.station))
-        if self.shared:
-            made += self.shared.inserts(self.job)
-            at = {(port, station.ip): station for port, station in self.shared.servers}
-            made += [self._arrival(port, station) for (port, _), station in at.items()]
         for rank in ranks:
             source = packed_ip(self.station(rank).ip)
             match = {"port": self.port(rank), "source": source, "job": self.job, "rank": rank}

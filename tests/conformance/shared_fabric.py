@@ -1,109 +1,339 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs on shared slots in virtual time: workers' links and servers' links at one switch.
+"""Jobs on shared slots in virtual time, frame by frame: hosts at compiled P4 programs, which have the entries that the
+controller makes of the same jobs and the same network.
 
-The links of all jobs' workers come first, job by job, then those of their servers. A packet of a server says in front
-where it goes: to the switch, or past it to one worker.
+Links are numbered: those of all jobs' workers, then those of all servers, then the cables between switches. A server in
+a worker's process has a link of its own, to the same port.
 """
 
+import struct
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from inagg._core import ServedJob
+from inagg_contract.addresses import format_ip, format_mac, parse_ip
+from inagg_contract.constants import INAGG_PORT
+from inagg_controller.errors import UnavailableError
+from inagg_controller.fabric.topology import Host, Link, Place, SwitchNode, Topology
+from inagg_controller.jobs.job import Install, Job, Limits, Policy
+from inagg_controller.jobs.table import JobTable
+from inagg_controller.switch.entries import (
+    Member,
+    TableEntry,
+    aggregator_entries,
+    binding_entries,
+    flood_group,
+)
+from inagg_switch.switch import Switch
 from tests.conformance.fabric import Fabric, Hop
+from tests.conformance.p4_switch import Station, headers, job_group
+from tests.conformance.reference import decode
 from tests.conformance.servers import make_servers
 
-TO_SWITCH = 255
+PORTS = tuple(range(1, 200))
+FIRST_CABLE = 150  # the port of the first cable
+MULTICAST = 0xEFC0_0000  # 239.192.0.0
+HEADERS = struct.Struct("!6s6sH BBHHHBBH4s4s HHHH")
+OWN_TTL = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedJob:
-    """A job. servers: a power of two."""
+    """A job. at: the switch of each worker's host. colocated: its servers are in the workers' processes."""
 
-    job: int
-    epoch: int
-    workers: int
+    at: tuple[int, ...]
     slots: int
-    servers: int = 1
+    colocated: bool = True
     priority: int = 0
-    offset: int = 0
     first_chunk: int = 0
 
-
-class SharingSwitch(Protocol):
-    """What is between workers and servers. Jobs are numbered as in the fabric."""
-
-    def up(self, job: int, rank: int, datagram: bytes) -> list[tuple[int, int, bytes]]:
-        """(job, server, datagram) of each packet that leaves because of one of a worker."""
-
-    def down(self, job: int, server: int, datagram: bytes) -> list[tuple[int, bytes]]:
-        """(rank, datagram) of each copy of a server's result."""
+    @property
+    def workers(self) -> int:
+        return len(self.at)
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """size: of each switch's shared slots. expiry_us: the age from which what a slot holds may be evicted."""
+
+    size: int
+    slot_versions: int
+    expiry_us: int = 20_000
+
+
+class Nic(NamedTuple):
+    """A host, or a server's or worker's socket on it. place: its port."""
+
+    station: Station
+    place: Place
+
+
+class Frame(NamedTuple):
+    """Who sent it, to whom, and the UDP payload."""
+
+    source: Station
+    destination: Station
+    payload: bytes
+
+
+def unwrap(frame: bytes) -> Frame:
+    """Checks every field of the outer headers that a switch may write."""
+    to_mac, from_mac, *ip, source, to, source_port, to_port, udp_length, checksum = HEADERS.unpack_from(frame)
+    ether_type, version, tos, length, _, fragment, ttl, protocol, _ = ip
+    payload = frame[HEADERS.size :]
+    assert (ether_type, version, tos, fragment, ttl, protocol) == (0x0800, 0x45, 0, 0, OWN_TTL, 17)
+    assert (length, udp_length, checksum) == (28 + len(payload), 8 + len(payload), 0)
+    assert sum(struct.unpack_from("!10H", frame, 14)) % 0xFFFF == 0
+    return Frame(
+        Station(from_mac.hex(":"), ".".join(map(str, source)), source_port),
+        Station(to_mac.hex(":"), ".".join(map(str, to)), to_port),
+        payload,
+    )
+
+
+def make_topology(above: Sequence[int], jobs: Sequence[SharedJob], servers: Sequence[int]) -> Topology:
+    """Switches s0, s1, ...: s(i + 1) is below s(above[i]). servers: the switch of each server's host."""
+    free = [1] * (len(above) + 1)
+
+    def host(name: str, ip: str, switch: int) -> Host:
+        place = Place(f"s{switch}", free[switch])
+        free[switch] += 1
+        return Host(name, parse_ip(ip), 0x02_00_00_00_00_00 + parse_ip(ip), place)
+
+    return Topology(
+        switches=tuple(
+            SwitchNode(f"s{i}", "", 0, parse_ip(f"10.1.0.{i + 1}"), 0x02_49_41_00_01_00 + i, PORTS)
+            for i in range(len(above) + 1)
+        ),
+        links=tuple(
+            Link((Place(f"s{upper}", FIRST_CABLE + i + 1), Place(f"s{i + 1}", FIRST_CABLE)))
+            for i, upper in enumerate(above)
+        ),
+        hosts=(
+            *(
+                host(f"h{number}-{rank}", f"10.0.{number}.{rank + 1}", switch)
+                for number, one in enumerate(jobs)
+                for rank, switch in enumerate(one.at)
+            ),
+            *(host(f"server{i}", f"10.0.200.{i + 1}", switch) for i, switch in enumerate(servers)),
+        ),
+    )
+
+
+def make_jobs(
+    topology: Topology, jobs: Sequence[SharedJob], pool: Pool, first_epoch: int
+) -> tuple[list[Job], list[Install]]:
+    """The jobs as the controller has them when all ranks have registered, and what it installs.
+
+    A job whose switches have no registered servers gets colocated ones.
+    """
+    limits = Limits(
+        slot_versions=pool.slot_versions,
+        shared_slots=pool.size,
+        shared_expiry_us=pool.expiry_us,
+        host_share=1.0,
+    )
+    table = JobTable(
+        topology, limits, Policy(), first_epoch=first_epoch, now=0.0, words=1, multicast=MULTICAST
+    )
+    for switch in topology.switches:
+        table.switch_connected(switch.name)
+    for host in topology.hosts:
+        if host.name.startswith("server"):
+            table.register_server(host.name, host.ip, 50000, 2**30, 0.0)
+    made = []
+    for number, one in enumerate(jobs):
+        at = [f"s{switch}" for switch in one.at]
+
+        def create(colocated: bool, one: SharedJob = one, at: Sequence[str] = at) -> Job:
+            return table.create_shared(
+                one.workers, one.slots, "", 0.0, None, at, colocated=colocated, priority=one.priority
+            )
+
+        try:
+            job = create(one.colocated)
+        except UnavailableError:
+            job = create(True)
+        hosts = [host for host in topology.hosts if host.name.startswith(f"h{number}-")]
+        for rank, host in enumerate(hosts):
+            assert host.mac is not None
+            table.register(job.id, Member(rank, host.ip, host.mac, 40000 + rank, host.place.port, 50000), 0.0)
+        made.append(job)
+    installs = [effect for effect in table.effects if isinstance(effect, Install)]
+    assert [install.job for install in installs] == [job.id for job in made]
+    return made, installs
+
+
 class SharedFabric(Fabric):
-    """The switch, and the servers of all jobs."""
+    """Switches and servers of all jobs. programs: of the switches. clock: seconds.
 
-    switch: SharingSwitch
-    jobs: Sequence[SharedJob]
-    words: int
-    servers: list[list[ServedJob]] = field(init=False)
+    Remove its entries with `remove`; the slots keep what they have.
+    """
 
-    def __post_init__(self) -> None:
-        self.servers = [
-            make_servers(
-                one.servers,
-                job=one.job,
-                epoch=one.epoch,
-                slots=one.slots,
-                words=self.words,
-                workers=one.workers,
+    def __init__(
+        self,
+        programs: Sequence[Switch],
+        above: Sequence[int],
+        jobs: Sequence[SharedJob],
+        pool: Pool,
+        *,
+        servers: Sequence[int] = (),
+        first_epoch: int = 1,
+    ) -> None:
+        self.topology = make_topology(above, jobs, servers)
+        self.jobs, installs = make_jobs(self.topology, jobs, pool, first_epoch)
+        self.clock: Callable[[], float] = lambda: 0.0
+        self._programs = dict(zip(self.topology.by_name, programs, strict=False))
+        self._inserted: list[tuple[str, TableEntry]] = []
+        self._groups: list[tuple[str, int]] = []
+        for switch in self.topology.switches:
+            self._insert(switch.name, binding_entries(self.topology.bindings(switch.name)))
+            self._insert(switch.name, aggregator_entries(switch.ip, switch.mac))
+            self._set_group(switch.name, 1, flood_group(self.topology.flooded(switch.name)).replicas)
+        for install in installs:
+            for name, entries in install.entries.items():
+                self._insert(name, entries.receivers)
+                self._set_group(name, entries.group.group, entries.group.replicas)
+                self._insert(name, entries.admissions)
+        self._nics: list[Nic] = []
+        self._servers: list[ServedJob] = []
+        self._job_of: list[Job] = []  # by link
+        self._links: dict[tuple[Place, str, int, int], int] = {}  # (place, IPv4 address, UDP port, job)
+        for job in self.jobs:
+            for rank in range(job.workers):
+                member = job.members[rank]
+                assert isinstance(member, Member)
+                station = Station(format_mac(member.mac), format_ip(member.ip), member.udp_port)
+                place = Place(job.tree.leaf_of[rank].name, member.port)
+                self._attach(job, Nic(station, place))
+                if job.results_ip is not None:
+                    at = place, format_ip(job.results_ip), INAGG_PORT, job.id
+                    self._links[at] = len(self._nics) - 1
+        for job, one in zip(self.jobs, jobs, strict=True):
+            assert job.servers is not None
+            for seat in job.servers.seats:
+                host = self.topology.host_at[seat.ip]
+                assert host.mac is not None
+                station = Station(format_mac(host.mac), format_ip(seat.ip), seat.udp_port)
+                self._attach(job, Nic(station, host.place))
+            self._servers += make_servers(
+                job.servers.count,
+                job=job.id,
+                epoch=job.epoch,
+                slots=job.slots,
+                words=1,
+                workers=job.workers,
                 first_chunk=one.first_chunk,
                 relayed=True,
             )
-            for one in self.jobs
-        ]
-        self._workers = [(job, rank) for job, one in enumerate(self.jobs) for rank in range(one.workers)]
-        self._servers = [(job, server) for job, one in enumerate(self.jobs) for server in range(one.servers)]
+        self._workers = sum(job.workers for job in self.jobs)
         self.packets: Counter[tuple[int, bool]] = Counter()  # by link, up or not, that have arrived
 
+    def _attach(self, job: Job, nic: Nic) -> None:
+        self._links[nic.place, nic.station.ip, nic.station.udp_port, job.id] = len(self._nics)
+        self._nics.append(nic)
+        self._job_of.append(job)
+
+    def _insert(self, switch: str, entries: Iterable[TableEntry]) -> None:
+        for entry in entries:
+            table, action = (name.rpartition(".")[2] for name in (entry.table, entry.action))
+            self._programs[switch].insert(table, dict(entry.match), action, dict(entry.params))
+            self._inserted.append((switch, entry))
+
+    def _set_group(self, switch: str, group: int, replicas: Sequence[tuple[int, int]]) -> None:
+        self._programs[switch].multicast_group(group, list(replicas))
+        self._groups.append((switch, group))
+
+    def remove(self) -> None:
+        for switch, entry in self._inserted:
+            self._programs[switch].delete(entry.table.rpartition(".")[2], dict(entry.match))
+        for switch, group in self._groups:
+            self._programs[switch].multicast_group(group, [])
+
     def up(self, link: int, datagram: bytes) -> Iterable[Hop]:
-        """See Fabric."""
+        """See Fabric. Only workers send datagrams; others send frames."""
         self.packets[link, True] += 1
-        if link < len(self._workers):
-            job, rank = self._workers[link]
-            return [
-                Hop(self._link_of_server(to_job, server), False, left)
-                for to_job, server, left in self.switch.up(job, rank, datagram)
-            ]
-        job, server = self._servers[link - len(self._workers)]
-        to, datagram = datagram[0], datagram[1:]
-        if to != TO_SWITCH:
-            return [Hop(self._link_of_worker(job, to), False, datagram)]
-        return [
-            Hop(self._link_of_worker(job, rank), False, result)
-            for rank, result in self.switch.down(job, server, datagram)
-        ]
+        if link >= len(self._nics):
+            return self._process(self._cable(link).ends[0], datagram)
+        nic = self._nics[link]
+        if link < self._workers:
+            datagram = headers(nic.station, self._aggregator(nic.place.switch), len(datagram)) + datagram
+        return self._process(nic.place, datagram)
+
+    def from_server(self, server: int, datagram: bytes) -> list[Hop]:
+        """What comes of a packet from a server to the switch that sends results: all hops until hosts have it."""
+        link = self._workers + server
+        nic, job = self._nics[link], self._job_of[link]
+        root = self._aggregator(job.tree.switches[0].name)
+        hops = list(self.up(link, headers(nic.station, root, len(datagram)) + datagram))
+        for hop in hops:
+            if hop.link >= len(self._nics):
+                hops += self.up(hop.link, hop.datagram) if hop.up else self.down(hop.link, hop.datagram)
+        return hops
 
     def down(self, link: int, datagram: bytes) -> Iterable[Hop]:
         """See Fabric."""
         self.packets[link, False] += 1
-        job, server = self._servers[link - len(self._workers)]
-        return [
-            Hop(link, True, bytes([TO_SWITCH if to is None else to]) + left)
-            for to, left in self.servers[job][server].receive(datagram, None)
+        if link >= len(self._nics):
+            return self._process(self._cable(link).ends[1], datagram)
+        nic, job = self._nics[link], self._job_of[link]
+        root = self._aggregator(job.tree.switches[0].name)
+        frame = unwrap(datagram)
+        assert frame.source == root
+        assert frame.destination == nic.station
+        first = self._job_of.index(job)
+        hops = []
+        for receiver, left in self._servers[link - self._workers].receive(frame.payload, None):
+            to = root if receiver is None else self._nics[first + receiver].station
+            if receiver is not None and to.ip == nic.station.ip:  # it does not leave the host
+                hops.append(Hop(first + receiver, False, left))
+            else:
+                hops.append(Hop(link, True, headers(nic.station, to, len(left)) + left))
+        return hops
+
+    def _process(self, place: Place, frame: bytes) -> list[Hop]:
+        switch, port = place
+        left = self._programs[switch].process(port, frame, self.clock())
+        return [self._hop(Place(switch, port), out) for port, out in left]
+
+    def _hop(self, place: Place, frame: bytes) -> Hop:
+        """Of a frame that leaves by a port."""
+        cable = self.topology.link_at.get(place)
+        if cable is not None:
+            return Hop(len(self._nics) + self.topology.links.index(cable), place == cable.ends[1], frame)
+        source, to, payload = unwrap(frame)
+        link = self._links[place, to.ip, to.udp_port, decode(payload).job]
+        if link >= self._workers:
+            return Hop(link, False, frame)
+        # As the worker's socket does: it takes packets of its switch, and of the job's servers.
+        job = self._job_of[link]
+        servers = [
+            nic.station
+            for nic, other in zip(self._nics[self._workers :], self._job_of[self._workers :], strict=True)
+            if other is job
         ]
+        assert source in [self._aggregator(place.switch), *servers]
+        assert to.mac in (self._nics[link].station.mac, job_group(job.id).mac)
+        return Hop(link, False, payload)
+
+    def _cable(self, link: int) -> Link:
+        return self.topology.links[link - len(self._nics)]
+
+    def _aggregator(self, switch: str) -> Station:
+        node = self.topology.by_name[switch]
+        return Station(format_mac(node.mac), format_ip(node.ip), INAGG_PORT)
+
+    def counter(self, name: str, switch: int = 0) -> int:
+        """Packets that a counter of a switch has counted since the program was loaded, at all ports."""
+        counter = self._programs[f"s{switch}"].counter(name)
+        return sum(counter[port][0] for port in PORTS)
 
     def counts(self, job: int) -> Counter[str]:
         """Packets by outcome at a job's servers, without zeros."""
         total: Counter[str] = Counter()
-        for server in self.servers[job]:
-            total.update(server.counts)
+        for server, other in zip(self._servers, self._job_of[self._workers :], strict=True):
+            if other is self.jobs[job]:
+                total.update(server.counts)
         return +total
-
-    def _link_of_worker(self, job: int, rank: int) -> int:
-        return self._workers.index((job, rank))
-
-    def _link_of_server(self, job: int, server: int) -> int:
-        return len(self._workers) + self._servers.index((job, server))

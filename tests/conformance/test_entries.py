@@ -7,28 +7,12 @@ from inagg_controller.switch.entries import (
     JobEntries,
     Member,
     Parent,
-    SharedServer,
-    Sharing,
     TableEntry,
     job_entries,
 )
-from tests.conformance.p4_switch import Above, Entries, Shared, Station, job_group, switch_station, worker
+from tests.conformance.p4_switch import Above, Entries, job_group, switch_station
 
 LEASED = Entries(job=7, workers=3, slots=4, epoch=9, base=16)
-SHARED = Shared(
-    base=48,
-    mask=15,
-    offset=4,
-    priority=5,
-    expiry_us=1000,
-    # Two servers at one address need one entry for what comes from them.
-    servers=(
-        (1, Station(worker(0).mac, worker(0).ip, 50000)),
-        (1, Station(worker(0).mac, worker(0).ip, 50001)),
-        (3, Station(worker(2).mac, worker(2).ip, 50000)),
-        (9, Station("02:00:00:00:00:99", "10.0.1.1", 18754)),
-    ),
-)
 
 
 def of_the_controller(entries: Entries) -> JobEntries:
@@ -36,7 +20,6 @@ def of_the_controller(entries: Entries) -> JobEntries:
         rank: Member(rank=rank, udp_port=station.udp_port, port=entries.port(rank), **station.params)
         for rank, station in ((rank, entries.station(rank)) for rank in range(entries.workers))
     }
-    shared = entries.shared
     return job_entries(
         job=entries.job,
         epoch=entries.epoch,
@@ -44,19 +27,6 @@ def of_the_controller(entries: Entries) -> JobEntries:
         members=members,
         slot_base=entries.base,
         slots=entries.slots,
-        sharing=None
-        if shared is None
-        else Sharing(
-            base=shared.base,
-            size=shared.mask + 1,
-            offset=shared.offset,
-            servers=tuple(
-                SharedServer(udp_port=station.udp_port, port=port, **station.params)
-                for port, station in shared.servers
-            ),
-            priority=shared.priority,
-            expiry_us=shared.expiry_us,
-        ),
         results_ip=job_group(entries.job).params["ip"] if entries.to_group else None,
         parents=[Parent(port=one.port, rank=one.rank, **one.station.params) for one in entries.above],
         own=(entries.own.params["mac"], entries.own.params["ip"]),
@@ -75,9 +45,8 @@ def values(entry: TableEntry) -> tuple[object, ...]:
         {},
         {"workers": 1},
         {"above": tuple(Above(switch_station(number), 40 + number, 3) for number in range(2))},
-        {"shared": SHARED, "base": 0},
     ],
-    ids=["leased", "one worker", "tree", "shared"],
+    ids=["leased", "one worker", "tree"],
 )
 def test_the_entries_are_the_controllers(changes: dict[str, object], multicast: bool) -> None:
     entries = Entries(**(vars(LEASED) | {"multicast": multicast} | changes))

@@ -7,7 +7,7 @@ examples. Each example is a new job on the same slots, so it finds the state tha
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -60,23 +60,29 @@ collectives = st.builds(
     specials=st.sampled_from([False, False, True]),
     devices=st.sampled_from([0, 0, 0b0000_0010, 0b0101_0101, 0b1111_1111]),
 )
-impairments = st.builds(
-    Impairment,
-    loss=st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.3]),
-    duplication=st.sampled_from([0.0, 0.1, 0.5]),
-    delay=st.sampled_from([0.0, 0.001]),
-    jitter=st.sampled_from([0.0, 0.001, 0.05]),
-    straggling=st.sampled_from([0.0, 0.2]),
-    straggle=st.sampled_from([0.1, 3.0]),
-    refusal=st.sampled_from([0.0, 0.0, 0.5]),
-    merging=st.sampled_from([0.0, 0.0001, 0.01]),
-)
+
+
+def impairments(losses: Sequence[float] = (0.0, 0.01, 0.05, 0.2, 0.3)) -> st.SearchStrategy[Impairment]:
+    """losses: the probabilities to draw from."""
+    return st.builds(
+        Impairment,
+        loss=st.sampled_from(losses),
+        duplication=st.sampled_from([0.0, 0.1, 0.5]),
+        delay=st.sampled_from([0.0, 0.001]),
+        jitter=st.sampled_from([0.0, 0.001, 0.05]),
+        straggling=st.sampled_from([0.0, 0.2]),
+        straggle=st.sampled_from([0.1, 3.0]),
+        refusal=st.sampled_from([0.0, 0.0, 0.5]),
+        merging=st.sampled_from([0.0, 0.0001, 0.01]),
+    )
+
+
 examples = st.builds(
     Example,
     workers=st.integers(1, 8),
     slots=st.sampled_from([1, 2, 4, 8]),
     collectives=st.lists(collectives, min_size=1, max_size=4),
-    impairment=impairments,
+    impairment=impairments(),
     first_chunk=st.sampled_from([0, 0, 2**31 - 3, 2**32 - 5]),
     seed=st.integers(0, 2**32 - 1),
     lateness=st.sampled_from([0.0, 0.0, 0.002, 0.05]),

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exactly once on shared slots: engines of workers, the compiled P4 program and servers, two jobs that collide, on a
-network that loses, doubles, reorders and delays packets. Every result is the exact sum, bit for bit, at every rank."""
+"""Exactly once on shared slots: engines of workers, compiled P4 programs and servers, two jobs that collide, on one
+switch and on trees, on a network that loses, doubles, reorders and delays packets. Every result is the exact sum, bit
+for bit, at every rank."""
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
 
 import numpy as np
 import pytest
@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from inagg._core import Engine
 from inagg_switch.switch import Switch
 from tests.conformance import p4_switch, reference
-from tests.conformance.p4_shared import P4SharedSwitch
-from tests.conformance.shared_fabric import SharedFabric, SharedJob
+from tests.conformance.shared_fabric import Pool, SharedFabric, SharedJob
 from tests.conformance.test_network import (
     BOUND,
     Collective,
@@ -36,88 +35,105 @@ SLOT_VERSIONS = 128
 
 @dataclass(frozen=True)
 class Example:
-    """size: of the shared slots. seed: of the network, and of the workers' data."""
+    """above, servers: as of SharedFabric. seed: of the network, and of the workers' data."""
 
     jobs: tuple[SharedJob, ...]
     collectives: tuple[Collective, ...]
     impairment: Impairment
-    size: int
-    expiry_us: int
+    pool: Pool
     seed: int
+    above: tuple[int, ...] = ()
+    servers: tuple[int, ...] = ()
     lateness: float = 0.0
 
 
+# The switch above each but the first: one switch, two leaves, three, and one below another below another.
+NETWORKS = ((), (), (0, 0), (0, 0, 0), (0, 1))
+
+
 @st.composite
-def jobs(draw: st.DrawFn) -> tuple[SharedJob, ...]:
+def examples(draw: st.DrawFn) -> Example:
     """One or two jobs, whose chunks meet in the same slots."""
-    made = []
-    for number in range(draw(st.integers(1, 2))):
-        servers = draw(st.sampled_from([1, 1, 2, 4]))
-        made.append(
-            SharedJob(
-                job=number + 1,
-                epoch=1,
-                workers=draw(st.integers(1, 4)),
-                slots=draw(st.sampled_from([4, 8])),
-                servers=servers,
-                priority=draw(st.sampled_from([0, 0, 1])),
-                offset=draw(st.integers(0, 3)),
-                first_chunk=draw(st.sampled_from([0, 0, 2**32 - 8])),
-            )
-        )
-    return tuple(made)
-
-
-examples = st.builds(
-    Example,
-    jobs=jobs(),
-    collectives=st.lists(collectives.map(lambda one: replace(one, devices=0)), min_size=1, max_size=3).map(
-        tuple
-    ),
-    impairment=impairments,
-    size=st.sampled_from([1, 2, 4, 64]),
-    expiry_us=st.sampled_from([0, 500, 20_000, 2**40]),
-    seed=st.integers(0, 2**32 - 1),
-    lateness=st.sampled_from([0.0, 0.0, 0.002, 0.05]),
-)
+    above = draw(st.sampled_from(NETWORKS))
+    switch = st.integers(0, len(above))
+    jobs = st.builds(
+        SharedJob,
+        at=st.lists(switch, min_size=1, max_size=5).map(tuple),
+        slots=st.sampled_from([4, 8]),
+        colocated=st.booleans(),
+        priority=st.sampled_from([0, 0, 1]),
+        first_chunk=st.sampled_from([0, 0, 2**32 - 8]),
+    )
+    return Example(
+        jobs=tuple(draw(st.lists(jobs, min_size=1, max_size=2))),
+        collectives=tuple(
+            draw(st.lists(collectives.map(lambda one: replace(one, devices=0)), min_size=1, max_size=3))
+        ),
+        # A packet and its answer cross four links of a star, and up to eight of a tree.
+        impairment=draw(impairments([0.0, 0.01, 0.05, 0.1 if above else 0.2])),
+        pool=Pool(
+            size=draw(st.sampled_from([1, 2, 4, 64])),
+            slot_versions=SLOT_VERSIONS,
+            expiry_us=draw(st.sampled_from([0, 500, 20_000, 2**40])),
+        ),
+        seed=draw(st.integers(0, 2**32 - 1)),
+        above=above,
+        servers=tuple(draw(st.lists(switch, max_size=4))),
+        lateness=draw(st.sampled_from([0.0, 0.0, 0.002, 0.05])),
+    )
 
 
 @dataclass
 class Sharing:
-    """Runs examples on one program, one after another: each finds the slots as the last one left them."""
+    """Runs examples on the same programs, one after another: each finds the slots as the last one left them."""
 
-    program: Switch
-    epochs: Iterator[int] = field(default_factory=lambda: count(1))
+    programs: list[Switch] = field(default_factory=list)
+    epoch: int = 1
 
-    def run(self, example: Example) -> tuple[SharedFabric, P4SharedSwitch]:
-        made = tuple(replace(one, epoch=next(self.epochs)) for one in example.jobs)
-        switch = P4SharedSwitch(self.program, made, 0, example.size, example.expiry_us)
-        fabric = SharedFabric(switch, made, WORDS)
+    def start(self, example: Example) -> SharedFabric:
+        """The switches with the jobs' entries."""
+        while len(self.programs) <= len(example.above):
+            self.programs.append(p4_switch.load(WORDS, SLOT_VERSIONS))
+        fabric = SharedFabric(
+            self.programs,
+            example.above,
+            example.jobs,
+            example.pool,
+            servers=example.servers,
+            first_epoch=self.epoch,
+        )
+        self.epoch += len(example.jobs)
+        return fabric
+
+    def run(self, example: Example) -> SharedFabric:
+        fabric = self.start(example)
         try:
-            run_jobs(fabric, switch, example, made)
+            run_jobs(fabric, example)
         finally:
-            switch.remove()
-        return fabric, switch
+            fabric.remove()
+        return fabric
+
+    def close(self) -> None:
+        for program in self.programs:
+            program.close()
 
 
-def run_jobs(
-    fabric: SharedFabric, switch: P4SharedSwitch, example: Example, made: tuple[SharedJob, ...]
-) -> None:
-    engines = [
-        engine
-        for one in made
-        for engine in make_workers(
+def run_jobs(fabric: SharedFabric, example: Example) -> None:
+    engines = []
+    for made, one in zip(fabric.jobs, example.jobs, strict=True):
+        assert made.servers is not None
+        engines += make_workers(
             one.workers,
             slots=one.slots,
             words=WORDS,
-            job=one.job,
-            epoch=one.epoch,
+            job=made.id,
+            epoch=made.epoch,
+            members=[made.tree.number_of(rank) for rank in range(one.workers)],
             first_chunk=one.first_chunk,
-            ways=one.servers,
+            ways=made.servers.count,
         )
-    ]
     network = Network(engines, fabric, example.impairment, random.Random(example.seed))
-    switch.clock = lambda: network.now
+    fabric.clock = lambda: network.now
     draws = np.random.default_rng(example.seed)
     inputs: list[list[NDArray[np.float32]]] = []  # by job and collective
     outputs: list[list[NDArray[np.float32]]] = []
@@ -128,7 +144,7 @@ def run_jobs(
         engine.submit(array, lane_bits=how.lane_bits, average=how.average, now=network.now)
 
     first = 0
-    for job, one in enumerate(made):
+    for job, one in enumerate(example.jobs):
         inputs.append([make_inputs(how, one.workers, draws) for how in example.collectives])
         outputs.append([array.copy() for array in inputs[job]])
         for rank in range(one.workers):
@@ -138,7 +154,7 @@ def run_jobs(
         first += one.workers
     network.run(len(example.collectives), within=BOUND)
     network.drain()
-    for job in range(len(made)):
+    for job in range(len(example.jobs)):
         for how, array, output in zip(example.collectives, inputs[job], outputs[job], strict=True):
             check_sum(how, array, output)
     check_idle(network)
@@ -146,82 +162,170 @@ def run_jobs(
 
 @pytest.fixture(scope="module")
 def sharing() -> Iterator[Sharing]:
-    with p4_switch.load(WORDS, SLOT_VERSIONS) as program:
-        yield Sharing(program)
+    made = Sharing()
+    yield made
+    made.close()
 
 
 @pytest.fixture
 def fresh() -> Iterator[Sharing]:
-    """A switch with empty slots."""
-    with p4_switch.load(WORDS, SLOT_VERSIONS) as program:
-        yield Sharing(program)
+    """Switches with empty slots."""
+    made = Sharing()
+    yield made
+    made.close()
 
 
 @settings(max_examples=150)
-@given(example=examples)
+@given(example=examples())
 def test_every_sum_is_exact_at_every_rank(sharing: Sharing, example: Example) -> None:
     sharing.run(example)
 
 
-ONE_JOB = (SharedJob(job=1, epoch=1, workers=4, slots=64, servers=4),)
+ONE_JOB = SharedJob(at=(0,) * 4, slots=64)
 LARGE = (Collective(64 * 200, 32, False, False),)
+SLOW = Impairment(jitter=0.0005, rate=12.5e6)
+
+
+def pool(size: int, expiry_us: int = 20_000) -> Pool:
+    return Pool(size=size, slot_versions=SLOT_VERSIONS, expiry_us=expiry_us)
 
 
 def test_with_room_for_a_window_the_switch_sums_everything(fresh: Sharing) -> None:
-    fabric, switch = fresh.run(Example(ONE_JOB, LARGE, Impairment(), 64, 20_000, seed=1))
-    assert switch.counters["slot_taken"] == switch.counters["slot_combined"] == 200
-    assert switch.counters["slot_added"] == 2 * 200
+    fabric = fresh.run(Example((ONE_JOB,), LARGE, Impairment(), pool(64), seed=1))
+    assert fabric.counter("slot_taken") == fabric.counter("slot_combined") == 200
+    assert fabric.counter("slot_added") == 2 * 200
     # The servers get each sum once, as the result's only contribution, and each exponent four times.
     counts = fabric.counts(0)
     assert (counts["started"], counts["added"], counts["completed"]) == (264, 3 * 64, 264)
 
 
+RACKS = SharedJob(at=(1, 1, 1, 2, 2, 2), slots=64)
+
+
+@pytest.mark.parametrize("colocated", [True, False], ids=["colocated", "at the root"])
+def test_every_switch_on_the_way_combines(fresh: Sharing, colocated: bool) -> None:
+    job = replace(RACKS, colocated=colocated)
+    example = Example((job,), LARGE, Impairment(), pool(64), seed=1, above=(0, 0), servers=(0, 0))
+    fabric = fresh.run(example)
+    for leaf in (1, 2):
+        assert fabric.counter("slot_taken", leaf) == fabric.counter("slot_combined", leaf) == 200
+    assert fabric.counter("slot_taken", 0) == fabric.counter("slot_combined", 0) == 200
+    assert fabric.counter("slot_added", 0) == 0
+    counts = fabric.counts(0)
+    assert (counts["started"], counts["added"], counts["completed"]) == (264, 5 * 64, 264)
+
+
+def test_a_link_between_switches_carries_each_sum_once(fresh: Sharing) -> None:
+    """And each result, and what the servers of the leaf get and send: a quarter of all each."""
+    job = SharedJob(at=(1, 1, 2, 2), slots=64)
+    fabric = fresh.run(Example((job,), LARGE, Impairment(), pool(64), seed=1, above=(0, 0)))
+    for cable in (8, 9):  # behind four workers and four servers
+        # Of an exponent no switch combines anything.
+        assert fabric.packets[cable, True] == 200 + 2 * 64 + (200 + 64) // 2
+        assert fabric.packets[cable, False] == 200 + 64 + (200 + 4 * 64) // 2
+
+
 def test_two_jobs_in_a_pool_for_one_are_right_and_partly_combined(fresh: Sharing) -> None:
-    two = tuple(replace(ONE_JOB[0], job=number) for number in (1, 2))
-    fabric, switch = fresh.run(
-        Example(two, LARGE, Impairment(jitter=0.0005, rate=12.5e6), 32, 20_000, seed=1)
-    )
-    assert switch.counters["slot_collided"] > 0
-    assert switch.counters["slot_combined"] > 40
+    fabric = fresh.run(Example((ONE_JOB, ONE_JOB), LARGE, SLOW, pool(32), seed=1))
+    assert fabric.counter("slot_collided") > 0
+    assert fabric.counter("slot_combined") > 40
+    assert all(fabric.counts(job)["completed"] == 264 for job in (0, 1))
+
+
+def test_two_jobs_in_a_pool_for_one_on_a_tree(fresh: Sharing) -> None:
+    fabric = fresh.run(Example((RACKS, RACKS), LARGE, SLOW, pool(32), seed=1, above=(0, 0)))
+    for switch in range(3):
+        assert fabric.counter("slot_collided", switch) > 0
+        assert fabric.counter("slot_combined", switch) > 40
     assert all(fabric.counts(job)["completed"] == 264 for job in (0, 1))
 
 
 def test_a_job_of_a_higher_priority_gets_its_slots(fresh: Sharing) -> None:
-    low, high = replace(ONE_JOB[0], job=1), replace(ONE_JOB[0], job=2, priority=1)
-    example = Example((low, high), LARGE, Impairment(jitter=0.0005, rate=12.5e6), 16, 2**40, seed=1)
-    fabric, switch = fresh.run(example)
-    assert switch.counters["slot_evicted"] > 0
+    high = replace(ONE_JOB, priority=1)
+    fabric = fresh.run(Example((ONE_JOB, high), LARGE, SLOW, pool(16, 2**40), seed=1))
+    assert fabric.counter("slot_evicted") > 0
     added = [fabric.counts(job)["added"] for job in (0, 1)]
     assert added[1] < added[0]
 
 
+@pytest.mark.parametrize("job", [ONE_JOB, RACKS], ids=["star", "tree"])
 @pytest.mark.parametrize("loss", [0.01, 0.05, 0.2])
-def test_loss_each_way_is_made_good_in_bounded_time(fresh: Sharing, loss: float) -> None:
+def test_loss_each_way_is_made_good_in_bounded_time(fresh: Sharing, job: SharedJob, loss: float) -> None:
     work = (Collective(64 * 40, 32, False, False), Collective(1000, 16, True, True))
-    fresh.run(Example(ONE_JOB, work, Impairment(loss=loss, jitter=0.0005), 16, 20_000, seed=1))
+    impairment = Impairment(loss=loss, jitter=0.0005)
+    fresh.run(Example((job,), work, impairment, pool(16), seed=1, above=(0, 0)))
 
 
-def test_a_late_rank_makes_nobody_send_twice(fresh: Sharing) -> None:
+@pytest.mark.parametrize("job", [ONE_JOB, RACKS], ids=["star", "tree"])
+def test_a_late_rank_makes_nobody_send_twice(fresh: Sharing, job: SharedJob) -> None:
     """Exponents wait for it at the servers, which say so."""
-    fabric, switch = fresh.run(Example(ONE_JOB, LARGE, Impairment(), 64, 20_000, seed=2, lateness=0.2))
-    assert switch.counters["slot_flushed"] == 0
+    fabric = fresh.run(Example((job,), LARGE, Impairment(), pool(64), seed=2, above=(0, 0), lateness=0.2))
+    assert [fabric.counter("slot_flushed", switch) for switch in range(3)] == [0, 0, 0]
     assert fabric.counts(0)["duplicate_pending"] == 0
 
 
-def test_an_answer_does_not_pass_the_switch(fresh: Sharing) -> None:
-    switch = P4SharedSwitch(fresh.program, ONE_JOB)
-    answer = reference.Header(
+def header(kind: int, chunk: int = 0, flags: int = 0) -> bytes:
+    made = reference.Header(
         version=reference.VERSION,
-        kind=reference.DATA | reference.QUERY | reference.RESULT,
+        kind=kind,
         rank=0,
         job=1,
-        flags=reference.AGAIN,
+        flags=flags,
         exponent=0,
-        flags_check=reference.AGAIN,
+        flags_check=flags,
         exponent_check=341,
         epoch=1,
-        chunk=0,
+        chunk=chunk,
         checksum=7,
     )
-    assert switch.down(0, 0, answer.encode()) == []
-    assert switch.counters == {"answer_unexpected": 1}
+    return made.encode()
+
+
+@pytest.mark.parametrize(("at", "above"), [((0, 0), ()), ((1, 2), (0, 0))], ids=["star", "tree"])
+def test_an_answer_does_not_pass_the_switch(
+    fresh: Sharing, at: tuple[int, ...], above: tuple[int, ...]
+) -> None:
+    fabric = fresh.start(
+        Example((SharedJob(at=at, slots=4),), (), Impairment(), pool(4), seed=1, above=above)
+    )
+    answer = header(reference.DATA | reference.QUERY | reference.RESULT, flags=reference.AGAIN)
+    assert [hop for hop in fabric.from_server(0, answer) if hop.link < 2] == []
+    assert fabric.counter("answer_unexpected") == 1
+
+
+WORD = bytes(256)
+DATA, EXPONENT, QUERY = reference.DATA, reference.EXPONENT, reference.QUERY
+
+
+def bitmap(*ranks: int) -> bytes:
+    return sum(1 << rank for rank in ranks).to_bytes(8, "big")
+
+
+CLAIMS = [
+    (header(DATA) + bitmap(0) + WORD, "slot_taken"),
+    (header(DATA) + bitmap(1) + WORD, "not_admitted"),
+    (header(DATA) + bitmap(0, 1) + WORD, "not_admitted"),
+    (header(DATA) + bitmap() + WORD, "not_admitted"),
+    (header(DATA) + bitmap(63) + WORD, "not_admitted"),
+    (header(EXPONENT) + bitmap(0), "passed"),
+    (header(EXPONENT) + bitmap(1), "not_admitted"),
+    (header(EXPONENT) + bitmap(0, 1), "not_admitted"),
+    (header(DATA | QUERY) + bitmap(0) + bitmap(), "query_forwarded"),
+    (header(DATA | QUERY) + bitmap(1) + bitmap(), "not_admitted"),
+    (header(DATA | QUERY) + bitmap(0), "malformed"),
+    (header(DATA) + bitmap(0), "malformed"),
+    (header(DATA) + bitmap(0) + bitmap(0), "malformed"),
+    (header(DATA) + bitmap(0) + bitmap(0) + WORD, "malformed"),
+    (header(EXPONENT) + bitmap(0) + bitmap(0), "malformed"),
+    (header(EXPONENT) + bitmap(0) + WORD, "malformed"),
+    (header(DATA | reference.RESULT) + bitmap(0) + WORD, "malformed"),
+    (header(DATA | reference.RESULT | QUERY) + bitmap(0) + bitmap(0), "malformed"),
+]
+
+
+@pytest.mark.parametrize(("datagram", "counter"), CLAIMS, ids=[str(number) for number in range(len(CLAIMS))])
+def test_a_worker_speaks_for_itself_only(fresh: Sharing, datagram: bytes, counter: str) -> None:
+    job = SharedJob(at=(0, 0), slots=4)
+    fabric = fresh.start(Example((job,), (), Impairment(), pool(4), seed=1))
+    fabric.up(0, datagram)
+    assert fabric.counter(counter) == 1

@@ -171,7 +171,7 @@ def tree_examples(draw: st.DrawFn) -> tuple[Tree, Example, int]:
         workers=workers,
         slots=draw(st.sampled_from([1, 2, 4, 8])),
         collectives=draw(st.lists(collectives, min_size=1, max_size=3)),
-        impairment=draw(impairments),
+        impairment=draw(impairments()),
         first_chunk=draw(st.sampled_from([0, 0, 2**31 - 3, 2**32 - 5])),
         seed=draw(st.integers(0, 2**32 - 1)),
         lateness=draw(st.sampled_from([0.0, 0.002, 0.05])),

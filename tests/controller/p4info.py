@@ -72,7 +72,7 @@ TABLES: dict[str, tuple[dict[str, int], str, dict[str, int]]] = {
     SERVER: (
         {"job": 16, "server": 8},
         "InaggIngress.shared_slots.send",
-        {"port": 9, "mac": 48, "ip": 32, "udp_port": 16},
+        {"port": 9, "mac": 48, "ip": 32, "udp_port": 16, "rank": 8},
     ),
     LINKED_PORT: ({"port": 9}, "InaggIngress.beacons.to_controller", {}),
     "InaggEgress.delivery.receiver": (
@@ -81,8 +81,12 @@ TABLES: dict[str, tuple[dict[str, int], str, dict[str, int]]] = {
         {"mac": 48, "ip": 32, "udp_port": 16},
     ),
 }
-# The second actions of the tables that have two.
-OTHER_ACTIONS = {SOURCE_MAC: f"{_GUARD}.mac_of_aggregator", SOURCE_IP: f"{_GUARD}.ip_of_aggregator"}
+# The second actions of the tables that have two, and their parameters.
+OTHER_ACTIONS: dict[str, tuple[str, dict[str, int]]] = {
+    SOURCE_MAC: (f"{_GUARD}.mac_of_aggregator", {}),
+    SOURCE_IP: (f"{_GUARD}.ip_of_aggregator", {}),
+    PARENT: ("InaggIngress.admission.relay_result", {"epoch": 32, "up": 9}),
+}
 COUNTERS = ("InaggIngress.slots.started", "InaggEgress.delivery.result_sent")
 REGISTERS = {"slot_epoch": SLOT_VERSIONS, "pool": SLOT_VERSIONS * WORDS}
 
@@ -108,15 +112,13 @@ def _add_table(p4info: p4info_pb2.P4Info, number: int, name: str) -> None:
     table.preamble.id, table.preamble.name = 0x02000000 + number, name
     for index, (field, bits) in enumerate(match.items(), start=1):
         table.match_fields.add(id=index, name=field, bitwidth=bits, match_type=p4info_pb2.MatchField.EXACT)
-    table.action_refs.add(id=0x01000000 + number)
-    described = p4info.actions.add()
-    described.preamble.id, described.preamble.name = 0x01000000 + number, action
-    for index, (param, bits) in enumerate(params.items(), start=1):
-        described.params.add(id=index, name=param, bitwidth=bits)
-    if name in OTHER_ACTIONS:
-        table.action_refs.add(id=0x01000100 + number)
-        other = p4info.actions.add()
-        other.preamble.id, other.preamble.name = 0x01000100 + number, OTHER_ACTIONS[name]
+    actions = [(action, params)] + ([OTHER_ACTIONS[name]] if name in OTHER_ACTIONS else [])
+    for order, (action, params) in enumerate(actions):
+        described = p4info.actions.add()
+        described.preamble.id, described.preamble.name = 0x01000000 + 0x100 * order + number, action
+        table.action_refs.add(id=described.preamble.id)
+        for index, (param, bits) in enumerate(params.items(), start=1):
+            described.params.add(id=index, name=param, bitwidth=bits)
     if name == ADMISSION:
         counter = p4info.direct_counters.add(direct_table_id=table.preamble.id)
         counter.preamble.id, counter.preamble.name = 0x13000001, "InaggIngress.admission.admitted"

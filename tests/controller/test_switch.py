@@ -124,7 +124,8 @@ def test_a_job_on_shared_slots_leads_to_its_servers(switch: P4RuntimeSwitch, fak
         SharedServer(ip=0x0A000100 + number, mac=0x0200000000A0 + number, udp_port=5000, port=4)
         for number in (1, 2)
     )
-    sharing = Sharing(base=48, size=16, offset=12, servers=servers, priority=255, expiry_us=20_000)
+    bits = {rank: 1 << rank for rank in MEMBERS}
+    sharing = Sharing(base=48, size=16, offset=12, bits=bits, servers=servers, priority=255, expiry_us=20_000)
     shared = job_entries(job=7, epoch=9, group=2, members=MEMBERS, sharing=sharing, own=(0xAA, 0xBB))
     switch.connect(nothing)
     for stage in shared.stages:
@@ -146,7 +147,7 @@ def test_a_job_on_shared_slots_leads_to_its_servers(switch: P4RuntimeSwitch, fak
     assert servicer.table("InaggIngress.shared_slots.server") == {
         (7, index): (
             "InaggIngress.shared_slots.send",
-            {"port": 4, "mac": 0x0200000000A1 + index, "ip": 0x0A000101 + index, "udp_port": 5000},
+            {"port": 4, "mac": 0x0200000000A1 + index, "ip": 0x0A000101 + index, "udp_port": 5000, "rank": 0},
         )
         for index in range(2)
     }

@@ -90,6 +90,18 @@ def test_a_job_shows_its_tree_and_each_worker_its_own_switch(fabric: Fabric) -> 
     run(body)
 
 
+def test_servers_take_partial_sums_from_the_root(fabric: Fabric) -> None:
+    async def body() -> None:
+        async with fabric.serving()(shared_slots=16) as (client, _, _):
+            new = {"workers": 2, "slots": 4, "aggregation": "shared", "hosts": ["10.0.0.3", "10.0.0.1"]}
+            job = (await client.post("/jobs", json=new)).json()
+            assert [switch["switch"] for switch in job["tree"]] == ["spine1", "leaf1", "leaf2"]
+            assert job["relay"] == {"ip": "10.0.255.3", "udp_port": 18753}
+            assert job["aggregator"]["ip"] == "10.0.255.2"
+
+    run(body)
+
+
 def test_what_does_not_fit_the_topology_is_refused(fabric: Fabric) -> None:
     async def body() -> None:
         async with fabric.serving()() as (client, _, _):

@@ -77,10 +77,10 @@ class Topology:
         """Hosts by IPv4 address."""
         return {host.ip: host for host in self.hosts}
 
-    def reaches(self, switch: str, ip: int) -> bool:
-        """Whether a switch knows the port and the MAC address of a host of its own."""
+    def reaches(self, switches: Container[str], ip: int) -> bool:
+        """Whether one of these switches knows the port and the MAC address of a host of its own."""
         host = self.host_at.get(ip)
-        return host is not None and host.mac is not None and host.place.switch == switch
+        return host is not None and host.mac is not None and host.place.switch in switches
 
     @cached_property
     def link_at(self) -> Mapping[Place, Link]:

@@ -359,8 +359,7 @@ def _served_job(service: Service, job: Job, server: str) -> ServedJob:
 def _relay(service: Service, job: Job) -> Relay | None:
     if not job.tree.switches:
         return None
-    (switch,) = job.tree.switches
-    aggregator = _aggregator(service, switch.name)
+    aggregator = _aggregator(service, job.tree.switches[0].name)
     return Relay.model_construct(ip=aggregator.ip, udp_port=aggregator.udp_port)
 
 
@@ -396,17 +395,18 @@ def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) 
             )
             for switch in job.tree.switches
         ),
-        **_on_servers(job),
+        **_on_servers(service, job),
     )
 
 
-def _on_servers(job: Job) -> dict[str, Any]:
+def _on_servers(service: Service, job: Job) -> dict[str, Any]:
     """The fields of JobStatus about a job with servers; none for another."""
     share = job.servers
     if share is None:
         return {}
     return {
         "aggregation": job.aggregation,
+        "relay": _relay(service, job),
         "servers": tuple(
             JobServer.model_construct(
                 name=seat.name, ip=format_ip(seat.ip), udp_port=seat.udp_port, rank=seat.rank

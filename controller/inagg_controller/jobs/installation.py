@@ -4,7 +4,7 @@
 from dataclasses import replace
 
 from inagg_contract.constants import INAGG_PORT
-from inagg_controller.fabric.topology import Topology
+from inagg_controller.fabric.topology import Place, Topology
 from inagg_controller.fabric.tree import TreeSwitch
 from inagg_controller.jobs.job import Job, Limits
 from inagg_controller.jobs.servers import Seat, ServerShare
@@ -19,9 +19,6 @@ from inagg_controller.switch.entries import (
     unicast_group,
 )
 
-# After this time any job may take a shared slot. It is some RTTs of a loaded link, so a sum that still waits has lost a
-# worker's packet, and the servers get that one alone. A sum that is cut off too early costs the servers more packets.
-_EXPIRY_US = 20_000
 # 2^32 divided by the golden ratio (Knuth, The Art of Computer Programming, 6.4). It is odd, so jobs with successive
 # numbers get different places.
 _SPREAD = 2654435769
@@ -47,7 +44,7 @@ def _entries(job: Job, switch: TreeSwitch, topology: Topology, limits: Limits) -
         epoch=job.epoch,
         slot_base=0 if job.servers is not None else job.leases[switch.name].base,
         slots=job.slots,
-        sharing=None if job.servers is None else _sharing(job, job.servers, topology, limits),
+        sharing=None if job.servers is None else _sharing(job, job.servers, switch, topology, limits),
         group=_group(job),
         members=_members(job, switch, topology),
         results_ip=job.results_ip,
@@ -56,25 +53,58 @@ def _entries(job: Job, switch: TreeSwitch, topology: Topology, limits: Limits) -
     )
 
 
-def _sharing(job: Job, share: ServerShare, topology: Topology, limits: Limits) -> Sharing:
+def _sharing(job: Job, share: ServerShare, switch: TreeSwitch, topology: Topology, limits: Limits) -> Sharing:
+    ways = [(seat, _way(job, seat, topology)) for seat in share.seats]
     return Sharing(
         base=limits.leasable,
         size=limits.shared_slots,
         offset=_SPREAD * job.id * job.slots % limits.shared_slots,
-        servers=tuple(_server(job, seat, topology) for seat in share.seats),
+        bits=_bits(job, switch),
+        servers=tuple(
+            SharedServer(
+                ip=seat.ip, mac=_mac(job, seat, topology), udp_port=seat.udp_port, port=way[switch.name]
+            )
+            for seat, way in ways
+            if switch.name in way
+        ),
         priority=job.priority,
-        expiry_us=_EXPIRY_US,
+        expiry_us=limits.shared_expiry_us,
     )
 
 
-def _server(job: Job, seat: Seat, topology: Topology) -> SharedServer:
-    if seat.rank is not None:
+def _mac(job: Job, seat: Seat, topology: Topology) -> int:
+    if seat.rank is None:
+        mac = topology.host_at[seat.ip].mac
+        assert mac is not None
+        return mac
+    member = job.members[seat.rank]
+    assert isinstance(member, Member)
+    return member.mac
+
+
+def _way(job: Job, seat: Seat, topology: Topology) -> dict[str, int]:
+    """The way from the root to a server: switch -> the port that leads there."""
+    if seat.rank is None:
+        place = topology.host_at[seat.ip].place
+    else:
         member = job.members[seat.rank]
         assert isinstance(member, Member)
-        return SharedServer(ip=seat.ip, mac=member.mac, udp_port=seat.udp_port, port=member.port)
-    host = topology.host_at[seat.ip]
-    assert host.mac is not None
-    return SharedServer(ip=seat.ip, mac=host.mac, udp_port=seat.udp_port, port=host.place.port)
+        place = Place(job.tree.leaf_of[seat.rank].name, member.port)
+    ports = dict([place])
+    below = job.tree.by_name[place.switch]
+    while below.above:
+        (above,) = below.above
+        ports[above] = job.tree.links[above, below.name].end_at(above).port
+        below = job.tree.by_name[above]
+    return ports
+
+
+def _bits(job: Job, switch: TreeSwitch) -> dict[int, int]:
+    """The bits of the ranks below each member of a switch, by the member's number."""
+    bits = {number: 1 << rank for number, rank in enumerate(switch.ranks)}
+    for name in switch.below:
+        bits[switch.number_of(name)] = sum(_bits(job, job.tree.by_name[name]).values())
+    return bits
 
 
 def _members(job: Job, switch: TreeSwitch, topology: Topology) -> dict[int, Member]:

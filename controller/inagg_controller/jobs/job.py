@@ -37,15 +37,19 @@ class Limits:
     """Resources of each switch, and limits on the use of switches and servers.
 
     shared_slots: those of the slot versions that are not leased but shared, the last ones: a power of two, or 0.
-    job_members: members that a switch can sum for in one job. max_members, max_above: members, and switches and servers
-    above, of all jobs that fit into a switch's tables. max_shared_jobs: jobs on shared slots that do. max_slots,
-    max_roots: maximum numbers for a job. max_server_jobs: maximum number of jobs with servers. max_ended: maximum
-    number of ended jobs that are remembered. host_share: the share of a switch's slots and table entries, of a server's
-    memory, and of the jobs with servers, that the jobs of one host may have together.
+    shared_expiry_us: the age from which any job may take a shared slot. The default is some RTTs of a loaded link, so
+    a sum that still waits then has lost a worker's packet, and the servers get that one alone. A sum that is cut off
+    too early costs the servers more packets. job_members: members that a switch can sum for in one job. max_members,
+    max_above: members, and switches and servers above, of all jobs that fit into a switch's tables. max_shared_jobs:
+    jobs on shared slots that do. max_slots, max_roots: maximum numbers for a job. max_server_jobs: maximum number of
+    jobs with servers. max_ended: maximum number of ended jobs that are remembered. host_share: the share of a switch's
+    slots and table entries, of a server's memory, and of the jobs with servers, that the jobs of one host may have
+    together.
     """
 
     slot_versions: int
     shared_slots: int = 0
+    shared_expiry_us: int = 20_000
     max_workers: int = MOST_WORKERS
     job_members: int = 64
     max_members: int = 4096
@@ -112,8 +116,8 @@ class Job:
     """One job.
 
     tree, leases, group: its switches, the slots that each of them leases to it, and its multicast group there.
-    servers: what it has of servers. A job on servers alone has no switches and no group; one on shared slots has a
-    switch, but no leases. priority: of its packets, for shared slots.
+    servers: what it has of servers. A job on servers alone has no switches and no group; one on shared slots has
+    switches, but no leases. priority: of its packets, for shared slots.
     generation: how often it has lost a switch: the outcome of an effect of an earlier generation is void.
     entries: its entries, by switch, that are in the switches or are being inserted or removed; None if there are none.
     installed: whether all of them are in the switches, and no change of them is under way.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a job gets of the switches: a tree of those that are there, slots in each, and room in their tables."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from inagg_controller.errors import InvalidRequestError, UnavailableError
@@ -50,18 +50,15 @@ class Resources:
         return self._lease(tree, slots, creator, holders)
 
     def share(self, at: Sequence[str]) -> Tree:
-        """The tree of a job on shared slots: the switch of all its workers. at: as in `take`.
+        """The tree of a job on shared slots, of the links that ordinary traffic keeps to. at: as in `take`.
+
+        What the root sends to a server is ordinary traffic for the switches on its way.
 
         Raises InvalidRequestError, UnavailableError.
         """
         if not self._limits.shared_slots:
             raise UnavailableError("the switch has no shared slots: start the controller with --shared-slots")
-        ranks = _ranks(at)
-        if len(ranks) > 1:
-            raise UnavailableError(
-                f"jobs on shared slots need all workers at one switch; these are at {', '.join(sorted(ranks))}"
-            )
-        return self._plan(ranks, 1)
+        return self._plan(_ranks(at), 1, set(self._topology.links) - self._topology.ordinary_links)
 
     def check_shared(self, tree: Tree, servers: int, creator: str | None, holders: Sequence[Job]) -> None:
         """Raise UnavailableError if a job on shared slots with this number of servers does not fit into the tables."""
@@ -76,11 +73,13 @@ class Resources:
         """The switches of a tree that are not connected."""
         return sorted(tree.by_name.keys() - self.connected)
 
-    def _plan(self, ranks: Mapping[str, Sequence[int]], most_roots: int) -> Tree:
+    def _plan(
+        self, ranks: Mapping[str, Sequence[int]], most_roots: int, without: Set[Link] = frozenset()
+    ) -> Tree:
         for name in ranks:
             if name not in self.connected:
                 raise UnavailableError(f"switch {name} is not connected; try again in a moment")
-        graph = self._topology.graph(self.connected, self.down)
+        graph = self._topology.graph(self.connected, self.down | without)
         try:
             tree = plan_tree(graph, ranks, most_roots, lambda name: -self.pools[name].free)
         except NoTreeError as error:

@@ -212,8 +212,8 @@ class Servers:
         among = [server for server in self.by_name.values() if usable(server)]
         if not among:
             raise UnavailableError(
-                f"the switch cannot reach the aggregation servers {', '.join(self.by_name)}: name their hosts, with "
-                "their MAC addresses, in --host IP=PORT,MAC or the topology file, at the switch of the workers"
+                f"no switch of the job has the aggregation servers {', '.join(self.by_name)}: name their hosts, with "
+                "their MAC addresses, in --host IP=PORT,MAC or the topology file, at a switch of the job"
             )
         slots = min(slots, self._max_slots)
         while slots >= FEWEST_SLOTS:

@@ -154,12 +154,12 @@ class JobTable:
         colocated: bool,
         priority: int = 0,
     ) -> Job:
-        """Create a job with servers, for which a switch combines what it can in slots that jobs share.
+        """Create a job with servers, for which switches combine what they can in slots that jobs share.
 
         at: as in `create`. colocated: as in `create_on_servers`. priority: the job evicts what jobs of a lower one have
         in a slot. Raises InvalidRequestError, UnavailableError.
         """
-        self._check_shape(workers, slots, "shared slots", min(self.limits.job_members, MOST_RANKS))
+        self._check_shape(workers, slots, "shared slots", min(self.limits.max_workers, MOST_RANKS))
         self._check_server_jobs(creator)
         if not self.topology.switches:
             raise UnavailableError(NO_SWITCH)
@@ -167,9 +167,8 @@ class JobTable:
         if colocated:
             share = self._servers.colocated(workers, slots, POWERS_OF_TWO)
         else:
-            (switch,) = tree.by_name
             share = self._servers.choose(
-                slots, creator, POWERS_OF_TWO, lambda server: self.topology.reaches(switch, server.ip)
+                slots, creator, POWERS_OF_TWO, lambda server: self.topology.reaches(tree.by_name, server.ip)
             )
         self._resources.check_shared(tree, share.count, creator, self._holders)
         job = self._add(

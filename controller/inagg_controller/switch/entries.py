@@ -82,15 +82,17 @@ class SharedServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """How a job uses the slots that jobs share (docs/protocol.md, 5.7).
+    """How a job uses the slots that jobs share at one switch (docs/protocol.md, 5.7).
 
-    base, size: the first of these slots, and their number. offset: of the job's chunk 0 from there. servers: by index.
+    base, size: the first of these slots, and their number. offset: of the job's chunk 0 from there. bits: of the ranks
+    below each member, by its number. servers: those below the switch, in the order of their index; at the root all.
     priority: the job evicts what jobs of a lower one have in a slot. expiry_us: age after which any job may.
     """
 
     base: int
     size: int
     offset: int
+    bits: Mapping[int, int]
     servers: tuple[SharedServer, ...]
     priority: int
     expiry_us: int
@@ -157,17 +159,17 @@ def job_entries(
     """The entries of a complete job in one switch (docs/protocol.md, 5.1, 5.3, 5.5 and 5.7).
 
     members: by number, all of them. slot_base, slots: its lease; sharing: if it has none. results_ip: the multicast
-    address of the job's results; None: each member's own. parents: the switches above, in turns. own: (MAC, IPv4)
-    address of this switch's aggregator, for results from them and from servers.
+    address of the job's results; None: each member's own. parents: the switches above, in turns; a job on shared slots
+    has one at most. own: (MAC, IPv4) address of this switch's aggregator, for results from them and from servers.
     """
     ranks = sorted(members)
-    everyone = (1 << len(ranks)) - 1
+    bits = {rank: 1 << rank for rank in ranks} if sharing is None else sharing.bits
     receivers = [_receiver(job, members[rank]) for rank in ranks]
     if results_ip is not None:
         to_all = (("mac", multicast_mac(results_ip)), ("ip", results_ip), ("udp_port", INAGG_PORT))
         receivers.append(TableEntry(RECEIVER, (("job", job), ("rank", ALL_RANKS)), _DELIVER, to_all))
     lease = (
-        ("all", everyone),
+        ("all", sum(bits.values())),
         ("slot_base", slot_base),
         # The program knows a job without a lease by this mask.
         ("slot_mask", 2 * slots - 1 if sharing is None else 0),
@@ -176,24 +178,29 @@ def job_entries(
     )
     arrival = (*lease, ("mac", own[0]), ("ip", own[1]), ("first_port", members[ranks[0]].port))
     servers = () if sharing is None else sharing.servers
-    # Where results come from; several servers may be at one host.
-    sources = dict.fromkeys([(one.port, one.ip) for one in parents] + [(one.port, one.ip) for one in servers])
+    # Several servers may be at one host.
+    relayed = dict.fromkeys((one.port, one.ip) for one in servers if parents)
+    sources = dict.fromkeys((one.port, one.ip) for one in parents or servers)
     return JobEntries(
         job=job,
         receivers=(
             *receivers,
-            *(_uplink(job, turn, parent) for turn, parent in enumerate(parents)),
-            *(() if sharing is None else _sharing(job, sharing)),
+            *(
+                [_uplink(job, turn, parent) for turn, parent in enumerate(parents)]
+                if sharing is None
+                else _sharing(job, sharing, parents)
+            ),
         ),
         group=unicast_group(group, members) if results_ip is None else _multicast_group(group, members),
         admissions=(
             *(_result_admission(job, port, ip, arrival) for port, ip in sources),
+            *(_relay(job, port, ip, epoch, parents[0].port) for port, ip in relayed),
             *(
                 TableEntry(
                     ADMISSION,
                     (("port", member.port), ("source", member.ip), ("job", job), ("rank", member.rank)),
                     "InaggIngress.admission.admit",
-                    (("member", 1 << member.rank), *lease, ("parents", len(parents))),
+                    (("member", bits[member.rank]), *lease, ("parents", len(parents))),
                 )
                 for member in (members[rank] for rank in ranks)
             ),
@@ -210,19 +217,16 @@ def _uplink(job: int, turn: int, parent: Parent) -> TableEntry:
     )
 
 
-def _sharing(job: int, sharing: Sharing) -> Iterator[TableEntry]:
-    """The entries that lead a job to its servers, and to the slots on the way."""
-    for index, server in enumerate(sharing.servers):
+def _sharing(job: int, sharing: Sharing, parents: Sequence[Parent]) -> Iterator[TableEntry]:
+    """The entries that lead a job to its servers, or to the switch above, and to the slots on the way."""
+    ways: list[tuple[Parent | SharedServer, int, int]] = [(one, INAGG_PORT, one.rank) for one in parents]
+    ways = ways or [(one, one.udp_port, 0) for one in sharing.servers]
+    for index, (to, udp_port, rank) in enumerate(ways):
         yield TableEntry(
             SERVER,
             (("job", job), ("server", index)),
             "InaggIngress.shared_slots.send",
-            (
-                ("port", server.port),
-                ("mac", server.mac),
-                ("ip", server.ip),
-                ("udp_port", server.udp_port),
-            ),
+            (("port", to.port), ("mac", to.mac), ("ip", to.ip), ("udp_port", udp_port), ("rank", rank)),
         )
     yield TableEntry(
         SHARING,
@@ -232,10 +236,19 @@ def _sharing(job: int, sharing: Sharing) -> Iterator[TableEntry]:
             ("base", sharing.base),
             ("mask", sharing.size - 1),
             ("offset", sharing.offset),
-            ("servers", len(sharing.servers)),
+            ("servers", len(ways)),
             ("job_priority", sharing.priority),
             ("expiry_us", sharing.expiry_us),
         ),
+    )
+
+
+def _relay(job: int, port: int, ip: int, epoch: int, up: int) -> TableEntry:
+    return TableEntry(
+        PARENT,
+        (("port", port), ("source", ip), ("job", job)),
+        "InaggIngress.admission.relay_result",
+        (("epoch", epoch), ("up", up)),
     )
 
 

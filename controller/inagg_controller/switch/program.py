@@ -128,16 +128,20 @@ def _one_of_each() -> tuple[TableEntry, ...]:
     member = Member(rank=0, ip=1, mac=1, udp_port=1, port=1)
     parent = Parent(ip=2, mac=2, port=2, rank=0)
     server = SharedServer(ip=1, mac=1, udp_port=2, port=1)
-    sharing = Sharing(base=0, size=2, offset=0, servers=(server,), priority=0, expiry_us=1)
+    sharing = Sharing(base=0, size=2, offset=0, bits={0: 1}, servers=(server,), priority=0, expiry_us=1)
     leased = job_entries(
         job=1, epoch=1, slot_base=0, slots=2, group=2, members={0: member}, parents=[parent], own=(1, 1)
     )
     shared = job_entries(job=1, epoch=1, group=2, members={0: member}, sharing=sharing, own=(1, 1))
+    below = job_entries(
+        job=1, epoch=1, group=2, members={0: member}, sharing=sharing, parents=[parent], own=(1, 1)
+    )
     return (
         *leased.receivers,
         *leased.admissions,
         *shared.receivers,
         *shared.admissions,
+        *below.admissions,
         *aggregator_entries(1, 1),
         *binding_entries([Binding(ip=2, mac=2, port=1)]),
         linked_port_entry(1),

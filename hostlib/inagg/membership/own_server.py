@@ -44,7 +44,7 @@ class OwnServer:
             workers=[(member.ip, member.udp_port) for member in job.members],
             servers=len(job.servers),
             index=index,
-            relay=None if job.aggregator is None else (job.aggregator.ip, job.aggregator.udp_port),
+            relay=None if job.relay is None else (job.relay.ip, job.relay.udp_port),
         )
 
     def linger(self, client: ControlClient, job: int) -> None:

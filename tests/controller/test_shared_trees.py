@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs on shared slots of several switches: literal cases on leaf1, leaf2 and spine1 of LEAF_SPINE, in virtual time."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from inagg_contract.constants import INAGG_PORT
+from inagg_controller.errors import InvalidRequestError, UnavailableError
+from inagg_controller.jobs.job import Install, Job
+from inagg_controller.jobs.table import JobTable
+from inagg_controller.switch.entries import PARENT, SERVER, SHARING, UPLINK, JobEntries
+from tests.controller.serving import AT, LEAF_SPINE
+from tests.controller.test_jobs import carry_out, new_table
+from tests.controller.test_server_jobs import ROOM
+from tests.controller.test_shared_jobs import SHARED_SLOTS, serve_all, values
+from tests.controller.test_tree_jobs import member
+
+SPINE1 = 0x0A00FF03
+ADMISSION = "InaggIngress.admission.admission"
+
+
+def tree_table(**limits: Any) -> JobTable:
+    return new_table(topology=LEAF_SPINE, shared_slots=SHARED_SLOTS, **limits)
+
+
+def create(table: JobTable, at: list[str] = AT, *, colocated: bool = True) -> Job:
+    return table.create_shared(len(at), 4, "", 0.0, at=at, colocated=colocated)
+
+
+def installed(table: JobTable, job: Job) -> dict[str, JobEntries]:
+    """A job's entries by switch, once all ranks have registered."""
+    for rank in range(job.workers):
+        table.register(job.id, replace(member(rank), server_udp_port=6000), 0.0)
+    (effect,) = table.effects
+    assert isinstance(effect, Install)
+    return dict(effect.entries)
+
+
+def test_every_switch_has_the_bits_of_the_ranks_below() -> None:
+    table = tree_table()
+    made = installed(table, create(table))
+    assert list(made) == ["spine1", "leaf1", "leaf2"]
+    bits = {
+        name: {
+            match["rank"]: (params["member"], params["all"])
+            for match, params in values(made[name], ADMISSION)
+        }
+        for name in made
+    }
+    assert bits == {
+        "leaf1": {0: (0b0001, 0b0011), 1: (0b0010, 0b0011)},
+        "leaf2": {0: (0b0100, 0b1100), 1: (0b1000, 0b1100)},
+        "spine1": {0: (0b0011, 0b1111), 1: (0b1100, 0b1111)},
+    }
+    for entries in made.values():
+        assert values(entries, UPLINK) == []
+        ((_, share),) = values(entries, SHARING)
+        assert (share["base"], share["mask"]) == (48, 15)
+
+
+def test_partial_sums_go_to_the_root_and_from_there_to_the_servers() -> None:
+    table = tree_table()
+    made = installed(table, create(table))
+    for number, leaf in enumerate(("leaf1", "leaf2")):
+        ((_, share),) = values(made[leaf], SHARING)
+        assert share["servers"] == 1
+        up = {"port": 101, "mac": 0x024941000003, "ip": SPINE1, "udp_port": INAGG_PORT, "rank": number}
+        assert values(made[leaf], SERVER) == [({"job": 1, "server": 0}, up)]
+    ((_, share),) = values(made["spine1"], SHARING)
+    assert share["servers"] == 4
+    assert values(made["spine1"], SERVER) == [
+        (
+            {"job": 1, "server": rank},
+            {
+                "port": 1 + rank // 2,
+                "mac": 0x020000000001 + rank,
+                "ip": 0x0A000001 + rank,
+                "udp_port": 6000,
+                "rank": 0,
+            },
+        )
+        for rank in range(4)
+    ]
+
+
+def arrivals(entries: JobEntries) -> dict[tuple[int, int], int | None]:
+    """(port, source) of what is admitted from above or from servers -> the port that it is relayed to, if it is."""
+    return {(match["port"], match["source"]): params.get("up") for match, params in values(entries, PARENT)}
+
+
+def test_results_go_from_the_servers_to_the_root_and_from_there_to_all() -> None:
+    table = tree_table()
+    made = installed(table, create(table))
+    assert arrivals(made["leaf1"]) == {(101, SPINE1): None, (1, 0x0A000001): 101, (2, 0x0A000002): 101}
+    assert arrivals(made["leaf2"]) == {(101, SPINE1): None, (1, 0x0A000003): 101, (2, 0x0A000004): 101}
+    assert arrivals(made["spine1"]) == {(1 + rank // 2, 0x0A000001 + rank): None for rank in range(4)}
+    (epoch,) = {params["epoch"] for entries in made.values() for _, params in values(entries, PARENT)}
+    assert epoch == table.job(1).epoch
+
+
+@pytest.mark.parametrize("host", [1, 3])
+def test_a_registered_server_may_be_at_any_switch_of_the_job(host: int) -> None:
+    table = tree_table()
+    table.register_server("big", 0x0A000000 + host, 18754, ROOM, 0.0)
+    made = installed(table, create(table, colocated=False))
+    leaf, other = ("leaf1", "leaf2") if host == 1 else ("leaf2", "leaf1")
+    assert arrivals(made[leaf]) == {(101, SPINE1): None, (1, 0x0A000000 + host): 101}
+    assert arrivals(made[other]) == {(101, SPINE1): None}
+    assert arrivals(made["spine1"]) == {(1 + host // 2, 0x0A000000 + host): None}
+
+
+def test_a_job_at_one_switch_needs_no_other() -> None:
+    table = tree_table()
+    made = installed(table, create(table, ["leaf2", "leaf2"]))
+    assert list(made) == ["leaf2"]
+
+
+def test_only_links_of_ordinary_traffic_are_used() -> None:
+    """A job with a lease takes turns at both spines; what goes to a server could not."""
+    table = tree_table()
+    assert table.create(4, 4, "", 0.0, at=AT).tree.roots == 2
+    job = create(table)
+    assert list(job.tree.by_name) == ["spine1", "leaf1", "leaf2"]
+    assert set(job.tree.links.values()) <= LEAF_SPINE.ordinary_links
+
+
+def test_without_a_working_link_of_ordinary_traffic_jobs_are_refused() -> None:
+    table = tree_table()
+    (link,) = [link for link in LEAF_SPINE.ordinary_links if str(link) == "leaf2:101 - spine1:2"]
+    table.link_down(link, 1.0, "cut")
+    assert table.create(4, 4, "", 0.0, at=AT).tree.roots == 1
+    with pytest.raises(UnavailableError, match="no working way from switch leaf1 to switch leaf2"):
+        create(table)
+
+
+def test_a_lost_switch_or_link_of_its_tree_fails_the_job() -> None:
+    for what in ("switch", "link"):
+        table = tree_table()
+        job = create(table)
+        installed(table, job)
+        carry_out(table, 0.0)
+        serve_all(table, job)
+        assert job.state == "running"
+        if what == "switch":
+            table.switch_lost("spine1", 1.0)
+        else:
+            table.link_down(job.tree.links["spine1", "leaf2"], 1.0, "cut")
+        assert job.state == "failed"
+
+
+def test_a_switch_sums_for_a_limited_number_of_members() -> None:
+    table = tree_table(job_members=3)
+    assert create(table).tree.by_name["spine1"].members == 2
+    with pytest.raises(InvalidRequestError, match="switch leaf1 would sum for 4 workers and switches"):
+        create(table, ["leaf1"] * 4)
