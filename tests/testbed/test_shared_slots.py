@@ -12,7 +12,9 @@ import pytest
 
 from inagg_testbed.demo.run import INAGG_16, INAGG_32, INAGG_32_LOSS, TrainingSpec, train
 from inagg_testbed.errors import WorkerFailedError
+from inagg_testbed.network.fabric import Fabric
 from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.requirements import SwitchKind
 from inagg_testbed.network.testbed import Testbed, open_testbed
 from tests.testbed.programs import SUMS, launch, right_sum, sum_rightly
 
@@ -97,6 +99,45 @@ def test_a_rank_that_dies_is_named_and_the_next_job_starts_clean(testbed: Testbe
     assert set(others) == set(range(WORKERS)) - {1}
     assert all("rank 1" in text for text in others.values()), caught.value
     sum_rightly(testbed, watch=testbed.services)
+
+
+def counted_at_each(testbed: Testbed, name: str) -> dict[str, int]:
+    """A counter over all ports, by switch."""
+    assert testbed.controller is not None
+    return {
+        switch: sum(count.packets for count in counters.get(name, {}).values())
+        for switch, counters in testbed.controller.counters().items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("topology", "servers", "switch"),
+    [
+        ("tree:2x2", 0, "model"),
+        ("leaf-spine:2x2x2", 1, "model"),
+        pytest.param("tree:2x2", 0, "bmv2", marks=pytest.mark.bmv2),
+    ],
+)
+def test_every_switch_of_a_tree_combines_and_the_weights_are_the_same(
+    folder: Path, leased: dict[TrainingSpec, str], topology: str, servers: int, switch: SwitchKind
+) -> None:
+    with open_testbed(
+        fabric=Fabric.parse(topology),
+        link=LinkSpec.parse("unshaped"),
+        results_root=folder / "tree",
+        state_dir=folder / "state",
+        switch=switch,
+        servers=servers,
+        environment=SHARED | ({"INAGG_SERVERS": "registered"} if servers else {}),
+    ) as tree:
+        assert weights(tree, INAGG_32_LOSS if switch == "model" else INAGG_32) == leased[INAGG_32]
+        combined = counted_at_each(tree, "slot_combined")
+        used = set(combined) - {"spine2"}
+        assert all(combined[name] > 0 for name in used), combined
+        assert tree.controller is not None
+        (job,) = tree.controller.jobs()
+        assert {each.switch for each in job.tree} == used
+        assert [server.rank for server in job.servers] == ([None] if servers else list(range(WORKERS)))
 
 
 @pytest.mark.bmv2

@@ -116,7 +116,7 @@ class AllReduceBench:
     @property
     def fabric(self) -> Fabric:
         """Switches, links and hosts, with one for a server if a backend needs it. Raises ConfigurationError."""
-        servers = int(any(spec.name == ONE_SERVER for spec in self._specs))
+        servers = int(any(spec.needs_server for spec in self._specs))
         made = Fabric.parse(self.topology, hosts=self.hosts, rank_order=self.rank_order)
         return made.with_servers(servers)
 

@@ -10,11 +10,13 @@ from inagg_testbed.errors import ConfigurationError
 
 LANE_BITS = (32, 16, 8)
 HIERARCHICAL = "gloo-hierarchical"
-LEASED, SHARED, COLOCATED, ONE_SERVER = "inagg", "inagg-shared", "inagg-server", "inagg-server-1"
+LEASED, SHARED, COLOCATED = "inagg", "inagg-shared", "inagg-server"
+SHARED_ONE_SERVER, ONE_SERVER = "inagg-shared-1", "inagg-server-1"
 # What each backend's group has of inagg.Options, besides the lane width.
 OPTIONS: Mapping[str, Mapping[str, str]] = {
     LEASED: {"aggregation": "leased"},
     SHARED: {"aggregation": "shared", "servers": "colocated"},
+    SHARED_ONE_SERVER: {"aggregation": "shared", "servers": "registered"},
     COLOCATED: {"aggregation": "server", "servers": "colocated"},
     ONE_SERVER: {"aggregation": "server", "servers": "registered"},
 }
@@ -31,7 +33,7 @@ def check_slots(slots: int | None) -> None:
 class BackendSpec:
     """`gloo`, `gloo-hierarchical`, or what sums in lanes and their width: `inagg:BITS` in leased slots of the switch,
     `inagg-shared:BITS` in slots that jobs share, with servers in the ranks' processes behind them, `inagg-server:BITS`
-    on such servers alone, `inagg-server-1:BITS` on one server on a host of its own.
+    on such servers alone; `inagg-shared-1:BITS` and `inagg-server-1:BITS` with one server on a host of its own.
 
     lane_bits None: summed by gloo.
     """
@@ -56,12 +58,17 @@ class BackendSpec:
     @property
     def through_switch(self) -> bool:
         """Whether a switch sums what it can."""
-        return self.name in (LEASED, SHARED)
+        return self.name in (LEASED, SHARED, SHARED_ONE_SERVER)
 
     @property
     def on_servers(self) -> bool:
         """Whether servers alone do the sums."""
         return self.name in (COLOCATED, ONE_SERVER)
+
+    @property
+    def needs_server(self) -> bool:
+        """Whether it has a server on a host of its own."""
+        return self.name in (SHARED_ONE_SERVER, ONE_SERVER)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ inagg           S in one step: a contribution to the switch and, in the same rou
 inagg-shared    S + S/k in 2 steps, with k servers, the greatest power of two of the ranks' processes. A rank sends its
                 contributions, and the results of its server's chunks; it receives their sums from the switch, and all
                 results.
+inagg-shared-1  S in 2 steps: the server's link carries the sums, and the results once, for the switch to multicast.
 inagg-server    2(N-1)/N S in 2 steps. Each rank's process serves 1/N of the chunks: it sends (N-1)/N S to the others'
                 servers, and its server results of S/N to N-1 ranks; it receives as much.
 inagg-server-1  N S in 2 steps: the server's link carries all contributions, and the results to all ranks.
@@ -19,7 +20,15 @@ gloo-hierarchical has no entry: it depends on the racks.
 
 from dataclasses import dataclass
 
-from inagg_testbed.bench.plan import COLOCATED, HIERARCHICAL, LEASED, ONE_SERVER, SHARED, BackendSpec
+from inagg_testbed.bench.plan import (
+    COLOCATED,
+    HIERARCHICAL,
+    LEASED,
+    ONE_SERVER,
+    SHARED,
+    SHARED_ONE_SERVER,
+    BackendSpec,
+)
 
 _FLOAT32_BITS = 32
 
@@ -40,6 +49,7 @@ def theory(spec: BackendSpec, workers: int) -> Theory | None:
         "gloo": Theory(exchange, "2(N-1)/N S", 2 * (workers - 1)),
         LEASED: Theory(1.0, "S", 1),
         SHARED: Theory(1 + 1 / (1 << (workers.bit_length() - 1)), "S + S/k", 2),
+        SHARED_ONE_SERVER: Theory(1.0, "S", 2),
         COLOCATED: Theory(exchange, "2(N-1)/N S", 2),
         ONE_SERVER: Theory(float(workers), "N S", 2),
     }

@@ -59,7 +59,8 @@ BackendsOption = Annotated[
         help="gloo (a ring over the ranks), gloo-hierarchical (reduce in each rack, all-reduce of the racks' first"
         " ranks, broadcast in each rack); inagg:32, inagg:16 or inagg:8, which the switch sums; inagg-shared:32, ...,"
         " which it sums in slots that jobs share, before servers in the ranks' processes; inagg-server:32, ...,"
-        " which such servers sum alone; inagg-server-1:32, ..., which one server on a further host sums."
+        " which such servers sum alone; inagg-shared-1:32 and inagg-server-1:32, ..., the same with one server on a"
+        " further host."
         " May be given several times.",
     ),
 ]

@@ -10,8 +10,9 @@ leaf-spine:RxWxK R leaves with W hosts each, and K spines. Every leaf has a link
                  the largest power of two of the spines (protocol.md, 5.5).
 
 A leaf and its hosts are a rack. Hosts are numbered rack by rack. Ports are 1, 2, ... to hosts and to switches below,
-101, 102, ... to switches above, and 255 to the controller, which is in the node of the topmost switch (of a leaf-spine:
-of spine1). A star may have further hosts, in no rack, for aggregation servers (`with_servers`): no rank runs there.
+101, 102, ... to switches above, and 255 to the controller, which is in the node of the topmost switch (of a
+leaf-spine: of spine1). There may be further hosts, in no rack, for aggregation servers (`with_servers`), dealt out to
+the leaves. No rank runs there.
 
 This module knows no Mininet: commands parse options before they check the machine.
 """
@@ -139,16 +140,16 @@ class Fabric:
         """
         if count == 0:
             return self
-        if not self.is_star:
-            raise ConfigurationError(
-                f"topology {self.name}: only a star has hosts for servers; use --topology star"
-            )
         if count < 0 or self.servers:
             raise ConfigurationError(
                 f"{count} servers beside {len(self.servers)}: want one number, 0 or more"
             )
         _check_hosts(self.size + count, f"a testbed with {self.size} workers and {count} servers")
-        ports = [SwitchPort(STAR_SWITCH, self.size + number) for number in range(1, count + 1)]
+        turns = itertools.cycle(enumerate(self.leaves))
+        ports = [
+            SwitchPort(leaf, len(self.racks[rack]) + index // len(self.racks) + 1)
+            for index, (rack, leaf) in zip(range(count), turns, strict=False)
+        ]
         return replace(self, host_ports=(*self.host_ports, *ports))
 
     @property

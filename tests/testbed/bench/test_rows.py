@@ -283,9 +283,10 @@ def test_one_server_has_a_host_of_its_own_behind_the_workers() -> None:
 
     assert list(fabric("gloo", "inagg-server:32").servers) == []
     assert list(fabric("gloo", "inagg-server-1:32", "inagg-server-1:8").servers) == [5]
+    assert list(fabric("gloo", "inagg-shared-1:32").servers) == [5]
     assert fabric("inagg-server-1:32").size == 4
-    with pytest.raises(ConfigurationError, match="only a star has hosts for servers"):
-        replace(bench(), topology="tree:2x2", cases=(replace(CASE, backends=("inagg-server-1:32",)),))
+    in_tree = replace(bench(), topology="tree:2x2", cases=(replace(CASE, backends=("inagg-server-1:32",)),))
+    assert [str(in_tree.fabric.host_ports[host - 1]) for host in in_tree.fabric.servers] == ["leaf1:3"]
 
 
 def test_the_servers_of_ranks_can_be_measured_in_a_tree() -> None:
@@ -294,21 +295,24 @@ def test_the_servers_of_ranks_can_be_measured_in_a_tree() -> None:
 
 
 def test_the_bytes_on_the_busiest_link_are_beside_theory() -> None:
-    case = replace(CASE, backends=("gloo", "inagg:16", "inagg-server:32", "inagg-server-1:32"))
+    case = replace(
+        CASE, backends=("gloo", "inagg:16", "inagg-server:32", "inagg-server-1:32", "inagg-shared-1:32")
+    )
     found = rows(
         case,
         events(),
         events(backend="inagg:16"),
         events(backend="inagg-server:32"),
         events(backend="inagg-server-1:32"),
+        events(backend="inagg-shared-1:32"),
     )
-    assert [row["link_bytes"] for row in found] == [4_200_001] * 4  # the median of three iterations
-    assert [row["theory_bytes"] for row in found] == [6e6, 2e6, 6e6, 16e6]
-    assert [row["steps"] for row in found] == [6, 1, 2, 2]
+    assert [row["link_bytes"] for row in found] == [4_200_001] * 5  # the median of three iterations
+    assert [row["theory_bytes"] for row in found] == [6e6, 2e6, 6e6, 16e6, 4e6]
+    assert [row["steps"] for row in found] == [6, 1, 2, 2, 2]
     header, body = links_table(found)
     assert header == ["backend", "frames MB", "theory MB", "frames/ theory", "theory", "steps"]
     assert body[1] == ["inagg:16", "4.2", "2", "2.100", "S", "1"]
-    assert [row[-2] for row in body] == ["2(N-1)/N S", "S", "2(N-1)/N S", "N S"]
+    assert [row[-2] for row in body] == ["2(N-1)/N S", "S", "2(N-1)/N S", "N S", "S"]
 
 
 def test_gloo_in_two_levels_has_no_theory() -> None:
@@ -324,6 +328,7 @@ def test_each_way_of_summing_has_a_group_with_its_options() -> None:
     ]
     assert OPTIONS["inagg"] == {"aggregation": "leased"}
     assert OPTIONS["inagg-shared"] == {"aggregation": "shared", "servers": "colocated"}
+    assert OPTIONS["inagg-shared-1"] == {"aggregation": "shared", "servers": "registered"}
     assert OPTIONS["inagg-server"] == {"aggregation": "server", "servers": "colocated"}
     assert OPTIONS["inagg-server-1"] == {"aggregation": "server", "servers": "registered"}
 
@@ -334,13 +339,17 @@ def test_gloo_has_one_turn_in_a_round_and_inagg_one_at_each_loss() -> None:
 
 
 def test_a_backend_is_written_as_it_is_read() -> None:
-    texts = ("gloo", "inagg", "inagg:16", "inagg:8", "inagg-shared", "inagg-server", "inagg-server-1:16")
+    texts = (
+        *("gloo", "inagg", "inagg:16", "inagg:8", "inagg-shared", "inagg-shared-1"),
+        *("inagg-server", "inagg-server-1:16"),
+    )
     written = [
         "gloo",
         "inagg:32",
         "inagg:16",
         "inagg:8",
         "inagg-shared:32",
+        "inagg-shared-1:32",
         "inagg-server:32",
         "inagg-server-1:16",
     ]

@@ -211,10 +211,6 @@ def test_a_wrong_topology_is_explained_before_anything_starts(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            ("--topology", "tree:2x2", "--servers", "1"),
-            "topology tree:2x2: only a star has hosts for servers",
-        ),
         (("--workers", "60", "--servers", "5"), "60 workers and 5 servers has 1 to 64 hosts, not 65"),
         (("--workers", "2", "--servers", "1", "--no-controller"), "servers register with a controller"),
         (("--pool", "64", "--no-controller"), "it needs a switch and a controller"),

@@ -167,6 +167,14 @@ def test_hosts_for_servers_are_behind_the_workers_and_no_rank_runs_there() -> No
     assert Fabric.from_settings(star.settings) == star
 
 
+def test_hosts_for_servers_are_dealt_out_to_the_leaves() -> None:
+    tree = Fabric.parse("tree:2x2").with_servers(3)
+    assert [str(tree.host_ports[host - 1]) for host in tree.servers] == ["leaf1:3", "leaf2:3", "leaf1:4"]
+    assert tree.leaves == ("leaf1", "leaf2")
+    assert (tree.size, tree.ranks_of_racks) == (4, ((0, 1), (2, 3)))
+    assert Fabric.from_settings(tree.settings) == tree
+
+
 def test_a_fabric_of_a_manifest_without_servers_has_none() -> None:
     assert Fabric.from_settings({"hosts": 2}) == Fabric.star(2) == Fabric.star(2).with_servers(0)
 
@@ -174,7 +182,6 @@ def test_a_fabric_of_a_manifest_without_servers_has_none() -> None:
 @pytest.mark.parametrize(
     ("fabric", "count", "message"),
     [
-        (Fabric.parse("tree:2x2"), 1, "topology tree:2x2: only a star has hosts for servers"),
         (Fabric.star(4), 61, "4 workers and 61 servers has 1 to 64 hosts, not 65"),
         (Fabric.star(4), -1, "-1 servers"),
     ],
