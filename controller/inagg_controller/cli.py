@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -25,6 +26,7 @@ from inagg_controller.configuration import (
     Configuration,
     check_policy,
     check_pool,
+    check_share,
     check_size,
     check_words,
     parse_address,
@@ -48,7 +50,7 @@ _T = TypeVar("_T")
 
 # The options that describe a network of one switch.
 _OF_ONE_SWITCH = ("switch", "device_id", "ports", "host", "aggregator_ip", "aggregator_mac")
-_OF_SWITCHES = ("p4info", "device_config", "topology", "pool", "shared_slots", *_OF_ONE_SWITCH)
+_OF_SWITCHES = ("p4info", "device_config", "topology", "pool", "shared_slots", "job_share", *_OF_ONE_SWITCH)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -148,6 +150,20 @@ def run(
             "--pool as many versions as that has]",
         ),
     ] = None,
+    host_share: Annotated[
+        float,
+        typer.Option(
+            help="Share of each switch's slots and table entries, of each server's memory and of the jobs with servers "
+            "that the jobs of one host may have together: above 0, at most 1."
+        ),
+    ] = 0.75,
+    job_share: Annotated[
+        float,
+        typer.Option(
+            help="Share of a switch's free slots that a job gets at most if it asks for more than 32: above 0, at most "
+            "1."
+        ),
+    ] = 0.25,
     max_roots: Annotated[
         int,
         typer.Option(
@@ -204,17 +220,19 @@ def run(
         return parse_topology(topology)
 
     def switches() -> tuple[Program | None, Network, Limits]:
-        most = {"max_slots": max_slots, "max_roots": max_roots}
+        limited = partial(
+            Limits,
+            max_slots=max_slots,
+            max_roots=max_roots,
+            host_share=check_share(host_share, "--host-share"),
+            job_share=check_share(job_share, "--job-share"),
+        )
         if no_switch:
             if given := _given(context, _OF_SWITCHES):
                 raise ConfigurationError(
                     f"--no-switch means that there is no switch: leave out {', '.join(given)}"
                 )
-            return (
-                None,
-                Network(topology=NO_SWITCHES, words=check_words(words)),
-                Limits(slot_versions=0, **most),
-            )
+            return None, Network(topology=NO_SWITCHES, words=check_words(words)), limited(slot_versions=0)
         if words is not None:
             raise ConfigurationError("--words needs --no-switch: with a switch, its program has the words")
         program = load_program(_required(p4info, "--p4info"), _required(device_config, "--device-config"))
@@ -225,14 +243,13 @@ def run(
             link_timeout_s=link_timeout_s,
         )
         versions, shared = check_pool(program.slot_versions, pool, shared_slots)
-        limits = Limits(
+        limits = limited(
             slot_versions=versions,
             shared_slots=shared,
             job_members=program.job_members,
             max_members=program.max_members,
             max_above=program.max_above,
             max_shared_jobs=program.max_shared_jobs,
-            **most,
         )
         return program, network, limits
 

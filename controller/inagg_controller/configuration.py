@@ -95,6 +95,13 @@ def check_pool(slot_versions: int, pool: int | None, asked: int | None) -> tuple
     return (slot_versions if pool is None else 2 * pool + asked), asked
 
 
+def check_share(share: float, option: str) -> float:
+    """Return the share if something can be had with it, and no more than there is."""
+    if not 0 < share <= 1:
+        raise ConfigurationError(f"{option} is {share:g}; it must be above 0 and at most 1")
+    return share
+
+
 def _check_p4runtime(address: str, option: str) -> None:
     if not address.startswith("unix:"):
         parse_address(address, option)

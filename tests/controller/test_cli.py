@@ -102,6 +102,9 @@ def test_epochs_of_a_restarted_controller_are_higher_than_before(launch: Launche
         ({"shared_slots": "64"}, "at most 32 of the program's 64 slot versions"),
         ({"pool": "33"}, "--pool is 33; the program has 32 slots"),
         ({"pool": "1"}, "Invalid value for '--pool'"),
+        ({"host_share": "0"}, "--host-share is 0; it must be above 0 and at most 1"),
+        ({"job_share": "1.5"}, "--job-share is 1.5; it must be above 0 and at most 1"),
+        ({"job_share": "nan"}, "--job-share is nan; it must be above 0 and at most 1"),
     ],
 )
 def test_what_cannot_work_is_told_before_anything_starts(
@@ -159,6 +162,19 @@ def test_jobs_may_lease_the_slots_of_the_pool(
     assert health["free_slot_versions"] == slot_versions
 
 
+@pytest.mark.parametrize(
+    ("options", "granted"), [({}, 16), ({"job_share": 1}, 16), ({"host_share": 1, "job_share": 1}, 32)]
+)
+def test_one_job_may_have_all_slots_if_the_shares_say_so(
+    launch: Launcher, free_port: int, options: dict[str, object], granted: int
+) -> None:
+    process = launch(pool=32, **options)
+    assert read_line(process) == "ready"
+    asked = {"workers": 1, "slots": 64}
+    job = httpx.post(f"http://127.0.0.1:{free_port}/jobs", json=asked, trust_env=False).json()
+    assert job["slots"] == granted
+
+
 @pytest.fixture
 def without_switch(free_port: int, token_file: Path) -> CommandLine:
     """Good options of a controller without a switch."""
@@ -206,6 +222,7 @@ def test_without_a_switch_it_needs_no_program_and_serves_jobs_on_servers(
         ({"shared_slots": 16}, "--no-switch means that there is no switch: leave out --shared-slots"),
         ({"host": "10.0.0.1=1"}, "leave out --host"),
         ({"pool": 8}, "leave out --pool"),
+        ({"job_share": 1}, "leave out --job-share"),
         ({"words": 7}, "--words is 7; it must be one of 4, 5, 32"),
         ({"give_up_s": 0}, "--give-up-s must be positive"),
     ],

@@ -176,6 +176,31 @@ def test_many_jobs_find_room_beside_one_another_as_each_leaves_some() -> None:
         table.create(1, 256, "", 0.0)
 
 
+@pytest.mark.parametrize(
+    ("shares", "granted"),
+    [
+        ({}, 32),
+        ({"host_share": 1.0}, 32),
+        ({"job_share": 1.0}, 64),
+        ({"job_share": 0.5}, 32),
+        ({"host_share": 1.0, "job_share": 1.0}, 128),
+    ],
+)
+def test_a_job_gets_no_more_than_its_share_and_its_hosts(shares: dict[str, Any], granted: int) -> None:
+    table = new_table(slot_versions=256, **shares)
+    assert table.create(2, 256, "", 0.0, "10.0.0.1").slots == granted
+
+
+def test_a_job_that_has_all_slots_leaves_none() -> None:
+    table = new_table(slot_versions=256, host_share=1.0, job_share=1.0)
+    job = table.create(2, 128, "", 0.0, "10.0.0.1")
+    with pytest.raises(UnavailableError, match="0 of 256 slot versions are free; wait until a job ends"):
+        table.create(2, 2, "", 0.0, "10.0.0.2")
+    table.end(job.id, 1.0)
+    carry_out(table, 1.0)
+    assert table.create(2, 128, "", 1.0, "10.0.0.2").slots == 128
+
+
 def test_slots_that_are_about_to_be_free_are_known() -> None:
     table = new_table()
     job = running(table)

@@ -44,7 +44,7 @@ class Limits:
     jobs on shared slots that do. max_slots, max_roots: maximum numbers for a job. max_server_jobs: maximum number of
     jobs with servers. max_ended: maximum number of ended jobs that are remembered. host_share: the share of a switch's
     slots and table entries, of a server's memory, and of the jobs with servers, that the jobs of one host may have
-    together.
+    together. job_share: the share of the free slots that a job gets at most if it asks for many.
     """
 
     slot_versions: int
@@ -60,6 +60,7 @@ class Limits:
     max_server_jobs: int = 4096
     max_ended: int = 1000
     host_share: float = 0.75
+    job_share: float = 0.25
 
     def __post_init__(self) -> None:
         """Check the shared slots. Raises ValueError."""

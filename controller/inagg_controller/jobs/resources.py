@@ -10,9 +10,8 @@ from inagg_controller.fabric.tree import NoTreeError, Tree, TreeSwitch, plan_tre
 from inagg_controller.jobs.job import Job, Limits
 from inagg_controller.jobs.leases import FEWEST_SLOTS, Lease, LeasePool
 
-# A job that asks for more than _AMPLE_SLOTS gets at most a quarter of the free slots: programs make many groups, the
-# first ones large, and a small window is better than none.
-_AMPLE_SHARE = 4
+# A job that asks for more gets at most a share of the free slots: programs make many groups, the first ones large, and
+# a small window is better than none.
 _AMPLE_SLOTS = 32
 
 
@@ -122,7 +121,7 @@ class Resources:
         """
         free = {switch.name: self._free_for(switch.name, creator, holders) for switch in tree.switches}
         scarcest = min(free, key=lambda name: free[name])
-        while slots > _AMPLE_SLOTS and _AMPLE_SHARE * 2 * slots > free[scarcest]:
+        while slots > _AMPLE_SLOTS and 2 * slots > self._limits.job_share * free[scarcest]:
             slots //= 2
         while slots >= max(FEWEST_SLOTS, tree.roots):
             leases: dict[str, Lease] = {}

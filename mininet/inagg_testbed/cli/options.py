@@ -61,7 +61,11 @@ ServersOption = Annotated[
 ]
 PoolOption = Annotated[
     int | None,
-    typer.Option(min=2, help="Slots of each switch that jobs may lease; by default all of the program's."),
+    typer.Option(
+        min=2,
+        help="Slots of each switch that jobs may lease, one job all of them if it asks for as many; by default all of"
+        " the program's, with the controller's shares for jobs and hosts.",
+    ),
 ]
 _SWITCH = typer.Option(help="The kind of all switches.")
 _SWITCH_OR_BRIDGE = typer.Option(

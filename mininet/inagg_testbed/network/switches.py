@@ -37,6 +37,7 @@ _SWITCH_PROCESS = "switch"
 _COMPILE_TIMEOUT_S = 300.0
 _READY_TIMEOUT_S = 180.0
 _CONTROLLER_READY_TIMEOUT_S = 240.0
+_ONE_MAY_HAVE_ALL = ("--host-share", "1", "--job-share", "1")
 
 
 @dataclass(frozen=True)
@@ -248,7 +249,7 @@ def start_controller(
 
     pipeline None: a controller without a switch. Over links whose MTU no DATA packet fits, it refuses all workers, and
     only gloo works. topology: the file that describes the fabric (`topology_file`). pool: the slots of each switch that
-    jobs may lease, by default all of the program's.
+    jobs may lease, by default all of the program's; one job may have them all.
     Raises ProcessFailedError.
     """
     command = [command_path("inagg-controller")]
@@ -257,7 +258,7 @@ def start_controller(
     else:
         command += ["--topology", str(topology), "--p4info", str(pipeline.p4info)]
         command += ["--device-config", str(pipeline.device_config)]
-        command += [] if pool is None else ["--pool", str(pool)]
+        command += [] if pool is None else ["--pool", str(pool), *_ONE_MAY_HAVE_ALL]
     command += ["--listen", f"{CONTROL_ADDRESS}:{listen_port}", "--token-file", str(token_path(results))]
     log_path = results / "controller.log"
     process = NodeProcess.start(network.run, network.switch, "controller", command, log_path=log_path)

@@ -118,11 +118,17 @@ def test_the_controller_of_switches_knows_the_topology_and_the_program(started: 
     assert "--pool" not in command
 
 
-def test_the_controller_of_switches_leases_no_more_than_the_pool(started: list[list[str]]) -> None:
+def test_the_controller_of_switches_leases_no_more_than_the_pool_but_all_of_it_to_one_job(
+    started: list[list[str]],
+) -> None:
     pipeline = Pipeline(Path("p4info.txtpb"), Path("inagg.p4"))
     start_controller(network(), pipeline, RESULTS, Path("t.toml"), listen_port=9560, pool=64)
     (command,) = started
-    assert command[command.index("--pool") + 1] == "64"
+    assert [command[command.index(option) + 1] for option in ("--pool", "--host-share", "--job-share")] == [
+        "64",
+        "1",
+        "1",
+    ]
 
 
 def test_a_server_has_its_hosts_name_and_address(started: list[list[str]]) -> None:
