@@ -158,6 +158,16 @@ class Options(BaseModel):
             description='with `aggregation = "shared"`: a job takes slots from jobs of a lower priority',
         ),
     ] = 0
+    wait_s: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1e9,
+            allow_inf_nan=False,
+            description="seconds to wait for other jobs to end if there is no room for this one; after them, what "
+            "`fallback` says; the same on all ranks",
+        ),
+    ] = 0.0
     fallback: Annotated[
         Literal["error", "inner"],
         Field(

@@ -21,6 +21,7 @@ from inagg.membership.interface import interface_of, source_address
 from inagg.membership.multicast import open_socket
 from inagg.membership.own_server import OwnServer, bind
 from inagg.membership.pings import SwitchPings
+from inagg.membership.room import wait_for_room
 from inagg.membership.session import Session, give_up_on
 from inagg.options import Options, parse_cpus
 from inagg.sums.reduction import Callback
@@ -123,7 +124,7 @@ def _tell_address(client: ControlClient, ranks: Assembly, options: Options) -> s
     except InaggError as error:
         ranks.publish(_address_of(ranks.rank) if ranks.rank else "job", {"error": describe(error)})
         raise
-    ranks.publish(_address_of(ranks.rank), {"ip": address})
+    ranks.publish(_address_of(ranks.rank), {"ip": address, "wait_s": options.wait_s})
     return address
 
 
@@ -145,13 +146,18 @@ def _address_of(rank: int) -> str:
 
 
 def _addresses(ranks: Assembly, patience: timedelta) -> list[str]:
-    """The address of each rank's host. Raises JobError if a rank has none."""
-    addresses = []
+    """The address of each rank's host. Raises JobError if a rank has none, ConfigurationError if they do not fit."""
+    addresses, waits = [], []
     for rank in range(ranks.size):
         told = ranks.receive(_address_of(rank), rank, patience)
         if "error" in told:
             raise JobError(f"rank {rank} could not join: {told['error']}", rank=ranks.rank)
         addresses.append(told["ip"])
+        waits.append(told["wait_s"])
+        if waits[rank] != waits[0]:
+            raise ConfigurationError(
+                f"wait_s must be the same at all ranks: it is {waits[rank]:g} at rank {rank}, {waits[0]:g} at rank 0"
+            )
     local = [rank for rank, address in enumerate(addresses) if address.startswith("127.")]
     if 0 < len(local) < ranks.size:
         raise ConfigurationError(
@@ -167,7 +173,8 @@ def _agree_on_job(
     """The job's number, and what sums for it."""
     if ranks.rank == 0:
         try:
-            job = client.create_job(
+            create = partial(
+                client.create_job,
                 ranks.size,
                 options.slots,
                 hosts=_addresses(ranks, patience),
@@ -175,6 +182,7 @@ def _agree_on_job(
                 servers=options.servers,
                 priority=options.priority,
             )
+            job = wait_for_room(create, options.wait_s, ranks.check)
             secret = client.secret(job.id)
         except InaggError as error:
             ranks.publish("job", {"error": describe(error)})
@@ -182,7 +190,7 @@ def _agree_on_job(
         created = {"id": job.id, "secret": secret, "aggregation": job.aggregation}
         ranks.publish("job", created | {"asked": _aggregation(options)})
         return job.id, job.aggregation
-    created = ranks.receive("job", 0, patience)
+    created = ranks.receive("job", 0, patience + timedelta(seconds=options.wait_s))
     if "error" in created:
         raise JobError(f"rank 0 could not create the job: {created['error']}", rank=ranks.rank)
     if created["asked"] != _aggregation(options):

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job for which there is no room waits for other jobs to end, if `wait_s` says so, on all ranks alike."""
+
+import json
+import logging
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch._C._distributed_c10d import HashStore
+
+from inagg.errors import (
+    ConfigurationError,
+    ControllerRefusedError,
+    ControllerUnreachableError,
+    InaggError,
+    JobError,
+)
+from inagg.membership import room
+from inagg.membership.assembly import Assembly
+from inagg.membership.control import ControlClient
+from inagg.membership.join import _agree_on_job, _tell_address
+from inagg.membership.room import wait_for_room
+from inagg.options import Options
+from inagg_contract.documents import JobStatus
+from inagg_testbed.errors import WorkerFailedError
+from inagg_testbed.network.links import LinkSpec
+from inagg_testbed.network.testbed import Testbed, open_testbed
+from inagg_testbed.network.workers import WorkerGroup
+from tests.hostlib.membership.test_session import status_of
+from tests.waiting import wait_until
+
+URL = "http://127.0.0.1:9"
+WORKER = Path(__file__).with_name("room_worker.py")
+LIMIT_S = 120.0
+
+
+def refused(status: int = 503) -> ControllerRefusedError:
+    return ControllerRefusedError(
+        url=URL, request="POST /jobs", status=status, title="Unavailable", detail="the pool is full"
+    )
+
+
+class BusyController(ControlClient):
+    """Raises these errors in turn, then creates the job."""
+
+    def __init__(self, *errors: Exception) -> None:
+        super().__init__(URL)
+        self.errors = list(errors)
+
+    def create_job(self, workers: int, *_: Any, **__: Any) -> JobStatus:
+        if self.errors:
+            raise self.errors.pop(0)
+        status = status_of(workers)
+        self.learn_secret(status.id, "secret")
+        return status
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_PAUSE_S", 0.01)
+
+
+def nobody_fails() -> None:
+    pass
+
+
+def test_a_job_waits_until_there_is_room_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    controller = BusyController(*[refused()] * 3)
+    with caplog.at_level(logging.WARNING):
+        assert wait_for_room(lambda: controller.create_job(2), 60.0, nobody_fails).workers == 2
+    assert caplog.messages == ["inagg: waiting up to 60 s for room for the job: the pool is full"]
+
+
+def test_a_job_that_may_not_wait_asks_once(caplog: pytest.LogCaptureFixture) -> None:
+    controller = BusyController(refused())
+    with pytest.raises(ControllerRefusedError, match=r"Unavailable \(503\): the pool is full$"):
+        wait_for_room(lambda: controller.create_job(2), 0.0, nobody_fails)
+    assert caplog.messages == []
+
+
+def test_when_the_time_is_over_the_error_says_what_was_missing_and_for_how_long() -> None:
+    controller = BusyController(*[refused()] * 1000)
+    with pytest.raises(ControllerRefusedError) as found:
+        wait_for_room(lambda: controller.create_job(2), 0.05, nobody_fails)
+    assert str(found.value) == (
+        f"the controller at {URL} refused POST /jobs: Unavailable (503): the pool is full (waited 0.05 s for room, as "
+        "wait_s says)"
+    )
+    assert (found.value.status, found.value.url, found.value.request) == (503, URL, "POST /jobs")
+    assert len(controller.errors) < 999  # it asked more than once
+
+
+@pytest.mark.parametrize(
+    "error", [refused(422), ControllerUnreachableError(url=URL, request="POST /jobs", cause="no route")]
+)
+def test_other_errors_end_the_wait(error: InaggError) -> None:
+    controller = BusyController(refused(), error)
+    with pytest.raises(type(error)) as found:
+        wait_for_room(lambda: controller.create_job(2), 60.0, nobody_fails)
+    assert found.value is error
+
+
+def test_a_rank_that_fails_ends_the_wait() -> None:
+    def check() -> None:
+        raise JobError("rank 1 could not make the group")
+
+    controller = BusyController(*[refused()] * 1000)
+    with pytest.raises(JobError, match="rank 1 could not"):
+        wait_for_room(lambda: controller.create_job(2), 60.0, check)
+    assert len(controller.errors) == 999
+
+
+def agree(controller: ControlClient, *waits: float) -> list[Any]:
+    """What `_agree_on_job` returns or raises at each rank. waits: the rank's wait_s."""
+    store = HashStore()
+
+    def run(rank: int) -> Any:
+        ranks = Assembly(store, rank, len(waits), timedelta(seconds=20))
+        options = Options(controller=URL, address=f"10.0.0.{1 + rank}", wait_s=waits[rank])
+        client = controller if rank == 0 else ControlClient(URL)
+        try:
+            _tell_address(client, ranks, options)
+            # The other ranks would not wait long enough for rank 0 without their own wait_s.
+            return _agree_on_job(client, ranks, options, timedelta(seconds=0.05 if rank else 20))
+        except InaggError as error:
+            return error
+
+    with ThreadPoolExecutor(len(waits)) as threads:
+        return list(threads.map(run, range(len(waits))))
+
+
+def test_the_other_ranks_wait_with_rank_0() -> None:
+    found = agree(BusyController(*[refused()] * 20), 30.0, 30.0, 30.0)
+    assert found == [(status_of(3).id, "leased")] * 3
+
+
+def test_the_other_ranks_learn_why_rank_0_did_not_get_the_job() -> None:
+    first, second = agree(BusyController(*[refused()] * 1000), 0.1, 0.1)
+    assert isinstance(first, ControllerRefusedError)
+    assert isinstance(second, JobError)
+    assert f"rank 0 could not create the job: {first}" in str(second)
+
+
+def test_ranks_that_would_wait_for_different_times_are_told() -> None:
+    controller = BusyController()
+    first, second, third = agree(controller, 30.0, 30.0, 60.0)
+    assert isinstance(first, ConfigurationError)
+    assert str(first) == "wait_s must be the same at all ranks: it is 60 at rank 2, 30 at rank 0"
+    for other in (second, third):
+        assert isinstance(other, JobError)
+        assert str(first) in str(other)
+
+
+# --- on a network, with slots for one job
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory, forked_ranks: None) -> Iterator[Testbed]:
+    with open_testbed(
+        hosts=4, link=LinkSpec.parse("unshaped"), results_root=tmp_path_factory.mktemp("room"), pool=2
+    ) as testbed:
+        yield testbed
+
+
+class Holder:
+    """A job that has all slots until it is ended."""
+
+    def __init__(self, network: Testbed, ending: Path) -> None:
+        self._network, self._ending = network, ending
+        self._group = launch(network, "holder", (1, 2), ending)
+
+    def end(self) -> None:
+        self._ending.touch()
+        self._group.follow(lambda *_: None, timeout_s=LIMIT_S, watch=self._network.services)
+
+    def wait(self) -> None:
+        for worker in self._group.workers:
+            worker.process.wait_for_line("summed", timeout_s=LIMIT_S)
+
+
+@pytest.fixture(scope="module")
+def holder(network: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Holder]:
+    found = Holder(network, tmp_path_factory.mktemp("holder") / "end")
+    found.wait()
+    yield found
+    found.end()
+
+
+def launch(network: Testbed, name: str, hosts: Sequence[int], *ending: Path, **options: str) -> WorkerGroup:
+    return network.launch(
+        [sys.executable, str(WORKER), *map(str, ending)],
+        name=name,
+        hosts=hosts,
+        slots=2,
+        environment={f"INAGG_{option.upper()}": value for option, value in options.items()},
+    )
+
+
+def wanting(network: Testbed, name: str, **options: str) -> WorkerGroup:
+    """A job that ends at once when it has summed."""
+    return launch(network, name, (3, 4), **options)
+
+
+def end(group: WorkerGroup, network: Testbed) -> list[dict[str, Any]]:
+    """Wait for the ranks to end; returns what each has printed."""
+    with suppress(WorkerFailedError):
+        group.follow(lambda *_: None, timeout_s=LIMIT_S, watch=network.services)
+    lines = [worker.process.log_path.read_text().splitlines() for worker in group.workers]
+    return [json.loads(next(line for line in each if line[:1] == "{")) for each in lines]
+
+
+def times_logged(group: WorkerGroup, text: str) -> list[int]:
+    """In the log of each rank. A forked rank makes its log itself."""
+    logs = [worker.process.log_path for worker in group.workers]
+    return [log.read_text().count(text) if log.exists() else 0 for log in logs]
+
+
+@pytest.mark.netns
+@pytest.mark.usefixtures("holder")
+def test_all_ranks_raise_if_there_is_no_room_in_time(network: Testbed) -> None:
+    first, second = end(wanting(network, "raises", wait_s="0.5"), network)
+    assert (first["error"], second["error"]) == ("ControllerRefusedError", "JobError")
+    assert "the slot pool of switch s1 is full: 0 of 4 slot versions are free" in first["message"]
+    assert "waited 0.5 s for room, as wait_s says" in first["message"]
+    assert first["message"] in second["message"]
+
+
+@pytest.mark.netns
+@pytest.mark.usefixtures("holder")
+def test_gloo_sums_if_there_is_no_room_in_time_and_the_user_allows_it(network: Testbed) -> None:
+    found = end(wanting(network, "falls-back", wait_s="0.5", fallback="inner"), network)
+    assert [each["path"] for each in found] == ["inner", "inner"]
+
+
+@pytest.mark.netns
+@pytest.mark.usefixtures("holder")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ctrl_c_at_a_rank_ends_the_wait_of_all(network: Testbed, rank: int) -> None:
+    group = wanting(network, f"interrupted-{rank}", wait_s="100000")
+    wait_until(lambda: times_logged(group, "waiting up to 100000 s")[0], "it waits", LIMIT_S)
+    group.workers[rank].process.signal(signal.SIGINT)
+    found = end(group, network)
+    assert found[rank]["error"] == "KeyboardInterrupt"
+    assert found[1 - rank]["error"] == "JobError"
+    assert f"rank {rank} could not make the group: KeyboardInterrupt" in found[1 - rank]["message"]
+
+
+@pytest.mark.netns
+def test_a_job_that_ends_lets_the_next_one_in(network: Testbed, holder: Holder) -> None:
+    group = wanting(network, "waits", wait_s="1000")
+    wait_until(lambda: times_logged(group, "waiting up to 1000 s")[0], "it waits", LIMIT_S)
+    holder.end()
+    assert [each["path"] for each in end(group, network)] == ["switch", "switch"]
+    assert times_logged(group, "waiting up to") == [1, 0]
