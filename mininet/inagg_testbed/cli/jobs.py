@@ -31,8 +31,9 @@ PoliciesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--policy",
-        help="leased (slots of the switch; gloo for a job that gets none) or server (servers in the ranks' processes)."
-        " May be given several times, by default both; the first is what the others are compared with.",
+        help="leased (slots of the switch; gloo for a job that gets none), queued (the same; a job that gets none waits"
+        " until another ends), shared (slots that the jobs share), priority (the same; job 0 comes first) or server"
+        " (servers in the ranks' processes). May be given several times, by default all.",
     ),
 ]
 
@@ -66,11 +67,13 @@ def jobs(
     """Run several jobs at the same time, with a pool of slots that may be too small for all of them.
 
     Each job has its own hosts. It pauses, does a number of all-reduces one after another, and so on, by a random
-    schedule that is the same for every policy. Every result is compared with the exact sum. "vs leased" is the sum of
-    goodputs, divided by that of the first policy. "slowdown" is the time of a phase, divided by the time that its
-    all-reduces take if there is no other job. Exit status 1 if a sum is wrong.
+    schedule that is the same for every policy. Every result is compared with the exact sum. "MB/s" is the sum of the
+    jobs' goodputs, "vs leased" that divided by the sum under this policy. "in switch" is the share of the chunks that
+    the switch has summed. "mean s" and "last s" are the times after which a job, and all jobs, are done. "slow" is the
+    time of a phase, divided by the time that its all-reduces take if there is no other job. Exit status 1 if a sum is
+    wrong.
 
-    Example: inagg bench jobs --jobs 4 --workers 2 --pool 64 --policy leased --policy server --plot jobs.png
+    Example: inagg bench jobs --jobs 4 --workers 2 --pool 64 --policy queued --policy shared --plot jobs.png
     """
     with errors_explained():
         from inagg_testbed.bench.jobs.figures import jobs_table, table, title

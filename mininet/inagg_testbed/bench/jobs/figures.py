@@ -5,21 +5,27 @@ A run is all jobs once under one policy; a round is a run of every policy with t
 - time of a phase: from its first all-reduce on the first rank to its last result on the last rank, lateness included.
   Pauses do not count.
 - slowdown of a phase: its time divided by that of the same all-reduces of an undisturbed job.
-- goodput of a job: bytes of the tensors that it has summed, divided by the time of all its phases.
+- completion of a job: from the start of all jobs to its last result on the last rank. waited: from the start until it
+  had slots; 0 unless it is queued.
+- goodput of a job: bytes of the tensors that it has summed, divided by the time that it waited and that of all its
+  phases.
 - Jain index: (sum of goodputs)^2 / (jobs x sum of their squares): 1 if all jobs have the same, 1/jobs if one has
   everything (Jain, Chiu, Hawe: A Quantitative Measure of Fairness, 1984).
 - sums_by: what did the job's sums: switch, server or gloo. slots: those that the controller has granted to the job, in
-  the switch or in servers; None with gloo.
-Goodputs and Jain indices are medians over the rounds. Times and slowdowns are percentiles over the phases of all
-rounds. "ratio" is the median of the per-round ratios of the sum of goodputs to that of the first policy.
+  the switch or in servers; None with gloo. in_switch: the share of its chunks that the switch has summed (`in_switch`).
+All are medians over the rounds, but times and slowdowns of phases are percentiles over the phases of all rounds. Of a
+policy: goodput is the sum of its jobs', "ratios" the medians of the per-round ratios of this to that of each policy,
+"completion" the mean of its jobs' and the last, in_switch the mean of its jobs'.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+
+from inagg_testbed.bench.jobs.plan import LEASED, QUEUED
 
 _FLOAT32_BYTES = 4
 _NAMES = {"inner": "gloo"}  # other values of inagg.stats()["path"] are names already
@@ -42,6 +48,8 @@ class JobOutcome:
     path: str
     slots: int | None
     sum_s: float
+    waited_s: float
+    in_switch: float
     phases: tuple[PhaseTime, ...]
 
     @property
@@ -57,7 +65,14 @@ class JobOutcome:
     def goodput(self, elements: int) -> float:
         """Bytes a second."""
         sums = sum(phase.sums for phase in self.phases)
-        return sums * elements * _FLOAT32_BYTES / sum(phase.seconds for phase in self.phases)
+        return (
+            sums * elements * _FLOAT32_BYTES / (self.waited_s + sum(phase.seconds for phase in self.phases))
+        )
+
+    @property
+    def completion_s(self) -> float:
+        """Since the start of the run."""
+        return max(phase.began_s + phase.seconds for phase in self.phases)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +95,9 @@ class RunOutcome:
                 "sums_by": job.sums_by,
                 "slots": job.slots,
                 "goodput_MBps": job.goodput(elements) / 1e6,
+                "waited_s": job.waited_s,
+                "completion_s": job.completion_s,
+                "in_switch": job.in_switch,
                 "phases": [
                     {**asdict(phase), "slowdown": slowdown}
                     for phase, slowdown in zip(job.phases, job.slowdowns, strict=True)
@@ -87,7 +105,8 @@ class RunOutcome:
             }
             for job in self.jobs
         ]
-        return {"round": self.round, "policy": self.policy, "jobs": jobs}
+        jain = jain_index(self.goodputs(elements))
+        return {"round": self.round, "policy": self.policy, "jain": jain, "jobs": jobs}
 
 
 def jain_index(values: Sequence[float]) -> float:
@@ -100,24 +119,32 @@ def make_rows(runs: Sequence[RunOutcome], elements: int) -> list[dict[str, Any]]
     by_policy: dict[str, list[RunOutcome]] = {}
     for run in runs:
         by_policy.setdefault(run.policy, []).append(run)
-    first = next(iter(by_policy.values()))
-    return [_row(policy, own, first, elements) for policy, own in by_policy.items()]
+    totals = {policy: [sum(run.goodputs(elements)) for run in own] for policy, own in by_policy.items()}
+    return [_row(policy, own, totals, elements) for policy, own in by_policy.items()]
 
 
 def _row(
-    policy: str, own: Sequence[RunOutcome], first: Sequence[RunOutcome], elements: int
+    policy: str, own: Sequence[RunOutcome], totals: Mapping[str, Sequence[float]], elements: int
 ) -> dict[str, Any]:
-    totals = [sum(run.goodputs(elements)) for run in own]
-    reference = [sum(run.goodputs(elements)) for run in first]
+    completions = [[job.completion_s for job in run.jobs] for run in own]
     return {
         "policy": policy,
         "rounds": len(own),
-        "goodput_MBps": statistics.median(totals) / 1e6,
-        "ratio": statistics.median(ours / theirs for ours, theirs in zip(totals, reference, strict=True)),
+        "goodput_MBps": statistics.median(totals[policy]) / 1e6,
+        "ratios": {other: _median_ratio(totals[policy], theirs) for other, theirs in totals.items()},
         "jain": statistics.median(jain_index(run.goodputs(elements)) for run in own),
+        "completion_s": {
+            "mean": statistics.median(map(statistics.mean, completions)),
+            "last": statistics.median(map(max, completions)),
+        },
+        "in_switch": statistics.median(statistics.mean(job.in_switch for job in run.jobs) for run in own),
         **_times([job for run in own for job in run.jobs]),
         "jobs": [_job_row(each, elements) for each in zip(*(run.jobs for run in own), strict=True)],
     }
+
+
+def _median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
 
 
 def _job_row(rounds: Sequence[JobOutcome], elements: int) -> dict[str, Any]:
@@ -127,6 +154,9 @@ def _job_row(rounds: Sequence[JobOutcome], elements: int) -> dict[str, Any]:
         "sums_by": [one.sums_by for one in rounds],
         "slots": [one.slots for one in rounds],
         "goodput_MBps": statistics.median(one.goodput(elements) for one in rounds) / 1e6,
+        "waited_s": statistics.median(one.waited_s for one in rounds),
+        "completion_s": statistics.median(one.completion_s for one in rounds),
+        "in_switch": statistics.median(one.in_switch for one in rounds),
         **_times(rounds),
     }
 
@@ -142,19 +172,21 @@ def _percentiles(values: Sequence[float]) -> dict[str, float]:
     return {"p50": statistics.median(values), "p95": float(np.percentile(values, 95))}
 
 
-_TIMES = ("phase p50 s", "phase p95 s", "slowdown p50", "slowdown p95")
-
-
 def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table by policy."""
-    header = ["policy", "goodputs MB/s", f"vs {rows[0]['policy']}", "Jain index", *_TIMES]
+    """Header and rows of the table by policy. Each is compared with those that lease slots; without them, the first."""
+    policies = [row["policy"] for row in rows]
+    references = [policy for policy in policies if policy in (LEASED, QUEUED)] or policies[:1]
+    compared = [f"vs {policy}" for policy in references]
+    header = ["policy", "MB/s", *compared, "Jain", "in switch", "mean s", "last s", *_SLOWDOWNS]
     body = [
         [
             row["policy"],
             f"{row['goodput_MBps']:.4g}",
-            f"{row['ratio']:.2f}x",
+            *(f"{row['ratios'][policy]:.2f}x" for policy in references),
             f"{row['jain']:.3f}",
-            *_times_of(row),
+            f"{row['in_switch']:.0%}",
+            *(f"{seconds:.1f}" for seconds in row["completion_s"].values()),
+            *_slowdowns_of(row),
         ]
         for row in rows
     ]
@@ -163,14 +195,17 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
 
 def jobs_table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the table by policy and job."""
-    header = ["policy, job", "sums by", "slots", "goodput MB/s", *_TIMES]
+    header = ["policy, job", "sums by", "slots", "MB/s", "in switch", "waited s", "done s", *_SLOWDOWNS]
     body = [
         [
             f"{row['policy']}, {job['job']}",
             _each(job["sums_by"]),
             _each(job["slots"]),
             f"{job['goodput_MBps']:.4g}",
-            *_times_of(job),
+            f"{job['in_switch']:.0%}",
+            f"{job['waited_s']:.1f}",
+            f"{job['completion_s']:.1f}",
+            *_slowdowns_of(job),
         ]
         for row in rows
         for job in row["jobs"]
@@ -178,9 +213,11 @@ def jobs_table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str
     return header, body
 
 
-def _times_of(row: dict[str, Any]) -> list[str]:
-    seconds, slowdown = row["phase_s"], row["slowdown"]
-    return [*(f"{seconds[name]:.2f}" for name in seconds), *(f"{slowdown[name]:.2f}x" for name in slowdown)]
+_SLOWDOWNS = ("slow p50", "slow p95")
+
+
+def _slowdowns_of(row: dict[str, Any]) -> list[str]:
+    return [f"{slowdown:.2f}x" for slowdown in row["slowdown"].values()]
 
 
 def _each(by_round: Sequence[Any]) -> str:

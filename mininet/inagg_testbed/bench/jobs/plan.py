@@ -12,14 +12,25 @@ from inagg_testbed.bench.plan import check_slots
 from inagg_testbed.errors import ConfigurationError
 from inagg_testbed.network.fabric import MAX_HOSTS
 
-LEASED, SHARED, PRIORITY, SERVER = "leased", "shared", "priority", "server"
-# The options of the jobs' groups (docs/options.md), by policy. A job that gets no slots sums with gloo. With priority
-# the first job takes slots from the others.
+LEASED, QUEUED, SHARED, PRIORITY, SERVER = "leased", "queued", "shared", "priority", "server"
+# The options of the jobs' groups (docs/options.md), by policy. A job that gets no slots sums with gloo if leased, and
+# waits until another ends if queued. With priority the first job takes slots from the others.
 POLICIES: Mapping[str, Mapping[str, str]] = {
     LEASED: {"INAGG_AGGREGATION": "leased", "INAGG_FALLBACK": "inner"},
+    QUEUED: {
+        "INAGG_AGGREGATION": "leased",
+        "INAGG_WAIT_S": "1e6",
+    },  # the launcher ends a run that takes too long
     SHARED: {"INAGG_AGGREGATION": "shared", "INAGG_SERVERS": "colocated"},
     PRIORITY: {"INAGG_AGGREGATION": "shared", "INAGG_SERVERS": "colocated"},
     SERVER: {"INAGG_AGGREGATION": "server", "INAGG_SERVERS": "colocated"},
+}
+# Those of all policies, whatever the user's environment says.
+_OWN_OPTIONS = {
+    "INAGG_LANE_BITS": "32",
+    "INAGG_FALLBACK": "error",
+    "INAGG_WAIT_S": "0",
+    "INAGG_PRIORITY": "0",
 }
 
 
@@ -84,7 +95,7 @@ class JobsBench:
     def environment(policy: str, job: int) -> dict[str, str]:
         """The options of a job's group, as variables."""
         first = {"INAGG_PRIORITY": "1"} if policy == PRIORITY and job == 0 else {}
-        return {"INAGG_LANE_BITS": "32", **POLICIES[policy], **first}
+        return {**_OWN_OPTIONS, **POLICIES[policy], **first}
 
     def lateness(self, job: int) -> float:
         """How late the job's last rank is for each all-reduce, in times of an all-reduce."""

@@ -14,21 +14,23 @@ _BARS = 0.8  # of the distance between two jobs
 
 
 def plot_jobs(figures: dict[str, Any], path: Path) -> None:
-    """Plot the goodput of each job, and which part of the phases are slowed down by at most a factor, by policy."""
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    by_job, slowdowns = figure.subplots(1, 2)
-    _plot_goodputs(by_job, figures["rows"])
+    """Plot the goodput of each job, when it is done, and which part of the phases are slowed down by how much."""
+    figure = Figure(figsize=(15, 4), layout="constrained")
+    goodputs, completions, slowdowns = figure.subplots(1, 3)
+    _plot_jobs(goodputs, figures["rows"], "goodput_MBps", "goodput (MB/s)")
+    goodputs.legend(frameon=False, fontsize=8, loc="upper center", ncols=len(figures["rows"]))
+    _plot_jobs(completions, figures["rows"], "completion_s", "done after (s)")
     _plot_slowdowns(slowdowns, figures["runs"])
     finish(figure, path)
 
 
-def _plot_goodputs(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
+def _plot_jobs(axes: Axes, rows: Sequence[dict[str, Any]], what: str, unit: str) -> None:
     width = _BARS / len(rows)
     for number, row in enumerate(rows):
         left = width * (number - (len(rows) - 1) / 2)
         bars = axes.bar(
             [job["job"] + left for job in row["jobs"]],
-            [job["goodput_MBps"] for job in row["jobs"]],
+            [job[what] for job in row["jobs"]],
             width=0.95 * width,
             color=COLOURS[1 + number],
             label=row["policy"],
@@ -37,9 +39,8 @@ def _plot_goodputs(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
         axes.bar_label(bars, names, label_type="center", rotation=90, color="white", fontsize=8)
     axes.set_xticks([job["job"] for job in rows[0]["jobs"]])
     axes.set_xlabel("job (in the bars: what does its sums)")
-    axes.set_ylabel("goodput (MB/s)")
+    axes.set_ylabel(unit)
     axes.margins(y=0.2)
-    axes.legend(frameon=False, fontsize=8, loc="upper center", ncols=len(rows))
 
 
 def _plot_slowdowns(axes: Axes, runs: Sequence[dict[str, Any]]) -> None:

@@ -6,13 +6,15 @@ First, job 0 alone measures the time of an undisturbed all-reduce, from which th
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from inagg_contract.documents import JobStatus
 from inagg_testbed.bench.jobs.figures import JobOutcome, PhaseTime, RunOutcome, make_rows
-from inagg_testbed.bench.jobs.plan import LEASED, JobsBench, Task
+from inagg_testbed.bench.jobs.in_switch import combined_at, share_in_switch
+from inagg_testbed.bench.jobs.plan import LEASED, QUEUED, JobsBench, Task
 from inagg_testbed.bench.jobs.schedule import Phase, draw_schedule, undisturbed_s
 from inagg_testbed.errors import WrongResultError
 from inagg_testbed.network.testbed import Testbed
@@ -59,17 +61,18 @@ def run_jobs(bench: JobsBench, testbed: Testbed, *, on_progress: OnProgress) -> 
 
 @dataclass
 class _Job:
-    """What the ranks of a job have reported, by rank. slots: granted by the controller."""
+    """What the ranks of a job have reported, by rank. status: of the job at the controller, None if gloo sums."""
 
     ready: dict[int, Event] = field(default_factory=dict)
     phases: dict[int, list[Event]] = field(default_factory=dict)
-    slots: int | None = None
+    status: JobStatus | None = None
 
 
 class Run:
     """One run of as many jobs as there are schedules. late_s: how late a rank of the bench's last job is.
 
-    Jobs join one after another, so that in every run the same jobs find free slots. Then all start at once.
+    Jobs join one after another, so that in every run the same jobs find free slots. Then all start at once. Queued jobs
+    start when the first has slots; each of the others starts as soon as it has some, and then the next begins to wait.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Run:
         self._jobs = [_Job() for _ in schedules]
         self._signals = testbed.run.temporary_folder()  # empty files: a job's turn to join, and the start
         self._started = 0.0
+        self._combined: list[Mapping[int, int]] = []  # at the start and in the end
 
     def do(self, on_progress: OnProgress, expected_s: float) -> None:
         """Run all jobs until their schedules are done. expected_s: the time of undisturbed jobs."""
@@ -97,8 +101,10 @@ class Run:
 
         groups = [self._launch(job) for job in range(len(self._jobs))]
         self._turn(0).touch()
-        timeout_s = _START_UP_S + _SLOWEST * expected_s
+        in_turn = len(self._jobs) if self._policy == QUEUED else 1
+        timeout_s = _START_UP_S + _SLOWEST * expected_s * in_turn
         follow_together(groups, on_event, timeout_s=timeout_s, watch=self._testbed.services)
+        self.count()
 
     def note(self, job: int, rank: int, event: Event) -> None:
         """Record an event. If all ranks of a job are ready, it is the next job's turn."""
@@ -113,12 +119,18 @@ class Run:
         own.ready[rank] = event
         if len(own.ready) < self._bench.workers:
             return
-        own.slots = self._granted(event["job"])
-        if job + 1 < len(self._jobs):
-            self._turn(job + 1).touch()
-        else:
+        own.status = self._status(event["job"])
+        if job == (0 if self._policy == QUEUED else len(self._jobs) - 1):
+            self.count()
             self._started = time.monotonic()
             self._start.touch()
+        if job + 1 < len(self._jobs):
+            self._turn(job + 1).touch()
+
+    def count(self) -> None:
+        """Read the switch's counters: at the start, and when all jobs have ended."""
+        assert self._testbed.controller is not None
+        self._combined.append(combined_at(self._testbed.controller.counters()))
 
     def times(self, job: int) -> list[PhaseTime]:
         """The times of a job's phases."""
@@ -136,8 +148,10 @@ class Run:
             JobOutcome(
                 job=number,
                 path=job.ready[0]["path"],
-                slots=job.slots,
+                slots=None if job.status is None else job.status.slots,
                 sum_s=sums_s[number],
+                waited_s=max(0.0, *(event["at"] - self._started for event in job.ready.values())),
+                in_switch=self._in_switch(number, job.status),
                 phases=tuple(self.times(number)),
             )
             for number, job in enumerate(self._jobs)
@@ -167,7 +181,14 @@ class Run:
     def _start(self) -> Path:
         return self._signals / "start"
 
-    def _granted(self, number: int | None) -> int | None:
-        """The slots of a job by the controller's number; None without a job."""
+    def _status(self, number: int | None) -> JobStatus | None:
+        """The job with the controller's number; None without one."""
         assert self._testbed.controller is not None
-        return None if number is None else self._testbed.controller.job(number).slots
+        return None if number is None else self._testbed.controller.job(number)
+
+    def _in_switch(self, job: int, status: JobStatus | None) -> float:
+        before, after = self._combined
+        ports = [self._testbed.network.fabric.host_ports[host - 1].port for host in self._bench.hosts_of(job)]
+        combined = sum(after.get(port, 0) - before.get(port, 0) for port in ports)
+        sums = sum(phase.sums for phase in self._schedules[job])
+        return share_in_switch(status, combined, sums, self._bench.elements)

@@ -46,7 +46,7 @@ def run(task: Task, log: EventLog) -> None:
     sums = Sums(task.elements)
     right = sums.do()  # gloo connects the ranks in its first all-reduce
     found = inagg.stats()
-    log.write("ready", job=found.get("job"), path=found["path"], wrong=int(not right))
+    log.write("ready", job=found.get("job"), path=found["path"], at=time.monotonic(), wrong=int(not right))
     late_s = task.late_s if dist.get_rank() == dist.get_world_size() - 1 else 0.0
     wait_for(Path(task.start))
     for phase in task.phases:

@@ -12,10 +12,9 @@ from inagg_testbed.cli.main import app
 pytestmark = pytest.mark.netns
 
 
-def test_jobs_that_get_no_slots_sum_with_gloo_and_all_sums_are_right(tmp_path: Path) -> None:
+def test_jobs_that_get_no_slots_sum_with_gloo_or_wait_and_all_sums_are_right(tmp_path: Path) -> None:
     figures, plot = tmp_path / "jobs.json", tmp_path / "jobs.png"
-    # A host's jobs may have three quarters of the pool, so 2 slots take a pool of 3.
-    options = ["--jobs", "2", "--workers", "2", "--slots", "2", "--pool", "3", "--skew", "1"]
+    options = ["--jobs", "2", "--workers", "2", "--slots", "2", "--pool", "2", "--skew", "1"]
     options += ["--elements", "2000", "--link", "unshaped", "--seconds", "0.2"]
     files = ["--json", str(figures), "--plot", str(plot), "--results", str(tmp_path / "results")]
     done = CliRunner().invoke(app, ["bench", "jobs", *options, *files])
@@ -26,6 +25,8 @@ def test_jobs_that_get_no_slots_sum_with_gloo_and_all_sums_are_right(tmp_path: P
     ] == [
         ("leased", ["switch"], [2]),
         ("leased", ["gloo"], [None]),
+        ("queued", ["switch"], [2]),
+        ("queued", ["switch"], [2]),
         ("shared", ["switch"], [2]),
         ("shared", ["switch"], [2]),
         ("priority", ["switch"], [2]),
@@ -36,7 +37,14 @@ def test_jobs_that_get_no_slots_sum_with_gloo_and_all_sums_are_right(tmp_path: P
     sums = [[[phase["sums"] for phase in job["phases"]] for job in run["jobs"]] for run in found["runs"]]
     assert all(each == sums[0] for each in sums)  # the same schedules for all policies
     assert all(row["goodput_MBps"] > 0 and 0.5 <= row["jain"] <= 1 for row in found["rows"])
-    assert found["rows"][0]["ratio"] == 1
-    assert found["settings"]["pool"] == 3
+    assert all(row["ratios"][row["policy"]] == 1 for row in found["rows"])
+    leased, queued, shared, *_, server = found["rows"]
+    assert [job["in_switch"] for row in (leased, queued, server) for job in row["jobs"]] == [1, 0, 1, 1, 0, 0]
+    assert all(0 < job["in_switch"] <= 1 for job in shared["jobs"])
+    first, second = queued["jobs"]
+    assert first["waited_s"] == 0
+    assert second["waited_s"] > first["completion_s"]  # one lease at a time
+    assert [job["waited_s"] for row in (leased, shared, server) for job in row["jobs"]] == [0] * 6
+    assert found["settings"]["pool"] == 2
     assert plot.exists()
     assert "leased, 1" in done.output

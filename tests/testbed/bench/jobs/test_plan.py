@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from inagg_testbed.bench.jobs.plan import JobsBench, Task
+from inagg_testbed.bench.jobs.plan import POLICIES, JobsBench, Task
 from inagg_testbed.bench.jobs.schedule import Phase
 from inagg_testbed.cli.main import app
 from inagg_testbed.errors import ConfigurationError
@@ -23,6 +23,26 @@ def test_the_last_job_has_a_late_rank() -> None:
     assert [BENCH.lateness(job) for job in range(3)] == [0.0, 0.0, 1.5]
 
 
+def test_only_queued_jobs_wait_and_only_leased_ones_fall_back_whatever_the_users_environment_says() -> None:
+    chosen = {
+        policy: (found["INAGG_AGGREGATION"], float(found["INAGG_WAIT_S"]) > 0, found["INAGG_FALLBACK"])
+        for policy in POLICIES
+        for found in [BENCH.environment(policy, 0)]
+    }
+    assert chosen == {
+        "leased": ("leased", False, "inner"),
+        "queued": ("leased", True, "error"),
+        "shared": ("shared", False, "error"),
+        "priority": ("shared", False, "error"),
+        "server": ("server", False, "error"),
+    }
+
+
+def test_only_the_first_job_has_priority() -> None:
+    found = [BENCH.environment(policy, job)["INAGG_PRIORITY"] for policy in POLICIES for job in (0, 1)]
+    assert found == ["0", "0", "0", "0", "0", "0", "1", "0", "0", "0"]
+
+
 def test_a_task_is_the_same_on_the_command_line() -> None:
     task = Task(elements=10, phases=(Phase(0.5, 3), Phase(0.0, 1)), late_s=0.25, turn="/t", start="/s")
     assert Task.from_json(task.to_json()) == task
@@ -33,7 +53,7 @@ def test_a_task_is_the_same_on_the_command_line() -> None:
     [
         ({"workers": 1}, "3 jobs of 1 workers: want 1 job or more, of 2 workers or more"),
         ({"jobs": 17}, "17 jobs of 4 workers need 68 hosts; a testbed has at most 64"),
-        ({"policies": ("fair",)}, "policy 'fair': want leased or shared or priority or server"),
+        ({"policies": ("fair",)}, "policy 'fair': want leased or queued or shared or priority or server"),
         ({"policies": ("server", "server")}, "a policy is given twice"),
         ({"active": 0.0}, "jobs that sum 0 of the time: want more than 0, at most 1"),
         ({"active": 1.5}, r"jobs that sum 1\.5 of the time"),
@@ -52,7 +72,7 @@ def test_what_cannot_be_measured_is_refused(wrong: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--policy", "fair"), "policy 'fair': want leased or shared or priority or server"),
+        (("--policy", "fair"), "policy 'fair': want leased or queued or shared or priority or server"),
         (("--jobs", "33"), "33 jobs of 2 workers need 66 hosts"),
         (("--link", "fast"), "want unshaped, or a rate such as 100mbit"),
         (("--json", "/proc/jobs.json"), "cannot write /proc/jobs.json"),

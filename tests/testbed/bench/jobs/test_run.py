@@ -9,41 +9,64 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from inagg_contract.documents import Counters, PacketCount
 from inagg_testbed.bench.jobs.plan import JobsBench
 from inagg_testbed.bench.jobs.run import Run
 from inagg_testbed.bench.jobs.schedule import Phase
 from inagg_testbed.bench.jobs.worker import Sums
 from inagg_testbed.errors import WrongResultError
+from inagg_testbed.network.fabric import Fabric
 
 BENCH = JobsBench(jobs=2, workers=2, elements=1000)
-GRANTED = {7: 32}  # slots, by the controller's number of a job
+NUMBER = 7  # of a job at the controller
 
 
-def made_run(folder: Path) -> Run:
+class Controller:
+    """Of one job. combined: the value of slot_combined at each port, now."""
+
+    def __init__(self, aggregation: str) -> None:
+        self.aggregation = aggregation
+        self.combined: dict[int, int] = {}
+
+    def job(self, number: int) -> Any:
+        assert number == NUMBER
+        return SimpleNamespace(slots=32, words=4, aggregation=self.aggregation)
+
+    def counters(self) -> Counters:
+        counts = {port: PacketCount(packets=count, bytes=0) for port, count in self.combined.items()}
+        return {"s1": {"slot_combined": counts} if counts else {}}
+
+
+def made_run(folder: Path, policy: str = "leased", controller: Controller | None = None) -> Run:
     """A run of two jobs with one phase of four all-reduces each."""
     testbed = SimpleNamespace(
         run=SimpleNamespace(temporary_folder=lambda: folder),
-        controller=SimpleNamespace(job=lambda number: SimpleNamespace(slots=GRANTED[number])),
+        controller=controller or Controller("leased"),
+        network=SimpleNamespace(fabric=Fabric.star(BENCH.hosts)),
     )
-    return Run(BENCH, cast("Any", testbed), "round0", "leased", [(Phase(0.5, 4),)] * 2)
+    return Run(BENCH, cast("Any", testbed), "round0", policy, [(Phase(0.5, 4),)] * 2)
 
 
-def ready(number: int | None, path: str) -> dict[str, Any]:
-    return {"event": "ready", "job": number, "path": path, "wrong": 0}
+def ready(number: int | None, path: str, at: float = 0.0) -> dict[str, Any]:
+    return {"event": "ready", "job": number, "path": path, "at": at, "wrong": 0}
+
+
+def phase(began: float, ended: float) -> dict[str, Any]:
+    return {"event": "phase", "began": began, "ended": ended, "wrong": 0}
 
 
 def make_ready(run: Run) -> None:
     """Job 0 has got slots, job 1 none."""
-    for job, event in enumerate([ready(7, "switch"), ready(None, "inner")]):
+    for job, event in enumerate([ready(NUMBER, "switch"), ready(None, "inner")]):
         for rank in (0, 1):
             run.note(job, rank, event)
 
 
 def test_jobs_join_one_after_another_and_start_together(tmp_path: Path) -> None:
     run = made_run(tmp_path)
-    run.note(0, 1, ready(7, "switch"))
+    run.note(0, 1, ready(NUMBER, "switch"))
     assert list(tmp_path.iterdir()) == []
-    run.note(0, 0, ready(7, "switch"))
+    run.note(0, 0, ready(NUMBER, "switch"))
     assert [path.name for path in tmp_path.iterdir()] == ["job1"]
     run.note(1, 0, ready(None, "inner"))
     run.note(1, 1, ready(None, "inner"))
@@ -55,8 +78,8 @@ def test_a_phase_lasts_from_the_first_ranks_beginning_to_the_last_ranks_end(tmp_
     make_ready(run)
     for job, (began, ended) in enumerate([(100.0, 102.0), (200.0, 201.0)]):
         for rank in (0, 1):
-            times = {"began": began + 0.25 * rank, "ended": ended + 0.5 * rank, "wrong": 0}
-            run.note(job, rank, {"event": "phase", **times})
+            run.note(job, rank, phase(began + 0.25 * rank, ended + 0.5 * rank))
+    run.count()
     first, second = run.outcomes([0.5, 1.0])
     assert [(phase.sums, phase.seconds) for job in (first, second) for phase in job.phases] == [
         (4, 2.5),
@@ -64,7 +87,48 @@ def test_a_phase_lasts_from_the_first_ranks_beginning_to_the_last_ranks_end(tmp_
     ]
     assert (first.slowdowns, second.slowdowns) == ([1.25], [0.375])
     assert (first.sums_by, first.slots, second.sums_by, second.slots) == ("switch", 32, "gloo", None)
+    assert (first.in_switch, second.in_switch) == (1.0, 0.0)
     assert second.phases[0].began_s - first.phases[0].began_s == pytest.approx(100.0)
+
+
+def test_the_first_queued_job_starts_and_each_other_one_waits_when_the_one_before_has_slots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inagg_testbed.bench.jobs.run.time.monotonic", lambda: 10.0)
+    run = made_run(tmp_path, "queued")
+    for rank in (0, 1):
+        run.note(0, rank, ready(NUMBER, "switch", at=9.5))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job1", "start"]
+    for rank in (0, 1):
+        run.note(0, rank, phase(11.0, 15.0))
+    for rank, at in enumerate((16.0, 17.0)):
+        run.note(1, rank, ready(NUMBER, "switch", at=at))
+        run.note(1, rank, phase(18.0, 21.0))
+    run.count()
+    first, second = run.outcomes([0.5, 0.5])
+    assert (first.waited_s, first.completion_s) == (0.0, 5.0)
+    assert (second.waited_s, second.completion_s) == (7.0, 11.0)
+    per_second = 4 * BENCH.elements * 4  # four all-reduces
+    assert (first.goodput(BENCH.elements), second.goodput(BENCH.elements)) == (
+        per_second / 4,
+        per_second / (7 + 3),
+    )
+
+
+def test_the_share_summed_in_the_switch_is_that_of_the_chunks_since_the_start(tmp_path: Path) -> None:
+    controller = Controller("shared")
+    controller.combined = {1: 100, 2: 100, 3: 100}  # of the all-reduces before
+    run = made_run(tmp_path, "shared", controller)
+    for job in (0, 1):
+        for rank in (0, 1):
+            run.note(job, rank, ready(NUMBER, "switch"))
+    controller.combined = {1: 104, 2: 102, 3: 100, 4: 16}
+    for job in (0, 1):
+        for rank in (0, 1):
+            run.note(job, rank, phase(1.0, 2.0))
+    run.count()
+    # Four all-reduces of 1000 elements, in 4 chunks of 256 each. Job 0 is at ports 1 and 2, job 1 at 3 and 4.
+    assert [job.in_switch for job in run.outcomes([0.5, 0.5])] == [6 / 16, 1.0]
 
 
 def test_a_wrong_sum_is_an_error_that_names_job_and_rank(tmp_path: Path) -> None:
