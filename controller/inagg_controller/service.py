@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from inagg_contract.addresses import format_ip
+from inagg_contract.addresses import format_ip, parse_ip
 from inagg_contract.constants import INAGG_PORT, MEMBERS_BYTES
+from inagg_contract.documents import Aggregation, NewJob
 from inagg_contract.sizes import data_mtu
 from inagg_controller.connection import Connection
 from inagg_controller.errors import (
@@ -51,6 +52,9 @@ _log = logging.getLogger(__name__)
 
 # Where the topology comes from.
 _SOURCE = "the controller's --host options or topology file"
+
+# The ways to sum, in the order in which "auto" tries them, with the words before the reason why one of them is refused.
+_WAYS: Mapping[Aggregation, str] = {"leased": "", "shared": "on shared slots: ", "server": "on servers: "}
 
 _TICK_S = 0.1
 _REMOVAL_S = 1.0
@@ -150,131 +154,69 @@ class Service:
         for until in self._attended:
             until.reschedule(asyncio.get_running_loop().time())
 
-    async def create(
-        self,
-        workers: int,
-        slots: int,
-        name: str,
-        creator: str | None = None,
-        hosts: Sequence[int] | None = None,
-    ) -> Job:
-        """See JobTable.create. hosts: the IPv4 address of each rank's host; optional if there is one switch.
+    async def create(self, new: NewJob, creator: str | None = None) -> Job:
+        """Create the job that a client asks for; with "auto" in the first of the three ways that has room for it.
 
-        Waits briefly for slots that are about to become free.
+        creator: the host that asks, None for the operator. Waits briefly for what is about to become free. Raises
+        InvalidRequestError, UnavailableError; with "auto" UnavailableError has the reasons of all three ways.
         """
-        at = self._switches_of(workers, hosts)
-        await self._wait_while(lambda: self.jobs.frees_slots, _REMOVAL_S)
-        job = self.jobs.create(workers, slots, name, self._clock(), creator, at)
+        if new.aggregation != "auto":
+            return await self._create(new.aggregation, new, creator)
+        reasons: dict[str, str] = {}
+        for way, where in _WAYS.items():
+            try:
+                job = await self._create(way, new, creator)
+            except RequestError as refused:
+                if way == "leased" and not isinstance(refused, UnavailableError):
+                    raise
+                reasons.setdefault(str(refused), f"{where}{refused}")
+            else:
+                if reasons:
+                    _log.info("job %d: on %s, because %s", job.id, _place(job), "; ".join(reasons.values()))
+                return job
+        raise UnavailableError("; ".join(reasons.values()))
+
+    async def _create(self, way: Aggregation, new: NewJob, creator: str | None) -> Job:
+        """See JobTable.create, create_shared and create_on_servers."""
+        at = None if way == "server" else self._switches_of(new)
+        colocated = new.servers == "colocated"
+        await self._wait_while(lambda: self._frees_room(way, colocated), _REMOVAL_S)
+        asked = (new.workers, new.slots, new.name, self._clock(), creator)
+        if way == "leased":
+            job = self.jobs.create(*asked, at)
+        elif way == "shared":
+            job = self.jobs.create_shared(*asked, at, colocated=colocated, priority=new.priority)
+        else:
+            job = self.jobs.create_on_servers(*asked, colocated=colocated)
         _log.info(
             "job %d: %d workers, %d of %d slots, epoch %d, on %s",
             job.id,
-            workers,
+            job.workers,
             job.slots,
-            slots,
+            new.slots,
             job.epoch,
-            ", ".join(job.tree.by_name),
+            _place(job),
         )
         self._publish()
         return job
 
-    async def create_shared(
-        self,
-        workers: int,
-        slots: int,
-        name: str,
-        creator: str | None = None,
-        hosts: Sequence[int] | None = None,
-        *,
-        colocated: bool,
-        priority: int = 0,
-    ) -> Job:
-        """See JobTable.create_shared. hosts: as in `create`. Waits briefly for memory that is about to become free."""
-        at = self._switches_of(workers, hosts)
-        if not colocated:
-            await self._wait_while(lambda: self.jobs.frees_memory, _REMOVAL_S)
-        job = self.jobs.create_shared(
-            workers, slots, name, self._clock(), creator, at, colocated=colocated, priority=priority
-        )
-        assert job.servers is not None
-        _log.info(
-            "job %d: %d workers, %d of %d slots, epoch %d, on shared slots of %s and %d %s servers",
-            job.id,
-            workers,
-            job.slots,
-            slots,
-            job.epoch,
-            ", ".join(job.tree.by_name),
-            job.servers.count,
-            "colocated" if colocated else "registered",
-        )
-        self._publish()
-        return job
+    def _frees_room(self, way: Aggregation, colocated: bool) -> bool:
+        """Whether what a job needs is about to become free."""
+        if way == "leased":
+            return self.jobs.frees_slots
+        return not colocated and self.jobs.frees_memory
 
-    async def create_on_servers(
-        self, workers: int, slots: int, name: str, creator: str | None = None, *, colocated: bool
-    ) -> Job:
-        """See JobTable.create_on_servers. Waits briefly for memory that is about to become free."""
-        if not colocated:
-            await self._wait_while(lambda: self.jobs.frees_memory, _REMOVAL_S)
-        job = self.jobs.create_on_servers(workers, slots, name, self._clock(), creator, colocated=colocated)
-        assert job.servers is not None
-        _log.info(
-            "job %d: %d workers, %d of %d slots, epoch %d, on %d %s servers",
-            job.id,
-            workers,
-            job.slots,
-            slots,
-            job.epoch,
-            job.servers.count,
-            "colocated" if colocated else "registered",
-        )
-        self._publish()
-        return job
-
-    async def create_anywhere(
-        self,
-        workers: int,
-        slots: int,
-        name: str,
-        creator: str | None = None,
-        hosts: Sequence[int] | None = None,
-        *,
-        colocated: bool,
-        priority: int = 0,
-    ) -> Job:
-        """See `create` and, if switches have no room for the job, `create_shared`, then `create_on_servers`.
-
-        Raises UnavailableError with the reasons of all three, InvalidRequestError as the first.
-        """
-        asked = (workers, slots, name, creator)
-        try:
-            return await self.create(*asked, hosts)
-        except UnavailableError as away:
-            reasons = str(away)
-        try:
-            job = await self.create_shared(*asked, hosts, colocated=colocated, priority=priority)
-            _log.info("job %d: on shared slots, because %s", job.id, reasons)
-            return job
-        except RequestError as refused:
-            reasons += f"; on shared slots: {refused}"
-        try:
-            job = await self.create_on_servers(*asked, colocated=colocated)
-        except RequestError as refused:
-            raise UnavailableError(f"{reasons}; on servers: {refused}") from refused
-        _log.info("job %d: on servers, because %s", job.id, reasons)
-        return job
-
-    def _switches_of(self, workers: int, hosts: Sequence[int] | None) -> list[str] | None:
+    def _switches_of(self, new: NewJob) -> list[str] | None:
         """The switch of each rank's host; None if there is at most one switch."""
-        if hosts is not None and len(hosts) != workers:
-            raise InvalidRequestError(f"hosts has {len(hosts)} addresses for {workers} workers")
+        if new.hosts is not None and len(new.hosts) != new.workers:
+            raise InvalidRequestError(f"hosts has {len(new.hosts)} addresses for {new.workers} workers")
         if len(self.topology.switches) <= 1:
             return None
-        if hosts is None:
+        if new.hosts is None:
             raise InvalidRequestError(
                 "hosts is missing: this controller has several switches, so it must know where the workers are"
             )
-        return [self._place_of_host(ip).switch for ip in hosts]
+        return [self._place_of_host(parse_ip(ip)).switch for ip in new.hosts]
 
     def _place_of_host(self, ip: int) -> Place:
         host = self.topology.host_at.get(ip)
@@ -686,3 +628,12 @@ class Service:
         linked = [place.port for place in self.topology.link_at if place.switch == node.name]
         switch.insert([linked_port_entry(port) for port in linked])
         switch.insert(self.switches[node.name].losses.entries)
+
+
+def _place(job: Job) -> str:
+    """Where a job is, for the log."""
+    switches, servers = ", ".join(job.tree.by_name), job.servers
+    if servers is None:
+        return switches
+    shared = f"shared slots of {switches} and " if switches else ""
+    return f"{shared}{servers.count} {'registered' if servers.registered else 'colocated'} servers"

@@ -167,17 +167,7 @@ def _open(service: Service) -> APIRouter:
             if request.app.state.gate.is_operator(request) or request.client is None
             else request.client.host
         )
-        asked = (new.workers, new.slots, new.name, host)
-        hosts = None if new.hosts is None else [parse_ip(text) for text in new.hosts]
-        colocated = new.servers == "colocated"
-        if new.aggregation == "server":
-            job = await service.create_on_servers(*asked, colocated=colocated)
-        elif new.aggregation == "auto":
-            job = await service.create_anywhere(*asked, hosts, colocated=colocated, priority=new.priority)
-        elif new.aggregation == "shared":
-            job = await service.create_shared(*asked, hosts, colocated=colocated, priority=new.priority)
-        else:
-            job = await service.create(*asked, hosts)
+        job = await service.create(new, host)
         return CreatedJob.model_construct(**dict(_job(service, job)), secret=job.secret)
 
     return router
