@@ -20,11 +20,10 @@ from inagg.membership.control import ControlClient
 from inagg.membership.interface import source_address
 from inagg_contract.addresses import parse_ip
 from inagg_contract.documents import DEFAULT_SERVER_PORT
+from inagg_contract.sizes import parse_size
 from inagg_contract.tokens import default_token_file
 from inagg_server.agent import ServerAgent
 
-_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_SIZE = re.compile(r"([0-9]+)\s*(KiB|MiB|GiB|)")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 
@@ -115,10 +114,10 @@ def _log_to_stderr(level: str) -> None:
 
 def _memory(text: str) -> int:
     """Bytes of a size such as 256MiB. Raises ConfigurationError."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise ConfigurationError(f"--memory {text}: must be a size such as 256MiB or 2GiB")
-    size = int(found[1]) * _UNITS[found[2]]
+    try:
+        size = parse_size(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--memory {text}: {error}") from error
     if not 0 < size < 1 << 63:
         raise ConfigurationError(f"--memory {text}: must be more than 0 and less than 2^63 bytes")
     return size
