@@ -85,11 +85,15 @@ State = Annotated[str, Field(json_schema_extra={"enum": ["joining", "running", "
 # What sums for a job: slots that it leases in switches; slots that jobs share, with servers behind them; or servers in
 # host memory alone.
 Aggregation = Literal["leased", "shared", "server"]
+AGGREGATIONS: tuple[Aggregation, ...] = ("leased", "shared", "server")
 # What a client asks for; auto: the first of these that there is for the job.
 AskedAggregation = Literal["leased", "shared", "server", "auto"]
 # Whose servers: each worker's process serves a share, or those that operators have started and registered.
 Servers = Literal["colocated", "registered"]
 ServerName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
+Priority = Annotated[int, Field(ge=0, le=255)]
+JobClassName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+DEFAULT_JOB_CLASS = "default"
 
 
 class Request(BaseModel):
@@ -119,6 +123,7 @@ class NewJob(Request):
     slots: a power of two. hosts: the IPv4 address of each rank's host, by rank; may be missing if the controller has
     one switch, and with aggregation "server". servers: of a job that has servers. priority: of a job on shared slots:
     its contributions evict what jobs of a lower priority have in a slot; with equal ones, the first in a slot keeps it.
+    job_class: one of the controller's, whose quotas hold for all jobs of the class together.
     """
 
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
@@ -127,7 +132,8 @@ class NewJob(Request):
     hosts: Annotated[list[Ip], Field(max_length=MOST_WORKERS)] | None = None
     aggregation: AskedAggregation = "leased"
     servers: Servers = "colocated"
-    priority: Annotated[int, Field(ge=0, le=255)] = 0
+    priority: Priority = 0
+    job_class: JobClassName = DEFAULT_JOB_CLASS
 
 
 class NewWorker(Request):
@@ -421,6 +427,7 @@ class JobStatus(Answer):
     tree: Annotated[tuple[TreeSwitch, ...], _unless_unreadable(())] = ()
     aggregation: str = "leased"
     relay: Relay | None = None
+    job_class: str = DEFAULT_JOB_CLASS
     servers: tuple[JobServer, ...] = ()
     members: tuple[WorkerAddress, ...] = ()
     serving: tuple[NonNegative, ...] = ()

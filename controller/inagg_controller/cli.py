@@ -30,6 +30,7 @@ from inagg_controller.configuration import (
     check_size,
     check_words,
     parse_address,
+    parse_job_classes,
     parse_multicast,
     parse_topology,
     star,
@@ -170,6 +171,14 @@ def run(
             min=1, max=MOST_ROOTS, help="Maximum number of root switches that a job's chunks take turns at."
         ),
     ] = MOST_ROOTS,
+    job_class: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A class that jobs may name (INAGG_JOB_CLASS), and quotas for its jobs: NAME,jobs=4,slots=256,"
+            "memory=1GiB,priority=3,aggregation=leased+shared, each of them optional (docs/deployment.md). May be "
+            "given several times. Jobs that name no class are of the class default."
+        ),
+    ] = None,
     link_timeout_s: Annotated[
         float, typer.Option(min=1, help="Time without a beacon after which a link between switches is down.")
     ] = 5.0,
@@ -225,6 +234,7 @@ def run(
             max_slots=max_slots,
             max_roots=max_roots,
             host_share=check_share(host_share, "--host-share"),
+            classes=parse_job_classes(job_class or ()),
             job_share=check_share(job_share, "--job-share"),
         )
         if no_switch:

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from inagg_contract.addresses import format_mac, parse_ip, parse_mac, parse_multicast_network
 from inagg_contract.documents import DEFAULT_PORT
 from inagg_controller.errors import ConfigurationError
 from inagg_controller.fabric.file import HIGHEST_PORT, read_topology
 from inagg_controller.fabric.topology import Host, Place, SwitchNode, Topology
+from inagg_controller.jobs.classes import JobClass
 from inagg_controller.jobs.job import Limits, Policy
 from inagg_controller.service import Network
 from inagg_controller.switch.program import Program
@@ -141,6 +144,33 @@ def parse_hosts(texts: Iterable[str]) -> tuple[Host, ...]:
             raise ConfigurationError(f"--host names {format_mac(mac)} at two ports")
         hosts[ip] = Host(host_ip, ip, mac, Place(ONLY_SWITCH, port))
     return tuple(hosts.values())
+
+
+def parse_job_classes(texts: Iterable[str]) -> tuple[JobClass, ...]:
+    """The classes of --job-class."""
+    classes: dict[str, JobClass] = {}
+    for text in texts:
+        name, *quotas = text.split(",")
+        given = dict(quota.split("=", 1) for quota in quotas if "=" in quota)
+        if len(given) < len(quotas) or "name" in given:
+            raise ConfigurationError(
+                f"--job-class {text} is not of the form NAME,jobs=4,slots=256, each quota at most once"
+            )
+        if name in classes:
+            raise ConfigurationError(f"--job-class names {name} twice")
+        try:
+            classes[name] = JobClass.model_validate({"name": name, **given})
+        except ValidationError as error:
+            raise ConfigurationError(f"--job-class {text}: {_first_problem(error)}") from error
+    return tuple(classes.values())
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors()[0]
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(name for name in JobClass.model_fields if name != "name")
+        return f"{first['loc'][0]} is not a quota; these are {known}"
+    return f"{first['loc'][0]}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def check_words(words: int | None) -> int:

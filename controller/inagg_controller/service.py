@@ -180,17 +180,20 @@ class Service:
         """See JobTable.create, create_shared and create_on_servers."""
         at = None if way == "server" else self._switches_of(new)
         colocated = new.servers == "colocated"
-        await self._wait_while(lambda: self._frees_room(way, colocated), _REMOVAL_S)
+        await self._wait_while(lambda: self._frees_room(way, new), _REMOVAL_S)
         asked = (new.workers, new.slots, new.name, self._clock(), creator)
         if way == "leased":
-            job = self.jobs.create(*asked, at)
+            job = self.jobs.create(*asked, at, job_class=new.job_class)
         elif way == "shared":
-            job = self.jobs.create_shared(*asked, at, colocated=colocated, priority=new.priority)
+            job = self.jobs.create_shared(
+                *asked, at, colocated=colocated, priority=new.priority, job_class=new.job_class
+            )
         else:
-            job = self.jobs.create_on_servers(*asked, colocated=colocated)
+            job = self.jobs.create_on_servers(*asked, colocated=colocated, job_class=new.job_class)
         _log.info(
-            "job %d: %d workers, %d of %d slots, epoch %d, on %s",
+            "job %d: class %s, %d workers, %d of %d slots, epoch %d, on %s",
             job.id,
+            job.job_class,
             job.workers,
             job.slots,
             new.slots,
@@ -200,11 +203,13 @@ class Service:
         self._publish()
         return job
 
-    def _frees_room(self, way: Aggregation, colocated: bool) -> bool:
+    def _frees_room(self, way: Aggregation, new: NewJob) -> bool:
         """Whether what a job needs is about to become free."""
+        if self.jobs.frees_place(new.job_class):
+            return True
         if way == "leased":
             return self.jobs.frees_slots
-        return not colocated and self.jobs.frees_memory
+        return new.servers == "registered" and self.jobs.frees_memory
 
     def _switches_of(self, new: NewJob) -> list[str] | None:
         """The switch of each rank's host; None if there is at most one switch."""

@@ -27,6 +27,7 @@ from pydantic import (
 )
 
 from inagg.errors import ConfigurationError
+from inagg_contract.documents import DEFAULT_JOB_CLASS, JobClassName
 
 CONFIG_FILE = "inagg.toml"
 CONFIG_VARIABLE = "INAGG_CONFIG"
@@ -168,6 +169,13 @@ class Options(BaseModel):
             "`fallback` says; the same on all ranks",
         ),
     ] = 0.0
+    job_class: Annotated[
+        JobClassName,
+        Field(
+            description="class of the job, one of the controller's `--job-class`; its quotas hold for all jobs of the "
+            "class together. That of rank 0 counts"
+        ),
+    ] = DEFAULT_JOB_CLASS
     fallback: Annotated[
         Literal["error", "inner"],
         Field(

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from inagg_controller.cli import app
-from inagg_controller.configuration import check_pool, parse_multicast, star
+from inagg_controller.configuration import check_pool, parse_job_classes, parse_multicast, star
+from inagg_controller.jobs.classes import JobClass
 from inagg_controller.switch.entries import Binding, binding_entries
 from tests.controller.fake_server import FakeServer
 from tests.controller.launching import CommandLine, Launcher, read_line
@@ -105,6 +106,33 @@ def test_epochs_of_a_restarted_controller_are_higher_than_before(launch: Launche
         ({"host_share": "0"}, "--host-share is 0; it must be above 0 and at most 1"),
         ({"job_share": "1.5"}, "--job-share is 1.5; it must be above 0 and at most 1"),
         ({"job_share": "nan"}, "--job-share is nan; it must be above 0 and at most 1"),
+        (
+            {"job_class": "batch,jobs"},
+            "--job-class batch,jobs is not of the form NAME,jobs=4,slots=256, each",
+        ),
+        (
+            {"job_class": "batch,jobs=1,jobs=2"},
+            "is not of the form NAME,jobs=4,slots=256, each quota at most once",
+        ),
+        ({"job_class": "batch,name=other"}, "--job-class batch,name=other is not of the form"),
+        (
+            {"job_class": "batch,jbos=1"},
+            "jbos is not a quota; these are jobs, slots, memory, priority, aggregation",
+        ),
+        (
+            {"job_class": "batch,jobs=-1"},
+            "--job-class batch,jobs=-1: jobs: Input should be greater than or equal",
+        ),
+        ({"job_class": "batch,slots=many"}, "slots: Input should be a valid integer"),
+        ({"job_class": "batch,memory=1GB"}, "memory: must be a size such as 256MiB or 2GiB"),
+        ({"job_class": "batch,priority=256"}, "priority: Input should be less than or equal to 255"),
+        (
+            {"job_class": "batch,aggregation=leased+auto"},
+            "aggregation: Input should be 'leased', 'shared' or 'serv",
+        ),
+        ({"job_class": "batch,aggregation="}, "aggregation: Input should be 'leased', 'shared' or 'server'"),
+        ({"job_class": ",jobs=1"}, "--job-class ,jobs=1: name: String should have at least 1 character"),
+        ({"job_class": ["batch", "batch,jobs=1"]}, "--job-class names batch twice"),
     ],
 )
 def test_what_cannot_work_is_told_before_anything_starts(
@@ -173,6 +201,34 @@ def test_one_job_may_have_all_slots_if_the_shares_say_so(
     asked = {"workers": 1, "slots": 64}
     job = httpx.post(f"http://127.0.0.1:{free_port}/jobs", json=asked, trust_env=False).json()
     assert job["slots"] == granted
+
+
+def test_job_classes_have_their_quotas() -> None:
+    texts = [
+        "batch,jobs=4,slots=256,memory=1GiB,priority=3,aggregation=leased+shared",
+        "free",
+        "closed,jobs=0",
+    ]
+    assert parse_job_classes(texts) == (
+        JobClass(
+            name="batch", jobs=4, slots=256, memory=1 << 30, priority=3, aggregation=("leased", "shared")
+        ),
+        JobClass(name="free"),
+        JobClass(name="closed", jobs=0),
+    )
+
+
+def test_a_controller_has_the_classes_of_its_options(launch: Launcher, free_port: int) -> None:
+    assert read_line(launch(job_class=["batch,slots=4", "default,jobs=0"])) == "ready"
+    with httpx.Client(base_url=f"http://127.0.0.1:{free_port}", trust_env=False) as client:
+        asked = {"workers": 1, "slots": 16}
+        job = client.post("/jobs", json=asked | {"job_class": "batch"}).json()
+        assert (job["job_class"], job["slots"]) == ("batch", 4)
+        refused = client.post("/jobs", json=asked)
+        assert (refused.status_code, refused.json()["detail"]) == (
+            503,
+            "the class default is full: its quota is jobs=0; set another job_class",
+        )
 
 
 @pytest.fixture

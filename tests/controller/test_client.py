@@ -129,6 +129,14 @@ def test_the_client_speaks_the_real_api_from_creation_to_the_end(api: Api) -> No
     assert client.end_job(job.id).state == "finished"
 
 
+def test_a_job_of_a_class_that_the_controller_does_not_have_is_refused(api: Api) -> None:
+    with pytest.raises(
+        ControllerRefusedError, match="job_class is batch; the classes of this controller are def"
+    ):
+        api.client.create_job(2, 8, job_class="batch")
+    assert api.client.create_job(2, 8).job_class == "default"
+
+
 def test_waiting_for_a_job_whose_ranks_do_not_come_names_them(api: Api) -> None:
     job = api.client.create_job(2, 8)
     api.client.register(job.id, 1, ip="10.0.0.2", mac="02:00:00:00:00:02", udp_port=1)

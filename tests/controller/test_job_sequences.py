@@ -3,13 +3,14 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from inagg_contract.constants import FLOOD_GROUP
+from inagg_contract.documents import DEFAULT_JOB_CLASS
 from inagg_controller.errors import RequestError, UnavailableError
 from inagg_controller.jobs.job import Effect, Install, Registered, Regroup
 from inagg_controller.switch.entries import Entity, JobEntries, TableEntry
@@ -43,11 +44,14 @@ def key(placed: Placed) -> object:
 class Life(RuleBasedStateMachine):
     """Requests, time, effects and failures in any order, with switches that carry out the effects.
 
-    The ranks are at the first two switches of the topology in turns; with one, all are there.
+    The ranks are at the first two switches of the topology in turns; with one, all are there. creator, job_class: of
+    the jobs that are created.
     """
 
     topology = STAR
-    limits: ClassVar[Mapping[str, int]] = {}
+    limits: ClassVar[Mapping[str, Any]] = {}
+    creator: str | None = None
+    job_class = DEFAULT_JOB_CLASS
 
     @initialize()
     def start(self) -> None:
@@ -66,7 +70,7 @@ class Life(RuleBasedStateMachine):
         try:
             leaves = self.names[:2]
             at = [leaves[rank % len(leaves)] for rank in range(workers)]
-            job = self.table.create(workers, slots, "", self.now, at=at)
+            job = self.table.create(workers, slots, "", self.now, self.creator, at, job_class=self.job_class)
         except UnavailableError:
             assert self.picture() == before
         else:

@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
@@ -38,7 +38,8 @@ class LifeWithServers(Life):
     """The same with servers, which get the answers to their heartbeats late or never, and with shared slots."""
 
     topology = HOSTS
-    limits: ClassVar[Mapping[str, int]] = {"shared_slots": SHARED_SLOTS}
+    limits: ClassVar[Mapping[str, Any]] = {"shared_slots": SHARED_SLOTS}
+    priority = 0
 
     @initialize()
     def start(self) -> None:
@@ -50,7 +51,9 @@ class LifeWithServers(Life):
     def create_on_servers(self, workers: int, slots: int, colocated: bool) -> None:
         before = self.picture()
         try:
-            job = self.table.create_on_servers(workers, slots, "", self.now, colocated=colocated)
+            job = self.table.create_on_servers(
+                workers, slots, "", self.now, self.creator, colocated=colocated, job_class=self.job_class
+            )
         except UnavailableError:
             assert self.picture() == before
             return
@@ -63,7 +66,16 @@ class LifeWithServers(Life):
     def create_shared(self, workers: int, slots: int, colocated: bool) -> None:
         before = self.picture()
         try:
-            job = self.table.create_shared(workers, slots, "", self.now, colocated=colocated)
+            job = self.table.create_shared(
+                workers,
+                slots,
+                "",
+                self.now,
+                self.creator,
+                colocated=colocated,
+                priority=self.priority,
+                job_class=self.job_class,
+            )
         except UnavailableError:
             assert self.picture() == before
             return

@@ -27,10 +27,17 @@ def test_environment_gives_the_same_options() -> None:
         "INAGG_ADDRESS": "10.0.0.3",
         "INAGG_SWITCH_PORT": "3",
         "INAGG_FALLBACK": "inner",
+        "INAGG_JOB_CLASS": "batch",
         "UNRELATED": "x",
     }
     assert Options.resolve(environment=environment, folder=NOWHERE) == Options(
-        controller=URL, lane_bits=16, slots=128, address="10.0.0.3", switch_port=3, fallback="inner"
+        controller=URL,
+        lane_bits=16,
+        slots=128,
+        address="10.0.0.3",
+        switch_port=3,
+        fallback="inner",
+        job_class="batch",
     )
 
 
@@ -55,6 +62,8 @@ def test_an_empty_variable_is_one_that_is_not_set() -> None:
         ("address", "10.0.0.300"),
         ("switch_port", 511),
         ("fallback", "maybe"),
+        ("job_class", "two words"),
+        ("job_class", ""),
         ("setup_timeout_s", 0),
         ("setup_timeout_s", float("inf")),
         ("setup_timeout_s", 1e10),

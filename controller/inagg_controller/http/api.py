@@ -358,6 +358,7 @@ def _job(service: Service, job: Job, counts: Mapping[int, Count] | None = None) 
     return JobStatus.model_construct(
         id=job.id,
         name=job.name,
+        job_class=job.job_class,
         workers=job.workers,
         state=job.state,
         epoch=job.epoch,

@@ -15,14 +15,13 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from inagg_contract.documents import Aggregation
+from inagg_contract.documents import AGGREGATIONS
 from inagg_controller.errors import UnavailableError
 from inagg_controller.jobs.job import Job
 from inagg_controller.service import Service
 from inagg_controller.switch.client import Count
 
 _STATES = ("joining", "running", "failed", "finished")
-_AGGREGATIONS: tuple[Aggregation, ...] = ("leased", "shared", "server")
 
 
 class ApiCounts(NamedTuple):
@@ -43,6 +42,7 @@ async def exposition(service: Service, api: ApiCounts) -> bytes:
     ProcessCollector(registry=registry)
     registry.register(_Once(lambda: _of_service(service)))
     registry.register(_Once(lambda: _of_servers(service)))
+    registry.register(_Once(lambda: _of_classes(service)))
     registry.register(_Once(lambda: _of_jobs(service)))
     registry.register(_Once(lambda: _of_switches(service, counters, admitted)))
     registry.register(_Once(lambda: _of_api(api)))
@@ -104,7 +104,7 @@ def _of_service(service: Service) -> Iterator[Metric]:
     yield _gauge("inagg_shared_slots", "Slots of a switch that jobs share", ("switch",), shared)
     links = {tuple(map(str, link.ends)): state == "up" for link, state in service.links.states.items()}
     yield _gauge("inagg_link_up", "1 if beacons pass a link both ways", ("end", "other_end"), links)
-    jobs = {key: states[key] for key in product(_STATES, _AGGREGATIONS)}
+    jobs = {key: states[key] for key in product(_STATES, AGGREGATIONS)}
     labels = ("state", "aggregation")
     yield _gauge("inagg_jobs", "Jobs; ended jobs are forgotten after a while", labels, jobs)
     losses = {
@@ -134,6 +134,25 @@ def _of_servers(service: Service) -> Iterator[Metric]:
     yield _gauge("inagg_server_memory_bytes", "Memory for jobs of a server", ("server", "state"), memory)
     jobs = {(name,): len(service.jobs.orders(name, server.instance)) for name, server in servers.items()}
     yield _gauge("inagg_server_jobs", "Jobs that a server is to serve", ("server",), jobs)
+
+
+def _of_classes(service: Service) -> Iterator[Metric]:
+    held = {name: service.jobs.held_by(name) for name in service.jobs.classes}
+    jobs = {(name,): each.jobs for name, each in held.items()}
+    yield _gauge("inagg_class_jobs", "Jobs of a class that hold resources", ("job_class",), jobs)
+    slots = {(name, switch): count for name, each in held.items() for switch, count in each.slots.items()}
+    text = "Slots of a switch that jobs of a class lease"
+    yield _gauge("inagg_class_slots", text, ("job_class", "switch"), slots)
+    memory = {(name,): each.memory for name, each in held.items()}
+    text = "Memory of registered servers that jobs of a class lease"
+    yield _gauge("inagg_class_memory_bytes", text, ("job_class",), memory)
+    quotas = {
+        (name, quota): most
+        for name, known in service.jobs.classes.items()
+        for quota, most in (("jobs", known.jobs), ("slots", known.slots), ("memory", known.memory))
+        if most is not None
+    }
+    yield _gauge("inagg_class_quota", "Quota of a class, if it has one", ("job_class", "quota"), quotas)
 
 
 def _of_jobs(service: Service) -> Iterator[Metric]:

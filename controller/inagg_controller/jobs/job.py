@@ -4,9 +4,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from inagg_contract.documents import MOST_WORKERS, Aggregation
+from inagg_contract.documents import DEFAULT_JOB_CLASS, MOST_WORKERS, Aggregation
 from inagg_controller.fabric.tree import MOST_ROOTS, Tree
 from inagg_controller.jobs.calls import Comparison, Mismatch, Wait
+from inagg_controller.jobs.classes import JobClass
 from inagg_controller.jobs.leases import Lease
 from inagg_controller.jobs.servers import JobKey, ServerShare, Worker
 from inagg_controller.switch.entries import JobEntries, Member, MulticastGroup
@@ -44,7 +45,8 @@ class Limits:
     jobs on shared slots that do. max_slots, max_roots: maximum numbers for a job. max_server_jobs: maximum number of
     jobs with servers. max_ended: maximum number of ended jobs that are remembered. host_share: the share of a switch's
     slots and table entries, of a server's memory, and of the jobs with servers, that the jobs of one host may have
-    together. job_share: the share of the free slots that a job gets at most if it asks for many.
+    together. job_share: the share of the free slots that a job gets at most if it asks for many. classes: with quotas
+    for the jobs of each.
     """
 
     slot_versions: int
@@ -61,6 +63,7 @@ class Limits:
     max_ended: int = 1000
     host_share: float = 0.75
     job_share: float = 0.25
+    classes: tuple[JobClass, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the shared slots. Raises ValueError."""
@@ -118,7 +121,7 @@ class Job:
 
     tree, leases, group: its switches, the slots that each of them leases to it, and its multicast group there.
     servers: what it has of servers. A job on servers alone has no switches and no group; one on shared slots has
-    switches, but no leases. priority: of its packets, for shared slots.
+    switches, but no leases. priority: of its packets, for shared slots. job_class: the name of its class.
     generation: how often it has lost a switch: the outcome of an effect of an earlier generation is void.
     entries: its entries, by switch, that are in the switches or are being inserted or removed; None if there are none.
     installed: whether all of them are in the switches, and no change of them is under way.
@@ -140,6 +143,7 @@ class Job:
     comparison: Comparison
     servers: ServerShare | None = None
     priority: int = 0
+    job_class: str = DEFAULT_JOB_CLASS
     waits: dict[int, Wait] = field(default_factory=dict)
     mismatch: Mismatch | None = None
     state: str = "joining"

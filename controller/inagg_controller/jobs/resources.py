@@ -3,10 +3,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from inagg_controller.errors import InvalidRequestError, UnavailableError
 from inagg_controller.fabric.topology import Link, Topology
 from inagg_controller.fabric.tree import NoTreeError, Tree, TreeSwitch, plan_tree
+from inagg_controller.jobs.classes import JobClass
 from inagg_controller.jobs.job import Job, Limits
 from inagg_controller.jobs.leases import FEWEST_SLOTS, Lease, LeasePool
 
@@ -24,6 +26,13 @@ class Share:
     leases: Mapping[str, Lease]
 
 
+class _Bound(NamedTuple):
+    """Slot versions of a switch that a job may have, and the refusal if they are too few."""
+
+    free: int
+    refusal: str
+
+
 class Resources:
     """The switches of a topology.
 
@@ -37,16 +46,22 @@ class Resources:
         self._topology = topology
         self._limits = limits
 
-    def take(self, at: Sequence[str], slots: int, creator: str | None, holders: Sequence[Job]) -> Share:
+    def take(
+        self, at: Sequence[str], slots: int, creator: str | None, job_class: JobClass, holders: Sequence[Job]
+    ) -> Share:
         """Plan a job's tree and lease its slots: the requested number, or fewer if slots are scarce.
 
         at: the switch of each rank's host. creator: the host that asks; its jobs together are limited to a share.
-        holders: the jobs that hold resources. Raises InvalidRequestError, UnavailableError.
+        job_class: the same, to its quota. holders: the jobs that hold resources. Raises InvalidRequestError,
+        UnavailableError.
         """
         slots = min(slots, 1 << (self._limits.max_slots.bit_length() - 1))
         tree = self._plan(_ranks(at), min(self._limits.max_roots, slots))
         self._check_tables(tree, 0, creator, holders)
-        return self._lease(tree, slots, creator, holders)
+        bounds = {
+            switch.name: self._bound(switch.name, creator, job_class, holders) for switch in tree.switches
+        }
+        return self._lease(tree, slots, bounds)
 
     def share(self, at: Sequence[str]) -> Tree:
         """The tree of a job on shared slots, of the links that ordinary traffic keeps to. at: as in `take`.
@@ -114,12 +129,12 @@ class Resources:
                         f"host is {share}; wait until a job ends"
                     )
 
-    def _lease(self, tree: Tree, slots: int, creator: str | None, holders: Sequence[Job]) -> Share:
+    def _lease(self, tree: Tree, slots: int, bounds: Mapping[str, _Bound]) -> Share:
         """Lease the same number of slots in each switch of a tree, or none.
 
-        slots: how many to lease if there are as many.
+        slots: how many to lease if there are as many. bounds: by switch.
         """
-        free = {switch.name: self._free_for(switch.name, creator, holders) for switch in tree.switches}
+        free = {name: bound.free for name, bound in bounds.items()}
         scarcest = min(free, key=lambda name: free[name])
         while slots > _AMPLE_SLOTS and 2 * slots > self._limits.job_share * free[scarcest]:
             slots //= 2
@@ -135,24 +150,36 @@ class Resources:
                 return Share(tree, slots, leases)
             self.give_back(leases)
             slots //= 2
-        pool = self.pools[scarcest]
-        if free[scarcest] < pool.free:
-            raise UnavailableError(
-                f"the jobs of {creator} have all slots of switch {scarcest} that one host may have; wait until one "
-                "ends, or ask for fewer slots a job (INAGG_SLOTS=64)"
-            )
-        raise UnavailableError(
-            f"the slot pool of switch {scarcest} is full: {pool.free} of {pool.size} slot versions are free; "
-            "wait until a job ends, or ask for fewer slots a job (INAGG_SLOTS=64)"
-        )
+        raise UnavailableError(bounds[scarcest].refusal)
 
-    def _free_for(self, name: str, creator: str | None, holders: Sequence[Job]) -> int:
-        """Slot versions of a switch that a job of `creator` may have."""
+    def _bound(self, name: str, creator: str | None, job_class: JobClass, holders: Sequence[Job]) -> _Bound:
+        """The tightest bound on a job at a switch."""
         pool = self.pools[name]
-        if creator is None:
-            return pool.free
-        held = sum(2 * job.slots for job in _jobs_of(creator, holders) if name in job.leases)
-        return min(pool.free, int(self._limits.host_share * pool.size) - held)
+        advice = "wait until one ends, or ask for fewer slots a job (INAGG_SLOTS=64)"
+        bounds = [
+            _Bound(
+                pool.free,
+                f"the slot pool of switch {name} is full: {pool.free} of {pool.size} slot versions are free; wait "
+                "until a job ends, or ask for fewer slots a job (INAGG_SLOTS=64)",
+            )
+        ]
+        if creator is not None:
+            held = leased_slots(name, _jobs_of(creator, holders))
+            bounds.append(
+                _Bound(
+                    int(self._limits.host_share * pool.size) - 2 * held,
+                    f"the jobs of {creator} have all slots of switch {name} that one host may have; {advice}",
+                )
+            )
+        if job_class.slots is not None:
+            held = leased_slots(name, (job for job in holders if job.job_class == job_class.name))
+            bounds.append(_Bound(2 * (job_class.slots - held), job_class.slots_refusal(name, held)))
+        return min(bounds, key=lambda bound: bound.free)
+
+
+def leased_slots(switch: str, jobs: Iterable[Job]) -> int:
+    """Slots of a switch that jobs lease together."""
+    return sum(job.slots for job in jobs if switch in job.leases)
 
 
 def _ranks(at: Sequence[str]) -> dict[str, list[int]]:

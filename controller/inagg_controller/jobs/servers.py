@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from inagg_contract.sizes import server_memory
 from inagg_controller.errors import UnavailableError, UnknownServerError
+from inagg_controller.jobs.classes import JobClass
 from inagg_controller.jobs.leases import FEWEST_SLOTS
 from inagg_controller.switch.entries import Member
 
@@ -41,6 +42,7 @@ class MemoryLease(NamedTuple):
 
     size: int
     creator: str | None
+    job_class: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,10 +195,16 @@ class Servers:
         slots = min(slots, self._max_slots)
         return ServerShare(slots=slots, count=max(count for count in counts if count <= min(workers, slots)))
 
+    def held(self, job_class: str) -> int:
+        """Bytes that the servers together lease to jobs of a class."""
+        leases = (lease for server in self.by_name.values() for lease in server.leases.values())
+        return sum(lease.size for lease in leases if lease.job_class == job_class)
+
     def choose(
         self,
         slots: int,
         creator: str | None,
+        job_class: JobClass,
         counts: Sequence[int] = ANY_COUNT,
         usable: Callable[[Server], bool] = lambda server: True,
     ) -> ServerShare:
@@ -216,41 +224,55 @@ class Servers:
                 "their MAC addresses, in --host IP=PORT,MAC or the topology file, at a switch of the job"
             )
         slots = min(slots, self._max_slots)
+        held = self.held(job_class.name)
+        most = None if job_class.memory is None else job_class.memory - held
         while slots >= FEWEST_SLOTS:
-            chosen = self._with_room(among, slots, creator, counts)
+            chosen = self._with_room(among, slots, creator, counts, most)
             if chosen:
                 memory = server_memory(slots, len(chosen), self._words)
                 return ServerShare(slots=slots, count=len(chosen), registered=chosen, memory=memory)
             slots //= 2
+        if allowed := self._with_room(among, FEWEST_SLOTS, creator, counts):
+            needed = len(allowed) * server_memory(FEWEST_SLOTS, len(allowed), self._words)
+            raise UnavailableError(job_class.memory_refusal(held, needed))
         if self._with_room(among, FEWEST_SLOTS, None, counts):
             raise UnavailableError(
                 f"the jobs of {creator} have all memory of the servers that one host may have; wait until one ends"
             )
         needed = server_memory(FEWEST_SLOTS, min(FEWEST_SLOTS, len(among)), self._words)
-        most = max(server.free for server in among)
+        freest = max(server.free for server in among)
         raise UnavailableError(
-            f"no aggregation server has enough free memory: a job needs {needed} bytes, and at most {most} are free; "
+            f"no aggregation server has enough free memory: a job needs {needed} bytes, and at most {freest} are free; "
             "wait until a job ends, start another inagg-server, or use servers = colocated"
         )
 
     def _with_room(
-        self, among: Iterable[Server], slots: int, creator: str | None, counts: Sequence[int]
+        self,
+        among: Iterable[Server],
+        slots: int,
+        creator: str | None,
+        counts: Sequence[int],
+        most: int | None = None,
     ) -> tuple[Server, ...]:
-        """As many servers as can share a job of `slots` slots, in the order of their registration."""
+        """As many servers as can share a job of `slots` slots, in the order of their registration.
+
+        most: bytes that they may have for it together.
+        """
         free = {server: server.free_for(creator, self._host_share) for server in among}
         roomiest = sorted(free, key=lambda server: -free[server])
         for count in sorted(counts, reverse=True):
             if count > min(len(roomiest), slots):
                 continue
-            if free[roomiest[count - 1]] >= server_memory(slots, count, self._words):
+            memory = server_memory(slots, count, self._words)
+            if free[roomiest[count - 1]] >= memory and (most is None or count * memory <= most):
                 return tuple(sorted(roomiest[:count], key=lambda server: server.instance))
         return ()
 
 
-def lease(share: ServerShare, key: JobKey, creator: str | None) -> None:
+def lease(share: ServerShare, key: JobKey, creator: str | None, job_class: str) -> None:
     """Lease the memory of a share to a job."""
     for server in share.registered:
-        server.leases[key] = MemoryLease(share.memory, creator)
+        server.leases[key] = MemoryLease(share.memory, creator, job_class)
 
 
 def give_back(servers: Iterable[Server], key: JobKey) -> None:

@@ -18,10 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from inagg_contract.addresses import format_ip
+from inagg_contract.documents import DEFAULT_JOB_CLASS, Aggregation
 from inagg_controller.errors import ConflictError, InvalidRequestError, UnavailableError, UnknownJobError
 from inagg_controller.fabric.topology import Link, Topology
 from inagg_controller.fabric.tree import NO_TREE, Tree
 from inagg_controller.jobs.calls import Comparison, Report
+from inagg_controller.jobs.classes import Held, JobClass, known_classes
 from inagg_controller.jobs.installation import entries_of, unicast_groups_of
 from inagg_controller.jobs.job import (
     LEFT,
@@ -36,7 +38,7 @@ from inagg_controller.jobs.job import (
 )
 from inagg_controller.jobs.leases import FEWEST_SLOTS, Lease, LeasePool, Numbers
 from inagg_controller.jobs.registration import check_endpoints, relevant
-from inagg_controller.jobs.resources import Resources
+from inagg_controller.jobs.resources import Resources, leased_slots
 from inagg_controller.jobs.servers import (
     MOST_RANKS,
     POWERS_OF_TWO,
@@ -71,8 +73,8 @@ class JobTable:
 
     first_epoch: greater than every epoch that any living worker may have. multicast: the first of 2^16 multicast
     addresses, one for the results of each job, by its number; None: results go to each worker's own address. words:
-    256-byte words in a DATA packet. `version` changes with every change of a job's state, of the servers and of what
-    they serve.
+    256-byte words in a DATA packet. classes: by name. `version` changes with every change of a job's state, of the
+    servers and of what they serve.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class JobTable:
         self.topology = topology
         self.limits = limits
         self.policy = policy
+        self.classes = known_classes(limits.classes)
         self.jobs: dict[int, Job] = {}
         self.effects: deque[Effect] = deque()
         self.version = 0
@@ -127,19 +130,30 @@ class JobTable:
         now: float,
         creator: str | None = None,
         at: Sequence[str] | None = None,
+        *,
+        job_class: str = DEFAULT_JOB_CLASS,
     ) -> Job:
         """Create a job, plan its tree and lease its slots: the requested number, or fewer if slots are scarce.
 
         creator: the host that asks; its jobs together are limited to a share. at: the switch of each rank's host; None:
-        the only switch. Raises InvalidRequestError, UnavailableError.
+        the only switch. job_class: its jobs together are limited to their quotas. Raises InvalidRequestError,
+        UnavailableError.
         """
         self._check_shape(workers, slots, "switches", self.limits.max_workers)
+        admitting = self._admitting(job_class, "leased")
         if not self.topology.switches:
             raise UnavailableError(NO_SWITCH)
         at = at or [self.topology.switches[0].name] * workers
-        share = self._resources.take(at, slots, creator, self._holders)
+        share = self._resources.take(at, slots, creator, admitting, self._holders)
         return self._add(
-            name, now, creator, workers=workers, slots=share.slots, tree=share.tree, leases=share.leases
+            name,
+            now,
+            creator,
+            job_class,
+            workers=workers,
+            slots=share.slots,
+            tree=share.tree,
+            leases=share.leases,
         )
 
     def create_shared(
@@ -153,13 +167,15 @@ class JobTable:
         *,
         colocated: bool,
         priority: int = 0,
+        job_class: str = DEFAULT_JOB_CLASS,
     ) -> Job:
         """Create a job with servers, for which switches combine what they can in slots that jobs share.
 
-        at: as in `create`. colocated: as in `create_on_servers`. priority: the job evicts what jobs of a lower one have
-        in a slot. Raises InvalidRequestError, UnavailableError.
+        at, job_class: as in `create`. colocated: as in `create_on_servers`. priority: the job evicts what jobs of a
+        lower one have in a slot. Raises InvalidRequestError, UnavailableError.
         """
         self._check_shape(workers, slots, "shared slots", min(self.limits.max_workers, MOST_RANKS))
+        admitting = self._admitting(job_class, "shared", priority)
         self._check_server_jobs(creator)
         if not self.topology.switches:
             raise UnavailableError(NO_SWITCH)
@@ -168,13 +184,18 @@ class JobTable:
             share = self._servers.colocated(workers, slots, POWERS_OF_TWO)
         else:
             share = self._servers.choose(
-                slots, creator, POWERS_OF_TWO, lambda server: self.topology.reaches(tree.by_name, server.ip)
+                slots,
+                creator,
+                admitting,
+                POWERS_OF_TWO,
+                lambda server: self.topology.reaches(tree.by_name, server.ip),
             )
         self._resources.check_shared(tree, share.count, creator, self._holders)
         job = self._add(
             name,
             now,
             creator,
+            job_class,
             workers=workers,
             slots=share.slots,
             tree=tree,
@@ -182,23 +203,43 @@ class JobTable:
             servers=share,
             priority=priority,
         )
-        lease(share, job.key, creator)
+        lease(share, job.key, creator, job_class)
         return job
 
     def create_on_servers(
-        self, workers: int, slots: int, name: str, now: float, creator: str | None = None, *, colocated: bool
+        self,
+        workers: int,
+        slots: int,
+        name: str,
+        now: float,
+        creator: str | None = None,
+        *,
+        colocated: bool,
+        job_class: str = DEFAULT_JOB_CLASS,
     ) -> Job:
         """Create a job whose first ranks run its servers, or one that leases memory of registered servers.
 
-        Raises InvalidRequestError, UnavailableError.
+        job_class: as in `create`. Raises InvalidRequestError, UnavailableError.
         """
         self._check_shape(workers, slots, "servers", MOST_RANKS)
+        admitting = self._admitting(job_class, "server")
         self._check_server_jobs(creator)
-        share = self._servers.colocated(workers, slots) if colocated else self._servers.choose(slots, creator)
+        if colocated:
+            share = self._servers.colocated(workers, slots)
+        else:
+            share = self._servers.choose(slots, creator, admitting)
         job = self._add(
-            name, now, creator, workers=workers, slots=share.slots, tree=NO_TREE, leases={}, servers=share
+            name,
+            now,
+            creator,
+            job_class,
+            workers=workers,
+            slots=share.slots,
+            tree=NO_TREE,
+            leases={},
+            servers=share,
         )
-        lease(share, job.key, creator)
+        lease(share, job.key, creator, job_class)
         return job
 
     def _add(
@@ -206,6 +247,7 @@ class JobTable:
         name: str,
         now: float,
         creator: str | None,
+        job_class: str,
         *,
         workers: int,
         slots: int,
@@ -231,6 +273,7 @@ class JobTable:
             leases=leases,
             servers=servers,
             priority=priority,
+            job_class=job_class,
             created_at=now,
             comparison=Comparison(workers),
             creator=creator,
@@ -259,6 +302,21 @@ class JobTable:
         return any(
             job.ended and job.servers is not None and job.servers.holds(job.key) for job in self._holders
         )
+
+    def frees_place(self, job_class: str) -> bool:
+        """Whether a class that has all jobs of its quota is about to have fewer."""
+        known = self.classes.get(job_class)
+        if known is None or known.jobs is None:
+            return False
+        held = self._of_class(job_class)
+        leaving = sum(job.ended and not self._resources.away(job.tree) for job in held)
+        return len(held) - leaving < known.jobs <= len(held)
+
+    def held_by(self, job_class: str) -> Held:
+        """What the jobs of a class hold now."""
+        jobs = self._of_class(job_class)
+        slots = {name: leased_slots(name, jobs) for name in self.pools}
+        return Held(len(jobs), slots, self._servers.held(job_class))
 
     def register(self, number: int, member: Registered, now: float) -> Job:
         """Register a worker, a Worker for a job on servers; the last one starts the installation.
@@ -549,6 +607,16 @@ class JobTable:
         if slots < FEWEST_SLOTS or slots & (slots - 1):
             raise InvalidRequestError(f"slots is {slots}; it must be a power of two, at least {FEWEST_SLOTS}")
 
+    def _admitting(self, job_class: str, way: Aggregation, priority: int = 0) -> JobClass:
+        """The class of a job that is to be created. Raises InvalidRequestError, UnavailableError."""
+        known = self.classes.get(job_class)
+        if known is None:
+            raise InvalidRequestError(
+                f"job_class is {job_class}; the classes of this controller are {', '.join(self.classes)} (--job-class)"
+            )
+        known.check(way, priority, len(self._of_class(job_class)))
+        return known
+
     def _check_server_jobs(self, creator: str | None) -> None:
         most = self.limits.max_server_jobs
         share = int(self.limits.host_share * most)
@@ -568,6 +636,10 @@ class JobTable:
     @property
     def _holders(self) -> list[Job]:
         return [job for job in self.jobs.values() if job.holds_resources]
+
+    def _of_class(self, job_class: str) -> list[Job]:
+        """The jobs of a class that hold resources."""
+        return [job for job in self._holders if job.job_class == job_class]
 
     def _install_if_complete(self, job: Job) -> None:
         reached = not self._resources.away(job.tree)

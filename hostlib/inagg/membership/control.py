@@ -29,6 +29,7 @@ from inagg.membership.presence import HttpsPresence, Presence, TcpPresence
 from inagg.membership.sockets import ending_in_silence
 from inagg.sums.journal import Report
 from inagg_contract.documents import (
+    DEFAULT_JOB_CLASS,
     MOST_BODY_BYTES,
     AskedAggregation,
     Beat,
@@ -137,11 +138,12 @@ class ControlClient:
         aggregation: AskedAggregation = "leased",
         servers: Servers = "colocated",
         priority: int = 0,
+        job_class: str = DEFAULT_JOB_CLASS,
     ) -> JobStatus:
         """Create a job of `workers` ranks (1 to 4096); ask for `slots` slots (a power of two, at least 2).
 
         hosts: the IPv4 address of each rank's host, by rank. A controller of several switches needs them.
-        aggregation, servers, priority: as in `Options`.
+        aggregation, servers, priority, job_class: as in `Options`.
         """
         body = NewJob.model_construct(
             workers=workers,
@@ -151,6 +153,7 @@ class ControlClient:
             aggregation=aggregation,
             servers=servers,
             priority=priority,
+            job_class=job_class,
         )
         document = self._request("POST", "/jobs", body=body, repeat="unsent")
         created = self._read(CreatedJob, document, "a new job")

@@ -181,6 +181,7 @@ def _agree_on_job(
                 aggregation=options.aggregation,
                 servers=options.servers,
                 priority=options.priority,
+                job_class=options.job_class,
             )
             job = wait_for_room(create, options.wait_s, ranks.check)
             secret = client.secret(job.id)

@@ -7,8 +7,8 @@ The document (`--json`) has
 - processes: name, pid, alive;
 - controller: the answer of GET /health, or error; null without a controller. Its `servers` are the aggregation servers
   that have registered;
-- jobs: id, name, state, slots, workers, reason, aggregation, servers (name, ip, udp_port, rank) and, by rank, state,
-  packets (contributions that the switch has admitted; null in a job on servers) and their rate;
+- jobs: id, name, job_class, state, slots, workers, reason, aggregation, servers (name, ip, udp_port, rank) and, by
+  rank, state, packets (contributions that the switch has admitted; null in a job on servers) and their rate;
 - ports: switch, port, node (a host, ctl0, or another switch's port), and Mbit/s from and to it, as the kernel counts
   them at the switch's interfaces, Ethernet headers included;
 - links: lower (a host, or a port such as leaf1:101), upper, its rate in bit/s (null: unshaped), and Mbit/s up and down.
@@ -25,7 +25,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from inagg_contract.documents import JobStatus
+from inagg_contract.documents import DEFAULT_JOB_CLASS, JobStatus
 from inagg_controller.logs import one_line
 from inagg_testbed.errors import ControllerRefusedError, ControllerUnreachableError
 from inagg_testbed.network.control import ControllerClient, controller_of, has_controller
@@ -36,6 +36,7 @@ from inagg_testbed.terminal import plain_table
 
 Document = dict[str, Any]
 _ACTIVE = ("joining", "running")
+_SHOWN = {"id", "name", "job_class", "state", "slots", "workers", "reason", "aggregation", "servers"}
 _SETTINGS = ("topology", "hosts", "servers", "switch", "link", "uplink", "results")
 
 
@@ -130,9 +131,7 @@ def _mbit_s(count: int, seconds: float) -> float:
 
 def _job(before: JobStatus | None, job: JobStatus, seconds: float) -> Document:
     return {
-        **job.model_dump(
-            include={"id", "name", "state", "slots", "workers", "reason", "aggregation", "servers"}
-        ),
+        **job.model_dump(include=_SHOWN),
         "ranks": [_rank(before, job, rank, seconds) for rank in range(job.workers)],
     }
 
@@ -272,6 +271,7 @@ def _jobs(jobs: list[Document], ended: bool) -> Iterator[Text | Table]:
         # The name and the reason come from hosts and may contain anything.
         line = f"job {job['id']}{name}: {job['state']}{reason}; {job['workers']} ranks, {job['slots']} slots"
         line += f" on {_summed_by(job)}" if job["aggregation"] == "server" else ""
+        line += "" if job["job_class"] == DEFAULT_JOB_CLASS else f", class {job['job_class']}"
         yield Text(f"\n{one_line(line)}")
         rows = [
             (

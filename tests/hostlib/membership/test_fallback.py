@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from inagg.membership.assembly import Assembly
 from inagg.membership.join import join
 from inagg.options import Options
 from inagg.process_group import ProcessGroup
+from tests.controller.launching import CommandLine, Launcher, read_line
 
 WORKER = Path(__file__).with_name("fallback_worker.py")
 RANKS = 2
@@ -85,6 +86,36 @@ def test_gloo_sums_instead_if_the_user_allows_it_and_the_log_says_so() -> None:
         assert result["stats"]["path"] == "inner"
         assert result["stats"]["inner_reductions"] == 1
         assert log.count("gloo does the sums of this group instead") == 1
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[str]:
+    """The URL of a controller without a switch, which has no places for jobs of the class batch."""
+    address = f"127.0.0.1:{free_port()}"
+    options = {"no-switch": True, "listen": address, "token-file": tmp_path / "token"}
+    launcher = Launcher(CommandLine({**options, "job-class": "batch,jobs=0"}))
+    try:
+        assert read_line(launcher()) == "ready"
+        yield f"http://{address}"
+    finally:
+        launcher.close()
+
+
+def test_a_job_that_a_quota_refuses_raises_on_all_ranks(controller: str) -> None:
+    (first, _), (second, _) = run_ranks(**of_batch(controller))
+    assert (first["error"], second["error"]) == ("ControllerRefusedError", "JobError")
+    for result in (first, second):
+        assert "the class batch is full: its quota is jobs=0; set another job_class" in result["message"]
+
+
+def test_gloo_sums_for_a_job_that_a_quota_refuses(controller: str) -> None:
+    for result, log in run_ranks(**of_batch(controller), INAGG_FALLBACK="inner"):
+        assert (result["sum"], result["stats"]["path"]) == ([RANKS] * 3, "inner")
+        assert "its quota is jobs=0" in log
+
+
+def of_batch(controller: str) -> dict[str, str]:
+    return {"INAGG_CONTROLLER": controller, "INAGG_AGGREGATION": "auto", "INAGG_JOB_CLASS": "batch"}
 
 
 def test_no_rank_falls_back_if_another_does_not_allow_it() -> None:
