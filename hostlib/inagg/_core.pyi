@@ -274,14 +274,20 @@ class ServedJob:
     def counts(self) -> dict[str, int]:
         """Packets by outcome (protocol 5.1, 5.2)."""
 
+    @property
+    def chunks(self) -> dict[str, int]:
+        """Completed DATA chunks by where they were summed (protocol 5.7): ``switches``, ``both``, ``servers``."""
+
 class ServerStats(TypedDict):
     """memory: bytes that the jobs take. unknown: datagrams that belong to none of them. send_drops: datagrams that the
-    kernel would not take. jobs: packets by outcome (protocol 5.1, 5.2), of each job."""
+    kernel would not take. jobs: packets by outcome (protocol 5.1, 5.2), of each job. chunks: as in ServedJob, of each.
+    """
 
     memory: int
     unknown: int
     send_drops: int
     jobs: dict[int, dict[str, int]]
+    chunks: dict[int, dict[str, int]]
 
 @final
 class Server:

@@ -8,6 +8,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <utility>
@@ -41,10 +44,11 @@ ServedJobConfig served_config(unsigned job, std::uint64_t epoch, std::uint64_t s
     return config;
 }
 
-nb::dict to_dict(const OutcomeCounts& counts) {
+template <std::size_t N>
+nb::dict to_dict(const std::array<const char*, N>& names, const std::array<std::uint64_t, N>& counts) {
     nb::dict out;
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-        out[OUTCOME_NAMES[i]] = counts[i];
+    for (std::size_t i = 0; i < N; ++i) {
+        out[names[i]] = counts[i];
     }
     return out;
 }
@@ -125,13 +129,18 @@ class PyServer {
         }
         nb::dict jobs;
         for (const auto& [job, counts] : stats.jobs) {
-            jobs[nb::int_(job)] = to_dict(counts);
+            jobs[nb::int_(job)] = to_dict(OUTCOME_NAMES, counts);
+        }
+        nb::dict chunks;
+        for (const auto& [job, counts] : stats.chunks) {
+            chunks[nb::int_(job)] = to_dict(SUMMED_IN_NAMES, counts);
         }
         nb::dict out;
         out["memory"] = stats.memory;
         out["unknown"] = stats.unknown;
         out["send_drops"] = stats.send_drops;
         out["jobs"] = jobs;
+        out["chunks"] = chunks;
         return out;
     }
 
@@ -164,7 +173,8 @@ void define_server(nb::module_& m) {
             "index"_a = 0, "first_chunk"_a = 0, "relayed"_a = false)
         .def("receive", &receive, "datagram"_a, "worker"_a.none())
         .def_prop_ro("memory", [](const ServedJob& self) { return self.config().memory(); })
-        .def_prop_ro("counts", [](const ServedJob& self) { return to_dict(self.counts()); });
+        .def_prop_ro("counts", [](const ServedJob& self) { return to_dict(OUTCOME_NAMES, self.counts()); })
+        .def_prop_ro("chunks", [](const ServedJob& self) { return to_dict(SUMMED_IN_NAMES, self.chunks()); });
     nb::class_<PyServer>(m, "Server")
         .def(
             "__init__",

@@ -161,13 +161,26 @@ Outcome ServedJob::contribute(const Packet& packet, std::size_t place) {
     }
     const bool starts = version.members == 0;
     version.members |= packet.members;
+    version.combined |= !std::has_single_bit(packet.members);
     add(version, header, packet.words, datagram_at(place).subspan(HEADER_BYTES));
     if (version.members == all_) {
-        version.final = true;
-        reply(place, header.kind, header.rank, ALL);
-        count(Outcome::completed);
+        complete(place, packet);
     }
     return starts ? Outcome::started : Outcome::added;
+}
+
+// `packet`: the last one.
+void ServedJob::complete(std::size_t place, const Packet& packet) {
+    Version& version = versions_[place];
+    version.final = true;
+    reply(place, packet.header.kind, packet.header.rank, ALL);
+    count(Outcome::completed);
+    if (version.has_words) {
+        const SummedIn summed = !version.combined        ? SummedIn::servers
+                                : packet.members == all_ ? SummedIn::switches
+                                                         : SummedIn::both;
+        ++chunks_[static_cast<std::size_t>(summed)];
+    }
 }
 
 void ServedJob::resend(std::size_t place, const Packet& packet) {

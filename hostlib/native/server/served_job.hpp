@@ -59,6 +59,12 @@ inline constexpr std::array OUTCOME_NAMES{
 };
 using OutcomeCounts = std::array<std::uint64_t, OUTCOME_NAMES.size()>;
 
+// Where a completed DATA chunk was summed. switches: one packet brought the sums of all workers. both: some
+// packet brought several workers'. servers: each packet brought one's.
+enum class SummedIn : std::uint8_t { switches, both, servers };
+inline constexpr std::array SUMMED_IN_NAMES{"switches", "both", "servers"};
+using ChunkCounts = std::array<std::uint64_t, SUMMED_IN_NAMES.size()>;
+
 class ServedJob {
   public:
     // A destination: every worker. The others are ranks.
@@ -78,6 +84,8 @@ class ServedJob {
     void clear_replies();
 
     const OutcomeCounts& counts() const { return counts_; }
+    // The completed DATA chunks.
+    const ChunkCounts& chunks() const { return chunks_; }
     const ServedJobConfig& config() const { return config_; }
 
   private:
@@ -88,6 +96,7 @@ class ServedJob {
         std::uint32_t checksum = 0;
         Announcement announced = {};
         bool has_words = false;
+        bool combined = false;  // some packet has brought contributions of several workers
         bool final = false;
     };
 
@@ -107,6 +116,7 @@ class ServedJob {
     bool may_start(const Version& version, std::uint32_t chunk) const;
     void add(Version& version, const Header& header, std::span<const std::byte> words,
              std::span<std::byte> sums);
+    void complete(std::size_t place, const Packet& packet);
     void count(Outcome outcome) { ++counts_[static_cast<std::size_t>(outcome)]; }
     bool is_own(std::uint32_t chunk) const {
         return (chunk & (config_.slots - 1)) % config_.servers == config_.index;
@@ -126,6 +136,7 @@ class ServedJob {
     std::vector<Outgoing> replies_;
     std::deque<std::array<std::byte, HEADER_BYTES>> answers_;  // among the replies
     OutcomeCounts counts_{};
+    ChunkCounts chunks_{};
 };
 
 }  // namespace inagg

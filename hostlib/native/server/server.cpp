@@ -89,6 +89,7 @@ ServerStats Server::stats() {
         stats = stats_;
         for (const auto& [job, served] : jobs_) {
             stats.jobs[job] = served.sums.counts();
+            stats.chunks[job] = served.sums.chunks();
         }
     });
     return stats;

@@ -32,6 +32,7 @@ struct ServerStats {
     std::uint64_t unknown = 0;     // datagrams of no job that it serves, or from none of its workers
     std::uint64_t send_drops = 0;  // datagrams that the kernel would not take
     std::map<std::uint16_t, OutcomeCounts> jobs;
+    std::map<std::uint16_t, ChunkCounts> chunks;  // by job
 };
 
 class Server {

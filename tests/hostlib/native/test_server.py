@@ -172,6 +172,14 @@ def test_one_socket_sums_for_many_jobs(server: Server, workers: list[socket.sock
     assert all(stats["jobs"][number]["completed"] == 1 for number in numbers)
 
 
+def test_a_server_counts_the_chunks_of_each_job(server: Server, workers: list[socket.socket]) -> None:
+    for number in (1, 2):
+        serve(server, workers, job=number, epoch=1)
+    sums(server, workers, job=1, epoch=1)
+    none = {"switches": 0, "both": 0, "servers": 0}
+    assert server.stats()["chunks"] == {1: none | {"servers": 1}, 2: none}
+
+
 def test_jobs_interleaved_in_one_stream_each_get_their_sums(
     server: Server, workers: list[socket.socket]
 ) -> None:
