@@ -20,6 +20,7 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
     counter(512, CounterType.packets_and_bytes) result_forwarded;
     counter(512, CounterType.packets_and_bytes) answer_unexpected;
     counter(512, CounterType.packets_and_bytes) no_server;
+    direct_counter(CounterType.packets_and_bytes) displaced;
 
     // When a slot was taken, and by whom: job, number of its server, priority.
     register<bit<48>>(SLOT_VERSIONS) slot_time;
@@ -35,6 +36,7 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
     epoch_t epoch;
     chunk_t chunk;
     member_bitmap_t members;
+    bool expired;        // what is in the slot is too old
 
     // The slots from `base` on, a power of two of them: chunks that follow one another have slots of their own. `offset`
     // spreads the jobs. `servers` is a power of two too; 1 below another switch.
@@ -203,6 +205,23 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
         const default_action = NoAction();
     }
 
+    // The jobs that lose slots, by number: those of ports do not say whose sums went on early. Direct counters need no
+    // array with a cell for each of 2^16 jobs, and those of a new job begin at 0.
+    action count_displaced() {
+        displaced.count();
+    }
+
+    table displacement {
+        key = {
+            job : exact @name("job");
+            expired : exact @name("expired");
+        }
+        actions = { count_displaced; @defaultonly NoAction; }
+        size = 8192;
+        const default_action = NoAction();
+        counters = displaced;
+    }
+
     apply {
         bit<32> port = (bit<32>) standard_metadata.ingress_port;
         bool goes_on = false;
@@ -214,6 +233,7 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
         sharing.apply();
         load_slot();
         bool own = epoch == hdr.inagg.epoch && chunk == hdr.inagg.chunk;
+        expired = standard_metadata.ingress_global_timestamp - taken_at > expiry;
         if (meta.from_parent && meta.query) {
             answer_unexpected.count(port);    // they go past the switch
             mark_to_drop(standard_metadata);
@@ -270,13 +290,14 @@ control SharedSlots(inout headers_t hdr, inout metadata_t meta, inout standard_m
             } else if (members == 0) {
                 take();
                 slot_taken.count(port);
-            } else if (standard_metadata.ingress_global_timestamp - taken_at > expiry) {
+            } else if (expired || owner[7:0] < priority) {
                 swap();
-                slot_expired.count(port);
-                goes_on = true;
-            } else if (owner[7:0] < priority) {
-                swap();
-                slot_evicted.count(port);
+                displacement.apply();
+                if (expired) {
+                    slot_expired.count(port);
+                } else {
+                    slot_evicted.count(port);
+                }
                 goes_on = true;
             } else {
                 members = meta.member;
